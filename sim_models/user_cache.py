@@ -23,6 +23,11 @@ def cache_folder() -> Path:
     return Path(os.path.realpath(os.path.expanduser(named))) if named else platformdirs.user_cache_path("t3sim")
 
 
+def results_folder() -> Path:
+    """Give the folder in which results of kernels are kept."""
+    return cache_folder()
+
+
 def may_be_written(folder: Path) -> bool:
     """Tell whether files can be made there, by permission; a full disk is another matter, see `takes_files`."""
     while not folder.exists() and folder != folder.parent:

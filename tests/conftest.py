@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,18 @@ def compile_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
         for place in ("t3sim.cosim.build.cached", "t3sim.cosim.cocotb_run.cached", "t3sim.yowasp.command"):
             patch.setattr(place, fails("builds_rtl"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_results(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep results of kernels apart: a test that replaces what simulates neither finds nor leaves any."""
+    folder: list[Path] = []
+
+    def results_folder() -> Path:
+        folder[:] = folder or [tmp_path_factory.mktemp("results")]
+        return folder[0]
+
+    monkeypatch.setattr("t3sim.user_cache.results_folder", results_folder)
 
 
 @pytest.fixture

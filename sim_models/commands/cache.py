@@ -11,7 +11,9 @@ _KINDS = {"library": "RTL, compiled", "verilog": "Verilog of a component", "runt
           "headers": "Verilator's headers, read once",
           "loops": "loops of the models, compiled", "cocotb": "simulations for cocotb (Verilator)",
           "icarus": "simulations for cocotb (Icarus)", "mutants": "mutants of a netlist",
-          "mistakes": "mistakes in a source", "netlist": "netlists of standard cells", "ecp5": "netlists of an FPGA"}
+          "mistakes": "mistakes in a source", "results": "results of kernels",
+          "imports": "lists of the sources that run",
+          "netlist": "netlists of standard cells", "ecp5": "netlists of an FPGA"}
 
 
 def cache(

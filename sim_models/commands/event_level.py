@@ -4,19 +4,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from t3sim.machine.tiles import Node
-    from t3sim.scenario.event import GemmRun
-    from t3sim.scenario.scenario import Scenario
+    from t3sim.scenario.event import EventLevel, GemmRun
     from t3sim.tiles.persistent_runs import PersistentRun
     from t3sim.tiles.runs import OverlapRun
 
 
-def run_event_level(scenario: "Scenario", json: str | None) -> None:
+def run_event_level(asked: "EventLevel", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
-    from t3sim.scenario.event import EventLevel, GemmRun
+    from t3sim.scenario.event import GemmRun
     from t3sim.support.output import write_json
     from t3sim.tiles.persistent_runs import PersistentRun
 
-    asked = EventLevel(scenario)
     found = asked.run()
     if json is not None:
         write_json(found.to_json(), json)

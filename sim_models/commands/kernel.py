@@ -15,8 +15,9 @@ from t3sim.commands.options import (
 from t3sim.errors import BadInput, choices
 
 if TYPE_CHECKING:
-    from t3sim.runs.beside_copies import Copies
-    from t3sim.scenario.scenario import Scenario
+    from t3sim.scenario.collective import CollectiveAlone
+    from t3sim.scenario.kernel import KernelAlone
+    from t3sim.tasks.store import Results
 
 _GEMMS = {"gemm": "MxNxK", "decode": "MxNxK", "gemv": "Mx1xK"}
 _KERNELS = (*_GEMMS, "embedding")
@@ -46,8 +47,10 @@ def kernel(
 ) -> None:
     """Run a kernel alone on a GPU, cycle by cycle; with --copies also beside copies that share its memory."""
     from t3sim.runs.beside_copies import Copies
+    from t3sim.scenario.kernel import KernelAlone
     from t3sim.scenario.scenario import Layer, Scenario
     from t3sim.support.output import check_json_target
+    from t3sim.tasks.kept import KeptResults
 
     given = {"--gemm": gemm, "--embedding": embedding, "--locality": locality, "--split-k": split_k}
     if what in _KERNELS:
@@ -63,34 +66,30 @@ def kernel(
     check_json_target(json)
     layer = Layer(operator=what, gemm=gemm, embedding=embedding, locality=locality, split_k=split_k) if (
         what in _KERNELS) else Layer(kernel=what)
-    run_kernel(Scenario(layer=layer, machine=machine, seed=seed), insist, json,
-               None if copies is None else Copies.of(copies))
+    run_kernel(KernelAlone(Scenario(layer=layer, machine=machine, seed=seed),
+                           None if copies is None else Copies.of(copies)), insist, json, KeptResults())
 
 
-def run_kernel(scenario: "Scenario", insist: bool, json: str | None, copies: "Copies | None" = None) -> None:
+def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a kernel alone, and again beside copies if there are any; print, or write as JSON. Raises BadInput."""
-    from t3sim.scenario.kernel import KernelAlone
     from t3sim.study.report import output_console, print_kernel, progress_bar
     from t3sim.support.output import write_json
 
-    kernel = KernelAlone(scenario, copies)
     if (expected := kernel.estimate()) is not None:
         check_estimate(expected, kernel.workload, insist)
     with progress_bar(list(kernel.kernels)) as progress:
-        result = kernel.run(progress)
+        result = kernel.run(progress, kept)
     if json is not None:
         write_json(result.to_json(), json)
     if json != "-":
         print_kernel(result, output_console())
 
 
-def run_collective_alone(scenario: "Scenario", insist: bool, json: str | None) -> None:
+def run_collective_alone(alone: "CollectiveAlone", insist: bool, json: str | None) -> None:
     """Run a collective alone; print, or write as JSON. Raises BadInput."""
-    from t3sim.scenario.collective import CollectiveAlone
     from t3sim.study.report import output_console, print_collective, progress_bar
     from t3sim.support.output import write_json
 
-    alone = CollectiveAlone(scenario)
     check_estimate(alone.estimate(), alone, insist)
     with progress_bar([alone.kind]) as progress:
         result = alone.run(progress)

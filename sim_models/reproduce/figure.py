@@ -39,8 +39,6 @@ FIRST_ANSWERS = {"t3": ("How much faster is a sub-layer whose GEMM triggers its 
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}
-#: Sections of the machine file that describe the RTL and nothing else.
-RTL_SECTIONS = ("tracker", "dma", "arbiter")
 #: What there is, in the order of the paper's figure 16.
 TECHNIQUES = tuple(name for name in TECHNIQUE_TITLES if name in KNOWN_TECHNIQUES)
 
@@ -58,18 +56,8 @@ class Setup:
     seed: int = 0
 
     def task(self, kernel: Kernel, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
-        """Make the task of a kernel on this machine or on a variant of it.
-
-        Without RTL in the loop, a kernel does not see the RTL's parameters: variants that differ in nothing else share
-        it.
-        """
-        if machine is None or not kernel.needs_rtl and self._differs_in_rtl_only(machine):
-            machine = self.machine
-        return kernel_task(kernel, machine, workload, self.seed, **options)
-
-    def _differs_in_rtl_only(self, machine: Machine) -> bool:
-        return machine.model_copy(update={name: getattr(self.machine, name)
-                                          for name in ("name", *RTL_SECTIONS)}) == self.machine
+        """Make the task of a kernel on this machine or on a variant of it."""
+        return kernel_task(kernel, machine or self.machine, workload, self.seed, **options)
 
 
 def paper_setup(machine: Machine, seed: int = 0) -> Setup:

@@ -13,6 +13,7 @@ from t3sim.reproduce.figure import Figure, Setup
 from t3sim.reproduce.paper import TARGETS, compare
 from t3sim.reproduce.report import render_report
 from t3sim.support.output import collect_versions, json_text, write_whole
+from t3sim.tasks.kept import KeptResults
 from t3sim.tasks.runner import Monitor, Outcome, run_tasks
 from t3sim.tasks.store import Store
 from t3sim.tasks.task import KernelTask, Task, WarmUpTask
@@ -32,7 +33,7 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
     needed = [task for wanted in (*tasks.values(), *second.values()) for task in wanted]
     cycle_level = any(isinstance(task, KernelTask) for task in needed)
     warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in needed)) if cycle_level else None
-    outcome = run_tasks(needed, Store(out / "cache"), jobs, monitor, warm_up)
+    outcome = run_tasks(needed, Store(out / "cache", KeptResults()), jobs, monitor, warm_up)
     chapters = [_evaluate(figure, wanted, setup, outcome) for figure, wanted in tasks.items()]
     for chapter in chapters:
         if beside and chapter.figure in second:

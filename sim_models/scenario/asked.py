@@ -9,6 +9,7 @@ from t3sim.scenario.layers import is_alone, is_collective
 from t3sim.scenario.request import Request, requested
 from t3sim.scenario.scenario import Scenario
 from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
+from t3sim.tasks.store import Results
 
 Asked = Request | KernelAlone | CollectiveAlone | EventLevel
 Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun
@@ -24,15 +25,17 @@ def asked(scenario: Scenario) -> Asked:
 
 
 def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what, share: None,
-        jobs: int | None = None) -> Answer:
+        jobs: int | None = None, kept: Results | None = None) -> Answer:
     """Run a scenario. Raises BadInput for what cannot be run, and what simulations raise.
 
     `progress` is called with what is under way and the share of it that is done; `jobs`: simulations at once, as many
-    as cores if not given.
+    as cores if not given; `kept`: where results are that need not be simulated again.
     """
     ready = asked(scenario)
     if isinstance(ready, EventLevel):
         return ready.run()
-    if isinstance(ready, KernelAlone | CollectiveAlone):
+    if isinstance(ready, KernelAlone):
+        return ready.run(progress, kept)
+    if isinstance(ready, CollectiveAlone):
         return ready.run(progress)
-    return ready.whole([ready.run(one, progress, jobs) for one in ready.sublayers])
+    return ready.whole([ready.run(one, progress, jobs, kept) for one in ready.sublayers])

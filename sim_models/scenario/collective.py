@@ -32,6 +32,8 @@ _KEYS = ("layer.collective", "layer.bytes", "layer.values", "layer.devices", "ex
 class CollectiveAlone:
     """A collective alone; made ready, which raises BadInput, before it runs."""
 
+    what = "a collective alone"  #: for people
+
     def __init__(self, scenario: Scenario) -> None:
         check_level(scenario)
         layer, given = scenario.layer, scenario.given()

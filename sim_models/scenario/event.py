@@ -46,6 +46,8 @@ EventRun = OverlapRun | PersistentRun | GemmRun
 class EventLevel:
     """Event-level play of a scenario; made ready, which raises BadInput, before it starts."""
 
+    what = "level = event"  #: for people
+
     def __init__(self, scenario: Scenario) -> None:
         check_level(scenario)
         self._scenario = scenario

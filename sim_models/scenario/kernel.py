@@ -20,6 +20,8 @@ from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import BesideRun, KernelRun
 from t3sim.support.output import collect_versions
 from t3sim.tasks.estimate import Estimate, estimate
+from t3sim.tasks.store import Results
+from t3sim.tasks.task import kernel_task
 from t3sim.workloads import Workload
 
 
@@ -28,6 +30,8 @@ class KernelAlone:
 
     `copies`: run it once more beside copies of these rates.
     """
+
+    what = "a kernel alone"  #: for people
 
     def __init__(self, scenario: Scenario, copies: Copies | None = None) -> None:
         check_level(scenario)
@@ -47,11 +51,11 @@ class KernelAlone:
         """Estimate how long it takes; None of a file's, which says not what it computes."""
         return None if self.workload is None else estimate(self.machine, self.workload, self.kernels.values())
 
-    def run(self, progress: Callable[[str, float], None]) -> KernelRun:
-        """Simulate it. Raises KernelError for a kernel that cannot run on this machine."""
+    def run(self, progress: Callable[[str, float], None], kept: Results | None = None) -> KernelRun:
+        """Simulate it, unless it is kept. Raises KernelError for a kernel that cannot run on this machine."""
         machine, workload = self.machine, self.workload
         try:
-            found = [self._simulated(one, partial(progress, name)) for name, one in self.kernels.items()]
+            found = [self._simulated(one, partial(progress, name), kept) for name, one in self.kernels.items()]
         except (BadInput, KernelError, SimulationError) as error:
             if self.file is None:
                 raise
@@ -69,10 +73,16 @@ class KernelAlone:
                 slowed_by_copies(machine, alone.ns, moved, self.copies.read, self.copies.write),
                 _served(found[1].dram)))
 
-    def _simulated(self, kernel: kernels.Kernel, progress: Callable[[float], None]) -> kernels.IsolatedKernel:
-        if self.table is None:
-            return kernels.simulate(kernel, self.machine, self.workload, progress)
-        return kernels.run_table(self.table, self.machine, progress, getattr(kernel, "copies", None))
+    def _simulated(self, kernel: kernels.Kernel, progress: Callable[[float], None],
+                   kept: Results | None) -> kernels.IsolatedKernel:
+        if self.table is not None:
+            return kernels.run_table(self.table, self.machine, progress, getattr(kernel, "copies", None))
+        task = kernel_task(kernel, self.machine, self.workload)
+        if kept is None or (found := kept.load(task)) is None:
+            found = kernels.simulate(kernel, self.machine, self.workload, progress)
+            if kept is not None:
+                kept.save(task, found)
+        return found
 
 
 def _served(dram: dict[str, int]) -> dict[str, int]:

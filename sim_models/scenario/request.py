@@ -4,7 +4,7 @@ Whatever is refused of the cycle level is refused here, or by what is called fro
 have the scenario's words, `exchange.topology = ring`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from t3sim.errors import BadInput, choices, named_once
@@ -22,6 +22,7 @@ from t3sim.scenario.scenario import Scenario, said
 from t3sim.study import techniques
 from t3sim.study.results import FileRun, RunResult
 from t3sim.tasks import estimate
+from t3sim.tasks.store import Results
 from t3sim.tasks.task import KernelTask, kernel_task
 from t3sim.techniques.choices import Choices
 from t3sim.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
@@ -69,15 +70,22 @@ class Request:
         """Say whether the sub-layers are those of a file."""
         return of_file(self.scenario.layer)
 
-    def estimate(self, one: SubLayer, jobs: int) -> estimate.Estimate:
-        """Estimate how long a sub-layer takes, this many simulations at once."""
-        return estimate.estimate(one.machine, one.workload, [
-            kernel for name in self.techniques for kernel in techniques.kernels_of(name, one.choices)], jobs=jobs)
+    def missing(self, one: SubLayer, kept: Results | None) -> list[Kernel]:
+        """List the simulations of a sub-layer whose results are not kept."""
+        return [kernel for kernel, task in self.tasks(one).items() if kept is None or kept.load(task) is None]
 
-    def run(self, one: SubLayer, progress: Callable[[str, float], None], jobs: int | None = None) -> RunResult:
-        """Simulate a sub-layer. Raises SimulationError, ToolchainError, and what machine and tiling refuse."""
+    def estimate(self, one: SubLayer, kernels: Iterable[Kernel], jobs: int) -> estimate.Estimate:
+        """Estimate how long these simulations of a sub-layer take, this many at once."""
+        return estimate.estimate(one.machine, one.workload, kernels, jobs=jobs)
+
+    def run(self, one: SubLayer, progress: Callable[[str, float], None], jobs: int | None = None,
+            kept: Results | None = None) -> RunResult:
+        """Simulate a sub-layer, but for what is kept.
+
+        Raises SimulationError, ToolchainError, and what machine and tiling refuse.
+        """
         return techniques.run_sublayer(one.workload, one.machine, self.techniques, progress, self.scenario.seed,
-                                       one.choices, jobs)
+                                       one.choices, jobs, kept)
 
     def tasks(self, one: SubLayer) -> dict[Kernel, KernelTask]:
         """Return the simulations that a sub-layer needs, each as a task that others may share."""

@@ -1,6 +1,6 @@
 """One sub-layer under each technique of the T3 paper's section 5.3: sums and maxima of kernels' times."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ..at_once import at_once
@@ -10,6 +10,8 @@ from ..runs import build, kernels
 from ..runs.kernels import Kernel, KernelResult
 from ..support.output import collect_versions
 from ..tasks.estimate import every_gpu, kernel_seconds
+from ..tasks.store import Results
+from ..tasks.task import kernel_task
 from ..techniques.choices import Choices
 from ..techniques.result import TechniqueResult
 from ..techniques.table import TECHNIQUES, check_split_k
@@ -35,10 +37,12 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
 
 
 def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str], progress: Progress,
-                 seed: int = 0, choices: Choices = Choices(), jobs: int | None = None) -> RunResult:
+                 seed: int = 0, choices: Choices = Choices(), jobs: int | None = None,
+                 kept: Results | None = None) -> RunResult:
     """Simulate `workload` under each technique, fused ones with RTL in the loop at every cycle.
 
-    `jobs`: simulations at once, as many as cores if not given; the results are the same.
+    `jobs`: simulations at once, as many as cores if not given; the results are the same. `kept`: where results of
+    kernels are that need not be simulated again.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     check_split_k(machine, choices.exchange, techniques)
@@ -47,7 +51,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     parts = {name: kernels_of(name, choices) for name in techniques}
     for kernel in {kernel for of_one in parts.values() for kernel in of_one}:
         kernels.refuse_early(kernel, machine, workload, seed)
-    done = _simulated(parts, machine, workload, progress, seed, jobs or cores())
+    done = _simulated(parts, machine, workload, progress, seed, jobs or cores(), kept)
     return run_result(workload, machine, techniques, done, seed, choices)
 
 
@@ -61,8 +65,10 @@ def run_result(workload: Workload, machine: Machine, techniques: Sequence[str], 
 
 
 def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload: Workload, progress: Progress,
-               seed: int, jobs: int) -> Mapping[Kernel, KernelResult]:
+               seed: int, jobs: int, kept: Results | None) -> Mapping[Kernel, KernelResult]:
     """Simulate each kernel once; the longest begin first. `progress` hears of the techniques that they belong to."""
+    done = {} if kept is None else results_kept({kernel for of_one in parts.values() for kernel in of_one},
+                                                machine, workload, seed, kept)
     seconds = {kernel: kernel_seconds(kernel, machine, workload) for of_one in parts.values() for kernel in of_one}
     shares = dict.fromkeys(seconds, 0.0)
 
@@ -76,19 +82,31 @@ def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload
                 share = sum(seconds[part] * shares[part] for part in of_one) / sum(seconds[part] for part in of_one)
                 progress(name, 1.0 if all(shares[part] >= 1 for part in of_one) else min(0.99, share))
 
-    order = sorted(seconds, key=lambda kernel: -seconds[kernel])
+    for kernel in done:
+        told(kernel, 1.0)
+    order = sorted((kernel for kernel in seconds if kernel not in done), key=lambda kernel: -seconds[kernel])
     # What has its own threads comes afterwards, one at a time, on all of them.
-    together = {kernel: partial(_simulate, kernel, machine, workload, seed, 1)
+    together = {kernel: partial(_simulate, kernel, machine, workload, seed, kept, 1)
                 for kernel in order if not every_gpu(kernel)}
-    in_turn = {kernel: partial(_simulate, kernel, machine, workload, seed, jobs)
+    in_turn = {kernel: partial(_simulate, kernel, machine, workload, seed, kept, jobs)
                for kernel in order if every_gpu(kernel)}
     needs = {kernel: BUILD for kernel in together if kernel.needs_rtl}
     if any(kernel.needs_rtl for kernel in order):
         told(BUILD, 0.0)
         together = {BUILD: lambda _: kernels.rtl_library(machine.geometry()), **together}
-    return {**at_once(together, jobs, told, needs), **at_once(in_turn, 1, told)}
+    return {**done, **at_once(together, jobs, told, needs), **at_once(in_turn, 1, told)}
 
 
-def _simulate(kernel: Kernel, machine: Machine, workload: Workload, seed: int, threads: int,
+def results_kept(asked: Iterable[Kernel], machine: Machine, workload: Workload, seed: int,
+                 kept: Results) -> dict[Kernel, KernelResult]:
+    """Return what is known of these kernels already."""
+    found = {kernel: kept.load(kernel_task(kernel, machine, workload, seed)) for kernel in asked}
+    return {kernel: result for kernel, result in found.items() if result is not None}
+
+
+def _simulate(kernel: Kernel, machine: Machine, workload: Workload, seed: int, kept: Results | None, threads: int,
               progress: Callable[[float], None]) -> KernelResult:
-    return kernels.simulate(kernel, machine, workload, progress, seed, threads=threads)
+    result = kernels.simulate(kernel, machine, workload, progress, seed, threads=threads)
+    if kept is not None:
+        kept.save(kernel_task(kernel, machine, workload, seed), result)
+    return result

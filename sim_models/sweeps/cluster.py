@@ -75,7 +75,7 @@ def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor
         raise BadInput(f"--scheduler {address}: the worker {crowded[0]} runs several tasks in one process: start "
                        "workers with --nthreads 1")
     monitor.start(sum(task.seconds for task in missing), len(missing), outcome.kept)
-    shared = Store(store.folder.resolve())
+    shared = Store(store.folder.resolve(), store.beside)
     running = {client.submit(_work_once, task, shared, key=task.key, pure=False): task for task in missing}
     seconds, heard = 0.0, time.monotonic()
     while running:

@@ -70,7 +70,7 @@ class ScenarioPoint:
         try:
             if isinstance(ready, Request):
                 for one in ready.sublayers:
-                    estimate.check(ready.estimate(one, cores()), one.workload)
+                    estimate.check(ready.estimate(one, ready.tasks(one), cores()), one.workload)
             elif isinstance(ready, CollectiveAlone):
                 estimate.check(ready.estimate(), ready)
             elif isinstance(ready, KernelAlone) and (expected := ready.estimate()) and ready.workload:

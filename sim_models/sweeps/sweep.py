@@ -12,6 +12,7 @@ from t3sim.sweeps.regimes import Regime, regimes
 from t3sim.sweeps.regret import Regret, regrets
 from t3sim.sweeps.study import Study
 from t3sim.sweeps.table import make_table, write_table
+from t3sim.tasks.kept import KeptResults
 from t3sim.tasks.runner import Monitor, Outcome, TaskFailure, run_tasks
 from t3sim.tasks.store import Store
 
@@ -44,7 +45,7 @@ def sweep(study: Study, points: Sequence[Point], out: Path, monitor: Monitor, jo
     Table, plots and report are those of the whole study, the same bytes whoever ran the points. Raises what `run_tasks`
     and `run_on_cluster` raise.
     """
-    store, mine = Store(out / "cache"), points[shard.number - 1::shard.of]
+    store, mine = Store(out / "cache", KeptResults()), points[shard.number - 1::shard.of]
     wanted = {task.key: task for point in mine for task in point.tasks}
     kept = {key for key, task in wanted.items() if store.load(task) is not None}
     if scheduler is not None:

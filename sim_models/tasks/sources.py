@@ -1,16 +1,19 @@
 """Dependences of a simulation's result besides its task: the sources that it runs and what compiles them."""
 
 import hashlib
+import json
 from functools import cache
 from importlib import metadata
 from modulefinder import ModuleFinder
 from pathlib import Path
 
+from t3sim.cosim.cache import cached, digest
 from t3sim.machine import load_machine
 from t3sim.places import source_folders
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DOOR_TO_RTL = "t3sim.cosim.gpu"
+_LIST = "files.json"
 
 
 class _OurModules(ModuleFinder):
@@ -26,10 +29,27 @@ class _OurModules(ModuleFinder):
 
 
 def source_files(entry: str, rtl: bool = False) -> list[Path]:
-    """Return every file of ours that the module `entry` may execute, with or without the RTL."""
-    finder = _OurModules(excludes=[] if rtl else [_DOOR_TO_RTL])
-    finder.import_hook(entry)
-    return sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
+    """Return every file of ours that the module `entry` may execute, with or without the RTL.
+
+    Following imports takes a second: the list is kept for as long as no source changes.
+    """
+    def follow(folder: Path) -> None:
+        finder = _OurModules(excludes=[] if rtl else [_DOOR_TO_RTL])
+        finder.import_hook(entry)
+        found = sorted(str(Path(module.__file__)) for module in finder.modules.values() if module.__file__)
+        (folder / _LIST).write_text(json.dumps(found))
+
+    kept = cached(f"imports-{digest(entry, str(rtl), _all_sources())}", follow)
+    return [Path(name) for name in json.loads((kept / _LIST).read_text())]
+
+
+@cache
+def _all_sources() -> str:
+    """Return a digest of every source of ours, and of where it lies."""
+    state = hashlib.sha256()
+    for path in sorted({path for folder in source_folders().values() for path in folder.rglob("*.py")}):
+        state.update(f"{path}\n".encode() + path.read_bytes())
+    return state.hexdigest()
 
 
 @cache

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,6 +15,9 @@ from t3sim.tasks.sources import source_digest
 from t3sim.workloads import Workload
 
 BUILD_SECONDS = 60.0
+KERNEL_SOURCES = "t3sim.runs.kernels"  #: the module that a kernel's result comes from
+#: Parts of a machine that a kernel without RTL does not see.
+_OF_RTL = {"tracker", "dma", "arbiter"}
 
 
 class Task(Protocol):
@@ -101,9 +104,12 @@ class WarmUpTask:
             kernels.simulate(kernel, self.machine, small)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelTask:
-    """One kernel simulation; make it with `kernel_task`, which forgets the names that change nothing."""
+    """One kernel simulation; make it with `kernel_task`, which forgets the names that change nothing.
+
+    Two that depend on the same are equal.
+    """
 
     kernel: kernels.Kernel
     machine: Machine
@@ -111,7 +117,13 @@ class KernelTask:
     seed: int = 0
     mirrored: bool = True
     window_cycles: int = 0  #: of recorded traffic; 0: none
-    machine_name: str = field(default="", compare=False)  #: for people
+    machine_name: str = ""  #: for people
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KernelTask) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     @property
     def needs_rtl(self) -> bool:
@@ -123,16 +135,17 @@ class KernelTask:
 
     @property
     def description(self) -> dict[str, Any]:
-        return {"kernel": self.kernel.name, "workload": asdict(self.workload), "seed": self.seed,
-                "mirrored": self.mirrored, "window_cycles": self.window_cycles,
-                "machine": self.machine.model_dump(mode="json")}
+        # Names round what they are made of; `repr` does not.
+        return {"kernel": repr(self.kernel), "workload": {"kind": self.workload.kind, **asdict(self.workload)},
+                "seed": self.seed, "mirrored": self.mirrored, "window_cycles": self.window_cycles,
+                "machine": self.machine.model_dump(mode="json", exclude=set() if self.needs_rtl else _OF_RTL)}
 
     @cached_property
     def key(self) -> str:
         shape = self.workload
         name = f"{self.kernel.name}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
         asked = json.dumps(self.description, sort_keys=True)
-        return f"{name}-{digest(asked, source_digest('t3sim.runs.kernels', rtl=self.needs_rtl))}"
+        return f"{name}-{digest(asked, source_digest(KERNEL_SOURCES, rtl=self.needs_rtl))}"
 
     @property
     def label(self) -> str:

@@ -61,7 +61,7 @@ def calls(monkeypatch):
     """`run_sublayer` that returns at once; the list of what it was asked."""
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
+    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
         asked.append((workload, machine, tuple(techniques), seed, *([choices.policy] if choices.policy else [])))
         for name in techniques:
             progress(name, 0.5)
@@ -96,7 +96,7 @@ def test_run_without_arguments(calls, capsys):
 
 
 def test_what_it_will_take_is_said_before(monkeypatch, capsys):
-    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
+    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
         said = capsys.readouterr()
         assert said.out == ""
         assert re.fullmatch(r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
@@ -128,7 +128,7 @@ def test_a_long_technique_says_how_far_it_is(monkeypatch, capsys):
 def test_the_operator_reaches_the_run(monkeypatch, operator):
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
+    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
         asked.append(choices.exchange)
         return fake_result(workload, machine, techniques, seed)
     replace_techniques(monkeypatch, run_sublayer)
@@ -515,7 +515,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from tests.support.fake_run import fake_result
 from t3sim.study import techniques as runs
-def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs):
+def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
     {body}
     return fake_result(workload, machine, techniques, seed)
 runs.run_sublayer = run_sublayer

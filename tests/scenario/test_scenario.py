@@ -50,7 +50,7 @@ def asked(monkeypatch):
     """What reaches the run."""
     found = []
 
-    def run_sublayer(workload, machine, names, progress, seed, choices, jobs):
+    def run_sublayer(workload, machine, names, progress, seed, choices, jobs, kept=None):
         found.append((workload, machine, names, seed, choices))
         return fake_result(workload, machine, names, seed)
     monkeypatch.setattr(techniques, "run_sublayer", run_sublayer)
