@@ -3,7 +3,8 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -44,13 +45,23 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imports(path: Path, tree: ast.Module | None = None) -> Iterator[str]:
+@cache
+def _imports(path: Path) -> tuple[str, ...]:
+    """Look at a file once, for all tests."""
+    return tuple(_in_tree(path, parse(path)))
+
+
+def imports(path: Path, tree: ast.Module | None = None) -> Iterable[str]:
     """Return absolute names of all modules that a file, or a part of its tree, imports, wherever in the file.
 
     `from a import b` gives `a.b` when that is a module of ours, otherwise `a`.
     """
+    return _imports(path) if tree is None else _in_tree(path, tree)
+
+
+def _in_tree(path: Path, tree: ast.Module) -> Iterator[str]:
     package = module_name(path).split(".")[:-1]
-    for node in ast.walk(tree or parse(path)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -272,7 +283,8 @@ def test_every_folder_is_in_the_list():
 CIRCLES = {"t3sim.cli": "the points of a sweep are commands: it runs the command line that it is part of"}
 
 
-def needed(path: Path) -> set[str]:
+@cache
+def needed(path: Path) -> frozenset[str]:
     """Modules of ours that a file needs to run, wherever it imports them; not those that only its types name."""
     tree = parse(path)
     for node in ast.walk(tree):
@@ -282,10 +294,10 @@ def needed(path: Path) -> set[str]:
     for module in imports(path, tree):
         here = source_path(module)
         with_packages.add(module if here.with_suffix(".py").exists() else f"{module}.__init__")
-    return {module for module in with_packages if top(module) in OURS} - {module_name(path)}
+    return frozenset(module for module in with_packages if top(module) in OURS) - {module_name(path)}
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+def circles(graph: dict[str, frozenset[str] | set[str]]) -> list[list[str]]:
     """Ways around, one at a time, each without the module that closed the one before."""
     found, graph = [], dict(graph)
     while True:
