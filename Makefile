@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
-PYTEST_ARGS ?= -n auto --dist loadfile
+PYTEST_ARGS ?= -n auto --dist loadfile --no-loadscope-reorder
 
 python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed

@@ -36,7 +36,15 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.option.seed} (repeat with --seed={config.option.seed})"
 
 
+#: Files that build what takes longest begin, side by side; short ones fill the end.
+ORDER = ("builds_loops", "builds_rtl")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    built: dict[object, set[str]] = {}
+    for item in items:
+        built.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    items.sort(key=lambda item: next((at for at, mark in enumerate(ORDER) if mark in built[item.path]), len(ORDER)))
     if config.getoption("--compile-nothing"):
         kept = [item for item in items if not BUILDS.intersection(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

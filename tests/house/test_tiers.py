@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import conftest
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 OURS = {line.partition(":")[0] for line in tomllib.loads(
@@ -52,3 +54,24 @@ def test_a_tier_is_what_its_command_runs(target, words):
     """The rest is what the second leaves out, and the last is both."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(rf"^{target}: .*\n\t\$\(python\) -m pytest {re.escape(words)}\$\(PYTEST_ARGS\)$", makefile, re.M)
+
+
+def test_files_that_build_loops_come_first_and_stay_whole():
+    """A file is where its longest build puts it; what begins first is not waited for in the end."""
+    class Item:
+        def __init__(self, path: str, *names: str) -> None:
+            self.path, self.names = path, names
+
+        def iter_markers(self):
+            return [getattr(pytest.mark, name).mark for name in self.names]
+
+    class Config:
+        def getoption(self, name: str) -> bool:
+            return False
+
+    items = [Item("plain"), Item("loops"), Item("rtl", "builds_rtl"), Item("loops", "builds_rtl", "builds_loops"),
+             Item("rtl")]
+    conftest.pytest_collection_modifyitems(Config(), items)
+    assert [item.path for item in items] == ["loops", "loops", "rtl", "rtl", "plain"]
+    arguments = re.search(r"^PYTEST_ARGS \?= (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1]
+    assert "--no-loadscope-reorder" in arguments.split(), "xdist would begin with the file of most tests"
