@@ -14,7 +14,7 @@ import figures  # noqa: E402
 STILL = {
     "area.md", "fidelity.md", "studies.md", "reference/dma.md", "reference/kernels.md",
     "reference/mechanisms/in-switch.md", "reference/mechanisms/side-by-side.md",
-    "reference/mechanisms/track-and-trigger.md", "why/arbitration.md", "why/missed.md", "why/speed.md",
+    "reference/mechanisms/track-and-trigger.md", "why/arbitration.md", "why/missed.md",
     "why/when-arbitration-matters.md",
 }
 
