@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from .forwarded_read import forwarded_read
 from .geometry import Geometry
 from .layouts import ErrorCode, Source, dispatch, error_report, trigger, update
 from .order import may_start
@@ -126,11 +127,11 @@ class DispatchWindow(wiring.Component):
         m.submodules.tiles, m.submodules.progress = self.tiles, self.progress
         tiles_write = self.tiles.write_port()
         progress_write = self.progress.write_port()
-        head_tiles = self.tiles.read_port(transparent_for=(tiles_write,))
-        head_progress = self.progress.read_port(transparent_for=(progress_write,))
-        done_tiles = self.tiles.read_port()
-        done_progress = self.progress.read_port(transparent_for=(progress_write,))
-        first_tiles = self.tiles.read_port(transparent_for=(tiles_write,))
+        head_tiles, head_row = forwarded_read(m, self.tiles, tiles_write, "head_row")
+        done_tiles, done_row = forwarded_read(m, self.tiles, tiles_write, "done_row")
+        first_tiles, first_row = forwarded_read(m, self.tiles, tiles_write, "first_row")
+        head_progress, head_done = forwarded_read(m, self.progress, progress_write, "head_done")
+        done_progress, done_before = forwarded_read(m, self.progress, progress_write, "done_before")
 
         def slot(wg):
             return wg[:self._slot_bits]
@@ -192,7 +193,7 @@ class DispatchWindow(wiring.Component):
                                                                            far_there)),
             queue.output.ready.eq(able & (self.start | ~first.starts)),
             goes.eq(queue.output.valid & queue.output.ready),
-            reused.eq(goes & first.opens & ((first.id < self.head) | opened(first_tiles.data, first.id))),
+            reused.eq(goes & first.opens & ((first.id < self.head) | opened(first_row, first.id))),
             opens.eq(goes & first.opens & ~reused),
             first_tiles.addr.eq(slot(queue.following.id)),
             tiles_write.addr.eq(Mux(sweeping, sweep, slot(first.id))),
@@ -230,10 +231,10 @@ class DispatchWindow(wiring.Component):
         total = Signal(self._wg_bits + 1)  # ids opened; as many as `head` when all of them are finished
         next_head = Signal(self._wg_bits + 1)
         finished = Signal()
-        progress_is_its_own = head_progress.data.owner == owner(self.head)
+        progress_is_its_own = head_done.owner == owner(self.head)
         m.d.comb += [
-            finished.eq(~sweeping & ~self.head[-1] & opened(head_tiles.data, self.head)
-                        & (head_tiles.data.count == Mux(progress_is_its_own, head_progress.data.count, 0))),
+            finished.eq(~sweeping & ~self.head[-1] & opened(head_row, self.head)
+                        & (head_row.count == Mux(progress_is_its_own, head_done.count, 0))),
             next_head.eq(self.head + finished),
             head_tiles.addr.eq(slot(next_head)),
             head_progress.addr.eq(slot(next_head)),
@@ -252,14 +253,14 @@ class DispatchWindow(wiring.Component):
             swept.eq(~sweeping),
             completed.eq(self.completion),
             has.eq(its_own & ~self.foreign),
-            all_of_it.eq(done_tiles.data.count),
+            all_of_it.eq(done_row.count),
         ]
         m.d.comb += [
             done_tiles.addr.eq(slot(self.upcoming)),
             done_progress.addr.eq(slot(self.completion.wg)),
-            its_own.eq(swept & opened(done_tiles.data, self.completion.wg)),
-            self.foreign.eq(its_own & (self.completion.wf >= done_tiles.data.count)),
-            count.eq(Mux(done_progress.data.owner == owner(completed.wg), done_progress.data.count, 0)),
+            its_own.eq(swept & opened(done_row, self.completion.wg)),
+            self.foreign.eq(its_own & (self.completion.wf >= done_row.count)),
+            count.eq(Mux(done_before.owner == owner(completed.wg), done_before.count, 0)),
             expected.eq(~sweeping & has & (count != all_of_it)),
             progress_write.addr.eq(Mux(sweeping, sweep, slot(completed.wg))),
             progress_write.en.eq(sweeping | (completed.valid & expected)),

@@ -4,6 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .forwarded_read import forwarded_read
 from .geometry import Geometry
 from .layouts import mapping_tables, trigger
 
@@ -63,7 +64,7 @@ class DmaTable(wiring.Component):
         m.submodules.blocks = self.blocks
         m.submodules.ready = ready = fifo.SyncFIFOBuffered(width=trigger(g).size, depth=g.dma.ready_commands)
         write = self.blocks.write_port()
-        read = self.blocks.read_port(transparent_for=(write,))
+        read, before = forwarded_read(m, self.blocks, write, "before")
 
         # First stage: the counter is read. Second: counted, and written back or sent on.
         tile = Signal(trigger(g))
@@ -81,13 +82,13 @@ class DmaTable(wiring.Component):
         clear_index = Signal.like(index)
 
         single = tiles <= 1
-        last = single | (read.data.count == tiles - 1)
+        last = single | (before.count == tiles - 1)
         address = Signal(t.address_bits)
         taken = Signal()
         free = Signal()
         m.d.comb += [
-            address.eq(Mux(single | (read.data.count == 0) | (tile.address < read.data.address),
-                           tile.address, read.data.address)),
+            address.eq(Mux(single | (before.count == 0) | (tile.address < before.address),
+                           tile.address, before.address)),
             taken.eq(valid & (~last | ready.w_rdy)),
             free.eq(~valid | taken),
             self.triggers.ready.eq(free & ~clearing),
@@ -97,7 +98,7 @@ class DmaTable(wiring.Component):
             ready.w_data.eq(Cat(address, tile.region, tile.wf, tile.wg)),
             write.addr.eq(Mux(clearing, clear_index, index)),
             write.en.eq(clearing | (taken & ~single)),
-            write.data.count.eq(Mux(clearing | last, 0, read.data.count + 1)),
+            write.data.count.eq(Mux(clearing | last, 0, before.count + 1)),
             write.data.address.eq(address),
         ]
         with m.If(free):

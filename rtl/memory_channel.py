@@ -137,6 +137,8 @@ class MemoryChannel(wiring.Component):
             inbound_tracked.eq(is_tracked(inbound.payload)),
             inbound_able.eq(inbound.valid & (access_ready | ~inbound_tracked)),
             guard.query.eq(dma_queue.head_digest),
+            guard.following.eq(dma_queue.next_digest),
+            guard.moves.eq(~dma.valid | dma.ready),
             dma_able.eq(dma.valid & ~guard.blocked),
             self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
             self.communication_waiting.eq(inbound.valid | dma.valid),

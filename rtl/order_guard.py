@@ -30,6 +30,78 @@ def bucket_of(address, geometry: Geometry) -> Value:
     return folded
 
 
+class EventCounts(wiring.Component):
+    """Counts events of each bucket modulo 2**(occupancy_bits + 1), in a memory of one write and two clocked reads.
+
+    An event's counter is read in its cycle and written in the next one. A macro gives anything for a row that is being
+    written, so what was written last stays in a register.
+
+    Members
+    -------
+    clear : In(1)
+        The counter of the bucket `sweep` becomes 0. No event then.
+    sweep : In(bucket bits)
+    event : In(1)
+        An event of `bucket`.
+    bucket : In(bucket bits)
+    query, following : In(bucket bits)
+    moves : In(1)
+        In the next cycle `query` is what `following` is now; otherwise it stays.
+    count : Out(occupancy_bits + 1)
+        Events of `query` before the last cycle.
+    last : Out(1)
+        There was one in the last cycle, too.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        buckets = geometry.channel.guard_buckets
+        bucket_bits = (buckets - 1).bit_length() or 1
+        count_bits = geometry.channel.occupancy_bits + 1
+        super().__init__({
+            "clear": In(1),
+            "sweep": In(bucket_bits),
+            "event": In(1),
+            "bucket": In(bucket_bits),
+            "query": In(bucket_bits),
+            "following": In(bucket_bits),
+            "moves": In(1),
+            "count": Out(count_bits),
+            "last": Out(1),
+        })
+        self.counts = Memory(shape=count_bits, depth=buckets, init=[])
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.counts = self.counts
+        write = self.counts.write_port()
+        counted = self.counts.read_port()
+        asked = self.counts.read_port()
+        counting = Signal()  # the event of the cycle before
+        bucket = Signal.like(self.bucket, reset_less=True)
+        before = Signal.like(self.count)
+        written_count = Signal.like(self.count, reset_less=True)
+        counted_meets = Signal()
+        asked_meets = Signal()
+        m.d.sync += [
+            counting.eq(self.event),
+            bucket.eq(self.bucket),
+            written_count.eq(write.data),
+            counted_meets.eq(write.en & (write.addr == self.bucket)),
+            asked_meets.eq(write.en & Mux(self.moves, write.addr == self.following, write.addr == self.query)),
+        ]
+        m.d.comb += [
+            counted.addr.eq(self.bucket),
+            asked.addr.eq(Mux(self.moves, self.following, self.query)),
+            before.eq(Mux(counted_meets, written_count, counted.data)),
+            write.en.eq(counting | self.clear),
+            write.addr.eq(Mux(self.clear, self.sweep, bucket)),
+            write.data.eq(Mux(self.clear, 0, before + 1)),
+            self.count.eq(Mux(asked_meets, written_count, asked.data)),
+            self.last.eq(counting & (bucket == self.query)),
+        ]
+        return m
+
+
 class OrderGuard(wiring.Component):
     """Counts, per bucket of blocks, the tracked writes granted but not yet retired by the DRAM.
 
@@ -46,6 +118,9 @@ class OrderGuard(wiring.Component):
     -------
     query : In(bucket bits)
         Bucket (`bucket_of`) of the line that a read wants.
+    following : In(bucket bits)
+    moves : In(1)
+        In the next cycle `query` is what `following` is now; otherwise it stays. May be known late.
     blocked : Out(1)
         It has to wait. Function of `query`, `write`, `write_address` and registers.
     write : In(1)
@@ -54,7 +129,7 @@ class OrderGuard(wiring.Component):
     write_bucket : Out(bucket bits)
         Bucket of `write_address`, to be returned on retirement.
     retired : In(1)
-        A write of `retired_bucket` has retired; unblocks reads from the next cycle on.
+        A write of `retired_bucket`, reported before this cycle, has retired; unblocks reads from the next cycle on.
     retired_bucket : In(bucket bits)
     ready : Out(1)
         0 while the counters are being cleared: no write, retirement or read then. Function of registers.
@@ -67,6 +142,8 @@ class OrderGuard(wiring.Component):
         bucket_bits = (buckets - 1).bit_length() or 1
         super().__init__({
             "query": In(bucket_bits),
+            "following": In(bucket_bits),
+            "moves": In(1),
             "blocked": Out(1),
             "write": In(1),
             "write_address": In(address_bits),
@@ -75,14 +152,8 @@ class OrderGuard(wiring.Component):
             "retired_bucket": In(bucket_bits),
             "ready": Out(1),
         })
-        count_bits = geometry.channel.occupancy_bits + 1
         # Two memories with one writer each, rather than one with two.
-        self._granted = Memory(shape=count_bits, depth=buckets, init=[])
-        self._retired = Memory(shape=count_bits, depth=buckets, init=[])
-        self._ports = {
-            memory: (memory.write_port(), memory.read_port(domain="comb"), memory.read_port(domain="comb"))
-            for memory in (self._granted, self._retired)
-        }
+        self._granted, self._retired = EventCounts(geometry), EventCounts(geometry)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -96,17 +167,21 @@ class OrderGuard(wiring.Component):
             m.d.sync += sweep.eq(sweep + 1)
 
         m.d.comb += self.write_bucket.eq(bucket_of(self.write_address, self._geometry))
-        for memory, event, bucket in ((self._granted, self.write, self.write_bucket),
+        for counts, event, bucket in ((self._granted, self.write, self.write_bucket),
                                       (self._retired, self.retired, self.retired_bucket)):
-            write, count, query = self._ports[memory]
             m.d.comb += [
-                query.addr.eq(self.query),
-                count.addr.eq(bucket),
-                write.en.eq(event | ~self.ready),
-                write.addr.eq(Mux(self.ready, bucket, sweep)),
-                write.data.eq(Mux(self.ready, count.data + 1, 0)),
+                counts.clear.eq(~self.ready),
+                counts.sweep.eq(sweep),
+                counts.event.eq(event),
+                counts.bucket.eq(bucket),
+                counts.query.eq(self.query),
+                counts.following.eq(self.following),
+                counts.moves.eq(self.moves),
             ]
+        granted, retired = self._granted.count, self._retired.count
+        # granted == retired + 1 without a carry: each bit of granted + ~retired, which is 0, is its carry.
+        one_more = (granted ^ ~retired) == ((granted | ~retired) << 1)[:len(granted)]
         m.d.comb += self.blocked.eq(
-            (self._ports[self._granted][2].data != self._ports[self._retired][2].data)
-            | (self.write & (self.write_bucket == self.query)))
+            Mux(self._retired.last, ~one_more, granted != retired)
+            | self._granted.last | (self.write & (self.write_bucket == self.query)))
         return m

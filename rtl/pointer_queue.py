@@ -26,6 +26,8 @@ class PointerQueue(wiring.Component):
     output : Out(stream(shape))
     head_digest : Out(unsigned)
         Only with `digest`: that of `output.payload`, if valid.
+    next_digest : Out(unsigned)
+        Only with `digest`: `head_digest` of the next cycle, if nothing is valid now or the entry leaves.
     """
 
     def __init__(self, shape, depth: int, digest=None) -> None:
@@ -35,7 +37,7 @@ class PointerQueue(wiring.Component):
         }
         if digest is not None:
             digest_bits = len(digest(data.View(shape, Const(0, shape.size))))
-            members["head_digest"] = Out(digest_bits)
+            members |= {"head_digest": Out(digest_bits), "next_digest": Out(digest_bits)}
         super().__init__(members)
         self._digest = digest
         self._depth = depth
@@ -82,10 +84,10 @@ class PointerQueue(wiring.Component):
             ]
             second = self._entry(m, self._following_digest, (read + 1)[:self._pointer_bits], leaves, written,
                                  self._write_digest)
-            with m.If(~self.output.valid):
-                m.d.sync += self.head_digest.eq(incoming)
-            with m.Elif(self.output.ready):  # with one entry left, what comes in now is next
-                m.d.sync += self.head_digest.eq(Mux(level == 1, incoming, second))
+            # With one entry left, or none, what comes in now is next.
+            m.d.comb += self.next_digest.eq(Mux(self.output.valid & (level != 1), second, incoming))
+            with m.If(~self.output.valid | self.output.ready):
+                m.d.sync += self.head_digest.eq(self.next_digest)
         return m
 
     def _entry(self, m: Module, port, place, leaves, written, write):

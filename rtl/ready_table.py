@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
+from .forwarded_read import forwarded_read
 from .geometry import Geometry
 from .layouts import ready_ask
 from .registers import READY_COUNT_BITS, ready_shift_bits
@@ -57,7 +58,7 @@ class ReadyTable(wiring.Component):
         m = Module()
         m.submodules.counts = self.counts
         write = self.counts.write_port()
-        done = self.counts.read_port(transparent_for=(write,))
+        done, found = forwarded_read(m, self.counts, write, "found")
         asked = self.counts.read_port()
         began = Signal(self._groups)  # a bit per group: its row counts in this kernel
 
@@ -69,7 +70,7 @@ class ReadyTable(wiring.Component):
         m.d.comb += [
             index.eq(self.completion.wg >> self.shift),
             done.addr.eq(index[:self._group_bits]),
-            count.eq(Mux(began.bit_select(group, 1), done.data, 0)),
+            count.eq(Mux(began.bit_select(group, 1), found, 0)),
             write.addr.eq(group),
             write.data.eq(count + ~count.all()),
             write.en.eq(counting),
@@ -79,15 +80,22 @@ class ReadyTable(wiring.Component):
         with m.If(counting):
             m.d.sync += began.bit_select(group, 1).eq(1)
 
-        # Asks: what was read in the cycle before, with the bit as it was then, is compared.
+        # Asks: what was read in the cycle before is compared. Of a row that was being written it is what stood there:
+        # the memory may give anything.
         ask = self.asks.payload
         waits = Signal()
-        counted = Signal()
-        m.d.comb += asked.addr.eq(ask.group)
+        meets = Signal()
+        old = Signal.like(count, reset_less=True)
+        complete = Signal.like(count)
+        m.d.comb += [
+            asked.addr.eq(ask.group),
+            complete.eq(Mux(meets, old, Mux(began.bit_select(ask.group, 1), asked.data, 0))),
+        ]
         m.d.sync += [
             waits.eq(self.asks.valid & ~self.asks.ready),
-            counted.eq(began.bit_select(ask.group, 1)),
-            self.asks.ready.eq(waits & ~self.asks.ready & (Mux(counted, asked.data, 0) >= ask.tiles)),
+            meets.eq(counting & (group == ask.group)),
+            old.eq(count),
+            self.asks.ready.eq(waits & ~self.asks.ready & (complete >= ask.tiles)),
         ]
         with m.If(self.restart):
             m.d.sync += [began.eq(0), counting.eq(0), waits.eq(0), self.asks.ready.eq(0)]

@@ -8,21 +8,25 @@ from .bench import Bench, rounds
 @rounds(8, cover=("blocked", "free", "blocked by the write of this cycle"))
 async def random_writes(bench: Bench) -> None:
     rng, g, model = bench.rng, bench.geometry, OrderGuardModel(bench.geometry)
+    lines = [rng.getrandbits(g.tracker.address_bits) for _ in range(2 * min(20, g.channel.guard_buckets))]
+    query = rng.choice(lines)
+    bench.set("following", bucket_of(query, g))
+    bench.set("moves", 1)
     for _ in range(g.channel.guard_buckets):
         assert not bench.get("ready")
         await bench.cycle()
     assert bench.get("ready")
-    lines = [rng.getrandbits(g.tracker.address_bits) for _ in range(2 * min(20, g.channel.guard_buckets))]
     in_flight: list[int] = []  # buckets
     for cycle in range(bench.cut or 400):
         if cycle % 50 == 0:
             write_rate, retire_rate = rng.random(), rng.random()
-        address, query = rng.choice(lines), rng.choice(lines)
+        address, following, moves = rng.choice(lines), rng.choice(lines), rng.random() < 0.8
         write = rng.random() < write_rate and len(in_flight) <= g.channel.queue_entries
         retired = None
         if in_flight and rng.random() < retire_rate:
             retired = in_flight.pop(rng.randrange(len(in_flight)))
-        for name, value in (("query", bucket_of(query, g)), ("write", write), ("write_address", address),
+        for name, value in (("query", bucket_of(query, g)), ("following", bucket_of(following, g)),
+                            ("moves", moves), ("write", write), ("write_address", address),
                             ("retired", retired is not None), ("retired_bucket", retired or 0)):
             bench.set(name, int(value))
         await bench.settle()
@@ -35,17 +39,19 @@ async def random_writes(bench: Bench) -> None:
         model.tick(address if write else None, retired)
         if write:
             in_flight.append(bucket_of(address, g))
+        if moves:
+            query = following
 
 
 @rounds(2)
 async def counters_go_round(bench: Bench) -> None:
     """Give one bucket as many outstanding writes as its counters can tell apart, twice, so that they wrap around."""
     g, model = bench.geometry, OrderGuardModel(bench.geometry)
-    await bench.until(lambda: bench.get("ready"), 2 * g.channel.guard_buckets + 2)
     line = bench.rng.getrandbits(g.tracker.address_bits)
     bucket = bucket_of(line, g)
     for name, value in (("query", bucket), ("write_address", line), ("retired_bucket", bucket)):
         bench.set(name, value)
+    await bench.until(lambda: bench.get("ready"), 2 * g.channel.guard_buckets + 2)
     most = (2 << g.channel.occupancy_bits) - 1
     for writes, count in ((1, most), (0, most)) * 2:
         for _ in range(count):

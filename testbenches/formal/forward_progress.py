@@ -464,14 +464,14 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
         slot = (slots - 1).bit_length()
         invariant(implies(sweeping & (row < sweep), (done[row].as_value() == 0) & (tiles[row].as_value() == 0)))
         invariant(implies(~sweeping & (head[:slot] == row),
-                               (inner("head_tiles").data.as_value() == tiles[row].as_value())
-                               & (inner("head_progress").data.as_value() == done[row].as_value())))
+                               (inner("head_row").as_value() == tiles[row].as_value())
+                               & (inner("head_done").as_value() == done[row].as_value())))
         invariant(implies(w.completion.valid & (w.completion.wg[:slot] == row),
-                               inner("done_tiles").data.as_value() == tiles[row].as_value()))
+                               inner("done_row").as_value() == tiles[row].as_value()))
         invariant(implies(completed.valid & (completed.wg[:slot] == row),
-                               inner("done_progress").data.as_value() == done[row].as_value()))
+                               inner("done_before").as_value() == done[row].as_value()))
         invariant(implies(spec.inside("front_valid", inner("queue")) & (inner("first").id[:slot] == row),
-                               inner("first_tiles").data.as_value() == tiles[row].as_value()))
+                               inner("first_row").as_value() == tiles[row].as_value()))
 
 
 def Mux_(select, one, other):
@@ -504,10 +504,18 @@ def properties() -> list[Property]:
                "with m.If(queue.output.valid & arrives & (admitting == 0)):"),
         broken("an admission is forgotten for that of the next tile", OPENS, "~(arrives & (admitting != 0))", "1"),
         broken("the head passes an id that was not opened", LEGAL, "row.opened & (row.owner", "(row.owner"),
-        broken("a workgroup's last wavefront is not its own", OWN, "self.completion.wf >= done_tiles.data.count",
-               "self.completion.wf + 1 >= done_tiles.data.count"),
+        broken("a workgroup's last wavefront is not its own", OWN, "self.completion.wf >= done_row.count",
+               "self.completion.wf + 1 >= done_row.count"),
         broken("the row is read when a tile is complete", LEGAL, "done_tiles.addr.eq(slot(self.upcoming))",
                "done_tiles.addr.eq(slot(self.completion.wg))"),
+        *(broken(f"a row of {memory} is what the memory gives while it is written", claim,
+                 f'{port}, {row} = forwarded_read(m, self.{memory}, {memory}_write, "{row}")',
+                 f"{port} = self.{memory}.read_port()\n        {row} = {port}.data")
+          for memory, port, row, claim in (("tiles", "head_tiles", "head_row", LEGAL),
+                                           ("tiles", "done_tiles", "done_row", LEGAL),
+                                           ("tiles", "first_tiles", "first_row", LEGAL),
+                                           ("progress", "head_progress", "head_done", LEGAL),
+                                           ("progress", "done_progress", "done_before", LEGAL))),
         broken("a completion is not counted", OPENS, "progress_write.data.count.eq(count + 1)",
                "progress_write.data.count.eq(count)"),
         broken("an id that was never opened counts as opened before", LEGAL,

@@ -10,6 +10,7 @@ from t3sim.rtl.order_guard import bucket_of
 
 from ..geometries import GEOMETRIES
 from .broken import Broken
+from .order_guard import counted
 from .places import entries, place_of
 from .property import Property, Search
 from .spec import Spec, at_most_one, implies, is_value
@@ -115,12 +116,10 @@ def order(spec: Spec, geometry: Geometry) -> None:
 
     guard, queue = spec.inside("guard"), spec.inside("dma_queue")
     command, valid, new = spec.inside("command"), spec.inside("command_valid"), spec.inside("command_new")
-    granted, done = (spec.peek(memory, bucket) for memory in (guard._granted, guard._retired))
-    sweep, of_bucket = spec.inside("sweep", guard), Signal()
+    granted, done = counted(spec, guard, bucket)
+    of_bucket = Signal()
     spec.m.d.comb += of_bucket.eq(bucket_of(command.address, geometry) == bucket)
-    spec.invariant(sweep <= geometry.channel.guard_buckets)
     spec.invariant(implies(~guard.ready, (outstanding == 0) & ~valid & ~new))
-    spec.invariant(implies(~guard.ready & (bucket < sweep), (granted == 0) & (done == 0)))
     spec.invariant(outstanding <= most)
     spec.invariant(implies(new, valid & is_tracked(command)))
     spec.invariant(implies(guard.ready, (granted - done + (new & of_bucket))[:len(granted)]

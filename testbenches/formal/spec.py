@@ -5,24 +5,18 @@ import sys
 from amaranth.asserts import AnyConst, AnySeq, Initial
 from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ClockDomain, Const, Elaboratable, Fragment, Module, Signal, Value
-from amaranth.hdl._mem import MemoryInstance
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-
-class _Elaborated(Elaboratable):
-    def __init__(self, fragment: Fragment) -> None:
-        self._fragment = fragment
-
-    def elaborate(self, platform) -> Fragment:
-        return self._fragment
+from .macros import Elaborated, forget_while_written, memories
 
 
 class Spec:
     """A design under proof, and statements about it. `m` is the module that holds what the statements need.
 
-    Every input of the design is free in every cycle, unless the specification assumes something or connects it. The
+    Every input of the design is free in every cycle, unless the specification assumes something or connects it. A
+    clocked read of a memory gives anything for a row that is being written, as an SRAM macro may. The
     first cycle is one of reset, from any content of registers and memories; reset does not come back (a reset in
     flight is a first cycle), and no statement counts in that cycle.
 
@@ -53,11 +47,12 @@ class Spec:
             self._fragment = Fragment.get(self.design, None)
         finally:
             sys.setprofile(previous)
+        forget_while_written(self._fragment, self.m, self.any_sequence)
         self.m.submodules.dut = self._hardware()
 
     def _hardware(self) -> Elaboratable:
         """Build what drives the design's outputs."""
-        return _Elaborated(self._fragment)
+        return Elaborated(self._fragment)
 
     # What a specification reads.
 
@@ -78,15 +73,11 @@ class Spec:
 
         `memory` is an `amaranth.lib.memory.Memory`.
         """
-        def search(fragment):
-            if isinstance(fragment, MemoryInstance) and fragment._data is memory.data:
-                return fragment
-            return next(filter(None, (search(sub) for sub, _, _ in fragment.subfragments)), None)
-
         content = Signal(memory.shape)
         at = Signal(ceil_log2(memory.depth))
         self.m.d.comb += at.eq(address)
-        search(self._fragment).read_port(domain="comb", addr=at, data=Value.cast(content), en=Const(1),
+        instance = next(one for one in memories(self._fragment) if one._data is memory.data)
+        instance.read_port(domain="comb", addr=at, data=Value.cast(content), en=Const(1),
                                          transparent_for=())
         return content
 
@@ -150,7 +141,7 @@ class Spec:
         rst = self._sync.rst
         self.m.d.comb += Assume(rst == Initial())
         ports = [port for port in map(Value.cast, self.inputs()) if id(port) not in self._connected]
-        return rtlil.convert(_Elaborated(Fragment.get(self.m, None)), ports=[self._sync.clk, rst, *ports])
+        return rtlil.convert(Elaborated(Fragment.get(self.m, None)), ports=[self._sync.clk, rst, *ports])
 
 
 def streams(design: wiring.Component, *, output: bool = True) -> list:

@@ -19,7 +19,7 @@ from t3sim.area.functions import truth_table
 from t3sim.area.liberty import load_library, parse
 from t3sim.area.libraries import find_library
 from t3sim.area.measure import COMPOSED, measure
-from t3sim.area.memories import MemoryUse, memories_of
+from t3sim.area.memories import MemoryUse
 from t3sim.area.node import Node
 from t3sim.area.report import _cell, markdown, storage
 from t3sim.area.sweep import plot, sweep
@@ -528,26 +528,6 @@ def test_what_memories_cost_by_hand(library):
     assert plain.gate_equivalents(library) == 0
     through = MemoryUse(**one, clocked_reads=2, unclocked_reads=0, write_through=1)
     assert through.gate_equivalents(library) == 11 * 4 + 10 * 3 + 5 * 3
-
-
-@pytest.mark.slow
-def test_every_memory_of_the_default_top_is_classified():
-    """By its ports, in the order of the names; a memory that comes, or another way to read one, changes this."""
-    found = {one.name: (one.kind, one.count * one.words * one.width) for one in memories_of("gpu_top", Geometry())}
-    assert found == {
-        "channel.compute_queue.memory": ("flip-flops", 5_248),
-        "channel.dma_queue.digests": ("SRAM macro", 6_144),
-        "channel.dma_queue.memory": ("SRAM macro", 83_968),
-        "channel.guard.granted": ("register file", 14_336),
-        "channel.guard.retired": ("register file", 14_336),
-        "channel.inbound_queue.memory": ("flip-flops", 5_248),
-        "table.blocks": ("SRAM macro", 52_224),
-        "table.ready.storage": ("SRAM macro", 145_337),
-        "tracker.entries": ("SRAM macro", 139_264),
-        "tracker.tags": ("SRAM macro", 24_576),
-        "window.progress": ("copies of a macro", 3_072),
-        "window.tiles": ("copies of a macro", 3_328),
-    }
 
 
 def test_memories_are_in_the_tables(library):

@@ -12,6 +12,7 @@ from t3sim.reference.order_guard import bucket_of
 from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.memory_channel import MemoryChannel
+from t3sim.testbenches.formal.macros import AsMacros
 from tests.support.stream_bench import as_dict
 
 pytestmark = pytest.mark.builds_rtl
@@ -110,7 +111,7 @@ class Bench:
 def simulate(testbench, geometry=None):
     geometry = geometry or Geometry()
     dut, reset = MemoryChannel(geometry), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
+    simulator = Simulator(ResetInserter(reset)(AsMacros(dut)))
     simulator.add_clock(1e-9)
 
     async def run(ctx):

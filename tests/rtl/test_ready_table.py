@@ -10,6 +10,7 @@ from amaranth.sim import Simulator
 from t3sim.reference.ready_table import Ask, ReadyTableModel
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.ready_table import ReadyTable
+from t3sim.testbenches.formal.macros import AsMacros
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -21,7 +22,7 @@ def simulate(testbench, groups=8, count_bits=4, wg_bits=WG_BITS):
     geometry = Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=wg_bits),
                         dma=DmaGeometry(ready_groups=groups))
     dut, reset = ReadyTable(geometry, count_bits=count_bits), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
+    simulator = Simulator(ResetInserter(reset)(AsMacros(dut)))
     simulator.add_clock(1e-9)
 
     async def run(ctx):

@@ -16,6 +16,8 @@ from amaranth.hdl import ResetInserter, Signal
 from amaranth.lib import data, enum
 from amaranth.sim import Simulator
 
+from t3sim.testbenches.formal.macros import AsMacros
+
 
 def as_dict(payload) -> dict:
     """A sampled struct as plain integers (nested structs as dicts)."""
@@ -42,13 +44,16 @@ async def send(ctx, port, items, rng, idle: float = 0.0, on_transfer=None) -> No
 
 
 class StreamBench:
-    """Collects testbenches for one device and runs them against a cycle limit."""
+    """Collects testbenches for one device and runs them against a cycle limit.
+
+    What a memory gives for a row that is being written is noise.
+    """
 
     def __init__(self, dut, seed: int):
         self.random = random.Random(seed)
         self.cycle = 0
         self.reset = Signal()
-        self._simulator = Simulator(ResetInserter(self.reset)(dut))
+        self._simulator = Simulator(ResetInserter(self.reset)(AsMacros(dut)))
         self._simulator.add_clock(1e-9)
         self._pending = 0
 

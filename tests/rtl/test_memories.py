@@ -1,0 +1,121 @@
+"""The memories of the hardware: how each is read and written, and what a simulation has an SRAM macro give."""
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.sim import Simulator
+
+from t3sim.area.memories import COPIES, FLIP_FLOPS, MACRO, memories_of
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.testbenches.formal.macros import AsMacros
+
+#: With all that a top can have: groups of tiles that others wait for, command queues.
+FULL = Geometry(dma=DmaGeometry(ready_groups=32, queue_commands=64))
+
+#: Of that top: how many there are, words, bits of a word, clocked reads, each of a copy; all have one write.
+MEMORIES = {
+    "channel.dma_queue.digests": (32, 32, 6, 1),
+    "channel.dma_queue.memory": (32, 32, 82, 1),
+    "channel.guard.granted.counts": (32, 64, 7, 2),
+    "channel.guard.retired.counts": (32, 64, 7, 2),
+    "ready.counts": (1, 32, 12, 2),
+    "table.blocks": (1, 1024, 51, 1),
+    "table.ready.storage": (1, 2047, 71, 1),
+    "tracker.entries": (64, 32, 68, 1),
+    "tracker.tags": (64, 32, 12, 1),
+    "window.progress": (1, 256, 12, 2),
+    "window.tiles": (1, 256, 13, 3),
+}
+
+
+def listed(block, geometry):
+    """What is no flip-flops, as `MEMORIES` has it; anything that no copies of a macro give is an error."""
+    found = {}
+    for memory in memories_of(block, geometry):
+        if memory.kind == FLIP_FLOPS:
+            continue
+        assert memory.kind in (MACRO, COPIES), f"{memory.name} has reads without a clock, or several writes"
+        assert not memory.write_through, f"{memory.name} is to give the word that is being written"
+        found[memory.name] = (memory.count, memory.words, memory.width, memory.clocked_reads)
+    return found
+
+
+def test_every_memory_of_the_top():
+    """One that comes, and another way to read or write one, changes this."""
+    assert listed("gpu_top", FULL) == MEMORIES
+
+
+@pytest.mark.parametrize("protection", ["parity", "secded"])
+def test_a_protected_trackers_memories_are_sram_macros(protection):
+    assert len(listed("tracker", Geometry(TrackerGeometry(protection=protection)))) == 2
+
+
+class Single(wiring.Component):
+    """A memory of 16 words with two writes, or a read of another kind."""
+
+    def __init__(self, domain="sync", transparent=False, writes=1):
+        super().__init__({})
+        self._domain, self._transparent, self._writes = domain, transparent, writes
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = Memory(shape=8, depth=16, init=[])
+        writes = [words.write_port() for _ in range(self._writes)]
+        words.read_port(domain=self._domain, transparent_for=writes if self._transparent else ())
+        return m
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ({"domain": "comb"}, "words has reads without a clock"),
+    ({"writes": 2}, "words has reads without a clock, or several writes"),
+    ({"transparent": True}, "words is to give the word"),
+])
+def test_another_kind_of_memory_is_refused(monkeypatch, change, why):
+    monkeypatch.setitem(BLOCKS, "single", lambda geometry: Single())
+    assert listed("single", Geometry()) == {"words": (1, 16, 8, 1)}
+    monkeypatch.setitem(BLOCKS, "single", lambda geometry: Single(**change))
+    with pytest.raises(AssertionError, match=why):
+        listed("single", Geometry())
+
+
+class Both(wiring.Component):
+    """A memory whose read and write have ports."""
+
+    def __init__(self):
+        super().__init__({})
+        self.words = Memory(shape=8, depth=16, init=range(16))
+        self.read, self.write = self.words.read_port(), self.words.write_port()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = self.words
+        return m
+
+
+def test_a_word_that_is_being_written_is_noise_to_a_simulation():
+    """Until the port reads again, and only that word."""
+    dut, seen = Both(), []
+    simulator = Simulator(AsMacros(dut))
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        ctx.set(dut.write.addr, 3)
+        for new in range(100, 110):
+            ctx.set(dut.write.data, new)
+            for written, read, enabled, right in ((1, 4, 1, 4), (1, 3, 1, None), (0, 4, 0, None), (0, 3, 1, new)):
+                ctx.set(dut.write.en, written)
+                ctx.set(dut.read.addr, read)
+                ctx.set(dut.read.en, enabled)
+                await ctx.tick()
+                if right is None:
+                    seen.append(ctx.get(dut.read.data))
+                else:
+                    assert ctx.get(dut.read.data) == right
+
+    simulator.add_testbench(run)
+    simulator.run()
+    assert seen[0::2] == seen[1::2]
+    assert len(set(seen)) > 5
+    assert sum(word in (99 + turn, 100 + turn) for turn, word in enumerate(seen[0::2])) < 3
