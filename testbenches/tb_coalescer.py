@@ -36,6 +36,7 @@ async def random_accesses(bench: Bench) -> None:
         assert bench.get("accesses.ready") == model.ready
         assert bench.get("updates.valid") == bool(model.waiting)
         assert bench.get("busy") == (model.held is not None or bool(model.waiting))
+        assert bench.get("merged") == model.joins(taken)
         if model.waiting:
             assert bench.get("updates.payload") == model.waiting[0]._asdict()
         model.cycle(taken, bench.get("updates.ready"))

@@ -58,7 +58,8 @@ async def random_arrivals(bench: Bench) -> None:
         if cycle % 20 == 0:
             ranges = random_ranges(bench)
             head = rng.choice((0, rng.randrange((1 << g.tracker.wg_bits) + 1)))
-            end = min((1 << g.tracker.wg_bits + 2) - 1, head + rng.randrange(2 * g.tracker.window_slots))
+            end = min((1 << g.tracker.wg_bits + 2) - 1, head + rng.randrange(
+                rng.choice((2 * g.tracker.window_slots, 4 << g.tracker.wg_bits))))
             bench.set("head", head)
             bench.set("limit", end)
             tiles = rng.randint(0, 1 << g.tracker.wf_bits)

@@ -42,13 +42,19 @@ class CoalescerModel:
     def ready(self) -> bool:
         return self.held is None or len(self.waiting) < 2
 
+    def joins(self, access: Update | None) -> bool:
+        """Return whether an access that is accepted now joins the one that is held."""
+        held = self.held
+        return (access is not None and held is not None and held.key == access.key
+                and held.amount + access.amount <= self._largest)
+
     def cycle(self, access: Update | None, leave: bool) -> Update | None:
         """Step one clock cycle; return the update that left. `access` must only be given when `ready`."""
         room = len(self.waiting) < 2
         left = self.waiting.pop(0) if leave and self.waiting else None
         if access is not None:
             held = self.held
-            if held is not None and held.key == access.key and held.amount + access.amount <= self._largest:
+            if self.joins(access):
                 access = access._replace(amount=held.amount + access.amount, address=min(held.address, access.address))
             elif held is not None:
                 self.waiting.append(held)

@@ -40,15 +40,16 @@ def test_matches_the_model_in_every_cycle(seed, timeout, idle_in, idle_out):
         while True:
             _, _, access, *seen = await ctx.tick().sample(
                 dut.accesses.payload, dut.updates.payload, *(port.valid for port in ports),
-                *(port.ready for port in ports), dut.busy)
-            payload, access_valid, update_valid, access_ready, update_ready, busy = seen
+                *(port.ready for port in ports), dut.busy, dut.merged)
+            payload, access_valid, update_valid, access_ready, update_ready, busy, merged = seen
+            accepted = Update(**as_dict(access)) if access_valid and access_ready else None
             assert access_ready == model.ready
             assert update_valid == bool(model.waiting)
             assert busy == (model.held is not None or bool(model.waiting))
             if update_valid:
                 assert as_dict(payload) == model.waiting[0]._asdict()
-            left.append(model.cycle(Update(**as_dict(access)) if access_valid and access_ready else None,
-                                    update_ready))
+            assert merged == model.joins(accepted)
+            left.append(model.cycle(accepted, update_ready))
 
     bench.process(compare)
     bench.run(until=lambda: model.held is None and not model.waiting, cycles=40_000, settle=3)

@@ -71,12 +71,12 @@ def simulate(dut, process):
 RANGES = [OpenRange(frozenset({3, 4}), BASE, LAST), OpenRange(frozenset({5}), 0, 63)]
 
 
-def offered(change, *, any_tile=0, opened=RANGES):
+def offered(change, *, any_tile=0, opened=RANGES, head=HEAD, end=END):
     """One packet in channel 2: whether it passes; and the error of the next cycle, its details or None."""
     dut, seen = Ingress(Geometry()), {}
 
     async def process(ctx):
-        set_up(ctx, dut, opened, HEAD, END, TILES, any_tile)
+        set_up(ctx, dut, opened, head, end, TILES, any_tile)
         offer(ctx, dut.arriving[2], LAWFUL | change)
         ctx.set(dut.arriving[2].valid, 1)
         ctx.set(dut.accepted[2].ready, 1)
@@ -107,6 +107,15 @@ def test_what_is_not_lawful_is_taken_told_and_goes_nowhere(why):
 @pytest.mark.parametrize("what", ALSO_LAWFUL)
 def test_what_is_lawful_passes_at_once(what):
     assert offered(ALSO_LAWFUL[what]) == {"taken": 1, "passes": 1, "refused": 0, "error": None}
+
+
+def test_every_bit_of_the_windows_end_counts():
+    """The end may be beyond all ids."""
+    ids = 1 << Geometry().tracker.wg_bits
+    for end in (1, ids // 2, ids, 2 * ids):
+        assert offered({"wg": min(end, ids) - 1}, head=0, end=end)["passes"] == 1
+        if end < ids:
+            assert offered({"wg": end}, head=0, end=end)["passes"] == 0
 
 
 def test_what_is_not_tracked_may_name_any_tile():
