@@ -11,6 +11,8 @@ from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.testbenches.formal.macros import AsMacros
 
+pytestmark = pytest.mark.builds_rtl
+
 #: With all that a top can have: groups of tiles that others wait for, command queues.
 FULL = Geometry(dma=DmaGeometry(ready_groups=32, queue_commands=64))
 
