@@ -3,17 +3,21 @@
 One file per subcommand lives there; this one only assembles them, and turns whatever ends a command early into one
 line and an exit code:
 
-0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 130 interrupted; 143 ended by SIGTERM.
+0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 70 a fault of t3 itself; 130 interrupted; 143 ended
+by SIGTERM.
 """
 
 import errno
 import functools
 import gc
 import os
+import shlex
 import signal
 import sys
+import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -46,8 +50,9 @@ from t3sim.commands.techniques import techniques
 from t3sim.commands.trace import trace
 from t3sim.commands.validate import validate
 from t3sim.commands.verilog import verilog
-from t3sim.errors import InScenario, is_ours, printable, shortened
+from t3sim.errors import InScenario, is_ours, printable, shortened, shown
 from t3sim.extras import install_line
+from t3sim.streams import STANDARD_OUTPUT, discard_output, prepare_streams
 from t3sim.trimmed import Trimmed
 
 _COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
@@ -96,11 +101,14 @@ for _name, _function in _COMMANDS.items():
     app.command(_name, cls=_Command)(_function)
 
 INTERRUPTED = 130  #: what shells give for SIGINT
+FAULT = 70  #: EX_SOFTWARE of sysexits.h
 #: Objects made between looks for garbage. Python's own 700 cost a fifth of a small run: imports make, and keep, most.
 _ALLOCATIONS = 50_000
 
+_SOURCES = str(Path(__file__).parent)  #: of the package: where a fault is looked for
+
 #: What the system answers to a name that cannot be a file's: bad input, where a full disk is not.
-_NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
+_NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def _print_version(wanted: bool) -> None:
@@ -132,24 +140,11 @@ def _usage_message(error: TyperException) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, as the console script's entry point; returns the exit code."""
-    if sys.stdout is None or sys.stderr is None:
-        _fill_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter shows ? rather than a traceback
-            stream.reconfigure(errors="replace")
+    prepare_streams()
     gc.set_threshold(_ALLOCATIONS)
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with _told_to_end() as (told, dropped):
         return _run(arguments, told, dropped)
-
-
-def _fill_closed_streams() -> None:
-    """Give what was closed (`>&-`) a place to go, so that no file of a command gets its number."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(descriptor)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)
 
 
 @contextmanager
@@ -228,13 +223,13 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         _complain(_usage_message(error))
         return 2
     except BrokenPipeError:  # the reader of our output left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 1
     except (ValueError, RuntimeError) as error:
         if not is_ours(error):
             if isinstance(links := error.__context__, OSError) and links.errno == errno.ELOOP:  # Path.resolve's
                 return _ended_by(links)
-            raise
+            return _report_fault(error, arguments)
         gpus = getattr(error, "gpus", ())
         told = str(error).partition(":")[0] if gpus else str(error)
         _complain(told if isinstance(error, InScenario) else in_dashes(told))
@@ -245,17 +240,41 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         return 2 if isinstance(error, ValueError) else 1
     except ModuleNotFoundError as error:
         if (install := install_line(error.name or "")) is None:
-            raise
+            return _report_fault(error, arguments)
         _complain(f"this needs {error.name}, which is not installed: {install}")
         return 1
     except OSError as error:
         return _ended_by(error)
+    except MemoryError:
+        _complain("the memory that this process may have is used up")
+        return 1
+    except Exception as error:
+        return _report_fault(error, arguments)
 
 
 def _ended_by(error: OSError) -> int:
     """Print what the system answered, and to which file; returns the exit code."""
+    if error.filename == STANDARD_OUTPUT:
+        discard_output()
     _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     return 2 if error.errno in _NO_PATH else 1
+
+
+def _report_fault(error: Exception, arguments: list[str]) -> int:
+    """Print one line for an exception that is no message, and name the file that holds all of it."""
+    where = [frame for frame in traceback.extract_tb(error.__traceback__) if _SOURCES in frame.filename]
+    told = f"{type(error).__name__} {shown(str(error))}" + (
+        f" in {Path(where[-1].filename).name}, line {where[-1].lineno}" if where else "")
+    text = f"t3 {shlex.join(arguments)}\n{''.join(traceback.format_exception(error))}"
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="t3-fault-", suffix=".txt", delete=False,
+                                         errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:
+        print(text, file=sys.stderr)
+        return FAULT
+    _complain(f"a fault of t3 itself, please report it: {told}; all about it is in {file.name}")
+    return FAULT
 
 
 if __name__ == "__main__":

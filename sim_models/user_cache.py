@@ -30,9 +30,9 @@ def results_folder() -> Path:
 
 def may_be_written(folder: Path) -> bool:
     """Tell whether files can be made there, by permission; a full disk is another matter, see `takes_files`."""
-    while not folder.exists() and folder != folder.parent:
+    while not os.path.exists(folder) and folder != folder.parent:  # Path.exists raises where it may not look
         folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
 def takes_files(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,8 @@ import typer
 from t3sim.cores import cores
 from t3sim.errors import BadInput
 from t3sim.numerals import decimal, whole
+from t3sim.streams import discard_output
+from t3sim.user_cache import may_be_written
 
 if TYPE_CHECKING:
     from t3sim.tasks.estimate import Estimate, Sized
@@ -126,9 +127,13 @@ OUTPUTS = ("--out", "--json", "--plot", "--markdown", "--timeline", "--write-pla
 def check_outputs(given: dict[str, str]) -> None:
     """Refuse, before any work, outputs of which one would take the place of another, or of a file that is read.
 
+    A folder where no files can be made is refused, too.
+
     `given`: what options and arguments name, also what is no file. Raises BadInput.
     """
     at = {option: Path(os.path.realpath(name)) for option, name in given.items() if name != "-"}
+    if "--out" in at and not os.path.isfile(at["--out"]) and not may_be_written(at["--out"]):
+        raise BadInput(f"--out {given['--out']!r} cannot be written: permission denied")
     for output in OUTPUTS:
         for other in [name for name in at if name != output] if output in at else ():
             is_output = other in OUTPUTS
@@ -148,7 +153,7 @@ def read_or_written(*files: str | None) -> Iterator[None]:
     except BrokenPipeError:
         if not any(files):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
 
 
 def check_plot_target(target: str | None) -> None:

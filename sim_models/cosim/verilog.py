@@ -3,11 +3,12 @@
 import re
 
 from amaranth import Value
-from amaranth.back.verilog import _convert_rtlil_text
+from amaranth.back.verilog import YosysError, _convert_rtlil_text
 from amaranth.hdl import Shape
 from amaranth.lib import data, wiring
 
 from ..engine.port_map import RESET, Field, Port, PortMap, words_for
+from ..errors import Failure
 from .hierarchy import rtlil_modules
 
 CLOCK = "clk"
@@ -21,9 +22,14 @@ def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortM
     """Convert a component into one Verilog text with top module `name`, without source paths.
 
     The same component gives the same text on every machine. It can be elaborated only once, so pass a fresh one.
+    Raises Failure where Yosys does not start, or not in the memory that is there.
     """
     modules, _ = rtlil_modules(component, name)
-    text = _convert_rtlil_text(modules, strip_internal_attrs=True)
+    try:
+        text = _convert_rtlil_text(modules, strip_internal_attrs=True)
+    except YosysError as error:  # its last line: what comes before is a traceback where memory is short
+        raise Failure(f"{name}: Yosys writes no Verilog: {(str(error).splitlines() or ['it says nothing'])[-1].strip()}"
+                      ) from None
     return text, port_map(component, name, text)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -135,9 +136,9 @@ def test_compilers_that_are_none(monkeypatch, named):
         toolchain.find_toolchain.cache_clear()
 
 
-def t3(words: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(["bash", "-c", f"{sys.executable} -m t3sim.cli {words}"], text=True, capture_output=True,
-                          timeout=100, check=False, env=os.environ | environment)
+def t3(words: str, limit: str = "", **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["bash", "-c", f"{limit}{sys.executable} -m t3sim.cli {words}"], text=True,
+                          capture_output=True, timeout=100, check=False, env=os.environ | environment)
 
 
 def test_streams_that_are_closed_or_full(here):
@@ -145,8 +146,33 @@ def test_streams_that_are_closed_or_full(here):
         done = t3(words)
         assert done.returncode == 0 and not done.stderr, done.stderr
     assert json.loads(Path("made.json").read_text())
-    done = t3("registers > /dev/full")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "No space left" in done.stderr
+    for words in ("registers", "--help", "machines"):
+        done = t3(f"{words} > /dev/full")
+        assert (done.returncode, done.stderr) == (1, "t3: error: standard output: No space left on device\n")
+
+
+@pytest.mark.builds_rtl
+def test_too_little_memory_for_yosys(here):
+    done = t3("verilog arbiter --out made", T3_CACHE=str(here / "cache"), limit="ulimit -v 1200000; ")
+    assert done.returncode == 1 and not Path("made").exists()
+    assert re.fullmatch(r"t3: error: arbiter: Yosys writes no Verilog: [^\n]+\n", done.stderr), done.stderr
+
+
+def test_folders_that_may_not_be_read(here):
+    """Of root too, once it has no more rights than others."""
+    bound = "setpriv --bounding-set=-dac_override,-dac_read_search " if os.getuid() == 0 else ""
+    Path("zero").mkdir(mode=0)
+    if subprocess.run(["bash", "-c", f"{bound}ls zero"], capture_output=True, check=False).returncode == 0:
+        pytest.skip("no rights can be taken away here")
+    for words, told in (("verilog arbiter --out zero", "--out 'zero' cannot be written: permission denied"),
+                        ("trace --out zero/x", "--out 'zero/x' cannot be written: permission denied"),
+                        ("run --json zero/x.json", "zero/x.json: Permission denied"),
+                        ("explain zero", "zero/trace.json cannot be read: Permission denied"),
+                        ("run --machine zero/m.toml", "machine file 'zero/m.toml' cannot be read: Permission denied")):
+        done = t3(words, limit=bound)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"t3: error: {told}\n")
+    done = t3("cache", limit=bound, T3_CACHE=str(here / "zero"), NUMBA_CACHE_DIR=str(here / "numba"))
+    assert (done.returncode, done.stderr) == (2, f"t3: error: {here}/zero: Permission denied\n")
 
 
 def test_a_cache_that_is_a_loop(here):

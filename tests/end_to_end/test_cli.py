@@ -460,12 +460,25 @@ def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
     assert not re.search(r"[ \t]$", printed.err, re.MULTILINE)
 
 
-def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
+def test_a_fault_of_the_program_is_a_line_and_a_file(monkeypatch, capsys):
     def run_sublayer(*_):
-        raise ValueError("a bug")
+        raise KeyError("a bug")
     replace_techniques(monkeypatch, run_sublayer)
-    with pytest.raises(ValueError, match="a bug"):
-        cli.main(["run"])
+    assert cli.main(["run", "--tp", "4"]) == 70
+    line = capsys.readouterr().err.partition("cycles\n")[2]
+    found = re.fullmatch(r"t3: error: a fault of t3 itself, please report it: KeyError \"'a bug'\" in request.py, line "
+                         r"\d+; all about it is in (\S+)\n", line)
+    told = Path(found[1]).read_text()
+    Path(found[1]).unlink()
+    assert told.startswith("t3 run --tp 4\nTraceback") and "raise KeyError" in told
+
+
+def test_too_little_memory_is_a_line(monkeypatch, capsys):
+    def run_sublayer(*_):
+        raise MemoryError
+    replace_techniques(monkeypatch, run_sublayer)
+    assert cli.main(["run"]) == 1
+    assert capsys.readouterr().err.endswith("\nt3: error: the memory that this process may have is used up\n")
 
 
 # files

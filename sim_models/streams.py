@@ -1,0 +1,57 @@
+"""The standard streams as a command finds them: closed, full, or in an encoding that lacks a letter."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+STANDARD_OUTPUT = "standard output"  #: what a message calls it
+
+
+class _Named(io.TextIOWrapper):
+    """Standard output whose errors carry a name, as those of other files do."""
+
+    def write(self, text: str) -> int:
+        with _naming():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with _naming():
+            super().flush()
+
+
+@contextmanager
+def _naming() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = STANDARD_OUTPUT
+        raise
+
+
+def prepare_streams() -> None:
+    """Make the standard streams writable and their errors clear; streams of others, as tests have, stay."""
+    if sys.stdout is None or sys.stderr is None:
+        _fill_closed()
+    if sys.stdout is sys.__stdout__ and sys.stdout.fileno() == 1:
+        sys.stdout.flush()
+        sys.stdout = _Named(open(1, "wb", closefd=False), encoding=sys.stdout.encoding,
+                            line_buffering=sys.stdout.line_buffering)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter shows ? rather than a traceback
+            stream.reconfigure(errors="replace")
+
+
+def discard_output() -> None:
+    """Let what is still to be printed go nowhere: its reader left, or its disk is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fill_closed() -> None:
+    """Give what was closed (`>&-`) a place to go, so that no file of a command gets its number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)
