@@ -51,11 +51,11 @@ def read_msccl(path: Path) -> tuple[str, Program]:
             raise CollectiveError(f"{path.name} declares entities or the like, which plans do not need")
         try:
             kind, program = _Reader(xml.fromstring(text)).program()
+            program.check()
         except xml.ParseError as error:
             raise CollectiveError(f"{path.name} is not XML: {error}") from None
         except CollectiveError as error:
             raise CollectiveError(f"{path.name}: {error}") from None
-        program.check()
         return kind, program
 
 

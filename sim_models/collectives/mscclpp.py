@@ -104,13 +104,13 @@ def read_mscclpp(path: Path) -> tuple[str, Program]:
         try:
             plan = _Plan.model_validate_json(read_bounded(path, LARGEST_TEXT))
             kind, program = _Reader(plan).program()
+            program.check()
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             where = ".".join(map(str, fault["loc"]))[:100] or "the file"
             raise CollectiveError(f"{path.name}: {where}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
         except CollectiveError as error:
             raise CollectiveError(f"{path.name}: {error}") from None
-        program.check()
         return kind, program
 
 
