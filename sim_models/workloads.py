@@ -160,6 +160,17 @@ class DecodeWorkload(Workload):
 
 
 @dataclass(frozen=True)
+class CustomWorkload(Workload):
+    """M x N elements that a custom kernel makes, in the tiles of a GEMM; what it does with K is its own matter."""
+
+    source: str = ""  #: the function that makes the operator: see `t3sim.custom`
+
+    kind: ClassVar[str] = "Custom kernel"
+    producer: ClassVar[str] = "kernel"
+    multiplies_matrices: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
 class EmbeddingWorkload(Workload):
     """Sums of rows of embedding tables: of all devices M bags of K rows each, which have N elements."""
 
@@ -256,6 +267,12 @@ def decode_workload(shape: str, devices: int) -> DecodeWorkload:
     if found.m > MOST_DECODED:
         raise WorkloadError(f"layer.gemm = {shape.strip()}: {MOST_DECODED} tokens are decoded at once at most")
     return DecodeWorkload("custom", "decode", devices, found.m, found.n, found.k, found.dtype)
+
+
+def custom_workload(source: str, shape: str, devices: int) -> CustomWorkload:
+    """Return the `MxNxK` of a custom kernel, by its reference. Raises `WorkloadError`."""
+    found = gemm_workload(shape, devices)
+    return CustomWorkload("custom", "gemm", devices, found.m, found.n, found.k, found.dtype, source)
 
 
 def batch_and_tables(text: str) -> tuple[int, int]:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from ..collectives import Program, in_switch
-from ..collectives.algorithms import algorithms
+from ..collectives import CollectiveError, Program, in_switch
+from ..collectives.algorithms import COLLECTIVES, algorithms
 from ..collectives.all_reduce import all_reduce
+from ..custom import is_custom, make_custom
 from ..errors import BadInput, choices
 from ..machine import Machine
 from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
@@ -37,7 +38,7 @@ class Exchange:
     @property
     def reduces(self) -> bool:
         """Say whether it is the ring reduce-scatter of the T3 paper, whatever its signals."""
-        return replace(self, signal=None) == REDUCED
+        return replace(self, signal=None, producer=REDUCED.producer) == REDUCED
 
     @property
     def operator(self) -> str:
@@ -76,6 +77,11 @@ class Exchange:
         """
         if self.topology == "full":
             return fully_connected(ranks, divided=True)
+        if is_custom(self.topology):
+            made = make_custom("exchange.topology", self.topology, Topology, ranks)
+            if made.gpus != ranks:
+                raise BadInput(f"exchange.topology = {self.topology} is of {made.gpus} GPUs, and here are {ranks}")
+            return made
         if ":" not in self.topology:
             return named_topology(f"{self.topology}:{ranks}")
         found = named_topology(self.topology)
@@ -92,17 +98,26 @@ class Exchange:
     @property
     def by_levels(self) -> bool:
         """Say whether kernels that do the same run level by level, as the fused one's peers are not one neighbour."""
-        return self.algorithm in LEVELLED
+        return self.algorithm in LEVELLED or is_custom(self.algorithm)
 
     @property
     def every_gpu(self) -> bool:
         """Say whether no GPU can stand for all."""
-        return ":" in self.topology
+        return ":" in self.topology or is_custom(self.algorithm)
+
+    @property
+    def custom(self) -> dict[str, str]:
+        """The references among its parts, by their keys."""
+        parts = {"layer.operator": self.producer, "exchange.algorithm": self.algorithm,
+                 "exchange.topology": self.topology}
+        return {key: name for key, name in parts.items() if is_custom(name)}
 
     def program(self, ranks: int) -> Program:
         """Return who sends which chunk to whom. Raises BadInput, TopologyError."""
         if self.algorithm == IN_SWITCH:
             return _IN_SWITCH[self.collective](ranks)
+        if is_custom(self.algorithm):
+            return custom_program(self.algorithm, self.collective, ranks)
         found = algorithms(self.collective, self.links(ranks))
         if self.algorithm not in found:
             raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible on {self.topology}:{ranks}: "
@@ -210,13 +225,44 @@ _IN_SWITCH = {"rs": in_switch.reduce_scatter, "ag": in_switch.all_gather,
               "ar": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))}
 
 
+def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
+    """Make the program of a custom algorithm, a function of the collective's name and the ranks. Raises BadInput.
+
+    It is checked: every chunk must end where the collective wants it, with every contribution once.
+    """
+    key = "exchange.algorithm"
+    made = make_custom(key, algorithm, Program, collective, ranks)
+    try:
+        made.check()
+    except CollectiveError as error:
+        raise BadInput(f"{key} = {algorithm}: {error}") from None
+    reduced, every = collective != "ag", {(rank, chunk) for rank in range(ranks) for chunk in range(made.chunks)}
+    ends = sorted(chunk for _, chunk in made.goal) == list(range(made.chunks)) if collective == "rs" else (
+        made.pairs if collective == "a2a" else made.goal.keys() == every)
+    summed = collective == "a2a" or all((len(terms) == ranks) == reduced for terms in made.goal.values())
+    if made.ranks != ranks or not (ends and summed):
+        raise BadInput(f"{key} = {algorithm} makes a program of {made.ranks} ranks whose goal is not that of the "
+                       f"{COLLECTIVES[collective]} of {ranks}")
+    return made
+
+
+def fused_collective(operator: str) -> str | None:
+    """Return the collective that an operator fuses its kernel with, `rs` of `gemm-rs`; None: it fuses none."""
+    producer, _, collective = operator.rpartition("-")
+    if is_custom(producer) and collective in COLLECTIVES:
+        return collective
+    return FUSED_OPERATORS.get(operator)
+
+
 def own_topology(collective: str | None) -> str:
     """Name the links of a collective for which none are named: a ring, or a switch if everyone sends to everyone."""
     return "switch" if collective == "a2a" else "ring"
 
 
 def own_algorithm(collective: str | None, topology: str) -> str:
-    """Name the algorithm of links for which none is named."""
+    """Name the algorithm of links for which none is named. Raises BadInput for custom links."""
+    if is_custom(topology):
+        raise BadInput(f"exchange.topology = {topology} needs exchange.algorithm = NAME")
     if ":" in topology:
         return "hierarchical"
     return "direct" if topology == "full" or collective == "a2a" else "ring"
@@ -224,7 +270,8 @@ def own_algorithm(collective: str | None, topology: str) -> str:
 
 def check_topology(topology: str) -> None:
     """Refuse links that there are not. Raises BadInput."""
-    if topology not in TOPOLOGIES[:3] and topology.partition(":")[0] not in ("torus", "nodes"):
+    sized = topology.partition(":")[0] in ("torus", "nodes")
+    if topology not in TOPOLOGIES[:3] and not sized and not is_custom(topology):
         raise BadInput(f"exchange.topology = {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
 
 
@@ -234,17 +281,19 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
 
     A topology that is not given is the operator's own, an algorithm that is not given the topology's.
     """
-    topology = own_topology(FUSED_OPERATORS.get(operator)) if topology is None else topology
-    algorithm = own_algorithm(FUSED_OPERATORS.get(operator), topology) if algorithm is None else algorithm
-    if algorithm not in ALGORITHMS:
+    collective = fused_collective(operator)
+    if collective is None:
+        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
+    topology = own_topology(collective) if topology is None else topology
+    algorithm = own_algorithm(collective, topology) if algorithm is None else algorithm
+    custom = is_custom(algorithm) or is_custom(topology)
+    if algorithm not in ALGORITHMS and not is_custom(algorithm):
         raise BadInput(f"exchange.algorithm = {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     check_topology(topology)
-    if (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
+    if not custom and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
         raise BadInput(f"exchange.algorithm = {algorithm} does not go with exchange.topology = {topology}: torus:RxC "
                        "has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")
-    if operator not in FUSED_OPERATORS:
-        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     if algorithm == IN_SWITCH and topology != "switch":
         raise BadInput(f"exchange.algorithm = {IN_SWITCH} adds and copies in a switch: it needs exchange.topology = "
                        "switch")
@@ -262,8 +311,8 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
     if signal and (operator, algorithm) != ("gemm-rs", "ring"):
         raise BadInput(f"exchange.signal = {signal} says what DMA waits for around a ring: it needs layer.operator = "
                        "gemm-rs and exchange.algorithm = ring")
-    collective, before = FUSED_OPERATORS[operator], operator in BEFORE
-    if algorithm != "direct" and collective == "a2a":
+    before = operator in BEFORE
+    if algorithm != "direct" and not custom and collective == "a2a":
         raise BadInput(f"layer.operator = {operator} sends something else to every GPU: it needs exchange.algorithm = "
                        "direct")
     producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")

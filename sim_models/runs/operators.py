@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 
+from ..custom import make_custom
 from ..errors import BadInput
 from ..machine import Machine
 from ..machine.cycle import Occupancy
@@ -9,8 +10,9 @@ from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
 from ..operators.gemm import Gemm, Matrix
 from ..operators.gemv import ROWS, Gemv, gemv_tiling
 from ..operators.kernel_table import Resources
+from ..operators.operator import Operator
 from ..operators.tiling import Tiling, TilingError
-from ..workloads import MOST_DECODED, DecodeWorkload, EmbeddingWorkload, GemvWorkload, Workload
+from ..workloads import MOST_DECODED, CustomWorkload, DecodeWorkload, EmbeddingWorkload, GemvWorkload, Workload
 
 _ALIGN = 1 << 20
 #: Kernels of few tokens: rows of a tile, elements of K in a step, registers besides the sums.
@@ -98,7 +100,7 @@ def _fullest(machine: Machine, tiling: Tiling) -> int:
 
 
 def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
-                  c_base: int | None = None) -> Gemm | Gemv | Embedding:
+                  c_base: int | None = None) -> Operator:
     """Make the operator that makes a workload's output, which is where `Addresses` puts it if not at `c_base`.
 
     Raises BadInput for a machine that does not say what it needs.
@@ -106,6 +108,9 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
     if machine.gpu.k_parts > 1 and isinstance(workload, GemvWorkload | EmbeddingWorkload):
         raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (layer.split_k) cuts a GEMM's K: a {workload.kind} has "
                        "1")
+    if isinstance(workload, CustomWorkload):
+        at = Addresses.of(workload, tiling).c if c_base is None else c_base
+        return make_custom("layer.operator", workload.source, None, machine, workload, tiling, at)
     if isinstance(workload, GemvWorkload):
         return _gemv(machine, workload, tiling, c_base)
     if isinstance(workload, EmbeddingWorkload):
@@ -193,4 +198,5 @@ def resident(machine: Machine, resources: Resources) -> int:
 def workgroups_at_once(machine: Machine, workload: Workload) -> int:
     """Return how many workgroups of a workload's kernel a GPU runs at once. Raises BadInput and TilingError."""
     operator = make_operator(machine, workload, make_tiling(machine, workload))
-    return machine.gpu.compute_units * resident(machine, operator.resources)
+    resources = getattr(operator, "resources", None) or operator.work(0).resources  # a table takes its time
+    return machine.gpu.compute_units * resident(machine, resources)

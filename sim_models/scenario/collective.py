@@ -5,11 +5,12 @@ from functools import cached_property
 
 from t3sim.at_once import processor_seconds
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.custom import is_custom
 from t3sim.errors import BadInput, choices
 from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.collective import kernel_costs
 from t3sim.flow.collective import run_program as run_event_level
-from t3sim.mechanisms.exchange import Exchange, check_topology, own_algorithm, own_topology
+from t3sim.mechanisms.exchange import Exchange, check_topology, custom_program, own_algorithm, own_topology
 from t3sim.runs.build import card_of
 from t3sim.runs.collective_alone import ProgrammedCollective, held_bytes
 from t3sim.runs.collective_numbers import BYTES_PER_WORD, WORD_BYTES
@@ -52,15 +53,16 @@ class CollectiveAlone:
         check_skew(scenario)
         self.machine, self.bytes, self._seed = machine_of(scenario), layer.bytes, scenario.seed
         self.topology, self.links = _links(scenario, whole)
-        possible = algorithms(collective, self.links)
-        usual = own_algorithm(collective, self.topology)
-        self.algorithm = scenario.exchange.algorithm or (usual if usual in possible else next(iter(possible)))
-        if self.algorithm not in possible:
+        possible, asked = algorithms(collective, self.links), scenario.exchange.algorithm
+        usual = own_algorithm(collective, self.topology) if asked is None else asked
+        self.algorithm = usual if usual in possible or asked is not None else next(iter(possible))
+        if self.algorithm not in possible and not is_custom(self.algorithm):
             raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible for {whole} on {self.topology}: "
                            f"allowed are {choices(self.algorithm, possible)}")
         if any(link.network for link in self.links.links):
             card_of(self.machine)
-        self._program = possible[self.algorithm].program()
+        self._program = possible[self.algorithm].program() if self.algorithm in possible else custom_program(
+            self.algorithm, collective, self.links.gpus)
         words = chunk_bytes(collective, self._program, layer.bytes) / WORD_BYTES
         self._chunk_bytes = int(-(-words // 1)) * WORD_BYTES
         self._skew = Skew.of(scenario.gpus.skew or "", self.links.gpus) if scenario.gpus.every else None
@@ -133,7 +135,7 @@ def _links(scenario: Scenario, whole: str) -> tuple[str, Topology]:
     asked, devices = scenario.exchange.topology, scenario.layer.devices
     topology = own_topology(scenario.layer.collective) if asked is None else asked
     check_topology(topology)
-    if devices is None and ":" in topology:
+    if devices is None and ":" in topology and not is_custom(topology):
         devices = named_topology(topology).gpus
     if devices is None:
         raise BadInput(f"{whole} needs layer.devices = N")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from t3sim import workloads
+from t3sim.custom import is_custom
 from t3sim.errors import BadInput
 from t3sim.interchange.chakra import chakra_workloads
 from t3sim.interchange.config import TOKENS, config_workloads, lacking
@@ -11,12 +12,12 @@ from t3sim.workloads import Workload, behind_all_gather, gemm_workload, transfor
 
 #: Kernels without a collective.
 ALONE = ("gemm", "decode", "gemv", "embedding")
-_SMALL = ("gemv-ar", "embedding-a2a")  #: fused operators whose kernel is of one's own
+_SMALL = ("gemv-ar", "embedding-a2a")  #: fused operators that compute no GEMM
 
 
 def is_alone(layer: Layer) -> bool:
     """Say whether it is a kernel alone, on one GPU."""
-    return layer.kernel is not None or layer.operator in ALONE
+    return layer.kernel is not None or layer.operator in ALONE or is_custom(layer.operator)
 
 
 def is_collective(layer: Layer) -> bool:
@@ -36,7 +37,7 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     """
     if layer.workload is not None:
         found, notes = [(layer.workload, 1)], []
-    elif layer.operator in _SMALL:
+    elif layer.operator in _SMALL or is_custom(_producer(layer)):
         refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), "does not go with " + said(
             "layer.operator", layer.operator))
         found, notes = [(small_workload(layer, seed), 1)], []
@@ -59,7 +60,7 @@ def small_workload(layer: Layer, seed: int) -> Workload:
 
     Raises BadInput.
     """
-    operator, alone = layer.operator, layer.operator in ALONE
+    operator, alone = layer.operator, is_alone(layer)
     devices = None if alone else layer.devices
     if devices is None and not alone:
         raise BadInput(f"{said('layer.operator', operator)} needs layer.devices = N")
@@ -72,8 +73,15 @@ def small_workload(layer: Layer, seed: int) -> Workload:
     if layer.gemm is None:
         raise BadInput(f"{said('layer.operator', operator)} needs layer.gemm = "
                        f"{'Mx1xK' if operator.startswith('gemv') else 'MxNxK'}")
+    if is_custom(producer := operator if alone else _producer(layer)):
+        return workloads.custom_workload(producer, layer.gemm, devices or 2)
     make = {"gemm": gemm_workload, "decode": workloads.decode_workload}.get(operator, workloads.gemv_workload)
     return make(layer.gemm, devices or 2)  # K is that of one device
+
+
+def _producer(layer: Layer) -> str:
+    """Return what makes the output, `gemm` of `gemm-rs`."""
+    return layer.operator.rpartition("-")[0]
 
 
 def refuse(layer: Layer, keys: tuple[str, ...], why: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from t3sim.errors import BadInput, choices, named_once
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.decomposed import units_left
-from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_with
+from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.mechanisms.flux import FluxOptions, tuned
 from t3sim.mechanisms.split_k import with_split_k
 from t3sim.rtl.arbiter import POLICIES
@@ -116,7 +116,7 @@ def check_level(scenario: Scenario) -> None:
 def check_operator(scenario: Scenario) -> None:
     """Refuse an operator that is none, and keys that another one has. Raises BadInput."""
     layer, given = scenario.layer, scenario.given()
-    if layer.operator not in OPERATORS:
+    if fused_collective(layer.operator) is None and not is_alone(layer):
         raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
                        f"{choices(layer.operator, OPERATORS)}")
     for key in ("layer.bytes", "layer.values"):
@@ -162,6 +162,8 @@ def requested(scenario: Scenario) -> Request:
     if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
         raise BadInput("flux.tune = true chooses itself: neither flux.order nor flux.pieces goes with it")
     for one in workloads:
+        if exchange.custom:
+            exchange.program(one.tp), exchange.links(one.tp)
         exchange.check_sums(asked.sums, one.tp, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
     for key, value in (("exchange.signal", asked.signal),

@@ -13,8 +13,8 @@ from t3sim.tasks.task import KERNEL_SOURCES, KernelTask, Task
 class KeptResults:
     """The results that all commands of a user share, a folder for each state of the sources.
 
-    Only kernels of ours are kept: of another's class the sources are not known. A cache that takes no files keeps
-    nothing.
+    Only kernels of ours are kept, without custom parts: of others it is not known which sources they import. A cache
+    that takes no files keeps nothing.
     """
 
     def load(self, task: Task) -> Any:
@@ -32,7 +32,7 @@ class KeptResults:
                 store.save(task, result)
 
     def _store(self, task: Task) -> Store | None:
-        if not isinstance(task, KernelTask) or not type(task.kernel).__module__.startswith("t3sim."):
+        if not isinstance(task, KernelTask) or task.custom or not type(task.kernel).__module__.startswith("t3sim."):
             return None
         sources = source_digest(KERNEL_SOURCES, rtl=task.needs_rtl)
         return Store(user_cache.results_folder() / f"results-{sources[:24]}")

@@ -2,19 +2,22 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from t3sim.custom import digest_of_custom
 from t3sim.machine import Machine
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs import kernels
 from t3sim.tasks.estimate import kernel_seconds
 from t3sim.tasks.sources import source_digest
-from t3sim.workloads import Workload
+from t3sim.workloads import CustomWorkload, Workload
 
 BUILD_SECONDS = 60.0
+_LONGEST_NAME = 120  #: letters of a kernel's name in a file's
 KERNEL_SOURCES = "t3sim.runs.kernels"  #: the module that a kernel's result comes from
 #: Parts of a machine that a kernel without RTL does not see.
 _OF_RTL = {"tracker", "dma", "arbiter"}
@@ -138,12 +141,21 @@ class KernelTask:
         # Names round what they are made of; `repr` does not.
         return {"kernel": repr(self.kernel), "workload": {"kind": self.workload.kind, **asdict(self.workload)},
                 "seed": self.seed, "mirrored": self.mirrored, "window_cycles": self.window_cycles,
-                "machine": self.machine.model_dump(mode="json", exclude=set() if self.needs_rtl else _OF_RTL)}
+                "machine": self.machine.model_dump(mode="json", exclude=set() if self.needs_rtl else _OF_RTL),
+                **({"custom": [digest_of_custom(*one) for one in self.custom.items()]} if self.custom else {})}
+
+    @property
+    def custom(self) -> dict[str, str]:
+        """Custom parts that it is made of, by their keys of a scenario."""
+        exchange = getattr(self.kernel, "exchange", None)
+        return {**({"layer.operator": self.workload.source} if isinstance(self.workload, CustomWorkload) else {}),
+                **(exchange.custom if exchange else {})}
 
     @cached_property
     def key(self) -> str:
         shape = self.workload
-        name = f"{self.kernel.name}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
+        kernel = re.sub(r"[^\w.+-]+", "-", self.kernel.name)[:_LONGEST_NAME]
+        name = f"{kernel}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
         asked = json.dumps(self.description, sort_keys=True)
         return f"{name}-{digest(asked, source_digest(KERNEL_SOURCES, rtl=self.needs_rtl))}"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ..custom import is_custom
 from ..runs.kernels import ALL_GATHER, Kernel, KernelResult, SendingKernel
 from . import losses
 from .choices import Choices
@@ -12,6 +13,8 @@ from .technique import Technique
 
 def _refuses(choices: Choices) -> str | None:
     exchange = choices.exchange
+    if is_custom(exchange.producer):
+        return f"technique fused-wg has its own kernels: layer.operator = {exchange.operator} does not go with it"
     if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
         return ("technique fused-wg adds what GPUs make, or sends each its part: layer.operator = "
                 f"{exchange.operator} does neither")

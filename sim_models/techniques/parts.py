@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..custom import is_custom
 from ..mechanisms.exchange import Exchange
 from ..runs.kernels import (
     GEMM,
@@ -46,6 +47,8 @@ def slow_levels(choices: Choices) -> str | None:
 def only_a_reduce_scatter(technique: str, choices: Choices) -> str | None:
     """Refuse what is no reduce-scatter around one ring."""
     exchange = choices.exchange
+    if is_custom(exchange.producer):
+        return f"technique {technique} has its own GEMM: layer.operator = {exchange.operator} does not go with it"
     if exchange.collective in ("ag", "a2a"):
         return f"technique {technique} is of a reduce-scatter: layer.operator = {exchange.operator} has none"
     if refused := unlike_gpus(technique, choices):

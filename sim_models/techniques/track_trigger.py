@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from ..custom import is_custom
 from ..mechanisms.exchange import IN_SWITCH
 from ..runs.kernels import ALL_GATHER, FusedGemm, GatherAfter, Kernel, KernelResult
 from ..runs.skew import Skew
@@ -25,7 +26,8 @@ def fusion(name: str, choices: Choices) -> FusedGemm:
     if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
         exchange = replace(exchange, topology="ring")
     skew = Skew() if choices.skew is None and exchange.every_gpu else choices.skew
-    return replace(own, exchange=exchange, skew=skew, staged=own.staged and exchange.reduces)
+    staged = own.staged and exchange.reduces and not is_custom(exchange.producer)
+    return replace(own, exchange=exchange, skew=skew, staged=staged)
 
 
 def _kernels(name: str, choices: Choices) -> tuple[Kernel, ...]:

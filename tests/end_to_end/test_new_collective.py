@@ -1,11 +1,14 @@
 """A collective, a topology and an operator of a user's own: a file each, run with real numbers on every GPU's RTL."""
 
 import importlib.util
+import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from t3sim.cli import main
 from t3sim.operators.kernel_table import KernelError
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import run_data_mode
@@ -16,14 +19,20 @@ from t3sim.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
-#: A reduce-scatter along a ring that leaps over two GPUs at a time, and chunk c ends at the GPU after the usual one.
+#: A ring that leaps over two GPUs at a time; in a reduce-scatter chunk c ends at the GPU after the usual one.
 COLLECTIVE = '''
 from t3sim.collectives import Op, Program
 from t3sim.collectives.program import all_ranks, in_turn
 
 
-def leaping(ranks):
-    """Build a reduce-scatter whose chunks leap three ranks at a time; chunk c ends at rank c + 1."""
+def leaping(collective, ranks):
+    """Build a reduce-scatter or an all-gather whose chunks leap three ranks at a time."""
+    if collective == "ag":
+        hops = ((chunk, (chunk + 3 * hop) % ranks, (chunk + 3 + 3 * hop) % ranks, Op.COPY)
+                for hop in range(ranks - 1) for chunk in range(ranks))
+        return Program(ranks, ranks, in_turn(hops),
+                       start={(chunk, chunk): frozenset({chunk}) for chunk in range(ranks)},
+                       goal={(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in range(ranks)})
     hops = ((chunk, (chunk + 4 + 3 * hop) % ranks, (chunk + 7 + 3 * hop) % ranks, Op.ADD)
             for hop in range(ranks - 1) for chunk in range(ranks))
     program = Program(ranks, ranks, in_turn(hops),
@@ -47,7 +56,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from t3sim.cli import main
 from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from t3sim.cli import main
 from t3sim.operators.operator import output_stores
 
 
@@ -88,7 +99,7 @@ def load(folder: Path, name: str, text: str):
 
 @pytest.fixture
 def leaping(tmp_path):
-    return load(tmp_path, "leaping", COLLECTIVE).leaping
+    return partial(load(tmp_path, "leaping", COLLECTIVE).leaping, "rs")
 
 
 @pytest.fixture
@@ -141,3 +152,35 @@ def test_an_operator_that_makes_another_output_is_refused(outer):
         run_data_mode(machine("ring_tiny"), workload, Policy(), Options(operator=fewer))
     with pytest.raises(KernelError, match=r"^stores\[0\]: base=64 is not that of the output's wavefront tile there: 0"):
         run_data_mode(machine("ring_tiny"), workload, Policy(), Options(operator=elsewhere))
+
+
+@pytest.fixture
+def parts(tmp_path) -> str:
+    """Return a file with all three."""
+    path = tmp_path / "parts.py"
+    path.write_text(COLLECTIVE + TOPOLOGY + OPERATOR)
+    return str(path)
+
+
+def test_all_three_are_run_traced_and_explained_by_reference(parts, tmp_path, capsys):
+    small = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
+    asked = ("--gemm", "256x256x64", "--devices", "4", "--machine", small, "--operator", f"{parts}:outer-rs",
+             "--topology", f"{parts}:chords", "--algorithm", f"{parts}:leaping")
+    answer = tmp_path / "answer.json"
+    assert main(["run", *asked, "--technique", "sequential,t3", "--json", str(answer)]) == 0
+    found = json.loads(answer.read_text())
+    assert found["operator"] == f"{parts}:outer-rs"
+    assert found["techniques"]["t3"]["phases_ns"]["gemm"] > found["techniques"]["sequential"]["phases_ns"]["gemm"] > 0
+    assert main(["trace", *asked, "--technique", "t3", "--out", str(tmp_path / "trace")]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "trace"), "--wg", "0", "--wf", "0"]) == 0
+    assert "upstream" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("collective", ["rs", "ag"])
+def test_a_custom_collective_alone_is_right_bit_for_bit(parts, collective, tmp_path):
+    answer = tmp_path / "answer.json"
+    assert main(["run", "--collective", collective, "--bytes", "65536", "--devices", "4", "--values",
+                 "--machine", str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"),
+                 "--topology", f"{parts}:chords", "--algorithm", f"{parts}:leaping", "--json", str(answer)]) == 0
+    assert json.loads(answer.read_text())["words"] > 0

@@ -1,0 +1,77 @@
+"""Custom parts by reference: a function of a file, or of a module that can be imported, `my_ring.py:leaping`."""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from .errors import BadInput, choices, shown
+
+Made = TypeVar("Made")
+
+_LONGEST = 200  #: characters of what a user's exception says
+
+
+def is_custom(name: str) -> bool:
+    """Say whether a name is a reference: `FILE.py:FUNCTION` or `PACKAGE.MODULE:FUNCTION`."""
+    source, _, function = name.rpartition(":")
+    return bool(source) and function.isidentifier()
+
+
+def make_custom(key: str, reference: str, kind: type[Made] | None, *arguments: Any) -> Made:
+    """Call the function of a reference and return what it makes. Raises BadInput for all that goes wrong in it.
+
+    `key`: of the scenario, for messages; `kind`: what it must return, None: anything.
+    """
+    function = _function(key, reference)
+    with _of_a_user(f"{key} = {reference}"):
+        made = function(*arguments)
+    if kind is not None and not isinstance(made, kind):
+        raise BadInput(f"{key} = {reference} returns {shown(made)}: a {kind.__name__} is needed")
+    return made
+
+
+def digest_of_custom(key: str, reference: str) -> str:
+    """Return a digest of the source of a reference, without what it imports. Raises BadInput."""
+    source = _module(key, reference).__file__ or ""
+    return hashlib.sha256(Path(source).read_bytes() if source else reference.encode()).hexdigest()[:20]
+
+
+@contextmanager
+def _of_a_user(said: str) -> Iterator[None]:
+    """Turn whatever a user's code raises into one line."""
+    try:
+        yield
+    except Exception as met:
+        why = met.strerror if isinstance(met, OSError) and met.strerror else " ".join(str(met).split())[:_LONGEST]
+        raise BadInput(f"{said} fails: {type(met).__name__}{f': {why}' if why else ''}") from None
+
+
+def _function(key: str, reference: str) -> Callable[..., Any]:
+    module, name = _module(key, reference), reference.rpartition(":")[2]
+    found = getattr(module, name, None)
+    if not callable(found):
+        there = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+        raise BadInput(f"{key} = {reference}: no function {name!r} is there: allowed are {choices(name, there)}")
+    return found
+
+
+@cache
+def _module(key: str, reference: str) -> ModuleType:
+    source = reference.rpartition(":")[0]
+    with _of_a_user(f"{key} = {reference}"):
+        if not source.endswith(".py"):
+            return importlib.import_module(source)
+        path = Path(source).resolve(strict=True)
+        name = f"custom_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module

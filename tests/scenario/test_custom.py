@@ -1,0 +1,147 @@
+"""Custom operators, collectives and topologies by reference: made from a file or a module, refused in a line."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from t3sim.custom import is_custom
+from t3sim.errors import BadInput
+from t3sim.scenario.files import scenario_of
+from t3sim.scenario.kernel import KernelAlone
+from t3sim.scenario.request import Request, requested
+
+SMALL = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
+PARTS = '''
+from t3sim.collectives import direct, ring
+from t3sim.collectives.all_reduce import all_reduce
+from t3sim.topologies import fully_connected, ring as around
+
+
+def usual(collective, ranks):
+    """Build the programs of a ring."""
+    if collective == "ar":
+        return all_reduce(ring.reduce_scatter(ranks, -1), ring.all_gather(ranks, -1))
+    return (ring.reduce_scatter if collective == "rs" else ring.all_gather)(ranks, -1)
+
+
+def short(collective, ranks):
+    return ring.reduce_scatter(ranks - 1, -1)
+
+
+def wrong(collective, ranks):
+    return ring.all_gather(ranks, -1)
+
+
+def fails(collective, ranks):
+    return 1 / 0
+
+
+def seven(*_):
+    return 7
+
+
+def links(nodes):
+    return around(nodes)
+
+
+def pair(nodes):
+    return around(2)
+
+
+def operator(machine, workload, tiling, base):
+    raise ValueError("K is too odd")
+
+
+NUMBER = 3
+'''
+
+
+@pytest.fixture
+def parts(tmp_path) -> str:
+    path = tmp_path / "parts.py"
+    path.write_text(PARTS)
+    return str(path)
+
+
+def made(**changes: object) -> Request:
+    keys = {"layer.gemm": "256x256x64", "layer.devices": 4, "machine": SMALL, **changes}
+    return requested(scenario_of({}, keys))
+
+
+@pytest.mark.parametrize(("name", "custom"), [
+    ("parts.py:links", True), ("my.module:links", True), ("a/b:c.py:links", True), ("torus:2x4", False),
+    ("nodes:2x4", False), ("ring", False), ("gemm-rs", False), (":links", False), ("parts.py:", False)])
+def test_what_is_a_reference(name, custom):
+    assert is_custom(name) == custom
+
+
+def test_a_custom_algorithm_does_what_its_program_says(parts):
+    request = made(**{"exchange.algorithm": f"{parts}:usual"})
+    exchange = request.sublayers[0].choices.exchange
+    assert exchange.program(4).ranks == 4 and exchange.every_gpu
+    task, = (one for one in request.tasks(request.sublayers[0]).values() if one.kernel.name.startswith("fused-round"))
+    assert task.custom == {"exchange.algorithm": f"{parts}:usual"} and "/" not in task.key
+    Path(parts).write_text(PARTS + "\n")
+    assert replace(task).key != task.key
+
+
+def test_a_module_that_can_be_imported_is_as_good(parts, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(parts).parent))
+    assert made(**{"exchange.algorithm": "parts:usual"}).sublayers[0].choices.exchange.program(4).ranks == 4
+
+
+@pytest.mark.parametrize(("key", "name", "words"), [
+    ("exchange.algorithm", "nothing", "no function 'nothing' is there: allowed are"),
+    ("exchange.algorithm", "NUMBER", "no function 'NUMBER' is there"),
+    ("exchange.algorithm", "seven", "returns 7: a Program is needed"),
+    ("exchange.algorithm", "fails", "division by zero"),
+    ("exchange.algorithm", "short", "makes a program of 3 ranks whose goal is not that of the reduce-scatter of 4"),
+    ("exchange.algorithm", "wrong", "makes a program of 4 ranks whose goal is not that of the reduce-scatter of 4"),
+    ("exchange.topology", "links", "needs exchange.algorithm = NAME"),
+    ("exchange.topology", "pair", "is of 2 GPUs, and here are 4"),
+    ("exchange.topology", "seven", "returns 7: a Topology is needed"),
+])
+def test_what_cannot_be_is_refused_before_any_work(parts, key, name, words):
+    changes = {key: f"{parts}:{name}"}
+    if key == "exchange.topology" and name != "links":
+        changes["exchange.algorithm"] = f"{parts}:usual"
+    with pytest.raises(BadInput) as refused:
+        made(**changes)
+    assert words in str(refused.value) and f"{key} = {parts}:{name}" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("def usual(:", "fails: SyntaxError: invalid syntax (broken.py, line 1)"),
+    ("import nowhere_at_all", "fails: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+    ("raise RuntimeError('no')", "fails: RuntimeError: no"), ("raise RuntimeError", "fails: RuntimeError")])
+def test_a_file_that_cannot_be_imported_is_a_line(tmp_path, text, words):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    with pytest.raises(BadInput) as refused:
+        made(**{"exchange.algorithm": f"{path}:usual"})
+    assert words in str(refused.value) and str(path) in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_a_line(tmp_path):
+    with pytest.raises(BadInput, match=r"exchange.algorithm = .*none.py:usual fails: FileNotFoundError: No such file"):
+        made(**{"exchange.algorithm": f"{tmp_path}/none.py:usual"})
+    with pytest.raises(BadInput, match=r"fails: ModuleNotFoundError: .*no_such_module"):
+        made(**{"exchange.algorithm": "no_such_module:usual"})
+
+
+def test_a_custom_operator_is_asked_for_like_others(parts):
+    request = made(**{"layer.operator": f"{parts}:operator-rs"})
+    with pytest.raises(BadInput, match=r"layer.operator = .*:operator fails: ValueError: K is too odd"):
+        request.run(request.sublayers[0], lambda what, share: None)
+    with pytest.raises(BadInput, match=r"needs layer.devices = N"):
+        made(**{"layer.operator": f"{parts}:operator-rs", "layer.devices": None})
+    with pytest.raises(BadInput, match=r"technique flux has its own GEMM"):
+        made(**{"layer.operator": f"{parts}:operator-rs", "techniques": ("sequential", "flux")})
+    with pytest.raises(BadInput, match=r"layer.operator = '.*:operator-xx' is unknown"):
+        made(**{"layer.operator": f"{parts}:operator-xx"})
+    alone = KernelAlone(scenario_of({}, {"layer.operator": f"{parts}:operator", "layer.gemm": "256x256x64",
+                                         "machine": SMALL}))
+    with pytest.raises(BadInput, match="K is too odd"):
+        alone.run(lambda what, share: None)
