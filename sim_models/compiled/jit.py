@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from numba import njit
 from numba.core import config, event
@@ -117,7 +118,7 @@ event.register("numba:compile", _OnceInTheEnd())
 
 
 def _kept(function: Callable, **options) -> Callable:
-    dispatcher = njit(_nrt=False, **options)(function)
+    dispatcher: Any = njit(_nrt=False, **options)(function)
     if may_be_written(Path(os.environ["NUMBA_CACHE_DIR"])):
         with contextlib.suppress(RuntimeError):  # no folder takes files
             dispatcher._cache = _Cache(dispatcher.py_func)
@@ -125,7 +126,7 @@ def _kept(function: Callable, **options) -> Callable:
     return dispatcher
 
 
-def _compile_once(dispatcher: Callable, sig):
+def _compile_once(dispatcher: Any, sig):
     """Compile a function for types, or take from the cache what another process has compiled meanwhile."""
     with _turn(dispatcher.py_func.__module__, dispatcher.py_func.__qualname__, sig):
         return type(dispatcher).compile(dispatcher, sig)
