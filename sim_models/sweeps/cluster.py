@@ -50,7 +50,7 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
 
     started = time.perf_counter()
     outcome = Outcome(results={task: kept for task in tasks if (kept := store.load(task)) is not None})
-    outcome.kept = len(outcome.results)
+    outcome.kept = frozenset(task.key for task in outcome.results)
     missing = [task for task in tasks if task not in outcome.results]
     try:
         client = Client(address, timeout=_CONNECT_SECONDS)
@@ -74,7 +74,7 @@ def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor
     if crowded := [worker for worker, threads in client.nthreads().items() if threads > 1]:
         raise BadInput(f"--scheduler {address}: the worker {crowded[0]} runs several tasks in one process: start "
                        "workers with --nthreads 1")
-    monitor.start(sum(task.seconds for task in missing), len(missing), outcome.kept)
+    monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.kept))
     shared = Store(store.folder.resolve(), store.beside)
     running = {client.submit(_work_once, task, shared, key=task.key, pure=False): task for task in missing}
     seconds, heard = 0.0, time.monotonic()

@@ -47,7 +47,6 @@ def sweep(study: Study, points: Sequence[Point], out: Path, monitor: Monitor, jo
     """
     store, mine = Store(out / "cache", KeptResults()), points[shard.number - 1::shard.of]
     wanted = {task.key: task for point in mine for task in point.tasks}
-    kept = {key for key, task in wanted.items() if store.load(task) is not None}
     if scheduler is not None:
         from t3sim.sweeps.cluster import run_on_cluster
 
@@ -70,7 +69,7 @@ def sweep(study: Study, points: Sequence[Point], out: Path, monitor: Monitor, jo
     log.unlink(missing_ok=True)
     if failures:
         write_whole(log, "\n".join(f"{one.label}: {one.message}\n{one.traceback}" for one in failures))
-    return Swept(len(points), len(rows), sum({task.key for task in point.tasks} <= kept for point in mine),
+    return Swept(len(points), len(rows), sum({task.key for task in point.tasks} <= outcome.kept for point in mine),
                  len(wanted), failures,
                  tuple(regrets(study.compare, rows, study.varied, study.compared)) if study.compare else (),
                  tuple(regimes(study.regimes, rows, study.varied)) if study.regimes else ())

@@ -55,7 +55,7 @@ class TaskFailure:
 class Outcome:
     results: dict[Task, Any] = field(default_factory=dict)
     failures: dict[str, TaskFailure] = field(default_factory=dict)  #: by the task's key
-    kept: int = 0  #: results that were there already
+    kept: frozenset[str] = frozenset()  #: keys of the results that were there already
     seconds: float = 0.0  #: of this run
 
 
@@ -68,7 +68,7 @@ def run_tasks(tasks: Iterable[Task], store: Store, jobs: int, monitor: Monitor,
     started = time.perf_counter()
     wanted = {task.key: task for task in tasks}
     outcome = Outcome(results={task: kept for task in wanted.values() if (kept := store.load(task)) is not None})
-    outcome.kept = len(outcome.results)
+    outcome.kept = frozenset(task.key for task in outcome.results)
     missing = [task for task in wanted.values() if task not in outcome.results]
     if missing:
         needed = {need.key: need for task in missing for need in task.requires}
@@ -86,7 +86,7 @@ class _Pool:
 
     def run(self, tasks: list[Task], first: Task | None) -> None:
         everything = [*([first] if first else []), *tasks]
-        self.monitor.start(sum(task.seconds for task in everything), len(everything), self.outcome.kept)
+        self.monitor.start(sum(task.seconds for task in everything), len(everything), len(self.outcome.kept))
         if not takes_files(folder := cache_folder()):
             stand_in(folder)  # one for all workers
         others = set(multiprocessing.active_children())
