@@ -75,7 +75,7 @@ def file_name(text: str) -> str:
 def folder_name(text: str | Path) -> Path:
     """Parse the name of a folder as a path: no file, and an empty name is not the current folder."""
     path = Path(file_name(str(text)))
-    there = next(folder for folder in (path, *path.parents) if folder.exists())  # "." or "/" at the latest
+    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))  # "." or "/" at the latest
     if not there.is_dir():
         raise typer.BadParameter(f"{str(there)!r} is not a folder")
     return path

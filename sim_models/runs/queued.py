@@ -12,7 +12,6 @@ import numpy as np
 
 from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
-from ..driver.command import Command, CommandOp
 from ..driver.driver import Driver, Write
 from ..engine.end import IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware
@@ -22,6 +21,8 @@ from ..fabric import memory
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..machine.engines import Initiators
+from ..reference.command_queue import ADD, COPY, SIGNAL, Command
+from ..reference.command_queue import POLL as POLLS
 from ..topologies import fully_connected
 from . import build
 from .copies import COLLECTIVES, VARIANTS, Copied, plan_exchange
@@ -170,13 +171,12 @@ class _Run(ProgrammedGpus):
         """Return the lines of a GPU's queue: a poll first if it is prelaunched, then stage after stage."""
         if self._initiator == "tracker":
             return []
-        lines = [_flag_command(CommandOp.POLL, gpu, START_FLAG)] * (self._initiator == "poll")
+        lines = [_flag_command(POLLS, gpu, START_FLAG)] * (self._initiator == "poll")
         for stage in self._exchange.stages[gpu]:
-            lines += [_flag_command(CommandOp.POLL, gpu, flag, value) for flag, value in stage.waits]
-            lines += [Command(0, CommandOp.COPY, row[0].source + at, self._region(gpu, row[0]), 0, 0)
+            lines += [_flag_command(POLLS, gpu, flag, value) for flag, value in stage.waits]
+            lines += [Command(0, COPY, row[0].source + at, self._region(gpu, row[0]), 0, 0)
                       for row in self._in_rows(stage.copies) for at in self._parts()]
-            lines += [_flag_command(CommandOp.ADD if adds else CommandOp.SIGNAL, peer, flag)
-                      for peer, flag, adds in stage.signals]
+            lines += [_flag_command(ADD if adds else SIGNAL, peer, flag) for peer, flag, adds in stage.signals]
         return lines
 
     def _region(self, gpu: int, one: Copied) -> int:
@@ -231,7 +231,7 @@ class _Run(ProgrammedGpus):
         for gpu, lines in enumerate(self._program_lines):
             for number, line in enumerate(lines):
                 values = line._asdict()
-                if line.op == CommandOp.COPY:
+                if line.op == COPY:
                     values["address"] += int(self._base[gpu])
                 packed = sum(value << fields[name].lsb for name, value in values.items())
                 commands[gpu, number] = np.array([packed & (1 << 64) - 1, packed >> 64], np.uint64).view(np.int64)
@@ -245,7 +245,7 @@ class _Run(ProgrammedGpus):
             arriving[one.peer] += self._exchange.chunk_bytes
         for lines in self._program_lines:
             for line in lines:
-                if line.op in (CommandOp.SIGNAL, CommandOp.ADD):
+                if line.op in (SIGNAL, ADD):
                     signals[(line.address - _FLAGS) // LINE_BYTES // FLAGS] += 1
         return Plan(
             initiator=_STARTS[self._initiator],
@@ -291,8 +291,8 @@ class _Run(ProgrammedGpus):
         return QueuedRun(
             exchange_ns=float((end - state.produced.max()) * ns), whole_ns=float(end * ns),
             signalled_ns=float(max(0, state.signalled.max() - state.produced.max()) * ns),
-            commands=len(commands) or copies, copies=copies, polls=sum(line.op == CommandOp.POLL for line in commands),
-            signals=sum(line.op in (CommandOp.SIGNAL, CommandOp.ADD) for line in commands), lines=total["lines"])
+            commands=len(commands) or copies, copies=copies, polls=sum(line.op == POLLS for line in commands),
+            signals=sum(line.op in (SIGNAL, ADD) for line in commands), lines=total["lines"])
 
 
 def _flag_command(op: int, gpu: int, flag: int, value: int = 1) -> Command:

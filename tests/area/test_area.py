@@ -355,12 +355,13 @@ def test_a_missed_target_is_marked_and_the_cost_is_said():
     assert f"T3 costs {mm2:.3f} mm², {mm2 / 826:.4%} of a GPU" in page and cost({}, Node()) == []
 
 
-def test_targets_are_met():
+def test_a_target_is_met_or_marked_as_missed():
     """By the page."""
     rows = tables((DOCS / "area.md").read_text(encoding="utf-8"))["Targets"][1:]
     assert len(rows) == 3
     for what, most, found, _ in rows:
-        assert float(found.replace(",", "")) <= float(most.replace(",", "")), what
+        value, missed = found.removesuffix(" (missed)"), found.endswith(" (missed)")
+        assert (float(value.replace(",", "")) > float(most.replace(",", ""))) == missed, what
 
 
 # The command

@@ -225,7 +225,8 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
 #: Folders and files of sim_models from the ground up: each may import only those before it.
 ORDER = """
 errors extras places
-user_cache streams waits at_once line numerals bounded trimmed csv_rows cores yowasp formats geometry_option locality
+user_cache streams waits at_once line numerals custom bounded trimmed csv_rows cores yowasp formats geometry_option
+locality
 support compiled
 topologies
 machine

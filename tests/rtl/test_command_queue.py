@@ -3,7 +3,6 @@
 import pytest
 from amaranth.hdl import Value
 
-from t3sim.driver.command import Command, CommandOp
 from t3sim.reference.command_queue import (
     ADD,
     COPY,
@@ -11,22 +10,17 @@ from t3sim.reference.command_queue import (
     POLL,
     SIGNAL,
     TIMESTAMP,
+    Command,
     CommandQueueModel,
     refusal,
 )
 from t3sim.rtl.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.layouts import QueueOp
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 from tests.support.stream_bench import StreamBench, as_dict
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
-
-
-def test_software_writes_the_codes_that_hardware_reads():
-    assert {op.name: op.value for op in CommandOp} == {op.name: op.value for op in QueueOp}
-
 
 GEOMETRIES = {
     "small": Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=6), dma=DmaGeometry(queue_commands=4)),

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from t3sim.cosim.gpu import compiled_gpu, gpu_library
 from t3sim.driver.apb import ApbMaster
-from t3sim.driver.command import Command
 from t3sim.driver.driver import Destination, Driver
 from t3sim.machine import load_machine
-from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL
+from t3sim.reference.command_queue import COPY, LINE_BYTES, POLL, SIGNAL, Command
 from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.layouts import Op, Source
