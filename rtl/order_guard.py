@@ -41,7 +41,7 @@ class EventCounts(wiring.Component):
     clear : In(1)
         The counter of the bucket `sweep` becomes 0. No event then.
     sweep : In(bucket bits)
-    event : In(1)
+    happens : In(1)
         An event of `bucket`.
     bucket : In(bucket bits)
     query, following : In(bucket bits)
@@ -60,7 +60,7 @@ class EventCounts(wiring.Component):
         super().__init__({
             "clear": In(1),
             "sweep": In(bucket_bits),
-            "event": In(1),
+            "happens": In(1),
             "bucket": In(bucket_bits),
             "query": In(bucket_bits),
             "following": In(bucket_bits),
@@ -83,7 +83,7 @@ class EventCounts(wiring.Component):
         counted_meets = Signal()
         asked_meets = Signal()
         m.d.sync += [
-            counting.eq(self.event),
+            counting.eq(self.happens),
             bucket.eq(self.bucket),
             written_count.eq(write.data),
             counted_meets.eq(write.en & (write.addr == self.bucket)),
@@ -172,7 +172,7 @@ class OrderGuard(wiring.Component):
             m.d.comb += [
                 counts.clear.eq(~self.ready),
                 counts.sweep.eq(sweep),
-                counts.event.eq(event),
+                counts.happens.eq(event),
                 counts.bucket.eq(bucket),
                 counts.query.eq(self.query),
                 counts.following.eq(self.following),
