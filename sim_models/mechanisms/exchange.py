@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 
 from ..collectives import CollectiveError, Program, in_switch
 from ..collectives.algorithms import COLLECTIVES, algorithms
 from ..collectives.all_reduce import all_reduce
+from ..collectives.all_to_all import all_to_all
 from ..custom import is_custom, make_custom
 from ..errors import BadInput, choices
 from ..machine import Machine
@@ -225,6 +227,7 @@ _IN_SWITCH = {"rs": in_switch.reduce_scatter, "ag": in_switch.all_gather,
               "ar": lambda ranks: all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))}
 
 
+@cache
 def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
     """Make the program of a custom algorithm, a function of the collective's name and the ranks. Raises BadInput.
 
@@ -236,11 +239,15 @@ def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
         made.check()
     except CollectiveError as error:
         raise BadInput(f"{key} = {algorithm}: {error}") from None
-    reduced, every = collective != "ag", {(rank, chunk) for rank in range(ranks) for chunk in range(made.chunks)}
-    ends = sorted(chunk for _, chunk in made.goal) == list(range(made.chunks)) if collective == "rs" else (
-        made.pairs if collective == "a2a" else made.goal.keys() == every)
-    summed = collective == "a2a" or all((len(terms) == ranks) == reduced for terms in made.goal.values())
-    if made.ranks != ranks or not (ends and summed):
+    terms = 1 if collective == "ag" else ranks
+    if collective == "a2a":
+        right = made.goal == all_to_all(ranks).goal
+    else:
+        ends = [(rank, chunk) for rank in range(ranks) for chunk in range(made.chunks)]
+        right = all(len(one) == terms for one in made.goal.values()) and (
+            sorted(chunk for _, chunk in made.goal) == list(range(made.chunks)) if collective == "rs" else
+            sorted(made.goal) == ends)
+    if made.ranks != ranks or not right:
         raise BadInput(f"{key} = {algorithm} makes a program of {made.ranks} ranks whose goal is not that of the "
                        f"{COLLECTIVES[collective]} of {ranks}")
     return made

@@ -162,8 +162,9 @@ def requested(scenario: Scenario) -> Request:
     if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
         raise BadInput("flux.tune = true chooses itself: neither flux.order nor flux.pieces goes with it")
     for one in workloads:
-        if exchange.custom:
-            exchange.program(one.tp), exchange.links(one.tp)
+        if exchange.custom:  # a user's functions fail before any work
+            exchange.links(one.tp)
+            exchange.program(one.tp)
         exchange.check_sums(asked.sums, one.tp, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
     for key, value in (("exchange.signal", asked.signal),

@@ -67,7 +67,7 @@ def run_result(workload: Workload, machine: Machine, techniques: Sequence[str], 
 def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload: Workload, progress: Progress,
                seed: int, jobs: int, kept: Results | None) -> Mapping[Kernel, KernelResult]:
     """Simulate each kernel once; the longest begin first. `progress` hears of the techniques that they belong to."""
-    done = {} if kept is None else results_kept({kernel for of_one in parts.values() for kernel in of_one},
+    done = {} if kept is None else _known({kernel for of_one in parts.values() for kernel in of_one},
                                                 machine, workload, seed, kept)
     seconds = {kernel: kernel_seconds(kernel, machine, workload) for of_one in parts.values() for kernel in of_one}
     shares = dict.fromkeys(seconds, 0.0)
@@ -97,7 +97,7 @@ def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload
     return {**done, **at_once(together, jobs, told, needs), **at_once(in_turn, 1, told)}
 
 
-def results_kept(asked: Iterable[Kernel], machine: Machine, workload: Workload, seed: int,
+def _known(asked: Iterable[Kernel], machine: Machine, workload: Workload, seed: int,
                  kept: Results) -> dict[Kernel, KernelResult]:
     """Return what is known of these kernels already."""
     found = {kernel: kept.load(kernel_task(kernel, machine, workload, seed)) for kernel in asked}

@@ -13,6 +13,8 @@ from t3sim.scenario.request import Request, requested
 
 SMALL = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
 PARTS = '''
+from dataclasses import replace
+
 from t3sim.collectives import direct, ring
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.topologies import fully_connected, ring as around
@@ -31,6 +33,10 @@ def short(collective, ranks):
 
 def wrong(collective, ranks):
     return ring.all_gather(ranks, -1)
+
+
+def gathers(collective, ranks):
+    return replace(direct.all_gather(ranks), pairs=True)
 
 
 def fails(collective, ranks):
@@ -84,6 +90,12 @@ def test_a_custom_algorithm_does_what_its_program_says(parts):
     assert task.custom == {"exchange.algorithm": f"{parts}:usual"} and "/" not in task.key
     Path(parts).write_text(PARTS + "\n")
     assert replace(task).key != task.key
+
+
+def test_an_all_to_all_brings_each_chunk_to_its_rank(parts):
+    asked = {"layer.operator": "gemm-a2a", "exchange.topology": "switch"}
+    with pytest.raises(BadInput, match="whose goal is not that of the all-to-all of 4"):
+        made(**asked, **{"exchange.algorithm": f"{parts}:gathers"})
 
 
 def test_a_module_that_can_be_imported_is_as_good(parts, monkeypatch):
