@@ -1,6 +1,7 @@
 """A release says the same version everywhere, and its changes by kind, a line each."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -8,11 +9,22 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = ["Added", "Changed", "Fixed", "Removed", "Security"]
 
 
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, text=True, capture_output=True, check=False).stdout
+
+
 def newest() -> tuple[str, str, str]:
     """Version, date and text of the newest release in the changelog."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date, rest = re.search(r"^## (\d+\.\d+\.\d+), (\d{4}-\d\d-\d\d)\n(.*)", text, re.M | re.S).groups()
     return version, date, rest.partition("\n## ")[0]
+
+
+def changes_that_are_no_line(text: str) -> list[str]:
+    """Lines below a kind's heading that are not one change each."""
+    kinds = re.split(r"^### .*\n", text, flags=re.M)[1:]
+    return [line for kind in kinds for line in kind.strip().splitlines() or ["(none)"]
+            if not line.startswith("- ") or len(line) > 130]
 
 
 def test_a_version_is_the_same_everywhere():
@@ -28,6 +40,20 @@ def test_the_newest_release_has_five_kinds_and_a_line_for_each_change():
     assert re.findall(r"^#+ (.*)", text, re.M) == KINDS
     notes, *kinds = re.split(r"^### .*\n", text, flags=re.M)
     assert notes.strip(), "no notes"
-    for kind, changes in zip(KINDS, kinds, strict=True):
-        lines = changes.strip().splitlines()
-        assert lines and not [line for line in lines if not line.startswith("- ") or len(line) > 130], kind
+    assert len(kinds) == len(KINDS) and not changes_that_are_no_line(text)
+
+
+def test_every_section_has_its_changes_by_kind():
+    sections = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    assert len(sections) > 1
+    for section in sections:
+        kinds = re.findall(r"^#+ (.*)", section, re.M)
+        assert kinds == [kind for kind in KINDS if kind in kinds], section.splitlines()[0]
+        assert not changes_that_are_no_line(section), section.splitlines()[0]
+    assert changes_that_are_no_line("### Fixed\n\n- one\nof two\n### Removed\n") == ["of two", "(none)"]
+
+
+def test_a_tag_is_on_the_commit_of_its_release():
+    """A clone may have none; one that it has names a version whose changes are written there."""
+    tags = git("tag", "--list", "v*").split()
+    assert not [tag for tag in tags if f"\n## {tag[1:]}, " not in git("show", f"{tag}:CHANGELOG.md")]
