@@ -43,4 +43,4 @@ for ways, path in frame.loc["longest_path"].items():
 
 # %% [markdown]
 # The same over any size of the geometry, as a table and a plot: `t3 area tracker --sweep ways=2,4,8 --plot ways.svg`.
-# All blocks and the whole top, with their longest paths and an FPGA's resources: [area and timing](../area.md).
+# All blocks and the whole top, with their longest paths and an FPGA's resources: [area and timing](../results/area.md).

@@ -1,4 +1,4 @@
-"""Areas as tables for people, and as the page `docs/area.md`."""
+"""Areas as tables for people, and as the page `docs/results/area.md`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict

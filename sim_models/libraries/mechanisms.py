@@ -20,7 +20,7 @@ from .norms import norm_ns
 
 OPERATORS = {"gemm+ar": "all_reduce", "gemm+rs": "reduce_scatter", "ag+gemm": "all_gather", "a2a+gemm": "all_to_all"}
 
-#: Track & Trigger of one GPU in gate equivalents, without memories (`t3 area`, docs/area.md).
+#: Track & Trigger of one GPU in gate equivalents, without memories (`t3 area`, docs/results/area.md).
 GATES = 419_000
 
 #: Between kernels that the host launches as pieces of one operator: a launch, and an event between two streams (as in

@@ -34,6 +34,7 @@ from t3sim.testbenches.geometries import GEOMETRIES
 pytestmark = pytest.mark.builds_rtl
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+RESULTS = DOCS / "results"
 CELLS = Path(__file__).with_name("cells.lib")
 LEAST = GEOMETRIES["least"]
 
@@ -306,11 +307,11 @@ def tables(page: str) -> dict[str, list[list[str]]]:
 @pytest.mark.slow
 def test_the_page_in_docs_is_what_the_command_prints(library):
     """As far as that takes seconds: every table, every block, and the arbiter's figures if the tools are the same."""
-    page = (DOCS / "area.md").read_text(encoding="utf-8")
+    page = (RESULTS / "area.md").read_text(encoding="utf-8")
     osu018 = any(place.is_file() for place in libraries.PLACES)
     arbiter = measure("arbiter", Geometry(), find_library("osu018") if osu018 else library)
     fresh = tables(markdown({"arbiter": arbiter}, Geometry(), library, "t3 area arbiter"))
-    known = tables(page)
+    known = tables(page) | tables((RESULTS / "fpga.md").read_text(encoding="utf-8"))
     assert fresh.keys() <= known.keys()
     for heading in set(fresh) - {"Targets"}:
         assert known[heading][0] == fresh[heading][0] and {row[0].split(":")[0] for row in known[heading][1:]} == set(
@@ -323,10 +324,10 @@ def test_the_page_in_docs_is_what_the_command_prints(library):
 
 def test_pages_quote_the_same_figures():
     """A sweep at its size's default is the block of the other page; so is the bank that is not protected."""
-    silicon = {row[0]: row for row in tables((DOCS / "area.md").read_text(encoding="utf-8"))["Silicon"][1:]}
+    silicon = {row[0]: row for row in tables((RESULTS / "area.md").read_text(encoding="utf-8"))["Silicon"][1:]}
     defaults = {name: str(value) for section in asdict(Geometry()).values() for name, value in section.items()}
     compared = 0
-    for heading, rows in tables((DOCS / "area-sweep.md").read_text(encoding="utf-8")).items():
+    for heading, rows in tables((RESULTS / "area-sweep.md").read_text(encoding="utf-8")).items():
         size = heading.removeprefix("Sweep of ")
         for block, value, gates, bits, depth in rows[1:]:
             if value == defaults[size]:
@@ -342,14 +343,14 @@ def test_pages_quote_the_same_figures():
 def test_an_index_beside_an_index_is_no_link():
     """`a[3][10]` is a reference to 10 in Markdown, which `make site` does not find."""
     assert _cell("counts[3][10] | one") == "counts[3]\\[10] \\| one"
-    assert "][" not in (DOCS / "area.md").read_text(encoding="utf-8")
+    assert "][" not in (RESULTS / "area.md").read_text(encoding="utf-8")
 
 
 def test_a_missed_target_is_marked_and_the_cost_is_said():
     from t3sim.area.node import Node
     from t3sim.area.report import _missed, cost
     assert _missed(30.1, 30) == " (missed)" and _missed(30.0, 30) == ""
-    page = (DOCS / "area.md").read_text(encoding="utf-8")
+    page = (RESULTS / "area.md").read_text(encoding="utf-8")
     row = next(row for row in tables(page)["Silicon"] if row[0] == "gpu_top")
     mm2 = float(row[8].replace(",", "")) / 1e6
     assert f"T3 costs {mm2:.3f} mm², {mm2 / 826:.4%} of a GPU" in page and cost({}, Node()) == []
@@ -357,7 +358,7 @@ def test_a_missed_target_is_marked_and_the_cost_is_said():
 
 def test_a_target_is_met_or_marked_as_missed():
     """By the page."""
-    rows = tables((DOCS / "area.md").read_text(encoding="utf-8"))["Targets"][1:]
+    rows = tables((RESULTS / "area.md").read_text(encoding="utf-8"))["Targets"][1:]
     assert len(rows) == 3
     for what, most, found, _ in rows:
         value, missed = found.removesuffix(" (missed)"), found.endswith(" (missed)")

@@ -12,7 +12,7 @@ import figures  # noqa: E402
 
 #: Pages that still have figures typed by hand: to be linked to results, or left out. None is to be added.
 STILL = {
-    "area.md", "fidelity.md", "studies.md", "reference/kernels.md",
+    "fidelity.md", "studies.md", "reference/kernels.md",
     "reference/mechanisms/side-by-side.md", "why/arbitration.md", "why/missed.md", "why/when-arbitration-matters.md",
 }
 
