@@ -17,7 +17,7 @@ import wavedrom
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from t3sim.cli import app
+from t3sim.commands.app import group
 from t3sim.cosim.hierarchy import signature_ports
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import PAPERS
@@ -66,7 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def commands() -> dict[str, typer.core.TyperCommand]:
     """Return the subcommands of `t3` by name, in the order of its help."""
-    return {name: command for name, command in typer.main.get_command(app).commands.items() if not command.hidden}
+    return {name: command for name, command in group().commands.items() if not command.hidden}
 
 
 def command_page(name: str) -> str:

@@ -3,14 +3,8 @@
 From Python: `run` a `Workload` on a `Machine`; `run_collectives` on a network. See docs/python.md.
 """
 
-import contextlib
-import hashlib
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
-
-from t3sim.places import source_folders
-from t3sim.user_cache import cache_folder
 
 if TYPE_CHECKING:
     from t3sim.api import run, run_scenario
@@ -42,23 +36,5 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"t3sim.{_HOMES[name]}"), name)
 
 
-def _numba_cache() -> str:
-    """Name the folder for compiled loops, one per version of the sources.
-
-    numba looks at the file of a function only, not at those of the functions that it calls.
-    """
-    sources = hashlib.sha256(__name__.encode())  # caches hold the names of modules, too
-    for path in sorted({path for folder in source_folders().values() for path in folder.rglob("*.py")}):
-        text = path.read_bytes()
-        if b"jit import" in text or b"numba" in text:
-            sources.update(text)
-    folder = cache_folder() / f"loops-{sources.hexdigest()[:16]}"
-    with contextlib.suppress(OSError):
-        os.utime(folder)  # in use: the others go first when room is short
-    return str(folder)
-
-
-if __name__ == "t3sim":
-    os.environ.setdefault("NUMBA_CACHE_DIR", _numba_cache())
-else:  # `from sim_models import run`, at the root of a checkout: the public names, but no module has a second name
+if __name__ != "t3sim":  # `from sim_models import run`, at the root of a checkout: no module has a second name
     __path__ = []

@@ -1,109 +1,39 @@
-"""The command line `t3`: the subcommands of `sim_models/commands`, and what ends a command early.
+"""The command line `t3`: it turns whatever ends a command early into one line and an exit code.
 
-One file per subcommand lives there; this one only assembles them, and turns whatever ends a command early into one
-line and an exit code:
+The commands are in `sim_models/commands`, imported once signals are handled; whatever is imported before that is light.
+
 
 0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 70 a fault of t3 itself; 130 interrupted; 143 ended
 by SIGTERM.
 """
 
 import errno
-import functools
 import gc
 import os
 import shlex
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.exceptions import Abort, Exit, TyperException
-
-from t3sim.commands.area import area
-from t3sim.commands.bench import bench
-from t3sim.commands.cache import cache
-from t3sim.commands.collective import collective
-from t3sim.commands.compare import compare
-from t3sim.commands.dma import dma
-from t3sim.commands.end_to_end import end_to_end
-from t3sim.commands.explain import explain
-from t3sim.commands.flags import in_dashes
-from t3sim.commands.hbm_replay import hbm_replay
-from t3sim.commands.kernel import kernel
-from t3sim.commands.machines import machines
-from t3sim.commands.options import check_outputs
-from t3sim.commands.overlap import overlap
-from t3sim.commands.registers import registers
-from t3sim.commands.reproduce import reproduce
-from t3sim.commands.run import run
-from t3sim.commands.step import step
-from t3sim.commands.sweep import sweep
-from t3sim.commands.techniques import techniques
-from t3sim.commands.trace import trace
-from t3sim.commands.validate import validate
-from t3sim.commands.verilog import verilog
-from t3sim.errors import InScenario, is_ours, printable, shortened, shown
-from t3sim.extras import install_line
+from t3sim.errors import Failure, InScenario, is_ours, printable, shortened, shown
 from t3sim.streams import STANDARD_OUTPUT, discard_output, prepare_streams
-from t3sim.trimmed import Trimmed
 
-_COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
-             "reproduce": reproduce, "sweep": sweep, "compare": compare, "collective": collective, "dma": dma,
-             "end-to-end": end_to_end, "bench": bench, "overlap": overlap, "validate": validate,
-             "hbm-replay": hbm_replay, "verilog": verilog, "registers": registers,
-             "machines": machines, "area": area, "cache": cache}
-
-
-def _quiet_flags(parameters: list) -> list:
-    """Return the parameters, without the name of a value after a flag in the help."""
-    for parameter in parameters:
-        if getattr(parameter, "is_bool_flag", False):
-            parameter.metavar = ""
-    return parameters
-
-
-class _Help:
-    """Look of a command's help page."""
-
-    def get_params(self, ctx):
-        return _quiet_flags(super().get_params(ctx))
-
-    def format_help(self, ctx, formatter):
-        with redirect_stdout(sys.stdout if sys.stdout.isatty() else Trimmed(sys.stdout)):
-            super().format_help(ctx, formatter)
-
-
-class _Command(_Help, TyperCommand):
-    def invoke(self, ctx):
-        given = {parameter.opts[0]: str(value) for parameter in self.params
-                 if isinstance(value := ctx.params.get(parameter.name), str | Path)}
-        check_outputs(given)
-        return super().invoke(ctx)
-
-
-class _Group(_Help, TyperGroup):
-    pass
-
-
-app = typer.Typer(
-    name="t3", cls=_Group, pretty_exceptions_enable=False, rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="T3's Track & Trigger hardware as real RTL, co-simulated with models of the GPUs around it.")
-for _name, _function in _COMMANDS.items():
-    app.command(_name, cls=_Command)(_function)
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
 
 INTERRUPTED = 130  #: what shells give for SIGINT
 FAULT = 70  #: EX_SOFTWARE of sysexits.h
 #: Objects made between looks for garbage. Python's own 700 cost a fifth of a small run: imports make, and keep, most.
 _ALLOCATIONS = 50_000
+
+_LEAST_BYTES = 1_000_000_000  #: that a process must be allowed: LLVM, OpenBLAS and Verilator's code abort without
 
 _SOURCES = str(Path(__file__).parent)  #: of the package: where a fault is looked for
 
@@ -111,27 +41,12 @@ _SOURCES = str(Path(__file__).parent)  #: of the package: where a fault is looke
 _NO_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from t3sim.support.output import collect_versions
-
-        print(f"t3sim {collect_versions()['t3sim']}")
-        raise Exit
-
-
-@app.callback()
-def _options(
-    version: bool = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Show the version."),
-) -> None:
-    pass
-
-
 def _complain(message: str) -> None:
     """Print one line, whatever the message was, in which no value pushes out what is allowed."""
     print(f"t3: error: {printable(shortened(' '.join(message.split()).rstrip('.')))}", file=sys.stderr)
 
 
-def _usage_message(error: TyperException) -> str:
+def _usage_message(error: "TyperException") -> str:
     message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "t3"
@@ -191,16 +106,28 @@ def _told_to_end() -> Iterator[tuple[list[int], list[int]]]:
             signal.signal(number, handler)
 
 
-@functools.cache
-def _command() -> TyperCommand:
-    """Return the whole of `t3`, built once for all calls of a process."""
-    return typer.main.get_command(app)
+def _check_memory() -> None:
+    """Refuse a process that may have less than the compilers and libraries take, which then abort. Raises Failure."""
+    from t3sim.cores import memory_bytes
+
+    if (allowed := memory_bytes()) < _LEAST_BYTES:
+        raise Failure(f"this process may have {allowed / 1e9:.1f} GB of memory (ulimit): {_LEAST_BYTES / 1e9:.0f} "
+                      "GB is the least")
 
 
 def _called(arguments: list[str], dropped: list[int]) -> object:
     """Run a command; what fails since foreign code dropped an interrupt waits until that comes again."""
+    from typer.exceptions import Abort, TyperException
+
+    from t3sim.commands.app import group
+
     try:
-        return _command().main(args=arguments, prog_name="t3", standalone_mode=False)
+        return group().main(args=arguments, prog_name="t3", standalone_mode=False)
+    except Abort:
+        raise KeyboardInterrupt from None
+    except TyperException as error:
+        _complain(_usage_message(error))
+        return 2
     except RuntimeError:
         if dropped:
             time.sleep(1)
@@ -210,18 +137,16 @@ def _called(arguments: list[str], dropped: list[int]) -> object:
 def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
     """Run a command; returns the exit code. `told`, `dropped`: as in `_told_to_end`."""
     try:
+        _check_memory()
         code = _called(arguments, dropped)
         sys.stdout.flush()
         if code == INTERRUPTED:  # typer's reading of KeyboardInterrupt
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
-    except (KeyboardInterrupt, Abort):
+    except KeyboardInterrupt:
         code = 128 + told[0] if told else INTERRUPTED
         print(f"t3: {'interrupted' if code == INTERRUPTED else 'terminated'}", file=sys.stderr)
         return code
-    except TyperException as error:
-        _complain(_usage_message(error))
-        return 2
     except BrokenPipeError:  # the reader of our output left
         discard_output()
         return 1
@@ -232,6 +157,8 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
             return _report_fault(error, arguments)
         gpus = getattr(error, "gpus", ())
         told = str(error).partition(":")[0] if gpus else str(error)
+        from t3sim.commands.flags import in_dashes
+
         _complain(told if isinstance(error, InScenario) else in_dashes(told))
         if gpus:
             from t3sim.study.report import print_gpus
@@ -239,6 +166,8 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
             print_gpus(gpus)
         return 2 if isinstance(error, ValueError) else 1
     except ModuleNotFoundError as error:
+        from t3sim.extras import install_line
+
         if (install := install_line(error.name or "")) is None:
             return _report_fault(error, arguments)
         _complain(f"this needs {error.name}, which is not installed: {install}")
@@ -262,6 +191,8 @@ def _ended_by(error: OSError) -> int:
 
 def _report_fault(error: Exception, arguments: list[str]) -> int:
     """Print one line for an exception that is no message, and name the file that holds all of it."""
+    import tempfile
+
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if _SOURCES in frame.filename]
     told = f"{type(error).__name__} {shown(str(error))}" + (
         f" in {Path(where[-1].filename).name}, line {where[-1].lineno}" if where else "")

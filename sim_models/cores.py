@@ -1,7 +1,8 @@
-"""Number of cores that this process may use."""
+"""Cores and memory that this process may use."""
 
 import multiprocessing
 import os
+import resource
 
 
 def cores() -> int:
@@ -12,3 +13,10 @@ def cores() -> int:
     if multiprocessing.parent_process() is not None:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Give the memory that this process may have: the host's, or less by `ulimit`."""
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+                *(limit for limit in limits if limit != resource.RLIM_INFINITY)])

@@ -58,7 +58,7 @@ def test_is_the_users_wherever_the_package_lies(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "t3sim"
     monkeypatch.setenv("T3_CACHE", str(tmp_path / "named"))
     assert cache_folder() == tmp_path / "named"
-    program = "import os, sim_models; print(os.environ['NUMBA_CACHE_DIR'])"
+    program = "import os, t3sim.compiled.jit; print(os.environ['NUMBA_CACHE_DIR'])"
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, text=True, capture_output=True,
                           timeout=60)

@@ -182,12 +182,10 @@ class Kind(Enum):
 @cache
 def options_of(command: str) -> dict[str, Kind]:
     """Return the arguments and options of a command that a study may set, without dashes."""
-    from typer.main import get_command
-
-    from t3sim.cli import app
+    from t3sim.commands.app import group
 
     found: dict[str, Kind] = {}
-    for parameter in get_command(app).commands[command].params:
+    for parameter in group().commands[command].params:
         if parameter.param_type_name == "argument":
             found[parameter.name] = Kind.ARGUMENT
             continue

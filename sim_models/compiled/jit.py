@@ -2,8 +2,8 @@
 
 Without reference counting: no kernel allocates, and passing the tuples of arrays that hold a run's state would
 otherwise count references on every array of every call (a factor of twenty, measured on a GEMM without RTL).
-numba's cache does not notice a change in a function that a cached one calls; sim_models/__init__.py therefore keeps
-one cache per version of the sources. Within it a function is found by the name of its module: another checkout or a new
+numba's cache does not notice a change in a function that a cached one calls; there is therefore one cache per version
+of the sources. Within it a function is found by the name of its module: another checkout or a new
 installation of the same sources finds what was compiled before, and of processes that need the same function together
 one compiles it.
 """
@@ -27,8 +27,25 @@ from numba import njit
 from numba.core import config, event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
-from ..user_cache import may_be_written
+from ..places import source_folders
+from ..user_cache import cache_folder, may_be_written
 from ..waits import say
+
+
+def _folder() -> str:
+    """Name the folder for compiled loops, one per version of the sources that are compiled or compile."""
+    sources = hashlib.sha256(b"t3sim")
+    for path in sorted({path for folder in source_folders().values() for path in folder.rglob("*.py")}):
+        text = path.read_bytes()
+        if b"jit import" in text or b"numba" in text:
+            sources.update(text)
+    folder = cache_folder() / f"loops-{sources.hexdigest()[:16]}"
+    with contextlib.suppress(OSError):
+        os.utime(folder)  # in use: the others go first when room is short
+    return str(folder)
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", _folder())  # processes that this one starts have the same
 
 
 @cache

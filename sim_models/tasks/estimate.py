@@ -3,11 +3,11 @@
 An estimate, to tell seconds from years: within a factor of a few on another host.
 """
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..cores import memory_bytes
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
@@ -117,8 +117,8 @@ class Sized(Protocol):
 
 
 def check(found: Estimate, workload: Sized) -> None:
-    """Refuse what takes more than a day, or more memory than this host has. Raises BadInput."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Refuse what takes more than a day, or more memory than this host gives. Raises BadInput."""
+    memory = memory_bytes()
     if found.seconds > LONGEST_SECONDS or found.memory_bytes > memory:
         raise BadInput(f"a {workload.kind} of {workload.size} would take {found} (estimated): up to a day "
                        f"and this host's {memory / 1e9:,.0f} GB are allowed")

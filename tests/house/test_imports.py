@@ -281,7 +281,7 @@ def test_every_folder_is_in_the_list():
 
 
 #: Modules of which one needs the other to run, around again, and why. Any other circle is refused.
-CIRCLES = {"t3sim.cli": "the points of a sweep are commands: it runs the command line that it is part of"}
+CIRCLES = {"t3sim.commands.app": "the points of a sweep are commands: it runs the command line that it is part of"}
 
 
 @cache

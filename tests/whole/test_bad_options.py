@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 
 from t3sim import cli
+from t3sim.commands.app import group
 from t3sim.runs import kernels
 from tests.support.naming import case
 
@@ -52,7 +52,7 @@ _ELSEWHERE = {("trace", "--channel"), ("trace", "--wg"), ("step", "--break")}
 
 def parameters():
     """(command, the words before the value, what the value is) of every option and argument that takes one."""
-    for name, command in typer.main.get_command(cli.app).commands.items():
+    for name, command in group().commands.items():
         for parameter in command.params:
             if getattr(parameter, "is_flag", False):
                 continue

@@ -574,6 +574,39 @@ def test_what_is_told_to_end_ends_as_after_ctrl_c(tmp_path, number):
     assert [path.name for path in tmp_path.iterdir()] == ["tidied"]
 
 
+_SIGNALS_ITSELF = """
+import os, signal, sys, time
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), {number})
+            time.sleep(5)
+sys.meta_path.insert(0, Finder())
+from t3sim.cli import main
+assert not {{"typer", "numpy", "t3sim.commands"}} & sys.modules.keys(), "imported before a signal ends it in a line"
+sys.exit(main(["techniques"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.techniques.table", "numba"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_among_the_imports_is_a_line(number, module):
+    process = subprocess.run([sys.executable, "-c", _SIGNALS_ITSELF.format(module=module, number=int(number))],
+                             cwd=ROOT, text=True, capture_output=True, timeout=60,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    words = "terminated" if number == signal.SIGTERM else "interrupted"
+    assert (process.returncode, process.stdout, process.stderr) == (128 + number, "", f"t3: {words}\n")
+
+
+@pytest.mark.parametrize("limit", ["-v 200000", "-v 400000", "-v 900000", "-d 300000"])
+def test_less_memory_than_libraries_need_is_a_line(limit):
+    done = subprocess.run(["bash", "-c", f"ulimit {limit}; exec {sys.executable} -m t3sim.cli run --devices 2"],
+                          cwd=ROOT, text=True, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"t3: error: this process may have 0\.[2-9] GB of memory \(ulimit\): 1 GB is the least\n",
+                        done.stderr), done.stderr
+
+
 def test_signals_are_as_they_were_after_a_command(capsys):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
     assert cli.main(["cache"]) == 0

@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from t3sim import cli
+from t3sim.commands.app import COMMANDS
 from t3sim.commands.options import OUTPUTS, decimal_number, natural_number, whole_number
 from t3sim.commands.trace import _numbers
 from t3sim.cosim.cache import limit_bytes
@@ -21,7 +22,7 @@ NOT_WHOLE = ["٤", "४", "４", "1_000", "1e3", "0x10", "", "-", "4.0", "4²", 
 
 def options(kind: type = typer.models.OptionInfo):
     """Give (command, name, type, option) of every option."""
-    for command, function in cli._COMMANDS.items():
+    for command, function in COMMANDS.items():
         for name, hint in typing.get_type_hints(function, include_extras=True).items():
             of, *extras = typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)
             for info in extras:
