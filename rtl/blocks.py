@@ -5,32 +5,32 @@ from dataclasses import replace
 
 from amaranth.lib import wiring
 
-from .address_generator import AddressGenerator
 from .arbiter.arbiter import Arbiter
-from .coalescer import Coalescer
-from .command_queue import CommandQueue
-from .config_bus import ConfigBus
-from .corrected_row import CorrectedRow
-from .dispatch_window import DispatchWindow
-from .dma_table import DmaTable
-from .egress import Egress
+from .arbiter.intensity_monitor import IntensityMonitor
+from .arbiter.ring_monitor import RingMonitor
+from .channel.coalescer import Coalescer
+from .channel.memory_channel import MemoryChannel
+from .channel.nmc_alu import NmcAlu
+from .channel.order_guard import OrderGuard
+from .control.config_bus import ConfigBus
+from .control.watchdog import WatchDog
+from .dma.address_generator import AddressGenerator
+from .dma.command_queue import CommandQueue
+from .dma.dma_table import DmaTable
+from .dma.line_router import LineRouter
 from .geometry import Geometry
 from .gpu_top import GpuTop
-from .head_exchange import HeadExchange
-from .ingress import Ingress
-from .intensity_monitor import IntensityMonitor
 from .layouts import tracker_entry, tracker_tag
-from .line_router import LineRouter
-from .memory_channel import MemoryChannel
-from .memory_codec import MemoryCodec
-from .nmc_alu import NmcAlu
-from .order_guard import OrderGuard
-from .ready_table import ReadyTable
-from .ring_monitor import RingMonitor
-from .tracker import TrackerBank
-from .trigger_merge import TriggerMerge
-from .update_network import UpdateNetwork
-from .watchdog import WatchDog
+from .link.egress import Egress
+from .link.ingress import Ingress
+from .track.corrected_row import CorrectedRow
+from .track.memory_codec import MemoryCodec
+from .track.tracker import TrackerBank
+from .track.trigger_merge import TriggerMerge
+from .track.update_network import UpdateNetwork
+from .window.dispatch_window import DispatchWindow
+from .window.head_exchange import HeadExchange
+from .window.ready_table import ReadyTable
 
 
 def _protection(geometry: Geometry) -> str:

@@ -4,19 +4,20 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .address_generator import AddressGenerator
-from .apb import apb_signature
-from .command_queue import CommandQueue
-from .config_bus import ConfigBus
-from .counting import ones
-from .dispatch_window import DispatchWindow
-from .dma_table import DmaTable
-from .egress import Egress
-from .event_counter import EventCounter
+from .arbiter.intensity_monitor import IntensityMonitor
+from .arbiter.ring_monitor import RingMonitor
+from .channel.memory_channel import MemoryChannel, is_watched
+from .control.apb import apb_signature
+from .control.config_bus import ConfigBus
+from .control.event_counter import EventCounter
+from .control.soft_reset import SoftReset
+from .control.watchdog import WatchDog
+from .dma.address_generator import AddressGenerator
+from .dma.command_queue import CommandQueue
+from .dma.dma_table import DmaTable
+from .dma.line_router import LineRouter
+from .dma.read_credits import ReadCredits
 from .geometry import Geometry
-from .head_exchange import HeadExchange
-from .ingress import Ingress, groups
-from .intensity_monitor import IntensityMonitor
 from .layouts import (
     ErrorCode,
     dispatch,
@@ -37,20 +38,19 @@ from .layouts import (
     trigger,
     word_write,
 )
-from .line_router import LineRouter
-from .memory_channel import MemoryChannel, is_watched
+from .link.egress import Egress
+from .link.ingress import Ingress, groups
 from .order import follows
-from .read_credits import ReadCredits
-from .ready_table import ReadyTable
 from .registers import ARRIVAL_RANGES, WATCHDOG_PERIOD, register_map
-from .ring_monitor import RingMonitor
-from .rotating_grant import join
-from .soft_reset import SoftReset
-from .tracker import TrackerBank
-from .trigger_merge import TriggerMerge
-from .two_entry_queue import TwoEntryQueue
-from .update_network import UpdateNetwork
-from .watchdog import WatchDog
+from .streams.counting import ones
+from .streams.rotating_grant import join
+from .streams.two_entry_queue import TwoEntryQueue
+from .track.tracker import TrackerBank
+from .track.trigger_merge import TriggerMerge
+from .track.update_network import UpdateNetwork
+from .window.dispatch_window import DispatchWindow
+from .window.head_exchange import HeadExchange
+from .window.ready_table import ReadyTable
 
 
 class GpuTop(wiring.Component):

@@ -1,4 +1,4 @@
-"""Random rows of a protected Tracker bank, as `t3sim.rtl.corrected_row` meets them."""
+"""Random rows of a protected Tracker bank, as `t3sim.rtl.track.corrected_row` meets them."""
 
 import random
 

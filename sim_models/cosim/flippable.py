@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from t3sim.rtl.tracker import TrackerBank
+from t3sim.rtl.track.tracker import TrackerBank
 
 PORTS = {"flip_mask": In(128), "flip_row": In(8), "flip_way": In(6), "flip_in_entry": In(1)}
 

@@ -19,7 +19,7 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
-from t3sim.rtl.soft_reset import SoftReset
+from t3sim.rtl.control.soft_reset import SoftReset
 
 _PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be new
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from t3sim.errors import Failure
-from t3sim.rtl.nmc_alu import AluDtype, AluOp, NmcAlu
+from t3sim.rtl.channel.nmc_alu import AluDtype, AluOp, NmcAlu
 
 from .build import build_component
 from .compiled import CompiledBackend

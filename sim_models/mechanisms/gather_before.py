@@ -2,9 +2,9 @@
 
 Each GPU has the rows of its own tokens. A *group* is a column of tiles of the activations, all features of a few
 tokens: what the workgroups of these tokens wait for. Its tiles have consecutive ids, as many as a power of two, so that
-the ready table (rtl/ready_table.py) finds a tile's group by a shift. A GPU's own tiles are in memory before: a short
-workgroup for each stores the first lines again, which lets the Tracker fire and DMA send them on. What arrives is kept
-and sent on likewise.
+the ready table (rtl/window/ready_table.py) finds a tile's group by a shift. A GPU's own tiles are in memory before: a
+short workgroup for each stores the first lines again, which lets the Tracker fire and DMA send them on. What arrives is
+kept and sent on likewise.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Transaction-level reference of `t3sim.rtl.address_generator`: the lines and errors of one DMA command, in order.
+"""Transaction-level reference of `t3sim.rtl.dma.address_generator`: the lines and errors of one DMA command, in order.
 
 Commands are served in the order in which they came in; `expand` gives one list per command that mixes lines
 (`Request`) and errors (`LineError`) as the hardware meets them.

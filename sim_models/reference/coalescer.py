@@ -1,4 +1,4 @@
-"""Reference for `t3sim.rtl.coalescer`, cycle-exact: when an access is accepted and which updates leave when."""
+"""Reference for `t3sim.rtl.channel.coalescer`, cycle-exact: when an access is accepted and which updates leave when."""
 
 from typing import NamedTuple
 

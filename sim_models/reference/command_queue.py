@@ -1,4 +1,4 @@
-"""Transaction-level reference of `t3sim.rtl.command_queue`: what commands in memory do, in their order."""
+"""Transaction-level reference of `t3sim.rtl.dma.command_queue`: what commands in memory do, in their order."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Transaction-level reference of `t3sim.rtl.config_bus`: what each APB transfer does and what it reads.
+"""Transaction-level reference of `t3sim.rtl.control.config_bus`: what each APB transfer does and what it reads.
 
 The model holds only stored state: the fields that software wrote, and the first error. Status, counters and
 the monitor's values are passed to `read` as they are in the cycle of the access.

@@ -1,4 +1,4 @@
-"""Cycle-exact model of `t3sim.rtl.corrected_row`: a row of words with check bits, searched for a tile."""
+"""Cycle-exact model of `t3sim.rtl.track.corrected_row`: a row of words with check bits, searched for a tile."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Reference for `t3sim.rtl.dispatch_window`, transaction-level: what may go, and how far `head` gets.
+"""Reference for `t3sim.rtl.window.dispatch_window`, transaction-level: what may go, and how far `head` gets.
 
 The RTL's head and limits may lag behind the model's, never lead; they agree when it has settled.
 """

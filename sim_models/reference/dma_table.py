@@ -1,4 +1,4 @@
-"""Transaction-level reference of `t3sim.rtl.dma_table`: triggers in, commands out, in the same order.
+"""Transaction-level reference of `t3sim.rtl.dma.dma_table`: triggers in, commands out, in the same order.
 
 A command leaves when the last tile of its block arrives; commands are in order of completion. The model
 keeps blocks by workgroup, so it also tells when two open workgroups share a slot, which the window forbids.

@@ -1,4 +1,4 @@
-"""Transaction-level reference of `t3sim.rtl.egress`: what becomes of one line. Lines of a lane stay in order."""
+"""Transaction-level reference of `t3sim.rtl.link.egress`: what becomes of one line. Lines of a lane stay in order."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

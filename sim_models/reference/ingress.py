@@ -1,4 +1,4 @@
-"""Reference of `t3sim.rtl.ingress`: whether one arrival is lawful."""
+"""Reference of `t3sim.rtl.link.ingress`: whether one arrival is lawful."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

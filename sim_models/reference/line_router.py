@@ -1,4 +1,4 @@
-"""Transaction-level reference of `t3sim.rtl.line_router`: which channel a line comes out of, and in what order.
+"""Transaction-level reference of `t3sim.rtl.dma.line_router`: which channel a line comes out of, and in what order.
 
 At each channel, the lines of one engine come in the order in which the engine offered them; between engines the
 order is free here (the hardware takes turns).

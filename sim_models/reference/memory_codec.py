@@ -1,4 +1,4 @@
-"""Reference for `t3sim.rtl.memory_codec`: a word is judged by trying every bit, not by its syndrome."""
+"""Reference for `t3sim.rtl.track.memory_codec`: a word is judged by trying every bit, not by its syndrome."""
 
 from typing import NamedTuple
 

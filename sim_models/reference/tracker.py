@@ -1,4 +1,4 @@
-"""Reference for `t3sim.rtl.tracker`, transaction-level: one update in, its effect out, in order.
+"""Reference for `t3sim.rtl.track.tracker`, transaction-level: one update in, its effect out, in order.
 
 One model serves any number of banks: banks only split the sets. Updates of one workgroup must be given
 in the order in which the RTL accepts them.

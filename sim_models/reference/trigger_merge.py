@@ -1,4 +1,4 @@
-"""Reference for `t3sim.rtl.trigger_merge`, transaction-level: which merged order is legal.
+"""Reference for `t3sim.rtl.track.trigger_merge`, transaction-level: which merged order is legal.
 
 Legal: each input's items in their order, every item exactly once, one output per accepted input.
 """

@@ -1,4 +1,4 @@
-"""Reference for `t3sim.rtl.update_network`, transaction-level: which deliveries are legal.
+"""Reference for `t3sim.rtl.track.update_network`, transaction-level: which deliveries are legal.
 
 Legal: every update exactly once, at the bank of its workgroup, and those of one channel for one bank in
 the order in which the channel sent them.

@@ -9,9 +9,9 @@ wrong place leaves other bits in some element, or another number of accesses to 
 of every device.
 
 The DRAM model performs requests for one line in the order in which they came: in its queue no read overtakes a write.
-The hardware promises more: while a read is in the DRAM queue, no tracked write to its line is (rtl/order_guard.py).
-With `overtaking_reads` a DMA read finds what memory held when it *entered* the queue, as with a controller that lets
-it pass every write there.
+The hardware promises more: while a read is in the DRAM queue, no tracked write to its line is
+(rtl/channel/order_guard.py). With `overtaking_reads` a DMA read finds what memory held when it *entered* the queue, as
+with a controller that lets it pass every write there.
 
 Memory starts as -0.0, the identity of IEEE addition (+0.0 would turn a first -0.0 into +0.0): the first op-and-store of
 an element leaves its operand, bit for bit.

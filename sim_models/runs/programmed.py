@@ -28,7 +28,7 @@ from .policy import Policy
 AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy",
            "merge_busy", "events_busy", "window_open", "reads_outstanding")
 _PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
-_REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/two_entry_queue.py)
+_REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/streams/two_entry_queue.py)
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
 
 

@@ -2,7 +2,7 @@
 
 All arrivals are tracked under the receiver's event region of their shape and of what their tile waits for, which has
 the same number on every device; the receiver's own store or admission then gives the tile its region, so a sender need
-not know its neighbour's map (rtl/tracker.py).
+not know its neighbour's map (rtl/track/tracker.py).
 """
 
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ class Role:
     def admitted(self) -> bool:
         """Say whether its tiles only arrive.
 
-        They are complete when their requests have gone, too (rtl/dispatch_window.py).
+        They are complete when their requests have gone, too (rtl/window/dispatch_window.py).
         """
         return self.tracked and not self.contributes
 

@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.update_network import GROUP
+from t3sim.rtl.track.update_network import GROUP
 
 from .broken import Broken
 from .conservation import queued, two_places
@@ -309,38 +309,38 @@ def _stage(block: str, statement: str, specify, broken: tuple[Broken, ...], name
 
 
 def properties() -> list[Property]:
-    lost = ("two_entry_queue.py", "self.input.ready.eq(~back_valid)", "self.input.ready.eq(1)")
-    twice = ("two_entry_queue.py", "front_valid.eq(back_valid | self.input.valid), back_valid.eq(0)",
+    lost = ("streams/two_entry_queue.py", "self.input.ready.eq(~back_valid)", "self.input.ready.eq(1)")
+    twice = ("streams/two_entry_queue.py", "front_valid.eq(back_valid | self.input.valid), back_valid.eq(0)",
              "front_valid.eq(back_valid | self.input.valid)")
     small = {"geometry": SMALL, "searches": (Search(SMALL, 12),), "reason": REASON}
     return [
         _stage("memory_channel", GIVEN, _given, (
-            Broken("a request goes twice", GIVEN, "memory_channel.py",
+            Broken("a request goes twice", GIVEN, "channel/memory_channel.py",
                    "command_valid.eq(granted | (command_valid & ~self.dram.ready))",
                    "command_valid.eq(granted | command_valid)"),
-            Broken("a request of the compute units that waits does not show", ALL_GIVEN, "memory_channel.py",
+            Broken("a request of the compute units that waits does not show", ALL_GIVEN, "channel/memory_channel.py",
                    "self.busy.eq(compute.valid | self.communication_waiting",
                    "self.busy.eq(self.communication_waiting"),
         ), name="a tile's bytes to DRAM", depth=1, **small),
         _stage("memory_channel", REPORTED, _reported, (
-            Broken("a write is reported again while the coalescer is busy", REPORTED, "memory_channel.py",
+            Broken("a write is reported again while the coalescer is busy", REPORTED, "channel/memory_channel.py",
                    "access_valid.eq(~self.forget & (tracked | (access_valid & ~coalescer.accesses.ready)))",
                    "access_valid.eq(~self.forget & (tracked | access_valid))"),
-            Broken("an update that the coalescer holds does not show", ALL_REPORTED, "memory_channel.py",
+            Broken("an update that the coalescer holds does not show", ALL_REPORTED, "channel/memory_channel.py",
                    "| coalescer.busy | ~guard.ready)", "| ~guard.ready)"),
         ), depth=1, **small),
         _stage("update_network", CARRIED, _network, (
             Broken("an entry stays after it left", CARRIED, *twice),
             Broken("an entry is overwritten", ALL_CARRIED, *lost),
-            Broken("a head goes to the bank beside its own", HOME, "update_network.py",
+            Broken("a head goes to the bank beside its own", HOME, "track/update_network.py",
                    "[:self._bank_bits] == bank", "[:self._bank_bits] == (bank ^ 1)"),
         ), depth=1, **small),
         _stage("tracker", FIRES, _bank, (
-            Broken("each update counts a byte more", FIRES, "tracker.py", "next_entry.count.eq(count + current.amount)",
-                   "next_entry.count.eq(count + current.amount + 1)"),
-            Broken("a trigger names the workgroup beside its own", OWN, "tracker.py",
+            Broken("each update counts a byte more", FIRES, "track/tracker.py",
+                   "next_entry.count.eq(count + current.amount)", "next_entry.count.eq(count + current.amount + 1)"),
+            Broken("a trigger names the workgroup beside its own", OWN, "track/tracker.py",
                    "queue.input.payload.wg.eq(current.wg)", "queue.input.payload.wg.eq(current.wg ^ 1)"),
-            Broken("the last write is not forwarded: an update back to back is lost", ALL_FIRED, "tracker.py",
+            Broken("the last write is not forwarded: an update back to back is lost", ALL_FIRED, "track/tracker.py",
                    "recent.eq(Mux(same_set, last_way, 0))", "recent.eq(0)"),
         ), **small),
         _stage("trigger_merge", MERGED, _merge, (
@@ -348,9 +348,9 @@ def properties() -> list[Property]:
             Broken("a trigger is overwritten", ALL_MERGED, *lost),
         ), depth=1, quick=True, **small),
         _stage("trigger_merge", AHEAD, _ahead, (
-            Broken("what waits behind is known too late", AHEAD, "two_entry_queue.py",
+            Broken("what waits behind is known too late", AHEAD, "streams/two_entry_queue.py",
                    "Mux(back_valid, back, self.input", "Mux(0, back, self.input"),
-            Broken("a trigger that leaves is known again", AHEAD, "two_entry_queue.py",
+            Broken("a trigger that leaves is known again", AHEAD, "streams/two_entry_queue.py",
                    "Mux(front_valid & ~self.output.ready, front", "Mux(front_valid, front"),
         ), name="known ahead", depth=1, quick=True),
     ]

@@ -129,7 +129,7 @@ def lines(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "address_generator.py", old, new)
+        return Broken(what, claim, "dma/address_generator.py", old, new)
 
     return [Property("lines", "address_generator", "exactly the block's addresses, each once, none outside the buffer",
                      lines, (

@@ -189,6 +189,6 @@ def properties() -> list[Property]:
             broken("the turn stays with compute", TURN, "last_communication.eq(0)", "last_communication.eq(1)",
                    "arbiter/arbiter.py"),
             broken("the monitor counts no start", STAGES, "since_idle.eq(since_idle + 1)", "since_idle.eq(since_idle)",
-                   "ring_monitor.py"),
+                   "arbiter/ring_monitor.py"),
         ), geometry="least", reason="products of counts as wide as the default's were not solved in five minutes",
         searches=(Search("least"),), build=_LateRing, quick=True)]

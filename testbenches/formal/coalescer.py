@@ -55,7 +55,7 @@ def bytes_kept(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "coalescer.py", old, new)
+        return Broken(what, claim, "channel/coalescer.py", old, new)
 
     return [Property("bytes", "coalescer", "bytes are neither lost nor made up, nor held back for long", bytes_kept, (
         broken("another tile's bytes are added", PAID,

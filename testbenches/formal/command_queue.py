@@ -133,7 +133,7 @@ def commands(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "command_queue.py", old, new)
+        return Broken(what, claim, "dma/command_queue.py", old, new)
 
     return [Property("commands", "command_queue", "every command once, in order, and not before what it waits for",
                      commands, (

@@ -129,7 +129,7 @@ def registers(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "config_bus.py", old, new)
+        return Broken(what, claim, "control/config_bus.py", old, new)
 
     return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}", registers, (
         broken("a write that is refused is kept", KEPT,

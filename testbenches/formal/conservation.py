@@ -93,8 +93,8 @@ def _router(spec: Spec, geometry: Geometry) -> list[tuple]:
 
 
 def properties() -> list[Property]:
-    lost = ("two_entry_queue.py", "self.input.ready.eq(~back_valid)", "self.input.ready.eq(1)")
-    twice = ("two_entry_queue.py", "front_valid.eq(back_valid | self.input.valid), back_valid.eq(0)",
+    lost = ("streams/two_entry_queue.py", "self.input.ready.eq(~back_valid)", "self.input.ready.eq(1)")
+    twice = ("streams/two_entry_queue.py", "front_valid.eq(back_valid | self.input.valid), back_valid.eq(0)",
              "front_valid.eq(back_valid | self.input.valid)")
     statement = "every payload leaves once, at the output it belongs to; none is inside when idle"
 
@@ -108,10 +108,10 @@ def properties() -> list[Property]:
 
     return [
         one("update_network", lambda update, g: update.wg[:g.tracker.bank_bits], _network,
-            [("a head goes to the bank beside its own", "update_network.py", "[:self._bank_bits] == bank",
+            [("a head goes to the bank beside its own", "track/update_network.py", "[:self._bank_bits] == bank",
               "[:self._bank_bits] == (bank ^ 1)")]),
         one("line_router", lambda line, g: channel_of_value(line.address, g), _router,
-            [("the channel is that of the neighbouring line", "line_router.py",
+            [("the channel is that of the neighbouring line", "dma/line_router.py",
               "channel_of_value(queue.output.payload.address, g)",
               "channel_of_value(queue.output.payload.address, g) ^ 1")]),
         one("trigger_merge", lambda trigger, g: 0, lambda spec, _: queued(spec, "queue", 0),

@@ -9,7 +9,7 @@ from types import ModuleType
 from amaranth.hdl import Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.ingress import groups
+from t3sim.rtl.link.ingress import groups
 from t3sim.rtl.registers import counters
 
 from ..geometries import GEOMETRIES
@@ -90,7 +90,7 @@ def _ahead(spec: Spec, counter) -> None:
 def _short(package: ModuleType, geometry: Geometry):
     """Make counters on `small` with halves of three bits, for the search of what is broken: a carry comes soon."""
     short = {"half_bits": 3, "amount_bits": 2} if geometry == GEOMETRIES["small"] else {}
-    return package.event_counter.EventCounter(**short)
+    return package.control.event_counter.EventCounter(**short)
 
 
 def properties() -> list[Property]:
@@ -98,14 +98,14 @@ def properties() -> list[Property]:
         return Broken(what, claim, file, old, new)
 
     def in_counter(what, old, new):
-        return broken(what, old, new, "event_counter.py", HALVES)
+        return broken(what, old, new, "control/event_counter.py", HALVES)
 
     return [Property(
         "counters", "gpu_top", "every counter of events counts each by one, modulo 2^32", count, (
             broken("several events of one cycle are one", "counter.amount.eq(amount)",
                    "counter.amount.eq(amount.any())"),
             broken("clearing adds", "m.d.sync += [low.eq(0), high.eq(0)]", "m.d.sync += [low.eq(step + 1), high.eq(0)]",
-                   "event_counter.py"),
+                   "control/event_counter.py"),
             broken("a packet that waits counts in every cycle",
                    "ones(port.valid & port.ready for port in self.packets)",
                    "ones(port.valid for port in self.packets)"),

@@ -121,7 +121,7 @@ def tiles_of(m: Module, table, region) -> Value:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "dma_table.py", old, new)
+        return Broken(what, claim, "dma/dma_table.py", old, new)
 
     return [Property("blocks", "dma_table", "one command for exactly the tiles of a block", blocks, (
         broken("the counter that was just written is read from the memory", COMES,

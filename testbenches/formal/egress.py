@@ -183,7 +183,7 @@ def counted(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "egress.py", old, new)
+        return Broken(what, claim, "link/egress.py", old, new)
 
     reason = "up to four routes of a region, in a table of three: a solver takes long for more"
     return [Property("lines", "egress", f"{TRANSLATED}; {REPORTED}", lines, (
@@ -208,7 +208,7 @@ def properties() -> list[Property]:
         broken("a line that does not fit is reported for each route", REPORTED, "more.eq(takes & (", "more.eq(("),
     ), geometry=_COPIES, depth=1, searches=(Search(_COPIES),), reason=reason,
         # An own `build` keeps it from mutation, where it would say what "lines" says.
-        build=lambda package, geometry: package.egress.Egress(geometry),
+        build=lambda package, geometry: package.link.egress.Egress(geometry),
     ), Property("counted", "egress", COUNTED, counted, (
         broken("a repeated line is not counted", COUNTED,
                "self.repeated.eq(Mux(leaves & lines.output.valid & more, read_for(head, g), 0))",

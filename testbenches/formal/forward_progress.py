@@ -487,7 +487,7 @@ _UNSEARCHED = {Shape(2, wg_bits=3): "eight tiles of a GPU in any order: minutes 
 
 
 def properties() -> list[Property]:
-    def broken(what, claim, old, new, file="dispatch_window.py"):
+    def broken(what, claim, old, new, file="window/dispatch_window.py"):
         return Broken(what, claim, file, old, new)
 
     peer_ignored = ("Array(far)[first.peer]", "1 << self._wg_bits + 2")

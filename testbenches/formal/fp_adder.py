@@ -74,10 +74,11 @@ def sums(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def build(package: ModuleType, geometry: Geometry) -> wiring.Component:
-        return package.fp_adder.FpAdder(tuple(package.fp_adder.FloatFormat(*fields) for fields in _FORMATS))
+        adder = package.channel.fp_adder
+        return adder.FpAdder(tuple(adder.FloatFormat(*fields) for fields in _FORMATS))
 
     def broken(what, claim, old, new):
-        return Broken(what, claim, "fp_adder.py", old, new)
+        return Broken(what, claim, "channel/fp_adder.py", old, new)
 
     return [Property("sums", "nmc_alu", f"{EXACT}; {KEPT}", sums, (
         broken("ties go away from zero", EXACT, "return half & (odd | rest)", "return half"),

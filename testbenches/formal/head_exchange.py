@@ -91,7 +91,7 @@ def kept(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "head_exchange.py", old, new)
+        return Broken(what, claim, "window/head_exchange.py", old, new)
 
     both = {"geometry": "several", "reason": "three peers; the default has one", "searches": (Search("several", 12),)}
     return [

@@ -66,7 +66,7 @@ def passed_on(spec: Spec, _) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "ingress.py", old, new)
+        return Broken(what, claim, "link/ingress.py", old, new)
 
     return [Property("checked", "ingress", f"{LAWFUL}; {AT_ONCE}; {TOLD}", checked, (
         broken("any operation", LAWFUL, "(packet.op == Op.STORE) | (packet.op == Op.UPDATE)", "1"),

@@ -75,7 +75,7 @@ def phases(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "intensity_monitor.py", old, new)
+        return Broken(what, claim, "arbiter/intensity_monitor.py", old, new)
 
     return [Property("phases", "intensity_monitor", f"{MEAN}; {CHOSEN}", phases, (
         broken("the last sample is not added", MEAN, "total.eq(work + pending)", "total.eq(work)"),

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from amaranth.hdl import Cat, Signal, Value
 
+from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op
-from t3sim.rtl.order_guard import bucket_of
 
 from ..geometries import GEOMETRIES
 from .broken import Broken
@@ -142,7 +142,7 @@ def order(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "memory_channel.py", old, new)
+        return Broken(what, claim, "channel/memory_channel.py", old, new)
 
     small = GEOMETRIES["small"]
     eight = replace(small, channel=replace(small.channel, dma_fifo=8))
@@ -156,8 +156,8 @@ def properties() -> list[Property]:
                    "arbiter.ready.eq(guard.ready)"),
             broken("a request goes twice", ONCE, "command_valid.eq(granted | (command_valid & ~self.dram.ready))",
                    "command_valid.eq(granted | command_valid)"),
-            Broken("a read that comes as the last one leaves is what the memory held before", ONCE, "pointer_queue.py",
-                   "return Mux(around, entry, port.data)", "return port.data"),
+            Broken("a read that comes as the last one leaves is what the memory held before", ONCE,
+                   "streams/pointer_queue.py", "return Mux(around, entry, port.data)", "return port.data"),
             broken("DMA reads count as compute's", STREAM, "command_communication.eq(arbiter.grant_communication)",
                    "command_communication.eq(inbound.ready)"),
         ), **where),

@@ -50,17 +50,17 @@ def _entry(g: Geometry) -> int:
 
 def properties() -> list[Property]:
     def build(protection, bits):
-        return lambda package, g: package.memory_codec.MemoryCodec(protection, bits(g))
+        return lambda package, g: package.track.memory_codec.MemoryCodec(protection, bits(g))
 
-    inverted = Broken("a check bit is judged inverted", RIGHT, "memory_codec.py", "^ self.stored[width + row]",
+    inverted = Broken("a check bit is judged inverted", RIGHT, "track/memory_codec.py", "^ self.stored[width + row]",
                       "^ ~self.stored[width + row]")
     broken_secded = (
         inverted,
-        Broken("a flipped check bit is not recognised", CORRECTED, "memory_codec.py", "(*self._columns, *alone)",
+        Broken("a flipped check bit is not recognised", CORRECTED, "track/memory_codec.py", "(*self._columns, *alone)",
                "self._columns"),
         Broken("columns of even weight: two flips look like one", DETECTED, "check_bits.py",
                "for weight in range(3, rows + 1, 2):", "for weight in range(2, rows + 1):"),
-        Broken("an even syndrome is silent", DETECTED, "memory_codec.py", "syndrome.any() & ~flipped.any()", "0"),
+        Broken("an even syndrome is silent", DETECTED, "track/memory_codec.py", "syndrome.any() & ~flipped.any()", "0"),
     )
     corrects = "any word with one bit flipped, check bits included, is corrected, with two it is reported: "
     return [

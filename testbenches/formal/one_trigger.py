@@ -13,9 +13,9 @@ from amaranth.hdl import Array, Cat, Fragment, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op, is_tracked
-from t3sim.rtl.order_guard import bucket_of
 
 from .accounts import REASON, SMALL, BankAccount, ChannelAccount, MergeAccount, NetworkAccount, Tile, moves
 from .broken import Broken

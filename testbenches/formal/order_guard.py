@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Signal
 
+from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.order_guard import bucket_of
 
 from .broken import Broken
 from .property import Property, Search
@@ -70,7 +70,7 @@ def counted(spec: Spec, guard, bucket) -> tuple[Signal, Signal]:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "order_guard.py", old, new)
+        return Broken(what, claim, "channel/order_guard.py", old, new)
 
     return [Property("order", "order_guard", "a read never passes a tracked write to its line", order, (
         broken("a write counts from the next cycle on", BLOCKED,

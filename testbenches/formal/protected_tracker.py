@@ -56,7 +56,7 @@ class FlippingMemory(Elaboratable):
 
 
 def _flipping(package: ModuleType, geometry: Geometry) -> wiring.Component:
-    bank = package.tracker.TrackerBank(geometry)
+    bank = package.track.tracker.TrackerBank(geometry)
     bank.tags = [FlippingMemory(memory) for memory in bank.tags]
     bank.entries = [FlippingMemory(memory) for memory in bank.entries]
     return bank
@@ -171,28 +171,28 @@ def _is_code_word(word: Value, content: data.View, protection: str) -> Value:
 
 
 def properties() -> list[Property]:
-    def broken(what, claim, old, new, file="corrected_row.py"):
+    def broken(what, claim, old, new, file="track/corrected_row.py"):
         return Broken(what, claim, file, old, new)
 
     return [Property(
         "counts with flipped bits", "tracker", "SECDED: with at most one flipped bit in each word that is read, a tile "
         "fires if and only if its count reaches the threshold, once; no flipped bit is an error", counts, (
             broken("the last stage does not wait for the corrected entry", NONE_TWICE, "able & ~row.flawed",
-                   "able", "tracker.py"),
+                   "able", "track/tracker.py"),
             broken("an entry that was corrected counts as lost", COMES, "self.lost.eq(codec.uncorrectable)",
                    "self.lost.eq(codec.wrong)"),
             broken("the first address, not the smallest", NAMES, "hit & (stored.address < current.address)", "hit",
-                   "tracker.py"),
+                   "track/tracker.py"),
             broken("an update that waits for its entry is an error", ERRORS, "wrong = (done & (refused",
-                   "wrong = (valid & (refused", "tracker.py"),
+                   "wrong = (valid & (refused", "track/tracker.py"),
             broken("every error is an unconfigured region", CAUSE,
                    "Mux(refused, ErrorCode.REGION_UNCONFIGURED,", "Mux(1, ErrorCode.REGION_UNCONFIGURED,",
-                   "tracker.py"),
+                   "track/tracker.py"),
             broken("tags are compared as they were read", FULL, "data.View(self.last_tag.shape(), tag_codec.found)",
                    "data.View(self.last_tag.shape(), tag_codec.stored[:len(tag_codec.found)])"),
             broken("a tag that was corrected matches no tile", HOLDS,
                    "self._is_wanted(read) & ~tag_codec.uncorrectable", "self._is_wanted(read) & ~tag_codec.wrong"),
             broken("a bit that was corrected is an error", CORRECTED,
-                   "hurt = row.fault.valid & row.fault.uncorrectable", "hurt = row.fault.valid", "tracker.py"),
+                   "hurt = row.fault.valid & row.fault.uncorrectable", "hurt = row.fault.valid", "track/tracker.py"),
         ), geometry=LEAST, depth=1, searches=(Search(LEAST, 14),), build=_flipping, timeout_s=3600,
         reason="the time of the proof: one set of two ways, tags of 6 bits and entries of 45, with 5 and 7 check bits")]

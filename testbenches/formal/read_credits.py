@@ -5,8 +5,8 @@ from types import ModuleType
 
 from amaranth.hdl import Cat, Mux, Signal
 
-from t3sim.rtl.counting import ones
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.streams.counting import ones
 
 from ..geometries import GEOMETRIES
 from .broken import Broken
@@ -62,12 +62,12 @@ def credit(spec: Spec, geometry: Geometry) -> None:
 
 
 def _build(package: ModuleType, geometry: Geometry):
-    return package.read_credits.ReadCredits(geometry)
+    return package.dma.read_credits.ReadCredits(geometry)
 
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "read_credits.py", old, new)
+        return Broken(what, claim, "dma/read_credits.py", old, new)
 
     return [Property(
         "reads", "gpu_top", f"{ASKED}; {WAITS}; {ROOM}", credit, (

@@ -57,12 +57,12 @@ def _build(package: ModuleType, geometry: Geometry) -> wiring.Component:
     """On a small geometry with counters of three bits, which are full soon."""
     if geometry != GEOMETRIES["small"]:
         return package.blocks.BLOCKS["ready_table"](geometry)
-    return package.ready_table.ReadyTable(package.blocks._waited_for(geometry), count_bits=3)
+    return package.window.ready_table.ReadyTable(package.blocks._waited_for(geometry), count_bits=3)
 
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "ready_table.py", old, new)
+        return Broken(what, claim, "window/ready_table.py", old, new)
 
     return [Property("ready", "ready_table", "an ask is taken when its group's tiles are complete", ready, (
         broken("ids after the last group count", EARLY, " & ~index[self._group_bits:].any()", ""),

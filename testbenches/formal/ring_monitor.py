@@ -30,7 +30,7 @@ def late(spec: Spec, geometry: Geometry) -> None:
 
 def properties() -> list[Property]:
     def broken(what, old, new):
-        return Broken(what, LATE, "ring_monitor.py", old, new)
+        return Broken(what, LATE, "arbiter/ring_monitor.py", old, new)
 
     return [Property("late", "ring_monitor", LATE, late, (
         broken("a stage itself is late", "since_idle > self.stage", "since_idle >= self.stage"),

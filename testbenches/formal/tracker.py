@@ -63,7 +63,7 @@ def counted(spec: Spec, geometry: Geometry) -> TileAccount:
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "tracker.py", old, new)
+        return Broken(what, claim, "track/tracker.py", old, new)
 
     statement = ("a tile fires if and only if its count reaches the threshold, once; no update is lost or counted "
                  "twice; an entry freed is an entry usable")
@@ -110,5 +110,5 @@ def properties() -> list[Property]:
                  unsearched="its 256 rows are cleared after a reset: of 270 cycles the solver finds two of these in "
                  "minutes, others not",
                  # An own `build`: the other property stands for both in mutation.
-                 build=lambda package, geometry: package.tracker.TrackerBank(geometry)),
+                 build=lambda package, geometry: package.track.tracker.TrackerBank(geometry)),
     ]

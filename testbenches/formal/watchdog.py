@@ -60,12 +60,12 @@ def stillness(spec: Spec, geometry: Geometry) -> None:
 def _watchdog(package: ModuleType, geometry: Geometry) -> wiring.Component:
     """Make a watchdog with short periods on `small`, for the search of what is broken."""
     short = {"period": _SHORT_PERIOD} if geometry == GEOMETRIES["small"] else {}
-    return package.watchdog.WatchDog(geometry, **short)
+    return package.control.watchdog.WatchDog(geometry, **short)
 
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
-        return Broken(what, claim, "watchdog.py", old, new)
+        return Broken(what, claim, "control/watchdog.py", old, new)
 
     return [Property("stillness", "watchdog", f"{EARLY}; {COMES}; {WHAT}", stillness, (
         broken("what moved in the middle of a period is forgotten", EARLY, "moved | self.moves | ~", "self.moves | ~"),

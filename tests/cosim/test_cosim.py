@@ -26,7 +26,7 @@ from t3sim.cosim.verilog import PortError, generate_verilog, port_map
 from t3sim.engine.port_map import Lane, PortMap
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
-from t3sim.rtl.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 from tests.support.caches import share_verilators_own
 
 pytestmark = pytest.mark.builds_rtl

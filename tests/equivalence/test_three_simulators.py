@@ -11,24 +11,24 @@ from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.verilog import generate_verilog
-from t3sim.rtl.address_generator import AddressGenerator
+from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
 from t3sim.rtl.blocks import BLOCKS as BY_NAME
-from t3sim.rtl.coalescer import Coalescer
-from t3sim.rtl.config_bus import ConfigBus
-from t3sim.rtl.dispatch_window import DispatchWindow
-from t3sim.rtl.dma_table import DmaTable
-from t3sim.rtl.egress import Egress
+from t3sim.rtl.channel.coalescer import Coalescer
+from t3sim.rtl.channel.memory_channel import MemoryChannel
+from t3sim.rtl.channel.nmc_alu import NmcAlu
+from t3sim.rtl.control.config_bus import ConfigBus
+from t3sim.rtl.dma.address_generator import AddressGenerator
+from t3sim.rtl.dma.dma_table import DmaTable
+from t3sim.rtl.dma.line_router import LineRouter
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.gpu_top import GpuTop
-from t3sim.rtl.ingress import Ingress
-from t3sim.rtl.intensity_monitor import IntensityMonitor
-from t3sim.rtl.line_router import LineRouter
-from t3sim.rtl.memory_channel import MemoryChannel
-from t3sim.rtl.nmc_alu import NmcAlu
-from t3sim.rtl.ready_table import ReadyTable
-from t3sim.rtl.tracker import TrackerBank
-from t3sim.rtl.trigger_merge import TriggerMerge
-from t3sim.rtl.update_network import UpdateNetwork
+from t3sim.rtl.link.egress import Egress
+from t3sim.rtl.link.ingress import Ingress
+from t3sim.rtl.track.tracker import TrackerBank
+from t3sim.rtl.track.trigger_merge import TriggerMerge
+from t3sim.rtl.track.update_network import UpdateNetwork
+from t3sim.rtl.window.dispatch_window import DispatchWindow
+from t3sim.rtl.window.ready_table import ReadyTable
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
 

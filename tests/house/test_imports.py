@@ -25,11 +25,11 @@ NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks
 #: Blocks whose behaviour is checked through a larger one, which names them in its model and test.
 CHECKED_THROUGH = {
     "arbiter/arbiter": "arbiter",
-    "event_counter": "gpu_top",
-    "fp_adder": "nmc_alu",
-    "pointer_queue": "memory_channel",
-    "read_credits": "gpu_top",
-    "two_entry_queue": "coalescer",
+    "control/event_counter": "gpu_top",
+    "channel/fp_adder": "nmc_alu",
+    "streams/pointer_queue": "memory_channel",
+    "dma/read_credits": "gpu_top",
+    "streams/two_entry_queue": "coalescer",
 }
 
 #: Blocks wired from checked ones. What they must do is what the models around them and the fused run's self-checks say
@@ -99,6 +99,25 @@ def test_rtl_needs_nothing_but_amaranth():
     def allowed(path, module):
         return top(module) in {"rtl", "amaranth"} | set(sys.stdlib_module_names)
     assert not offences("rtl", allowed)
+
+
+#: Folders of rtl/ from the ground up. Below them are the facts (geometry, registers, layouts, ...), above them the top.
+HARDWARE = ("control", "streams", "arbiter", "channel", "track", "window", "dma", "link")
+TOP = {"rtl/gpu_top.py", "rtl/blocks.py"}
+
+
+def storey(path: Path) -> int:
+    """Where a file of rtl/ stands in the order; a package itself, such as the arbiter's table, is a fact."""
+    _, *folders = path.relative_to(ROOT).parent.parts
+    if path.relative_to(ROOT).as_posix() in TOP:
+        return len(HARDWARE) + 1
+    return HARDWARE.index(folders[0]) + 1 if folders else 0
+
+
+def test_folders_of_the_hardware_import_those_before_them_only():
+    assert {path.parent.name for path in files("rtl")} == {"rtl", *HARDWARE}
+    assert not offences("rtl", lambda path, module: top(module) != "rtl" or (
+        storey(source_path(module).with_suffix(".py")) <= storey(path)))
 
 
 def test_models_reach_the_rtl_through_one_door():

@@ -22,8 +22,8 @@ SOURCE = """
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from t3sim.rtl.counting import ones
-from t3sim.rtl.soft_reset import SoftReset
+from t3sim.rtl.streams.counting import ones
+from t3sim.rtl.control.soft_reset import SoftReset
 
 
 class Part(wiring.Component):
@@ -162,7 +162,8 @@ def test_every_file_with_hardware_is_some_blocks():
 def test_what_is_made_from_the_first_is_not_exchanged_with_it():
     """In the adder's chains of shifts the second's value stands on the first's: exchanged, they would be a loop."""
     exchanged = make_source_model("nmc_alu", SMALL, 10_000, seed=1, only="exchanged").mutants
-    assert {mutant.file for mutant in exchanged} == {"rtl/nmc_alu.py", "rtl/fp_adder.py"} and len(exchanged) < 20
+    assert {mutant.file for mutant in exchanged} == {"rtl/channel/nmc_alu.py", "rtl/channel/fp_adder.py"}
+    assert len(exchanged) < 20
     assert not any("reversed(" in mutant.mode for mutant in exchanged)
     assert any(mutant.text == "low.a.eq(request.old[base:base + 32])," for mutant in exchanged)
 

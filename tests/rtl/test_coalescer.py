@@ -5,7 +5,7 @@ import random
 import pytest
 
 from t3sim.reference.coalescer import CoalescerModel, Update, totals
-from t3sim.rtl.coalescer import Coalescer
+from t3sim.rtl.channel.coalescer import Coalescer
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from tests.support.stream_bench import StreamBench, as_dict, send
 

@@ -14,7 +14,7 @@ from t3sim.reference.command_queue import (
     CommandQueueModel,
     refusal,
 )
-from t3sim.rtl.command_queue import CommandQueue
+from t3sim.rtl.dma.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 from tests.support.stream_bench import StreamBench, as_dict

@@ -6,7 +6,7 @@ import pytest
 
 from t3sim.reference.address_generator import entry_of
 from t3sim.reference.dma_table import DmaTableModel, Trigger
-from t3sim.rtl.dma_table import DmaTable
+from t3sim.rtl.dma.dma_table import DmaTable
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from tests.support.mappings import program, random_tables
 from tests.support.stream_bench import StreamBench

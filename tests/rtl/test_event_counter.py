@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.rtl.event_counter import EventCounter
+from t3sim.rtl.control.event_counter import EventCounter
 
 pytestmark = pytest.mark.builds_rtl
 

@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from t3sim.reference.memory_codec import Judged, MemoryCodecModel
 from t3sim.rtl.check_bits import PROTECTIONS, check_bits, columns
 from t3sim.rtl.geometry import GeometryError
-from t3sim.rtl.memory_codec import MemoryCodec
+from t3sim.rtl.track.memory_codec import MemoryCodec
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl

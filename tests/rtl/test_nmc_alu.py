@@ -14,10 +14,10 @@ from amaranth.sim import Simulator
 
 from t3sim import alu_exhaustive, formats
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
-from t3sim.rtl import nmc_alu
-from t3sim.rtl.fp_adder import FpAdder
+from t3sim.rtl.channel import nmc_alu
+from t3sim.rtl.channel.fp_adder import FpAdder
+from t3sim.rtl.channel.nmc_alu import NmcAlu
 from t3sim.rtl.geometry import GeometryError
-from t3sim.rtl.nmc_alu import NmcAlu
 from tests.support.stream_bench import StreamBench
 
 pytestmark = pytest.mark.builds_rtl

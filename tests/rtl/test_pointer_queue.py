@@ -8,7 +8,7 @@ from amaranth.hdl import Fragment, ResetInserter, Signal
 from amaranth.lib import data
 from amaranth.sim import Simulator
 
-from t3sim.rtl.pointer_queue import PointerQueue
+from t3sim.rtl.streams.pointer_queue import PointerQueue
 from t3sim.testbenches.formal.macros import AsMacros
 from tests.support.stream_bench import StreamBench
 

@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.rtl.read_credits import ReadCredits
+from t3sim.rtl.dma.read_credits import ReadCredits
 from t3sim.testbenches.geometries import GEOMETRIES
 
 pytestmark = pytest.mark.builds_rtl

@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from t3sim.reference.ready_table import Ask, ReadyTableModel
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
-from t3sim.rtl.ready_table import ReadyTable
+from t3sim.rtl.window.ready_table import ReadyTable
 from t3sim.testbenches.formal.macros import AsMacros
 
 pytestmark = pytest.mark.builds_rtl

@@ -7,8 +7,8 @@ from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from t3sim.reference.ring_monitor import RingMonitorModel
+from t3sim.rtl.arbiter.ring_monitor import RingMonitor
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
-from t3sim.rtl.ring_monitor import RingMonitor
 
 pytestmark = pytest.mark.builds_rtl
 

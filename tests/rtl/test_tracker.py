@@ -10,7 +10,7 @@ from t3sim.reference.tracker import TrackerModel
 from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
-from t3sim.rtl.tracker import TrackerBank
+from t3sim.rtl.track.tracker import TrackerBank
 from tests.support.stream_bench import StreamBench, as_dict, send
 from tests.support.tiers import on_one
 

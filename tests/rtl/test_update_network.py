@@ -7,7 +7,7 @@ import pytest
 from t3sim.reference.coalescer import Update
 from t3sim.reference.update_network import UpdateNetworkModel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
-from t3sim.rtl.update_network import UpdateNetwork
+from t3sim.rtl.track.update_network import UpdateNetwork
 from tests.support.stream_bench import StreamBench, send
 from tests.support.tiers import on_one
 

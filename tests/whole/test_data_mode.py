@@ -18,8 +18,8 @@ from t3sim.fabric.network import outgoing
 from t3sim.formats import FORMATS, FP16
 from t3sim.machine import load_machine
 from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.rtl.channel.order_guard import OrderGuard
 from t3sim.rtl.gpu_top import GpuTop
-from t3sim.rtl.order_guard import OrderGuard
 from t3sim.runs import data_mode
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DataLedger, Products, Variation, data_run, reduction, run_data_mode

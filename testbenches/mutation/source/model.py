@@ -26,7 +26,7 @@ from ..model import Model, Mutant, keep_apart, source_line
 ROOT = Path(__file__).resolve().parents[3]
 _HERE = Path(__file__).parent
 #: Sizes and layouts.
-_NO_HARDWARE = {"geometry", "layouts", "registers", "apb", "blocks", "check_bits"}
+_NO_HARDWARE = {"geometry", "layouts", "registers", "control/apb", "blocks", "check_bits"}
 _SCRIPT = """\
 read_rtlil {file}
 hierarchy -top {block}

@@ -152,7 +152,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def import_with(changes: Changes, files: Iterable[str]) -> None:
-    """Import these files, such as `rtl/tracker.py`, with changes from now on. None may have been imported before."""
+    """Import these files, such as `rtl/track/tracker.py`, with changes from now on. None may have been imported."""
     _import_as(rewritten, files, {CHANGES: changes})
 
 

@@ -6,10 +6,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from .check_bits import check_bits
-from .corrected_row import CorrectedRow
-from .geometry import Geometry
-from .layouts import (
+from ..check_bits import check_bits
+from ..geometry import Geometry
+from ..layouts import (
     ErrorCode,
     Source,
     error_report,
@@ -19,8 +18,9 @@ from .layouts import (
     trigger,
     update,
 )
+from ..streams.two_entry_queue import TwoEntryQueue
+from .corrected_row import CorrectedRow
 from .memory_codec import MemoryCodec
-from .two_entry_queue import TwoEntryQueue
 
 
 class TrackerBank(wiring.Component):

@@ -4,15 +4,15 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .arbiter.arbiter import STARVATION_BITS, Arbiter
-from .arbiter.policies import POLICY_BITS
-from .arbiter.policy import THRESHOLD_BITS
+from ..arbiter.arbiter import STARVATION_BITS, Arbiter
+from ..arbiter.policies import POLICY_BITS
+from ..arbiter.policy import THRESHOLD_BITS
+from ..control.soft_reset import SoftReset
+from ..geometry import Geometry
+from ..layouts import Op, dram_command, read_for, request, retirement, update
+from ..streams.pointer_queue import PointerQueue
 from .coalescer import Coalescer
-from .geometry import Geometry
-from .layouts import Op, dram_command, read_for, request, retirement, update
 from .order_guard import OrderGuard, bucket_of
-from .pointer_queue import PointerQueue
-from .soft_reset import SoftReset
 
 
 def is_tracked(access) -> Signal:

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .geometry import Geometry
-from .layouts import update
-from .two_entry_queue import TwoEntryQueue
+from ..geometry import Geometry
+from ..layouts import update
+from ..streams.two_entry_queue import TwoEntryQueue
 
 
 class Coalescer(wiring.Component):

@@ -4,9 +4,9 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .geometry import Geometry, GeometryError
-from .layouts import error_report, fault_report, mapping_tables
-from .registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counters, register_map
+from ..geometry import Geometry, GeometryError
+from ..layouts import error_report, fault_report, mapping_tables
+from ..registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counters, register_map
 from .watchdog import waits_layout
 
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .geometry import bits_for
+from ..geometry import bits_for
 from .memory_codec import MemoryCodec
 
 

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .geometry import Geometry
-from .layouts import ErrorCode, Op, Source, error_report, request
-from .registers import ARRIVAL_RANGES
+from ..geometry import Geometry
+from ..layouts import ErrorCode, Op, Source, error_report, request
+from ..registers import ARRIVAL_RANGES
 
 GROUP = 4  #: memory channels whose arrivals one block checks
 

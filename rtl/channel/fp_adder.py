@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .geometry import GeometryError
+from ..geometry import GeometryError
 
 
 @dataclass(frozen=True)

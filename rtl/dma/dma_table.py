@@ -4,9 +4,9 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .forwarded_read import forwarded_read
-from .geometry import Geometry
-from .layouts import mapping_tables, trigger
+from ..geometry import Geometry
+from ..layouts import mapping_tables, trigger
+from ..streams.forwarded_read import forwarded_read
 
 
 class DmaTable(wiring.Component):

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..geometry import GeometryError
 from .fp_adder import BF16, FP16, FP32, FpAdder
-from .geometry import GeometryError
 
 
 class AluOp(enum.Enum, shape=2):

@@ -4,10 +4,10 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .address_map import channel_of_value
-from .geometry import Geometry
-from .layouts import request
-from .two_entry_queue import TwoEntryQueue
+from ..address_map import channel_of_value
+from ..geometry import Geometry
+from ..layouts import request
+from ..streams.two_entry_queue import TwoEntryQueue
 
 
 class LineRouter(wiring.Component):

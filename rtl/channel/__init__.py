@@ -1,0 +1,1 @@
+"""A memory channel: what waits for DRAM, in which order, and sums at memory."""

@@ -1,0 +1,1 @@
+"""The bus, its counters and errors, soft reset and watchdog."""

@@ -1,0 +1,1 @@
+"""Triggered tiles and queued commands, as the lines that they read and send."""

@@ -1,0 +1,1 @@
+"""The ends of the links: what leaves and what arrives."""

@@ -1,0 +1,1 @@
+"""Small parts shared by blocks: queues, fair grants, late reads, counts."""

@@ -1,0 +1,1 @@
+"""The Tracker: updates of memory in, triggers out."""

@@ -1,0 +1,1 @@
+"""The dispatch window, the heads of other GPUs, and inputs that are ready."""
