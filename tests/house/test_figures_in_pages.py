@@ -10,12 +10,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import figures  # noqa: E402
 
-#: Pages that still have figures typed by hand: to be linked to results, or left out. None is to be added.
-STILL = {
-    "fidelity.md", "studies.md", "reference/kernels.md",
-    "reference/mechanisms/side-by-side.md", "why/arbitration.md", "why/missed.md", "why/when-arbitration-matters.md",
-}
-
 
 def test_figures_in_pages_are_those_of_result_files():
     assert not figures.moved()
@@ -24,8 +18,7 @@ def test_figures_in_pages_are_those_of_result_files():
 def test_a_page_has_no_measured_figure_that_no_result_file_has():
     found = {page.relative_to(ROOT / "docs").as_posix() if page.name != "README.md" else page.name: figures.bare(page)
              for page in figures.pages() if not page.is_relative_to(ROOT / "docs" / "results")}
-    assert not {name: some for name, some in found.items() if some and name not in STILL}
-    assert not {name for name in STILL if not found[name]}, "without figures by hand: strike it off the list"
+    assert not {name: some for name, some in found.items() if some}
 
 
 @pytest.fixture
