@@ -75,7 +75,7 @@ class DispatchWindow(wiring.Component):
     peer_heads : In(wg_bits + 1).array(peers), peer_epochs : In(EPOCH_BITS).array(peers)
         Head and epoch of each peer.
     limit : Out(wg_bits + 2)
-        One past the last id of the window that head and `window` make here; a cycle late.
+        One past the last id of the window that head and `window` make here; a cycle late, and 0 after a restart.
     busy : Out(1)
         Ids are opened and not finished, requests or admissions wait, a completion is being counted, or the memory is
         being cleared.

@@ -349,6 +349,29 @@ def test_a_doorbell_that_is_refused_has_no_details():
                        (ERRORS["doorbell_refused"], {"address": 0, "region": 0, "wf": 0, "wg": 0})]
 
 
+@pytest.mark.parametrize("cycle", range(1, 9))
+def test_a_doorbell_and_a_command_that_are_refused_are_both_reported(cycle):
+    """However close: the command's line comes in the third cycle after its doorbell."""
+    dut = CommandQueue(GEOMETRIES["small"])
+    bench = StreamBench(dut, 1)
+    codes = []
+
+    async def program(ctx):
+        unknown = {"value": 0, "op": 7, "address": WORDS, "region": 1, "wf": 2, "wg": 3}
+        ctx.set(Value.cast(dut.lines.payload), packed(dut, unknown))
+        ctx.set(dut.reads.ready, 1)
+        ctx.set(dut.lines.valid, 1)
+        for now in range(16):
+            ctx.set(dut.doorbell, {"valid": now in (0, cycle), "place": 7 if now else 1})
+            await ctx.tick()
+            if ctx.get(dut.error.valid):
+                codes.append(ctx.get(dut.error.code.as_value()))
+
+    bench.process(program, background=False)
+    bench.run()
+    assert sorted(codes) == sorted([ERRORS["command_unknown"], ERRORS["doorbell_refused"]])
+
+
 @pytest.mark.parametrize("level", ["stop", "halted"])
 @pytest.mark.parametrize("what", ["command", "poll", "signal"])
 def test_nothing_begins_while_it_rests(what, level):

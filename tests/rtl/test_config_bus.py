@@ -325,6 +325,28 @@ def test_error_in_the_cycle_of_its_clearing_is_kept():
     bench.run(testbench)
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_status_shows_an_error_a_cycle_before_the_latch(late):
+    """One that comes in the cycle of the read is in its answer; one that comes later is not."""
+    bench = Bench(Geometry(dma=DmaGeometry(regions=2)), reporters=2)
+    dut, status = bench.dut, bench.map["STATUS"]
+    error = next(field.lsb for field in status.fields if field.name == "error")
+
+    async def testbench(ctx):
+        ctx.set(dut.paddr, status.offset)
+        ctx.set(dut.psel, 1)
+        await ctx.tick()
+        ctx.set(dut.penable, 1)
+        for cycle in range(2):
+            ctx.set(dut.reports[1], {"valid": cycle == late, "code": layouts.ErrorCode.ID_REUSED, "details": {}})
+            await ctx.tick()
+            if ctx.get(dut.pready):
+                answer = ctx.get(dut.prdata)
+        assert answer >> error & 1 == (not late)
+
+    bench.run(testbench)
+
+
 @pytest.mark.parametrize("moment", range(4))
 @pytest.mark.parametrize("offset", [0x030, 0x410])
 def test_reset_in_the_middle_of_a_transfer(offset, moment):

@@ -302,6 +302,56 @@ def test_a_new_kernel_starts_clean(cut):
     assert not test.errors
 
 
+def test_a_restart_closes_the_window_at_once():
+    """What arrives in the next cycle is of no id, neither of the old kernel's nor of the new one's."""
+    test = Window("few_ways", seed=2, window=4)
+    dut = test.dut
+
+    async def drive(ctx):
+        await send(ctx, dut.dispatch, asks(*(Request(wg, 0) for wg in range(3))), random.Random(2))
+        await ctx.tick().repeat(8)
+        assert (ctx.get(dut.head), ctx.get(dut.limit)) == (3, 7)
+        ctx.set(dut.restart, 1)
+        await ctx.tick()
+        ctx.set(dut.restart, 0)
+        assert (ctx.get(dut.head), ctx.get(dut.limit)) == (0, 0)
+        await ctx.tick()
+        assert (ctx.get(dut.head), ctx.get(dut.limit)) == (0, 4)
+
+    test.bench.process(drive, background=False)
+    test.bench.run(cycles=100)
+
+
+@pytest.mark.parametrize("name", ["one_set", "few_ways"])
+@pytest.mark.parametrize("wf", [0, 7])
+def test_a_completion_just_after_a_restart_is_of_no_open_id(name, wf):
+    """Though its id was open until then, and is opened again as soon as may be."""
+    test = Window(name, seed=2, window=1)
+    dut = test.dut
+
+    async def drive(ctx):
+        await send(ctx, dut.dispatch, asks(Request(0, 2)), random.Random(2))
+        ctx.set(dut.upcoming, 0)
+        await ctx.tick().repeat(8)
+        ctx.set(dut.restart, 1)
+        await ctx.tick()
+        ctx.set(dut.restart, 0)
+        ctx.set(dut.completion, {"valid": 1, "wg": 0, "wf": wf})
+        assert not ctx.get(dut.foreign)
+        await ctx.tick()
+        ctx.set(dut.completion, {"valid": 0, "wg": 0})
+        await send(ctx, dut.dispatch, asks(Request(0, 2)), random.Random(2))
+        await ctx.tick().repeat(test.tracker.window_slots + 8)
+        for head in (0, 1):
+            await test.complete(ctx, 0)
+            await ctx.tick().repeat(4)
+            assert ctx.get(dut.head) == head
+
+    test.bench.process(drive, background=False)
+    test.bench.run(cycles=400, settle=4)
+    assert test.errors == test.expected_errors == [("COMPLETION_UNEXPECTED", 0)]
+
+
 @pytest.mark.parametrize("again", [1, 5, 8])
 def test_a_restart_during_the_sweep_begins_it_anew(again):
     test = Window("more_ways_than_tiles", seed=2, window=4)

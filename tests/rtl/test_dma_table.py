@@ -137,10 +137,11 @@ def test_a_full_queue_holds_triggers_back_and_loses_nothing():
     assert taken == [(wg, wf) for wg in range(5) for wf in (0, 2, 4, 6)]
 
 
+@pytest.mark.parametrize("tiles_per_block", [2, 4])
 @pytest.mark.parametrize("moment", [1, 2, 3, 5, 9])
-def test_reset_forgets_open_blocks(moment):
-    geometry, per_region = GEOMETRIES["small"], [4] * 16
-    bench, rng = Bench(geometry, same_block(geometry, 4), moment), random.Random(moment)
+def test_reset_forgets_open_blocks(moment, tiles_per_block):
+    geometry, per_region = GEOMETRIES["small"], [tiles_per_block] * 16
+    bench, rng = Bench(geometry, same_block(geometry, tiles_per_block), moment), random.Random(moment)
     dut = bench.dut
     tiles = make_tiles(rng, geometry, per_region, 30)
     commands = bench.sink(dut.commands, idle=0.5)
@@ -154,7 +155,8 @@ def test_reset_forgets_open_blocks(moment):
 
     async def drive(ctx):
         assert ctx.get(dut.busy) and not ctx.get(dut.triggers.ready)
-        await offer(ctx, [Trigger(i, 1, i % 8, i // 8) for i in range(moment)])
+        places = [63 - i if i % 2 else i for i in range(moment)]  # of the first counters and of the last
+        await offer(ctx, [Trigger(i, 1, place % 8, place // 8) for i, place in enumerate(places)])
         await bench.pulse_reset(ctx)
         assert not ctx.get(dut.commands.valid)
         commands.clear()

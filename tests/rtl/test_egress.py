@@ -238,6 +238,29 @@ def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(na
         address for address in (*range(10), *range(30, 40)) for _ in range(1 + more)] and not bench.errors
 
 
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("cycles", range(1, 4))
+def test_a_line_that_does_not_fit_is_an_error_if_its_turn_is_not_forgotten(first, cycles):
+    """Its turn is in the cycle after the one in which it was taken; whatever comes then."""
+    geometry = GEOMETRIES["default"]
+    dut = Egress(geometry)
+    bench, told = StreamBench(dut, 1), Counter()
+
+    async def drive(ctx):
+        program(ctx, dut, equal_tables(geometry, send_stores=1))
+        ctx.set(dut.line.payload, dict(address=5, bytes=1, op=Op.STORE, source=Source.DMA, region=3, wf=1, wg=2))
+        for cycle in range(8):
+            ctx.set(dut.line.valid, cycle == 0)
+            ctx.set(dut.forget, first <= cycle < first + cycles)
+            told.update(errors=ctx.get(dut.error.valid), refused=ctx.get(dut.refused),
+                        packets=ctx.get(dut.packet.valid))
+            await ctx.tick()
+
+    bench.process(drive, background=False)
+    bench.run()
+    assert told == {"errors": not first <= 1 < first + cycles, "refused": 1, "packets": 0}
+
+
 @pytest.mark.parametrize("name", ["default", "copies"])
 @pytest.mark.parametrize("moment", range(1, 6))
 def test_reset_in_flight(name, moment):

@@ -109,6 +109,23 @@ def test_what_is_lawful_passes_at_once(what):
     assert offered(ALSO_LAWFUL[what]) == {"taken": 1, "passes": 1, "refused": 0, "error": None}
 
 
+@pytest.mark.parametrize("refused", range(1, 16))
+def test_of_several_in_one_cycle_the_lowest_channel_is_told(refused):
+    dut = Ingress(Geometry())
+
+    async def process(ctx):
+        set_up(ctx, dut, RANGES, HEAD, END, TILES)
+        for c, (arriving, accepted) in enumerate(zip(dut.arriving, dut.accepted)):
+            offer(ctx, arriving, LAWFUL | {"address": BASE + 64 * c} | ({"bytes": 0} if refused >> c & 1 else {}))
+            ctx.set(arriving.valid, 1)
+            ctx.set(accepted.ready, 1)
+        await ctx.tick()
+        lowest = (refused & -refused).bit_length() - 1
+        assert ctx.get(dut.refused) == refused and ctx.get(dut.error.details.address) == BASE + 64 * lowest
+
+    simulate(dut, process)
+
+
 def test_every_bit_of_the_windows_end_counts():
     """The end may be beyond all ids."""
     ids = 1 << Geometry().tracker.wg_bits

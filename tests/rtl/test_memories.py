@@ -4,11 +4,13 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import Out
 from amaranth.sim import Simulator
 
 from t3sim.area.memories import COPIES, FLIP_FLOPS, MACRO, memories_of
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.streams.forwarded_read import forwarded_read
 from t3sim.testbenches.formal.macros import AsMacros
 
 pytestmark = pytest.mark.builds_rtl
@@ -80,6 +82,46 @@ def test_another_kind_of_memory_is_refused(monkeypatch, change, why):
     monkeypatch.setitem(BLOCKS, "single", lambda geometry: Single(**change))
     with pytest.raises(AssertionError, match=why):
         listed("single", Geometry())
+
+
+class Forwarded(wiring.Component):
+    """A forwarded read with ports."""
+
+    def __init__(self):
+        super().__init__({"found": Out(8)})
+        self.words = Memory(shape=8, depth=4, init=range(4))
+        self.write = self.words.write_port()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = self.words
+        self.read, found = forwarded_read(m, self.words, self.write, "word")
+        m.d.comb += self.found.eq(found)
+        return m
+
+
+def test_a_forwarded_read_is_what_stood_there_or_was_just_written_until_the_next(rng):
+    dut = Forwarded()
+    simulator = Simulator(AsMacros(dut))
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        words, right = list(range(4)), None
+        for cycle in range(2000):
+            written, row, word, read, enabled = (rng.random() < 0.5, rng.randrange(4), rng.getrandbits(8),
+                                                 rng.randrange(4), rng.random() < 0.5)
+            for port, value in ((dut.write.en, written), (dut.write.addr, row), (dut.write.data, word),
+                                (dut.read.addr, read), (dut.read.en, enabled)):
+                ctx.set(port, value)
+            if written:
+                words[row] = word
+            if enabled:
+                right = words[read]
+            await ctx.tick()
+            assert right is None or ctx.get(dut.found) == right, cycle
+
+    simulator.add_testbench(run)
+    simulator.run()
 
 
 class Both(wiring.Component):

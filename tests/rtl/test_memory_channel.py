@@ -43,12 +43,15 @@ class Bench:
         self.queue = []  # commands in the DRAM queue
         self.pending = []  # tracked writes that left the queue and are not retired yet: buckets
         self._command = self._update = None
+        self._forgot = False
+        self._swept = self.cycle + self.geometry.channel.guard_buckets
 
     def configure(self, **values):
         for name, value in values.items():
             self.ctx.set(getattr(self.dut, name), value)
 
-    async def step(self, offer=None, dram_ready=True, updates_ready=True, leave=None, retire=None, occupancy=None):
+    async def step(self, offer=None, dram_ready=True, updates_ready=True, leave=None, retire=None, occupancy=None,
+                   forget=False):
         """offer: streams that may start an offer. leave: command that leaves the queue. retire: bucket."""
         ctx, dut = self.ctx, self.dut
         for stream, items in self.offers.items():
@@ -62,6 +65,7 @@ class Bench:
         ctx.set(dut.updates.ready, updates_ready)
         ctx.set(dut.occupancy, len(self.queue) if occupancy is None else occupancy)
         ctx.set(dut.retirement, {"valid": retire is not None, "bucket": retire or 0})
+        ctx.set(dut.forget, forget)
 
         accepted = {stream: item for stream, item in self.holding.items()
                     if item is not None and ctx.get(getattr(dut, stream).ready)}
@@ -70,7 +74,8 @@ class Bench:
         assert self._command in (None, command), "dram changed before it was taken"
         assert self._update in (None, update), "updates changed before it was taken"
         shown = command if self._command is None else None
-        stream = self.model.cycle(accepted, shown, update if updates_ready else None, retire)
+        self._check_what_is_inside(command, shown)
+        stream = self.model.cycle(accepted, shown, update if updates_ready else None, retire, forget)
         if stream is not None:
             self.order.append((self.cycle, stream))
 
@@ -86,10 +91,27 @@ class Bench:
             self.queue.append(command)
             command = None
         self._command = command
-        self._update = None if updates_ready else update
+        self._update = None if updates_ready or forget else update
+        self._forgot = forget
         await ctx.tick()
         self.cycle += 1
         return stream
+
+    def _check_what_is_inside(self, command, shown):
+        """`busy` and `holds` say it to the cycle."""
+        queued = {stream: list(items) for stream, items in self.model.queued.items()}
+        reports = bool(self.model.accesses)
+        if shown is not None:
+            read = shown["request"]["op"] == READ
+            queued[("dma" if read else "inbound") if shown["communication"] else "compute"].pop(0)
+            reports |= is_tracked(shown["request"]) and not self._forgot
+        tracked = any(items and is_tracked(items[0]) for items in queued.values())
+        watched = command is not None and (is_tracked(command["request"]) or (
+            command["request"]["op"] == READ and command["request"]["source"] == DMA))
+        assert self.ctx.get(self.dut.tracked_waiting) == tracked
+        assert self.ctx.get(self.dut.holds) == (tracked or watched or reports or bool(queued["dma"]))
+        assert self.ctx.get(self.dut.busy) == (any(queued.values()) or command is not None or reports
+                                               or self.cycle < self._swept)
 
     async def pulse_reset(self):
         """Resets device and DRAM together; what was in flight is gone."""
@@ -176,7 +198,7 @@ def test_random_traffic(seed, channel, policy):
                 seen["guard_stall"] += bench.ctx.get(bench.dut.guard_stall)
                 seen["merged"] += bench.ctx.get(bench.dut.merged)
                 await bench.step({name for name in bench.offers if chance[name]}, chance["dram"], chance["updates"],
-                                 leave, retire)
+                                 leave, retire, forget=round_ == 2 and rng.random() < 0.02)
             else:
                 bench.model.check_empty()
                 assert bench.model.shown == 3 * count
@@ -331,6 +353,31 @@ def test_untracked_traffic_passes_a_blocked_tracker(blocked, free):
         assert [stream for _, stream in bench.order[stuck:]] == [free] * 10
 
     simulate(testbench)
+
+
+@pytest.mark.parametrize("first", range(9))
+@pytest.mark.parametrize("cycles", [1, 9])
+def test_a_write_that_is_forgotten_is_not_reported_but_guarded(first, cycles):
+    """One cycle is enough. The write is granted in cycle 1, and its update out of here in cycle 7."""
+    async def testbench(bench):
+        await bench.sweep()
+        line, reported = 0x4000, False
+        bench.offers["compute"] = [request(line, op=UPDATE, region=1)]
+        for now in range(16):
+            reported |= bool(bench.ctx.get(bench.dut.updates.valid))
+            await bench.step(forget=first <= now < first + cycles)
+        assert reported != any(first <= now < first + cycles for now in range(1, 7))
+        bench.offers["dma"] = [request(line, op=READ, source=DMA)]
+        for _ in range(8):
+            await bench.step()
+        assert [stream for _, stream in bench.order] == ["compute"] and bench.ctx.get(bench.dut.guard_stall)
+        await bench.step(leave=bench.queue[0])
+        await bench.step(retire=bench.pending[0])
+        for _ in range(4):
+            await bench.step()
+        assert [stream for _, stream in bench.order] == ["compute", "dma"]
+
+    simulate(testbench, Geometry(channel=ChannelGeometry(coalescer_timeout_cycles=4)))
 
 
 def test_nothing_is_granted_into_a_full_dram_queue():

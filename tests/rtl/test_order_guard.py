@@ -115,6 +115,32 @@ def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired,
     simulator.run()
 
 
+@pytest.mark.parametrize("entries", [4, 64, 127])
+def test_a_full_queue_and_as_many_writes_again_block(entries):
+    """All to one line, and as long as one of them is left: the counters do not come round."""
+    geometry = Geometry(channel=ChannelGeometry(queue_entries=entries))
+    dut = OrderGuard(geometry)
+    simulator = Simulator(AsMacros(dut))
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        await ctx.tick().until(dut.ready)
+        ctx.set(dut.query, bucket_of(0, geometry))
+        ctx.set(dut.retired_bucket, bucket_of(0, geometry))
+        for name in ("write", "retired"):
+            ctx.set(getattr(dut, name), 1)
+            for _ in range(2 * entries):
+                assert ctx.get(dut.blocked)
+                await ctx.tick()
+            ctx.set(getattr(dut, name), 0)
+            for _ in range(3):
+                assert ctx.get(dut.blocked) == (name == "write")
+                await ctx.tick()
+
+    simulator.add_testbench(run)
+    simulator.run()
+
+
 @pytest.mark.parametrize("channel", GEOMETRIES, ids=str)
 def test_lines_of_one_channel_spread_over_all_buckets(channel):
     geometry = Geometry(channel=channel)

@@ -36,7 +36,7 @@ def test_random_reads(name):
             started = [rng.randrange(len(origins)) for _ in range(rng.randint(0, dma.engines) if allow else 0)]
             came = [rng.randrange(len(origins)) if rng.random() < (0.05 if slow else 0.6)
                     and sum(inside) + lane < 4 * dma.egress_lanes else None for lane in range(dma.egress_lanes)]
-            forget = not any(recent) and not started and rng.random() < 0.01
+            forget = not slow and rng.random() < 0.01
             hold = rng.random() < 0.05
             taken, strays = [0 for _ in origins], []
             for here in came:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from pathlib import Path
 from typing import NamedTuple
 
 from ..model import Mutant
@@ -25,9 +26,11 @@ class Noticed(NamedTuple):
 
 
 def unit_test(block: str, mutant: Mutant, limit_s: float = _LIMIT_S) -> Noticed | None:
-    """Return the first test that fails, and how; None if all pass."""
+    """Return the first test that fails, of the block's and of those of the mistaken file, and how; None if all pass."""
     change = Change(mutant.file, mutant.line, mutant.column, mutant.mode)
-    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "rtl").glob(f"test_{block}*.py"))
+    tests = ROOT / "tests" / "rtl"
+    files = sorted({path.relative_to(ROOT).as_posix() for pattern in (
+        f"test_{block}*.py", f"test_{Path(mutant.file).stem}.py") for path in tests.glob(pattern)})
     return _noticed({plugin.MISTAKE: json.dumps(asdict(change))}, files, limit_s)
 
 
