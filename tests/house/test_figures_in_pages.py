@@ -81,5 +81,7 @@ def test_figures_without_a_link_are_found(tmp_path):
     (tmp_path / "a.md").write_text(
         "T3 gains 32.8 % in 1,695.3 µs, 13 points, 1.4× ([20 %](results/a.csv#x/ours)); 75 GB/s, 80 units.\n"
         "`99 %`; within 3 % (`tests/a.py`), 4 % (`tests/a.py`)\n```\n5 µs\n```\nwithin 6 %\n"
-        "<!-- output: results/run.txt -->\n```text\n1 µs\n```\n<!-- end -->\n")
-    assert figures.bare(tmp_path / "a.md") == ["32.8 %", "1,695.3 µs", "13 points", "1.4×", "4 %", "6 %"]
+        "<!-- output: results/run.txt -->\n```text\n1 µs\n```\n<!-- end -->\n"
+        "| TP 8 | 1.234 | **1,695.3** | [2.5](results/a.csv#x/ours) | 1.2x, 128 x 256 | 0.7 of it |\n")
+    assert figures.bare(tmp_path / "a.md") == ["32.8 %", "1,695.3 µs", "13 points", "1.4×", "4 %", "6 %", " 1.234 ",
+                                               " **1,695.3** ", "1.2x"]
