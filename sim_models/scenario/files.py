@@ -13,7 +13,8 @@ from t3sim.scenario.scenario import Scenario, Section
 
 _ALLOWED = {"bool_type": "true or false", "int_type": "a whole number", "int_from_float": "a whole number",
             "string_type": "a word", "float_type": "a number", "finite_number": "a finite number",
-            "tuple_type": "a list of words"}
+            "tuple_type": "a list of words", "too_short": "one or more", "greater_than_equal": "0 or more",
+            "less_than_equal": "a number of 63 bits"}
 
 
 def keys() -> list[str]:

@@ -1,12 +1,15 @@
 """Scenario: all to be asked of `t3 run`, as sections and keys. A file, options and Python make the same object."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, InstanceOf
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
 from t3sim.machine import Machine
 from t3sim.workloads import Workload
+
+_Names = Annotated[tuple[str, ...], Field(min_length=1)]
+_Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 
 
 class Section(BaseModel):
@@ -84,9 +87,9 @@ class Scenario(Section):
     """One request. What is not said has the defaults of `t3 run` without options."""
 
     level: Literal["cycle", "event"] = "cycle"  #: cycle, with RTL in the loop; or event, tile by tile without it
-    seed: int = 0  #: of whatever is random
+    seed: _Seed = 0  #: of whatever is random
     software: bool = True  #: event level: libraries and hosts take time
-    techniques: tuple[str, ...] | None = None  #: those of the T3 paper if not given; of the event level all
+    techniques: _Names | None = None  #: those of the T3 paper if not given; of the event level all
     machine: str | Mapping[str, Any] | InstanceOf[Machine] = "t3-table1"  #: name, file, or `extends` and what differs
     layer: Layer = Layer()
     exchange: ExchangeSection = ExchangeSection()
