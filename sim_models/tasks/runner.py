@@ -12,9 +12,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -106,7 +107,7 @@ class _Pool:
         running: dict[Any, Task] = {}
         fractions: dict[str, float] = {}
         if first:
-            running[pool.submit(work, first, self.store)] = first
+            running[_submitted(pool, first, self.store)] = first
         while running or waiting:
             if not (first and first.key not in done):
                 self._submit(pool, waiting, running, done)
@@ -139,7 +140,7 @@ class _Pool:
                 self._fail(task, TaskFailure(task.label, f"needs the {task.requires[0].label}, which failed"))
             elif all(need.key in done for need in task.requires):
                 waiting.remove(task)
-                running[pool.submit(work, task, self.store)] = task
+                running[_submitted(pool, task, self.store)] = task
 
     def _fail(self, task: Task, failure: TaskFailure) -> None:
         self.outcome.failures[task.key] = failure
@@ -152,6 +153,16 @@ class _Pool:
             labels = ", ".join(sorted(one.label for one in running.values()))
             raise Failure(f"a worker process was killed (out of memory?) during one of: {labels}") from None
         return problem and TaskFailure(task.label, *problem)
+
+
+def _submitted(pool: ProcessPoolExecutor, task: Task, store: Store) -> Future:
+    """Hand a task to the pool; the worker that may be started for it imports for a while, in which Ctrl-C waits."""
+    resource_tracker.ensure_running()  # its start lets signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(work, task, store)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _height(task: Task, tasks: list[Task]) -> float:
@@ -176,6 +187,7 @@ def _end(workers: Collection[BaseProcess]) -> None:
 def _enter_worker(news) -> None:
     global _tell
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # for the programs that this one starts
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))  # a half-written file goes, too
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     _tell = news.put

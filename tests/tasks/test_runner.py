@@ -169,6 +169,28 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     assert not left
 
 
+def test_ctrl_c_spares_a_worker_that_still_imports(tmp_path):
+    """A terminal sends it to all; a worker that took it then would print a traceback and break the pool."""
+    program = tmp_path / "campaign.py"
+    program.write_text(textwrap.dedent(f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        if __name__ == "__mp_main__":
+            os.kill(os.getpid(), signal.SIGINT)
+        from tests.support.fake_kernels import FakeTask
+        from t3sim.tasks.runner import Monitor, run_tasks
+        from t3sim.tasks.store import Store
+        from pathlib import Path
+
+        if __name__ == "__main__":
+            done = run_tasks([FakeTask("one"), FakeTask("two")], Store(Path({str(tmp_path)!r})), 2, Monitor())
+            os.kill(os.getpid(), signal.SIGINT) if len(done.results) == 2 else None
+    """))
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    assert done.returncode == -signal.SIGINT and done.stderr.count("Traceback") == 1, "the parent takes it, as before"
+
+
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
