@@ -332,7 +332,7 @@ def step_computed(kernel, device, slot, now):
 
 @inlined
 def use_port(kernel, sim, device, slot, unit, now):
-    """Send what a workgroup has to send, as far as the port lets it; when it will go on, NEVER: nothing is left."""
+    """Send what a workgroup has to send, as the port lets it. Returns when it goes on; NEVER: nothing is left."""
     g = kernel.state
     if g.state[device, slot] >= STORE_MEMORY:
         return NEVER if g.store_step[device, slot] == ENDING else send_stores(kernel, sim, device, slot, unit, now)

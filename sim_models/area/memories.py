@@ -44,7 +44,7 @@ class MemoryUse:
 
     @property
     def bits(self) -> int:
-        """Bits that it holds, all of them."""
+        """Bits of all instances; none if they are flip-flops."""
         return self.count * self.words * self.width if self.kind != FLIP_FLOPS else 0
 
     @property

@@ -20,7 +20,7 @@ def explain(
     device: Annotated[int, typer.Option(metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
     json: JsonOption = None,
 ) -> None:
-    """Tell the life of a tile, or a channel's decision; without options, what did not fire and what it waits for."""
+    """Explain a tile's life or a channel's decision; without options, what did not fire and what it waits for."""
     from t3sim.support.output import check_json_target, write_json
     from t3sim.trace.explain_channel import explain_channel
     from t3sim.trace.explain_run import explain_run

@@ -125,7 +125,7 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
 
 
 def units(work: Path, name: str, files: Sequence[Path], flags: Sequence[str]) -> dict[str, tuple[int, Sequence[str]]]:
-    """Write translation units that include the files; gives each unit's size and flags.
+    """Write translation units that include the files; return each unit's size and flags.
 
     A unit costs time for the headers of the design alone, so a small design is one; a large one is several, to be
     compiled side by side.

@@ -334,7 +334,7 @@ class Driver:
                 self._write("POLICY", policy=code, auto_threshold=auto)]
 
     def stage(self, workgroups: int) -> list[Write]:
-        """Set how many workgroups the GPU runs at once: ring-aware arbitration judges by it if the ring is late."""
+        """Set how many workgroups the GPU runs at once: ring-aware arbitration judges lateness by it."""
         _whole("workgroups", workgroups, 1, self.registers["STAGE"].field("stage").mask)
         return [self._write("STAGE", stage=workgroups)]
 
@@ -435,7 +435,7 @@ class Driver:
     def doorbell(self, commands: int) -> list[Write]:
         """Announce that this many commands were written since the last reset or soft reset. Not before a restart.
 
-        They may be at most the queue's places more than are done.
+        No more may be unfinished than the queue has places.
         """
         _whole("commands", commands, 0, (1 << 31) - 1)
         return [self._write("DOORBELL", doorbell=commands % (2 * self.geometry.dma.queue_commands))]

@@ -122,7 +122,7 @@ def release_miss(llc, d, register):
 def expect(llc, d, line):
     """Fetch the record of a line that is looked up soon.
 
-    Its set's record is not in the host's near caches, for there are thousands.
+    Its set's record is not in the host's nearest caches, because there are thousands of sets.
     """
     fetch_ahead(llc.tag, (d, _set_of(llc, line), 0))
 

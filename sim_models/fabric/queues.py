@@ -88,7 +88,7 @@ def number_of(tag):
 
 @inlined
 def sent_by(device, part):
-    """Return the number in the tag of what a device sends: its own, and of which part of K it is."""
+    """Return the number in the tag of what a device sends: the device's own, and which part of K it is."""
     return device | part << DEVICE_BITS
 
 

@@ -41,9 +41,9 @@ _LONGEST_KEY = 30  #: of a key that no machine file has, beside the list of thos
 
 
 def explain(kind: type[Section], error: ValidationError, missing: str) -> str:
-    """Explain the one fault to name: a wrong value before a key that is missing.
+    """Choose the fault to report, and explain it: a wrong value comes before a missing key.
 
-    `missing`: what is said of that.
+    `missing`: the words for a missing key.
     """
     places: dict[Place, list[ErrorDetails]] = {}  # what may be of several types has a fault for each
     for fault in sorted(error.errors(include_url=False), key=lambda fault: fault["type"] == "missing"):

@@ -144,7 +144,7 @@ def network_of(machine: Machine, topology: topologies.Topology,
                links_of_their_own: Mapping[tuple[int, int], MachineLink], groups: int = 0) -> links.Network:
     """Make the network of a topology with the machine's links.
 
-    Those between certain nodes (source, destination) may be others; `groups`: to which a GPU sends by its one link.
+    Links between certain nodes (source, destination) may differ; `groups`: where a GPU sends over its one link.
 
     The way through a switch takes as long as one link, half on either side. Raises BadInput.
     """

@@ -463,7 +463,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 def print_gpus(gpus: Sequence[Mapping[str, str]], console: Console | None = None) -> None:
     """Print what each GPU of a run that stands still waits for: a column per GPU.
 
-    As many are side by side as leave room for words; on standard error if nothing else is said.
+    Columns stand side by side while words have room; it goes to standard error by default.
     """
     console = console or _console(sys.stderr)
     first, *others = gpus[0]

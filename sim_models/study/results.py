@@ -44,7 +44,7 @@ class RunResult:
     def overlap_efficiency(self) -> dict[str, float]:
         """The overlap efficiency of each technique, by Flux's definition: E = 1 - (T - G) / R.
 
-        Of an all-reduce in one there is none if the baseline's all-gather is not part of R.
+        An all-reduce in one kernel has none unless the baseline's all-gather is part of R.
 
         T is the time with the collective that is fused, G and R the GEMM and the collective alone (the baseline's). 1:
         the collective is hidden; 0: nothing is; below: slower than in turn.

@@ -38,7 +38,7 @@ class _Case:
 def regimes(wanted: Regimes, rows: Sequence[Row], varied: Sequence[str]) -> list[Regime]:
     """Group the cases in which every value of the setting has a result, along each of what `wanted` names.
 
-    `varied`: the study's settings, of which all but the compared one tell a case. A result along which cases are
+    `varied`: the study's settings, of which all but the compared one identify a case. A result along which cases are
     grouped is that of the setting's first value.
     """
     values = list(dict.fromkeys(row[wanted.over] for row in rows))

@@ -27,7 +27,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Swept:
-    """End of a sweep."""
+    """The result of a sweep."""
 
     points: int  #: of the study
     done: int  #: of them, whoever ran them

@@ -48,7 +48,7 @@ class OverlapRun:
 
 
 def check_gpus(node: Node, gpus: int, m: int) -> None:
-    """Refuse what a node has not. Raises BadInput."""
+    """Refuse a number of GPUs that a node, or two, has not. Raises BadInput."""
     if gpus < 2 or gpus > 2 * node.gpus or node.gpus < gpus < 2 * node.gpus:
         raise BadInput(f"layer.devices = {gpus}: machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on "
                        "two nodes")

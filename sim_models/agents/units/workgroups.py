@@ -81,7 +81,7 @@ def start(kernel, device, slot, group, member, now):
 
 @inlined
 def end(kernel, sim, device, slot, now):
-    """Take the workgroup from a place."""
+    """Free the place of a workgroup that has ended."""
     g, work = kernel.state, kernel.work
     if len(work.raises):
         sim.control.signals[device, work.raises[g.group[device, slot]]] += 1
