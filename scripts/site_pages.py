@@ -1,4 +1,4 @@
-"""Pages of the site that the code writes: one per block, one per command, and the list of the reports.
+"""Pages of the site that the code writes: one per block, command and section of a machine, and the list of the reports.
 
 A hook of mkdocs. A block's ports are those of its signature at the machine's own geometry; its waveform is a recording
 of its testbench (`docs/waves/BLOCK.json`, made by `make waves`). The tables of the reports are in the tree; their
@@ -9,8 +9,10 @@ import csv
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import typer
 import wavedrom
@@ -20,6 +22,7 @@ from mkdocs.structure.files import File, Files
 from t3sim.commands.app import group
 from t3sim.cosim.hierarchy import signature_ports
 from t3sim.machine import load_machine
+from t3sim.machine.section import Section
 from t3sim.reproduce.figure import PAPERS
 from t3sim.rtl import blocks
 from t3sim.rtl.geometry import Geometry
@@ -27,11 +30,13 @@ from t3sim.rtl.geometry import Geometry
 ROOT = Path(__file__).resolve().parents[1]
 WAVES = ROOT / "docs" / "waves"
 REPORTS = ROOT / "docs" / "reports"
+MACHINE = ROOT / "sim_models" / "machine" / "machines" / "t3-table1.toml"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages where the navigation has an empty list for them."""
     lists = {"Commands": [f"commands/{name}.md" for name in commands()],
+             "Machine file": [f"machine/{name}.md" for name in sections()],
              "Blocks": ["blocks/index.md", *(f"blocks/{name}.md" for name in sorted(blocks.BLOCKS))],
              "Reports": ["reports/index.md",
                          *({short: f"reports/{short}/report.html"} for short in PAPERS if written(short))]}
@@ -50,7 +55,9 @@ def _fill(nav: list, lists: dict[str, list]) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the commands and of the blocks, and the list of the reports."""
+    """Add the pages of the commands, sections of a machine and blocks, and the list of the reports."""
+    for name in sections():
+        files.append(File.generated(config, f"machine/{name}.md", content=section_page(name)))
     for name in commands():
         files.append(File.generated(config, f"commands/{name}.md", content=command_page(name)))
     geometry = load_machine().geometry()
@@ -84,6 +91,48 @@ def spellings(parameter) -> list[str]:
         return [parameter.metavar or parameter.name.upper()]
     form = "" if parameter.is_flag else f" {parameter.metavar or parameter.type.name.upper()}"
     return [spelling + form for spelling in parameter.opts]
+
+
+def sections() -> dict[str, Section]:
+    """Return the sections of the machine of table 1 by name, in the file's order."""
+    machine = load_machine()
+    return {name: section for name in tomllib.loads(MACHINE.read_text(encoding="utf-8"))
+            if isinstance(section := getattr(machine, name, None), Section)}
+
+
+def section_page(name: str) -> str:
+    """Write Markdown of a section's page: its keys, what they take, and value and source in the machine of table 1."""
+    kind = type(sections()[name])
+    text = re.search(rf"^\[{name}\]\n(.*?)(?=^\[|\Z)", MACHINE.read_text(encoding="utf-8"), re.M | re.S)[1]
+    given = {key: (value, source) for key, value, source in re.findall(r"^(\w+) = (.*?)(?:  # (.*))?$", text, re.M)}
+    rows = ""
+    for key, field in kind.model_fields.items():
+        value, source = given.get(key, ("", ""))
+        cells = f"`{key}`", meaning(kind, key), allowed(field), f"`{value}`" if value else "not given", source
+        rows += f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+    return (f"# [{name}]\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n## Keys\n\nThe value and its source are those of "
+            f"`t3-table1`.\n\n| key | what it is | allowed | value | source |\n|---|---|---|---|---|\n{rows}")
+
+
+def meaning(kind: type, key: str) -> str:
+    """Return what the schema's source says of a key, in the line before or at the end of its own."""
+    for one in kind.__mro__:
+        if issubclass(one, Section) and (found := re.search(
+                rf"((?:^ +#: .*\n)*)^ +{key}: [^\n]*?(?:#: (.*))?$", inspect.getsource(one), re.M)):
+            return found[2] or " ".join(line.strip().removeprefix("#: ") for line in found[1].splitlines())
+    return ""
+
+
+def allowed(field) -> str:
+    """Return which values a key takes: limits, words, or whether it may be left out."""
+    parts = [field, *(part for one in get_args(field.annotation) for part in getattr(one, "__metadata__", ()))]
+    limits = [getattr(limit, name) for part in parts for limit in getattr(part, "metadata", ())
+              for name in ("ge", "gt", "le") if hasattr(limit, name)]
+    words = [word for part in (field.annotation, *get_args(field.annotation)) for word in get_args(part)
+             if isinstance(word, str)]
+    found = [f"{limits[0]:,} to {limits[1]:,}"] if len(limits) == 2 else []
+    found += [f"`{word}`" for word in dict.fromkeys(words)]
+    return ", ".join(found) or {bool: "true, false", str: "text"}.get(field.annotation, "")
 
 
 def written(short: str) -> bool:
