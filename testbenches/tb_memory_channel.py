@@ -86,7 +86,7 @@ async def random_traffic(bench: Bench) -> None:
     channel.configure(policy)
     bench.reach(policy)
     channel.dram.fill = 0 if bench.number % 4 == 2 else 60
-    first = bench.rng.getrandbits(bench.geometry.tracker.address_bits - 12) << 11
+    first = bench.rng.getrandbits(bench.geometry.tracker.address_bits - 12) << 12
     sent = {name: traffic(bench, name, 100, first) for name in channel.drivers}
     for name, driver in channel.drivers.items():
         driver.send_all(sent[name])

@@ -36,7 +36,7 @@ class MemoryChannelModel:
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
-        self._guard = OrderGuardModel(geometry)
+        self.guard = OrderGuardModel(geometry)
         self._retiring = None
         self._forgot = False  #: in the cycle before
         self.queued = {stream: deque() for stream in STREAMS}
@@ -53,7 +53,7 @@ class MemoryChannelModel:
         """
         stream = self._show(shown) if shown is not None else None
         # A read shown now was granted a cycle ago, when only retirements before that cycle were known.
-        self._guard.tick(retired_bucket=self._retiring)
+        self.guard.tick(retired_bucket=self._retiring)
         self._retiring = retired
         if update is not None:
             self._report(update)
@@ -79,9 +79,9 @@ class MemoryChannelModel:
         _check(command["bucket"] == bucket_of(address, self._geometry) or not is_tracked(request),
                f"bucket {command['bucket']} of {request}")
         if stream == "dma":
-            _check(not self._guard.blocked(address), f"{request} passed a tracked write of its bucket")
+            _check(not self.guard.blocked(address), f"{request} passed a tracked write of its bucket")
         if is_tracked(request):
-            self._guard.tick(write_address=address)
+            self.guard.tick(write_address=address)
             if not self._forgot:  # when it was granted
                 self.accesses.append(request)
         return stream

@@ -38,7 +38,8 @@ class Part(wiring.Component):
 class Block(wiring.Component):
     def __init__(self):
         super().__init__({"a": In(4), "b": In(4).array(3), "each": Out(4).array(3), "whole": Out(4), "held": Out(4),
-                          "bits": Out(3), "number": Out(2), "equal": Out(1), "shifted": Out(4), "on": Out(1).array(3)})
+                          "bits": Out(3), "number": Out(2), "equal": Out(1), "shifted": Out(4), "sum": Out(4),
+                          "on": Out(1).array(3)})
 
     def elaborate(self, platform):
         m = Module()
@@ -52,6 +53,7 @@ class Block(wiring.Component):
         m.d.comb += self.number.eq(ones(word[1] for word in self.b))
         m.d.comb += self.equal.eq(self.a == self.b[2])
         m.d.comb += self.shifted.eq(self.b[2] >> self.a[:2])
+        m.d.comb += self.sum.eq(self.a + self.a)
         for c in range(3):
             part = Part()
             m.submodules[f"part_{c}"] = SoftReset(part, self.a[1])
@@ -59,7 +61,7 @@ class Block(wiring.Component):
         return m
 """
 STEPS, B = (0, 5, 7), (9, 2, 15)
-RIGHT = {"each": (1, 2, 7), "whole": 8, "held": 5, "bits": 6, "number": 2, "equal": 0, "shifted": 1,
+RIGHT = {"each": (1, 2, 7), "whole": 8, "held": 5, "bits": 6, "number": 2, "equal": 0, "shifted": 1, "sum": 14,
          "on": (0, 0, 0)}  #: at the end
 
 
@@ -105,6 +107,7 @@ IF, HELD = "with m.If(self.a < 7):", "m.d.sync += self.held.eq(self.a)"
 BITS, NUMBER = (f"m.d.comb += self.{name}.eq({function}(word[1] for word in self.b))"
                 for name, function in (("bits", "Cat"), ("number", "ones")))
 SHIFTED = "m.d.comb += self.shifted.eq(self.b[2] >> self.a[:2])"
+SUM = "m.d.comb += self.sum.eq(self.a + self.a)"  # of five bits, of which the last is cut off
 EQUAL = "m.d.comb += self.equal.eq(self.a == self.b[2])"
 RESET = 'm.submodules[f"part_{c}"] = SoftReset(part, self.a[1])'
 
@@ -131,6 +134,8 @@ RESET = 'm.submodules[f"part_{c}"] = SoftReset(part, self.a[1])'
     (HELD, "a cycle late", {"held": 0}),
     (HELD, "only the lower half", {"held": 1}),
     (SHIFTED, "without the upper bit right of >>", {"shifted": 7}),
+    (SUM, "without the upper bit", {"sum": 6}),
+    (SUM, "only the lower half", {"sum": 2}),
     (BITS, "only the first of self.b", {"bits": 0}),
     (BITS, "without the last of self.b", {"bits": 2}),
     (NUMBER, "without the last of self.b", {"number": 1}),

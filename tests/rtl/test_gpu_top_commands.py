@@ -208,6 +208,16 @@ def test_a_soft_reset_in_a_copy_sends_no_signal(op, reads):
     assert not gpu.packets and not gpu.writes and not gpu.busy()
 
 
+def test_a_soft_reset_waits_for_the_data_of_a_copy():
+    gpu = QueueGpu()
+    gpu.returning = None
+    gpu.commands(copy_of(0))
+    gpu.run(200)
+    gpu.program(gpu.driver.soft_reset(16))
+    gpu.run(1000)
+    assert gpu.busy() == {"resetting", "reads_outstanding"}
+
+
 def test_a_soft_reset_takes_no_offered_signal_back():
     gpu = QueueGpu(memory_cycles=3)
     gpu.blocked = {"queue_writes"}

@@ -62,7 +62,8 @@ UNLAWFUL = {
     "outside of what is open": {"address": BASE - 64}, "behind it": {"address": LIMIT - 63 + 64},
     "into the next line": {"address": BASE + 32}, "into the next channel": {"address": BASE + INTERLEAVE - 96},
     "region 0": {"region": 0}, "a region that peers do not write": {"region": DMA_REGION},
-    "a region that is not mapped": {"region": 9}, "no bytes": {"bytes": 0}, "127 bytes": {"bytes": 127},
+    "a region that is not mapped": {"region": 9}, "a region that is not tracked": {"region": 10},
+    "no bytes": {"bytes": 0}, "127 bytes": {"bytes": 127},
     "a read": {"op": READ}, "in this GPU's name": {"source": LOCAL}, "a workgroup outside the window": {"wg": 1 << 15},
 }
 
@@ -71,6 +72,7 @@ UNLAWFUL = {
 def test_an_arrival_that_is_not_lawful_is_neither_written_nor_counted(what):
     """A peer's packet goes nowhere, and the error says which; what is lawful arrives as ever."""
     gpu = programmed()
+    gpu.program([gpu.driver._entry_write("region", 10, "REGION_ACTIONS", send_stores=1, arrivals=1)])
     lawful = {"address": BASE, "bytes": 64, "op": UPDATE, "source": DMA, "region": EVENT_REGION, "wf": 5, "wg": 3}
     for number, packet in enumerate((lawful, lawful | UNLAWFUL[what], lawful)):
         gpu.waiting[f"inbound[{channel_of(packet['address'], GEOMETRY)}]"].append(packet)

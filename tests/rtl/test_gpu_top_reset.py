@@ -122,6 +122,8 @@ def test_a_soft_reset_without_a_limit_waits():
     gpu.program(gpu.driver.soft_reset(16, limit_cycles=None))
     gpu.run(6000)
     assert "resetting" in gpu.status() and gpu.error() is None
+    gpu.program(gpu.driver.soft_reset(16, limit_cycles=1024)[:1])  # one that is over already
+    assert gpu.run(5).error()["code"] == "reset_forced"
 
 
 # Restart
@@ -143,6 +145,43 @@ def test_a_restart_whose_number_does_not_follow_is_refused(before, number, refus
     gpu.program([gpu.driver._write("EPOCH", epoch=number), gpu.driver._write("CONTROL", restart=1)])
     assert gpu.get("head") == refused
     assert (gpu.error() and gpu.error()["code"]) == ("restart_refused" if refused else None)
+
+
+def refused_restart(gpu: Gpu) -> None:
+    """Of the same kernel's number, or when none may come."""
+    gpu.program([gpu.driver._write("CONTROL", restart=1)])
+    assert gpu.error()["code"] == "restart_refused"
+    gpu.program(gpu.driver.clear_error())
+
+
+def test_a_restart_that_is_refused_leaves_what_the_monitor_measured():
+    gpu = measured()
+    refused_restart(gpu)
+    assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 3
+
+
+def test_a_restart_that_is_refused_leaves_the_groups_that_are_ready():
+    gpu = programmed()
+    gpu.program(gpu.driver.ready_table(1))
+    gpu.restart()
+    play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
+    refused_restart(gpu)
+    gpu.put_fields("asks.payload", {"group": 0, "tiles": 1})
+    gpu.put("asks.valid", 1)
+    assert any(gpu.run(1).get("asks.ready") for _ in range(6))
+
+
+def test_a_restart_beside_a_soft_reset_is_refused():
+    """In one write; no peer is told of another kernel."""
+    gpu = programmed()
+    gpu.program(gpu.driver.heads(9, sends_to=(), receives_from=(4,)))
+    gpu.run(50)
+    gpu.heads.clear()
+    gpu.program([gpu.driver._write("EPOCH", epoch=gpu.kernel + 1),
+                 gpu.driver._write("CONTROL", soft_reset=1, restart=1)])
+    assert gpu.error()["code"] == "restart_refused" and "resetting" in gpu.status()
+    gpu.run(50)
+    assert not gpu.heads
 
 
 def test_a_peer_that_was_never_heard_has_not_restarted():
@@ -290,6 +329,23 @@ def test_a_soft_reset_forgets_what_waits_for_an_engine():
     play_a_tile(gpu)
 
 
+def test_a_soft_reset_lets_an_engine_ask_for_no_more_lines():
+    """Though data come back: a tile has 896 lines, of which 640 may be outstanding."""
+    gpu = programmed(memory_cycles=300)
+    gpu.returning = deque()
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
+                                   row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1))
+    gpu.dispatch(0, tiles=1)
+    for line in range(896):
+        gpu.access("compute", BASE // 64 * 64 + 64 * line, 64, region=DMA_REGION)
+    while not any(command["op"] == READ for command in gpu.dram):
+        gpu.run(1)
+    gpu.program(gpu.driver.soft_reset(16))
+    asked = gpu.run(5).read("COUNT_LINES")
+    gpu.run(3000)
+    assert gpu.busy() == {"reset_done"} and gpu.read("COUNT_LINES") == asked < 640 and not gpu.packets
+
+
 @pytest.mark.parametrize("side", ["compute", "inbound"])
 @pytest.mark.parametrize("channel", range(CHANNELS))
 def test_a_soft_reset_waits_for_tracked_writes(side, channel):
@@ -336,7 +392,8 @@ def test_a_stopped_gpu_writes_what_arrives_and_tracks_none_of_it():
     assert gpu.error() is None and gpu.busy() == {"reset_done"}
 
 
-def test_a_soft_reset_forgets_what_the_monitor_measured():
+def measured() -> Gpu:
+    """With a monitor that has chosen a threshold of 3."""
     gpu = programmed()
     gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40))
     gpu.restart()
@@ -347,6 +404,11 @@ def test_a_soft_reset_forgets_what_the_monitor_measured():
     gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE, region=EVENT_REGION)
     gpu.run(50)
     assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 3
+    return gpu
+
+
+def test_a_soft_reset_forgets_what_the_monitor_measured():
+    gpu = measured()
     gpu.soft_reset()
     assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
 
@@ -385,18 +447,31 @@ def test_a_restart_during_the_sweep_of_a_soft_reset_does_nothing():
     assert gpu.status() == {"reset_done", "drain", "error"} and gpu.error()["code"] == "restart_refused"
 
 
-def test_no_workgroup_starts_while_stopped():
+def test_a_restart_in_any_cycle_before_the_sweep_has_ended_is_refused():
+    """Also in the one in which the sweep begins."""
+    gpu = programmed()
+    gpu.program([gpu.driver._write("EPOCH", epoch=gpu.kernel + 1)])
+    for cycles in range(64):
+        gpu.program(gpu.driver.soft_reset(16))
+        gpu.backend.step(cycles)
+        refused_restart(gpu)
+        gpu.backend.step(64 + (GEOMETRY.tracker.window_slots << GEOMETRY.tracker.wf_bits - 1))
+        assert "reset_done" in gpu.status()
+
+
+@pytest.mark.parametrize("tiles", [0, 1])
+def test_no_workgroup_starts_while_stopped(tiles):
     """One that waits for room when the soft reset comes; a write that waits for DRAM holds the end up."""
     gpu = programmed()
     gpu.blocked = {"start", "dram"}
     gpu.access("compute", BASE, 64, region=EVENT_REGION)
-    gpu.dispatch(0, tiles=1)
+    gpu.dispatch(0, tiles=tiles)
     gpu.run(30)
     assert gpu.get("grant") & 1
     gpu.program(gpu.driver.soft_reset(16))
     gpu.blocked = {"dram"}
     for _ in range(60):
-        assert not gpu.get("grant") & 1
+        assert not gpu.get("grant") & 1 and gpu.get("head") == 0
         gpu.run(1)
     assert "resetting" in gpu.status()
 

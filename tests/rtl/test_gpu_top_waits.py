@@ -86,6 +86,34 @@ def test_complete_tiles_that_nobody_takes_are_not_idle():
     assert len(gpu.events) == 4 and not WAITING & gpu.status()
 
 
+@pytest.mark.parametrize("region", [EVENT_REGION, DMA_REGION])
+def test_a_tile_shows_from_its_only_byte_to_what_comes_of_it(region):
+    """In every cycle of its way."""
+    gpu = programmed(memory_cycles=3)
+    one = {"base": BASE, "limit": LIMIT, "updates_per_element": 1}
+    gpu.program([
+        *gpu.driver.unmap(DMA_REGION), *gpu.driver.window(8),
+        *gpu.driver.event_map(EVENT_REGION, tile_bytes=1, arrivals=[], **one),
+        *gpu.driver.dma_map(DMA_REGION, to=[Destination(PEER, THERE)], row_bytes=1, columns=1, pitch_bytes=64, **one)])
+
+    def came() -> int:
+        return len(gpu.events) + sum(command["op"] == READ for command in gpu.dram)
+    for cycles in range(40):
+        wg, wf = divmod(cycles, 8)
+        if wf == 0:
+            gpu.dispatch(wg, tiles=8)
+            gpu.run(20)
+        gpu.access("compute", BASE, 1, region=region, wf=wf, wg=wg)
+        gpu.run(1)
+        before = came()
+        gpu.run(cycles)
+        shows, waits = WAITING & gpu.status(), came() == before
+        assert shows or not waits, cycles
+        gpu.run(60)
+        assert came() == before + 1 and not WAITING & gpu.status()
+    assert not waits, "it takes longer"
+
+
 def test_every_bank_shows_that_a_trigger_waits_in_it():
     """Nobody takes events: with the same number of tiles complete, a bank is busy, whichever it is."""
     def tiles_until_busy(bank: int) -> int:
@@ -348,6 +376,27 @@ def test_a_head_that_moves_is_movement(moves):
     assert gpu.error() is None
     gpu.run(4 * WATCHDOG_PERIOD)
     assert gpu.error()["code"] == "watchdog"
+
+
+@pytest.mark.parametrize("channel", range(CHANNELS))
+def test_a_write_that_dram_performs_is_movement(channel):
+    """Nothing else moves while a read waits for eight writes of its line, of which DRAM performs one now and then."""
+    gpu = programmed(memory_cycles=1 << 40)
+    gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64,
+                                   columns=1, pitch_bytes=64, updates_per_element=8))
+    gpu.dispatch(0, tiles=1)
+    for _ in range(8):
+        gpu.access("compute", in_channel(channel), 64, region=DMA_REGION)
+    gpu.run(100)
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    writes = gpu.in_memory[channel]
+    for number, (_, bucket) in enumerate([*writes]):
+        writes[number] = gpu.cycle + (2 * WATCHDOG_PERIOD - 40) * (number + 1), bucket
+    while writes:
+        gpu.run(1)
+        assert not gpu.get("irq")
+    gpu.run(10)
+    assert len(gpu.dram) == 9 and gpu.dram[8]["op"] == READ
 
 
 def test_other_kernels_are_no_hang_however_they_wait():

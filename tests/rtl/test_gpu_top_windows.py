@@ -196,9 +196,12 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     gpu.run(200)
     assert not gpu.held and len(others()) == 12 * tiles, "compute holds the DMA reads back"
     gpu.dispatch(workgroups + stage, tiles=1)
-    gpu.run(200)
+    gpu.run(20)
+    gpu.program([gpu.driver._write("CONTROL", restart=1)])  # is refused, and changes nothing
+    before = len(others())
+    gpu.run(180)
     late = others()[12 * tiles:]
-    assert len(late) > 12, "more workgroups than a stage have started meanwhile: the ring is late"
+    assert len(others()) > before + 12, "more workgroups than a stage have started meanwhile: the ring is late"
     assert {channel_of(command["address"], GEOMETRY) for command in late} == set(range(CHANNELS))
     gpu.run(2000)
     assert 12 * tiles + len(late) <= len(others()) < 24 * tiles, "in time again, as soon as no command waits"

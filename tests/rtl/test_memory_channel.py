@@ -74,8 +74,10 @@ class Bench:
         assert self._command in (None, command), "dram changed before it was taken"
         assert self._update in (None, update), "updates changed before it was taken"
         shown = command if self._command is None else None
-        self._check_what_is_inside(command, shown)
+        read = self._check_what_is_inside(command, shown)
+        stalled = ctx.get(dut.guard_stall)
         stream = self.model.cycle(accepted, shown, update if updates_ready else None, retire, forget)
+        assert stalled == (read is not None and self.cycle >= self._swept and self.model.guard.blocked(read))
         if stream is not None:
             self.order.append((self.cycle, stream))
 
@@ -98,7 +100,7 @@ class Bench:
         return stream
 
     def _check_what_is_inside(self, command, shown):
-        """`busy` and `holds` say it to the cycle."""
+        """`busy` and `holds` say it to the cycle; return the address of the next DMA read, if there is one."""
         queued = {stream: list(items) for stream, items in self.model.queued.items()}
         reports = bool(self.model.accesses)
         if shown is not None:
@@ -112,6 +114,7 @@ class Bench:
         assert self.ctx.get(self.dut.holds) == (tracked or watched or reports or bool(queued["dma"]))
         assert self.ctx.get(self.dut.busy) == (any(queued.values()) or command is not None or reports
                                                or self.cycle < self._swept)
+        return queued["dma"][0]["address"] if queued["dma"] else None
 
     async def pulse_reset(self):
         """Resets device and DRAM together; what was in flight is gone."""
@@ -143,9 +146,9 @@ def simulate(testbench, geometry=None):
     simulator.run()
 
 
-def traffic(rng, stream, count):
-    """Few lines, so that DMA reads meet writes; runs of the same tile, so that accesses merge."""
-    lines, items, tracker = [line * 0x40 for line in range(24)], [], Geometry().tracker
+def traffic(rng, stream, count, first):
+    """Few lines from an address on, so that DMA reads meet writes; runs of the same tile, so that accesses merge."""
+    lines, items, tracker = [first + line * 0x40 for line in range(24)], [], Geometry().tracker
     ids = {name: [first := rng.getrandbits(bits), first ^ 1 << bits - 1, rng.getrandbits(bits)] for name, bits in (
         ("wg", tracker.wg_bits), ("wf", tracker.wf_bits), ("region", Geometry().dma.region_bits))}
     ids["region"].append(0)
@@ -177,8 +180,9 @@ def test_random_traffic(seed, channel, policy):
         for round_ in range(3):
             if round_:
                 await bench.pulse_reset()
+            first = rng.getrandbits(Geometry().tracker.address_bits - 12) << 12
             for stream, items in bench.offers.items():
-                items += traffic(rng, stream, count)
+                items += traffic(rng, stream, count, first)
             limit = bench.cycle + 12_000
             while bench.offers["compute"] or bench.model.queued["compute"] or bench.ctx.get(bench.dut.busy) \
                     or any(bench.offers.values()) or any(bench.holding.values()):
@@ -276,14 +280,16 @@ def test_a_read_that_the_guard_holds_starves():
     simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=256)))
 
 
-def test_an_arrival_that_the_coalescer_holds_starves():
+@pytest.mark.parametrize("more", [0, *(1 << bit for bit in range(6, 16))])
+def test_an_arrival_that_the_coalescer_holds_starves(more):
+    """When it has waited for the limit, of which every bit counts."""
     async def testbench(bench):
         await bench.sweep()
-        bench.configure(policy=MCA, starvation_limit=20)
+        bench.configure(policy=MCA, starvation_limit=20 + more)
         bench.offers["inbound"] = [request(0x40 * i, op=UPDATE, region=1, wg=i, source=REMOTE) for i in range(20)]
         for _ in range(40):
             await bench.step(updates_ready=False, leave=bench.queue[0] if bench.queue else None)
-        assert bench.ctx.get(bench.dut.communication_waiting) and bench.ctx.get(bench.dut.starved)
+        assert bench.ctx.get(bench.dut.communication_waiting) and bench.ctx.get(bench.dut.starved) == (not more)
 
     simulate(testbench)
 
@@ -321,12 +327,13 @@ def test_dma_reads_pass_a_blocked_tracker(policy):
     async def testbench(bench):
         await bench.sweep()
         bench.configure(policy=list(POLICIES).index(policy))
-        for stream, source in (("compute", LOCAL), ("inbound", REMOTE)):
-            bench.offers[stream] = [request(0x40 * i, op=UPDATE, region=1, wg=i, source=source) for i in range(20)]
+        for wf, (stream, source) in enumerate((("compute", LOCAL), ("inbound", REMOTE))):  # none joins another
+            bench.offers[stream] = [request(0x40 * i, op=UPDATE, region=1, wg=i, wf=wf, source=source)
+                                    for i in range(20)]
         for _ in range(40):
             await bench.step(updates_ready=False)
         stuck = len(bench.order)
-        assert 0 < stuck < 40
+        assert stuck == 4, "one that waits for the coalescer, one that it holds, and two at its output"
         bench.offers["dma"] = [request(1 << 20 | 0x40 * i, op=READ, source=DMA) for i in range(20)]
         for _ in range(60):
             await bench.step(updates_ready=False)

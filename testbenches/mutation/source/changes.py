@@ -203,6 +203,7 @@ class Changes:
             changes.append((f"{name}another constant", lambda: Const(plain.value ^ 1, max(1, len(plain)))))
         else:
             for part, bits in _fields(value):
+                bits = range(bits.start, min(bits.stop, len(target)))  # what is above is cut off anyway
                 if len(bits) > 1:
                     changes.append((f"{name}{part}without the upper bit",
                                     lambda bits=bits: plain & ~_upper_bits(plain, bits[-1:])))
