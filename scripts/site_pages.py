@@ -21,6 +21,7 @@ from mkdocs.structure.files import File, Files
 
 from t3sim.commands.app import group
 from t3sim.cosim.hierarchy import signature_ports
+from t3sim.extras import needs
 from t3sim.machine import load_machine
 from t3sim.machine.section import Section
 from t3sim.reproduce.figure import PAPERS
@@ -82,7 +83,8 @@ def command_page(name: str) -> str:
     shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
     listed = "\n".join("- {}  \n  {}".format(", ".join(f"`{spelling}`" for spelling in spellings(parameter)),
                                               parameter.help or "") for parameter in shown)
-    return f"# t3 {name}\n\n{inspect.cleandoc(command.help or '')}\n\n## Options\n\n{listed}\n"
+    extra = f"{line}\n\n" if (line := needs(name)) else ""
+    return f"# t3 {name}\n\n{inspect.cleandoc(command.help or '')}\n\n{extra}## Options\n\n{listed}\n"
 
 
 def spellings(parameter) -> list[str]:

@@ -8,6 +8,18 @@ _EXTRAS = {
     "trace": ("perfetto", "textual", "vcd"),
 }
 
+#: The extra that each of these commands needs, and that some need for one option; its help ends with it.
+_NEEDS = {
+    "area": ("area", "Needs: "), "collective": ("trace", "With a timeline: "), "explain": ("tables", "Needs: "),
+    "step": ("trace", "Needs: "), "sweep": ("tables", "Needs: "), "trace": ("trace", "Needs: "),
+}
+
+
+def needs(command: str) -> str:
+    """Return the line that installs what a command needs besides what a run does; empty if that is nothing."""
+    extra, when = _NEEDS.get(command, ("", ""))
+    return f"{when}pip install 't3sim[{extra}]'" if extra else ""
+
 
 def install_line(missing: str) -> str | None:
     """Give the command that installs the package of module `missing`, or None if no extra brings it."""

@@ -31,6 +31,7 @@ from t3sim.commands.techniques import techniques
 from t3sim.commands.trace import trace
 from t3sim.commands.validate import validate
 from t3sim.commands.verilog import verilog
+from t3sim.extras import needs
 from t3sim.trimmed import Trimmed
 
 COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
@@ -76,7 +77,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="T3's Track & Trigger hardware as real RTL, co-simulated with models of the GPUs around it.")
 for _name, _function in COMMANDS.items():
-    app.command(_name, cls=_Command)(_function)
+    app.command(_name, cls=_Command, epilog=needs(_name).replace("[", "\\[") or None)(_function)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from t3sim import extras
+from t3sim.cli import main
+from t3sim.commands.app import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -62,6 +64,14 @@ def test_a_command_names_its_extra_in_one_line(extra, arguments, tmp_path, monke
     done = without_extras(*arguments)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert f"pip install 't3sim[{extra}]'" in done.stderr and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", extras._NEEDS)
+def test_help_ends_with_the_line_that_installs_the_extra(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main([command, "--help"]) == 0
+    assert f"pip install 't3sim[{extras._NEEDS[command][0]}]'" in capsys.readouterr().out.rstrip().splitlines()[-1]
+    assert extras.needs("run") == "" and set(extras._NEEDS) <= set(COMMANDS)
 
 
 def test_other_missing_modules_are_faults_of_the_program():
