@@ -3,6 +3,7 @@
 `dram_accept` and `dram_cycle` are shared by the run with RTL (arbiters in hardware) and the baseline without.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ from ..hbm import hbm_enqueue, hbm_step
 from . import bits, queues
 from .memory_map import local_line
 
-PURPOSES = ("gemm_read", "gemm_write", "rs_read", "rs_write", "ag_read", "ag_write")
+PHASES = ("gemm", "rs", "ag")
+PURPOSES = tuple(f"{phase}_{direction}" for phase in PHASES for direction in ("read", "write"))
 GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: streams, under which bytes are counted
 WAITS = PURPOSES[:4]  #: whose requests were served before a GEMM read
 
@@ -67,9 +69,26 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
 
-def bytes_by_purpose(mem: MemoryState, device: int = 0) -> dict[str, int]:
-    """Count the bytes at one GPU's DRAM so far."""
-    return {name: int(count) for name, count in zip(PURPOSES, mem.total_bytes[device])}
+class Moved(NamedTuple):
+    """Bytes that a phase has read and written at one GPU's DRAM."""
+
+    read: int = 0
+    write: int = 0
+
+
+def bytes_by_phase(mem: MemoryState, device: int = 0) -> dict[str, Moved]:
+    """Count the bytes at one GPU's DRAM so far, by phase; a collective that is none of `PHASES` counts as rs."""
+    return {phase: Moved(*counts) for phase, counts in zip(PHASES, mem.total_bytes[device].reshape(-1, 2).tolist())}
+
+
+def named(moved: Mapping[str, Moved], names: Iterable[str | None]) -> dict[str, Moved]:
+    """Give the phases, in their order, other names; one without a name is left out."""
+    return {name: counts for name, counts in zip(names, moved.values(), strict=True) if name}
+
+
+def by_stream(moved: Mapping[str, Moved]) -> dict[str, int]:
+    """Name each phase's bytes in each direction: `gemm_read`."""
+    return {f"{phase}_{way}": count for phase, counts in moved.items() for way, count in counts._asdict().items()}
 
 
 @inlined

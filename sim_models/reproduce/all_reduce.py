@@ -64,7 +64,7 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
 def _case(after: RunResult, within: RunResult, both: RunResult) -> dict:
     fused = within.techniques["t3-mca"]
     return {"figure": "all-reduce", "title": within.workload.title, "M": within.workload.m, "N": within.workload.n,
-            "K": within.workload.k, "tp": within.workload.tp, "slices": fused.details["slices"],
+            "K": within.workload.k, "tp": within.workload.tp, "slices": fused.hardware.slices,
             "total_ns": {"sequential": within.baseline.total_ns, "t3-mca": after.techniques["t3-mca"].total_ns,
                          "all-reduce": fused.total_ns, "bound": within.techniques[_BOUND].total_ns,
                          **{f"{name} both ways": both.techniques[name].total_ns for name in ("sequential", "t3-mca")}},
@@ -75,7 +75,7 @@ def _table(after: list[RunResult], within: list[RunResult], both: list[RunResult
     rows = []
     for one, other, two in zip(after, within, both):
         fused, bound = other.techniques["t3-mca"], other.techniques[_BOUND].total_ns
-        rows.append((other.workload.title, str(fused.details["slices"]), f"{one.speedup['t3-mca']:.3f}",
+        rows.append((other.workload.title, str(fused.hardware.slices), f"{one.speedup['t3-mca']:.3f}",
                      f"{other.speedup['t3-mca']:.3f}", f"{other.baseline.total_ns / bound:.3f}",
                      f"{two.speedup['t3-mca']:.3f}", f"{two.speedup[_BOUND]:.3f}",
                      f"{fused.loss_ns['window_blocked'] / 1e3:,.0f}", f"{fused.loss_ns['link_tail'] / 1e3:,.0f}"))

@@ -50,7 +50,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
     machines, rows, errors, slowdowns, rates = _machines(setup), [], [], [], []
     for machine, title, rate, alone_task, beside_task, copied in _cases(setup):
         alone, beside = results[alone_task], results[beside_task]
-        moved = sum(alone.dram.values())
+        moved = sum(map(sum, alone.dram.values()))
         cycle = beside.ns / alone.ns
         event = slowed_by_copies(machines[machine], alone.ns, moved, copied.read, copied.write)
         errors.append(100 * (event - cycle))

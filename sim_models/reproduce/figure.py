@@ -154,5 +154,5 @@ def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:
         "gemm_read_ratio": base.dram["gemm_read"] / max(1, mca.dram["gemm_read"]),
         "rs_read_ratio": base.dram["rs_read"] / max(1, mca.dram["rs_read"]),
         "write_ratio": writes[0] / max(1, writes[1]),
-        "chosen_threshold": mca.details["chosen_threshold"],
+        "chosen_threshold": mca.hardware.chosen_threshold,
         "techniques": techniques, **more}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t3sim.fabric.memory import PURPOSES
+from t3sim.fabric.memory import PURPOSES, by_stream
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import percent
 from t3sim.runs import kernels
@@ -42,7 +42,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
     for title, kernel in done.items():
         times, rate = rates[title]
         rows.append((title, f"{ends[title] / 1e3:,.1f}", f"{times[-1] / 1e3:,.1f}",
-                     *(f"{kernel.dram[stream] / 1e6:,.0f}" for stream in _STREAMS),
+                     *(f"{count / 1e6:,.0f}" for phase in ("gemm", "rs") for count in kernel.dram[phase]),
                      f"{rate.sum(axis=1).max():,.0f}"))
     return Findings(
         text=f"{setup.timed.title} with {setup.timed.m // 1024}K tokens, in windows of {WINDOW_NS / 1000:g} µs; in "
@@ -53,7 +53,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
               "gemm_write_windows_percent": 100 * float(np.mean(writing))},
         cases=[{"figure": "figure17", "kernel": _KERNELS[title].name, "model": setup.timed.model,
                 "sublayer": setup.timed.sublayer, "tp": setup.timed.tp, "M": setup.timed.m, "N": setup.timed.n,
-                "K": setup.timed.k, "gemm_ns": ends[title], "dram": done[title].dram,
+                "K": setup.timed.k, "gemm_ns": ends[title], "dram": by_stream(done[title].dram),
                 "window_ns": done[title].traffic.window_cycles / clock, "purposes": list(PURPOSES),
                 "bytes_per_window": [list(window) for window in done[title].traffic.windows]} for title in done],
         tables=[Table("The same in numbers: times (µs), DRAM traffic (MB), largest rate (GB/s)",

@@ -72,7 +72,7 @@ def _table(alone: list[RunResult], both: list[RunResult]) -> Table:
         times = (*(one.techniques[name].total_ns for name in _ALONE), fused.total_ns, _bound_ns(one.workload, one))
         rows.append((one.workload.title, *(f"{ns / 1e3:,.1f}" for ns in times),
                      f"{one.techniques['t3-mca'].total_ns / fused.total_ns:.3f}",
-                     f"{fused.details['switch_sum_bytes'] / 1e6:.2f}"))
+                     f"{fused.hardware.switch_sum_bytes / 1e6:.2f}"))
     return Table("Time (µs), and what a port's memory held at most", (
         "sub-layer", "sequential", "in-switch", "T3-MCA", "T3-MCA in the switch", "bound", "over T3-MCA", "held (MB)"),
         rows)

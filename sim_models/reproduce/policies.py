@@ -57,7 +57,7 @@ class _Layer:
     @property
     def staged(self) -> bool:
         """T3-MCA+'s first chunk goes through local memory."""
-        return self.techniques["t3-mca+"].details["staged_first_chunk"]
+        return self.techniques["t3-mca+"].hardware.staged_first_chunk
 
 
 def _layer(setup: Setup, results: Results, workload: Workload) -> _Layer:
@@ -115,7 +115,7 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
 
 
 def _threshold(run: _Layer) -> str:
-    chosen = run.techniques["t3-mca"].details["chosen_threshold"]
+    chosen = run.techniques["t3-mca"].hardware.chosen_threshold
     return "none" if chosen == NO_THRESHOLD else str(chosen)
 
 

@@ -32,13 +32,13 @@ def evaluate(setup: Setup, results: Results) -> Findings:
         runs = {name: layer_result(setup, results, layer, (BASELINE, "t3-mca"), machine)
                 for name, machine in _machines(setup).items()}
         speedup = {name: run.speedup["t3-mca"] for name, run in runs.items()}
-        details = runs["auto"].techniques["t3-mca"].details
-        chose = "none" if details["chosen_threshold"] == NO_THRESHOLD else str(details["chosen_threshold"])
+        hardware = runs["auto"].techniques["t3-mca"].hardware
+        chose = "none" if hardware.chosen_threshold == NO_THRESHOLD else str(hardware.chosen_threshold)
         best = max(map(str, CHOICES), key=speedup.__getitem__)
         cases.append({"figure": "thresholds", "model": layer.model, "sublayer": layer.sublayer, "tp": layer.tp,
                       "M": layer.m, "N": layer.n, "K": layer.k, "chosen_threshold": chose, "best_threshold": best,
-                      "producer_mean_occupancy": details["producer_mean_occupancy"], "speedup": speedup})
-        rows.append((layer.title, f"{details['producer_mean_occupancy']:.1f}", chose,
+                      "producer_mean_occupancy": hardware.producer_mean_occupancy, "speedup": speedup})
+        rows.append((layer.title, f"{hardware.producer_mean_occupancy:.1f}", chose,
                      *(f"{one:.3f}" for one in speedup.values()), best))
     means = {name: geomean(case["speedup"][name] for case in cases) for name in ("auto", *map(str, CHOICES))}
     best = geomean(max(case["speedup"].values()) for case in cases)

@@ -110,12 +110,11 @@ class ProgrammedCollective(ProgrammedGpus):
 
     def _end(self, device: int) -> GpuEnd:
         sim, clock = self.sim, self.machine.memory_clock_ghz
-        moved, ports = memory.bytes_by_purpose(sim.mem, device), outgoing(sim.network, device)
+        moved, ports = memory.bytes_by_phase(sim.mem, device).values(), outgoing(sim.network, device)
         fullest = int(ports[np.argmax(sim.network.busy_cycles[ports])])
         return GpuEnd(
             float(sim.kernel.state.phase_over[device].max()) / clock + self.machine.collective.kernel_launch_ns,
-            sum(count for name, count in moved.items() if name.endswith("_read")),
-            sum(count for name, count in moved.items() if name.endswith("_write")),
+            sum(phase.read for phase in moved), sum(phase.write for phase in moved),
             int(sim.network.sent_bytes[fullest]), int(sim.network.target[fullest]),
             float(sim.network.busy_cycles[fullest]) / self.now)
 

@@ -34,7 +34,7 @@ class Collective(NamedTuple):
     exchange_ns: float  #: the steps in which data are sent, without the launch
     cycles: int  #: simulated
     host_seconds: float
-    dram: dict[str, int]  #: bytes at the first GPU's DRAM by purpose
+    dram: dict[str, memory.Moved]  #: at the first GPU's DRAM, by phase
 
 
 def with_compute_units(machine: Machine, compute_units: int) -> Machine:
@@ -147,7 +147,7 @@ def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float]
     exchange = int(ends[:, last].max())
     return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
                       time.perf_counter() - started,
-                      memory.bytes_by_purpose(run.sim.mem))
+                      memory.bytes_by_phase(run.sim.mem))
 
 
 def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:

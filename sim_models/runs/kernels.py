@@ -9,9 +9,9 @@ Sizes in bytes. What comes out depends on machine, workload, kernel and seed onl
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class IsolatedKernel:
 
     ns: float  #: launch included
     simulated_cycles: int
-    dram: dict[str, int]
+    dram: dict[str, memory.Moved]  #: by phase
     unit_cycles: tuple[int, ...] = ()  #: of a GEMM: per state, all units
     waited: tuple[int, ...] = ()  #: of a GEMM: requests served while its reads waited, per purpose
     start_ns: float = 0.0  #: of a GEMM: how much later than others its GPU starts
@@ -79,23 +79,47 @@ class IsolatedKernel:
 
 
 @dataclass(frozen=True)
+class HardwareReport:
+    """Of the GPU for which the others wait: its RTL's counters, and what its hardware and its driver chose."""
+
+    rtl_counters: dict[str, int]  #: by their registers' names
+    chosen_threshold: int  #: lines, `NO_THRESHOLD` for none
+    producer_mean_occupancy: float  #: of the DRAM queue under the GEMM alone, lines
+    slices: int  #: of the GEMM's inputs, for its cache
+    staged_first_chunk: bool
+    largest_wg_offset: int
+    window_blocked_cycles: int
+    last_tile_cycle: int
+    window_heads: int  #: packets with its head
+    switch_sum_bytes: int | None = None  #: most at a port of a switch that adds
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
 class FusedKernel:
     """A GEMM and a collective fused on the RTL; memory cycles."""
 
     gemm_cycles: int  #: until the last workgroup has finished
     cycles: int  #: until the last tile is where it belongs
     rs_start: int  #: cycle of the first packet
-    dram: dict[str, int]
+    dram: dict[str, memory.Moved]  #: by phase
     unit_cycles: tuple[int, ...]
     waited: tuple[int, ...]
     units: int  #: workgroups that the GPU runs at once
-    details: dict  #: the RTL's counters and what the hardware chose
+    hardware: HardwareReport
     traffic: Traffic | None = None
     gpus: tuple[dict[str, int | float], ...] = ()  #: as in `TechniqueResult`
     host_seconds: float = field(default=0.0, compare=False)
 
 
 KernelResult = IsolatedKernel | FusedKernel | OverlappedKernels
+
+
+def phases_of(exchange: Exchange) -> tuple[str, str, str | None]:
+    """Name what memory counts in a kernel that hides an exchange; after a reduce-scatter comes an all-gather."""
+    return "gemm", exchange.collective, "ag" if exchange.collective == "rs" else None
 
 
 class TrafficRecord:
@@ -267,8 +291,9 @@ class GatheringGemm:
         return f"flux-gather-{self.options.order}-{self.options.pieces}-{self.exchange.topology}"
 
     def run(self, run: Run) -> OverlappedKernels:
-        return run_gathering(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp),
-                             run.progress)
+        ran = run_gathering(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp),
+                            run.progress)
+        return replace(ran, dram=memory.named(ran.dram, ("gemm", None, "ag")))
 
 
 @dataclass(frozen=True)
@@ -288,7 +313,8 @@ class SendingKernel:
         options = FusedOptions(
             adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
             slice_tiles=tiles_of(exchange.signal, workgroups_at_once(run.machine, made)))
-        return run_sending(run.machine, made, exchange.links(made.tp), options, run.progress)
+        ran = run_sending(run.machine, made, exchange.links(made.tp), options, run.progress)
+        return replace(ran, dram=memory.named(ran.dram, phases_of(exchange)))
 
 
 @dataclass(frozen=True)
@@ -327,9 +353,9 @@ class CollectiveAlone:
             conditions = {-gpu % ranks: condition for gpu, condition in skew.conditions(run.machine).items()}
             ran = run_collective(run.machine, size, ranks, self.kind, run.mirrored and self.skew is None, run.progress,
                                  links, conditions)
-        name = {EXCHANGE: "a2a_", SWITCHED_ALL_REDUCE: "ar_"}.get(self.kind, "rs_")
-        dram = {stream.replace("rs_", name): count for stream, count in ran.dram.items()}
-        return IsolatedKernel(ran.ns, ran.cycles, dram, exchange_ns=ran.exchange_ns)
+        name = {EXCHANGE: "a2a", SWITCHED_ALL_REDUCE: "ar"}.get(self.kind, "rs")
+        return IsolatedKernel(ran.ns, ran.cycles, memory.named(ran.dram, ("gemm", name, "ag")),
+                              exchange_ns=ran.exchange_ns)
 
 
 @dataclass(frozen=True)
@@ -391,7 +417,7 @@ class GatherAfter:
             return IsolatedKernel(ran.ns, ran.cycles, ran.dram)
         with closing(fused_run(self.policy, run.machine, run.workload, build.Options())) as fused:
             cycles = fused.all_gather(run.progress, self.by_switch)
-            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_purpose(fused.sim.mem))
+            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_phase(fused.sim.mem))
 
 
 GEMM, GEMM_PART = GemmAlone(), GemmPart()
@@ -458,7 +484,7 @@ def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
     settle(units, 0, run.now)
     return IsolatedKernel(
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.
-        ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=memory.bytes_by_purpose(run.sim.mem),
+        ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=memory.bytes_by_phase(run.sim.mem),
         unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
         traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
 
@@ -532,22 +558,22 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
         last = int(np.argmax(units.finish_time))  # for whom the others wait
         settle(units, last, run.now)
         threshold, occupancy = run.chosen_threshold(last)
-        details = {"rtl_counters": run.counters(last), "chosen_threshold": threshold,
-                   "producer_mean_occupancy": occupancy, "slices": run.schedule.policy.slices,
-                   "staged_first_chunk": options.stage_first_chunk,
-                   "largest_wg_offset": run.schedule.slack_of(run.spaces[last].device),
-                   "window_blocked_cycles": int(run.sim.control.blocked_cycles[last]),
-                   "last_tile_cycle": int(run.sim.control.rs_end[last]),
-                   "window_heads": int(run.sim.network.sent_heads[outgoing(run.sim.network, last)].sum())}
-        if run.sim.switch.parts:
-            details["switch_sum_bytes"] = int(run.sim.switch.most_held.max()) * LINE_BYTES
+        hardware = HardwareReport(
+            rtl_counters=run.counters(last), chosen_threshold=threshold, producer_mean_occupancy=occupancy,
+            slices=run.schedule.policy.slices, staged_first_chunk=options.stage_first_chunk,
+            largest_wg_offset=run.schedule.slack_of(run.spaces[last].device),
+            window_blocked_cycles=int(run.sim.control.blocked_cycles[last]),
+            last_tile_cycle=int(run.sim.control.rs_end[last]),
+            window_heads=int(run.sim.network.sent_heads[outgoing(run.sim.network, last)].sum()),
+            switch_sum_bytes=int(run.sim.switch.most_held.max()) * LINE_BYTES if run.sim.switch.parts else None)
         return FusedKernel(
             gemm_cycles=int(units.finish_time[last]),
             # What the cache still holds of an output is written back beside what comes next, as of a GEMM alone.
             cycles=int(units.finish_time[last]) if kernel.exchange.before else run.now,
-            rs_start=_first_packet(run.sim, last), dram=memory.bytes_by_purpose(run.sim.mem, last),
+            rs_start=_first_packet(run.sim, last),
+            dram=memory.named(memory.bytes_by_phase(run.sim.mem, last), phases_of(kernel.exchange)),
             unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
-            units=units.state.shape[1], details=details,
+            units=units.state.shape[1], hardware=hardware,
             gpus=_gpus(run) if len(run.backends) > 1 else (),
             traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
 

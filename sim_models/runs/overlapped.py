@@ -36,7 +36,7 @@ class OverlappedKernels:
     cycles: int  #: until the last sum is stored
     collective_start: int  #: cycle of its first kernel's first workgroup
     launch_cycles: int  #: while units wait for a launch, between GEMMs or before the reduction
-    dram: dict[str, int]
+    dram: dict[str, memory.Moved]  #: by phase
     unit_cycles: tuple[int, ...]  #: of the GEMM's places: per state, all of them
     waited: tuple[int, ...]  #: requests served while the GEMM's reads waited, per purpose
     places: int  #: workgroups of the GEMM that run at once
@@ -208,6 +208,6 @@ def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple
 def _of_the_gemm(sim: Sim, gemm: UnitState, device: int) -> dict[str, Any]:
     """Return what is known of a device's GEMM, and of its memory."""
     settle(gemm, device, int(gemm.finish_time[device]))
-    return {"gemm_cycles": int(gemm.finish_time[device]), "dram": memory.bytes_by_purpose(sim.mem, device),
+    return {"gemm_cycles": int(gemm.finish_time[device]), "dram": memory.bytes_by_phase(sim.mem, device),
             "unit_cycles": tuple(gemm.accounted[device].tolist()), "waited": tuple(sim.mem.waited[device].tolist()),
             "places": gemm.state.shape[1]}

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from t3sim.errors import BadInput
+from t3sim.fabric.memory import Moved, by_stream
 from t3sim.interchange.kernel_file import load_kernel
 from t3sim.libraries.contention import slowed_by_copies
 from t3sim.machine import Machine
@@ -63,7 +64,7 @@ class KernelAlone:
             raise type(error)(f"{self.file}: {error}{why}") from None
         for name in self.kernels:
             progress(name, 1.0)
-        alone, moved = found[0], sum(found[0].dram.values())
+        alone, moved = found[0], sum(map(sum, found[0].dram.values()))
         return KernelRun(
             next(iter(self.kernels)), machine.name, alone.ns, alone.simulated_cycles, _served(alone.dram),
             sum(one.host_seconds for one in found), collect_versions(),
@@ -85,5 +86,5 @@ class KernelAlone:
         return found
 
 
-def _served(dram: dict[str, int]) -> dict[str, int]:
-    return {stream: count for stream, count in dram.items() if count}
+def _served(dram: dict[str, Moved]) -> dict[str, int]:
+    return {stream: count for stream, count in by_stream(dram).items() if count}

@@ -77,7 +77,7 @@ def _bound(result: "RunResult", name: str) -> Bound:
     gathers = "all-gather" in result.exchange.hides
     time_ns = one.total_ns - (0.0 if gathers else one.ag_ns)
     moved = result.exchange.link_bytes(workload)
-    in_memory = sum(count for stream, count in one.streams_bytes.items() if gathers or not stream.startswith("ag_"))
+    in_memory = sum(sum(moved) for phase, moved in one.moved.items() if gathers or phase != "ag")
     peak = machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
     shares = {"gemm": result.baseline.gemm_ns / time_ns, "link": moved / machine.link.bandwidth_gb_per_s / time_ns,
               "dram": in_memory / peak / time_ns}

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from t3sim.errors import printable
+from t3sim.fabric.memory import Moved
 from t3sim.line import LINE_BYTES
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
@@ -159,10 +160,11 @@ def print_run(result: RunResult, console: Console) -> None:
     if any(one.loss_ns for one in result.techniques.values()):
         show(_losses(result))
     for name, one in result.techniques.items():
-        if len(tried := one.details.get("tried", ())) > 1:
+        if len(one.tried) > 1:
             show(_table(f"What {name} could choose (µs)", "order of tiles", ("communication\ntiles", "kernels"),
-                        ((each["order"], f"{each['pieces']}", _microseconds(each["ns"])) for each in tried)))
-    if any("rtl_counters" in one.details for one in result.techniques.values()):
+                        ((each.options["order"], f"{each.options['pieces']}", _microseconds(each.ns))
+                         for each in one.tried)))
+    if any(one.hardware for one in result.techniques.values()):
         show(_hardware(result))
     console.print(_speed(result))
     show(_times(result))
@@ -300,10 +302,10 @@ def _losses(result: RunResult) -> Table:
 
 def _hardware(result: RunResult) -> Table:
     """Show what the RTL counted, read through its bus, and its traffic against the baseline's."""
-    fused = {name: one for name, one in result.techniques.items() if "rtl_counters" in one.details}
+    fused = {name: one for name, one in result.techniques.items() if one.hardware}
     rows, holds, places = {}, "inputs" if result.exchange.before else "the window", result.machine.dram.queue_entries
     for one in fused.values():
-        counters, details = one.details["rtl_counters"], one.details
+        counters, hardware = one.hardware.rtl_counters, one.hardware
         accesses = counters["updates"] + counters["coalesced"]
         values = {
             "tiles completed (triggers)": f"{counters['triggers']:,}",
@@ -313,14 +315,14 @@ def _hardware(result: RunResult) -> Table:
             "accesses per update": f"{accesses / max(1, counters['updates']):.2f}",
             "channel-cycles a DMA read waited for a write": f"{counters['guard_stall']:,}",
             "updates refused for want of a way": f"{counters['set_full']:,}",
-            f"cycles {holds} held a workgroup": f"{details['window_blocked_cycles']:,}",
-            "packets with its head, to who sends to this GPU": f"{details['window_heads']:,}",
+            f"cycles {holds} held a workgroup": f"{hardware.window_blocked_cycles:,}",
+            "packets with its head, to who sends to this GPU": f"{hardware.window_heads:,}",
             f"DRAM queue of the GEMM alone, mean of {places} lines ({places * LINE_BYTES / 1024:g} KB)":
-                f"{details['producer_mean_occupancy']:.2f}",
-            "threshold chosen, lines": _threshold(details["chosen_threshold"]),
+                f"{hardware.producer_mean_occupancy:.2f}",
+            "threshold chosen, lines": _threshold(hardware.chosen_threshold),
         }
-        if "switch_sum_bytes" in details:
-            values["most bytes of sums at a port of the switch"] = f"{details['switch_sum_bytes']:,}"
+        if hardware.switch_sum_bytes is not None:
+            values["most bytes of sums at a port of the switch"] = f"{hardware.switch_sum_bytes:,}"
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
@@ -337,8 +339,8 @@ def _hardware(result: RunResult) -> Table:
     return _table("Hardware, from its own counters", "what", fused, ((label, *cells) for label, cells in rows.items()))
 
 
-def _bytes(technique: TechniqueResult, streams: Iterable[str], direction: str) -> int:
-    return sum(technique.streams_bytes.get(f"{stream}_{direction}", 0) for stream in streams)
+def _bytes(technique: TechniqueResult, phases: Iterable[str], direction: str) -> int:
+    return sum(getattr(technique.moved.get(phase, Moved()), direction) for phase in phases)
 
 
 def _speed(result: RunResult) -> Table:

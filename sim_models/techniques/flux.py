@@ -7,7 +7,7 @@ from ..runs.kernels import ALL_GATHER, GatheringGemm, Kernel, KernelResult, Stor
 from . import losses
 from .choices import Choices
 from .parts import gemm_alone, only_a_reduce_scatter, overlapped, unlike_gpus, watched, watched_beside
-from .result import TechniqueResult
+from .result import TechniqueResult, Tried
 from .technique import Technique
 
 
@@ -37,21 +37,20 @@ def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices
     """Put together its fastest choice: with the all-gather that follows, or that is inside."""
     alone, tried, after = parts[0], parts[1:1 + len(choices.flux)], parts[1 + len(choices.flux):]
     best = min(range(len(tried)), key=lambda index: tried[index].cycles)
-    ran, details = tried[best], {"choice": asdict(choices.flux[best]), "tried": [
-        {**asdict(options), "ns": one.cycles / clock_ghz} for options, one in zip(choices.flux, tried)]}
+    ran, times = tried[best], tuple(
+        Tried(asdict(options), one.cycles / clock_ghz) for options, one in zip(choices.flux, tried))
     if after:
         loss = losses.attribute_storing(
             watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places,
             launches=ran.launch_cycles, reduction=ran.reduction_cycles)
-        return replace(overlapped(name, ran, loss, *after, clock_ghz), details=details)
+        return replace(overlapped(name, ran, loss, *after, clock_ghz), tried=times)
     loss = losses.attribute_sending(watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places)
     return TechniqueResult(
         name=name, total_ns=ran.cycles / clock_ghz,
         phases_ns={"gemm": ran.gemm_cycles / clock_ghz,
                    "all-gather": (ran.collective_end - ran.collective_start) / clock_ghz},
-        streams_bytes={stream: count for stream, count in ran.dram.items() if not stream.startswith("rs_")},
-        mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
-        loss_ns={cause: cycles / clock_ghz for cause, cycles in loss.items()}, details=details)
+        moved=ran.dram, mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        loss_ns={cause: cycles / clock_ghz for cause, cycles in loss.items()}, tried=times)
 
 
 FLUX = Technique(

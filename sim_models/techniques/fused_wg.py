@@ -38,9 +38,7 @@ def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices
     return TechniqueResult(
         name=name, total_ns=ran.cycles / clock_ghz,
         phases_ns={"gemm": ran.gemm_cycles / clock_ghz, phase: (ran.cycles - ran.collective_start) / clock_ghz},
-        streams_bytes={stream.replace("rs_", f"{exchange.collective}_"): count for stream, count in ran.dram.items()
-                       if not stream.startswith("ag_")},
-        mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        moved=ran.dram, mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
         loss_ns={cause: cycles / clock_ghz for cause, cycles in loss.items()})
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..custom import is_custom
+from ..fabric.memory import Moved
 from ..mechanisms.exchange import Exchange
 from ..runs.kernels import (
     GEMM,
@@ -75,7 +76,7 @@ def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedK
     if late_ns:
         loss["late_start"] = late_ns
     return TechniqueResult(
-        name=name, total_ns=total, phases_ns={"gemm": g, **each}, streams_bytes=summed(gemm, *collectives.values()),
+        name=name, total_ns=total, phases_ns={"gemm": g, **each}, moved=summed(gemm, *collectives.values()),
         mc_cycles=sum(kernel.simulated_cycles for kernel in simulated), rtl_in_loop=False,
         host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
 
@@ -94,7 +95,7 @@ def overlapped(name: str, ran: OverlappedKernels, loss: Mapping[str, float], gat
         name=name, total_ns=ran.cycles / clock + gather.ns,
         phases_ns={"gemm": ran.gemm_cycles / clock, "reduce-scatter": (ran.cycles - ran.collective_start) / clock,
                    "all-gather": gather.ns},
-        streams_bytes=summed(ran, gather), mc_cycles=ran.simulated_cycles + gather.simulated_cycles,
+        moved=summed(ran, gather), mc_cycles=ran.simulated_cycles + gather.simulated_cycles,
         rtl_in_loop=False, host_seconds=ran.host_seconds + gather.host_seconds,
         loss_ns={cause: cycles / clock for cause, cycles in loss.items()} | {"all_gather": gather.ns})
 
@@ -108,7 +109,8 @@ def loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float,
     return {cause: cycles / clock for cause, cycles in loss.items()}
 
 
-def summed(*parts: KernelResult) -> dict[str, int]:
-    """Sum the bytes at one GPU's DRAM by stream."""
-    return {stream: sum(part.dram.get(stream, 0) for part in parts)
-            for stream in dict.fromkeys(stream for part in parts for stream in part.dram)}
+def summed(*parts: KernelResult) -> dict[str, Moved]:
+    """Sum the bytes at one GPU's DRAM by phase."""
+    each = [(phase, moved) for part in parts for phase, moved in part.dram.items()]
+    return {phase: Moved(*map(sum, zip(*(moved for other, moved in each if other == phase))))
+            for phase in dict.fromkeys(phase for phase, _ in each)}

@@ -49,20 +49,18 @@ def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices
             name=name, total_ns=fused.cycles / clock_ghz + gather.ns,
             phases_ns={"gemm": fused.gemm_cycles / clock_ghz,
                        "reduce-scatter": (fused.cycles - fused.rs_start) / clock_ghz, "all-gather": gather.ns},
-            streams_bytes=summed(fused, gather), mc_cycles=fused.cycles + gather.simulated_cycles, rtl_in_loop=True,
+            moved=summed(fused, gather), mc_cycles=fused.cycles + gather.simulated_cycles, rtl_in_loop=True,
             host_seconds=fused.host_seconds + gather.host_seconds,
-            loss_ns=loss_ns(alone, fused, clock_ghz) | {"all_gather": gather.ns}, details=fused.details,
+            loss_ns=loss_ns(alone, fused, clock_ghz) | {"all_gather": gather.ns}, hardware=fused.hardware,
             gpus=fused.gpus)
     phase = exchange.hides[0] if exchange.of_parts or exchange.before else "all-reduce"
     attribute = losses.attribute_gathered if exchange.before else losses.attribute
-    collective_end = fused.details["last_tile_cycle"] if exchange.before else fused.cycles
+    collective_end = fused.hardware.last_tile_cycle if exchange.before else fused.cycles
     return TechniqueResult(
         name=name, total_ns=fused.cycles / clock_ghz,
         phases_ns={"gemm": fused.gemm_cycles / clock_ghz, phase: (collective_end - fused.rs_start) / clock_ghz},
-        streams_bytes={stream.replace("rs_", f"{exchange.collective}_"): count for stream, count in fused.dram.items()
-                       if not stream.startswith("ag_")},
-        mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
-        loss_ns=loss_ns(alone, fused, clock_ghz, attribute), details=fused.details, gpus=fused.gpus)
+        moved=fused.dram, mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
+        loss_ns=loss_ns(alone, fused, clock_ghz, attribute), hardware=fused.hardware, gpus=fused.gpus)
 
 
 T3, T3_MCA, T3_MCA_PLUS = (

@@ -96,7 +96,7 @@ def test_steps_in_the_middle_store_too(machine, route):
                "workgroup_stride": 8192, "route": route} for i in range(2)]
     table = kernel(5, [{"repeats": 3, "compute_cycles": 10.0}, {"compute_cycles": 0.0}], loads, stores, ahead=2)
     found = run_table(table, machine)
-    assert table.bytes_stored() == 5 * (3 + 1) * 512 == found.dram["gemm_write"]
+    assert table.bytes_stored() == 5 * (3 + 1) * 512 == found.dram["gemm"].write
 
 
 def test_a_phase_begins_when_the_one_before_is_over(machine):

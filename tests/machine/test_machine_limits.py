@@ -119,8 +119,8 @@ def check_run(load, key: str, value: float) -> None:
         workload = gemm_workload("2048x2048x64", 2)
     if machine.gpu.k_parts > 2:  # each needs a block of K
         workload = gemm_workload(f"256x256x{machine.gpu.k_parts * machine.gpu.block_k}", 2)
-    for name, stream in ((kernels.GEMM, "gemm_write"), (kernels.ALL_GATHER, "ag_write")):
-        assert kernels.simulate(name, machine, workload).dram[stream] > 0
+    for name, phase in ((kernels.GEMM, "gemm"), (kernels.ALL_GATHER, "ag")):
+        assert kernels.simulate(name, machine, workload).dram[phase].write > 0
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -40,8 +40,8 @@ def test_each_byte_is_read_once_and_no_faster_than_memory_gives_it(machine, work
     least = workload.input_bytes
     # A vector that is not a whole line, and rows whose pitch is.
     padding = workload.k * 2 % 128 and workload.m * 128
-    assert least <= found.dram["gemm_read"] <= 1.01 * least + padding + 4096
-    assert found.dram["gemm_write"] >= workload.output_bytes
+    assert least <= found.dram["gemm"].read <= 1.01 * least + padding + 4096
+    assert found.dram["gemm"].write >= workload.output_bytes
     assert found.ns >= (least + workload.output_bytes) / peak(machine)
     if least > 1 << 24:
         assert found.ns < 1.5 * least / peak(machine), "much of the memory's rate is reached"
@@ -50,7 +50,7 @@ def test_each_byte_is_read_once_and_no_faster_than_memory_gives_it(machine, work
 def test_few_tokens_take_less_time_with_a_kernel_of_their_size(machine):
     own, whole = (alone(machine, make("16x4096x1024", 2)) for make in (decode_workload, gemm_workload))
     assert own.ns < 0.6 * whole.ns
-    assert own.dram["gemm_read"] == pytest.approx(whole.dram["gemm_read"], rel=0.02)
+    assert own.dram["gemm"].read == pytest.approx(whole.dram["gemm"].read, rel=0.02)
 
 
 def test_rows_that_are_named_again_come_from_the_cache(machine):
@@ -61,10 +61,10 @@ def test_rows_that_are_named_again_come_from_the_cache(machine):
         found = alone(machine, workload)
         table = build.make_operator(machine, workload, build.make_tiling(machine, workload))
         different = len(np.unique(table.rows_named())) * 1024 + workload.m * workload.k * 8
-        assert different <= found.dram["gemm_read"] <= workload.input_bytes * 1.01
-        assert found.dram["gemm_write"] >= workload.output_bytes
-        assert found.ns >= (found.dram["gemm_read"]) / peak(machine)
-        reads.append(found.dram["gemm_read"])
+        assert different <= found.dram["gemm"].read <= workload.input_bytes * 1.01
+        assert found.dram["gemm"].write >= workload.output_bytes
+        assert found.ns >= (found.dram["gemm"].read) / peak(machine)
+        reads.append(found.dram["gemm"].read)
         times.append(found.ns)
     assert reads[0] > 0.9 * workload.input_bytes
     assert reads[0] > 1.2 * reads[1] > 1.2 * 1.2 * reads[2] and times[0] > times[1] > times[2]
@@ -80,7 +80,7 @@ def test_a_file_says_how_often_each_row_is_named(machine, tmp_path):
     named = np.bincount(table.rows_named().ravel() % 8, minlength=8) / (workload.m * workload.k)
     assert named == pytest.approx([0, 0.75, 0.25, 0, 0, 0, 0, 0], abs=0.01) and named[[0, 3, 7]].sum() == 0
     found = alone(machine, workload)
-    assert found.dram["gemm_read"] < 0.1 * workload.input_bytes, "64 rows stay in the cache"
+    assert found.dram["gemm"].read < 0.1 * workload.input_bytes, "64 rows stay in the cache"
     zipf = embedding_workload("128x32", 2, "zipf:1.2", alone=True)
     file.write_text(",".join(map(str, zipf.weights())), encoding="utf-8")
     own = embedding_workload("128x32", 2, str(file), alone=True)

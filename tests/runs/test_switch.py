@@ -26,7 +26,7 @@ def test_kernels_take_the_closed_form(kind, share, size_bytes):
     closed_ns = (size_bytes * share / MACHINE.link.bandwidth_gb_per_s + MACHINE.link.latency_ns
                  + MACHINE.switch.reduction_ns * (kind == ALL_REDUCE) + MACHINE.collective.kernel_launch_ns)
     assert found.ns == pytest.approx(closed_ns, rel=0.03) and found.ns > closed_ns
-    read, written = (found.dram[f"{'rs' if kind == ALL_REDUCE else 'ag'}_{way}"] for way in ("read", "write"))
+    read, written = found.dram["rs" if kind == ALL_REDUCE else "ag"]
     assert read == pytest.approx(size_bytes if kind == ALL_REDUCE else size_bytes / N, abs=64)
     assert written == pytest.approx(size_bytes * share, abs=64 * N)
 
@@ -50,8 +50,8 @@ def test_t3_around_a_switch_that_adds(operator, capsys):
     assert fused.streams_bytes["gemm_write"] == chunk
     assert fused.streams_bytes[f"{of}_write"] == chunk * (1 + gathers * (N - 1))
     assert fused.streams_bytes[f"{of}_read"] == chunk * gathers
-    assert fused.details["rtl_counters"]["packets"] == (chunk * (N - 1) + chunk * gathers) // 64
-    assert 0 < fused.details["switch_sum_bytes"] <= machine.switch.reduction_bytes
+    assert fused.hardware.rtl_counters["packets"] == (chunk * (N - 1) + chunk * gathers) // 64
+    assert 0 < fused.hardware.switch_sum_bytes <= machine.switch.reduction_bytes
     assert switched.phases_ns["all-reduce"] < 0.62 * (sequential.rs_ns + sequential.ag_ns)
     assert switched.streams_bytes["ar_read"] == switched.streams_bytes["ar_write"] == workload.output_bytes
     assert fused.total_ns < sequential.total_ns

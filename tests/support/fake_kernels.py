@@ -7,7 +7,7 @@ from pathlib import Path
 from t3sim.agents.units.state import ACCOUNTS
 from t3sim.dlrm.training import Pass
 from t3sim.errors import Failure
-from t3sim.fabric.memory import PURPOSES
+from t3sim.fabric.memory import PHASES, PURPOSES, Moved, by_stream, named
 from t3sim.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from t3sim.reproduce.dma.trigger import TriggerTask, TriggerTimes
 from t3sim.reproduce.flux.operators import OverlapTask, OverlapTimes
@@ -16,22 +16,31 @@ from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
 from t3sim.reproduce.table_hbm import HbmResult, HbmTask
 from t3sim.runs import kernels
 from t3sim.runs.isolated_collectives import ring_time_ns
-from t3sim.runs.kernels import FusedGemm, FusedKernel, IsolatedKernel, KernelResult, Traffic
+from t3sim.runs.kernels import (
+    FusedGemm,
+    FusedKernel,
+    HardwareReport,
+    IsolatedKernel,
+    KernelResult,
+    Traffic,
+    phases_of,
+)
 from t3sim.tasks.estimate import gemm_ns, ring_ns
 from t3sim.tasks.task import KernelTask
 
 SLOWDOWN = {"round_robin": 1.1, "mca": 1.02, "ring_aware": 1.01}
 
 
-def _dram(**chunks: float) -> dict[str, int]:
-    return {purpose: int(chunks.get(purpose, 0)) for purpose in PURPOSES}
+def _dram(**chunks: float) -> dict[str, Moved]:
+    return {phase: Moved(*(int(chunks.get(f"{phase}_{way}", 0)) for way in Moved._fields)) for phase in PHASES}
 
 
-def _traffic(task: KernelTask, cycles: int, dram: dict[str, int]) -> Traffic | None:
+def _traffic(task: KernelTask, cycles: int, dram: dict[str, Moved]) -> Traffic | None:
     if not task.window_cycles:
         return None
     count = max(1, cycles // task.window_cycles)
-    return Traffic(task.window_cycles, tuple(tuple(total // count for total in dram.values()) for _ in range(count)))
+    each = tuple(total // count for total in by_stream(dram).values())
+    return Traffic(task.window_cycles, (each,) * count)
 
 
 def _as_one_of_a_ring(kernel: kernels.Kernel) -> kernels.Kernel:
@@ -58,11 +67,11 @@ def fake_kernel(task: KernelTask) -> KernelResult:
             end = max(gemm, round(task.kernel.exchange.link_bytes(workload) / task.machine.link.bandwidth_gb_per_s))
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
                      rs_write=(n - 1) * chunk)
-        return FusedKernel(gemm, end, 100, dram, busy, waited, units,
-                           {"chosen_threshold": 30, "producer_mean_occupancy": 12.5, "rtl_counters": {"triggers": 1},
-                            "slices": 1, "largest_wg_offset": 1, "window_blocked_cycles": 0,
-                            "staged_first_chunk": task.kernel.staged,
-                            "window_heads": 0, "last_tile_cycle": r, "switch_sum_bytes": 1 << 20},
+        return FusedKernel(gemm, end, 100, named(dram, phases_of(task.kernel.exchange)), busy, waited, units,
+                           HardwareReport({"triggers": 1}, chosen_threshold=30, producer_mean_occupancy=12.5, slices=1,
+                                          staged_first_chunk=task.kernel.staged, largest_wg_offset=1,
+                                          window_blocked_cycles=0, last_tile_cycle=r, window_heads=0,
+                                          switch_sum_bytes=1 << 20),
                            _traffic(task, end, dram), host_seconds=2.0)
     if isinstance(task.kernel, kernels.BesideCopies):
         copied = task.kernel.copies
@@ -171,4 +180,5 @@ class FakeTask:
             raise ZeroDivisionError("in the model")
         if self.fails:
             raise Failure(self.fails)
-        return IsolatedKernel(float(sum(self.name.encode())), 1, {"gemm_read": 1}, (1,), (2,), host_seconds=time.time())
+        return IsolatedKernel(float(sum(self.name.encode())), 1, {"gemm": Moved(1)}, (1,), (2,),
+                              host_seconds=time.time())

@@ -1,5 +1,6 @@
 """A finished run without any simulation, to look at what the command line makes of it."""
 
+from t3sim.fabric.memory import Moved
 from t3sim.study.results import RunResult
 from t3sim.techniques.result import TechniqueResult
 
@@ -13,8 +14,7 @@ def _technique(name: str, total_us: float, gemm_us: float, rs_us: float, chunks:
     gemm_write, rs_read, rs_write = (count * _CHUNK for count in chunks)
     return TechniqueResult(
         name, total_us * 1e3, {"gemm": gemm_us * 1e3, "reduce-scatter": rs_us * 1e3, "all-gather": 817_000.0},
-        {"gemm_read": gemm_read, "gemm_write": gemm_write, "rs_read": rs_read, "rs_write": rs_write,
-         "ag_read": 7 * _CHUNK, "ag_write": 7 * _CHUNK},
+        {"gemm": Moved(gemm_read, gemm_write), "rs": Moved(rs_read, rs_write), "ag": Moved(7 * _CHUNK, 7 * _CHUNK)},
         cycles, name.startswith("t3"), seconds, {cause: us * 1e3 for cause, us in loss.items()})
 
 

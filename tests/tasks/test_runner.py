@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from t3sim.errors import Failure
+from t3sim.fabric.memory import Moved
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import paper_setup
 from t3sim.reproduce.registry import FIGURES
@@ -61,7 +62,7 @@ def test_results_do_not_depend_on_jobs(tmp_path):
     tasks = [FakeTask(name, index) for index, name in enumerate("abcdef")]
     one, two = (run_tasks(tasks, Store(tmp_path / str(jobs)), jobs, Watch()) for jobs in (1, 2))
     assert one.results == two.results and len(one.results) == 6
-    assert one.results[tasks[0]] == IsolatedKernel(97.0, 1, {"gemm_read": 1}, (1,), (2,))
+    assert one.results[tasks[0]] == IsolatedKernel(97.0, 1, {"gemm": Moved(1)}, (1,), (2,))
 
 
 def test_an_interrupted_run_resumes(tmp_path):
@@ -130,7 +131,8 @@ def test_store_gives_back_what_it_was_given_or_nothing(tmp_path):
     store, task = Store(tmp_path), FakeTask("x")
     assert store.load(task) is None
     traffic = Traffic(10, ((1, 2), (3, 4)))
-    result = IsolatedKernel(7.5, 8, {"gemm_read": 9}, (1, 2), (3,), exchange_ns=0.5, traffic=traffic, host_seconds=0.1)
+    result = IsolatedKernel(7.5, 8, {"gemm": Moved(9, 10)}, (1, 2), (3,), exchange_ns=0.5, traffic=traffic,
+                            host_seconds=0.1)
     store.save(task, result)
     assert store.load(task) == result and store.load(task).host_seconds == 0.1
     for damage in ("", "{", "{}", '{"result": {"ns": 1}, "host_seconds": 1}'):
