@@ -5,8 +5,9 @@ A key that has no short-cut is set by `--set`, or in a file.
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,23 +104,18 @@ _SET = inspect.Parameter("set_", inspect.Parameter.KEYWORD_ONLY, default=None, a
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of a scenario: exchange.sums=fixed.")])
 
 
-def takes_scenario(command: Callable) -> Callable:
+def takes_scenario(command: Callable, flags: tuple[Flag, ...] = FLAGS) -> Callable:
     """Give a command, whose first parameter is a scenario, the options that make one."""
     _, *own = inspect.signature(command).parameters.values()
 
     @wraps(command)
     def called(**given: Any) -> Any:
         file, settings = given.pop("scenario"), given.pop("set_") or []
-        flags = keys_of({flag.name: given.pop(_parameter(flag.name)) for flag in FLAGS})
-        content = {} if file is None else _read(file)
-        try:
-            return command(_scenario(content, flags, settings), **given)
-        except ValueError as error:
-            if file is None or not is_ours(error):
-                raise
-            raise InScenario(f"{file}: {in_dashes(str(error), flags)}") from None
+        changes = keys_of({flag.name: given.pop(_parameter(flag.name)) for flag in flags})
+        with scenario_of_file(file, changes, settings) as scenario:
+            return command(scenario, **given)
 
-    parameters = [_SCENARIO, _SET, *(flag.parameter for flag in FLAGS),
+    parameters = [_SCENARIO, _SET, *(flag.parameter for flag in flags),
                   *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
     called.__signature__ = inspect.Signature(parameters)
     called.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -127,13 +123,28 @@ def takes_scenario(command: Callable) -> Callable:
     return called
 
 
-def _read(file: str) -> dict[str, Any]:
+def takes_scenario_by(**helps: str) -> Callable[[Callable], Callable]:
+    """Give a command these short-cuts only, each with its own help; `--set` reaches all keys."""
+    flags = tuple(replace(one, help=helps[name], hidden=False, panel="")
+                  for name in helps for one in FLAGS if one.name == name)
+    return lambda command: takes_scenario(command, flags)
+
+
+@contextmanager
+def scenario_of_file(file: str | None, flags: Mapping[str, Any], settings: Iterable[str] = ()) -> Iterator["Scenario"]:
+    """Make the scenario of a file, if one is given, and of what is said beside it; its faults name the file."""
     from t3sim.scenario.files import read_scenario
 
-    return read_scenario(file)
+    content = {} if file is None else read_scenario(file)
+    try:
+        yield _scenario(content, flags, settings)
+    except ValueError as error:
+        if file is None or not is_ours(error):
+            raise
+        raise InScenario(f"{file}: {in_dashes(str(error), flags)}") from None
 
 
-def _scenario(content: dict[str, Any], flags: dict[str, Any], settings: list[str]) -> "Scenario":
+def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Iterable[str]) -> "Scenario":
     from t3sim.scenario.files import scenario_of, value_of
 
     changes = dict(flags)

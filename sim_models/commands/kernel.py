@@ -4,15 +4,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.commands.flags import scenario_of_file
 from t3sim.commands.options import (
     JsonOption,
-    MachineOption,
-    SeedOption,
     check_estimate,
     file_name,
+    natural_number,
     whole_number,
 )
 from t3sim.errors import BadInput, choices
+from t3sim.scenario.short_names import keys_of
 
 if TYPE_CHECKING:
     from t3sim.scenario.collective import CollectiveAlone
@@ -25,8 +26,8 @@ _KERNELS = (*_GEMMS, "embedding")
 
 def kernel(
     what: Annotated[str, typer.Argument(
-        metavar="NAME|FILE.npz", parser=file_name, help="gemm, decode (at most 512 tokens), gemv, embedding; or a "
-        "custom kernel, docs/reference/kernels.md.")],
+        metavar="NAME|FILE", parser=file_name, help="gemm, decode (at most 512 tokens), gemv, embedding; a custom "
+        "kernel (.npz), docs/reference/kernels.md; or a scenario (.toml).")],
     gemm: Annotated[str | None, typer.Option(
         metavar="MxNxK", help="Of gemm and decode; Mx1xK of gemv.")] = None,
     embedding: Annotated[str | None, typer.Option(
@@ -39,16 +40,18 @@ def kernel(
         "with read:RATE or write:RATE one of both. The event level's answer stands beside it.")] = None,
     split_k: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="Parts of a GEMM's K, which another kernel adds up.")] = None,
-    machine: MachineOption = "t3-table1",
+    machine: Annotated[str | None, typer.Option(
+        "--machine", metavar="NAME|FILE", parser=file_name, help="A machine by name, or a TOML file.",
+        show_default="t3-table1")] = None,
     insist: Annotated[bool, typer.Option(
         "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
     json: JsonOption = None,
-    seed: SeedOption = 0,
+    seed: Annotated[int | None, typer.Option(
+        "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.", show_default="0")] = None,
 ) -> None:
     """Run a kernel alone on a GPU, cycle by cycle; with --copies also beside copies that share its memory."""
     from t3sim.runs.beside_copies import Copies
     from t3sim.scenario.kernel import KernelAlone
-    from t3sim.scenario.scenario import Layer, Scenario
     from t3sim.support.output import check_json_target
     from t3sim.tasks.kept import KeptResults
 
@@ -60,14 +63,16 @@ def kernel(
             raise BadInput(f"kernel {what!r} needs {needed} {form}")
     elif what.endswith(".npz"):
         _refuse(what, given, ())
-    else:
+    elif not what.endswith(".toml"):
         raise BadInput(f"kernel {what[:40]!r} is unknown: allowed are {choices(what, _KERNELS)}, and files that end "
-                       "in .npz")
+                       "in .npz or .toml")
     check_json_target(json)
-    layer = Layer(operator=what, gemm=gemm, embedding=embedding, locality=locality, split_k=split_k) if (
-        what in _KERNELS) else Layer(kernel=what)
-    run_kernel(KernelAlone(Scenario(layer=layer, machine=machine, seed=seed),
-                           None if copies is None else Copies.of(copies)), insist, json, KeptResults())
+    file = what if what.endswith(".toml") else None
+    said = {} if file else {"operator" if what in _KERNELS else "kernel": what}
+    said |= {"gemm": gemm, "embedding": embedding, "locality": locality, "split-k": split_k, "machine": machine,
+             "seed": seed}
+    with scenario_of_file(file, keys_of(said)) as scenario:
+        run_kernel(KernelAlone(scenario, None if copies is None else Copies.of(copies)), insist, json, KeptResults())
 
 
 def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Results | None") -> None:

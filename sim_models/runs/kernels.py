@@ -80,7 +80,7 @@ class IsolatedKernel:
 
 @dataclass(frozen=True)
 class HardwareReport:
-    """Of the GPU for which the others wait: its RTL's counters, and what its hardware and its driver chose."""
+    """Counters of the RTL, and choices of hardware and driver, of the GPU for which the others wait."""
 
     rtl_counters: dict[str, int]  #: by their registers' names
     chosen_threshold: int  #: lines, `NO_THRESHOLD` for none

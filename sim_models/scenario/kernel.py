@@ -14,9 +14,9 @@ from t3sim.runs import kernels
 from t3sim.runs.beside_copies import Copies
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.operators import with_its_kernel
-from t3sim.scenario.layers import in_format, small_workload
+from t3sim.scenario.layers import ALONE, in_format, is_alone, small_workload
 from t3sim.scenario.request import check_level, check_operator, machine_of
-from t3sim.scenario.scenario import Scenario
+from t3sim.scenario.scenario import Scenario, said
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import BesideRun, KernelRun
 from t3sim.support.output import collect_versions
@@ -38,6 +38,9 @@ class KernelAlone:
         check_level(scenario)
         check_operator(scenario)
         layer = scenario.layer
+        if not is_alone(layer):
+            raise BadInput(f"{said('layer.operator', layer.operator)} is no kernel alone: allowed are "
+                           f"{', '.join(ALONE)}, and layer.kernel = FILE")
         self.copies, self.file = copies, layer.kernel
         self.table: KernelTable | None = load_kernel(Path(layer.kernel)) if layer.kernel is not None else None
         workload = None if self.table is not None else in_format(small_workload(layer, scenario.seed), layer.dtype)

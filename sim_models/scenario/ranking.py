@@ -1,0 +1,78 @@
+"""A scenario whose layer's collectives are hidden on GPUs that are sold: mechanisms ranked by models of libraries."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from t3sim.end_to_end.transformer import Transformer, load_transformer
+from t3sim.errors import BadInput
+from t3sim.libraries.gemm import width_of
+from t3sim.libraries.prompts import model_of
+from t3sim.libraries.ranking import Ranked, rank
+from t3sim.machine.commercial import Commercial
+from t3sim.machine.levels import load_commercial
+from t3sim.scenario.scenario import Scenario, said
+from t3sim.validation.comparison import expected_error
+
+MODEL, MACHINE, TP, TOKENS = "llama-3.3-70b", "h100-sxm", 8, 8192  #: of a scenario that does not say
+_MOST_TOKENS = 1 << 20
+_DTYPES = ("bf16", "fp16", "fp8", "fp4")
+_KEYS = ("layer.model", "layer.tp", "layer.tokens", "layer.dtype", "layer.operator", "machine")
+_SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Mechanisms, the fastest first, and how wrong their times may be."""
+
+    model: Transformer
+    machine: Commercial
+    tp: int
+    tokens: int
+    width: str  #: of the GEMMs' operands
+    ranked: list[Ranked]
+    expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model.name, "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens,
+                "width": self.width, "ranking": [one.to_json() for one in self.ranked],
+                "expected_error": self.expected_error}
+
+
+class LayerToRank:
+    """A layer of a model on GPUs that are sold; made ready, which raises BadInput, before it is computed.
+
+    `sequence_parallel`: reduce-scatters after and all-gathers before its GEMMs, as `layer.operator = gemm-rs` says;
+    `gemm-ar` and a scenario that says neither have all-reduces.
+    """
+
+    def __init__(self, scenario: Scenario, sequence_parallel: bool = False) -> None:
+        for key, value in scenario.given().items():
+            if key not in _KEYS:
+                raise BadInput(f"{said(key, value)} does not go with a ranking of mechanisms, which has "
+                               f"{', '.join(_KEYS)}")
+        layer = scenario.layer
+        if "operator" in layer.model_fields_set and layer.operator not in _SPLIT:
+            raise BadInput(f"{said('layer.operator', layer.operator)} is not ranked: allowed are {', '.join(_SPLIT)}")
+        self.sequence_parallel = sequence_parallel or (
+            "operator" in layer.model_fields_set and _SPLIT[layer.operator])
+        name = MODEL if layer.model is None else layer.model
+        self.model = model_of(name) or load_transformer(name)
+        if "machine" in scenario.model_fields_set and not isinstance(scenario.machine, str):
+            raise BadInput("machine = ...: a ranking takes a name or a file")
+        self.machine = load_commercial(str(scenario.machine) if "machine" in scenario.model_fields_set else MACHINE)
+        self.tp = TP if layer.tp is None else layer.tp
+        self.tokens = TOKENS if layer.tokens is None else layer.tokens
+        if not 2 <= self.tp <= self.machine.gpus or self.model.heads % self.tp:
+            raise BadInput(f"layer.tp = {self.tp} is not possible: 2 to {self.machine.gpus} GPUs of "
+                           f"{self.machine.name} that divide the {self.model.heads} heads of {self.model.name}")
+        least = self.tp if self.sequence_parallel else 1
+        if not least <= self.tokens <= _MOST_TOKENS:
+            raise BadInput(f"layer.tokens = {self.tokens} is not possible: {least} to {_MOST_TOKENS}")
+        if layer.dtype not in (None, *_DTYPES):
+            raise BadInput(f"{said('layer.dtype', layer.dtype)} is unknown: allowed are {', '.join(_DTYPES)}")
+        self.width = width_of(layer.dtype or "bf16")
+
+    def run(self) -> Ranking:
+        ranked = rank(self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width)
+        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, ranked,
+                       expected_error(self.machine.name))

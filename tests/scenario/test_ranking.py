@@ -1,0 +1,63 @@
+"""A scenario's file gives `t3 overlap` and `t3 kernel` what their options do, and its faults name it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from t3sim.cli import main
+from t3sim.errors import BadInput
+from t3sim.scenario.files import scenario_of
+from t3sim.scenario.kernel import KernelAlone
+from t3sim.scenario.ranking import LayerToRank
+
+RANKED = 'machine = "a100-sxm"\n[layer]\nmodel = "qwen2.5-72b"\ntp = 4\ntokens = 2048\n'
+
+
+def answer(folder: Path, *arguments: str) -> dict:
+    assert main([*arguments, "--json", str(folder / "answer.json")]) == 0
+    return json.loads((folder / "answer.json").read_text())
+
+
+def test_a_file_and_options_rank_alike(tmp_path):
+    (tmp_path / "layer.toml").write_text(RANKED)
+    by_file = answer(tmp_path, "overlap", str(tmp_path / "layer.toml"))
+    options = "--model", "qwen2.5-72b", "--machine", "a100-sxm", "--tp", "4", "--tokens"
+    assert by_file == answer(tmp_path, "overlap", *options, "2048")
+    assert answer(tmp_path, "overlap", str(tmp_path / "layer.toml"), "--tokens", "4096") == answer(
+        tmp_path, "overlap", *options, "4096")
+    (tmp_path / "layer.toml").write_text(RANKED + 'operator = "gemm-rs"\n')
+    split = answer(tmp_path, "overlap", str(tmp_path / "layer.toml"))
+    assert split == answer(tmp_path, "overlap", *options, "2048", "--sequence-parallel") != by_file
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"layer.gemm": "8x8x8"}, "layer.gemm = 8x8x8 does not go with a ranking"),
+    ({"exchange.topology": "switch"}, "exchange.topology = switch does not go with a ranking"),
+    ({"layer.operator": "gemm-a2a"}, "layer.operator = gemm-a2a is not ranked: allowed are gemm-ar, gemm-rs"),
+    ({"layer.tp": 3}, "layer.tp = 3 is not possible: 2 to 8 GPUs"),
+    ({"layer.tokens": 0}, "layer.tokens = 0 is not possible: 1 to 1048576"),
+    ({"layer.tokens": 4, "layer.operator": "gemm-rs"}, "layer.tokens = 4 is not possible: 8 to"),
+    ({"layer.dtype": "int4"}, "layer.dtype = int4 is unknown"),
+], ids=str)
+def test_what_cannot_be_ranked_is_refused_by_its_key(changes, words):
+    with pytest.raises(BadInput, match=words):
+        LayerToRank(scenario_of({}, changes))
+
+
+def test_a_kernel_of_a_file_is_that_of_options(tmp_path):
+    content = {"layer": {"operator": "gemm", "gemm": "256x256x512"}}
+    alone = KernelAlone(scenario_of(content, {"layer.split_k": 2}))
+    assert alone.workload.size == "256x256x512"
+    with pytest.raises(BadInput, match="layer.operator = gemm-rs is no kernel alone: allowed are gemm, decode"):
+        KernelAlone(scenario_of({}, {"layer.gemm": "256x256x512"}))
+
+
+def test_faults_of_a_kernels_file_name_it_and_options_go_before_it(tmp_path, capsys):
+    file = tmp_path / "kernel.toml"
+    file.write_text('[layer]\noperator = "gemm"\ngemm = "256x256x512"\n')
+    assert main(["kernel", str(file), "--gemm", "2x2"]) == 2
+    assert f"{file}: GEMM shape '2x2' is not MxNxK" in capsys.readouterr().err
+    file.write_text('[layer]\noperator = "gemm"\nshape = "256x256x512"\n')
+    assert main(["kernel", str(file)]) == 2
+    assert f"{file}: 'layer.shape' is unknown: allowed are" in capsys.readouterr().err
