@@ -290,6 +290,8 @@ def test_sweep_and_its_plot(library, tmp_path):
     plot([done], tmp_path / "a.svg")
     plot([done], tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert all(label in drawn for label in ("area (gate equivalents)", "memory (bits)", "logic depth (gate delays)"))
 
 
 # The page
