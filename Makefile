@@ -52,7 +52,7 @@ coverage: setup  ## which situations the testbenches reached, and lines and bran
 	@$(python) -m t3sim.testbenches.coverage.python build/reports/coverage-python.json
 
 alu-exhaustive: setup  ## every one of the 2^32 operand pairs of the near-memory ALU in fp16 (minutes); options: DTYPE=bf16
-	$(python) -m t3sim.alu_exhaustive $(if $(DTYPE),--dtype $(DTYPE))
+	$(python) -m t3sim.testbenches.alu_exhaustive $(if $(DTYPE),--dtype $(DTYPE))
 
 library:  ## standard cells for `t3 area`: Debian's OSU018 (GPL, so not part of this project), into build/library
 	@mkdir -p build/library && cd build/library && apt-get download qflow-tech-osu018 && dpkg-deb -x qflow-tech-osu018_*.deb .

@@ -161,6 +161,12 @@ def test_rooms_know_only_what_they_may(name):
     assert files(f"sim_models/{name}") and not offences(f"sim_models/{name}", allowed)
 
 
+def test_published_figures_are_out_of_the_cores_sight():
+    """Their room is for commands only."""
+    assert [*offences("sim_models", lambda path, module: room(module) != "reproduce" or room(module_name(path)) in (
+        "reproduce", "commands"))] == []
+
+
 def test_studies_never_touch_a_runs_state():
     assert not offences("sim_models/study", lambda path, module: room(module) not in {"engine", "hbm", "driver"})
 
@@ -266,7 +272,7 @@ end_to_end dlrm interchange trace
 libraries measured validation
 scenario
 area verilog
-api alu_exhaustive
+api
 reproduce
 sweeps
 commands

@@ -7,7 +7,7 @@ from test_imports import ROOT, files, parse
 
 #: Options of other programs, or of our own that these run or print commands for.
 OTHERS = {
-    "alu_exhaustive.py", "area/fpga.py", "area/history.py", "cosim/build.py", "cosim/cocotb_run.py",
+    "area/fpga.py", "area/history.py", "cosim/build.py", "cosim/cocotb_run.py",
     "cosim/toolchain.py", "driver/register_map.py", "machine/levels.py", "reproduce/pipeline.py",
     "reproduce/registry.py", "study/first_run.py", "trace/testbench.py",
     "validation/page.py", "verilog/lint.py", "verilog/write.py", "yowasp.py",

@@ -12,12 +12,13 @@ import pytest
 import typer
 from amaranth.sim import Simulator
 
-from t3sim import alu_exhaustive, formats
+from t3sim import formats
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
 from t3sim.rtl.channel import nmc_alu
 from t3sim.rtl.channel.fp_adder import FpAdder
 from t3sim.rtl.channel.nmc_alu import NmcAlu
 from t3sim.rtl.geometry import GeometryError
+from t3sim.testbenches import alu_exhaustive
 from tests.support.stream_bench import StreamBench
 
 pytestmark = pytest.mark.builds_rtl
@@ -327,7 +328,7 @@ def test_one_wrong_bit_is_reported(compiled, lane):
 
 
 def test_command_samples_and_prints_json(compiled):
-    done = subprocess.run([sys.executable, "-m", "t3sim.alu_exhaustive", "--sample", "6", "--json"],
+    done = subprocess.run([sys.executable, "-m", "t3sim.testbenches.alu_exhaustive", "--sample", "6", "--json"],
                           capture_output=True, text=True, timeout=120, check=True)
     summary = json.loads(done.stdout)
     assert summary["mismatch"] is None and not summary["exhaustive"]

@@ -1,6 +1,6 @@
 """Every pair of 16-bit operands through the compiled near-memory ALU, against numpy.
 
-`python -m t3sim.alu_exhaustive` adds all 2**32 ordered fp16 pairs, 16 per cycle. One row is one `old` operand a
+`make alu-exhaustive` adds all 2**32 ordered fp16 pairs, 16 per cycle. One row is one `old` operand a
 with all 65,536 `new` operands b. The half with (b - a) mod 2**16 < 2**15 goes through the low lanes (shared with fp32),
 the other through the high lanes; so (a, b) and (b, a) meet different lanes, and each unordered pair both kinds, except
 where b - a is 0 or 2**15. Where numpy has any NaN, the hardware must give its one quiet NaN.
