@@ -226,6 +226,17 @@ def test_a_restart_with_a_tile_in_the_tracker_is_refused():
     assert gpu.error()["code"] == "restart_refused" and gpu.busy() == {"tracker_occupied", "window_open"}
 
 
+def test_a_restart_with_a_trigger_in_the_tracker_is_refused():
+    """Nobody takes events: it has let its tile go, and waits."""
+    gpu = programmed()
+    gpu.blocked = {"events"}
+    complete(gpu, 6, EVENT_REGION)
+    gpu.run(300)
+    assert "tracker_busy" in gpu.status() and "tracker_occupied" not in gpu.status()
+    gpu.restart()
+    assert gpu.error()["code"] == "restart_refused"
+
+
 # Heads
 
 

@@ -346,6 +346,19 @@ def test_dma_reads_pass_a_blocked_tracker(policy):
     simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=256, queue_entries=64)))
 
 
+def test_a_full_coalescer_leaves_a_place_for_one_access():
+    """Also if it is full long before that access comes."""
+    async def testbench(bench):
+        await bench.sweep()
+        for number, going in enumerate((1, 2, 3, 4, 4)):
+            bench.offers["compute"] = [request(0x40 * number, op=UPDATE, region=1, wg=number)]
+            for _ in range(10):
+                await bench.step(updates_ready=False)
+            assert len(bench.order) == going
+
+    simulate(testbench)
+
+
 @pytest.mark.parametrize("blocked, free", [("compute", "inbound"), ("inbound", "compute")])
 def test_untracked_traffic_passes_a_blocked_tracker(blocked, free):
     async def testbench(bench):
