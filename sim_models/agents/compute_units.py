@@ -18,7 +18,7 @@ data are there; a workgroup that stores sends no loads.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,9 @@ from .units.state import (
 )
 from .units.stores import send_stores
 from .units.workgroups import dispatch, end, has_work, polls, start
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
 
 
 class ComputeUnits(NamedTuple):
@@ -138,7 +141,7 @@ def set_condition(kernel: ComputeUnits, device: int, condition: Condition) -> No
 
 
 @inlined
-def units_cycle(kernel, sim, device, now):
+def units_cycle(kernel: ComputeUnits, sim: "Sim", device: int, now: int) -> None:
     """Serve every compute unit that is due, and go on to the next phase."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
     if is_over(kernel, device) or (work.persistent and now < sim.control.start[device]):
@@ -168,7 +171,7 @@ def units_cycle(kernel, sim, device, now):
 
 
 @inlined
-def open_phase(kernel, device, at):
+def open_phase(kernel: ComputeUnits, device: int, at: int) -> None:
     """Let the present phase begin in a cycle."""
     g = kernel.state
     g.opens[device] = at
@@ -179,7 +182,7 @@ def open_phase(kernel, device, at):
 
 
 @compiled
-def serve(kernel, sim, device, unit, now):
+def serve(kernel: ComputeUnits, sim: "Sim", device: int, unit: int, now: int) -> None:
     """Let the workgroups of a unit go on, the one first that has the port."""
     g, rates, persistent = kernel.state, kernel.rates, kernel.work.persistent
     first, port, due, computing, quiet = g.holder[device, unit], NEVER, NEVER, NEVER, NEVER
@@ -223,7 +226,7 @@ def serve(kernel, sim, device, unit, now):
 
 
 @inlined
-def next_event(kernel, device, slot, now):
+def next_event(kernel: ComputeUnits, device: int, slot: int, now: int) -> tuple[int | np.int64, bool]:
     """Return when a workgroup that neither computes nor uses the port goes on, and whether it then computes."""
     g, work = kernel.state, kernel.work
     state = g.state[device, slot]
@@ -243,7 +246,7 @@ def next_event(kernel, device, slot, now):
 
 
 @inlined
-def go_on(kernel, sim, device, slot, unit, now):
+def go_on(kernel: ComputeUnits, sim: "Sim", device: int, slot: int, unit: int, now: int) -> None:
     """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
     g, work = kernel.state, kernel.work
     if g.state[device, slot] == LAUNCH or g.state[device, slot] == POLL:
@@ -288,7 +291,7 @@ def go_on(kernel, sim, device, slot, unit, now):
 
 
 @inlined
-def begin(kernel, device, slot, unit, now):
+def begin(kernel: ComputeUnits, device: int, slot: int, unit: int, now: int) -> None:
     """End a workgroup's launch: its first step can be loaded."""
     g = kernel.state
     step = kernel.work.groups[g.group[device, slot]].first_step
@@ -309,7 +312,7 @@ def begin(kernel, device, slot, unit, now):
 
 
 @inlined
-def step_computed(kernel, device, slot, now):
+def step_computed(kernel: ComputeUnits, device: int, slot: int, now: int) -> bool:
     """Count a step; True: the workgroup stores now."""
     g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
     row = g.compute_step[device, slot]
@@ -331,7 +334,7 @@ def step_computed(kernel, device, slot, now):
 
 
 @inlined
-def use_port(kernel, sim, device, slot, unit, now):
+def use_port(kernel: ComputeUnits, sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send what a workgroup has to send, as the port lets it. Returns when it goes on; NEVER: nothing is left."""
     g = kernel.state
     if g.state[device, slot] >= STORE_MEMORY:

@@ -6,7 +6,7 @@ through the same memory channels as everything else. A signal to a peer goes ove
 there when DRAM has performed it and whatever was under way to memory when it came, as posted writes are.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from ..fabric import bits, memory, queues
 from ..fabric import network as links
 from ..fabric.memory_map import channel_of
 from ..line import LINE_BYTES
+
+if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
+    from ..engine.state import Sim
 
 HOST_OR_GPU, POLL, TRACKER = range(3)  #: what starts the copies: a doorbell, a flag that is polled, the Tracker
 FLAG_BYTES = 4
@@ -135,7 +139,7 @@ def make_copy_queue(ports: QueuePorts, plan: Plan, channels: int) -> CopyQueue:
 
 
 @compiled
-def produce(plan, state, sim, hardware, device, now):
+def produce(plan: Plan, state: CopyState, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
     """Store the next lines; with the Tracker, those of a block that the dispatch window has let in."""
     for _ in range(_PER_CYCLE):
         if state.line[device] * LINE_BYTES == plan.block_bytes:
@@ -172,7 +176,7 @@ def produce(plan, state, sim, hardware, device, now):
 
 
 @compiled
-def see_flags(plan, state, sim, device, now):
+def see_flags(plan: Plan, state: CopyState, sim: "Sim", device: int, now: int) -> None:
     """Let flags that DRAM performs be seen once what was under way to memory before them is there."""
     first = plan.flags + device * FLAGS * LINE_BYTES
     for c in range(sim.m.channels):
@@ -206,14 +210,14 @@ def see_flags(plan, state, sim, device, now):
 
 
 @inlined
-def _store_flag(plan, state, sim, owner, flag, value, adds):
+def _store_flag(plan: Plan, state: CopyState, sim: "Sim", owner: int, flag: int, value: int, adds: int) -> int:
     """Return the address of a flag that is written, or to which is added; its value is kept beside the request."""
     state.coming[owner, flag], state.adding[owner, flag] = value, adds
     return plan.flags + (owner * FLAGS + flag) * LINE_BYTES
 
 
 @compiled
-def serve_queue(agent, sim, hardware, device, now):
+def serve_queue(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
     """Serve the queue's reads through the memory channels, and its writes to flags, here or at a peer."""
     ports, plan, state = agent.ports, agent.plan, agent.state
     inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])
@@ -254,7 +258,7 @@ def serve_queue(agent, sim, hardware, device, now):
 
 
 @compiled
-def start_copies(agent, sim, hardware, device, now):
+def start_copies(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
     """Write the doorbell over the bus, or the flag that starts the copies."""
     ports, plan, state = agent.ports, agent.plan, agent.state
     if plan.initiator == TRACKER or now < state.produced[device] + plan.start_cycles[device]:

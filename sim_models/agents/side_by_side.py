@@ -70,7 +70,7 @@ class WithCopies(NamedTuple):
 
 
 @inlined
-def release(pair, device, now):
+def release(pair: SideBySide, device: int, now: int) -> None:
     """Launch the second kernel's present phase if what it waits for has happened."""
     second = pair.second
     if (not is_over(second, device) and second.state.opens[device] == NEVER

@@ -78,7 +78,7 @@ def _let_others_run(typing_context, microseconds):
 
 
 @inlined
-def last_to_come(member):
+def last_to_come(member: Member) -> bool:
     """Come to the meeting; return whether all others are there, who then wait for `go_on`."""
     if _add(member.place + _COME, 1) < member.threads - 1:
         return False
@@ -87,20 +87,20 @@ def last_to_come(member):
 
 
 @inlined
-def go_on(member, told):
+def go_on(member: Member, told: int) -> None:
     """Let the others go on, and tell them a number."""
     _write(member.place + _TOLD, told)
     _add(member.place + _ROUND, 1)
 
 
 @inlined
-def rounds(member):
+def rounds(member: Member) -> int:
     """Return how often all have gone on, to be asked before one comes."""
     return _read(member.place + _ROUND)
 
 
 @inlined
-def wait(member, before):
+def wait(member: Member, before: int) -> int:
     """Wait until all go on, after `before` rounds, and return what all are given; -1 if one has given up."""
     looks = 0
     while _read(member.place + _ROUND) == before:

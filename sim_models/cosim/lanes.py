@@ -1,16 +1,21 @@
 """Fields of packed word arrays, for models in numba. A `Lane` comes from `PortMap.lane`."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numba import njit
 
 from ..compiled.jit import compiled
 from ..engine.port_map import WORD_BITS
 
+if TYPE_CHECKING:
+    from ..engine.port_map import Lane
+
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 @njit(inline="always")
-def _place(lane, index):
+def _place(lane: "Lane", index: int) -> tuple[int, int, int]:
     """Return the first word of the element, and the field's first bit and last bit + 1 in it."""
     start = lane.bit + index * lane.stride * WORD_BITS
     shift = start % WORD_BITS
@@ -18,7 +23,7 @@ def _place(lane, index):
 
 
 @compiled
-def read(words, lane, index):
+def read(words: np.ndarray, lane: "Lane", index: int) -> int:
     """Return element `index` of the lane as int64. Fields wider than 63 bits do not fit."""
     word, first, end = _place(lane, index)
     value = words[word] >> np.uint64(first)
@@ -28,7 +33,7 @@ def read(words, lane, index):
 
 
 @compiled
-def write(words, lane, index, value):
+def write(words: np.ndarray, lane: "Lane", index: int, value: int) -> None:
     """Set element `index` of the lane; bits above its width are dropped, other fields stay."""
     word, first, end = _place(lane, index)
     mask = _ALL_ONES >> np.uint64(WORD_BITS - lane.width)

@@ -28,19 +28,19 @@ def make_chaos(devices: int, seed: int, hold_back: float, jitter_cycles: int) ->
 
 
 @inlined
-def held_back(chaos, device):
+def held_back(chaos: Chaos, device: int) -> bool:
     """Return whether a handshake of this GPU is held back now."""
     return chaos.hold_back > 0 and draw(chaos, device) % _CERTAIN < chaos.hold_back
 
 
 @inlined
-def extra_delay(chaos, device):
+def extra_delay(chaos: Chaos, device: int) -> int:
     """Draw extra cycles of a packet on this GPU's link."""
     return draw(chaos, device) % (chaos.jitter_cycles + 1) if chaos.jitter_cycles else 0
 
 
 @inlined
-def draw(chaos, device):
+def draw(chaos: Chaos, device: int) -> int | np.int64:
     """Return the next number of a 64-bit linear congruential generator."""
     chaos.random[device] = chaos.random[device] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     return np.int64(chaos.random[device] >> np.uint64(33))

@@ -1,8 +1,13 @@
 """The end of a run: all has happened, or nothing moves any more."""
 
+from typing import TYPE_CHECKING
+
 from ..compiled.jit import compiled
 from ..fabric.wires import under_way
 from .agents import done, progress
+
+if TYPE_CHECKING:
+    from .state import Sim
 
 IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck
 RUNNING, DONE, STUCK = range(3)
@@ -10,7 +15,7 @@ LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
 
 
 @compiled
-def finished(sim, kernel):
+def finished(sim: "Sim", kernel: tuple) -> bool:
     """Return whether all that was to happen has happened and nothing is under way any more."""
     for device in range(len(sim.control.downstream)):
         if not done(kernel, sim, device):
@@ -31,7 +36,7 @@ def finished(sim, kernel):
 
 
 @compiled
-def stuck(sim, kernel, now):
+def stuck(sim: "Sim", kernel: tuple, now: int) -> bool:
     """Return whether nothing has moved for IDLE_LIMIT cycles."""
     total = 0
     for device in range(len(sim.control.downstream)):
@@ -47,7 +52,7 @@ def stuck(sim, kernel, now):
 
 
 @compiled
-def outcome(sim, kernel, now):
+def outcome(sim: "Sim", kernel: tuple, now: int) -> int:
     """Return RUNNING, DONE or STUCK."""
     if finished(sim, kernel):
         return DONE

@@ -6,7 +6,7 @@ outputs of the RTL are functions of registers, so models see in cycle n what it 
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from .backend import Backend
 from .chaos import extra_delay, held_back
 from .observers import Observer
 from .ports import Ports
+
+if TYPE_CHECKING:
+    from ..fabric.queues import RequestQueue, TagQueue, TimedQueue
+    from .state import Sim
 
 #: Type of a compiled library's `step`; Python's is given the same, so that one version of the loop serves both.
 _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
@@ -128,7 +132,7 @@ class Hardware(NamedTuple):
 
 
 @compiled
-def offer_request(hardware, device, inputs, outputs):
+def offer_request(hardware: Hardware, device: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
     """Offer the next request for a workgroup to the RTL's queue, which takes it if it is ready in this cycle."""
     ports, requested = hardware.ports, hardware.requested[device]
     if requested < hardware.requests.shape[1]:
@@ -140,7 +144,7 @@ def offer_request(hardware, device, inputs, outputs):
 
 
 @compiled
-def offer_ask(hardware, device, inputs, outputs):
+def offer_ask(hardware: Hardware, device: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
     """Offer the next ask to the RTL's ready table, if there is any."""
     ports, answered = hardware.ports, hardware.answered[device]
     if answered < hardware.asks.shape[1]:
@@ -152,7 +156,7 @@ def offer_ask(hardware, device, inputs, outputs):
 
 
 @compiled
-def _heads_cycle(ports, sim, inputs, outputs, device, now):
+def _heads_cycle(ports: Ports, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int, now: int) -> None:
     """Put the window's head onto the links to those that send to this GPU, and one of a peer to the hardware."""
     network = sim.network
     inputs[ports.head_ready] = 0
@@ -174,7 +178,8 @@ def _heads_cycle(ports, sim, inputs, outputs, device, now):
 
 
 @compiled
-def _memory_cycle(hardware, sim, inputs, outputs, device, now):
+def _memory_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int,
+                  now: int) -> None:
     ports = hardware.ports
     for channel in range(sim.m.channels):
         row = device * sim.m.channels + channel
@@ -198,7 +203,7 @@ def _memory_cycle(hardware, sim, inputs, outputs, device, now):
 
 
 @inlined
-def _tag_of(sim, row, lo, hi):
+def _tag_of(sim: "Sim", row: int, lo: int, hi: int) -> int:
     """Return whom a command of the RTL serves.
 
     A channel keeps the order within its streams, and makes reads of its own.
@@ -211,7 +216,8 @@ def _tag_of(sim, row, lo, hi):
 
 
 @inlined
-def _offer(queue, tags, row, inputs, outputs, valid, payload, ready):
+def _offer(queue: "RequestQueue", tags: "TagQueue", row: int, inputs: np.ndarray, outputs: np.ndarray, valid: int,
+           payload: int, ready: int) -> None:
     """Offer the head of a queue to a stream of the RTL; it leaves the queue if the RTL takes it in this cycle."""
     if queue.count[row] > 0:
         at = queue.head[row]
@@ -226,7 +232,8 @@ def _offer(queue, tags, row, inputs, outputs, valid, payload, ready):
 
 
 @compiled
-def _egress_cycle(hardware, sim, inputs, outputs, device, now):
+def _egress_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int,
+                  now: int) -> None:
     ports = hardware.ports
     for lane in range(len(ports.outbound)):
         if outputs[ports.packet_valid[lane]]:
@@ -269,7 +276,7 @@ def _egress_cycle(hardware, sim, inputs, outputs, device, now):
 
 
 @inlined
-def _takes_lines(sim, device, port, now):
+def _takes_lines(sim: "Sim", device: int, port: int, now: int) -> bool:
     """Return whether lines for a port may go into the egress lanes.
 
     With several ports only what the port has room for may, or a full one would hold up the lines of the others. One
@@ -280,7 +287,7 @@ def _takes_lines(sim, device, port, now):
 
 
 @inlined
-def _count_copies(hardware, sim, device, lane, queue, port):
+def _count_copies(hardware: Hardware, sim: "Sim", device: int, lane: int, queue: "TimedQueue", port: int) -> None:
     """Count the first line that waits for a port at the others through which it will leave, too; note its part."""
     at, ports = queue.head[port], sim.control.region_ports
     region = bits.get(queue.lo[port, at], queue.hi[port, at], sim.b.region, sim.b.region_bits)
@@ -295,7 +302,7 @@ def _count_copies(hardware, sim, device, lane, queue, port):
 
 
 @inlined
-def _send(sim, device, part, port, lo, hi, now):
+def _send(sim: "Sim", device: int, part: int, port: int, lo: int, hi: int, now: int) -> None:
     """Send a packet onto its link; its tag says whose it is, and of which part of K."""
     size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
     tag = queues.tag_of(sim.hardware_stream, queues.sent_by(device, part))
@@ -310,7 +317,8 @@ def _send(sim, device, part, port, lo, hi, now):
 
 
 @inlined
-def _offer_timed(queue, inside, port, inputs, outputs, valid, payload, ready):
+def _offer_timed(queue: "TimedQueue", inside: np.ndarray, port: int, inputs: np.ndarray, outputs: np.ndarray,
+                 valid: int, payload: int, ready: int) -> None:
     """Offer only when it will be taken: the source may change from cycle to cycle, a held offer must not."""
     if not outputs[ready]:
         inputs[valid] = 0

@@ -5,7 +5,7 @@ reaches it sooner. Results do not depend on how far it goes alone, nor on which 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined, merged, unlocked
@@ -22,12 +22,16 @@ from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals
 from .observers import Observer, after_edge, before_edge, together
 from .state import Sim
 
+if TYPE_CHECKING:
+    from ..fabric.network import Network
+    from .hardware import Hardware
+
 LOOK = 64  #: a run ends at a multiple of so many cycles; and the most that a watched GPU is stepped alone
 _OUTCOME_BITS = 2
 
 
 @inlined
-def reads_return(kernel, sim, device, now):
+def reads_return(kernel: tuple, sim: Sim, device: int, now: int) -> None:
     """Hand reads that are back to the kernel."""
     fills = sim.mem.fills
     while fills.count[device] > 0 and fills.time[device, fills.head[device]] <= now:
@@ -36,13 +40,13 @@ def reads_return(kernel, sim, device, now):
 
 
 @inlined
-def is_for(network, destination, node):
+def is_for(network: "Network", destination: int, node: int) -> bool:
     """Return whether what goes to a GPU or a group, and has come to a node, is for it."""
     return node == 0 if network.one_for_all else destination == node and node < network.gpus
 
 
 @compiled
-def deliver(sim, node, now):
+def deliver(sim: Sim, node: int, now: int) -> None:
     """Deliver packets that have arrived at a node to its memory channels, or send them on.
 
     A switch may add or copy them. Each link keeps its order; links take turns.
@@ -81,7 +85,7 @@ def deliver(sim, node, now):
 
 
 @inlined
-def deliver_heads(sim, node, port, now):
+def deliver_heads(sim: Sim, node: int, port: int, now: int) -> None:
     """Hand on heads of dispatch windows that have arrived by a link, to the GPU's hardware or onward."""
     network, heads = sim.network, sim.network.heads
     while wires.arrives(heads, port, now):
@@ -124,7 +128,7 @@ def step_alone(sim, kernel, hardware, watching, device, now, end):
 
 
 @compiled
-def meet_again(sim, now, alone):
+def meet_again(sim: Sim, now: int, alone: int) -> int:
     """Let all nodes see what the others have sent; return the cycle up to which each is stepped by itself next.
 
     While a packet is under way nothing ends, and until it arrives nobody need look.
@@ -155,7 +159,8 @@ def step_nodes(sim, kernel, hardware, watching, member, now, until):
 
 
 @unlocked
-def advance(machine, agent, rtl, observers, span, member):
+def advance(machine: Sim, agent: tuple, rtl: "Hardware | None", observers: tuple | None, span: "Span",
+            member: Member) -> tuple[int, int]:
     """Run memory cycles of all GPUs: (next cycle, outcome). To be called by each of the threads that meet."""
     sim, kernel = by_reference(machine), by_reference(agent)
     hardware, watching = by_reference(rtl), by_reference(observers)

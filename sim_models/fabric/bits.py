@@ -53,7 +53,7 @@ def request_bits(g: Geometry) -> RequestBits:
 
 
 @inlined
-def get(lo, hi, lsb, width):
+def get(lo: int, hi: int, lsb: int, width: int) -> int:
     """Return the field of `width` < 63 bits at `lsb` of the 128-bit value hi:lo."""
     if lsb >= 64:
         value = hi >> (lsb - 64)
@@ -65,13 +65,13 @@ def get(lo, hi, lsb, width):
 
 
 @inlined
-def low(value, lsb):
+def low(value: int, lsb: int) -> int:
     """Return the contribution of a field to the low word."""
     return value << lsb if lsb < 64 else 0
 
 
 @inlined
-def high(value, lsb):
+def high(value: int, lsb: int) -> int:
     """Return the contribution of a field to the high word."""
     if lsb >= 64:
         return value << (lsb - 64)
@@ -79,14 +79,15 @@ def high(value, lsb):
 
 
 @inlined
-def put(lo, hi, lsb, width, value):
+def put(lo: int, hi: int, lsb: int, width: int, value: int) -> tuple[int, int]:
     """Return hi:lo with another value in the field of `width` < 63 bits at `lsb`, its bits beyond it cut off."""
     mask = (1 << width) - 1
     return (lo & ~low(mask, lsb) | low(value & mask, lsb), hi & ~high(mask, lsb) | high(value & mask, lsb))
 
 
 @inlined
-def pack(b, address, byte_count, op, source, region, wf, wg):
+def pack(b: RequestBits, address: int, byte_count: int, op: int, source: int, region: int, wf: int,
+         wg: int) -> tuple[int, int]:
     """Pack a request into (lo, hi)."""
     lo = (address | low(byte_count, b.bytes) | low(op, b.op) | low(source, b.source) | low(region, b.region)
           | low(wf, b.wf) | low(wg, b.wg))
@@ -96,11 +97,11 @@ def pack(b, address, byte_count, op, source, region, wf, wg):
 
 
 @inlined
-def request_of(hi, b):
+def request_of(hi: int, b: RequestBits) -> int:
     """Return a request's high word, from that of a packet or of a DRAM command: both begin with one."""
     return hi & ((1 << (b.device - 64)) - 1)
 
 
 @inlined
-def address_of(lo, b):
+def address_of(lo: int, b: RequestBits) -> int:
     return lo & ((1 << b.address_bits) - 1)

@@ -6,7 +6,7 @@ channels' queues. What makes room is up to `replacement`. Its bandwidth is accou
 Known simplification: one set index for all banks (no bank conflicts), uniform latency.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ..compiled.records import record_fields
 from ..line import LINE_BYTES
 from . import bits, queues, replacement
 from .memory_map import channel_of
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
 
 #: What a load found: its data, a line in flight for which the unit waits now, one for which it waited already.
 #: BLOCKED: try again later, nothing was changed.
@@ -67,12 +70,12 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
 
 
 @inlined
-def _set_of(llc, line):
+def _set_of(llc: Llc, line: int) -> int:
     return (line ^ (line >> 11) ^ (line >> 22)) & (llc.tag.shape[1] - 1)
 
 
 @inlined
-def find(llc, d, line):
+def find(llc: Llc, d: int, line: int) -> tuple[int, int]:
     """Return (set, way) of a line, way -1 if it is not there."""
     s = _set_of(llc, line)
     wanted = np.int32(line)
@@ -84,7 +87,7 @@ def find(llc, d, line):
 
 
 @inlined
-def wait_for(llc, d, s, way, unit):
+def wait_for(llc: Llc, d: int, s: int, way: int, unit: int) -> bool:
     """Note that compute unit `unit` waits for a line in flight. False if it did so already."""
     register = llc.pending[d, s, way]
     bit = np.uint64(1) << np.uint64(unit & 63)
@@ -95,7 +98,7 @@ def wait_for(llc, d, s, way, unit):
 
 
 @inlined
-def allocate_miss(llc, d, s, way, line, requests):
+def allocate_miss(llc: Llc, d: int, s: int, way: int, line: int, requests: int) -> int:
     """Give a line's way to a miss; returns the miss register. The caller checked that one is free."""
     llc.free_count[d] -= 1
     register = llc.free[d, llc.free_count[d]]
@@ -112,14 +115,14 @@ def allocate_miss(llc, d, s, way, line, requests):
 
 
 @inlined
-def release_miss(llc, d, register):
+def release_miss(llc: Llc, d: int, register: int) -> None:
     llc.pending[d, llc.miss_set[d, register], llc.miss_way[d, register]] = -1
     llc.free[d, llc.free_count[d]] = register
     llc.free_count[d] += 1
 
 
 @inlined
-def expect(llc, d, line):
+def expect(llc: Llc, d: int, line: int) -> None:
     """Fetch the record of a line that is looked up soon.
 
     Its set's record is not in the host's nearest caches, because there are thousands of sets.
@@ -128,7 +131,7 @@ def expect(llc, d, line):
 
 
 @inlined
-def load(sim, device, line, unit, stream):
+def load(sim: "Sim", device: int, line: int, unit: int, stream: int) -> tuple[int, int]:
     """Load a line for a compute unit: (what was found, row of the memory channel that had no room or -1).
 
     `stream`: under which its traffic is counted, write-backs that make room for it too.
@@ -159,7 +162,7 @@ def load(sim, device, line, unit, stream):
 
 
 @compiled
-def store(sim, device, line, stream):
+def store(sim: "Sim", device: int, line: int, stream: int) -> bool:
     """Store a whole line in the cache; False: not now."""
     llc = sim.llc
     s, way = find(llc, device, line)
@@ -176,7 +179,7 @@ def store(sim, device, line, stream):
 
 
 @inlined
-def fill(llc, device, register):
+def fill(llc: Llc, device: int, register: int) -> bool:
     """Take one request of a miss back from DRAM; return whether its line is complete.
 
     Its waiters are known until the caller releases it.
@@ -186,7 +189,7 @@ def fill(llc, device, register):
 
 
 @compiled
-def make_room(sim, device, s, stream):
+def make_room(sim: "Sim", device: int, s: int, stream: int) -> int:
     """Find a way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
     llc = sim.llc
     way = replacement.victim(llc, device, s)
@@ -200,7 +203,7 @@ def make_room(sim, device, s, stream):
 
 
 @compiled
-def write_back(sim, device, s, way, row, stream):
+def write_back(sim: "Sim", device: int, s: int, way: int, row: int, stream: int) -> None:
     """Send a dirty line to its channel, which has room."""
     llc = sim.llc
     start = np.int64(llc.tag[device, s, way]) << llc.line_shift
@@ -212,7 +215,7 @@ def write_back(sim, device, s, way, row, stream):
 
 
 @compiled
-def flush(sim, device, cursor, stream):
+def flush(sim: "Sim", device: int, cursor: int, stream: int) -> int:
     """Write dirty lines back, set by set from `cursor`, as far as the queues take them; returns the next cursor."""
     llc = sim.llc
     while cursor < llc.tag.shape[1]:

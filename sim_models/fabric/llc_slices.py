@@ -8,13 +8,16 @@ full) and local_interconnect.cc (only the front of an input buffer is considered
 Known simplifications: data go back without a queue; stores do not wait here.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..compiled.jit import inlined
 from ..compiled.records import aligned_zeros
 from .memory_map import channel_of, local_line
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
 
 _BLOCK_LINES_SHIFT = 2  #: a channel's slices take turns every 256 bytes
 
@@ -44,7 +47,7 @@ def make_slices(devices: int, slices: int, channels: int, entries: int, line_cyc
 
 
 @inlined
-def slice_of(sim, device, address):
+def slice_of(sim: "Sim", device: int, address: int) -> int:
     """Return the row of the slice that has an address."""
     queue = sim.slices
     inner = (local_line(address, sim.m) >> _BLOCK_LINES_SHIFT) % queue.per_channel
@@ -52,7 +55,7 @@ def slice_of(sim, device, address):
 
 
 @inlined
-def push(sim, device, address, slot):
+def push(sim: "Sim", device: int, address: int, slot: int) -> bool:
     """Let a load wait at its slice; False: the queue is full."""
     queue, row = sim.slices, slice_of(sim, device, address)
     if queue.count[row] == queue.line.shape[1]:
@@ -66,7 +69,7 @@ def push(sim, device, address, slot):
 
 
 @inlined
-def pop(queue, device, row, now):
+def pop(queue: CacheSlices, device: int, row: int, now: int) -> None:
     """Take the head of a slice, which has looked it up."""
     queue.head[row] = (queue.head[row] + 1) % queue.line.shape[1]
     queue.count[row] -= 1

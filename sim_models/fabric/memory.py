@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ..compiled.records import record_fields
 from ..hbm import hbm_enqueue, hbm_step
 from . import bits, queues
 from .memory_map import local_line
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
 
 PHASES = ("gemm", "rs", "ag")
 PURPOSES = tuple(f"{phase}_{direction}" for phase in PHASES for direction in ("read", "write"))
@@ -92,7 +95,7 @@ def by_stream(moved: Mapping[str, Moved]) -> dict[str, int]:
 
 
 @inlined
-def dram_accept(sim, row, now, lo, hi, tag, bucket):
+def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, bucket: int) -> None:
     """Put a request into a channel's DRAM queue; the caller saw room. `bucket`: the order guard's."""
     mem, b = sim.mem, sim.b
     mem.free_count[row] -= 1
@@ -108,7 +111,7 @@ def dram_accept(sim, row, now, lo, hi, tag, bucket):
 
 
 @inlined
-def dram_cycle(sim, d, row, now):
+def dram_cycle(sim: "Sim", d: int, row: int, now: int) -> int:
     """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1."""
     mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0
@@ -149,7 +152,7 @@ def dram_cycle(sim, d, row, now):
 
 
 @inlined
-def direct_cycle(sim, d, now):
+def direct_cycle(sim: "Sim", d: int, now: int) -> None:
     """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
     compute, inbound, turn, mem = sim.compute, sim.inbound, sim.mem.turn, sim.mem
     for c in range(sim.m.channels):

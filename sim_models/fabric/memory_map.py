@@ -23,7 +23,7 @@ def memory_map(g: ChannelGeometry) -> MemoryMap:
 
 
 @inlined
-def channel_of(address, m):
+def channel_of(address: int, m: MemoryMap) -> int:
     """Return the channel of an address.
 
     The fold spreads strides of any power of two (a column-major output's leading dimension is one) over all channels.
@@ -32,7 +32,7 @@ def channel_of(address, m):
 
 
 @inlined
-def local_line(address, m):
+def local_line(address: int, m: MemoryMap) -> int:
     """Return the number of a 64-byte line within its channel. The fold is invertible: no two lines share a number."""
     block = address >> m.interleave_shift
     lines = m.interleave_shift - LINE_SHIFT

@@ -9,13 +9,17 @@ Source: T3 paper, Table 1 (75 GB/s per direction, 500 ns); headers are not charg
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..compiled.jit import inlined
 from ..line import LINE_BYTES, lines_of
 from . import bits, queues, wires
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
+    from .bits import RequestBits
 
 NO_PORT = -1
 _SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several
@@ -102,39 +106,39 @@ def outgoing(network: Network, node: int) -> np.ndarray:
 
 
 @inlined
-def destination_of(hi, b):
+def destination_of(hi: int, b: "RequestBits") -> int:
     """Return the node that a packet goes to."""
     return hi >> (b.device - 64)
 
 
 @inlined
-def port_to(network, node, destination):
+def port_to(network: Network, node: int, destination: int) -> int | np.int64:
     """Return the port through which a node's packets for another one leave, or NO_PORT."""
     known = destination < network.next_port.shape[1]
     return network.next_port[node, destination] if known else np.int64(NO_PORT)
 
 
 @inlined
-def bound_for(hi, node, b):
+def bound_for(hi: int, node: int, b: "RequestBits") -> int:
     """Return the high word of a request as that of a packet for a node."""
     return hi | node << (b.device - 64)
 
 
 @inlined
-def backlog(network, port, now):
+def backlog(network: Network, port: int, now: int) -> float:
     """Return the bytes in a port's egress buffer; below 0 when it has been empty."""
     return (network.free_time[port] - now) * network.bytes_per_cycle[port]
 
 
 @inlined
-def can_send(network, port, now):
+def can_send(network: Network, port: int, now: int) -> bool:
     """Return whether a port's egress buffer takes another packet."""
     return (backlog(network, port, now) < network.buffer_bytes[port]
             and wires.has_room(network.flight, port, now, network.latency_cycles[port], _SPARE_PACKETS))
 
 
 @inlined
-def serialise(network, port, now, byte_count):
+def serialise(network: Network, port: int, now: int, byte_count: int) -> None:
     """Let a port be busy with a packet."""
     network.free_time[port] = max(network.free_time[port], now) + byte_count / network.bytes_per_cycle[port]
     network.busy_cycles[port] += byte_count / network.bytes_per_cycle[port]
@@ -143,7 +147,7 @@ def serialise(network, port, now, byte_count):
 
 
 @inlined
-def send(network, port, now, byte_count, delay, lo, hi, tag):
+def send(network: Network, port: int, now: int, byte_count: int, delay: int, lo: int, hi: int, tag: int) -> None:
     """Send a packet through a port; `delay` is extra latency (random tests), `tag` as in `queues.tag_of`."""
     serialise(network, port, now, byte_count)
     arrival = max(np.int64(np.ceil(network.free_time[port])) + network.latency_cycles[port] + delay,
@@ -153,13 +157,13 @@ def send(network, port, now, byte_count, delay, lo, hi, tag):
 
 
 @inlined
-def can_send_head(network, port, now):
+def can_send_head(network: Network, port: int, now: int) -> bool:
     """Return whether a port takes another head in this cycle."""
     return wires.has_room(network.heads, port, now, network.latency_cycles[port], 0)
 
 
 @inlined
-def send_head(network, port, now, delay, head, b):
+def send_head(network: Network, port: int, now: int, delay: int, head: int, b: "RequestBits") -> None:
     """Send a dispatch window's head through a port, in front of what waits in its buffer; `delay` as for `send`.
 
     Where one GPU stands for all, what it sends to another one comes back as that of the GPU which is as far away in the
@@ -177,13 +181,13 @@ def send_head(network, port, now, delay, head, b):
 
 
 @inlined
-def head_arrival(head, b):
+def head_arrival(head: int, b: "RequestBits") -> int:
     """Return a head with the GPU that sent it, as a link that no GPU can deceive hands it over."""
     return head | bits.get(head, 0, b.head_source, b.device_bits) << b.head_device + b.device_bits
 
 
 @inlined
-def come_back(head, gpus, b):
+def come_back(head: int, gpus: int, b: "RequestBits") -> int:
     """Return a head as that of the GPU which is as far away in the other direction, where one GPU stands for all."""
     source = bits.get(head, 0, b.head_source, b.device_bits)
     comes_from = (2 * source + gpus - head_destination(head, b)) % gpus
@@ -191,13 +195,13 @@ def come_back(head, gpus, b):
 
 
 @inlined
-def head_destination(head, b):
+def head_destination(head: int, b: "RequestBits") -> int:
     """Return the GPU that a dispatch window's head is sent to."""
     return bits.get(head, 0, b.head_device, b.device_bits)
 
 
 @inlined
-def mirrored_lines(sim, lo, hi):
+def mirrored_lines(sim: "Sim", lo: int, hi: int) -> tuple[int, int, int]:
     """Return which lines this GPU's feeder sends as this one is sent: their group, the first, one past the last."""
     mirror, b = sim.mirror, sim.b
     destination, there = destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)
@@ -210,11 +214,11 @@ def mirrored_lines(sim, lo, hi):
     rank = mirror.rank[row, wf] + offset // mirror.pitch * per_column + offset % mirror.pitch // LINE_BYTES
     first = rank * mirror.lines[becomes] // mirror.lines[group]
     last = (rank + 1) * mirror.lines[becomes] // mirror.lines[group]
-    return becomes, first, last
+    return int(becomes), first, last
 
 
 @inlined
-def mirrored_line(sim, becomes, target, lo, hi):
+def mirrored_line(sim: "Sim", becomes: int, target: int, lo: int, hi: int) -> tuple[int, int, int]:
     """Return one of `mirrored_lines`, as (bytes, lo, hi); `lo`, `hi`: of the packet that stands for it."""
     mirror, b = sim.mirror, sim.b
     at = mirror.list_start[becomes]
@@ -236,7 +240,7 @@ def mirrored_line(sim, becomes, target, lo, hi):
 
 
 @inlined
-def send_mirrored(sim, port, now, byte_count, lo, hi, tag):
+def send_mirrored(sim: "Sim", port: int, now: int, byte_count: int, lo: int, hi: int, tag: int) -> None:
     """Send a packet as this GPU's feeder would at this moment: lines of the same rank (schedule/mirror.py)."""
     becomes, first, last = mirrored_lines(sim, lo, hi)
     if first == last:  # there are fewer lines to receive: the link is busy all the same

@@ -71,39 +71,39 @@ def timed_queue(rows: int, capacity: int) -> TimedQueue:
 
 
 @inlined
-def tag_of(stream, number):
+def tag_of(stream: int, number: int) -> int:
     """Return a request's tag: the stream under which its bytes are counted, and a number for whoever waits for it."""
     return number << STREAM_BITS | stream
 
 
 @inlined
-def stream_of(tag):
+def stream_of(tag: int) -> int:
     return tag & ((1 << STREAM_BITS) - 1)
 
 
 @inlined
-def number_of(tag):
+def number_of(tag: int) -> int:
     return tag >> STREAM_BITS
 
 
 @inlined
-def sent_by(device, part):
+def sent_by(device: int, part: int) -> int:
     """Return the number in the tag of what a device sends: the device's own, and which part of K it is."""
     return device | part << DEVICE_BITS
 
 
 @inlined
-def sender_of(number):
+def sender_of(number: int) -> int:
     return number & ((1 << DEVICE_BITS) - 1)
 
 
 @inlined
-def part_sent(number):
+def part_sent(number: int) -> int:
     return number >> DEVICE_BITS
 
 
 @inlined
-def push(q, row, lo, hi, tag):
+def push(q: RequestQueue, row: int, lo: int, hi: int, tag: int) -> None:
     at = (q.head[row] + q.count[row]) & MASK
     q.lo[row, at] = lo
     q.hi[row, at] = hi
@@ -112,13 +112,13 @@ def push(q, row, lo, hi, tag):
 
 
 @inlined
-def pop(q, row):
+def pop(q: RequestQueue, row: int) -> None:
     q.head[row] = (q.head[row] + 1) & MASK
     q.count[row] -= 1
 
 
 @inlined
-def push_tag(q, row, tag):
+def push_tag(q: TagQueue, row: int, tag: int) -> None:
     """Note a request that hardware took. Raises OverflowError beyond what it holds of one stream."""
     if q.count[row] >= INSIDE:
         raise OverflowError("a memory channel took more requests of a stream than its queue and registers hold")
@@ -127,13 +127,13 @@ def push_tag(q, row, tag):
 
 
 @inlined
-def drop_tag(q, row):
+def drop_tag(q: TagQueue, row: int) -> None:
     """Forget the request that hardware took last: it was refused."""
     q.count[row] -= 1
 
 
 @inlined
-def pop_tag(q, row):
+def pop_tag(q: TagQueue, row: int) -> int:
     """Return the tag of the request that hardware passes on. Raises OverflowError if it was given none."""
     if q.count[row] == 0:
         raise OverflowError("a memory channel passes on a request that it was not given")
@@ -144,12 +144,12 @@ def pop_tag(q, row):
 
 
 @inlined
-def room(q, row):
+def room(q: RequestQueue, row: int) -> int:
     return DEPTH - q.count[row]
 
 
 @inlined
-def push_at(q, row, time, lo, hi, tag):
+def push_at(q: TimedQueue, row: int, time: int, lo: int, hi: int, tag: int) -> None:
     """Add a request at the end. Raises OverflowError if there is no room: what pushes has to be bounded."""
     if q.count[row] >= q.lo.shape[1]:
         raise OverflowError("a queue of requests is full that was thought to hold all that can be under way")
@@ -162,11 +162,11 @@ def push_at(q, row, time, lo, hi, tag):
 
 
 @inlined
-def pop_timed(q, row):
+def pop_timed(q: TimedQueue, row: int) -> None:
     q.head[row] = (q.head[row] + 1) & (q.lo.shape[1] - 1)
     q.count[row] -= 1
 
 
 @inlined
-def timed_room(q, row):
+def timed_room(q: TimedQueue, row: int) -> int:
     return q.lo.shape[1] - q.count[row]

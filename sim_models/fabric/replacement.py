@@ -7,9 +7,14 @@ if nothing is, all are moved there. A stream that is read once then leaves befor
 Both keep their state in the cache's `stamp`, and neither evicts a line that is being filled.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ..compiled.jit import compiled, inlined
+
+if TYPE_CHECKING:
+    from .llc import Llc
 
 NAMES = ("lru", "srrip")
 LRU, SRRIP = range(2)
@@ -18,7 +23,7 @@ NO_WAY = np.int64(1) << np.int64(60)
 
 
 @inlined
-def used(llc, d, s, way):
+def used(llc: "Llc", d: int, s: int, way: int) -> None:
     """Note that a line was found."""
     if llc.replacement == SRRIP:
         llc.stamp[d, s, way] = SOON
@@ -28,7 +33,7 @@ def used(llc, d, s, way):
 
 
 @inlined
-def brought(llc, d, s, way):
+def brought(llc: "Llc", d: int, s: int, way: int) -> None:
     """Note that a way has another line."""
     if llc.replacement == SRRIP:
         llc.stamp[d, s, way] = LATE
@@ -38,7 +43,7 @@ def brought(llc, d, s, way):
 
 
 @compiled
-def victim(llc, d, s):
+def victim(llc: "Llc", d: int, s: int) -> int | np.int64:
     """Return the way of a set that makes room, -1 if all are being filled."""
     best = NO_WAY
     for way in range(llc.tag.shape[2]):  # without a branch that depends on the data

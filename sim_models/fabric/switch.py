@@ -7,7 +7,7 @@ for which others wait. A packet for a group leaves through the port of each of i
 Source: Klenk et al., An In-Network Architecture for Accelerating Shared-Memory Multiprocessor Collectives (ISCA 2020).
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from ..compiled.jit import compiled, inlined
 from ..line import LINE_BYTES, LINE_SHIFT, lines_of
 from . import bits, queues
 from . import network as links
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
+    from .bits import RequestBits
 
 NOBODY = -1
 
@@ -70,20 +74,20 @@ NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, 0, 0)
 
 
 @inlined
-def line_at(switch, gpu, address):
+def line_at(switch: Switch, gpu: int, address: int) -> int:
     """Return the number of the line at an address of a GPU."""
     return (address - switch.base[gpu]) >> LINE_SHIFT
 
 
 @inlined
-def works_on(switch, lo, hi, b):
+def works_on(switch: Switch, lo: int, hi: int, b: "RequestBits") -> bool:
     """Return whether a packet is one to add or to copy."""
     return switch.gpus > 0 and (links.destination_of(hi, b) >= switch.gpus
                                 or switch.parts > 0 and bits.get(lo, hi, b.op, 2) == bits.UPDATE)
 
 
 @compiled
-def take(sim, node, now, lo, hi, tag):
+def take(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
     """Add a packet that has come to the switch, or copy it; False: there is no room for it now."""
     if links.destination_of(hi, sim.b) >= sim.switch.gpus:
         return send_copies(sim, node, now, lo, hi, tag)
@@ -97,13 +101,13 @@ def take(sim, node, now, lo, hi, tag):
 
 
 @inlined
-def begins(switch, gpu, lo, b):
+def begins(switch: Switch, gpu: int, lo: int, b: "RequestBits") -> bool:
     """Return whether a part is the first of its sum."""
     return switch.came[gpu, line_at(switch, gpu, bits.address_of(lo, b))] == 0
 
 
 @inlined
-def add(sim, gpu, now, lo, hi, tag):
+def add(sim: "Sim", gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
     """Add a part to its sum, for which there is room."""
     switch = sim.switch
     line = line_at(switch, gpu, bits.address_of(lo, sim.b))
@@ -119,7 +123,7 @@ def add(sim, gpu, now, lo, hi, tag):
 
 
 @inlined
-def add_mirrored(sim, now, lo, hi, tag):
+def add_mirrored(sim: "Sim", now: int, lo: int, hi: int, tag: int) -> bool:
     """Add what this GPU sends as that which another one sends it meanwhile; False: there is no room for it now."""
     switch, begun = sim.switch, 0
     becomes, first, last = links.mirrored_lines(sim, lo, hi)
@@ -135,7 +139,7 @@ def add_mirrored(sim, now, lo, hi, tag):
 
 
 @inlined
-def send_copies(sim, node, now, lo, hi, tag):
+def send_copies(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
     """Send a packet for a group to each of its GPUs; False: not all of their ports have room."""
     switch, network, b = sim.switch, sim.network, sim.b
     source = queues.number_of(tag)
@@ -163,7 +167,7 @@ def send_copies(sim, node, now, lo, hi, tag):
 
 
 @compiled
-def send_sums(sim, node, now):
+def send_sums(sim: "Sim", node: int, now: int) -> None:
     """Send sums that are whole, as far as their ports have room."""
     switch, network, b = sim.switch, sim.network, sim.b
     if switch.parts == 0:

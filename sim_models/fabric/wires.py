@@ -41,20 +41,20 @@ def make_wires(links: int, capacity: int) -> Wires:
 
 
 @inlined
-def under_way(wires, link):
+def under_way(wires: Wires, link: int) -> int:
     """Return how many packets are under way; only while nobody acts."""
     return wires.tail[link] - wires.head[link]
 
 
 @inlined
-def meet(wires, link):
+def meet(wires: Wires, link: int) -> None:
     """Let both ends see how far the other one has come; only while nobody acts."""
     wires.tail_seen[link] = wires.tail[link]
     wires.head_seen[link] = wires.head[link]
 
 
 @inlined
-def has_room(wires, link, now, latency, spare):
+def has_room(wires: Wires, link: int, now: int, latency: int, spare: int) -> bool:
     """Return whether the sender knows more than `spare` places to be free: of one that was `latency` cycles ago."""
     capacity = wires.lo.shape[1]
     if wires.tail[link] - wires.freed[link] < capacity - spare:
@@ -66,7 +66,7 @@ def has_room(wires, link, now, latency, spare):
 
 
 @inlined
-def put(wires, link, time, lo, hi, tag):
+def put(wires: Wires, link: int, time: int, lo: int, hi: int, tag: int) -> None:
     """Send a packet that arrives at a time, not before the one sent last.
 
     Raises OverflowError if there is no room: what sends has to look before.
@@ -82,19 +82,19 @@ def put(wires, link, time, lo, hi, tag):
 
 
 @inlined
-def arrives(wires, link, now):
+def arrives(wires: Wires, link: int, now: int) -> bool:
     """Return whether a packet has arrived that was not taken: at the place `head_of`."""
     return wires.head[link] < wires.tail_seen[link] and wires.time[link, head_of(wires, link)] <= now
 
 
 @inlined
-def head_of(wires, link):
+def head_of(wires: Wires, link: int) -> int:
     """Return the place of the packet that is taken next."""
     return wires.head[link] & (wires.lo.shape[1] - 1)
 
 
 @inlined
-def take(wires, link, now):
+def take(wires: Wires, link: int, now: int) -> None:
     """Take the packet that has arrived first."""
     wires.time[link, head_of(wires, link)] = now
     wires.head[link] += 1

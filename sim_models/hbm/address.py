@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from t3sim.compiled.jit import inlined
 from t3sim.machine.dram import Dram
 
@@ -46,13 +48,13 @@ def field_places(dram: Dram) -> dict[str, FieldPlace]:
 
 
 @inlined
-def row_of(config, line):
+def row_of(config: np.record, line: int) -> int:
     """Return the row within its bank. Lines beyond the channel's capacity wrap around."""
     return (line >> config.row_shift) & config.row_mask
 
 
 @inlined
-def bank_of(config, line):
+def bank_of(config: np.record, line: int) -> int:
     """Return the bank number, bank group in the high bits: bank_group * banks_per_group + bank."""
     bank = (line >> config.bank_shift) & config.bank_mask
     group = (line >> config.group_shift) & config.group_mask

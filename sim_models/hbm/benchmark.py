@@ -13,7 +13,8 @@ from t3sim.machine.dram import Dram
 
 
 @compiled
-def run_load(state, channels, cycles, lines, ops, done, position):
+def run_load(state: HbmState, channels: int, cycles: int, lines: np.ndarray, ops: np.ndarray, done: np.ndarray,
+             position: np.ndarray) -> None:
     """Keep every channel's queue full; request i of channel c is (lines[c, i % n], ops[c, i % n])."""
     n = lines.shape[1]
     for cycle in range(cycles):

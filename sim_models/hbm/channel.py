@@ -1,15 +1,20 @@
 """The two calls of a lockstep loop: put a request into a channel's queue, step a channel by one memory cycle."""
 
+from typing import TYPE_CHECKING
+
 from t3sim.compiled.jit import inlined
 from t3sim.hbm import fr_fcfs, gpgpusim
 from t3sim.hbm.address import bank_of, row_of
 from t3sim.hbm.state import GPGPUSIM
 
+if TYPE_CHECKING:
+    from t3sim.hbm.state import HbmState
+
 READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by the near-memory ALU
 
 
 @inlined
-def hbm_enqueue(state, channel, cycle, local_line, op, token):
+def hbm_enqueue(state: "HbmState", channel: int, cycle: int, local_line: int, op: int, token: int) -> None:
     """Queue one 64-byte request of `channel`.
 
     The caller has checked `state.occupancy[channel] < state.queue_entries`. `local_line` is the channel-local line
@@ -25,7 +30,7 @@ def hbm_enqueue(state, channel, cycle, local_line, op, token):
 
 
 @inlined
-def hbm_step(state, channel, cycle):
+def hbm_step(state: "HbmState", channel: int, cycle: int) -> int:
     """Issue at most one row and one column command; cycles must not go backwards.
 
     Returns the token of the request whose last column command was issued, else -1. Read data end

@@ -76,12 +76,12 @@ def make_front(dram: Dram) -> np.ndarray:
 
 
 @compiled
-def _bucket(line):
+def _bucket(line: int) -> int:
     return ((line * 0x9E3779B1) >> 16) & (BUCKETS - 1)
 
 
 @compiled
-def _find(front, line, op):
+def _find(front: np.record, line: int, op: int) -> int:
     """Find the pending entry for a line and operation, or NOWHERE."""
     entry = item(front, "bucket", _bucket(line))
     while entry >= 0 and (item(front, "line", entry) != line or item(front, "op", entry) != op):
@@ -90,7 +90,7 @@ def _find(front, line, op):
 
 
 @compiled
-def _forget(front, entry):
+def _forget(front: np.record, entry: int) -> None:
     """Take an entry out of the hash table and free it."""
     bucket = _bucket(item(front, "line", entry))
     after = item(front, "chain", entry)
@@ -106,7 +106,8 @@ def _forget(front, entry):
 
 
 @compiled
-def _accept(config, front, cycle, line, op, request, done, mates):
+def _accept(config: np.record, front: np.record, cycle: int, line: int, op: int, request: int, done: np.ndarray,
+            mates: np.ndarray) -> None:
     """Take request number `request`; there is room."""
     if _find(front, line, 1) >= 0:
         if op == 0:
@@ -152,7 +153,7 @@ def _accept(config, front, cycle, line, op, request, done, mates):
 
 
 @compiled
-def _find_hits(front, channel, bank):
+def _find_hits(front: np.record, channel: np.record, bank: int) -> None:
     """Find the first read and the first write of the open row in a bank's command queue."""
     row = item(channel, "open_row", bank)
     first_read = first_write = NOWHERE
@@ -171,7 +172,7 @@ def _find_hits(front, channel, bank):
 
 
 @compiled
-def _oldest(config, front, op, candidates):
+def _oldest(config: np.record, front: np.record, op: int, candidates: int) -> int:
     """Find, of the banks in a non-empty mask, the one whose first waiting transaction is oldest."""
     best, oldest = -1, NEVER
     while candidates:
@@ -184,7 +185,7 @@ def _oldest(config, front, op, candidates):
 
 
 @compiled
-def _schedule(config, front, channel):
+def _schedule(config: np.record, front: np.record, channel: np.record) -> bool:
     """Move at most one transaction to its bank's command queue; True if anything changed."""
     if front.draining == 0 and (front.writes >= front.write_entries
                                 or (front.writes > front.drain_minimum and front.queued == 0)):
@@ -241,7 +242,7 @@ def _schedule(config, front, channel):
 
 
 @compiled
-def _first_ready(config, front, channel, bank, cycle):
+def _first_ready(config: np.record, front: np.record, channel: np.record, bank: int, cycle: int) -> tuple[int, int]:
     """Return (position, earliest): the command of a bank's queue that may go now, and 0, or -1 and when one may.
 
     Position `depth` stands for a PRE.
@@ -274,7 +275,7 @@ def _first_ready(config, front, channel, bank, cycle):
 
 
 @compiled
-def _next_command(config, front, channel, cycle):
+def _next_command(config: np.record, front: np.record, channel: np.record, cycle: int) -> tuple[int, int]:
     """Return (bank, position) of the next command in turn; moves the turn.
 
     It is (-1, earliest cycle of one) if none may go.
@@ -296,7 +297,8 @@ def _next_command(config, front, channel, cycle):
 
 
 @compiled
-def _issue_column(config, front, channel, cycle, bank, position, done, mates):
+def _issue_column(config: np.record, front: np.record, channel: np.record, cycle: int, bank: int, position: int,
+                  done: np.ndarray, mates: np.ndarray) -> None:
     """Issue an RD or WR of a command in the queue."""
     base = bank * front.depth
     entry = item(front, "queue", base + position)
@@ -329,7 +331,7 @@ def _issue_column(config, front, channel, cycle, bank, position, done, mates):
 
 
 @compiled
-def _issue_row(config, front, channel, cycle, bank, position):
+def _issue_row(config: np.record, front: np.record, channel: np.record, cycle: int, bank: int, position: int) -> None:
     """Issue a PRE or ACT for a bank's queue."""
     if position == front.depth:
         precharge(config, channel, cycle, bank)
@@ -344,7 +346,7 @@ def _issue_row(config, front, channel, cycle, bank, position):
 
 
 @compiled
-def _refresh_step(config, front, channel, cycle):
+def _refresh_step(config: np.record, front: np.record, channel: np.record, cycle: int) -> int:
     """Step one cycle of a refresh that is due; return the next cycle in which something may happen."""
     if channel.open:
         bank = refresh_bank_to_close(channel, cycle, config.banks)
@@ -366,7 +368,8 @@ def _refresh_step(config, front, channel, cycle):
 
 
 @compiled
-def _commands(config, front, channel, cycle, done, mates):
+def _commands(config: np.record, front: np.record, channel: np.record, cycle: int, done: np.ndarray,
+              mates: np.ndarray) -> int:
     """Issue up to two commands; returns the next cycle in which one may go."""
     bank, position = _next_command(config, front, channel, cycle)
     if bank < 0:
@@ -400,7 +403,8 @@ class Requests(NamedTuple):
 
 
 @compiled
-def run(config, front, channel, requests, start, stop, cycle):
+def run(config: np.record, front: np.record, channel: np.record, requests: Requests, start: int, stop: int,
+        cycle: int) -> tuple[int, int]:
     """Offer requests [start, stop) and, after the last of the trace, go on until nothing is left to do.
 
     Writes `accepted` and `done`. Returns (requests accepted so far, cycle reached).

@@ -11,6 +11,8 @@ the other kind for its line joins that one's list (and is served in the other ki
 its order.
 """
 
+import numpy as np
+
 from t3sim.compiled.jit import compiled, inlined
 from t3sim.hbm.bits import SCAN, item, lowest_bit, oldest_ready, put
 from t3sim.hbm.state import (
@@ -51,7 +53,7 @@ PREPARE = 8  #: rows are opened for writes when so many are missing for a drain
 
 
 @inlined
-def _set_hit(channel, side, banks, bank, entry):
+def _set_hit(channel: np.record, side: int, banks: int, bank: int, entry: int) -> None:
     """Make `entry` (or none) the next request of `side` that the open row of `bank` serves."""
     bit = 1 << bank
     put(channel, "hit", side * banks + bank, entry)
@@ -67,7 +69,7 @@ def _set_hit(channel, side, banks, bank, entry):
 
 
 @inlined
-def _find_hit(channel, entry, row):
+def _find_hit(channel: np.record, entry: int, row: int) -> int:
     """Return the first entry from `entry` on, in age order, for `row`."""
     while entry >= 0 and item(channel, "entries", entry * FIELDS + ROW) != row:
         entry = item(channel, "entries", entry * FIELDS + NEXT)
@@ -75,7 +77,8 @@ def _find_hit(channel, entry, row):
 
 
 @compiled
-def enqueue(config, channel, cycle, row, bank, line, op, token):
+def enqueue(config: np.record, channel: np.record, cycle: int, row: int, bank: int, line: int, op: int,
+            token: int) -> None:
     """Append one request; the caller has checked that there is room."""
     banks = config.banks
     entry = channel.free
@@ -132,7 +135,7 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
 
 
 @inlined
-def _next_turn(config, channel):
+def _next_turn(config: np.record, channel: np.record) -> int:
     """Return the earliest cycle in which `_choose_direction` may decide otherwise than last.
 
     That is if no more requests come or go.
@@ -151,7 +154,7 @@ def _next_turn(config, channel):
 
 
 @inlined
-def _finish(config, channel, side, bank, entry):
+def _finish(config: np.record, channel: np.record, side: int, bank: int, entry: int) -> int:
     """Take a served request out of its list; returns its token."""
     banks = config.banks
     place = side * banks + bank
@@ -193,7 +196,7 @@ def _finish(config, channel, side, bank, entry):
 
 
 @inlined
-def _choose_direction(config, channel, cycle):
+def _choose_direction(config: np.record, channel: np.record, cycle: int) -> int:
     """Choose READS or WRITES for this cycle; begins and ends drains."""
     if channel.draining and (channel.drain_left <= 0 or channel.writes == 0):
         channel.draining = 0
@@ -216,7 +219,7 @@ def _choose_direction(config, channel, cycle):
 
 
 @inlined
-def _choose_column(config, channel, cycle, side):
+def _choose_column(config: np.record, channel: np.record, cycle: int, side: int) -> tuple[int, int]:
     """Return (bank of the oldest row hit that may go now or -1, earliest cycle of one otherwise)."""
     if side == READS:
         hits, foreign, ready_from = channel.hit_read, channel.foreign & 0xFFFFFFFF, channel.read_ready
@@ -236,7 +239,8 @@ def _choose_column(config, channel, cycle, side):
 
 
 @compiled
-def _choose_mixed_column(config, channel, cycle, side, hits, foreign):
+def _choose_mixed_column(config: np.record, channel: np.record, cycle: int, side: int, hits: int,
+                         foreign: int) -> tuple[int, int]:
     """Choose a column where some hits of a read list are writes or the reverse."""
     best, earliest = NEVER, NEVER
     while hits:
@@ -252,7 +256,7 @@ def _choose_mixed_column(config, channel, cycle, side, hits, foreign):
 
 
 @inlined
-def _next_column(config, channel, cycle, side, bank):
+def _next_column(config: np.record, channel: np.record, cycle: int, side: int, bank: int) -> int:
     """Return a cycle no later than the next column command of `side` after one of `bank` in `cycle`."""
     hits = channel.hit_read if side == READS else channel.hit_write
     if hits & ~(config.group_banks << (bank >> config.bank_bits << config.bank_bits)) or channel.foreign:
@@ -263,7 +267,8 @@ def _next_column(config, channel, cycle, side, bank):
 
 
 @compiled
-def _choose_row(config, channel, cycle, side, candidates, earliest):
+def _choose_row(config: np.record, channel: np.record, cycle: int, side: int, candidates: int,
+                earliest: int) -> tuple[int, int]:
     """Return (bank of the oldest request that an ACT or PRE helps now or -1, an earliest cycle otherwise).
 
     The cycle is no later than that of one.
@@ -284,7 +289,7 @@ def _choose_row(config, channel, cycle, side, candidates, earliest):
 
 
 @compiled
-def _step_refresh(config, channel, cycle):
+def _step_refresh(config: np.record, channel: np.record, cycle: int) -> None:
     """Step a refresh that is due: close the banks, one PRE per cycle, then REF. Nothing else is issued meanwhile."""
     if channel.open:
         bank = refresh_bank_to_close(channel, cycle, config.banks)
@@ -310,7 +315,7 @@ def _step_refresh(config, channel, cycle):
 
 
 @compiled
-def step(config, channel, cycle):
+def step(config: np.record, channel: np.record, cycle: int) -> int:
     """Step one memory cycle in which something may happen; return a finished request's token or -1."""
     if cycle >= channel.refresh_due:
         _step_refresh(config, channel, cycle)

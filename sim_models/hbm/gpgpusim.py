@@ -9,6 +9,8 @@ Timing is that of `timing.py`, with one difference to GPGPU-Sim: a read holds ba
 that of its bank group.
 """
 
+import numpy as np
+
 from t3sim.compiled.jit import compiled, inlined
 from t3sim.hbm.bits import item, put
 from t3sim.hbm.state import ACT, COLUMNS_LEFT, FIELDS, LINE, NEVER, NEXT, NOWHERE, OP, PRE, RD, ROW, TOKEN, WR
@@ -25,7 +27,8 @@ from t3sim.hbm.timing import (
 
 
 @compiled
-def enqueue(config, channel, cycle, row, bank, line, op, token):
+def enqueue(config: np.record, channel: np.record, cycle: int, row: int, bank: int, line: int, op: int,
+            token: int) -> None:
     """Append one request; the caller has checked that there is room."""
     entry = channel.free
     channel.free = item(channel, "entries", entry * FIELDS + NEXT)
@@ -47,7 +50,7 @@ def enqueue(config, channel, cycle, row, bank, line, op, token):
 
 
 @inlined
-def _take(channel, bank):
+def _take(channel: np.record, bank: int) -> int:
     """Unlink a bank's next request: the oldest of its open row, else the oldest."""
     row = item(channel, "open_row", bank)
     before, entry = NOWHERE, item(channel, "head", bank)
@@ -67,12 +70,12 @@ def _take(channel, bank):
 
 
 @inlined
-def _turned(bank, banks):
+def _turned(bank: int, banks: int) -> int:
     return bank - banks if bank >= banks else bank
 
 
 @compiled
-def step(config, channel, cycle):
+def step(config: np.record, channel: np.record, cycle: int) -> int:
     """Step one memory cycle in which something may happen; return a finished request's token or -1."""
     banks, first = config.banks, channel.first_bank
     for place in range(banks):

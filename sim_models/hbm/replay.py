@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from t3sim.hbm.configurations import CONFIGS, configured
 from t3sim.hbm.state import HbmState, make_hbm
 from t3sim.hbm.trace import Trace, read_trace
 from t3sim.machine.dram import Dram
+
+if TYPE_CHECKING:
+    from t3sim.hbm.dramsim3 import Requests
 
 __all__ = ["CONFIGS", "ReplayResult", "Replayed", "replay", "replay_trace"]
 
@@ -34,7 +37,8 @@ class Replayed(NamedTuple):
 
 
 @compiled
-def _run_queue(state, requests, start, stop, cycle, served):
+def _run_queue(state: HbmState, requests: Requests, start: int, stop: int, cycle: int,
+               served: int) -> tuple[int, int, int, int]:
     """Run like `dramsim3.run`, for the unified queue; `served`: requests that are done, of those before `start`.
 
     One request is offered per cycle, after the step, blocking those after it.
@@ -49,7 +53,7 @@ def _run_queue(state, requests, start, stop, cycle, served):
             served += 1
             if ops[token] == 0:
                 done[token] = cycle + state.read_data_cycles
-                end = max(end, done[token])
+                end = max(end, int(done[token]))
             else:
                 end = max(end, cycle + state.write_data_cycles)
         following = state.next_cycle[0]

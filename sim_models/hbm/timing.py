@@ -5,13 +5,15 @@ group, so that the controller can look at all banks at once; what it asks of the
 counts.
 """
 
+import numpy as np
+
 from t3sim.compiled.jit import compiled, inlined
 from t3sim.hbm.bits import item, put
 from t3sim.hbm.state import LANES, NEVER, NOWHERE
 
 
 @compiled
-def log_command(channel, cycle, command, bank, detail):
+def log_command(channel: np.record, cycle: int, command: int, bank: int, detail: int) -> None:
     """Keep one command in the channel's log, if it has one and there is room."""
     place = channel.log_length
     if place < channel.log_entries:
@@ -23,31 +25,31 @@ def log_command(channel, cycle, command, bank, detail):
 
 
 @inlined
-def channel_activate_ready(config, channel):
+def channel_activate_ready(config: np.record, channel: np.record) -> int:
     """Return the earliest ACT of any bank: tRRD_S and the window of four."""
     return max(channel.act_ready, item(channel, "act_times", channel.act_index) + config.act_window)
 
 
 @inlined
-def activate_ready(config, channel, bank):
+def activate_ready(config: np.record, channel: np.record, bank: int) -> int:
     """Return the earliest ACT of a closed bank."""
     return max(item(channel, "bank_act_ready", bank), channel_activate_ready(config, channel))
 
 
 @inlined
-def read_ready(config, channel, bank):
+def read_ready(config: np.record, channel: np.record, bank: int) -> int:
     """Return the earliest RD of an open row."""
     return max(item(channel, "column_ready", bank), channel.read_ready)
 
 
 @inlined
-def write_ready(config, channel, bank):
+def write_ready(config: np.record, channel: np.record, bank: int) -> int:
     """Return the earliest WR of an open row."""
     return max(item(channel, "column_ready", LANES + bank), channel.write_ready)
 
 
 @inlined
-def _hold_group(config, channel, table, first, bank, cycle):
+def _hold_group(config: np.record, channel: np.record, table: str, first: int, bank: int, cycle: int) -> None:
     """Allow nothing of a kind before `cycle` in the bank group of `bank`."""
     place = first + (bank >> config.bank_bits << config.bank_bits)
     for i in range(place, place + (1 << config.bank_bits)):
@@ -55,7 +57,7 @@ def _hold_group(config, channel, table, first, bank, cycle):
 
 
 @inlined
-def activate(config, channel, cycle, bank, row):
+def activate(config: np.record, channel: np.record, cycle: int, bank: int, row: int) -> None:
     """Issue an ACT."""
     channel.open |= 1 << bank
     put(channel, "open_row", bank, row)
@@ -73,7 +75,7 @@ def activate(config, channel, cycle, bank, row):
 
 
 @inlined
-def precharge(config, channel, cycle, bank):
+def precharge(config: np.record, channel: np.record, cycle: int, bank: int) -> None:
     """Issue a PRE of one bank."""
     channel.open &= ~(1 << bank)
     put(channel, "open_row", bank, NOWHERE)
@@ -83,7 +85,7 @@ def precharge(config, channel, cycle, bank):
 
 
 @inlined
-def read_column(config, channel, cycle, bank):
+def read_column(config: np.record, channel: np.record, cycle: int, bank: int) -> None:
     """Issue an RD."""
     channel.read_ready = cycle + config.read_to_read_s
     channel.write_ready = max(channel.write_ready, cycle + config.read_to_write)
@@ -94,7 +96,7 @@ def read_column(config, channel, cycle, bank):
 
 
 @inlined
-def write_column(config, channel, cycle, bank, update):
+def write_column(config: np.record, channel: np.record, cycle: int, bank: int, update: bool) -> None:
     """Issue a WR; `update` = op-and-store, whose read-modify-write holds the bank group for longer."""
     channel.write_ready = cycle + config.write_to_write_s
     channel.read_ready = max(channel.read_ready, cycle + config.write_to_read_s)
@@ -107,7 +109,7 @@ def write_column(config, channel, cycle, bank, update):
 
 
 @compiled
-def refresh_bank_to_close(channel, cycle, banks):
+def refresh_bank_to_close(channel: np.record, cycle: int, banks: int) -> int:
     """Find the lowest open bank that may be precharged in `cycle`; -1 - (earliest cycle of one) if none may."""
     earliest = NEVER
     for bank in range(banks):
@@ -120,7 +122,7 @@ def refresh_bank_to_close(channel, cycle, banks):
 
 
 @compiled
-def refresh(config, channel, cycle):
+def refresh(config: np.record, channel: np.record, cycle: int) -> None:
     """Issue a REF of all banks, which are closed."""
     for bank in range(config.banks):
         put(channel, "bank_act_ready", bank, max(item(channel, "bank_act_ready", bank), cycle + config.refresh_to_act))
@@ -130,7 +132,7 @@ def refresh(config, channel, cycle):
 
 
 @compiled
-def all_closed_ready(config, channel):
+def all_closed_ready(config: np.record, channel: np.record) -> int:
     """Return the earliest REF when every bank is closed."""
     ready = channel.refresh_ready
     for bank in range(config.banks):

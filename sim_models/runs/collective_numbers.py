@@ -7,7 +7,7 @@ goal for is compared with what its program says, which is computed transfer by t
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..line import LINE_BYTES
 from ..mechanisms.program_kernels import LevelPlan
 from ..operators.kernel_table import Route
 from .failure import SimulationError
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
 
 WORD_BYTES = 8  #: a chunk has whole words
 BYTES_PER_WORD = 33  #: of this computer: a word in memory, at first, as read before and after it was stored; a count
@@ -47,7 +50,7 @@ class Numbers(NamedTuple):
 
 
 @compiled
-def account(data, sim, device):
+def account(data: Numbers, sim: "Sim", device: int) -> None:
     """Do to the numbers what DRAM performed for a GPU in this cycle."""
     for channel in range(sim.m.channels):
         row = device * sim.m.channels + channel
@@ -67,7 +70,7 @@ def account(data, sim, device):
 
 
 @compiled
-def store(data, device, first, count):
+def store(data: Numbers, device: int, first: int, count: int) -> None:
     """Store words, each the sum of what its sender read."""
     block = first // data.block_words
     sender, begins = data.sender[device, block], block * data.block_words

@@ -7,7 +7,7 @@ addition, and the producer's stores are added, too. In the end every word is com
 in the order in which DRAM added them, and each part must have come once.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from ..formats import FP16
 from .copies import Exchange
 from .failure import SimulationError
 from .near_memory import Alu, add, make_alu, sum_in_turn
+
+if TYPE_CHECKING:
+    from ..engine.state import Sim
 
 WORD_BYTES = 8
 _COLUMN = COLUMN_BYTES // WORD_BYTES  #: words that the ALU adds at once
@@ -50,7 +53,7 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def account(data, sim, d):
+def account(data: Ledger, sim: "Sim", d: int) -> None:
     """Do to the numbers what DRAM performed for a device in this cycle."""
     for c in range(sim.m.channels):
         row = d * sim.m.channels + c
@@ -86,7 +89,7 @@ def account(data, sim, d):
 
 
 @compiled
-def _add_column(data, d, column, sender):
+def _add_column(data: Ledger, d: int, column: int, sender: int) -> None:
     """Let the RTL add the operands that it has; whose they were is kept."""
     alu = data.alu
     if not add(alu):

@@ -19,7 +19,7 @@ an element leaves its operand, bit for bit.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,12 @@ from .failure import SimulationError
 from .fused import FusedRun
 from .near_memory import Alu, add, make_alu, sum_in_turn
 from .policy import Policy
+
+if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
+    from ..engine.state import Sim
+    from ..fabric.bits import RequestBits
+    from ..fabric.switch import Switch
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",
@@ -84,7 +90,7 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def load_column(data, words, first, source, d, at, count):
+def load_column(data: Ledger, words: np.ndarray, first: int, source: np.ndarray, d: int, at: int, count: int) -> None:
     """Put `count` elements from `at` on into an ALU operand; the others are -0.0."""
     per_word, width = 8 >> data.shift, 8 << data.shift
     for word in range(COLUMN_BYTES // 8):
@@ -97,7 +103,8 @@ def load_column(data, words, first, source, d, at, count):
 
 
 @compiled
-def add_column(data, into, d, at, count, operand, operand_device):
+def add_column(data: Ledger, into: np.ndarray, d: int, at: int, count: int, operand: np.ndarray,
+               operand_device: int) -> bool:
     """Do one op-and-store of a column through the RTL; False: no result came."""
     alu = data.alu
     load_column(data, alu.inputs, alu.old, into, d, at, count)
@@ -112,7 +119,7 @@ def add_column(data, into, d, at, count, operand, operand_device):
 
 
 @compiled
-def add_in_switch(data, switch, operand, d, line, at, count):
+def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, d: int, line: int, at: int, count: int) -> bool:
     """Add up what GPUs sent in the order in which a switch did, with the same ALU; False: no result came."""
     column = COLUMN_BYTES >> data.shift
     for part in range(switch.parts):
@@ -128,7 +135,7 @@ def add_in_switch(data, switch, operand, d, line, at, count):
 
 
 @compiled
-def read_operand(data, b, d, lo, hi):
+def read_operand(data: Ledger, b: "RequestBits", d: int, lo: int, hi: int) -> int:
     """Check that what the GEMM reads is there. Returns 0 or a fault."""
     offset = bits.address_of(lo, b) - data.base[d]
     at, count = offset >> data.shift, bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
@@ -143,7 +150,7 @@ def read_operand(data, b, d, lo, hi):
 
 
 @compiled
-def perform(data, sim, number, d, lo, hi):
+def perform(data: Ledger, sim: "Sim", number: int, d: int, lo: int, hi: int) -> int:
     """Do to the numbers what the request that DRAM performs now does. Returns 0 or a fault.
 
     `number`: of the request's tag: who sent it, and of which part of K it is; of one that is local that part.
@@ -196,7 +203,7 @@ def perform(data, sim, number, d, lo, hi):
 
 
 @compiled
-def overtake(data, b, d, lo, hi):
+def overtake(data: Ledger, b: "RequestBits", d: int, lo: int, hi: int) -> None:
     """Note a request that enters the DRAM queue: a DMA read gets its data now."""
     first = (bits.address_of(lo, b) - data.base[d]) >> data.shift
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
@@ -207,7 +214,7 @@ def overtake(data, b, d, lo, hi):
 
 
 @compiled
-def account(data, sim, hardware, d, now):
+def account(data: Ledger, sim: "Sim", hardware: "Hardware", d: int, now: int) -> None:
     """Account for everything that DRAM performed for device d in this cycle: at most one request per channel."""
     ports = hardware.ports
     inputs, outputs = words_at(hardware.inputs[d]), words_at(hardware.outputs[d])

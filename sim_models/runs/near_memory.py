@@ -48,7 +48,7 @@ def sum_in_turn(values: np.ndarray, turns: np.ndarray, number: Format) -> np.nda
 
 
 @compiled
-def add(alu):
+def add(alu: Alu) -> bool:
     """Let the RTL combine the operands in its inputs; False: no result came."""
     alu.inputs[alu.valid] = 1
     alu.step(alu.handle)

@@ -1,5 +1,7 @@
 """Actions of the models in a cycle, as events: compute units, DRAM, arrivals."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ..agents.units.stores import first_store
@@ -11,13 +13,18 @@ from ..hbm.bits import lowest_bit
 from .recorder import put, put_request, wanted
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 
+if TYPE_CHECKING:
+    from ..agents.compute_units import ComputeUnits
+    from ..engine.state import Sim
+    from .recorder import Recorder
+
 DISPATCH, STAGE, DRAM, SERVE, ARRIVE = (
     int(kind) for kind in (Kind.DISPATCH, Kind.STAGE, Kind.DRAM, Kind.SERVE, Kind.ARRIVE))
 ACTIVATE, PRECHARGE, REFRESH = 1, 2, 3  # schema.DRAM_OPS
 
 
 @compiled
-def observe_models(s, kernel, r, d, now):
+def observe_models(s: "Sim", kernel: "ComputeUnits", r: "Recorder", d: int, now: int) -> None:
     s = by_reference(s)
     kernel = by_reference(kernel)
     r = by_reference(r)
@@ -39,7 +46,7 @@ def observe_models(s, kernel, r, d, now):
 
 
 @inlined
-def row_commands(s, r, d, c, row, now):
+def row_commands(s: "Sim", r: "Recorder", d: int, c: int, row: int, now: int) -> None:
     channel = s.hbm.channels[row]
     changed = channel.open ^ r.open_banks[row]
     if channel.refreshes != r.refreshes[row]:
@@ -54,7 +61,7 @@ def row_commands(s, r, d, c, row, now):
 
 
 @compiled
-def units_changed(kernel, r, d, u, now):
+def units_changed(kernel: "ComputeUnits", r: "Recorder", d: int, u: int, now: int) -> None:
     kernel = by_reference(kernel)
     r = by_reference(r)
     wg, before = kernel.state.wg[d, u], r.wg[d, u]
@@ -74,7 +81,7 @@ def units_changed(kernel, r, d, u, now):
 
 
 @compiled
-def arrivals(s, r, d, port, now):
+def arrivals(s: "Sim", r: "Recorder", d: int, port: int, now: int) -> None:
     """Record packets that device d took from a port's link in this cycle: they are still in the ring buffer."""
     s = by_reference(s)
     r = by_reference(r)

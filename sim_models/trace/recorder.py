@@ -5,7 +5,7 @@ the results of any other.
 """
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..cosim.traced import Probes
 from ..engine.state import Sim
 from ..fabric import bits
 from .schema import EVENT, NO_WAVEFRONT, Kind
+
+if TYPE_CHECKING:
+    from ..fabric.bits import RequestBits
 
 CAPACITY = 1 << 18  #: events between two looks of Python's
 PACKET = int(Kind.PACKET)
@@ -98,7 +101,8 @@ def look(sim: Sim, r: Recorder) -> None:
 
 
 @inlined
-def put(r, kind, now, d, unit, wg, wf, region, source, op, stream, reason, address, amount, a, b, c, flags):
+def put(r: Recorder, kind: int, now: int, d: int, unit: int, wg: int, wf: int, region: int, source: int, op: int,
+        stream: int, reason: int, address: int, amount: int, a: int, b: int, c: int, flags: int) -> None:
     at = r.count[0]
     if at < len(r.events):
         e = r.events[at]
@@ -125,12 +129,13 @@ def put(r, kind, now, d, unit, wg, wf, region, source, op, stream, reason, addre
 
 
 @inlined
-def wanted(r, kind, wg):
+def wanted(r: Recorder, kind: int, wg: int) -> bool:
     return r.kinds[kind] and (r.all_wgs or (wg >= 0 and r.wgs[wg]))
 
 
 @compiled
-def put_request(b, r, kind, now, d, unit, lo, hi, stream, reason, a, at_b, c, flags):
+def put_request(b: "RequestBits", r: Recorder, kind: int, now: int, d: int, unit: int, lo: int, hi: int, stream: int,
+                reason: int, a: int, at_b: int, c: int, flags: int) -> None:
     """Put an event about a request; ordinary accesses have no workgroup."""
     r = by_reference(r)
     region = bits.get(lo, hi, b.region, b.region_bits)

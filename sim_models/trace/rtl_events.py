@@ -3,6 +3,8 @@
 The same functions serve the lockstep loop and the samples of a testbench.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from t3sim.rtl.registers import NO_THRESHOLD
@@ -25,6 +27,11 @@ from .schema import (
     Reason,
 )
 
+if TYPE_CHECKING:
+    from ..engine.ports import Ports
+    from ..fabric.bits import RequestBits
+    from .recorder import Recorder
+
 (BLOCKED, ENTER, DECIDE, REPORT, UPDATE, FULL, TRIGGER, READY, ISSUE, LINE, WALKED, PACKET, COMPLETION, LATE) = (
     int(kind) for kind in (Kind.BLOCKED, Kind.ENTER, Kind.DECIDE, Kind.REPORT, Kind.UPDATE, Kind.FULL, Kind.TRIGGER,
                            Kind.READY, Kind.ISSUE, Kind.LINE, Kind.WALKED, Kind.PACKET, Kind.EVENT, Kind.LATE))
@@ -42,7 +49,8 @@ SEEN_BITS = ((1 << WAITED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
 
 
 @compiled
-def observe_ports(p, b, r, d, inp, out, now):
+def observe_ports(p: "Ports", b: "RequestBits", r: "Recorder", d: int, inp: np.ndarray, out: np.ndarray,
+                  now: int) -> None:
     """Record, before the clock edge, what moves through the ports."""
     p = by_reference(p)
     r = by_reference(r)
@@ -78,12 +86,12 @@ def observe_ports(p, b, r, d, inp, out, now):
 
 
 @inlined
-def condition(word, bit):
+def condition(word: int, bit: int) -> int:
     return (word >> bit) & 1
 
 
 @inlined
-def reason_of(word):
+def reason_of(word: int) -> tuple[int, int]:
     """Return (stream, reason) of an arbiter's word; DECIDED is what its policy chose."""
     compute, communication = condition(word, COMPUTE_ABLE), condition(word, COMMUNICATION_ABLE)
     stream, reason = NO_STREAM, DECIDED
@@ -103,7 +111,7 @@ def reason_of(word):
 
 
 @compiled
-def observe_rtl(b, r, d, out, dram, now):
+def observe_rtl(b: "RequestBits", r: "Recorder", d: int, out: np.ndarray, dram: np.ndarray, now: int) -> None:
     """Record, after the clock edge, what the RTL decided in cycle `now`. `dram`: first words of the DRAM commands."""
     r = by_reference(r)
     p = r.probes
@@ -150,7 +158,7 @@ def observe_rtl(b, r, d, out, dram, now):
 
 
 @compiled
-def observe_dma(b, r, d, out, now):
+def observe_dma(b: "RequestBits", r: "Recorder", d: int, out: np.ndarray, now: int) -> None:
     """Record what the command table and the engines did."""
     r = by_reference(r)
     p = r.probes
@@ -173,7 +181,7 @@ def observe_dma(b, r, d, out, now):
 
 
 @compiled
-def observe_bank(b, r, d, bank, out, now):
+def observe_bank(b: "RequestBits", r: "Recorder", d: int, bank: int, out: np.ndarray, now: int) -> None:
     """Record what a Tracker bank's second stage did.
 
     An update is counted, or refused: its set is full, its region foreign.
@@ -211,7 +219,8 @@ def observe_bank(b, r, d, bank, out, now):
 
 
 @compiled
-def observe_tile(b, r, kind, now, d, unit, words, a):
+def observe_tile(b: "RequestBits", r: "Recorder", kind: int, now: int, d: int, unit: int, words: tuple[int, int],
+                 a: int) -> None:
     """Record a trigger; `words`: its low and high one."""
     r = by_reference(r)
     lo, hi = words

@@ -6,7 +6,7 @@ show in the round that failed (`testbenches/failure.py`).
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,11 @@ from .recorder import CAPACITY, Workgroups, make_recorder, put, wanted
 from .rtl_events import observe_ports, observe_rtl
 from .schema import NO_STREAM, NO_WAVEFRONT, Kind
 from .store import TraceWriter
+
+if TYPE_CHECKING:
+    from ..engine.ports import Ports
+    from ..fabric.bits import RequestBits
+    from .recorder import Recorder
 
 _SAMPLES = "samples.npz"  #: of `t3sim.testbenches.failure`
 _DISPATCH = int(Kind.DISPATCH)
@@ -103,7 +108,8 @@ def _record(writer: TraceWriter, testbench: Testbench, ports: PortMap, p: Probes
 
 
 @compiled
-def _observe(top, b, r, inputs, before, behind, dram, first):
+def _observe(top: "Ports | None", b: "RequestBits", r: "Recorder", inputs: np.ndarray, before: np.ndarray,
+             behind: np.ndarray, dram: np.ndarray, first: int) -> None:
     """Record the cycles of a testbench; `top`: where the top's ports are, or None for another design."""
     b = by_reference(b)
     r = by_reference(r)

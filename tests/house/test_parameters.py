@@ -57,3 +57,23 @@ def test_a_long_list_is_found():
     tree = ast.parse(f"def short({nine[:-3]}): pass\n\n\nclass C:\n    def long(self, *, {nine}): pass\n\n\n"
                      f"x = lambda {nine}: 0")
     assert long_lists({"file.py": tree}) == {"file.py::long": 9, "file.py::lambda": 9}
+
+
+COMPILED = {"compiled", "inlined", "unlocked", "njit"}  #: decorators of what numba compiles
+
+
+def unhinted(tree: ast.Module) -> list[str]:
+    """Compiled functions with a parameter or a result whose type is not said."""
+    return [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+            and any(ast.unparse(one).split("(")[0] in COMPILED for one in node.decorator_list)
+            and (node.returns is None or any(one.annotation is None for one in node.args.args))]
+
+
+def test_compiled_functions_have_type_hints():
+    assert [f"{path}: {name}" for path in files("sim_models") for name in unhinted(parse(path))] == []
+
+
+def test_a_compiled_function_without_hints_is_found():
+    tree = ast.parse("@inlined\ndef a(x: int): pass\n@compiled\ndef b(x) -> int: pass\n"
+                     "@njit(inline='always')\ndef c(x: int) -> int: pass\ndef d(x): pass")
+    assert unhinted(tree) == ["a", "b"]

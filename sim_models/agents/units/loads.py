@@ -1,5 +1,7 @@
 """The loads of workgroups: what they send through their unit's port, and what comes back."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ...compiled.jit import compiled, inlined
@@ -10,9 +12,14 @@ from ...hbm.bits import lowest_bit
 from ...line import LINE_SHIFT
 from .state import LOAD, NEVER, REPLAY_CYCLES, SENDING, SENT, STORE_MEMORY, wake
 
+if TYPE_CHECKING:
+    from ...engine.state import Sim
+    from ..compute_units import ComputeUnits
+    from .state import UnitState
+
 
 @compiled
-def fill(kernel, sim, device, register, now):
+def fill(kernel: "ComputeUnits", sim: "Sim", device: int, register: int, now: int) -> None:
     """Take one DRAM read of a miss; wake the workgroups when the line is complete."""
     llc = sim.llc
     if not cache.fill(llc, device, register):
@@ -27,7 +34,7 @@ def fill(kernel, sim, device, register, now):
 
 
 @inlined
-def data_back(kernel, device, slot, now):
+def data_back(kernel: "ComputeUnits", device: int, slot: int, now: int) -> None:
     """Count one of the lines that a workgroup waits for."""
     g = kernel.state
     g.outstanding[device, slot] -= 1
@@ -38,7 +45,7 @@ def data_back(kernel, device, slot, now):
 
 
 @inlined
-def serve_slices(kernel, sim, device, now):
+def serve_slices(kernel: "ComputeUnits", sim: "Sim", device: int, now: int) -> None:
     """Let each slice of the cache look up the loads that wait there, in order, as far as it can now."""
     queue = sim.slices
     if queue.slices == 0 or queue.waiting[device] == 0:
@@ -59,20 +66,20 @@ def serve_slices(kernel, sim, device, now):
 
 
 @inlined
-def sends_loads(g, device, slot):
+def sends_loads(g: "UnitState", device: int, slot: int) -> bool:
     """Return whether a workgroup's loads are being sent."""
     return g.loading[device, slot] == SENDING and LOAD <= g.state[device, slot] < STORE_MEMORY
 
 
 @inlined
-def waits_for_data(g, device, slot):
+def waits_for_data(g: "UnitState", device: int, slot: int) -> bool:
     """Return whether a workgroup has nothing to do until data come."""
     return (g.state[device, slot] == LOAD and g.loading[device, slot] == SENT and g.outstanding[device, slot] > 0
             and g.compute_end[device, slot] < 0)
 
 
 @inlined
-def may_load(kernel, device, slot):
+def may_load(kernel: "ComputeUnits", device: int, slot: int) -> bool:
     """Return whether there is a step to load and a buffer for it."""
     g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
     return (g.load_step[device, slot] < group.first_step + group.steps
@@ -80,7 +87,7 @@ def may_load(kernel, device, slot):
 
 
 @compiled
-def send_loads(kernel, sim, device, slot, unit, now):
+def send_loads(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's loads; the arguments and the result are those of `use_port`."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
     step = work.steps[g.load_step[device, slot]]
@@ -130,7 +137,7 @@ def send_loads(kernel, sim, device, slot, unit, now):
 
 
 @inlined
-def read_line(kernel, sim, device, slot, address):
+def read_line(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, address: int) -> int:
     """Read one cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
     g, refused = kernel.state, kernel.state.refused[device, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
@@ -144,7 +151,7 @@ def read_line(kernel, sim, device, slot, address):
 
 
 @inlined
-def read_memory(kernel, sim, device, slot, address, size, line):
+def read_memory(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, address: int, size: int, line: int) -> bool:
     """Read the `line`-th request of a run of `size` bytes, past the cache; False: there is no room for it now."""
     start = max(address, ((address >> LINE_SHIFT) + line) << LINE_SHIFT)
     stop = min(address + size, ((start >> LINE_SHIFT) + 1) << LINE_SHIFT)

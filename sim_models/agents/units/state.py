@@ -1,6 +1,6 @@
 """State of the compute units: places with workgroups, and the kernels' tables that these go through."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -8,6 +8,9 @@ from ...compiled.jit import inlined
 from ...compiled.records import record_fields
 from ...line import lines_of
 from ...operators.kernel_table import Route
+
+if TYPE_CHECKING:
+    from ..compute_units import ComputeUnits
 
 #: What the workgroup in a place is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, POLL, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK, ADDING = range(9)
@@ -41,13 +44,16 @@ class Condition(NamedTuple):
     clock_share: float  # of the machine's clock, for the units, their ports and the cache
 
 
+Records = Any  #: an array of records, whose fields compiled code reads as attributes
+
+
 class Work(NamedTuple):
     """The kernel tables of all simulated devices, and what is common to them."""
 
-    groups: np.ndarray  # records, see operators.kernel_table
-    steps: np.ndarray
-    loads: np.ndarray
-    stores: np.ndarray
+    groups: Records  # records, see operators.kernel_table
+    steps: Records
+    loads: Records
+    stores: Records
     row_lists: np.ndarray
     first_group: np.ndarray  # int64 [device]
     workgroups: np.ndarray  # int64 [device]
@@ -56,7 +62,7 @@ class Work(NamedTuple):
     two_queues: bool  # groups that ask the window, and beside them those that wait for their inputs
     needs: np.ndarray  # int64 [row of groups]: see KernelTable; empty with one queue
     beside: np.ndarray  # int64 [device, 2]: rows of groups in the second queue, first and one past the last
-    waits: np.ndarray  # records [row of groups]: see KernelTable; empty without signals
+    waits: Records  # records [row of groups]: see KernelTable; empty without signals
     raises: np.ndarray  # int64 [row of groups]: the same
     signals: np.ndarray  # int64 [device, 1 + signal]: counts at which each is set
     adds_from: np.ndarray  # int64 [device]: first row of groups that add what came
@@ -160,12 +166,12 @@ def make_state(rates: Rates, work: Work) -> UnitState:
 
 
 @inlined
-def is_over(kernel, device):
+def is_over(kernel: "ComputeUnits", device: int) -> bool:
     return kernel.state.phase[device] == kernel.state.phase_over.shape[1]
 
 
 @inlined
-def enter(g, device, slot, state, now):
+def enter(g: UnitState, device: int, slot: int, state: int, now: int) -> None:
     """Account for the time in the old state and change to the new one."""
     state_before = g.state[device, slot]
     account = ADDING if g.adding[device, slot] and state_before != POLL else state_before
@@ -182,7 +188,7 @@ def settle(state: UnitState, device: int, now: int) -> None:
 
 
 @inlined
-def wake(kernel, device, slot):
+def wake(kernel: "ComputeUnits", device: int, slot: int) -> None:
     """Make sure that a unit is served when one of its places is ready."""
     g, unit = kernel.state, slot % kernel.rates.units
     due = np.int64(np.ceil(g.ready_time[device, slot]))

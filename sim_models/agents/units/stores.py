@@ -1,5 +1,7 @@
 """The stores of workgroups, row by row: into the cache, to memory, or to a peer."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ...compiled.jit import compiled, inlined
@@ -24,9 +26,14 @@ from .state import (
 )
 from .workgroups import end
 
+if TYPE_CHECKING:
+    from ...engine.state import Sim
+    from ..compute_units import ComputeUnits
+    from .state import UnitState, Work
+
 
 @inlined
-def first_store(kernel, group, member):
+def first_store(kernel: "ComputeUnits", group: int, member: int) -> int | np.int64:
     """Return the address of the first byte that a workgroup stores, 0 if it stores none."""
     work = kernel.work
     first = work.groups[group].first_step
@@ -38,7 +45,7 @@ def first_store(kernel, group, member):
 
 
 @compiled
-def send_stores(kernel, sim, device, slot, unit, now):
+def send_stores(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's stores, its blocks side by side, row by row; the arguments and the result are those of `use_port`.
 
     One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
@@ -72,7 +79,7 @@ def send_stores(kernel, sim, device, slot, unit, now):
 
 
 @inlined
-def next_row(g, work, step, device, slot):
+def next_row(g: "UnitState", work: "Work", step: np.record, device: int, slot: int) -> bool:
     """Go to the next row that is to be stored; False: there is none."""
     behind = step.first_store + step.stores
     tried = 0
@@ -88,7 +95,8 @@ def next_row(g, work, step, device, slot):
 
 
 @inlined
-def store_row(kernel, sim, device, slot, block, address, lines, now):
+def store_row(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, block: np.record, address: int, lines: int,
+              now: int) -> bool:
     """Store a row in the cache, in memory or over the link; False: there is no room for (all of) it now.
 
     The cache takes line by line, the others all or nothing.
@@ -137,7 +145,7 @@ def store_row(kernel, sim, device, slot, block, address, lines, now):
 
 
 @inlined
-def store_cached(kernel, sim, device, slot, address, lines):
+def store_cached(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, address: int, lines: int) -> bool:
     """Store a row's lines in the cache; False: not all of them can go now."""
     g, line_requests = kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:

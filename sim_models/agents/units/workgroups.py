@@ -1,14 +1,21 @@
 """Start of a kernel's workgroups, what each waits for before its first load, and its end."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ...compiled.jit import compiled, inlined
 from ...engine.hardware import inputs_complete, may_start, nothing_to_start
 from .state import BLOCKED, IDLE, LAUNCH, POLL, enter, is_over, wake
 
+if TYPE_CHECKING:
+    from ...engine.hardware import Hardware
+    from ...engine.state import Sim
+    from ..compute_units import ComputeUnits
+
 
 @compiled
-def dispatch(kernel, sim, hardware, device, now):
+def dispatch(kernel: "ComputeUnits", sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
     """Give the next workgroup to a free place, if the hardware's window lets it start."""
     g = kernel.state
     slot = -1
@@ -26,7 +33,7 @@ def dispatch(kernel, sim, hardware, device, now):
 
 
 @compiled
-def start_next(kernel, hardware, device, slot, now):
+def start_next(kernel: "ComputeUnits", hardware: "Hardware | None", device: int, slot: int, now: int) -> bool:
     """Give a place the next workgroup that may start, of the window's queue first; False: none may."""
     g, work = kernel.state, kernel.work
     group = g.next_group[device]
@@ -44,7 +51,7 @@ def start_next(kernel, hardware, device, slot, now):
 
 
 @inlined
-def has_work(kernel, device, now):
+def has_work(kernel: "ComputeUnits", device: int, now: int) -> bool:
     """Return whether the present phase has begun and has a workgroup that has not been started."""
     g = kernel.state
     return (not is_over(kernel, device) and g.next_wg[device] < kernel.work.phase_end[device, g.phase[device]]
@@ -52,7 +59,7 @@ def has_work(kernel, device, now):
 
 
 @inlined
-def free_place(kernel, device):
+def free_place(kernel: "ComputeUnits", device: int) -> int:
     """Find a place without a workgroup; -1 if there is none."""
     g, units = kernel.state, kernel.rates.units
     for first in range(0, g.state.shape[1], units):
@@ -63,7 +70,8 @@ def free_place(kernel, device):
 
 
 @inlined
-def start(kernel, device, slot, group, member, now):
+def start(kernel: "ComputeUnits", device: int, slot: int, group: int, member: int,
+          now: int) -> tuple[int | np.int64, int | np.int64]:
     """Give a place a group's workgroup of this number; the group and number of the next one."""
     g, work = kernel.state, kernel.work
     enter(g, device, slot, LAUNCH, now)
@@ -80,7 +88,7 @@ def start(kernel, device, slot, group, member, now):
 
 
 @inlined
-def end(kernel, sim, device, slot, now):
+def end(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, now: int) -> None:
     """Free the place of a workgroup that has ended."""
     g, work = kernel.state, kernel.work
     if len(work.raises):
@@ -94,7 +102,7 @@ def end(kernel, sim, device, slot, now):
 
 
 @inlined
-def polls(kernel, sim, device, slot, now):
+def polls(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, now: int) -> bool:
     """Let a workgroup read the flags that it waits for, if it has not seen them set; return whether it does."""
     g, work = kernel.state, kernel.work
     if len(work.waits) == 0 or work.waits[g.group[device, slot]].last == 0:
@@ -107,7 +115,7 @@ def polls(kernel, sim, device, slot, now):
 
 
 @inlined
-def all_set(kernel, sim, device, wait):
+def all_set(kernel: "ComputeUnits", sim: "Sim", device: int, wait: np.record) -> bool:
     """Return whether all signals are set that are waited for."""
     for signal in range(wait.first, wait.last + 1):
         if sim.control.signals[device, signal] < kernel.work.signals[device, signal]:
