@@ -250,7 +250,10 @@ class TrackerBank(wiring.Component):
         able = valid & queue.input.ready
         dropped = refused | foreign  # not counted
         wrong = done & (dropped | crowded | exceeds)
-        inside = sweeping | valid | queue.output.valid
+        opened = Signal()
+        freed = Signal()
+        # Who opens an entry is inside until `occupied` says it: a restart between the two would find nothing.
+        inside = sweeping | valid | queue.output.valid | opened
         if self._protected:
             able, dropped, inside = able & ~row.flawed, dropped | row.lost, inside | fetched
             hurt = row.fault.valid & row.fault.uncorrectable
@@ -296,8 +299,6 @@ class TrackerBank(wiring.Component):
                                   (new_index == last_index) & (new_tag == last_tag.tag) & last_tag.valid
                                   & last_way.any())),
             ]
-        opened = Signal()
-        freed = Signal()
         m.d.sync += [opened.eq(writes & ~hit), freed.eq(writes & hit & closes)]
         with m.If(opened | freed):
             m.d.sync += self.occupied.eq(Mux(freed, self.occupied - 1, self.occupied + 1))

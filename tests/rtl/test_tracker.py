@@ -316,6 +316,24 @@ def test_what_cannot_be_corrected_is_told_and_never_fires(protection, flips, mem
         assert {error["code"] for error in bank.errors} == {ErrorCode.TRACKER_MEMORY.value}
 
 
+@pytest.mark.parametrize("protection", ["none", "parity"])
+def test_from_its_update_on_a_tile_is_inside_or_occupies(protection):
+    """A restart looks in a single cycle: in none of them may an open tile be neither."""
+    bank = Bank(Geometry(TrackerGeometry(sets=8, ways=2, banks=2, protection=protection)), seed=1)
+    rng, seen = random.Random(1), []
+
+    async def drive(ctx):
+        await ctx.tick().repeat(12)
+        await send(ctx, bank.dut.updates, [bank.update(rng, wg=0, wf=0, region=1, amount=1)._asdict()], rng)
+        for _ in range(8):
+            seen.append((ctx.get(bank.dut.busy), ctx.get(bank.dut.occupied)))
+            await ctx.tick()
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=100)
+    assert seen[0] == (1, 0) and seen[-1] == (0, 1) and (0, 0) not in seen
+
+
 def test_an_update_that_finds_no_way_but_a_lost_one_is_told_as_that():
     bank = Bank(Geometry(TrackerGeometry(sets=8, ways=1, banks=2, protection="parity")), seed=1)
     rng = random.Random(1)
