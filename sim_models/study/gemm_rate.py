@@ -79,5 +79,5 @@ def rate_alone(result: "RunResult") -> GemmRate | None:
     if base is None:
         return None
     made = part_of(made) if result.exchange.of_parts else made
-    moved = sum(base.moved["gemm"])
+    moved = sum(base.moved.get("gemm", ()))
     return gemm_rate(result.machine, made, base.gemm_ns, moved)

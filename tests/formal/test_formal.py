@@ -101,7 +101,7 @@ def test_a_property_that_does_not_hold_fails_the_run(monkeypatch, capsys, tmp_pa
 
 def test_a_changed_line_is_missed():
     with pytest.raises(ValueError, match=re.escape("rtl/track/tracker.py has 'no such line' 0 times")), \
-            Broken("gone", "", "tracker.py", "no such line", "").load():
+            Broken("gone", "", "track/tracker.py", "no such line", "").load():
         pass
 
 

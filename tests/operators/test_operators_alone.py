@@ -8,6 +8,7 @@ import pytest
 
 from t3sim import cli
 from t3sim.errors import BadInput
+from t3sim.fabric.memory import by_stream
 from t3sim.machine import Machine, load_machine
 from t3sim.operators.kernel_table import Resources
 from t3sim.runs import build
@@ -133,7 +134,7 @@ def test_operators_alone_from_the_command_line(machine, capsys):
         printed = json.loads(capsys.readouterr().out)
         found = alone(machine, workload)
         assert printed["kernel_ns"] == found.ns > 0
-        assert printed["dram_bytes"] == {name: count for name, count in found.dram.items() if count}
+        assert printed["dram_bytes"] == {name: count for name, count in by_stream(found.dram).items() if count}
 
 
 @pytest.mark.parametrize("arguments, words", [

@@ -36,11 +36,11 @@ def test_copies_move_what_is_stated(machine, gemv, text):
     workload, alone = gemv
     copies = Copies.of(text)
     beside = simulate(BesideCopies(copies), machine, workload)
-    rates = [beside.dram[f"ag_{direction}"] / beside.ns for direction in ("read", "write")]
+    rates = [moved / beside.ns for moved in beside.dram["ag"]]
     for rate, asked in zip(rates, (copies.read, copies.write)):
         assert rate == pytest.approx(asked, rel=0.15)  # DRAM is full, and they take turns with the kernel
-    assert beside.dram["gemm_read"] == alone.dram["gemm_read"]
-    event = slowed_by_copies(machine, alone.ns, sum(alone.dram.values()), copies.read, copies.write)
+    assert beside.dram["gemm"].read == alone.dram["gemm"].read
+    event = slowed_by_copies(machine, alone.ns, sum(map(sum, alone.dram.values())), copies.read, copies.write)
     assert beside.ns / alone.ns > 1.02
     assert event == pytest.approx(beside.ns / alone.ns, abs=0.1)
 
@@ -51,8 +51,8 @@ def test_a_gemm_that_multiplies_hardly_waits(machine):
         GEMM, BesideCopies(Copies.of("75")), BesideCopies(Copies.of("300"))))
     slowed = [one.ns / alone.ns for one in beside]
     assert 1 <= slowed[0] < 1.05 < slowed[1]
-    assert slowed_by_copies(machine, alone.ns, sum(alone.dram.values()), 75, 75) == 1
-    assert beside[0].dram["ag_read"] / beside[0].ns == pytest.approx(75, rel=0.03)
+    assert slowed_by_copies(machine, alone.ns, sum(map(sum, alone.dram.values())), 75, 75) == 1
+    assert beside[0].dram["ag"].read / beside[0].ns == pytest.approx(75, rel=0.03)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-3", "rad:3", "read:", "10001", "75,75"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from t3sim.cli import main
+from t3sim.fabric.memory import Moved
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.operators import with_its_kernel
@@ -67,7 +68,7 @@ def test_a_gemm_alone_says_its_kernel_rate_and_limit(capsys):
 
 
 def _technique(name: str, total: float, phases: dict, loss: dict) -> TechniqueResult:
-    return TechniqueResult(name, total, phases, {"gemm_read": 10**9}, 1, False, 1.0, loss)
+    return TechniqueResult(name, total, phases, {"gemm": Moved(10**9)}, 1, False, 1.0, loss)
 
 
 def _run(exchange, *techniques: TechniqueResult) -> RunResult:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from t3sim.fabric.memory import Moved
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.study.bounds import _CAUSES, bounds
@@ -19,9 +20,9 @@ BASE = TechniqueResult("sequential", 60e3, {"gemm": 20e3, "reduce-scatter": 20e3
 
 
 def words(total_us: float, loss: dict[str, float], collective: str = "rs", read: int = 0) -> str:
-    gather, gathered = ({}, {}) if collective == "ar" else ({"all-gather": 20e3}, {"ag_read": 10 ** 9})
+    gather, gathered = ({}, {}) if collective == "ar" else ({"all-gather": 20e3}, {"ag": Moved(10 ** 9)})
     fused = TechniqueResult("t3", total_us * 1e3 + sum(gather.values()), {"gemm": 20e3} | gather,
-                            {"gemm_read": read} | gathered, 1, True, 1.0, loss)
+                            {"gemm": Moved(read)} | gathered, 1, True, 1.0, loss)
     result = RunResult(WORKLOAD, load_machine(), 0, {}, {"sequential": BASE, "t3": fused},
                        exchange=Exchange(collective))
     assert result.to_json()["bounds"].keys() == {"t3"}

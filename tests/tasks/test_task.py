@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from t3sim.fabric.memory import by_stream
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import paper_setup
 from t3sim.reproduce.variants import variant
@@ -106,7 +107,7 @@ def test_recording_changes_nothing_and_adds_up():
     plain, recorded = (kernels.simulate(kernels.GEMM, machine, workload, window_cycles=window) for window in (0, 100))
     assert plain.traffic is None
     assert plain == replace(recorded, traffic=None)
-    assert tuple(np.sum(recorded.traffic.windows, axis=0)) == tuple(plain.dram.values())
+    assert tuple(np.sum(recorded.traffic.windows, axis=0)) == tuple(by_stream(plain.dram).values())
     assert len(recorded.traffic.windows) == -(-plain.simulated_cycles // 100)
 
 

@@ -92,7 +92,7 @@ def test_fused_runs_lie_between_ideal_and_sequential(result):
 def test_hardware_counters_are_the_layer(result):
     tiles = 8 * 8 * 8  # 128x256 tiles of eight wavefronts
     for name in ("t3", "t3-mca"):
-        counters = result.techniques[name].details["rtl_counters"]
+        counters = result.techniques[name].hardware.rtl_counters
         assert counters["triggers"] == tiles * (N - 1) // N
         assert counters["commands"] == tiles * (N - 2) // N
         assert counters["lines"] == counters["commands"] * 128
@@ -125,10 +125,9 @@ def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
     name = kernels.FusedGemm("mca", staged=True)
     assert kernels.staging_pays(machine, shape)
     run = kernels.simulate(name, machine, shape)
-    assert run.details["staged_first_chunk"]
+    assert run.hardware.staged_first_chunk
     chunk = shape.output_bytes // N
-    assert (run.dram["gemm_write"], run.dram["rs_read"], run.dram["rs_write"]) == (N * chunk, (N - 1) * chunk,
-                                                                                    (N - 1) * chunk)
+    assert run.dram["gemm"].write == N * chunk and run.dram["rs"] == ((N - 1) * chunk, (N - 1) * chunk)
 
 
 def test_attribution_sums_whatever_the_counts(seed):
@@ -174,8 +173,8 @@ def test_an_all_reduce_moves_each_byte_as_often_as_its_schedule_says(reduced_eve
     assert one.streams_bytes["gemm_write"] == (N - 1) * chunk
     assert not any(stream.startswith(("rs", "ag")) for stream in one.streams_bytes)
     tiles = 16 * 16 * 8
-    assert one.details["rtl_counters"]["triggers"] == tiles * 2 * (N - 1) // N
-    assert one.details["slices"] > 1
+    assert one.hardware.rtl_counters["triggers"] == tiles * 2 * (N - 1) // N
+    assert one.hardware.slices > 1
 
 
 def test_an_all_reduce_by_slices_hides_part_of_the_gather(reduced_everywhere):
@@ -225,7 +224,7 @@ def test_an_all_gather_hides_behind_the_gemm_that_waits_for_it(shape, capsys):
     assert bound.total_ns == max(sequential.gemm_ns, sequential.ag_ns)
     for one in (fused, mca):
         assert one.streams_bytes["ag_read"] == one.streams_bytes["ag_write"] == (N - 1) * chunk
-        assert one.details["rtl_counters"]["triggers"] == tiling_for(machine, workload).wf_tiles.sum()
+        assert one.hardware.rtl_counters["triggers"] == tiling_for(machine, workload).wf_tiles.sum()
         assert ring_ns < one.total_ns < sequential.total_ns and one.phases_ns["all-gather"] > ring_ns
         if bound.total_ns == sequential.gemm_ns:
             assert one.total_ns == pytest.approx(bound.total_ns, rel=0.03)
@@ -248,7 +247,7 @@ def test_one_gpu_stands_for_all_that_gather_before():
     one, every, late = (kernels.simulate(replace(fusion, skew=skew), machine, workload)
                         for skew in (None, Skew(), Skew.of("late:1:30000", N)))
     assert every.cycles == pytest.approx(one.cycles, rel=0.02) and len(every.gpus) == N
-    assert every.dram["rs_write"] == one.dram["rs_write"] and every.dram["rs_read"] == one.dram["rs_read"]
+    assert every.dram["ag"] == one.dram["ag"]
     assert every.cycles + 15_000 < late.cycles < every.cycles + 33_000
 
 
@@ -263,8 +262,8 @@ def test_an_all_to_all_writes_only_what_stays(topology, capsys):
     assert sequential.streams_bytes["gemm_write"] == N * pair
     assert [sequential.streams_bytes[f"a2a_{way}"] for way in ("read", "write")] == [(N - 1) * pair] * 2
     assert fused.streams_bytes["gemm_write"] == pair and fused.streams_bytes["a2a_write"] == (N - 1) * pair
-    assert fused.streams_bytes["a2a_read"] == 0 == fused.details["rtl_counters"]["commands"]
-    assert fused.details["rtl_counters"]["triggers"] == 16 * 8 * 8 * 2 // N * (N - 1) // N
+    assert fused.streams_bytes["a2a_read"] == 0 == fused.hardware.rtl_counters["commands"]
+    assert fused.hardware.rtl_counters["triggers"] == 16 * 8 * 8 * 2 // N * (N - 1) // N
     link_ns = (N - 1) * pair / load_machine().link.bandwidth_gb_per_s
     assert sequential.phases_ns["all-to-all"] > link_ns and fused.total_ns < sequential.total_ns
     assert bound.total_ns == max(sequential.gemm_ns, sequential.phases_ns["all-to-all"])
@@ -310,7 +309,7 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0,
                          Choices(exchange=exchange))
     direct = found.techniques["t3"]
-    assert direct.dram["rs_read"] == 0 and direct.details["rtl_counters"]["commands"] == 0
+    assert direct.dram["rs_read"] == 0 and direct.hardware.rtl_counters["commands"] == 0
     assert direct.dram["gemm_write"] == chunk and direct.dram["rs_write"] == (N - 1) * chunk
     assert sum(direct.loss_ns.values()) == pytest.approx(direct.total_ns - found.baseline.gemm_ns, abs=1e-6)
     assert direct.total_ns < found.baseline.total_ns and direct.loss_ns["window_blocked"] == 0

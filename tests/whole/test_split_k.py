@@ -133,7 +133,7 @@ def test_few_tiles_with_a_deep_k_are_faster_in_parts():
     alone, parts = (simulate(GEMM, split("ring_small", count, gpu={"compute_units": 8}), workload)
                     for count in (1, 4))
     assert parts.ns < 0.6 * alone.ns
-    assert parts.dram["gemm_write"] == 5 * alone.dram["gemm_write"]
+    assert parts.dram["gemm"].write == 5 * alone.dram["gemm"].write
 
 
 def test_what_does_not_go_with_it_is_refused():
