@@ -2,7 +2,6 @@
 
 The commands are in `sim_models/commands`, imported once signals are handled; whatever is imported before that is light.
 
-
 0 done; 1 the work failed (no compiler, a self-check); 2 bad input; 70 a fault of t3 itself; 130 interrupted; 143 ended
 by SIGTERM.
 """

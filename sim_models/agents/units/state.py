@@ -50,7 +50,7 @@ Records = Any  #: an array of records, whose fields compiled code reads as attri
 class Work(NamedTuple):
     """The kernel tables of all simulated devices, and what is common to them."""
 
-    groups: Records  # records, see operators.kernel_table
+    groups: Records  # see operators.kernel_table
     steps: Records
     loads: Records
     stores: Records
@@ -62,7 +62,7 @@ class Work(NamedTuple):
     two_queues: bool  # groups that ask the window, and beside them those that wait for their inputs
     needs: np.ndarray  # int64 [row of groups]: see KernelTable; empty with one queue
     beside: np.ndarray  # int64 [device, 2]: rows of groups in the second queue, first and one past the last
-    waits: Records  # records [row of groups]: see KernelTable; empty without signals
+    waits: Records  # [row of groups]: see KernelTable; empty without signals
     raises: np.ndarray  # int64 [row of groups]: the same
     signals: np.ndarray  # int64 [device, 1 + signal]: counts at which each is set
     adds_from: np.ndarray  # int64 [device]: first row of groups that add what came
