@@ -1,0 +1,195 @@
+"""Beyond the papers: how far sums of 2 to 64 GPUs' parts are from float64, by what arrives and what adds it up.
+
+Numbers are drawn, and added in numpy as the hardware would: in the order of a ring, or as they come.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import reduce
+from math import fsum
+
+import numpy as np
+
+from t3sim.formats import BF16, E4M3, E5M2, FP32, Format, lfsr, scaled, unscaled
+from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
+from t3sim.reproduce.paper import Target
+from t3sim.study import plots
+
+GPUS = (2, 4, 8, 16, 32, 64)
+_ROWS, _COLUMNS = 64, 256
+
+#: Each gives float64 [GPU, row, column].
+_Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def gradients(random: np.random.Generator, gpus: int) -> np.ndarray:
+    """Draw gradients: what all GPUs' samples have in common, and four times as much that each has of its own.
+
+    Both normal; columns' sizes are log-normal about 1e-4 (of the logarithm: 2).
+    """
+    columns = 1e-4 * np.exp(2 * random.standard_normal(_COLUMNS))
+    shared = random.standard_normal((_ROWS, _COLUMNS))
+    return (shared + 4 * random.standard_normal((gpus, _ROWS, _COLUMNS))) * columns
+
+
+def activations(random: np.random.Generator, gpus: int) -> np.ndarray:
+    """Draw parts of activations: a GPU's share of K gives a normal number; every 128th column is 30 times as large."""
+    columns = np.where(np.arange(_COLUMNS) % 128 == 5, 30.0, 1.0)
+    return random.standard_normal((gpus, _ROWS, _COLUMNS)) / np.sqrt(gpus) * columns
+
+
+_DRAWN: dict[str, _Draw] = {"gradients": gradients, "activations": activations}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to add up: `total` of parts in their order, float64 [GPU, row, column], as the owner has it in the end."""
+
+    title: str
+    total: Callable[[np.ndarray], np.ndarray]
+    by_arrival: bool = False  #: parts are added as they come, not in an order that is fixed
+
+
+def _bf16(values: np.ndarray) -> np.ndarray:
+    return BF16.value(BF16.cut(values)).astype(np.float64)
+
+
+def _in_bf16(parts: np.ndarray) -> np.ndarray:
+    """Round after each addition."""
+    return reduce(lambda total, part: _bf16(total + part), map(_bf16, parts))
+
+
+def _in_bf16_by_chance(parts: np.ndarray) -> np.ndarray:
+    """Round stochastically: each element has a register of its own, which steps before each addition."""
+    state = np.arange(1, parts[0].size + 1).reshape(parts[0].shape) % 65535 + 1
+    total = _bf16(parts[0])
+    for part in parts[1:]:
+        for _ in range(16):  # as many steps as it has bits: the next number has none of this one's
+            state = lfsr(state)
+        total = BF16.value(BF16.cut(total + _bf16(part), state)).astype(np.float64)
+    return total
+
+
+def _in_fp32(parts: np.ndarray) -> np.ndarray:
+    """Round to fp32 after each addition."""
+    return reduce(np.add, parts.astype(np.float32)).astype(np.float64)
+
+
+def exact(parts: np.ndarray) -> np.ndarray:
+    """Add up as a fixed point with a place for every bit does, in which nothing is rounded, and round to float64."""
+    flat = parts.reshape(len(parts), -1)
+    return np.array([*map(fsum, flat.T)]).reshape(parts.shape[1:])
+
+
+def _in_blocks(number: Format, block: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that makes of values what arrives of them in blocks with a scale."""
+    return lambda values: unscaled(number, *scaled(number, values, block))
+
+
+def _direct(sent: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda parts: _in_fp32(np.array([*map(sent, parts)]))
+
+
+def _ring_of_blocks(parts: np.ndarray) -> np.ndarray:
+    sent = _in_blocks(E4M3, 32)
+    return reduce(lambda total, part: FP32.value(FP32.cut(sent(total) + part)).astype(np.float64), parts)
+
+
+WAYS = {
+    "ring-bf16": Way("ring, bf16", _in_bf16),
+    "direct-bf16": Way("direct, bf16", _in_bf16, by_arrival=True),
+    "stochastic-bf16": Way("ring, bf16, stochastic", _in_bf16_by_chance),
+    "array-fp32": Way("direct, bf16 sent, fp32 array", _direct(_bf16), by_arrival=True),
+    "exact": Way("direct, bf16 sent, fixed point", lambda parts: exact(_bf16(parts)), by_arrival=True),
+    "wire-fp32": Way("ring, fp32 sent", _in_fp32),
+    "mx-e4m3": Way("direct, e4m3 in blocks of 32, fp32 array", _direct(_in_blocks(E4M3, 32)), by_arrival=True),
+    "mx-e5m2": Way("direct, e5m2 in blocks of 32, fp32 array", _direct(_in_blocks(E5M2, 32)), by_arrival=True),
+    "e4m3-128": Way("direct, e4m3 in blocks of 128, fp32 array", _direct(_in_blocks(E4M3, 128)), by_arrival=True),
+    "ring-mx-e4m3": Way("ring, e4m3 in blocks of 32", _ring_of_blocks),
+}
+_COLOURS = {"ring-bf16": plots.BLACK, "stochastic-bf16": plots.GREY, "array-fp32": plots.BLUE,
+            "wire-fp32": plots.GREEN, "mx-e4m3": plots.ORANGE, "mx-e5m2": plots.RED, "ring-mx-e4m3": plots.PURPLE}
+
+
+def error(total: np.ndarray, parts: np.ndarray) -> float:
+    """Return how far a sum is from that of `parts` in float64, in percent.
+
+    A column's error is a root mean square over that of its sums; all columns' root mean square counts, so that small
+    columns beside large ones do.
+    """
+    wanted = parts.sum(axis=0)
+    columns = np.mean((total - wanted) ** 2, axis=0) / np.mean(wanted**2, axis=0)
+    return float(100 * np.sqrt(columns.mean()))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Percent for each number of GPUs."""
+
+    error: list[float]  #: of the sum, rounded to bf16
+    moved: list[float]  #: elements of the sum that another order of arrival changes
+    moved_rounded: list[float]  #: and still after it is rounded to bf16
+
+
+def _measured(draw: _Draw, seed: int) -> dict[str, _Found]:
+    found = {name: _Found([], [], []) for name in WAYS}
+    random = np.random.default_rng(seed)
+    drawn = draw(random, GPUS[-1])
+    for gpus in GPUS:
+        parts, order = drawn[:gpus], random.permutation(gpus)
+        for name, way in WAYS.items():
+            total = way.total(parts)
+            other = way.total(parts[order]) if way.by_arrival else total
+            found[name].error.append(error(_bf16(total), parts))
+            found[name].moved.append(float(100 * np.mean(other != total)))
+            found[name].moved_rounded.append(float(100 * np.mean(_bf16(other) != _bf16(total))))
+    return found
+
+
+def evaluate(setup: Setup, results: Results) -> Findings:
+    found = {name: _measured(draw, setup.seed) for name, draw in _DRAWN.items()}
+
+    def quantity(name: str, way: str) -> str:
+        return f"{name}_{way.replace('-', '_')}_percent"
+    ring, array, moved = (found["gradients"][name] for name in ("ring-bf16", "array-fp32", "direct-bf16"))
+    head = ("parts", *map(str, GPUS))
+    return Findings(
+        text=f"Added up in bf16, gradients of {GPUS[-1]} GPUs are {ring.error[-1]:.2f} % from float64, of {GPUS[0]} "
+             f"{ring.error[0]:.2f} %: an error that grows as the square root of their number. In fp32 it is "
+             f"{array.error[-1]:.2f} %, no more than of {GPUS[0]}. Parts that are added as they come in bf16 give "
+             f"{moved.moved[-1]:.0f} % of the elements other bits when they come in another order.",
+        cases=[{"figure": "sums", "numbers": name, "gpus": list(GPUS), "way": way} | {
+            f"{key}_percent": values for key, values in asdict(one).items()}
+            for name, ways in found.items() for way, one in ways.items()],
+        ours={quantity(name, way): one.error[-1] for name, ways in found.items() for way, one in ways.items()},
+        targets={quantity(name, way): Target(f"{name}, {WAYS[way].title}, {GPUS[-1]} parts, error", "%", None,
+                                             "beyond the paper") for name in found for way in WAYS},
+        tables=[*(Table(f"Error of sums of {name} (%)", head, [
+                    (WAYS[way].title, *(f"{each:.3f}" for each in one.error)) for way, one in ways.items()])
+                  for name, ways in found.items()),
+                Table("Elements of gradients that another order of arrival changes (%)", head, [
+                    (f"{WAYS[way].title}{rounded}", *(f"{each:.2f}" for each in values))
+                    for way, one in found["gradients"].items() if WAYS[way].by_arrival
+                    for rounded, values in (("", one.moved), (", rounded to bf16", one.moved_rounded))
+                    if not (rounded and way == "direct-bf16")])],
+        plots={"sums": lambda: _draw({name: {way: one.error for way, one in ways.items()}
+                                      for name, ways in found.items()})})
+
+
+def _draw(errors: dict[str, dict[str, list[float]]]):
+    drawn, panels = plots.figure(3.8, columns=len(errors), sharey=True)
+    for axes, (name, each) in zip(panels, errors.items()):
+        for way, colour in _COLOURS.items():
+            axes.plot(GPUS, each[way], "o-", color=colour, markersize=3, linewidth=1.2, label=WAYS[way].title)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(GPUS, [str(gpus) for gpus in GPUS])
+        axes.set_xlabel("GPUs")
+        axes.set_title(name)
+    panels[0].set_ylabel("error (% of the sum)")
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return drawn
+
+
+SUMS = Figure("sums", "Error of sums over 2 to 64 GPUs, by format and order", lambda setup: (), evaluate,
+              paper="beyond")
