@@ -48,13 +48,15 @@ def _joined(collective: str, scatter: Callable[..., Program], gather: Callable[.
     return (scatter if collective == "rs" else gather)(*arguments)
 
 
-def _rings(collective: str, ranks: int) -> dict[str, Callable[[], Program]]:
-    def one(step: int) -> Program:
-        return _joined(collective, ring.reduce_scatter, ring.all_gather, ranks, step)
+def one_ring(collective: str, ranks: int, step: int = -1) -> Program:
+    """Build a reduce-scatter, all-gather or all-reduce around the ring in which rank r sends to r + step."""
+    return _joined(collective, ring.reduce_scatter, ring.all_gather, ranks, step)
 
+
+def _rings(collective: str, ranks: int) -> dict[str, Callable[[], Program]]:
     both = {} if ranks == 2 else {  # a ring of two has one link in each direction
-        "both-rings": lambda: together([one(step) for step in _EITHER_WAY])}
-    return {"ring": lambda: one(-1), **both}
+        "both-rings": lambda: together([one_ring(collective, ranks, step) for step in _EITHER_WAY])}
+    return {"ring": lambda: one_ring(collective, ranks), **both}
 
 
 def _direct(collective: str, ranks: int) -> dict[str, Callable[[], Program]]:

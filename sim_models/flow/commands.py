@@ -1,9 +1,13 @@
-"""DMA collectives as commands in engines' queues (DMA collectives paper, section 4.2)."""
+"""Copies of a collective as commands in engines' queues (DMA collectives paper, section 4.2), read off its program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 
+from ..collectives import Op, Program, Transfer
+from ..collectives.algorithms import algorithms
 from ..errors import BadInput
+from ..topologies import fully_connected
 
 #: Collectives of DMA engines: every pair of GPUs exchanges a chunk, in an all-reduce twice.
 COLLECTIVES = {"ag": "all-gather", "a2a": "all-to-all", "rs": "reduce-scatter, added in memory",
@@ -28,32 +32,47 @@ class Queue:
     commands: tuple[Command, ...]
 
 
-def _pcpy(gpus: int) -> list[Queue]:
+@dataclass(frozen=True)
+class Round:
+    """Queues whose copies wait for nothing but those of the round before."""
+
+    queues: list[Queue]
+    adds: bool  #: memory adds what arrives
+
+
+def _copies(transfers: list[Transfer], most: int = 1) -> list[Command]:
+    """Return a command for each copy, or for up to `most` destinations of what is one chunk."""
+    commands = []
+    for (gpu, _), same in groupby(transfers, lambda transfer: (transfer.source, transfer.chunk)):
+        to = [transfer.destination for transfer in same]
+        commands += [Command(gpu, tuple(to[first:first + most])) for first in range(0, len(to), most)]
+    return commands
+
+
+def _pcpy(transfers: list[Transfer]) -> list[Queue]:
     """Queue an engine for each copy."""
-    return [Queue(gpu, (Command(gpu, ((gpu + hop) % gpus,)),)) for gpu in range(gpus) for hop in range(1, gpus)]
+    return [Queue(command.source, (command,)) for command in _copies(transfers)]
 
 
-def _bcst(gpus: int) -> list[Queue]:
+def _bcst(transfers: list[Transfer]) -> list[Queue]:
     """Queue an engine for every two destinations; if their number is odd, a copy for the last."""
-    queues = []
-    for gpu in range(gpus):
-        others = [(gpu + hop) % gpus for hop in range(1, gpus)]
-        queues += [Queue(gpu, (Command(gpu, tuple(others[first:first + 2])),)) for first in range(0, gpus - 1, 2)]
-    return queues
+    return [Queue(command.source, (command,)) for command in _copies(transfers, 2)]
 
 
-def _swap(gpus: int) -> list[Queue]:
+def _swap(transfers: list[Transfer]) -> list[Queue]:
     """Queue an engine for each pair, of either GPU in turn so that all have as many."""
-    return [Queue(a if (a + b) % 2 else b, (Command(a if (a + b) % 2 else b, (b if (a + b) % 2 else a,), swap=True),))
-            for a in range(gpus) for b in range(a + 1, gpus)]
+    pairs = [(one.source, one.destination) for one in transfers if one.source < one.destination]
+    ways = [(a, b) if (a + b) % 2 else (b, a) for a, b in pairs]
+    return [Queue(gpu, (Command(gpu, (peer,), swap=True),)) for gpu, peer in ways]
 
 
-def _b2b(gpus: int) -> list[Queue]:
+def _b2b(transfers: list[Transfer]) -> list[Queue]:
     """Queue one engine per GPU with all of its copies."""
-    return [Queue(gpu, tuple(Command(gpu, ((gpu + hop) % gpus,)) for hop in range(1, gpus))) for gpu in range(gpus)]
+    return [Queue(gpu, tuple(commands)) for gpu, commands in groupby(_copies(transfers), lambda one: one.source)]
 
 
-_PLANS: dict[str, Callable[[int], list[Queue]]] = {"pcpy": _pcpy, "bcst": _bcst, "swap": _swap, "b2b": _b2b}
+_PLANS: dict[str, Callable[[list[Transfer]], list[Queue]]] = {
+    "pcpy": _pcpy, "bcst": _bcst, "swap": _swap, "b2b": _b2b}
 VARIANTS = tuple(_PLANS)
 
 #: Variants of each collective: broadcasts need one source for several destinations, swaps a chunk in each direction.
@@ -61,9 +80,18 @@ POSSIBLE = {"ag": ("pcpy", "bcst", "b2b"), "a2a": ("pcpy", "swap", "b2b"), "rs":
             "ar": ("pcpy", "b2b")}
 
 
-def plan(collective: str, variant: str, gpus: int) -> list[Queue]:
-    """Return the queues of a collective, in the order in which the host fills them. Raises `BadInput`."""
+def plan(collective: str, variant: str, gpus: int) -> list[Round]:
+    """Return the rounds of a collective, each with its queues in the order of filling them. Raises `BadInput`."""
     if variant not in POSSIBLE[collective]:
         raise BadInput(f"variant {variant!r} is not possible for {COLLECTIVES[collective]}: allowed are "
                        f"{', '.join(POSSIBLE[collective])}")
-    return _PLANS[variant](gpus)
+    return rounds(algorithms(collective, fully_connected(gpus))["direct"].program(), variant)
+
+
+def rounds(program: Program, variant: str) -> list[Round]:
+    """Read the rounds off a program, one for each level of its transfers."""
+    found = []
+    for level in range(max(program.levels) + 1):
+        transfers = [one for one, depth in zip(program.transfers, program.levels) if depth == level]
+        found.append(Round(_PLANS[variant](transfers), transfers[0].op is Op.ADD))
+    return found

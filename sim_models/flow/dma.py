@@ -62,9 +62,9 @@ def run_collective(node: Node, collective: str, variant: str, size_bytes: float,
     An all-reduce is a reduce-scatter, followed in the same queues by an all-gather, whose copies wait for the signals
     of all peers.
     """
-    queues = plan(collective, variant, node.gpus)
-    return run_queues(node, queues, size_bytes / node.gpus, initiator, adds=collective in ("rs", "ar"),
-                      then=plan("ag", variant, node.gpus) if collective == "ar" else None)
+    first, *then = plan(collective, variant, node.gpus)
+    return run_queues(node, first.queues, size_bytes / node.gpus, initiator, first.adds,
+                      then[0].queues if then else None)
 
 
 def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: str = "host",

@@ -1,8 +1,14 @@
-"""Collectives as copies between buffers: what each GPU's queue copies, after what, and whom it tells."""
+"""Programs as copies between buffers: what each GPU's queue copies, after what, and which peers get a signal."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
+
+from ..collectives import Op, Program, Transfer
+from ..collectives.algorithms import algorithms, one_ring
+from ..topologies import fully_connected
 
 #: All of them move chunks of 1/gpus of the array. What is added is fp16, by memory.
 COLLECTIVES = {
@@ -12,7 +18,6 @@ COLLECTIVES = {
 #: Variants of copies: back to back; of one source to two peers in one command; in place, by memory that keeps the
 #: exclusive or of what it holds and what arrives.
 VARIANTS = {"b2b": tuple(COLLECTIVES), "bcst": ("ag", "ar"), "swap": ("a2a",)}
-ADDS = ("rs", "rs-ring", "ar", "ar-ring")
 
 
 class Copied(NamedTuple):
@@ -29,10 +34,10 @@ class Stage(NamedTuple):
 
     waits: tuple[tuple[int, int], ...]  #: flags that peers set or count up, and the value that each must have
     copies: tuple[Copied, ...]
-    signals: tuple["Told", ...]  #: when all copies have left
+    signals: tuple["Signal", ...]  #: when all copies have left
 
 
-class Told(NamedTuple):
+class Signal(NamedTuple):
     """A peer that gets a signal when copies to it have left."""
 
     peer: int
@@ -61,67 +66,81 @@ class Exchange:
 
 def plan_exchange(collective: str, gpus: int, chunk: int, swaps: bool = False) -> Exchange:
     """Return the copies of a collective (one of `COLLECTIVES`); with `swaps` an all-to-all in place."""
-    if swaps:
-        return Exchange(tuple(tuple(_swaps(gpu, gpus, chunk)) for gpu in range(gpus)),
-                        tuple(tuple((gpu + hop) % gpus for hop in range(gpus)) for gpu in range(gpus)), chunk,
-                        gpus * chunk, False, True)
-    chunks = {"a2a": 2 * gpus, "ag": gpus + 1}.get(collective, gpus)
-    return Exchange(tuple(tuple(_stages(collective, gpu, gpus, chunk)) for gpu in range(gpus)),
-                    tuple(tuple(_produced(collective, gpu, gpus)) for gpu in range(gpus)), chunk, chunks * chunk,
-                    collective in ADDS)
-
-
-def _stages(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
     if collective.endswith("-ring"):
-        return _ring(collective, gpu, gpus, chunk)
-    peers = [(gpu + hop) % gpus for hop in range(1, gpus)]
-    tells = tuple(Told(peer, 1, True) for peer in peers)
-    if collective == "a2a":
-        return [Stage((), tuple(Copied(peer * chunk, peer, (gpus + gpu) * chunk, False) for peer in peers), tells)]
-    if collective == "ag":
-        return [Stage((), tuple(Copied(0, peer, chunk + gpu * chunk, False) for peer in peers), tells)]
-    scatter = Stage((), tuple(Copied(peer * chunk, peer, peer * chunk, True) for peer in peers), tells)
-    if collective == "rs":
-        return [scatter]
-    return [scatter, Stage(
-        ((1, gpus - 1),), tuple(Copied(gpu * chunk, peer, gpu * chunk, False) for peer in peers),
-        tuple(Told(peer, 2, True) for peer in peers))]
+        kind = collective.removesuffix("-ring")
+        # What is summed around the ring starts at its own place, and ends one GPU before.
+        return read_off(one_ring(kind, gpus, 1), chunk, turn=kind != "ag", counted=False)
+    program = algorithms(collective, fully_connected(gpus))["direct"].program()
+    return swapped(program, chunk) if swaps else read_off(program, chunk, apart=collective in ("ag", "a2a"))
 
 
-def _swaps(gpu: int, gpus: int, chunk: int) -> list[Stage]:
-    """Let each pair exchange two chunks in place.
+def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False, counted: bool = True) -> Exchange:
+    """Read off a program what each GPU's queue copies: a stage for each level of its transfers, in their order.
+
+    `turn`: chunk c lies at place c + turn; or, `apart`, a chunk that arrives lies after all that the GPU starts with,
+    at the place of its sender. `counted`: peers count up the flag of a level; otherwise one is there alone and sets it.
+    """
+    starts = [[held for held in program.held[gpu] if (gpu, held) in program.start] for gpu in range(program.ranks)]
+
+    def kept(gpu: int, number: int) -> int:
+        return starts[gpu].index(number) if apart else (number + turn) % program.chunks
+
+    def copied(one: Transfer) -> Copied:
+        to = len(starts[one.destination]) + one.source if apart else kept(one.destination, one.chunk)
+        return Copied(kept(one.source, one.chunk) * chunk, one.destination, to * chunk, one.op is Op.ADD)
+
+    def stages_of(gpu: int) -> Iterator[Stage]:
+        waited: set[int] = set()
+        for level, transfers in _by_level(program, gpu):
+            before = {program.levels[index] for one in transfers for index in one.after} - waited
+            waited |= before
+            yield Stage(tuple((one + 1, senders[one, gpu]) for one in sorted(before)), tuple(map(copied, transfers)),
+                        tuple(Signal(peer, level + 1, counted) for peer in _peers(transfers)))
+
+    senders = Counter((level, peer) for gpu in range(program.ranks) for level, transfers in _by_level(program, gpu)
+                      for peer in _peers(transfers))
+    stages = tuple(tuple(stages_of(gpu)) for gpu in range(program.ranks))
+    produced = tuple(tuple(kept(gpu, number) for number in _produced(program, gpu)) for gpu in range(program.ranks))
+    places = max(max(one.source, one.to) for gpu in stages for stage in gpu for one in stage.copies) // chunk + 1
+    return Exchange(stages, produced, chunk, places * chunk, any(one.op is Op.ADD for one in program.transfers))
+
+
+def _by_level(program: Program, gpu: int) -> list[tuple[int, list[Transfer]]]:
+    """Return what a GPU sends, by the length of the chain of transfers before it."""
+    sent = sorted((program.levels[index], index) for index, one in enumerate(program.transfers) if one.source == gpu)
+    return [(level, [program.transfers[index] for _, index in same])
+            for level, same in groupby(sent, lambda one: one[0])]
+
+
+def _peers(transfers: list[Transfer]) -> list[int]:
+    return list(dict.fromkeys(one.destination for one in transfers))
+
+
+def _produced(program: Program, gpu: int) -> list[int]:
+    """Order the chunks that a GPU produces as it sends them: what is added here but never sent comes last."""
+    sent = dict.fromkeys(one.chunk for _, transfers in _by_level(program, gpu) for one in transfers)
+    added = (number for number in program.held[gpu] if (gpu, number) in program.arrivals)
+    return [number for number in dict.fromkeys((*sent, *added)) if (gpu, number) in program.start]
+
+
+def swapped(program: Program, chunk: int) -> Exchange:
+    """Let each pair of an all-to-all exchange two chunks in place.
 
     One sends its own, the other sends back what it then holds, the exclusive or of both, and the first, which now holds
     the other's, sends that. The first of a pair is either in turn, so that all have as many.
     """
-    first, second = [], []
-    for hop in range(1, gpus):
-        peer = (gpu + hop) % gpus
-        (first if ((gpu + peer) % 2 == 1) == (gpu < peer) else second).append(peer)
+    gpus = program.ranks
+    stages, produced = [], []
+    for gpu in range(gpus):
+        (_, transfers), = _by_level(program, gpu)
+        peers, first, second = _peers(transfers), [], []
+        for peer in peers:
+            (first if ((gpu + peer) % 2 == 1) == (gpu < peer) else second).append(peer)
 
-    def stage(peers: list[int], waits: tuple[tuple[int, int], ...], flag: int) -> Stage:
-        return Stage(waits, tuple(Copied(peer * chunk, peer, gpu * chunk, True) for peer in peers),
-                     tuple(Told(peer, flag, True) for peer in peers))
-    return [stage(first, (), 1), stage(second, ((1, len(second)),) if second else (), 2),
-            stage(first, ((2, len(first)),) if first else (), 3)]
-
-
-def _ring(collective: str, gpu: int, gpus: int, chunk: int) -> list[Stage]:
-    """Return the stages of a ring: each sends to the next GPU what the one before has brought, or made whole."""
-    adding = collective in ADDS
-    steps = [(gpu - step, adding) for step in range(gpus - 1)]
-    if collective == "ar-ring":
-        steps += [(gpu + 1 - step, False) for step in range(gpus - 1)]
-    following = (gpu + 1) % gpus
-    return [Stage(((step, 1),) if step else (), (Copied(place % gpus * chunk, following, place % gpus * chunk, adds),),
-                  (Told(following, step + 1, False),)) for step, (place, adds) in enumerate(steps)]
-
-
-def _produced(collective: str, gpu: int, gpus: int) -> list[int]:
-    """Order the chunks that a GPU produces: what is added here but never sent comes last."""
-    if collective in ("ag", "ag-ring"):
-        return [0 if collective == "ag" else gpu]
-    direct = [(gpu + hop) % gpus for hop in range(1, gpus)]
-    if collective == "a2a":
-        return direct
-    return [*direct, gpu] if not collective.endswith("-ring") else [(gpu - step) % gpus for step in range(gpus)]
+        def stage(peers: list[int], waits: list[int], flag: int, gpu: int = gpu) -> Stage:
+            return Stage(((flag - 1, len(waits)),) if waits else (),
+                         tuple(Copied(peer * chunk, peer, gpu * chunk, True) for peer in peers),
+                         tuple(Signal(peer, flag, True) for peer in peers))
+        stages.append((stage(first, [], 1), stage(second, second, 2), stage(first, first, 3)))
+        produced.append((gpu, *peers))
+    return Exchange(tuple(stages), tuple(produced), chunk, gpus * chunk, False, True)

@@ -1,0 +1,76 @@
+"""Copies read off programs: flags alone put them into an order in which every chunk ends where it must."""
+
+import random
+
+import pytest
+
+from t3sim.collectives.algorithms import algorithms, one_ring
+from t3sim.runs.copies import COLLECTIVES, Exchange, plan_exchange, read_off
+from t3sim.topologies.multi_node import multi_node
+
+
+def end_of(exchange: Exchange, seed: int) -> list[dict[int, set[int]]]:
+    """Return whose parts lie at each place of each GPU when the queues' stages are done in an order at random."""
+    rng, size = random.Random(seed), exchange.chunk_bytes
+    held = [{place: {gpu} for place in produced} for gpu, produced in enumerate(exchange.produced)]
+    flags = [dict.fromkeys(range(64), 0) for _ in held]
+    left = [list(stages) for stages in exchange.stages]
+    while any(left):
+        ready = [gpu for gpu, stages in enumerate(left)
+                 if stages and all(flags[gpu][flag] == value for flag, value in stages[0].waits)]
+        assert ready, "all queues wait"
+        gpu = rng.choice(ready)
+        stage = left[gpu].pop(0)
+        for copy in stage.copies:
+            sent, there = held[gpu][copy.source // size], held[copy.peer].get(copy.to // size, set())
+            assert not copy.adds or not sent & there, "added twice"
+            held[copy.peer][copy.to // size] = sent | (there if copy.adds else set())
+        for peer, flag, adds in stage.signals:
+            flags[peer][flag] = flags[peer][flag] + 1 if adds else 1
+    return held
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 8])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_all_that_must_be_somewhere_is_there(collective, gpus):
+    everybody = set(range(gpus))
+    for seed in range(5):
+        held = end_of(plan_exchange(collective, gpus, 256), seed)
+        for gpu, places in enumerate(held):
+            match collective:
+                case "ag":
+                    assert places == {0: {gpu}} | {1 + peer: {peer} for peer in everybody - {gpu}}
+                case "ag-ring":
+                    assert places == {peer: {peer} for peer in everybody}
+                case "a2a":
+                    assert {gpus + peer: {peer} for peer in everybody - {gpu}}.items() <= places.items()
+                case "rs" | "rs-ring":
+                    assert places[gpu if collective == "rs" else (gpu + 1) % gpus] == everybody
+                case _:
+                    assert places == dict.fromkeys(everybody, everybody)
+
+
+@pytest.mark.parametrize("program", [
+    *(algorithms(collective, multi_node(2, 4))["hierarchical"].program() for collective in ("ag", "rs", "ar")),
+    one_ring("ar", 5)], ids=["ag", "rs", "ar", "ring to the GPU before"])
+def test_any_program_is_read(program):
+    for seed in range(5):
+        held = end_of(read_off(program, 256), seed)
+        assert all(held[gpu][chunk] == whose for (gpu, chunk), whose in program.goal.items())
+
+
+def test_a_wait_left_out_is_found():
+    exchange = plan_exchange("rs-ring", 4, 256)
+    hasty = Exchange(tuple(tuple(stage._replace(waits=()) for stage in stages) for stages in exchange.stages),
+                     exchange.produced, 256, exchange.size_bytes, True)
+    assert any(end_of(hasty, seed)[0][1] != {0, 1, 2, 3} for seed in range(5))
+
+
+def test_a_swap_hands_over_in_three_rounds():
+    exchange = plan_exchange("a2a", 4, 256, swaps=True)
+    assert exchange.size_bytes == 4 * 256
+    for gpu, stages in enumerate(exchange.stages):
+        first, second, third = ([copy.peer for copy in stage.copies] for stage in stages)
+        assert first == third and sorted(first + second) == [peer for peer in range(4) if peer != gpu]
+        assert [stage.waits for stage in stages] == [(), ((1, len(second)),) if second else (),
+                                                     ((2, len(first)),) if first else ()]
