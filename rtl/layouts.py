@@ -6,6 +6,7 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 from amaranth.hdl import Cat, Value
 from amaranth.lib import data, enum
 
+from . import queue_commands
 from .geometry import Geometry, bits_for
 from .registers import ARRIVAL_RANGES, EPOCH_BITS, READY_COUNT_BITS
 
@@ -106,13 +107,13 @@ def tracker_entry(g: Geometry) -> data.StructLayout:
 
 
 class QueueOp(enum.Enum, shape=3):
-    """Operation that a command in memory asks for (DMA collectives paper, section 4.1)."""
+    """Operation that a command in memory asks for."""
 
-    COPY = 0  #: the block at `address`, of `region`, to one GPU or, if that names another region, to several
-    POLL = 1  #: go on when memory holds `value` at `address`
-    SIGNAL = 2  #: write `value` to `address` when what was copied before has left
-    TIMESTAMP = 3  #: as SIGNAL, with the cycle counter
-    ADD = 4  #: as SIGNAL; memory adds `value` to what it holds
+    COPY = queue_commands.COPY
+    POLL = queue_commands.POLL
+    SIGNAL = queue_commands.SIGNAL
+    TIMESTAMP = queue_commands.TIMESTAMP
+    ADD = queue_commands.ADD
 
 
 def queue_command(g: Geometry) -> data.StructLayout:

@@ -1,6 +1,7 @@
 """CommandQueue against its model: programs in a ring of memory that is written anew while it is read."""
 
-from t3sim.reference.command_queue import ADD, COPY, LINE_BYTES, POLL, SIGNAL, TIMESTAMP, Command, CommandQueueModel
+from t3sim.reference.command_queue import LINE_BYTES, CommandQueueModel
+from t3sim.rtl.queue_commands import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 
 from .bench import Bench, rounds

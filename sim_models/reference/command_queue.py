@@ -1,21 +1,10 @@
 """Transaction-level reference of `t3sim.rtl.dma.command_queue`: what commands in memory do, in their order."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
-COPY, POLL, SIGNAL, TIMESTAMP, ADD = range(5)
+from t3sim.rtl.queue_commands import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
+
 LINE_BYTES, WORD_BYTES = 64, 4
-
-
-class Command(NamedTuple):
-    """Fields of `t3sim.rtl.layouts.queue_command`."""
-
-    value: int
-    op: int
-    address: int
-    region: int
-    wf: int
-    wg: int
 
 
 def refusal(command: Command, words: tuple[int, int]) -> str | None:

@@ -10,6 +10,9 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from t3sim.rtl.queue_commands import ADD, COPY, SIGNAL, Command
+from t3sim.rtl.queue_commands import POLL as POLLS
+
 from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..driver.driver import Driver, Write
@@ -21,8 +24,6 @@ from ..fabric import memory
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..machine.engines import Initiators
-from ..reference.command_queue import ADD, COPY, SIGNAL, Command
-from ..reference.command_queue import POLL as POLLS
 from ..topologies import fully_connected
 from . import build
 from .copies import COLLECTIVES, VARIANTS, Copied, plan_exchange
@@ -174,7 +175,7 @@ class _Run(ProgrammedGpus):
         lines = [_flag_command(POLLS, gpu, START_FLAG)] * (self._initiator == "poll")
         for stage in self._exchange.stages[gpu]:
             lines += [_flag_command(POLLS, gpu, flag, value) for flag, value in stage.waits]
-            lines += [Command(0, COPY, row[0].source + at, self._region(gpu, row[0]), 0, 0)
+            lines += [Command(0, COPY, row[0].source + at, self._region(gpu, row[0]))
                       for row in self._in_rows(stage.copies) for at in self._parts()]
             lines += [_flag_command(ADD if adds else SIGNAL, peer, flag) for peer, flag, adds in stage.signals]
         return lines
@@ -297,7 +298,7 @@ class _Run(ProgrammedGpus):
 
 def _flag_command(op: int, gpu: int, flag: int, value: int = 1) -> Command:
     """Make a poll or a signal of one of a GPU's flags."""
-    return Command(value, op, _FLAGS + (gpu * FLAGS + flag) * LINE_BYTES, 0, 0, 0)
+    return Command(value, op, _FLAGS + (gpu * FLAGS + flag) * LINE_BYTES)
 
 
 def _queue_ports(ports: PortMap) -> QueuePorts:

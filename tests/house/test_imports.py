@@ -17,10 +17,12 @@ OURS = {"rtl", "sim_models", "testbenches", "tests"}
 NAMES = {"rtl": "t3sim.rtl", "sim_models": "t3sim", "testbenches": "t3sim.testbenches", "tests": "tests"}
 
 #: The plain facts of the hardware that models may read: no Amaranth objects needed to use them.
-PLAIN_RTL = {f"t3sim.rtl.{name}" for name in ("arbiter", "geometry", "registers", "address_map", "check_bits", "order")}
+PLAIN_RTL = {f"t3sim.rtl.{name}" for name in ("arbiter", "geometry", "registers", "address_map", "check_bits", "order",
+                                       "queue_commands")}
 
 #: Files of rtl/ that hold no block.
-NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py", "rtl/order.py"}
+NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py", "rtl/order.py",
+            "rtl/queue_commands.py"}
 
 #: Blocks whose behaviour is checked through a larger one, which names them in its model and test.
 CHECKED_THROUGH = {

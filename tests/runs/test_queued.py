@@ -9,7 +9,7 @@ from t3sim.cli import main
 from t3sim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.levels import load_initiators
-from t3sim.reference.command_queue import POLL
+from t3sim.rtl.queue_commands import POLL
 from t3sim.runs import queued
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.queued import run_queued
