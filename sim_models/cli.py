@@ -156,9 +156,7 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
             return _report_fault(error, arguments)
         gpus = getattr(error, "gpus", ())
         told = str(error).partition(":")[0] if gpus else str(error)
-        from t3sim.commands.flags import in_dashes
-
-        _complain(told if isinstance(error, InScenario) else in_dashes(told))
+        _complain(_in_options(told, error, arguments[0]))
         if gpus:
             from t3sim.study.report import print_gpus
 
@@ -178,6 +176,17 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         return 1
     except Exception as error:
         return _report_fault(error, arguments)
+
+
+def _in_options(message: str, error: Exception, command: str) -> str:
+    """Write the keys in a message as options, but for those of a file."""
+    from t3sim.commands.app import in_options
+    from t3sim.commands.flags import in_dashes
+    from t3sim.machine.loader import MachineError
+
+    if isinstance(error, InScenario):
+        return message
+    return in_dashes(message if isinstance(error, MachineError) else in_options(message, command))
 
 
 def _ended_by(error: OSError) -> int:

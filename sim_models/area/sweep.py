@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from t3sim.errors import BadInput
 from t3sim.geometry_option import changed
 from t3sim.rtl.geometry import Geometry
-from t3sim.support.output import check_json_target, write_whole
+from t3sim.support.output import write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure
@@ -41,15 +40,6 @@ def sweep(blocks: Sequence[str], geometry: Geometry, size: str, values: Sequence
             results[block].append(measure(block, each, library, fpga=False))
         progress(f"{size}", (place + 1) / len(geometries))
     return Sweep(size, tuple(values), {block: tuple(found) for block, found in results.items()})
-
-
-def check_plot(path: str) -> Path:
-    """Return the path of a picture that can be written. Raises BadInput."""
-    target = Path(path)
-    if target.suffix not in (".svg", ".png", ".pdf"):
-        raise BadInput(f"--plot {path!r}: the name has to end in .svg, .png or .pdf")
-    check_json_target(path, "--plot")
-    return target
 
 
 def plot(sweeps: Sequence[Sweep], path: Path) -> None:

@@ -26,7 +26,7 @@ class Algorithm:
 def algorithms(collective: str, topology: Topology) -> dict[str, Algorithm]:
     """Return what is possible by name, the usual one first. Raises `BadInput` for an unknown collective."""
     if collective not in COLLECTIVES:
-        raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
+        raise BadInput(f"collective = {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
     if isinstance(topology, Torus):
         found = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
     elif isinstance(topology, MultiNode):

@@ -1,6 +1,7 @@
 """All subcommands under the one name `t3`, with what their help pages and options have in common."""
 
 import functools
+import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -99,3 +100,14 @@ def _options(
 def group() -> TyperGroup:
     """Return the whole of `t3`, built once for all calls of a process."""
     return typer.main.get_command(app)
+
+
+def in_options(message: str, command: str) -> str:
+    """Write the keys in a message as a command's options: `initiator = 'x'`, or `sizes: ` at its start."""
+    for parameter in group().commands[command].params if command in COMMANDS else ():
+        option = parameter.opts[0]
+        key = option.removeprefix("--").replace("-", "_")
+        if option.startswith("--"):
+            said = r"= true\b" if getattr(parameter, "is_flag", False) else r"=(?= )"
+            message = re.sub(rf"(?<!\] )(?<![\w.'-]){key} {said}|^{key}(?=: )", option, message)
+    return message

@@ -4,7 +4,14 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, file_name
+from t3sim.commands.options import (
+    GeometryOption,
+    JsonOption,
+    MachineOption,
+    check_json_target,
+    check_plot_target,
+    file_name,
+)
 from t3sim.errors import BadInput
 
 
@@ -38,10 +45,9 @@ def area(
 
     from t3sim.area import yosys
     from t3sim.area.libraries import find_library
-    from t3sim.area.sweep import check_plot
     from t3sim.geometry_option import changed, parse_sizes, parse_sweep
     from t3sim.machine import load_machine
-    from t3sim.support.output import check_json_target, write_json, write_whole
+    from t3sim.support.output import write_json, write_whole
     from t3sim.verilog.write import chosen_blocks
 
     fpga = fpga or record  # an entry of the history has it
@@ -65,7 +71,8 @@ def area(
         raise BadInput("--sweep goes with --plot, --markdown and --json only")
     if beside is not None and (swept or record or compare):
         raise BadInput(f"--beside {beside} goes with --library, --markdown and --json only")
-    target = check_plot(plot) if plot is not None else None
+    check_plot_target(plot, (".svg", ".png", ".pdf"))
+    target = None if plot is None else Path(plot)
     cells = find_library(library)
     second = find_library(beside) if beside is not None else None
     for tool in ("yosys", "nextpnr-ecp5") if fpga and not swept else ("yosys",):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, MachineOption, SeedOption, whole_number
+from t3sim.commands.options import JsonOption, MachineOption, SeedOption, check_json_target, whole_number
 from t3sim.errors import BadInput
 
 
@@ -27,7 +27,7 @@ def bench(
     """
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     engines = tuple(dict.fromkeys(name.strip() for name in engine.split(",")))
     for name in engines:

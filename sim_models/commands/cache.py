@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption
+from t3sim.commands.options import JsonOption, check_json_target
 
 #: First words of the entries' names.
 _KINDS = {"library": "RTL, compiled", "verilog": "Verilog of a component", "runtime": "Verilator's run-time library",
@@ -28,7 +28,7 @@ def cache(
 
     from t3sim.cosim.cache import entries, evict, limit_bytes
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
     from t3sim.user_cache import cache_folder
 
     check_json_target(json)

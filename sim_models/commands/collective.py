@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, file_name, shown_size, size_range
+from t3sim.commands.options import JsonOption, check_json_target, file_name, shown_size, size_range
 from t3sim.errors import BadInput
 
 
@@ -38,7 +38,7 @@ def collective(
     from t3sim.collectives.msccl import msccl_text
     from t3sim.flow.runs import request
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import check_json_target, write_json, write_whole
+    from t3sim.support.output import write_json, write_whole
 
     wanted = size_range(sizes)
     asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, file_name, shown_size, size_range, whole_number
+from t3sim.commands.options import JsonOption, check_json_target, file_name, shown_size, size_range, whole_number
 from t3sim.errors import BadInput
 
 #: Of each run, for `--json`.
@@ -49,7 +49,7 @@ def dma(
     from t3sim.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
     from t3sim.machine.levels import load_engines
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     if collective not in COLLECTIVES:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
@@ -112,7 +112,7 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
     from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     wanted = size_range(sizes)
     variants = [name.strip() for name in variant.split(",")] if variant is not None else [

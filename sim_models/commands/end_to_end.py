@@ -4,7 +4,15 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, SeedOption, check_plot_target, decimal_number, whole_number, write_plot
+from t3sim.commands.options import (
+    JsonOption,
+    SeedOption,
+    check_json_target,
+    check_plot_target,
+    decimal_number,
+    whole_number,
+    write_plot,
+)
 from t3sim.errors import BadInput
 
 _TOP = 10
@@ -50,7 +58,7 @@ def end_to_end(
     from t3sim.end_to_end.transformer import load_transformer
     from t3sim.machine.levels import load_cluster
     from t3sim.study.report import output_console, progress_bar
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
     from t3sim.techniques.table import TECHNIQUES
 
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),

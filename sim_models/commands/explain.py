@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, folder_name, natural_number
+from t3sim.commands.flags import in_dashes
+from t3sim.commands.options import JsonOption, check_json_target, folder_name, natural_number
 from t3sim.errors import BadInput
 
 
@@ -21,7 +22,7 @@ def explain(
     json: JsonOption = None,
 ) -> None:
     """Explain a tile's life or a channel's decision; without options, what did not fire and what it waits for."""
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
     from t3sim.trace.explain_channel import explain_channel
     from t3sim.trace.explain_run import explain_run
     from t3sim.trace.explain_tile import explain_tile
@@ -64,5 +65,5 @@ def explain(
         console.print(line, style="bold", highlight=False)
     if answer.gpus:
         print_gpus(answer.gpus, console)
-    for line in answer.caveats:
+    for line in map(in_dashes, answer.caveats):
         console.print(line, style="dim", highlight=False)

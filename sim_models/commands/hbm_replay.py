@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, file_name
+from t3sim.commands.options import JsonOption, check_json_target, file_name
 from t3sim.errors import BadInput, choices
 
 
@@ -28,7 +28,7 @@ def hbm_replay(
     from pathlib import Path
 
     from t3sim.machine import load_machine
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     if every == (trace is not None):
         raise BadInput("one of TRACE and --all is needed" if trace is None else

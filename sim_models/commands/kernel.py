@@ -8,6 +8,7 @@ from t3sim.commands.flags import scenario_of_file
 from t3sim.commands.options import (
     JsonOption,
     check_estimate,
+    check_json_target,
     file_name,
     natural_number,
     whole_number,
@@ -52,7 +53,6 @@ def kernel(
     """Run a kernel alone on a GPU, cycle by cycle; with --copies also beside copies that share its memory."""
     from t3sim.runs.beside_copies import Copies
     from t3sim.scenario.kernel import KernelAlone
-    from t3sim.support.output import check_json_target
     from t3sim.tasks.kept import KeptResults
 
     given = {"--gemm": gemm, "--embedding": embedding, "--locality": locality, "--split-k": split_k}

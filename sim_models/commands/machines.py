@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, file_name
+from t3sim.commands.options import JsonOption, check_json_target, file_name
 
 
 def machines(
@@ -14,7 +14,7 @@ def machines(
     json: JsonOption = None,
 ) -> None:
     """List the machines that come with the package, by level, and which command runs each."""
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     check_json_target(json)
     found = _by_level() if machine is None else _capacities(machine)

@@ -156,13 +156,24 @@ def read_or_written(*files: str | None) -> Iterator[None]:
         discard_output()
 
 
-def check_plot_target(target: str | None) -> None:
-    """Refuse, before any work, a plot's file that cannot be written or is of another kind. Raises BadInput."""
-    from t3sim.support.output import check_json_target
+def check_json_target(target: str | None, option: str = "--json") -> None:
+    """Refuse, before minutes of work, a file that cannot be written. Raises `BadInput`."""
+    if target is None or target == "-":
+        return
+    path = Path(target)
+    if not target or path.is_dir():
+        raise BadInput(f"{option} {target!r} is not a file name")
+    if not path.resolve().parent.is_dir():
+        raise BadInput(f"{option} {target!r}: folder {str(path.resolve().parent)!r} does not exist")
+    if not os.access(path if path.exists() and not path.is_file() else path.resolve().parent, os.W_OK):
+        raise BadInput(f"{option} {target!r} cannot be written: permission denied")
 
+
+def check_plot_target(target: str | None, endings: tuple[str, ...] = (".svg", ".png")) -> None:
+    """Refuse, before any work, a plot's file that cannot be written or is of another kind. Raises BadInput."""
     check_json_target(target, "--plot")
-    if target is not None and not target.endswith((".svg", ".png")):
-        raise BadInput(f"--plot {target[:40]!r} must end in .svg or .png")
+    if target is not None and not target.endswith(endings):
+        raise BadInput(f"--plot {target[:40]!r} must end in {', '.join(endings[:-1])} or {endings[-1]}")
 
 
 def write_plot(target: str, draw: Callable[[], Any]) -> None:

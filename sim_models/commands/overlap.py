@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from t3sim.commands.flags import takes_scenario_by
-from t3sim.commands.options import JsonOption
+from t3sim.commands.options import JsonOption, check_json_target
 from t3sim.errors import printable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def overlap(
     from t3sim.libraries.mechanisms import GATES
     from t3sim.scenario.ranking import LayerToRank
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     layer = LayerToRank(scenario, sequence_parallel)
     check_json_target(json)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import GeometryOption, JsonOption, MachineOption
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, check_json_target
 from t3sim.errors import BadInput
 
 
@@ -18,7 +18,7 @@ def registers(
     from t3sim.driver.register_map import FORMATS, to_json
     from t3sim.geometry_option import changed, parse_sizes
     from t3sim.machine import load_machine
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     if form not in FORMATS:
         raise BadInput(f"--format {form!r} is unknown: allowed are {', '.join(FORMATS)}")

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, MachineOption, SeedOption, folder_name, simulations_at_once, whole_number
+from t3sim.commands.options import (
+    JsonOption,
+    MachineOption,
+    SeedOption,
+    check_json_target,
+    folder_name,
+    simulations_at_once,
+    whole_number,
+)
 from t3sim.errors import BadInput, Failure
 
 _FIRST, _SECOND, _NONE = "t3-table1", "t3-accelsim", "none"
@@ -34,7 +42,7 @@ def reproduce(
     from t3sim.reproduce.figure import paper_setup
     from t3sim.reproduce.pipeline import check_out
     from t3sim.reproduce.registry import chosen
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     jobs = simulations_at_once(jobs)
     figures = chosen(only, paper)

@@ -9,6 +9,7 @@ from t3sim.commands.flags import in_dashes, takes_scenario
 from t3sim.commands.options import (
     JsonOption,
     check_estimate,
+    check_json_target,
     check_plot_target,
     file_name,
     read_or_written,
@@ -42,7 +43,6 @@ def run(
     from t3sim.scenario.collective import CollectiveAlone
     from t3sim.scenario.event import EventLevel
     from t3sim.scenario.request import Request
-    from t3sim.support.output import check_json_target
     from t3sim.tasks.kept import KeptResults
 
     ready = asked(scenario)

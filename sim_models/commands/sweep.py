@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, folder_name, simulations_at_once, whole_number
+from t3sim.commands.options import JsonOption, check_json_target, folder_name, simulations_at_once, whole_number
 from t3sim.errors import BadInput, Failure, InScenario
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def sweep(
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
     from t3sim.reproduce.pipeline import check_out
     from t3sim.reproduce.progress import show_progress
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
     from t3sim.sweeps.cluster import check_address
     from t3sim.sweeps.study import load_study
     from t3sim.sweeps.sweep import sweep as run_sweep

@@ -1,13 +1,13 @@
 """`t3 techniques`: what `t3 run --technique` and `t3 overlap` can run, and with what."""
 
-from t3sim.commands.options import JsonOption
+from t3sim.commands.options import JsonOption, check_json_target
 from t3sim.errors import BadInput
 
 
 def techniques(json: JsonOption = None) -> None:
     """List the techniques of `t3 run` and the mechanisms of `t3 overlap`: what each does, its source, what it needs."""
     from t3sim.libraries.mechanisms import MECHANISMS
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
     from t3sim.techniques.table import TECHNIQUES
 
     check_json_target(json)

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from t3sim.commands.flags import takes_scenario
-from t3sim.commands.options import (
-    JsonOption,
-    check_estimate,
-    folder_name,
-    natural_number,
-)
+from t3sim.commands.options import JsonOption, check_estimate, check_json_target, folder_name, natural_number
 from t3sim.errors import BadInput, choices
 
 if TYPE_CHECKING:
@@ -58,7 +53,7 @@ def trace(
     json: JsonOption = None,
 ) -> None:
     """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
 
     if bug is not None and bug not in BUGS:
         raise BadInput(f"--bug {bug!r} is unknown: allowed are {', '.join(BUGS)}")

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from t3sim.commands.options import JsonOption, check_plot_target, file_name, folder_name, write_plot
+from t3sim.commands.options import JsonOption, check_json_target, check_plot_target, file_name, folder_name, write_plot
 from t3sim.errors import BadInput, choices
 
 _WORST = 10  #: rows shown
@@ -26,7 +26,7 @@ def validate(
 ) -> None:
     """Set what others measured beside what the models answer: errors by machine and quantity, signs, worst rows."""
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
     from t3sim.validation.comparison import compare
     from t3sim.validation.fitted import constants
     from t3sim.validation.gpus import MACHINES

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, folder_name
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, check_json_target, folder_name
 
 
 def verilog(
@@ -21,7 +21,7 @@ def verilog(
     from t3sim.errors import BadInput
     from t3sim.geometry_option import changed, parse_sizes
     from t3sim.machine import load_machine
-    from t3sim.support.output import check_json_target, write_json
+    from t3sim.support.output import write_json
     from t3sim.verilog.write import chosen_blocks, write_verilog
 
     if out is None:

@@ -65,7 +65,7 @@ def estimate(cluster: Cluster, job: Job, mapping: Mapping, phase: str = "trainin
     limit = cluster.accelerator.memory_gb
     if fit and plain.memory_bytes > limit * 1e9:
         raise MappingError(f"{mapping} needs {float(plain.memory_bytes) / 1e9:,.1f} GB per GPU, {cluster.name} has "
-                           f"{limit:g} GB: more tp, pp or zero, or --recompute, or --ignore-memory")
+                           f"{limit:g} GB: more tp, pp or zero, or recompute = full, or ignore_memory = true")
     overlap, speedups = None, {}
     if technique != "sequential":
         from t3sim.end_to_end.overlap import measured_overlap

@@ -31,10 +31,10 @@ def measured_overlap(cluster: Cluster, job: Job, mapping: Mapping, technique: st
     Raises `BadInput` if the cluster has no machine of the cycle level, and what the simulation raises.
     """
     if cluster.cycle_machine is None:
-        raise BadInput(f"--technique {technique} needs a machine that the cycle level knows: {cluster.name} names none "
+        raise BadInput(f"technique = {technique} needs a machine that the cycle level knows: {cluster.name} names none "
                        "(cycle_machine); only sequential is possible")
     if mapping.tp < 2:
-        raise BadInput(f"--technique {technique} needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
+        raise BadInput(f"technique = {technique} needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
     machine = load_machine(cluster.cycle_machine)
     speedups = {}
     for name in sublayers or job.model.reduced:

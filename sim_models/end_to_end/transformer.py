@@ -204,14 +204,14 @@ def load_transformer(name_or_path: str) -> Transformer:
         return PRESETS[name_or_path]
     path, shown = Path(name_or_path), name_or_path[:60]
     if not name_or_path.endswith(".json"):
-        raise TransformerError(f"--model {shown!r} is unknown: allowed are {', '.join(PRESETS)}, or a config.json")
-    with reading(f"--model {shown!r}", "JSON", TransformerError):
+        raise TransformerError(f"model = {shown!r} is unknown: allowed are {', '.join(PRESETS)}, or a config.json")
+    with reading(f"model = {shown!r}", "JSON", TransformerError):
         try:
             config = read_json(path)
         except FileNotFoundError:
-            raise TransformerError(f"--model {shown!r}: there is no such file") from None
+            raise TransformerError(f"model = {shown!r}: there is no such file") from None
     if not isinstance(config, dict):
-        raise TransformerError(f"--model {shown!r} is not a JSON object")
+        raise TransformerError(f"model = {shown!r} is not a JSON object")
     return _of_config(path.stem if path.stem != "config" else path.resolve().parent.name, shown, config)
 
 
@@ -221,11 +221,11 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
             if config.get(key) is not None:
                 value = config[key]
                 if type(value) is not int or not least <= value <= _LARGEST:
-                    raise TransformerError(f"--model {shown!r}: {key} = {str(value)[:40]} is not possible: "
+                    raise TransformerError(f"model = {shown!r}: {key} = {str(value)[:40]} is not possible: "
                                            f"a whole number from {least} to {_LARGEST}")
                 return value
         if default is None:
-            raise TransformerError(f"--model {shown!r}: {keys[0]} is missing")
+            raise TransformerError(f"model = {shown!r}: {keys[0]} is missing")
         return default
 
     shape = {field: number(keys) for field, keys in _KEYS.items()}
@@ -235,7 +235,7 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
                         number(("qk_rope_head_dim",)), number(("v_head_dim",)))
     width = number(("head_dim",), 0) if latent is None else 0
     if width and width * shape["heads"] != shape["hidden"]:
-        raise TransformerError(f"--model {shown!r}: head_dim = {width} times {shape['heads']} heads is not "
+        raise TransformerError(f"model = {shown!r}: head_dim = {width} times {shape['heads']} heads is not "
                                f"{shape['hidden']}, the hidden size: such an attention is not modelled")
     gated = str(config.get("hidden_act", "")) in ("silu", "swiglu", "geglu")
     experts = number(_EXPERTS, 1)

@@ -35,8 +35,7 @@ def load_results(folder: Path) -> dict[str, Any]:
         try:
             content = read_json(path, nan=True)
         except FileNotFoundError:
-            raise BadInput(f"{folder} has no results.json: the folder that `t3 reproduce --out` wrote is "
-                           "needed") from None
+            raise BadInput(f"{folder} has no results.json: a folder of `t3 reproduce` is needed") from None
     if not isinstance(content, dict):
         raise BadInput(f"{path} is not a campaign's results: an object is expected")
     return content

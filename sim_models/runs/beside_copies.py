@@ -46,7 +46,7 @@ class Copies:
         except ValueError:
             rate = 0.0
         if found is None or not 1 <= rate <= _MOST_GB_PER_S:
-            raise BadInput(f"--copies {shown(text)} is not possible: 1 to {_MOST_GB_PER_S} GB/s, which are read and "
+            raise BadInput(f"copies = {shown(text)} is not possible: 1 to {_MOST_GB_PER_S} GB/s, which are read and "
                            "written, or read:GB/s or write:GB/s alone")
         return cls(0.0 if found[1] == "write" else rate, 0.0 if found[1] == "read" else rate)
 
@@ -64,7 +64,7 @@ class Copies:
 def with_copies(machine: Machine, sim: Sim, copies: Copies) -> Sim:
     """Return the state at cycle 0 of a kernel alone with copies beside it. Raises KernelError."""
     if sim.kernel.work.arrivals.any() or (sim.kernel.work.stores["route"] == Route.PEER).any():
-        raise KernelError("--copies: a kernel that sends to a neighbour cannot tell its lines from those of copies")
+        raise KernelError("copies: a kernel that sends to a neighbour cannot tell its lines from those of copies")
     clock, each_way = machine.memory_clock_ghz, (copies.read > 0) + (copies.write > 0)
     # Four times as many as move their lines in time, and a link twice as fast: the stated rate alone sets the pace.
     engines = ceil(4 * each_way * copies.rate / (LINE_BYTES * clock))

@@ -150,7 +150,7 @@ def network_of(machine: Machine, topology: topologies.Topology,
     """
     if unknown := links_of_their_own.keys() - {(link.source, link.destination) for link in topology.links}:
         raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links "
-                       "(--skew link:FROM-TO names them)")
+                       "(gpus.skew = link:FROM-TO names them)")
     ports = []
     for source, destination, card in topology.links:
         own = links_of_their_own.get((source, destination))

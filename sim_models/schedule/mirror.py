@@ -48,7 +48,7 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     """
     if not schedule.is_symmetric():
         raise ScheduleError("one GPU cannot stand for all: renaming every rank to the next one changes the collective "
-                            "or the topology, or a chunk is empty; every GPU must be simulated (--every-gpu)")
+                            "or the topology, or a chunk is empty; every GPU must be simulated (gpus.every = true)")
     tiling, rows = schedule.tiling, schedule.rows(device)
     widths = tiling.wf_widths[rows.tile]
     column_bytes = tiling.rows[rows.tile] * tiling.element_bytes

@@ -13,8 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import BadInput
-
 
 def collect_versions() -> dict[str, str]:
     """Return the versions of what can change a result."""
@@ -42,19 +40,6 @@ def _plain(value: Any) -> Any:
 
 def json_text(payload: dict[str, Any]) -> str:
     return json.dumps(_plain(payload), indent=2, allow_nan=False) + "\n"
-
-
-def check_json_target(target: str | None, option: str = "--json") -> None:
-    """Refuse, before minutes of work, a file that cannot be written. Raises `BadInput`."""
-    if target is None or target == "-":
-        return
-    path = Path(target)
-    if not target or path.is_dir():
-        raise BadInput(f"{option} {target!r} is not a file name")
-    if not path.resolve().parent.is_dir():
-        raise BadInput(f"{option} {target!r}: folder {str(path.resolve().parent)!r} does not exist")
-    if not os.access(path if path.exists() and not path.is_file() else path.resolve().parent, os.W_OK):
-        raise BadInput(f"{option} {target!r} cannot be written: permission denied")
 
 
 def write_json(payload: dict[str, Any], target: str) -> None:

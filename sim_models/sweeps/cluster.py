@@ -23,9 +23,9 @@ def check_address(address: str) -> None:
     except ValueError:
         host, there = "", False
     if parts.scheme not in ("tcp", "tls") or not host or not there:
-        raise BadInput(f"--scheduler {shown(address)} is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
+        raise BadInput(f"scheduler = {shown(address)} is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
     if parts.scheme == "tcp" and not _is_loopback(host):
-        raise BadInput(f"--scheduler {shown(address)} is another machine without encryption: use tls://{host}:"
+        raise BadInput(f"scheduler = {shown(address)} is another machine without encryption: use tls://{host}:"
                        f"{parts.port}, with certificates in Dask's configuration")
 
 
@@ -46,7 +46,7 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
         from distributed import Client
         from distributed.comm import CommClosedError
     except ImportError:
-        raise Failure("--scheduler needs Dask: pip install 't3sim[cluster]'") from None
+        raise Failure("a cluster needs Dask: pip install 't3sim[cluster]'") from None
 
     started = time.perf_counter()
     outcome = Outcome(results={task: kept for task in tasks if (kept := store.load(task)) is not None})
@@ -72,7 +72,7 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
 def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor: Monitor,
             outcome: Outcome) -> None:
     if crowded := [worker for worker, threads in client.nthreads().items() if threads > 1]:
-        raise BadInput(f"--scheduler {address}: the worker {crowded[0]} runs several tasks in one process: start "
+        raise BadInput(f"scheduler = {address}: the worker {crowded[0]} runs several tasks in one process: start "
                        "workers with --nthreads 1")
     monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.kept))
     shared = Store(store.folder.resolve(), store.beside)

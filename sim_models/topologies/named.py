@@ -24,11 +24,11 @@ def named_topology(text: str) -> Topology:
     numbers = re.fullmatch(pattern, size, re.ASCII)
     if build is None or numbers is None:
         allowed = ", ".join(f"{name}:{form}" for name, (form, _) in _KINDS.items())
-        raise TopologyError(f"topology {text[:40]!r} is unknown: allowed are {allowed}")
+        raise TopologyError(f"topology = {text[:40]!r} is unknown: allowed are {allowed}")
     lengths = [int(number) for number in numbers.groups()]
     nodes = lengths[0] * lengths[-1] if len(lengths) > 1 else lengths[0]
     if not 2 <= nodes <= _LARGEST:
-        raise TopologyError(f"topology {text!r} has {nodes} GPUs: 2 to {_LARGEST} are possible")
+        raise TopologyError(f"topology = {text!r} has {nodes} GPUs: 2 to {_LARGEST} are possible")
     if kind == "nodes" and lengths[0] < 2:
-        raise TopologyError(f"topology {text!r} joins {lengths[0]} nodes: at least 2 are needed, full:N is one")
+        raise TopologyError(f"topology = {text!r} joins {lengths[0]} nodes: at least 2 are needed, full:N is one")
     return build(*lengths)

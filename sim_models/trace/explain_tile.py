@@ -341,10 +341,10 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
                             f"{joined([f'device {device}' for device in sorted(numbers)])}.")
     if trace.run["mirrored"]:
         answer.caveats.append(
-            "One GPU stands for all: what arrives is what its neighbour would send at that moment, its own next ring "
-            "position's lines. Record with --every-gpu to follow the very packets." if trace.run["around_a_ring"] else
-            "One GPU stands for all: what arrives is what another one would send at that moment, which is of another "
-            "tile. Record with --every-gpu to follow the very packets.")
+            "One GPU stands for all: what arrives is what " + (
+                "its neighbour would send at that moment, its own next ring position's lines"
+                if trace.run["around_a_ring"] else "another one would send at that moment, which is of another tile")
+            + ". Record with gpus.every = true to follow the very packets.")
         for target in trace.map.feeds(tile.id):
             _arrival(tile, target, answer)
         return

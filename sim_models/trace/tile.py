@@ -20,10 +20,10 @@ class Tile:
 
     def __init__(self, trace: Trace, wg: int, wf: int, device: int = 0) -> None:
         trace.check_device(device)
-        for option, value, count, what in (("--wg", wg, trace.run["names"], "this run"),
-                                           ("--wf", wf, trace.run["wavefronts"], "a workgroup")):
+        for name, value, count, what in (("wg", wg, trace.run["names"], "this run"),
+                                           ("wf", wf, trace.run["wavefronts"], "a workgroup")):
             if not 0 <= value < count:
-                raise BadInput(f"{option} {value} does not exist: {what} has 0 to {count - 1}")
+                raise BadInput(f"{name} = {value} does not exist: {what} has 0 to {count - 1}")
         self.trace, self.wg, self.wf, self.device = trace, wg, wf, device
         self.id = TileId(device, wg, wf)
         self.number: int = trace.run["numbers"][device]  #: of its device

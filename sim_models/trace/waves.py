@@ -120,8 +120,8 @@ def _values(rows: np.ndarray, signal: Signal) -> np.ndarray:
 
 def check_window(first: int, end: int | None) -> None:
     if end is None or end - first > MOST_CYCLES:
-        raise BadInput("--waves keeps every signal of every cycle: with --from and --until give a window of at most "
-                       f"{MOST_CYCLES:,} cycles")
+        raise BadInput("waves: every signal of every cycle is kept: give from = CYCLE and until = CYCLE, "
+                       f"a window of at most {MOST_CYCLES:,} cycles")
 
 
 def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:

@@ -76,7 +76,7 @@ def test_the_command_writes_and_reads_plans(tmp_path, capsys):
                  "--sizes", "1M", "--write-plan", str(plan)]) == 0
     assert main(["collective", "--plan", str(plan), "--topology", "torus:3x3", "--sizes", "1M"]) == 0
     assert "mine" in capsys.readouterr().out
-    for arguments, named in ((["--plan", str(plan), "--collective", "ag"], "--collective"),
+    for arguments, named in ((["--plan", str(plan), "--collective", "ag"], "neither a collective"),
                              (["--plan", str(plan), "--topology", "ring:4"], "9 GPUs"),
                              (["--plan", str(tmp_path)], "cannot be read"),
                              (["--topology", "torus:3x3", "--write-plan", str(plan)], "one of hierarchical"),

@@ -9,16 +9,12 @@ from test_imports import ROOT, files, parse
 OTHERS = {
     "area/fpga.py", "area/history.py", "cosim/build.py", "cosim/cocotb_run.py",
     "cosim/toolchain.py", "driver/register_map.py", "machine/levels.py", "reproduce/pipeline.py",
-    "reproduce/registry.py", "study/first_run.py", "trace/testbench.py",
-    "validation/page.py", "verilog/lint.py", "verilog/write.py", "yowasp.py",
+    "reproduce/registry.py", "study/first_run.py", "sweeps/cluster.py", "trace/explain_tile.py",
+    "trace/testbench.py", "validation/page.py", "verilog/lint.py", "verilog/write.py", "yowasp.py",
 }
 #: Of commands that take no scenario: still to be told in other words.
 STILL = {
-    "area/sweep.py", "collectives/algorithms.py", "end_to_end/evaluate.py", "end_to_end/mapping.py",
-    "end_to_end/overlap.py", "end_to_end/transformer.py", "flow/runs.py", "geometry_option.py",
-    "reproduce/compare.py", "runs/beside_copies.py", "runs/build.py", "runs/queued.py", "schedule/mirror.py",
-    "support/output.py", "sweeps/cluster.py", "trace/bugs.py", "trace/explain_channel.py", "trace/explain_tile.py",
-    "trace/record.py", "trace/setup.py", "trace/store.py", "trace/tile.py", "trace/waves.py",
+    "trace/record.py", "trace/setup.py", "trace/store.py",
 }
 
 

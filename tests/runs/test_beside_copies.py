@@ -57,7 +57,7 @@ def test_a_gemm_that_multiplies_hardly_waits(machine):
 
 @pytest.mark.parametrize("text", ["", "0", "-3", "rad:3", "read:", "10001", "75,75"])
 def test_other_rates_are_refused(text):
-    with pytest.raises(BadInput, match="--copies .* is not possible: 1 to 10000 GB/s"):
+    with pytest.raises(BadInput, match="copies = .* is not possible: 1 to 10000 GB/s"):
         Copies.of(text)
 
 

@@ -180,7 +180,7 @@ def test_a_new_recording_takes_the_place_of_an_old_one(tmp_path):
 
 
 def test_nothing_is_left_of_what_was_refused(tmp_path):
-    with pytest.raises(BadInput, match="needs --every-gpu"):
+    with pytest.raises(BadInput, match="needs gpus.every = true"):
         make(tmp_path / "a", "neighbour", mirrored=True)
     with pytest.raises(BadInput, match="--wg 40 does not exist: this run has 0 to 31"):
         make(tmp_path / "b", wanted=Filter(wgs=frozenset({3, 40})))

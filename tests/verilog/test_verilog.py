@@ -222,7 +222,7 @@ def test_sizes_by_name():
     assert parse_sweep("ways=2,4,4,8") == ("ways", [2, 4, 8])
     with pytest.raises(GeometryError):
         changed(Geometry(), {"sets": 3})
-    with pytest.raises(BadInput, match="--sweep"):
+    with pytest.raises(BadInput, match="sweep = 'ways'"):
         parse_sweep("ways")
 
 

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from t3sim import cli
-from t3sim.commands.app import COMMANDS
+from t3sim.commands.app import COMMANDS, in_options
 from t3sim.commands.options import OUTPUTS, decimal_number, natural_number, whole_number
 from t3sim.commands.trace import _numbers
 from t3sim.cosim.cache import limit_bytes
@@ -129,3 +129,23 @@ def test_standard_output_and_files_in_a_folder_are_places_of_their_own(capsys, t
     assert cli.main(["verilog", "ring_monitor", "--out", "o", "--json", "o/files.json"]) == 0
     assert {"files.json", "ring_monitor.v"} <= {path.name for path in (tmp_path / "o").iterdir()}
     assert cli.main(["registers", "--json", "-"]) == 0
+
+
+@pytest.mark.parametrize("command, message, shown", [
+    ("dma", "initiator = 'x' is unknown", "--initiator 'x' is unknown"),
+    ("dma", "sizes: 3 bytes on 2 GPUs", "--sizes: 3 bytes on 2 GPUs"),
+    ("dma", "[link] gpus = 1, link.gpus = 1, '1 gpus: 2'", "[link] gpus = 1, link.gpus = 1, '1 gpus: 2'"),
+    ("end-to-end", "4 GPUs instead of gpus = 8, global_batch = 2", "4 GPUs instead of --gpus 8, --global-batch 2"),
+    ("end-to-end", "ignore_memory = true", "--ignore-memory"),
+    ("trace", "until = 5 is not after from = 9", "--until 5 is not after --from 9"),
+    ("--help", "gpus = 1", "gpus = 1")])
+def test_a_message_names_its_commands_options(command, message, shown):
+    assert in_options(message, command) == shown
+
+
+def test_keys_of_a_machine_stay_as_its_file_has_them(capsys, tmp_path):
+    """`t3 dma` has an option of this name."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "mi300x"\ngpus = 1\n')
+    assert cli.main(["dma", "--machine", str(mine)]) == 2
+    assert "mine.toml: gpus = 1: 2 to" in capsys.readouterr().err
