@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -164,6 +164,14 @@ class Run:
     threads: int = 1  #: at most, of a fused kernel on all GPUs
 
 
+class Work(NamedTuple):
+    """Work of a kernel on one GPU, of which the longer part takes its time."""
+
+    gemm: Workload | None = None
+    moved_bytes: int = 0  #: of the array that goes around a ring
+    rounds: int = 1  #: how often it does
+
+
 class Kernel(Protocol):
     """Simulation to ask for: a frozen dataclass of what tells one kernel from another. A new one is one class."""
 
@@ -175,12 +183,24 @@ class Kernel(Protocol):
     def name(self) -> str:
         """The name for people and for files; nothing is read from it."""
 
+    @property
+    def every_gpu(self) -> bool:
+        """Say whether it simulates every GPU; else one stands for all."""
+        return False
+
+    def work(self, workload: Workload) -> Work:
+        """Say what it does, for an estimate of its time."""
+        return Work(workload)
+
+    def refuse_early(self, machine: Machine, workload: Workload, seed: int) -> None:
+        """Refuse what this hardware cannot do, before anything is built or simulated. Raises ScheduleError, ..."""
+
     def run(self, run: Run) -> KernelResult:
         """Simulate it to its end. Raises SimulationError, ToolchainError, and what machine and tiling refuse."""
 
 
 @dataclass(frozen=True)
-class GemmAlone:
+class GemmAlone(Kernel):
     """The GEMM alone on the whole GPU."""
 
     skew: Skew | None = None  #: of several GPUs, of which the last to end counts
@@ -196,7 +216,7 @@ class GemmAlone:
 
 
 @dataclass(frozen=True)
-class GemmPart:
+class GemmPart(Kernel):
     """The GEMM of one GPU's tokens, where each makes a part of the output, alone on the whole GPU."""
 
     skew: Skew | None = None  #: as of `GemmAlone`
@@ -207,12 +227,15 @@ class GemmPart:
     def name(self) -> str:
         return "gemm-part" if self.skew is None else f"gemm-part-{self.skew.name}"
 
+    def work(self, workload: Workload) -> Work:
+        return Work(part_of(workload))
+
     def run(self, run: Run) -> IsolatedKernel:
         return _gemm(replace(run, workload=part_of(run.workload)), self.skew)
 
 
 @dataclass(frozen=True)
-class GemmOnFewer:
+class GemmOnFewer(Kernel):
     """The GEMM alone on the compute units that communication leaves to it."""
 
     communication_units: int
@@ -229,7 +252,7 @@ class GemmOnFewer:
 
 
 @dataclass(frozen=True)
-class BesideCopies:
+class BesideCopies(Kernel):
     """The GEMM alone on the whole GPU, beside copies of a stated rate by copy engines."""
 
     copies: Copies
@@ -245,7 +268,7 @@ class BesideCopies:
 
 
 @dataclass(frozen=True)
-class Decomposed:
+class Decomposed(Kernel):
     """The GEMM split into one per chunk of a ring reduce-scatter, whose kernels run beside it on compute units."""
 
     communication_units: int
@@ -261,7 +284,7 @@ class Decomposed:
 
 
 @dataclass(frozen=True)
-class StoringGemm:
+class StoringGemm(Kernel):
     """The GEMM whose epilogue stores at the owners of its output, and the reduction after it, as in Flux."""
 
     options: FluxOptions
@@ -273,12 +296,16 @@ class StoringGemm:
     def name(self) -> str:
         return f"flux-{self.options.order}-{self.exchange.topology}"
 
+    @property
+    def every_gpu(self) -> bool:
+        return not self.options.mirrored
+
     def run(self, run: Run) -> OverlappedKernels:
         return run_flux(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp), run.progress)
 
 
 @dataclass(frozen=True)
-class GatheringGemm:
+class GatheringGemm(Kernel):
     """The GEMM whose workgroups wait for their tokens, and the copies that bring these, as in Flux."""
 
     options: FluxOptions
@@ -290,6 +317,10 @@ class GatheringGemm:
     def name(self) -> str:
         return f"flux-gather-{self.options.order}-{self.options.pieces}-{self.exchange.topology}"
 
+    @property
+    def every_gpu(self) -> bool:
+        return not self.options.mirrored
+
     def run(self, run: Run) -> OverlappedKernels:
         ran = run_gathering(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp),
                             run.progress)
@@ -297,7 +328,7 @@ class GatheringGemm:
 
 
 @dataclass(frozen=True)
-class SendingKernel:
+class SendingKernel(Kernel):
     """A persistent kernel that makes what a GPU makes of the output and sends it, as in fused operators."""
 
     exchange: Exchange  #: an all-to-all, a reduce-scatter or an all-reduce, whose topology it stores over
@@ -308,8 +339,11 @@ class SendingKernel:
     def name(self) -> str:
         return f"fused-wg-{self.exchange.name}"
 
+    def work(self, workload: Workload) -> Work:
+        return Work(made_by(workload, self.exchange))
+
     def run(self, run: Run) -> OverlappedKernels:
-        exchange, made = self.exchange, part_of(run.workload) if self.exchange.of_parts else run.workload
+        exchange, made = self.exchange, made_by(run.workload, self.exchange)
         options = FusedOptions(
             adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
             slice_tiles=tiles_of(exchange.signal, workgroups_at_once(run.machine, made)))
@@ -318,7 +352,7 @@ class SendingKernel:
 
 
 @dataclass(frozen=True)
-class CollectiveAlone:
+class CollectiveAlone(Kernel):
     """A collective on the GEMM's output, alone on the whole GPU: around a ring, an all-to-all directly."""
 
     kind: str  #: of `program_kernels.KINDS` or `switch_kernels.KINDS`, or `EXCHANGE`
@@ -338,6 +372,13 @@ class CollectiveAlone:
         parts = [what, *([self.skew.name] if self.skew else []),
                  *([self.exchange.algorithm, self.exchange.topology] if self.exchange else [])]
         return "-".join(parts).replace(" ", "-").replace(":", "-")
+
+    @property
+    def every_gpu(self) -> bool:
+        return self.skew is not None
+
+    def work(self, workload: Workload) -> Work:
+        return Work(moved_bytes=workload.activation_bytes if self.of_input else workload.output_bytes)
 
     def run(self, run: Run) -> IsolatedKernel:
         ranks = run.workload.tp
@@ -359,7 +400,7 @@ class CollectiveAlone:
 
 
 @dataclass(frozen=True)
-class FusedGemm:
+class FusedGemm(Kernel):
     """The GEMM fused with its reduce-scatter, or another collective, on the RTL."""
 
     policy: str  #: the arbiters'
@@ -375,6 +416,18 @@ class FusedGemm:
         gpus = "" if self.skew is None else f"-{self.skew.name}"
         return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}{gpus}".replace(":", "-")
 
+    @property
+    def every_gpu(self) -> bool:
+        return self.skew is not None
+
+    def work(self, workload: Workload) -> Work:
+        moved = workload.activation_bytes if self.exchange.before else workload.output_bytes
+        return Work(made_by(workload, self.exchange), moved, len(self.exchange.hides))
+
+    def refuse_early(self, machine: Machine, workload: Workload, seed: int) -> None:
+        options = self.options(machine, workload, seed)
+        mapped(machine, workload, build.make_schedule(machine, workload, options), options.gathers)
+
     def options(self, machine: Machine, workload: Workload, seed: int) -> build.Options:
         """Return what its run varies. Raises BadInput, and what machine and tiling refuse."""
         staged = self.staged and staging_pays(machine, workload)
@@ -388,7 +441,7 @@ class FusedGemm:
 
 
 @dataclass(frozen=True)
-class GatherAfter:
+class GatherAfter(Kernel):
     """The all-gather that follows a fused kernel, through the RTL's arbiters.
 
     The producer has ended, so policies that differ only before that share one (`after`).
@@ -407,6 +460,9 @@ class GatherAfter:
     @property
     def name(self) -> str:
         return f"gather-{self.policy}{'-by-switch' if self.by_switch else ''}"
+
+    def work(self, workload: Workload) -> Work:
+        return Work(moved_bytes=workload.output_bytes)
 
     def run(self, run: Run) -> IsolatedKernel:
         schedule = build.make_schedule(run.machine, run.workload)
@@ -494,6 +550,11 @@ def part_of(workload: Workload) -> Workload:
     return replace(workload, m=-(-workload.m // workload.tp))
 
 
+def made_by(workload: Workload, exchange: Exchange) -> Workload:
+    """Return the GEMM that a GPU computes of what an exchange moves."""
+    return part_of(workload) if exchange.of_parts else workload
+
+
 @cache
 def rtl_library(geometry: Geometry):
     """Return the compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
@@ -533,13 +594,6 @@ def fused_run(policy: str, machine: Machine, workload: Workload, options: build.
                        Policy.of(policy, machine), mirrored=gpus == 1, options=options)
         held.pop_all()
     return run
-
-
-def refuse_early(kernel: Kernel, machine: Machine, workload: Workload, seed: int) -> None:
-    """Refuse a kernel that this hardware cannot do, before anything is built or simulated. Raises ScheduleError, ..."""
-    if isinstance(kernel, FusedGemm):
-        options = kernel.options(machine, workload, seed)
-        mapped(machine, workload, build.make_schedule(machine, workload, options), options.gathers)
 
 
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:

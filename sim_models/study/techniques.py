@@ -9,7 +9,7 @@ from ..machine import Machine
 from ..runs import build, kernels
 from ..runs.kernels import Kernel, KernelResult
 from ..support.output import collect_versions
-from ..tasks.estimate import every_gpu, kernel_seconds
+from ..tasks.estimate import in_threads, kernel_seconds
 from ..tasks.store import Results
 from ..tasks.task import kernel_task
 from ..techniques.choices import Choices
@@ -50,7 +50,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
         build.make_schedule(machine, workload)  # refuse before the work
     parts = {name: kernels_of(name, choices) for name in techniques}
     for kernel in {kernel for of_one in parts.values() for kernel in of_one}:
-        kernels.refuse_early(kernel, machine, workload, seed)
+        kernel.refuse_early(machine, workload, seed)
     done = _simulated(parts, machine, workload, progress, seed, jobs or cores(), kept)
     return run_result(workload, machine, techniques, done, seed, choices)
 
@@ -87,9 +87,9 @@ def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload
     order = sorted((kernel for kernel in seconds if kernel not in done), key=lambda kernel: -seconds[kernel])
     # What has its own threads comes afterwards, one at a time, on all of them.
     together = {kernel: partial(_simulate, kernel, machine, workload, seed, kept, 1)
-                for kernel in order if not every_gpu(kernel)}
+                for kernel in order if not in_threads(kernel)}
     in_turn = {kernel: partial(_simulate, kernel, machine, workload, seed, kept, jobs)
-               for kernel in order if every_gpu(kernel)}
+               for kernel in order if in_threads(kernel)}
     needs = {kernel: BUILD for kernel in together if kernel.needs_rtl}
     if any(kernel.needs_rtl for kernel in order):
         told(BUILD, 0.0)

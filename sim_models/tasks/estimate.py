@@ -11,16 +11,7 @@ from ..cores import memory_bytes
 from ..errors import BadInput
 from ..machine import Machine
 from ..runs.isolated_collectives import ring_time_ns
-from ..runs.kernels import (
-    FusedGemm,
-    GatheringGemm,
-    GemmAlone,
-    GemmPart,
-    Kernel,
-    SendingKernel,
-    StoringGemm,
-    part_of,
-)
+from ..runs.kernels import Kernel
 from ..runs.operators import make_tiling
 from ..workloads import Workload
 
@@ -59,37 +50,28 @@ def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirr
     of_a_run = _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes
     return Estimate(
         cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in each),
-        seconds=max([*(one / (min(jobs, workload.tp) if every_gpu(kernel) else 1)
+        seconds=max([*(one / (min(jobs, workload.tp) if in_threads(kernel) else 1)
                        for kernel, one in zip(each, seconds)), sum(seconds) / jobs]),
         memory_bytes=_BASE_BYTES + min(jobs, len(each)) * of_a_run)
 
 
-def every_gpu(kernel: Kernel) -> bool:
+def in_threads(kernel: Kernel) -> bool:
     """Return whether a kernel has RTL for every GPU, which several threads step."""
-    return isinstance(kernel, FusedGemm) and kernel.skew is not None
+    return kernel.needs_rtl and kernel.every_gpu
 
 
 def kernel_cycles(kernel: Kernel, machine: Machine, workload: Workload) -> float:
     """Estimate the memory cycles of a kernel."""
-    exchange = kernel.exchange if isinstance(kernel, FusedGemm | SendingKernel) else None
-    made = part_of(workload) if isinstance(kernel, GemmPart) or exchange and exchange.of_parts else workload
-    of_input = getattr(kernel, "of_input", False)
-    moved = workload.activation_bytes if of_input or exchange and exchange.before else workload.output_bytes
-    gemm = gemm_ns(machine, made)
-    ring = ring_time_ns(machine, moved, workload.tp) * (len(exchange.hides) if exchange else 1)
-    ns = ring if of_input or not kernel.uses_depth else max(gemm, ring) if kernel.needs_rtl else gemm
+    work = kernel.work(workload)
+    ns = max(gemm_ns(machine, work.gemm) if work.gemm else 0.0,
+             ring_time_ns(machine, work.moved_bytes, workload.tp) * work.rounds if work.moved_bytes else 0.0)
     return ns * machine.memory_clock_ghz
 
 
 def kernel_seconds(kernel: Kernel, machine: Machine, workload: Workload, mirrored: bool = True) -> float:
-    """Estimate a core's time for a kernel; what is not `mirrored`, or has a skew, simulates every GPU.
-
-    So do Flux's kernels in an order that is the same on all GPUs.
-    """
+    """Estimate a core's time for a kernel; without `mirrored`, each simulates every GPU."""
     speed = FUSED_CYCLES_PER_SECOND if kernel.needs_rtl else BASELINE_CYCLES_PER_SECOND
-    every = (getattr(kernel, "skew", None) is not None and not isinstance(kernel, GemmAlone | GemmPart)
-             or isinstance(kernel, StoringGemm | GatheringGemm) and not kernel.options.mirrored)
-    gpus = workload.tp if not mirrored or every else 1
+    gpus = workload.tp if not mirrored or kernel.every_gpu else 1
     return gpus * kernel_cycles(kernel, machine, workload) / speed
 
 
