@@ -35,7 +35,7 @@ def hbm_replay(
                        f"TRACE {trace!r} and --all do not go together")
     recorded_name = trace is not None and not Path(trace).is_file()
     if recorded_name:
-        from t3sim.hbm import recorded
+        from t3sim.hbm_replay import recorded
 
         if trace not in recorded.workloads():
             raise BadInput(f"trace {trace!r} is neither a file nor one of the recorded workloads "
@@ -43,15 +43,15 @@ def hbm_replay(
     check_json_target(json)
     described = load_machine(machine)
 
-    from t3sim.hbm.configurations import CONFIGS
+    from t3sim.hbm_replay.configurations import CONFIGS
     from t3sim.study.report import output_console, print_pairs, progress_bar
 
     if config is not None and config not in CONFIGS:
         raise BadInput(f"--config {config!r} is unknown: allowed are {', '.join(CONFIGS)}")
 
     if every:
-        from t3sim.hbm.report import print_validation
-        from t3sim.hbm.validation import validate, validate_micro, verdicts
+        from t3sim.hbm_replay.report import print_validation
+        from t3sim.hbm_replay.validation import validate, validate_micro, verdicts
 
         configs = CONFIGS if config is None else [config]
         with progress_bar(["replay"]) as progress:
@@ -65,8 +65,8 @@ def hbm_replay(
             print_validation(rows, micro, found, output_console())
         return
 
-    from t3sim.hbm.replay import replay
-    from t3sim.hbm.trace import read_trace
+    from t3sim.hbm_replay.replay import replay
+    from t3sim.hbm_replay.trace import read_trace
 
     config = config or "base"
     try:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from t3sim.hbm.configurations import CONFIGS
-from t3sim.hbm.validation import (
+from t3sim.hbm_replay.configurations import CONFIGS
+from t3sim.hbm_replay.validation import (
     GROUPS,
     MicroRow,
     Outcome,
@@ -49,7 +49,7 @@ class HbmTask:
 
     @property
     def key(self) -> str:
-        return f"hbm-{self.config}-{source_digest('t3sim.hbm.validation', MACHINE)[:20]}"
+        return f"hbm-{self.config}-{source_digest('t3sim.hbm_replay.validation', MACHINE)[:20]}"
 
     @property
     def label(self) -> str:

@@ -430,7 +430,7 @@ def test_no_space_left(option, capsys, tmp_path, monkeypatch):
     (["area", "tracker", "--sweep", "ways"], "--sweep 'ways'"),
     (["area", "tracker", "--sweep", "ways=0,2"], "ways=0 is impossible"),
     (["area", "tracker", "--plot", "x.svg"], "--plot needs --sweep"),
-    (["area", "tracker", "--sweep", "ways=2", "--plot", "x.doc"], "has to end in"),
+    (["area", "tracker", "--sweep", "ways=2", "--plot", "x.doc"], "must end in"),
     (["area", "tracker", "--library", "nope.lib"], "library 'nope.lib' is not a file"),
     (["area", "tracker", "--json", "no/such/folder/x.json"], "does not exist"),
     (["area", "tracker", "--markdown", "no/such/folder/x.md"], "--markdown 'no/such/folder/x.md': folder"),

@@ -6,10 +6,10 @@ from pydantic import ValidationError
 
 from t3sim.errors import BadInput
 from t3sim.hbm.address import bank_of, line_of, row_of
-from t3sim.hbm.configurations import configured
-from t3sim.hbm.replay import replay
 from t3sim.hbm.state import make_hbm
-from t3sim.hbm.trace import Trace, read_trace, write_trace
+from t3sim.hbm_replay.configurations import configured
+from t3sim.hbm_replay.replay import replay
+from t3sim.hbm_replay.trace import Trace, read_trace, write_trace
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
 

@@ -8,7 +8,7 @@ from t3sim.agents.units.state import ACCOUNTS
 from t3sim.dlrm.training import Pass
 from t3sim.errors import Failure
 from t3sim.fabric.memory import PHASES, PURPOSES, Moved, by_stream, named
-from t3sim.hbm.validation import GROUPS, MicroRow, Outcome, ValidationRow
+from t3sim.hbm_replay.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from t3sim.reproduce.dma.trigger import TriggerTask, TriggerTimes
 from t3sim.reproduce.flux.operators import OverlapTask, OverlapTimes
 from t3sim.reproduce.fused.dlrm import PassTask

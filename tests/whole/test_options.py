@@ -12,7 +12,7 @@ from t3sim.commands.trace import _numbers
 from t3sim.cosim.cache import limit_bytes
 from t3sim.errors import BadInput
 from t3sim.geometry_option import parse_sizes, parse_sweep
-from t3sim.hbm.trace import read_trace
+from t3sim.hbm_replay.trace import read_trace
 from t3sim.numerals import decimal, whole
 
 _INPUTS = {"--machine", "--model", "--kernel", "--library", "--beside", "--plan", "--chakra", "--locality", "--log",

@@ -3,12 +3,12 @@
 import pytest
 
 from t3sim.errors import BadInput
-from t3sim.hbm import recorded
 from t3sim.hbm.address import line_of
-from t3sim.hbm.configurations import CONFIGS, configured
-from t3sim.hbm.replay import replay, replay_trace
-from t3sim.hbm.trace import Trace
-from t3sim.hbm.validation import (
+from t3sim.hbm_replay import recorded
+from t3sim.hbm_replay.configurations import CONFIGS, configured
+from t3sim.hbm_replay.replay import replay, replay_trace
+from t3sim.hbm_replay.trace import Trace
+from t3sim.hbm_replay.validation import (
     GROUPS,
     LOAD,
     SCHEDULING,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.builds_loops
 REFERENCE = load_machine("hbm2-reference").dram
 FIELDS = ("cycles", "activates", "precharges", "refreshes", "reads", "writes")
 
-#: The recorded run was cut short: 20 writes are missing (sim_models/hbm/recorded).
+#: The recorded run was cut short: 20 writes are missing (sim_models/hbm_replay/recorded).
 CUT_SHORT = {"conflict_wr"}
 
 

@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from t3sim.hbm.recorded import traces
-from t3sim.hbm.trace import Trace
+from t3sim.hbm_replay.recorded import traces
+from t3sim.hbm_replay.trace import Trace
 
 _FOLDER = Path(__file__).parent
 

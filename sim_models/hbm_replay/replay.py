@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from t3sim.compiled.jit import compiled
-from t3sim.hbm import dramsim3
 from t3sim.hbm.channel import hbm_enqueue, hbm_step
-from t3sim.hbm.configurations import CONFIGS, configured
 from t3sim.hbm.state import HbmState, make_hbm
-from t3sim.hbm.trace import Trace, read_trace
+from t3sim.hbm_replay import dramsim3
+from t3sim.hbm_replay.configurations import CONFIGS, configured
+from t3sim.hbm_replay.trace import Trace, read_trace
 from t3sim.machine.dram import Dram
 
 if TYPE_CHECKING:
-    from t3sim.hbm.dramsim3 import Requests
+    from t3sim.hbm_replay.dramsim3 import Requests
 
 __all__ = ["CONFIGS", "ReplayResult", "Replayed", "replay", "replay_trace"]
 

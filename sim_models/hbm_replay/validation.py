@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from t3sim.errors import BadInput
-from t3sim.hbm import recorded
 from t3sim.hbm.address import line_of
-from t3sim.hbm.configurations import CONFIGS, configured
-from t3sim.hbm.replay import replay, replay_trace
 from t3sim.hbm.state import commands
-from t3sim.hbm.trace import Trace
+from t3sim.hbm_replay import recorded
+from t3sim.hbm_replay.configurations import CONFIGS, configured
+from t3sim.hbm_replay.replay import replay, replay_trace
+from t3sim.hbm_replay.trace import Trace
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
 

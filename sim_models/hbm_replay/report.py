@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from t3sim.hbm.validation import GROUPS, SCHEDULING, MicroRow, Outcome, ValidationRow, Verdict
+from t3sim.hbm_replay.validation import GROUPS, SCHEDULING, MicroRow, Outcome, ValidationRow, Verdict
 
 _TITLES = {
     "timing-bound": "Bound by timing, or paced (DRAMsim3 and Ramulator 2 agree within 1.3 %)",

@@ -1,4 +1,4 @@
-"""Host time of the channel model under load: `python -m t3sim.hbm.benchmark`."""
+"""Host time of the channel model under load: `python -m t3sim.hbm_replay.benchmark`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Traces replayed on the DRAM model, and that model beside public simulators."""
