@@ -12,12 +12,14 @@ from .channel.coalescer import Coalescer
 from .channel.memory_channel import MemoryChannel
 from .channel.nmc_alu import NmcAlu
 from .channel.order_guard import OrderGuard
+from .channel.wide_alu import WideAlu
 from .control.config_bus import ConfigBus
 from .control.watchdog import WatchDog
 from .dma.address_generator import AddressGenerator
 from .dma.command_queue import CommandQueue
 from .dma.dma_table import DmaTable
 from .dma.line_router import LineRouter
+from .formats import PLAIN_SUMS, SUMS
 from .geometry import Geometry
 from .gpu_top import GpuTop
 from .layouts import tracker_entry, tracker_tag
@@ -52,6 +54,14 @@ def _waited_for(geometry: Geometry) -> Geometry:
     return replace(geometry, dma=replace(geometry.dma, ready_groups=4))
 
 
+def _adding(geometry: Geometry) -> Geometry:
+    """Return the geometry with every sum there is, for the block that plain memory does not have."""
+    if geometry.channel.wide_sums:
+        return geometry
+    every = "+".join(one.name for one in SUMS if one not in PLAIN_SUMS)
+    return replace(geometry, channel=replace(geometry.channel, sums=every))
+
+
 BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "coalescer": Coalescer,
     "update_network": UpdateNetwork,
@@ -77,5 +87,6 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "ring_monitor": RingMonitor,
     "watchdog": WatchDog,
     "nmc_alu": lambda _: NmcAlu(column_bytes=8),
+    "wide_alu": lambda geometry: WideAlu(_adding(geometry), column_bytes=8),
     "gpu_top": GpuTop,
 }

@@ -6,6 +6,7 @@ Plain Python on purpose: the models and the testbenches read these sizes without
 from dataclasses import dataclass, field, fields
 
 from .check_bits import PROTECTIONS
+from .formats import PLAIN_SUMS, SUMS, Sum
 
 
 class GeometryError(ValueError):
@@ -106,9 +107,14 @@ class ChannelGeometry:
     dma_fifo: int = 32  #: DMA reads that may wait at one channel
     coalescer_timeout_cycles: int = 16  #: an update is held back at most this long for a neighbour
     sample_bits: int = 24  #: MCA's threshold comes from at most 2**sample_bits cycles: 17 ms at 1 GHz
+    sums: str = "plain"  #: what memory adds; plain: fp16, bf16 and fp32 in one format each; others by name, + between
 
     def __post_init__(self) -> None:
         _require_integers(self)
+        wide = {one.name: one for one in SUMS if one not in PLAIN_SUMS}
+        names = [] if self.sums == "plain" else self.sums.split("+")
+        _require(all(name in wide for name in names) and len(set(names)) == len(names), "sums", self.sums,
+                 f"plain, or once each, a + between: {', '.join(wide)}")
         _require(1 <= self.channels <= 128, "channels", self.channels, "1 to 128")
         _require(self.request_bytes == 64, "request_bytes", self.request_bytes, "64 is the only supported line")
         _require(_is_power_of_two(self.interleave_bytes) and self.interleave_bytes >= self.request_bytes,
@@ -120,6 +126,11 @@ class ChannelGeometry:
         _require(1 <= self.coalescer_timeout_cycles <= 255, "coalescer_timeout_cycles",
                  self.coalescer_timeout_cycles, "1 to 255")
         _require(1 <= self.sample_bits <= 32, "sample_bits", self.sample_bits, "1 to 32")
+
+    @property
+    def wide_sums(self) -> tuple[Sum, ...]:
+        """The sums besides those in one format each, in the order of `SUMS`."""
+        return tuple(one for one in SUMS if one.name in self.sums.split("+"))
 
     @property
     def channel_bits(self) -> int:

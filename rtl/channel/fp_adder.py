@@ -1,34 +1,11 @@
 """One pipelined floating-point adder lane that serves several IEEE-754 formats."""
 
-from dataclasses import dataclass
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..formats import RANDOM_BITS, FloatFormat
 from ..geometry import GeometryError
-
-
-@dataclass(frozen=True)
-class FloatFormat:
-    """A binary interchange format: sign, exponent, fraction from the top bit down."""
-
-    exponent_bits: int
-    fraction_bits: int
-
-    @property
-    def width(self) -> int:
-        return 1 + self.exponent_bits + self.fraction_bits
-
-    @property
-    def precision(self) -> int:
-        """Significand bits, the hidden one included."""
-        return 1 + self.fraction_bits
-
-
-FP16 = FloatFormat(5, 10)
-BF16 = FloatFormat(8, 7)
-FP32 = FloatFormat(8, 23)
 
 
 class FpAdder(wiring.Component):
@@ -47,6 +24,11 @@ class FpAdder(wiring.Component):
     ----------
     formats : tuple of FloatFormat
         What `format` selects from, in this order. The widest one gives the width of the ports.
+    results : tuple of FloatFormat, optional
+        The result's for each of `formats`, with as many bits of exponent; the same formats if not given.
+    by_chance : tuple of int
+        Places in `formats` of those whose results are rounded stochastically: `random` is added to the first bits that
+        are cut off, and a carry makes the magnitude the next larger one. What lies below those bits has no effect.
 
     Members
     -------
@@ -59,20 +41,28 @@ class FpAdder(wiring.Component):
         zero of b's sign), so a store needs no registers beside the pipeline.
     enable : In(1)
         Move every stage by one.
+    random : In(RANDOM_BITS)
+        Random bits for the sum that is in the last stage. Only if some are rounded stochastically.
     result : Out(width)
         Result of the operands taken `LATENCY` enabled cycles ago. Zero above a narrow format's width.
     """
 
     LATENCY = 5
 
-    def __init__(self, formats: tuple[FloatFormat, ...]):
+    def __init__(self, formats: tuple[FloatFormat, ...], results: tuple[FloatFormat, ...] = (),
+                 by_chance: tuple[int, ...] = ()):
         if not formats:
             raise GeometryError("formats=() is impossible: at least one format is needed")
         self.formats = tuple(formats)
-        self.exponent_bits = max(f.exponent_bits for f in formats)
-        self.precision = max(f.precision for f in formats)
-        self.width = max(f.width for f in formats)
+        self.results = tuple(results) or self.formats
+        self.by_chance = by_chance
+        every = (*self.formats, *self.results)
+        self.exponent_bits = max(f.exponent_bits for f in every)
+        self.precision = max([f.precision for f in every] + [self.results[n].precision + RANDOM_BITS - 1
+                                                             for n in by_chance])
+        self.width = max(f.width for f in every)
         super().__init__({
+            **({"random": In(RANDOM_BITS)} if by_chance else {}),
             "a": In(self.width),
             "b": In(self.width),
             "format": In(range(max(2, len(formats)))),
@@ -247,11 +237,13 @@ class FpAdder(wiring.Component):
         # 5: round and pack. The shift is known late in 4, so the exponent is corrected here, beside the rounding: once
         # as it is and once with the carry out of the fraction.
         rounding = []
-        for f in self.formats:
+        for number, f in enumerate(self.results):
             odd = wide - f.precision
+            up = self._round_up(normal4[odd], normal4[odd - 1], normal4[:odd - 1].any())
+            if number in self.by_chance:
+                up = (normal4[odd - RANDOM_BITS:odd] + self.random)[RANDOM_BITS]
             # Ones below the format's last bit hand the increment up to it.
-            rounding.append(Cat(self._round_up(normal4[odd], normal4[odd - 1], normal4[:odd - 1].any()),
-                                Const((1 << (precision - f.precision)) - 1, precision)))
+            rounding.append(Cat(up, Const((1 << (precision - f.precision)) - 1, precision)))
         choice = Signal(1 + precision)
         fraction = Signal(fraction_bits + 1)
         exponent_kept = Signal(exponent_bits + 1)
@@ -261,11 +253,13 @@ class FpAdder(wiring.Component):
             fraction.eq((normal4[wide - precision:-1] | choice[1:precision]) + choice[0]),
             # Without a hidden bit the number is subnormal or zero: exponent 0, and exact.
             exponent_kept.eq(Mux(normal4[-1], exponent4 - shift4, 0)),
-            exponent_raised.eq(exponent4 - shift4 + 1),
+            # A result of fewer bits may be rounded up to the smallest normal number.
+            exponent_raised.eq(exponent4 - shift4 + 1 if self.results == self.formats else
+                               Mux(normal4[-1], exponent4 - shift4 + 1, 1)),
         ]
         carry = fraction[-1]
         packed = []
-        for f in self.formats:
+        for f in self.results:
             def overflows(exponent, f=f):
                 return exponent[f.exponent_bits:].any() | exponent[:f.exponent_bits].all()
 

@@ -4,8 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..formats import BF16, FP16, FP32
 from ..geometry import GeometryError
-from .fp_adder import BF16, FP16, FP32, FpAdder
+from .fp_adder import FpAdder
 
 
 class AluOp(enum.Enum, shape=2):

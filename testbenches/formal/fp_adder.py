@@ -75,7 +75,7 @@ def sums(spec: Spec, geometry: Geometry) -> None:
 def properties() -> list[Property]:
     def build(package: ModuleType, geometry: Geometry) -> wiring.Component:
         adder = package.channel.fp_adder
-        return adder.FpAdder(tuple(adder.FloatFormat(*fields) for fields in _FORMATS))
+        return adder.FpAdder(tuple(package.formats.FloatFormat(*fields) for fields in _FORMATS))
 
     def broken(what, claim, old, new):
         return Broken(what, claim, "channel/fp_adder.py", old, new)

@@ -31,6 +31,7 @@ _MISTAKES = {
     "dispatch_window": ("window/dispatch_window.py", "with m.Elif(admission.valid & admission.ready):",
                         "with m.Elif(admission.valid):"),
     "nmc_alu": ("channel/nmc_alu.py", "move.eq(~self.result.valid | self.result.ready)", "move.eq(1)"),
+    "wide_alu": ("channel/wide_alu.py", "move.eq(~self.result.valid | self.result.ready)", "move.eq(1)"),
     "gpu_top": ("channel/memory_channel.py", "arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready)",
                 "arbiter.ready.eq(guard.ready)"),
 }

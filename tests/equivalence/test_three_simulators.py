@@ -46,6 +46,7 @@ BLOCKS = {block.__name__: lambda block=block: block(SMALL) for block in (
         "CommandQueue": lambda: BY_NAME["command_queue"](QUEUED),
         "RepeatingEgress": lambda: Egress(QUEUED),
         "NmcAlu": lambda: NmcAlu(column_bytes=8),
+        "WideAlu": lambda: BY_NAME["wide_alu"](SMALL),
         "ReadyTable": lambda: ReadyTable(replace(SMALL, dma=replace(SMALL.dma, ready_groups=4)), count_bits=2),
         "CorrectedRow": lambda: BY_NAME["corrected_row"](PROTECTED),
         "ProtectedTrackerBank": lambda: TrackerBank(PROTECTED)}

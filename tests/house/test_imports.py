@@ -18,11 +18,11 @@ NAMES = {"rtl": "t3sim.rtl", "sim_models": "t3sim", "testbenches": "t3sim.testbe
 
 #: The plain facts of the hardware that models may read: no Amaranth objects needed to use them.
 PLAIN_RTL = {f"t3sim.rtl.{name}" for name in ("arbiter", "geometry", "registers", "address_map", "check_bits", "order",
-                                       "queue_commands")}
+                                       "queue_commands", "formats")}
 
 #: Files of rtl/ that hold no block.
 NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks.py", "rtl/order.py",
-            "rtl/queue_commands.py"}
+            "rtl/queue_commands.py", "rtl/formats.py", "rtl/channel/converters.py"}
 
 #: Blocks whose behaviour is checked through a larger one, which names them in its model and test.
 CHECKED_THROUGH = {

@@ -1,0 +1,255 @@
+"""A near-memory ALU whose sums are wider than what arrives."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats import (
+    BF16,
+    FIXED,
+    FIXED_BITS,
+    FIXED_NONE,
+    FP16,
+    FP32,
+    NUMBERS,
+    PLAIN_SUMS,
+    RANDOM_BITS,
+    SUM_BITS,
+    Sum,
+    random_seed,
+    random_steps,
+)
+from ..geometry import Geometry
+from .converters import from_fixed, to_fixed, to_fp16, widened
+from .fp_adder import FpAdder
+
+
+class WideOp(enum.Enum, shape=2):
+    """Operation on the column in memory."""
+
+    ADD = 0  #: memory becomes old + new
+    STORE = 1  #: memory becomes new; bits pass unchanged
+    XOR = 2  #: memory becomes old XOR new, bit by bit
+    DRAIN = 3  #: the result is old, rounded to the format in which sums leave, for whoever reads memory
+
+
+def operands(column_bytes: int) -> data.StructLayout:
+    """Lay out one operation on a column of sums.
+
+    Elements that are narrower than their sums lie in the lowest bits of `new`, one beside the other, and so do results
+    of DRAIN.
+    """
+    return data.StructLayout({
+        "old": 8 * column_bytes,  # column as it is in memory, lowest address in the lowest bits
+        "new": 8 * column_bytes,  # what arrived
+        "op": WideOp,
+        "sum": SUM_BITS,  # place in `SUMS`; of one that is not there, the result is memory's column as it was
+        "scale": 8,  # of the elements that arrive, e8m0; of a fixed point that of its unit, for DRAIN, too
+    })
+
+
+class WideAlu(wiring.Component):
+    """Op-and-store on columns of sums: fp32 or a fixed point, of elements that arrive in 8 or 16 bits.
+
+    A finite element is converted exactly, added, and rounded once. NaN results are the positive quiet NaN. A fixed
+    point adds integers: whatever the order, the bits are the same. What does not fit is no number, and stays none.
+
+    Columns leave in the order in which they entered, `LATENCY` cycles later if the consumer is ready; the whole
+    pipeline moves together. Random bits for stochastic rounding come from a register for each 16 bits of a column,
+    which steps sixteen times for each column that leaves.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        Its `channel.sums`, besides those in one format each.
+    column_bytes : int
+        Bytes of one DRAM column access: a multiple of 4.
+
+    Members
+    -------
+    operands : In(stream(operands(column_bytes)))
+        Columns to combine, at most one per cycle.
+    result : Out(stream({"column"}))
+        Columns to write, or for whoever reads, one for each accepted.
+    """
+
+    LATENCY = FpAdder.LATENCY + 1
+
+    #: lane implementation; a test puts a broken one here
+    adder = FpAdder
+
+    def __init__(self, geometry: Geometry, column_bytes: int = 32):
+        self.sums = (*PLAIN_SUMS, *geometry.channel.wide_sums)
+        self.column_bytes = column_bytes
+        super().__init__({
+            "operands": In(stream.Signature(operands(column_bytes))),
+            "result": Out(stream.Signature(data.StructLayout({"column": 8 * column_bytes}))),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        move = Signal()
+        valid = Signal(self.LATENCY)
+        m.d.comb += [
+            move.eq(~self.result.valid | self.result.ready),
+            self.operands.ready.eq(move),
+            self.result.valid.eq(valid[-1]),
+        ]
+        with m.If(move):
+            m.d.sync += valid.eq(Cat(self.operands.valid, valid))
+
+        request = self.operands.payload
+        chosen = {one: request.sum == NUMBERS[one.name] for one in self.sums}
+        drains = request.op == WideOp.DRAIN
+        known = Signal()
+        m.d.comb += known.eq(Cat(*chosen.values()).any())
+        kinds = self._kinds()
+        controls = {  # of a column, for each stage that a lane needs them in
+            "keep": (request.op == WideOp.STORE) | (request.op == WideOp.XOR) | ~known | self._is(chosen, lambda one: (
+                one.total == one.arrives)) & drains | self._is(chosen, lambda one: one.drained == FP16) & drains,
+            "paired": self._is(chosen, lambda one: one.total is not FIXED and one.total.width == 16) & ~self._moves(),
+            "fixed": self._is(chosen, lambda one: one.total is FIXED) & (request.op == WideOp.ADD),
+            "packs": self._is(chosen, lambda one: one.total != one.arrives) & drains,
+        }
+        stages = {}
+        for name, value in controls.items():
+            stages[name] = [Signal(name=f"{name}{stage}") for stage in range(self.LATENCY)]
+            with m.If(move):
+                for before, after in zip((value, *stages[name]), stages[name]):
+                    m.d.sync += after.eq(before)
+        format_of = {half: self._format(m, chosen, drains, kinds[half], half, move) for half in ("low", "high")}
+
+        results = []
+        for number in range(self.column_bytes // 4):
+            b, a = self._arrives(m, number, chosen, known)
+            held = {}
+            for name, value in (("a", a), ("b", b)):
+                held[name] = Signal(32, name=f"{name}_{number}", reset_less=True)
+                with m.If(move):
+                    m.d.sync += held[name].eq(value)
+            lanes = []
+            for half, first in (("low", 0), ("high", 16)):
+                formats, outs, by_chance = zip(*kinds[half])
+                lane = self.adder(formats, outs, tuple(place for place, one in enumerate(by_chance) if one))
+                m.submodules[f"{half}{number}"] = lane
+                m.d.comb += [
+                    lane.a.eq(held["a"][first:]), lane.b.eq(held["b"][first:]), lane.format.eq(format_of[half]),
+                    lane.keep_b.eq(stages["keep"][0]), lane.enable.eq(move),
+                ]
+                if any(by_chance):
+                    m.d.comb += lane.random.eq(self._random(m, 2 * number + (half == "high"), move & valid[-2]))
+                lanes.append(lane.result)
+            low, high = lanes
+            result = Mux(stages["paired"][-1], Cat(low[:16], high[:16]), low)
+            if any(one.total is FIXED for one in self.sums):
+                fixed = self._fixed_sum(m, number, request, held["a"], move)
+                result = Mux(stages["fixed"][-1], fixed, result)
+            results.append(result)
+        wide = Cat(*results)
+        packed = Cat(*(one[:16] for one in results))
+        m.d.comb += self.result.payload.column.eq(Mux(stages["packs"][-1], packed, wide))
+        return m
+
+    def _is(self, chosen: dict[Sum, Value], what) -> Value:
+        return Cat(Const(0, 1), *(value for one, value in chosen.items() if what(one))).any()
+
+    def _moves(self) -> Value:
+        """Say that bits pass as they are, 32 at a time."""
+        op = self.operands.payload.op
+        return (op == WideOp.STORE) | (op == WideOp.XOR)
+
+    def _kinds(self) -> dict[str, list[tuple]]:
+        """Return what each lane adds: format of the operands, of the result, and whether it is rounded by chance."""
+        sums = {(one.total, one.total, one.by_chance) for one in self.sums if one.total is not FIXED}
+        drains = {(FP32, one.drained, False) for one in self.sums if one.total != one.arrives and one.drained == BF16}
+        order = sorted(sums | drains, key=str)
+        return {"low": [(FP32, FP32, False), *(kind for kind in order if kind != (FP32, FP32, False))],
+                "high": [kind for kind in order if kind[0].width == 16]}
+
+    def _format(self, m: Module, chosen: dict[Sum, Value], drains: Value, kinds: list[tuple], half: str,
+                move: Value) -> Signal:
+        """Return the number of the kind of sum that a lane's operands, which are in registers, are for.
+
+        A lane that only lets bits pass is one of fp32, its first kind.
+        """
+        number, held = (Signal(range(max(2, len(kinds))), name=f"{half}_format{text}") for text in ("", "_held"))
+        for one, is_chosen in chosen.items():
+            drained = (FP32, one.drained, False)
+            with m.If(is_chosen & ~self._moves()):
+                if one.total is not FIXED and (one.total, one.total, one.by_chance) in kinds:
+                    m.d.comb += number.eq(kinds.index((one.total, one.total, one.by_chance)))
+                if one.total != one.arrives and drained in kinds:
+                    with m.If(drains):
+                        m.d.comb += number.eq(kinds.index(drained))
+                elif one.total != one.arrives:
+                    with m.If(drains):
+                        m.d.comb += number.eq(0)
+        with m.If(move):
+            m.d.sync += held.eq(number)
+        return held
+
+    def _arrives(self, m: Module, number: int, chosen: dict[Sum, Value], known: Value) -> tuple[Value, Value]:
+        """Return what is added in a slice of 32 bits, and to what; for DRAIN two numbers whose sum is drained."""
+        request, base = self.operands.payload, 32 * number
+        old, new = request.old[base:base + 32], request.new[base:base + 32]
+        a, b = Signal(32, name=f"a_next{number}"), Signal(32, name=f"b_next{number}")
+        m.d.comb += [a.eq(old), b.eq(new ^ Mux(request.op == WideOp.XOR, old, 0))]
+        wides = {}
+        for one in self.sums:
+            if one.total == one.arrives:
+                continue
+            scaled = one.scaled and one.total is not FIXED
+            if (one.arrives, scaled) not in wides:
+                first = one.arrives.width * number
+                wides[one.arrives, scaled] = widened(
+                    m, request.new[first:first + one.arrives.width], one.arrives, request.scale if scaled else None,
+                    f"new{number}_{one.arrives.exponent_bits}{'s' if scaled else ''}")
+            with m.If(chosen[one] & (request.op == WideOp.ADD)):
+                m.d.comb += b.eq(wides[one.arrives, scaled])
+        with m.If(request.op == WideOp.DRAIN):
+            m.d.comb += b.eq(old)
+            for one in self.sums:
+                if one.total is FIXED:
+                    with m.If(chosen[one]):
+                        m.d.comb += [port.eq(half) for port, half in zip(
+                            (a, b), from_fixed(m, old, request.scale, f"old{number}"))]
+                elif one.total != one.arrives and one.drained == FP16:
+                    with m.If(chosen[one]):
+                        m.d.comb += b.eq(to_fp16(m, old, f"old{number}"))
+                elif one.total != one.arrives:
+                    with m.If(chosen[one]):
+                        m.d.comb += b.eq(1 << 31)  # -0, the identity of addition
+        with m.If(~known):
+            m.d.comb += b.eq(old)
+        return b, a
+
+    def _fixed_sum(self, m: Module, number: int, request, old: Value, move: Value) -> Value:
+        """Return a slice's sum in fixed point, beside the lanes: converted in their first stage, added in the next."""
+        wide = Signal(32, name=f"wide_next{number}")
+        for one in self.sums:
+            if one.total is FIXED:
+                first = one.arrives.width * number
+                with m.If(request.sum == NUMBERS[one.name]):
+                    m.d.comb += wide.eq(widened(m, request.new[first:first + one.arrives.width], one.arrives, None, ""))
+        wide_held, scale = Signal(32, name=f"wide_held{number}"), Signal(8, name=f"scale{number}")
+        part, before = Signal(FIXED_BITS, name=f"part{number}"), Signal(FIXED_BITS, name=f"before{number}")
+        total = Signal(FIXED_BITS + 1, name=f"total{number}")
+        m.d.comb += total.eq(part.as_signed() + before.as_signed())
+        none = (part == FIXED_NONE) | (before == FIXED_NONE) | (total[-1] != total[-2])
+        later = [Signal(FIXED_BITS, name=f"fixed{number}_{stage}") for stage in range(self.LATENCY - 2)]
+        with m.If(move):
+            m.d.sync += [
+                wide_held.eq(wide), scale.eq(request.scale),
+                part.eq(to_fixed(m, wide_held, scale, f"part{number}")), before.eq(old),
+                later[0].eq(Mux(none, FIXED_NONE, total)),
+                *(after.eq(one) for one, after in zip(later, later[1:])),
+            ]
+        return later[-1]
+
+    def _random(self, m: Module, lane: int, step: Value) -> Signal:
+        state = Signal(RANDOM_BITS, init=random_seed(lane), name=f"random{lane}")
+        reached = [random_steps(1 << bit) for bit in range(RANDOM_BITS)]  # steps are linear
+        with m.If(step):
+            m.d.sync += state.eq(Cat(*(Cat(*(state[bit] for bit, bits in enumerate(reached) if bits >> place & 1)).xor()
+                                       for place in range(RANDOM_BITS))))
+        return state

@@ -1,0 +1,49 @@
+"""WideAlu against its exact model: columns of every sum, drains and scales, and sums that the block does not have."""
+
+import random
+
+from t3sim.reference.wide_alu import Alu, Operands, WideOp
+from t3sim.rtl.formats import FIXED, PLAIN_SUMS, SUMS, FloatFormat
+
+from .bench import Bench, rounds
+from .drivers import StreamDriver
+from .monitors import StreamMonitor
+from .scoreboard import Scoreboard
+
+
+def element(rng: random.Random, form: FloatFormat) -> int:
+    """Draw any bits, a number near 1, or one beside zero, the largest exponent or a tie of fewer bits."""
+    sign, fraction = rng.getrandbits(1) << form.width - 1, rng.getrandbits(form.fraction_bits)
+    top = (1 << form.exponent_bits) - 1
+    kind = rng.randrange(3)
+    if kind == 0:
+        return rng.getrandbits(form.width)
+    if kind == 1:
+        return sign | (top // 2 - rng.randrange(4)) << form.fraction_bits | fraction
+    ends = rng.choice((0, 1, top - 1, top)) << form.fraction_bits
+    return sign | ends | rng.choice((0, 1, fraction, (1 << form.fraction_bits) - 1, 1 << form.fraction_bits - 1))
+
+
+@rounds(10)
+async def random_sums(bench: Bench) -> None:
+    bits = bench["result.payload"].width
+    names = [one.name for one in bench.geometry.channel.wide_sums] or [
+        one.name for one in SUMS if one not in PLAIN_SUMS]
+    results, model = Scoreboard("results"), Alu(tuple(names), bits // 8)
+    operands = StreamDriver(bench, "operands", on_accept=lambda item: results.expect(
+        {"column": model.combine(Operands(item["old"], item["new"], WideOp(item["op"]), item["sum"], item["scale"]))}))
+    StreamMonitor(bench, "result", results.check)
+    for _ in range(500):
+        number = bench.rng.randrange(16 if bench.rng.random() < 0.1 else len(SUMS))
+        one = SUMS[number] if number < len(SUMS) else SUMS[0]
+        width = 32 if one.total is FIXED else one.total.width
+        old = new = 0
+        for place in range(bits // width):
+            size = bench.rng.getrandbits(32) >> bench.rng.randrange(32)
+            held = size if one.total is FIXED else element(bench.rng, one.total)
+            old |= held << place * width
+            new |= element(bench.rng, one.arrives) << place * one.arrives.width
+        op = bench.rng.choice(list(WideOp)) if bench.rng.random() < 0.4 else WideOp.ADD
+        scale = bench.rng.getrandbits(8) if bench.rng.random() < 0.5 else bench.rng.randint(120, 150)
+        operands.send({"old": old, "new": new, "op": int(op), "sum": number, "scale": scale})
+    await bench.run(lambda: operands.idle and results.empty, 20_000)
