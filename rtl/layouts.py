@@ -28,81 +28,82 @@ class Source(enum.Enum, shape=2):
     COPY = 3  #: inside one GPU only: its own DMA engine, for a copy of the command queue
 
 
-def request(g: Geometry) -> data.StructLayout:
+def request(geometry: Geometry) -> data.StructLayout:
     """Lay out one access of at most 64 bytes, with the metadata that the Tracker needs."""
     return data.StructLayout({
-        "address": g.tracker.address_bits,  # virtual address of the first byte
-        "bytes": g.channel.byte_count_bits,  # 1 to 64
+        "address": geometry.tracker.address_bits,  # virtual address of the first byte
+        "bytes": geometry.channel.byte_count_bits,  # 1 to 64
         "op": Op,
         "source": Source,
-        "region": g.dma.region_bits,  # 0: not mapped by T3, never tracked
-        "wf": g.tracker.wf_bits,  # wavefront id in the workgroup
-        "wg": g.tracker.wg_bits,  # the tile's id on the GPU whose memory this is (sim_models/schedule)
+        "region": geometry.dma.region_bits,  # 0: not mapped by T3, never tracked
+        "wf": geometry.tracker.wf_bits,  # wavefront id in the workgroup
+        "wg": geometry.tracker.wg_bits,  # the tile's id on the GPU whose memory this is (sim_models/schedule)
     })
 
 
-def dram_command(g: Geometry) -> data.StructLayout:
+def dram_command(geometry: Geometry) -> data.StructLayout:
     """Lay out what the arbiter puts into a channel's DRAM queue."""
     return data.StructLayout({
-        "request": request(g),
+        "request": request(geometry),
         "communication": 1,  # 0: compute stream, 1: communication stream
-        "bucket": (g.channel.guard_buckets - 1).bit_length() or 1,  # order guard's bucket, returned on retirement
+        "bucket": (geometry.channel.guard_buckets - 1).bit_length() or 1,  # order guard's, returned on retirement
     })
 
 
-def retirement(g: Geometry) -> data.StructLayout:
+def retirement(geometry: Geometry) -> data.StructLayout:
     """Lay out a retirement: the DRAM scheduler has issued a tracked write's last column access. No back-pressure."""
-    return data.StructLayout({"valid": 1, "bucket": (g.channel.guard_buckets - 1).bit_length() or 1})
+    return data.StructLayout({"valid": 1, "bucket": (geometry.channel.guard_buckets - 1).bit_length() or 1})
 
 
-def update(g: Geometry) -> data.StructLayout:
+def update(geometry: Geometry) -> data.StructLayout:
     """Lay out the bytes that arrived for one wavefront tile, as the Tracker sees them."""
     return data.StructLayout({
-        "address": g.tracker.address_bits,  # smallest address of the coalesced accesses
-        "amount": g.channel.amount_bits,  # bytes
+        "address": geometry.tracker.address_bits,  # smallest address of the coalesced accesses
+        "amount": geometry.channel.amount_bits,  # bytes
         "source": Source,  # of the last access merged
-        "region": g.dma.region_bits,
-        "wf": g.tracker.wf_bits,
-        "wg": g.tracker.wg_bits,
+        "region": geometry.dma.region_bits,
+        "wf": geometry.tracker.wf_bits,
+        "wg": geometry.tracker.wg_bits,
     })
 
 
-def trigger(g: Geometry) -> data.StructLayout:
+def trigger(geometry: Geometry) -> data.StructLayout:
     """Lay out a complete tile; also a DMA command (then the address is the block's) and an event."""
     return data.StructLayout({
-        "address": g.tracker.address_bits,  # smallest address seen
-        "region": g.dma.region_bits,
-        "wf": g.tracker.wf_bits,
-        "wg": g.tracker.wg_bits,
+        "address": geometry.tracker.address_bits,  # smallest address seen
+        "region": geometry.dma.region_bits,
+        "wf": geometry.tracker.wf_bits,
+        "wg": geometry.tracker.wg_bits,
     })
 
 
-def dma_command(g: Geometry) -> data.StructLayout:
+def dma_command(geometry: Geometry) -> data.StructLayout:
     """Lay out a block for an engine."""
-    return data.StructLayout(trigger(g).members | ({"copy": 1} if g.dma.queue_commands else {}))  # of the command queue
+    return data.StructLayout(trigger(geometry).members | (
+        {"copy": 1} if geometry.dma.queue_commands else {}))  # of the command queue
 
 
-def read_origins(g: Geometry) -> int:
+def read_origins(geometry: Geometry) -> int:
     """Return for how many the engines read: for triggers and, where there is one, for the command queue."""
-    return 2 if g.dma.queue_commands else 1
+    return 2 if geometry.dma.queue_commands else 1
 
 
-def read_for(access, g: Geometry) -> Value:
+def read_for(access, geometry: Geometry) -> Value:
     """Return a bit for each origin of what engines read, at most one of them 1: whose read or data an access is."""
-    return Cat(access.source == source for source in (Source.DMA, Source.COPY)[:read_origins(g)])
+    return Cat(access.source == source for source in (Source.DMA, Source.COPY)[:read_origins(geometry)])
 
 
-def tracker_tag(g: Geometry) -> data.StructLayout:
+def tracker_tag(geometry: Geometry) -> data.StructLayout:
     """Lay out what the Tracker finds an entry by: the tag is the workgroup id's upper bits and the wavefront id."""
-    return data.StructLayout({"valid": 1, "tag": g.tracker.tag_bits})
+    return data.StructLayout({"valid": 1, "tag": geometry.tracker.tag_bits})
 
 
-def tracker_entry(g: Geometry) -> data.StructLayout:
+def tracker_entry(geometry: Geometry) -> data.StructLayout:
     """Lay out what the Tracker keeps of an open tile."""
     return data.StructLayout({
-        "address": g.tracker.address_bits,  # smallest address seen
-        "count": g.tracker.count_bits,  # bytes
-        "region": g.dma.region_bits,
+        "address": geometry.tracker.address_bits,  # smallest address seen
+        "count": geometry.tracker.count_bits,  # bytes
+        "region": geometry.dma.region_bits,
     })
 
 
@@ -116,7 +117,7 @@ class QueueOp(enum.Enum, shape=3):
     ADD = queue_commands.ADD
 
 
-def queue_command(g: Geometry) -> data.StructLayout:
+def queue_command(geometry: Geometry) -> data.StructLayout:
     """Lay out one command of a queue in memory, the first bits of its line of 64 bytes.
 
     Only `value`, which comes first, counts in a line that is polled.
@@ -124,59 +125,59 @@ def queue_command(g: Geometry) -> data.StructLayout:
     return data.StructLayout({
         "value": 32,
         "op": QueueOp,
-        "address": g.tracker.address_bits,
-        "region": g.dma.region_bits,  # of a copy, as its first wavefront and its workgroup
-        "wf": g.tracker.wf_bits,
-        "wg": g.tracker.wg_bits,
+        "address": geometry.tracker.address_bits,
+        "region": geometry.dma.region_bits,  # of a copy, as its first wavefront and its workgroup
+        "wf": geometry.tracker.wf_bits,
+        "wg": geometry.tracker.wg_bits,
     })
 
 
-def word_write(g: Geometry) -> data.StructLayout:
+def word_write(geometry: Geometry) -> data.StructLayout:
     """Lay out 32 bits to memory, for whoever polls there."""
     return data.StructLayout({
-        "address": g.tracker.address_bits,
+        "address": geometry.tracker.address_bits,
         "value": 32,
         "adds": 1,  # to what memory holds, modulo its width and in one piece
     })
 
 
-def packet(g: Geometry) -> data.StructLayout:
+def packet(geometry: Geometry) -> data.StructLayout:
     """Lay out one line on its way to another GPU; address, region and ids are the destination's."""
     return data.StructLayout({
-        "address": g.tracker.address_bits,
-        "bytes": g.channel.byte_count_bits,
+        "address": geometry.tracker.address_bits,
+        "bytes": geometry.channel.byte_count_bits,
         "op": Op,  # STORE or UPDATE
         "source": Source,  # REMOTE or DMA
-        "region": g.dma.region_bits,
-        "wf": g.tracker.wf_bits,
-        "wg": g.tracker.wg_bits,
-        "device": g.dma.device_bits,
+        "region": geometry.dma.region_bits,
+        "wf": geometry.tracker.wf_bits,
+        "wg": geometry.tracker.wg_bits,
+        "device": geometry.dma.device_bits,
     })
 
 
-def head_packet(g: Geometry) -> data.StructLayout:
+def head_packet(geometry: Geometry) -> data.StructLayout:
     """Progress of a GPU's dispatch window, on its way to one that sends to it."""
     return data.StructLayout({
-        "head": g.tracker.wg_bits + 1,
+        "head": geometry.tracker.wg_bits + 1,
         "epoch": EPOCH_BITS,  # the kernel that the head belongs to
-        "source": g.dma.device_bits,  # whose head it is
-        "device": g.dma.device_bits,  # where it goes
+        "source": geometry.dma.device_bits,  # whose head it is
+        "device": geometry.dma.device_bits,  # where it goes
     })
 
 
-def head_arrival(g: Geometry) -> data.StructLayout:
+def head_arrival(geometry: Geometry) -> data.StructLayout:
     """Lay out a head that a link hands to a GPU."""
-    return data.StructLayout(head_packet(g).members | {
-        "sender": g.dma.device_bits,  # from which GPU it came, as the end of the link knows, whatever the packet says
+    return data.StructLayout(head_packet(geometry).members | {
+        "sender": geometry.dma.device_bits,  # which GPU it is from, as the end of the link knows
     })
 
 
-def listener(g: Geometry) -> data.StructLayout:
+def listener(geometry: Geometry) -> data.StructLayout:
     """One to whom this GPU tells its head."""
-    return data.StructLayout({"device": g.dma.device_bits, "enable": 1})
+    return data.StructLayout({"device": geometry.dma.device_bits, "enable": 1})
 
 
-def dispatch(g: Geometry) -> data.StructLayout:
+def dispatch(geometry: Geometry) -> data.StructLayout:
     """Lay out the dispatcher's request, which says which ids a workgroup touches.
 
     Requests come in the order of dispatch; ids need not.
@@ -185,27 +186,27 @@ def dispatch(g: Geometry) -> data.StructLayout:
     route of a workgroup has one that does neither, before the one that starts it.
     """
     return data.StructLayout({
-        "id": g.tracker.wg_bits,  # of its tile here; if it opens none, only what `grant` shows
-        "tiles": g.tracker.wf_bits + 1,  # wavefront tiles that this GPU will track under the id (0: none)
-        "there": g.tracker.wg_bits + 1,  # largest id that it touches at the peer
-        "peer": bits_for(g.dma.peers),
+        "id": geometry.tracker.wg_bits,  # of its tile here; if it opens none, only what `grant` shows
+        "tiles": geometry.tracker.wf_bits + 1,  # wavefront tiles that this GPU will track under the id (0: none)
+        "there": geometry.tracker.wg_bits + 1,  # largest id that it touches at the peer
+        "peer": bits_for(geometry.dma.peers),
         "opens": 1,  # the id is this GPU's, and was not opened before
         "reaches": 1,  # it touches ids at the peer
         "starts": 1,  # a workgroup starts; 0: the ids are admitted, and no one is told
-        "region": g.dma.region_bits,  # of a tile that only arrives: of its wavefront tiles but the last
-        "last_region": g.dma.region_bits,  # of the last of them, which may be narrower
+        "region": geometry.dma.region_bits,  # of a tile that only arrives: of its wavefront tiles but the last
+        "last_region": geometry.dma.region_bits,  # of the last of them, which may be narrower
     })
 
 
-def ready_ask(g: Geometry, count_bits: int = READY_COUNT_BITS) -> data.StructLayout:
+def ready_ask(geometry: Geometry, count_bits: int = READY_COUNT_BITS) -> data.StructLayout:
     """Return the dispatcher's question whether a group of workgroups has its inputs; only with a ready table."""
     return data.StructLayout({
-        "group": bits_for(g.dma.ready_groups),
+        "group": bits_for(geometry.dma.ready_groups),
         "tiles": count_bits,  # complete ones that it needs
     })
 
 
-def region(g: Geometry) -> data.StructLayout:
+def region(geometry: Geometry) -> data.StructLayout:
     """Lay out one programmed address-space mapping (`remote_map`, `dma_map`: T3 paper, figures 11 and 12)."""
     return data.StructLayout({
         # What becomes of a tile; any of them, and with none the region is not mapped.
@@ -213,49 +214,50 @@ def region(g: Geometry) -> data.StructLayout:
         "send_dma": 1,  # tracked; a complete block is sent on by the DMA engine
         "event": 1,  # tracked; a complete tile raises an event (last ring chunk, or a WG to schedule: section 7.2)
         "arrivals": ARRIVAL_RANGES,  # ranges into which peers may write under this region, a bit each
-        "threshold": g.tracker.count_bits,  # bytes per tile x updates per element
-        "family": g.dma.region_bits,  # regions of one tile's updates have the same
-        "block": bits_for(g.dma.block_shapes),  # shape of its blocks
-        "buffer": bits_for(g.dma.buffers),  # what DMA may read of it
-        "route": bits_for(g.dma.routes),  # the first one on which it leaves
-        "more_routes": (g.dma.copies - 1).bit_length(),  # as many behind that
+        "threshold": geometry.tracker.count_bits,  # bytes per tile x updates per element
+        "family": geometry.dma.region_bits,  # regions of one tile's updates have the same
+        "block": bits_for(geometry.dma.block_shapes),  # shape of its blocks
+        "buffer": bits_for(geometry.dma.buffers),  # what DMA may read of it
+        "route": bits_for(geometry.dma.routes),  # the first one on which it leaves
+        "more_routes": (geometry.dma.copies - 1).bit_length(),  # as many behind that
     })
 
 
-def block_shape(g: Geometry) -> data.StructLayout:
+def block_shape(geometry: Geometry) -> data.StructLayout:
     """Lay out the shape of one DMA block: columns of contiguous bytes, shared out to wavefront tiles."""
-    row_bits, column_bits = g.block_bits
+    row_bits, column_bits = geometry.block_bits
     return data.StructLayout({
         "row_bytes": row_bits,  # contiguous bytes of one column
         "columns": column_bits,  # of the block
-        "tiles_per_block": g.tracker.wf_bits + 1,  # wavefront tiles: 1, 2, 4, ...
+        "tiles_per_block": geometry.tracker.wf_bits + 1,  # wavefront tiles: 1, 2, 4, ...
         "pitch_bytes": 32,  # leading dimension
     })
 
 
-def route(g: Geometry) -> data.StructLayout:
+def route(geometry: Geometry) -> data.StructLayout:
     """Lay out one destination: where a line goes, and what it is there."""
     return data.StructLayout({
-        "device": g.dma.device_bits,
+        "device": geometry.dma.device_bits,
         "operation": 1,  # there: 0 store, 1 update
-        "destination_region": g.dma.region_bits,  # region id there
-        "wg_offset": g.tracker.wg_bits,  # wg there = wg + wg_offset (modulo)
-        "address_offset": g.tracker.address_bits,  # address there = address + address_offset (modulo)
+        "destination_region": geometry.dma.region_bits,  # region id there
+        "wg_offset": geometry.tracker.wg_bits,  # wg there = wg + wg_offset (modulo)
+        "address_offset": geometry.tracker.address_bits,  # address there = address + address_offset (modulo)
     })
 
 
-def buffer(g: Geometry) -> data.StructLayout:
+def buffer(geometry: Geometry) -> data.StructLayout:
     """Lay out one range of memory that DMA may read."""
     return data.StructLayout({
-        "base": g.tracker.address_bits,  # first byte
-        "limit": g.tracker.address_bits,  # one past the last byte
+        "base": geometry.tracker.address_bits,  # first byte
+        "limit": geometry.tracker.address_bits,  # one past the last byte
     })
 
 
-def mapping_tables(g: Geometry) -> dict[str, tuple[data.StructLayout, int]]:
+def mapping_tables(geometry: Geometry) -> dict[str, tuple[data.StructLayout, int]]:
     """Return name: (an entry's layout, entries) of the tables that software maps address space with."""
-    return {"region": (region(g), g.dma.regions), "block": (block_shape(g), g.dma.block_shapes),
-            "buffer": (buffer(g), g.dma.buffers), "route": (route(g), g.dma.routes)}
+    dma = geometry.dma
+    return {"region": (region(geometry), dma.regions), "block": (block_shape(geometry), dma.block_shapes),
+            "buffer": (buffer(geometry), dma.buffers), "route": (route(geometry), dma.routes)}
 
 
 def is_tracked(entry):
@@ -263,13 +265,13 @@ def is_tracked(entry):
     return entry.send_dma | entry.event
 
 
-def error(g: Geometry) -> data.StructLayout:
+def error(geometry: Geometry) -> data.StructLayout:
     """Lay out the details latched with the first error."""
     return data.StructLayout({
-        "address": g.tracker.address_bits,
-        "region": g.dma.region_bits,
-        "wf": g.tracker.wf_bits,
-        "wg": g.tracker.wg_bits,
+        "address": geometry.tracker.address_bits,
+        "region": geometry.dma.region_bits,
+        "wf": geometry.tracker.wf_bits,
+        "wg": geometry.tracker.wg_bits,
     })
 
 
@@ -297,17 +299,17 @@ class ErrorCode(enum.Enum, shape=5):
     DOORBELL_REFUSED = 18  #: a doorbell goes backwards or beyond the ring, or comes before a restart; it was not taken
 
 
-def error_report(g: Geometry) -> data.StructLayout:
+def error_report(geometry: Geometry) -> data.StructLayout:
     """Lay out one block's error output: `valid` is a pulse, the rest counts only with it."""
-    return data.StructLayout({"valid": 1, "code": ErrorCode, "details": error(g)})
+    return data.StructLayout({"valid": 1, "code": ErrorCode, "details": error(geometry)})
 
 
-def fault_report(g: Geometry) -> data.StructLayout:
+def fault_report(geometry: Geometry) -> data.StructLayout:
     """Lay out a report of a Tracker memory's flipped bits: `valid` is a pulse, the rest counts only with it."""
     return data.StructLayout({
         "valid": 1,
         "uncorrectable": 1,  # otherwise corrected
         "in_entry": 1,  # 0: in a tag
-        "way": bits_for(g.tracker.ways),
-        "set": g.tracker.set_bits,
+        "way": bits_for(geometry.tracker.ways),
+        "set": geometry.tracker.set_bits,
     })

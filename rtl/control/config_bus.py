@@ -10,9 +10,9 @@ from ..registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counters, regis
 from .watchdog import waits_layout
 
 
-def config_layout(g: Geometry) -> data.StructLayout:
+def config_layout(geometry: Geometry) -> data.StructLayout:
     """Lay out every writable field outside the tables, under its name in the register map."""
-    return data.StructLayout({field.name: field.width for register in register_map(g).fixed
+    return data.StructLayout({field.name: field.width for register in register_map(geometry).fixed
                               if register.access == "rw" for field in register.fields})
 
 
@@ -20,8 +20,8 @@ def status_layout() -> data.StructLayout:
     return data.StructLayout({name: 1 for name, _ in STATUS_BITS})
 
 
-def counters_layout(g: Geometry) -> data.StructLayout:
-    return data.StructLayout({name: 32 for name, _ in counters(g)})
+def counters_layout(geometry: Geometry) -> data.StructLayout:
+    return data.StructLayout({name: 32 for name, _ in counters(geometry)})
 
 
 def _lowest(candidates):

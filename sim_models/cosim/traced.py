@@ -44,32 +44,32 @@ def _struct(lsb: int, layout: data.Layout, expression: str) -> Slot:
 Groups = dict[str, list[Slot]]  #: name of each trace output and what lies where in it
 
 
-def groups(g: Geometry) -> Groups:
+def groups(geometry: Geometry) -> Groups:
     """Return the groups of the top. The recorder (sim_models/trace/rtl_events.py) reads them at these places."""
     inside = f"{INSTANCE}."
-    found = {f"channel[{c}]": _channel(g, f"{inside}channel_{c}") for c in range(g.channel.channels)}
-    found |= {f"bank[{b}]": _bank(g, f"{inside}tracker_{b}") for b in range(g.tracker.banks)}
-    found["merge"] = _triggers(g, f"{inside}merge.merged", f"{inside}to_table")
+    found = {f"channel[{c}]": _channel(geometry, f"{inside}channel_{c}") for c in range(geometry.channel.channels)}
+    found |= {f"bank[{b}]": _bank(geometry, f"{inside}tracker_{b}") for b in range(geometry.tracker.banks)}
+    found["merge"] = _triggers(geometry, f"{inside}merge.merged", f"{inside}to_table")
     table = rf"{inside}\table "  # a keyword, hence escaped
-    level = g.dma.ready_commands.bit_length()
+    level = geometry.dma.ready_commands.bit_length()
     found["table"] = [Slot(0, 1, f"({table}.w_en & {table}.w_rdy)"), Slot(8, level, f"{table}.ready_level"),
-                      _struct(64, trigger(g), f"{table}.w_data"),
-                      _struct(192, trigger(g), f"{table}.commands__payload")]
-    found |= {f"engine[{e}]": _engine(g, f"{inside}engine_{e}") for e in range(g.dma.engines)}
-    ring, count = f"{inside}ring_monitor", g.tracker.wg_bits + 1
+                      _struct(64, trigger(geometry), f"{table}.w_data"),
+                      _struct(192, trigger(geometry), f"{table}.commands__payload")]
+    found |= {f"engine[{e}]": _engine(geometry, f"{inside}engine_{e}") for e in range(geometry.dma.engines)}
+    ring, count = f"{inside}ring_monitor", geometry.tracker.wg_bits + 1
     found["ring"] = [Slot(0, 1, f"{ring}.late"), Slot(64, count, f"{ring}.since_idle"),
                      Slot(128, count, f"{ring}.stage")]
     return found
 
 
-def groups_of_block(block: str, g: Geometry) -> Groups | None:
+def groups_of_block(block: str, geometry: Geometry) -> Groups | None:
     """Return the groups of a block on its own; None where a trace has nothing to say about it."""
     if block == "gpu_top":
-        return groups(g)
+        return groups(geometry)
     if block == "memory_channel":
-        return {"channel[0]": _channel(g, INSTANCE)}
+        return {"channel[0]": _channel(geometry, INSTANCE)}
     if block == "tracker":
-        return {"bank[0]": _bank(g, INSTANCE), "merge": _triggers(g, f"{INSTANCE}.triggers", "2'd2")}
+        return {"bank[0]": _bank(geometry, INSTANCE), "merge": _triggers(geometry, f"{INSTANCE}.triggers", "2'd2")}
     if block == "arbiter":
         return {"channel[0]": _arbiter(INSTANCE)}
     return None
@@ -86,12 +86,12 @@ def _decision(arbiter: str, surroundings: list[str]) -> list[Slot]:
             Slot(192, 16, f"{arbiter}.starvation_limit")]
 
 
-def _channel(g: Geometry, at: str) -> list[Slot]:
+def _channel(geometry: Geometry, at: str) -> list[Slot]:
     there = [f"{at}.{queue}_queue.output__valid" for queue in ("compute", "inbound", "dma")]
     state = [f"{at}.{name}" for name in ("access_ready", "take_dma", "dma_able", "inbound_able", "guard.ready")]
     return [*_decision(f"{at}.arbiter", [*there, *state, f"({at}.dram__valid & ~{at}.dram__ready)",
                                          f"({at}.updates__valid & {at}.updates__ready)"]),
-            _struct(64, update(g), f"{at}.updates__payload")]
+            _struct(64, update(geometry), f"{at}.updates__payload")]
 
 
 def _arbiter(at: str) -> list[Slot]:
@@ -104,26 +104,27 @@ def _arbiter(at: str) -> list[Slot]:
     return [*_decision(at, there + state), Slot(64, 128, "128'd0")]  # no request to show
 
 
-def _bank(g: Geometry, at: str) -> list[Slot]:
+def _bank(geometry: Geometry, at: str) -> list[Slot]:
     bits = ["done", "crowded", "valid", "hit", "complete", "exceeds", "refused", "foreign"]
-    count, occupied = g.tracker.count_bits, (g.tracker.sets_per_bank * g.tracker.ways).bit_length()
+    count, occupied = geometry.tracker.count_bits, (geometry.tracker.sets_per_bank * geometry.tracker.ways).bit_length()
     return [*(Slot(i, 1, f"{at}.{bit}") for i, bit in enumerate(bits)),
-            Slot(8, occupied, f"{at}.occupied"), Slot(32, g.dma.region_bits, f"{at}.region"),
-            Slot(64, count, f"{at}.count"), Slot(96, count, f"{at}.room"), Slot(128, g.tracker.ways, f"{at}.write"),
-            Slot(192, g.tracker.address_bits, f"{at}.address"), _struct(256, update(g), f"{at}.current")]
+            Slot(8, occupied, f"{at}.occupied"), Slot(32, geometry.dma.region_bits, f"{at}.region"),
+            Slot(64, count, f"{at}.count"), Slot(96, count, f"{at}.room"),
+            Slot(128, geometry.tracker.ways, f"{at}.write"),
+            Slot(192, geometry.tracker.address_bits, f"{at}.address"), _struct(256, update(geometry), f"{at}.current")]
 
 
-def _triggers(g: Geometry, stream: str, where: str) -> list[Slot]:
+def _triggers(geometry: Geometry, stream: str, where: str) -> list[Slot]:
     """Return the group of a trigger port. `where`: 0 out as an event, 1 to the DMA table, 2 not known."""
     return [Slot(0, 1, f"{stream}__valid"), Slot(1, 1, f"{stream}__ready"), Slot(2, 2, where),
-            _struct(64, trigger(g), f"{stream}__payload")]
+            _struct(64, trigger(geometry), f"{stream}__payload")]
 
 
-def _engine(g: Geometry, at: str) -> list[Slot]:
-    ids = g.tracker.wf_bits + g.tracker.wg_bits + g.dma.region_bits
+def _engine(geometry: Geometry, at: str) -> list[Slot]:
+    ids = geometry.tracker.wf_bits + geometry.tracker.wg_bits + geometry.dma.region_bits
     return [Slot(0, 1, f"({at}.command__valid & {at}.command__ready)"), Slot(1, 1, f"{at}.finish"),
             Slot(2, 1, f"{at}.unusable"), Slot(3, 1, f"(|{at}.issued)"), Slot(8, ids, f"{at}.ids"),
-            _struct(64, request(g), f"{at}.line")]
+            _struct(64, request(geometry), f"{at}.line")]
 
 
 class StructBits(NamedTuple):
@@ -163,7 +164,7 @@ def _bits(layout: data.StructLayout) -> StructBits:
                       layout["amount"].width if "amount" in layout.members else 0, at("source"))
 
 
-def probes(ports: PortMap, g: Geometry) -> Probes:
+def probes(ports: PortMap, geometry: Geometry) -> Probes:
     def word(name: str) -> int:
         return ports.outputs[PREFIX + name].offset if PREFIX + name in ports.outputs else -1
 
@@ -171,7 +172,8 @@ def probes(ports: PortMap, g: Geometry) -> Probes:
         return np.array([port.offset for port in ports.outputs.values() if port.name.startswith(f"{PREFIX}{name}[")],
                         np.int64)
     return Probes(words("channel"), words("bank"), word("merge"), word("table"), words("engine"), word("ring"),
-                  _bits(update(g)), _bits(trigger(g)), g.tracker.address_bits, (1 << g.tracker.count_bits) - 1)
+                  _bits(update(geometry)), _bits(trigger(geometry)), geometry.tracker.address_bits,
+                  (1 << geometry.tracker.count_bits) - 1)
 
 
 def show(text: str, ports: PortMap, contents: Groups) -> tuple[str, PortMap]:
@@ -202,11 +204,11 @@ def _module(top: str, ports: PortMap, added: Iterable[Port], contents: Iterable[
     return [*lines, "  end", "endmodule"]
 
 
-def traced_verilog(g: Geometry) -> tuple[str, PortMap]:
+def traced_verilog(geometry: Geometry) -> tuple[str, PortMap]:
     """Write the Verilog of the top that shows its inner signals."""
-    return show(*component_verilog(partial(GpuTop, g), NAME, g), groups(g))
+    return show(*component_verilog(partial(GpuTop, geometry), NAME, geometry), groups(geometry))
 
 
-def traced_gpu_library(g: Geometry) -> Library:
+def traced_gpu_library(geometry: Geometry) -> Library:
     """Build the compiled top that shows its inner signals; from the cache if its sources have not changed."""
-    return build(*traced_verilog(g))
+    return build(*traced_verilog(geometry))

@@ -37,19 +37,20 @@ class RequestBits(NamedTuple):
     head_device: int
 
 
-def request_bits(g: Geometry) -> RequestBits:
+def request_bits(geometry: Geometry) -> RequestBits:
     """Return the bit positions for a geometry; a test compares them with the RTL's own layouts."""
-    byte_count = g.tracker.address_bits
-    op = byte_count + g.channel.byte_count_bits
+    tracker, dma, channel = geometry.tracker, geometry.dma, geometry.channel
+    byte_count = tracker.address_bits
+    op = byte_count + channel.byte_count_bits
     source = op + 2
     region = source + 2
-    wf = region + g.dma.region_bits
-    wg = wf + g.tracker.wf_bits
-    end = wg + g.tracker.wg_bits
-    head_source = g.tracker.wg_bits + 1 + EPOCH_BITS
-    return RequestBits(g.tracker.address_bits, byte_count, op, source, region, g.dma.region_bits, wf, g.tracker.wf_bits,
-                       wg, g.tracker.wg_bits, end, g.dma.device_bits, end, end + 1,
-                       (g.channel.guard_buckets - 1).bit_length() or 1, head_source, head_source + g.dma.device_bits)
+    wf = region + dma.region_bits
+    wg = wf + tracker.wf_bits
+    end = wg + tracker.wg_bits
+    head_source = tracker.wg_bits + 1 + EPOCH_BITS
+    return RequestBits(tracker.address_bits, byte_count, op, source, region, dma.region_bits, wf, tracker.wf_bits, wg,
+                       tracker.wg_bits, end, dma.device_bits, end, end + 1,
+                       (channel.guard_buckets - 1).bit_length() or 1, head_source, head_source + dma.device_bits)
 
 
 @inlined
@@ -86,22 +87,22 @@ def put(lo: int, hi: int, lsb: int, width: int, value: int) -> tuple[int, int]:
 
 
 @inlined
-def pack(b: RequestBits, address: int, byte_count: int, op: int, source: int, region: int, wf: int,
+def pack(fields: RequestBits, address: int, byte_count: int, op: int, source: int, region: int, wf: int,
          wg: int) -> tuple[int, int]:
     """Pack a request into (lo, hi)."""
-    lo = (address | low(byte_count, b.bytes) | low(op, b.op) | low(source, b.source) | low(region, b.region)
-          | low(wf, b.wf) | low(wg, b.wg))
-    hi = (high(byte_count, b.bytes) | high(op, b.op) | high(source, b.source) | high(region, b.region)
-          | high(wf, b.wf) | high(wg, b.wg))
+    lo = (address | low(byte_count, fields.bytes) | low(op, fields.op) | low(source, fields.source)
+          | low(region, fields.region) | low(wf, fields.wf) | low(wg, fields.wg))
+    hi = (high(byte_count, fields.bytes) | high(op, fields.op) | high(source, fields.source)
+          | high(region, fields.region) | high(wf, fields.wf) | high(wg, fields.wg))
     return lo, hi
 
 
 @inlined
-def request_of(hi: int, b: RequestBits) -> int:
+def request_of(hi: int, fields: RequestBits) -> int:
     """Return a request's high word, from that of a packet or of a DRAM command: both begin with one."""
-    return hi & ((1 << (b.device - 64)) - 1)
+    return hi & ((1 << (fields.device - 64)) - 1)
 
 
 @inlined
-def address_of(lo: int, b: RequestBits) -> int:
-    return lo & ((1 << b.address_bits) - 1)
+def address_of(lo: int, fields: RequestBits) -> int:
+    return lo & ((1 << fields.address_bits) - 1)

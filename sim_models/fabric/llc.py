@@ -75,59 +75,59 @@ def _set_of(llc: Llc, line: int) -> int:
 
 
 @inlined
-def find(llc: Llc, d: int, line: int) -> tuple[int, int]:
+def find(llc: Llc, device: int, line: int) -> tuple[int, int]:
     """Return (set, way) of a line, way -1 if it is not there."""
     s = _set_of(llc, line)
     wanted = np.int32(line)
     found = -1
     for way in range(llc.tag.shape[2]):  # no early exit: all ways are compared at once
-        if llc.tag[d, s, way] == wanted:
+        if llc.tag[device, s, way] == wanted:
             found = way
     return s, found
 
 
 @inlined
-def wait_for(llc: Llc, d: int, s: int, way: int, unit: int) -> bool:
+def wait_for(llc: Llc, device: int, s: int, way: int, unit: int) -> bool:
     """Note that compute unit `unit` waits for a line in flight. False if it did so already."""
-    register = llc.pending[d, s, way]
+    register = llc.pending[device, s, way]
     bit = np.uint64(1) << np.uint64(unit & 63)
-    if llc.waiters[d, register, unit >> 6] & bit:
+    if llc.waiters[device, register, unit >> 6] & bit:
         return False
-    llc.waiters[d, register, unit >> 6] |= bit
+    llc.waiters[device, register, unit >> 6] |= bit
     return True
 
 
 @inlined
-def allocate_miss(llc: Llc, d: int, s: int, way: int, line: int, requests: int) -> int:
+def allocate_miss(llc: Llc, device: int, s: int, way: int, line: int, requests: int) -> int:
     """Give a line's way to a miss; returns the miss register. The caller checked that one is free."""
-    llc.free_count[d] -= 1
-    register = llc.free[d, llc.free_count[d]]
-    llc.tag[d, s, way] = line
-    llc.dirty[d, s, way] = 0
-    llc.pending[d, s, way] = register
-    llc.miss_left[d, register] = requests
-    llc.miss_set[d, register] = s
-    llc.miss_way[d, register] = way
-    llc.misses[d] += 1
+    llc.free_count[device] -= 1
+    register = llc.free[device, llc.free_count[device]]
+    llc.tag[device, s, way] = line
+    llc.dirty[device, s, way] = 0
+    llc.pending[device, s, way] = register
+    llc.miss_left[device, register] = requests
+    llc.miss_set[device, register] = s
+    llc.miss_way[device, register] = way
+    llc.misses[device] += 1
     for word in range(llc.waiters.shape[2]):
-        llc.waiters[d, register, word] = np.uint64(0)
+        llc.waiters[device, register, word] = np.uint64(0)
     return register
 
 
 @inlined
-def release_miss(llc: Llc, d: int, register: int) -> None:
-    llc.pending[d, llc.miss_set[d, register], llc.miss_way[d, register]] = -1
-    llc.free[d, llc.free_count[d]] = register
-    llc.free_count[d] += 1
+def release_miss(llc: Llc, device: int, register: int) -> None:
+    llc.pending[device, llc.miss_set[device, register], llc.miss_way[device, register]] = -1
+    llc.free[device, llc.free_count[device]] = register
+    llc.free_count[device] += 1
 
 
 @inlined
-def expect(llc: Llc, d: int, line: int) -> None:
+def expect(llc: Llc, device: int, line: int) -> None:
     """Fetch the record of a line that is looked up soon.
 
     Its set's record is not in the host's nearest caches, because there are thousands of sets.
     """
-    fetch_ahead(llc.tag, (d, _set_of(llc, line), 0))
+    fetch_ahead(llc.tag, (device, _set_of(llc, line), 0))
 
 
 @inlined

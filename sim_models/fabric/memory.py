@@ -111,7 +111,7 @@ def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, buck
 
 
 @inlined
-def dram_cycle(sim: "Sim", d: int, row: int, now: int) -> int:
+def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
     """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1."""
     mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0
@@ -134,34 +134,34 @@ def dram_cycle(sim: "Sim", d: int, row: int, now: int) -> int:
     mem.retired_tag[row] = tag
     purpose = 2 * queues.stream_of(tag) + write
     mem.served[row, purpose] += 1
-    mem.total_bytes[d, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
+    mem.total_bytes[device, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
     if op == bits.READ:
         if source == bits.LOCAL:
             if queues.stream_of(tag) == GEMM:
                 for other in range(len(WAITS)):
-                    mem.waited[d, other] += mem.served[row, other] - mem.before[row, entry, other]
-            queues.push_at(mem.fills, d, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
+                    mem.waited[device, other] += mem.served[row, other] - mem.before[row, entry, other]
+            queues.push_at(mem.fills, device, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
         else:
-            port = sim.control.region_ports[d, bits.get(lo, hi, b.region, b.region_bits), 0]
+            port = sim.control.region_ports[device, bits.get(lo, hi, b.region, b.region_bits), 0]
             queues.push_at(mem.dma_returns, port, now + hbm.read_data_cycles, lo, hi, tag)
         return -1
     if bits.get(lo, hi, b.region, b.region_bits) == 0:
         return -1
-    mem.tracked_retired[d] += 1
+    mem.tracked_retired[device] += 1
     return mem.bucket[row, entry]
 
 
 @inlined
-def direct_cycle(sim: "Sim", d: int, now: int) -> None:
+def direct_cycle(sim: "Sim", device: int, now: int) -> None:
     """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
     compute, inbound, turn, mem = sim.compute, sim.inbound, sim.mem.turn, sim.mem
     for c in range(sim.m.channels):
-        row = d * sim.m.channels + c
+        row = device * sim.m.channels + c
         if now < mem.due[row] and compute.count[row] == 0 and inbound.count[row] == 0:
             mem.retired[row] = 0
             continue
         room = sim.hbm.occupancy[row] < sim.hbm.queue_entries
-        dram_cycle(sim, d, row, now)
+        dram_cycle(sim, device, row, now)
         if not room:
             continue
         take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or turn[row] == 0)

@@ -18,25 +18,26 @@ class MemoryMap(NamedTuple):
     interleave_shift: int
 
 
-def memory_map(g: ChannelGeometry) -> MemoryMap:
-    return MemoryMap(g.channels, g.odd_channels, g.fold_bits, (g.interleave_bytes - 1).bit_length())
+def memory_map(geometry: ChannelGeometry) -> MemoryMap:
+    return MemoryMap(geometry.channels, geometry.odd_channels, geometry.fold_bits,
+                     (geometry.interleave_bytes - 1).bit_length())
 
 
 @inlined
-def channel_of(address: int, m: MemoryMap) -> int:
+def channel_of(address: int, layout: MemoryMap) -> int:
     """Return the channel of an address.
 
     The fold spreads strides of any power of two (a column-major output's leading dimension is one) over all channels.
     """
-    return _channel(address >> m.interleave_shift, m.odd_channels, m.fold_bits)
+    return _channel(address >> layout.interleave_shift, layout.odd_channels, layout.fold_bits)
 
 
 @inlined
-def local_line(address: int, m: MemoryMap) -> int:
+def local_line(address: int, layout: MemoryMap) -> int:
     """Return the number of a 64-byte line within its channel. The fold is invertible: no two lines share a number."""
-    block = address >> m.interleave_shift
-    lines = m.interleave_shift - LINE_SHIFT
-    local = block >> m.fold_bits
-    if m.odd_channels > 1:
-        local //= m.odd_channels
+    block = address >> layout.interleave_shift
+    lines = layout.interleave_shift - LINE_SHIFT
+    local = block >> layout.fold_bits
+    if layout.odd_channels > 1:
+        local //= layout.odd_channels
     return (local << lines) | ((address >> LINE_SHIFT) & ((1 << lines) - 1))

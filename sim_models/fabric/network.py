@@ -106,9 +106,9 @@ def outgoing(network: Network, node: int) -> np.ndarray:
 
 
 @inlined
-def destination_of(hi: int, b: "RequestBits") -> int:
+def destination_of(hi: int, fields: "RequestBits") -> int:
     """Return the node that a packet goes to."""
-    return hi >> (b.device - 64)
+    return hi >> (fields.device - 64)
 
 
 @inlined
@@ -119,9 +119,9 @@ def port_to(network: Network, node: int, destination: int) -> int | np.int64:
 
 
 @inlined
-def bound_for(hi: int, node: int, b: "RequestBits") -> int:
+def bound_for(hi: int, node: int, fields: "RequestBits") -> int:
     """Return the high word of a request as that of a packet for a node."""
-    return hi | node << (b.device - 64)
+    return hi | node << (fields.device - 64)
 
 
 @inlined
@@ -163,7 +163,7 @@ def can_send_head(network: Network, port: int, now: int) -> bool:
 
 
 @inlined
-def send_head(network: Network, port: int, now: int, delay: int, head: int, b: "RequestBits") -> None:
+def send_head(network: Network, port: int, now: int, delay: int, head: int, fields: "RequestBits") -> None:
     """Send a dispatch window's head through a port, in front of what waits in its buffer; `delay` as for `send`.
 
     Where one GPU stands for all, what it sends to another one comes back as that of the GPU which is as far away in the
@@ -176,28 +176,28 @@ def send_head(network: Network, port: int, now: int, delay: int, head: int, b: "
     arrival = max(np.int64(np.ceil(now + cycles)) + network.latency_cycles[port] + delay, network.last_head[port])
     network.last_head[port] = arrival
     if network.one_for_all and network.target[port] == 0:  # the last link on its way
-        head = come_back(head, network.gpus, b)
+        head = come_back(head, network.gpus, fields)
     wires.put(network.heads, port, arrival, head, 0, 0)
 
 
 @inlined
-def head_arrival(head: int, b: "RequestBits") -> int:
+def head_arrival(head: int, fields: "RequestBits") -> int:
     """Return a head with the GPU that sent it, as a link that no GPU can deceive hands it over."""
-    return head | bits.get(head, 0, b.head_source, b.device_bits) << b.head_device + b.device_bits
+    return head | bits.get(head, 0, fields.head_source, fields.device_bits) << fields.head_device + fields.device_bits
 
 
 @inlined
-def come_back(head: int, gpus: int, b: "RequestBits") -> int:
+def come_back(head: int, gpus: int, fields: "RequestBits") -> int:
     """Return a head as that of the GPU which is as far away in the other direction, where one GPU stands for all."""
-    source = bits.get(head, 0, b.head_source, b.device_bits)
-    comes_from = (2 * source + gpus - head_destination(head, b)) % gpus
-    return head + (comes_from - source << b.head_source)
+    source = bits.get(head, 0, fields.head_source, fields.device_bits)
+    comes_from = (2 * source + gpus - head_destination(head, fields)) % gpus
+    return head + (comes_from - source << fields.head_source)
 
 
 @inlined
-def head_destination(head: int, b: "RequestBits") -> int:
+def head_destination(head: int, fields: "RequestBits") -> int:
     """Return the GPU that a dispatch window's head is sent to."""
-    return bits.get(head, 0, b.head_device, b.device_bits)
+    return bits.get(head, 0, fields.head_device, fields.device_bits)
 
 
 @inlined

@@ -103,70 +103,70 @@ def part_sent(number: int) -> int:
 
 
 @inlined
-def push(q: RequestQueue, row: int, lo: int, hi: int, tag: int) -> None:
-    at = (q.head[row] + q.count[row]) & MASK
-    q.lo[row, at] = lo
-    q.hi[row, at] = hi
-    q.tag[row, at] = tag
-    q.count[row] += 1
+def push(queue: RequestQueue, row: int, lo: int, hi: int, tag: int) -> None:
+    at = (queue.head[row] + queue.count[row]) & MASK
+    queue.lo[row, at] = lo
+    queue.hi[row, at] = hi
+    queue.tag[row, at] = tag
+    queue.count[row] += 1
 
 
 @inlined
-def pop(q: RequestQueue, row: int) -> None:
-    q.head[row] = (q.head[row] + 1) & MASK
-    q.count[row] -= 1
+def pop(queue: RequestQueue, row: int) -> None:
+    queue.head[row] = (queue.head[row] + 1) & MASK
+    queue.count[row] -= 1
 
 
 @inlined
-def push_tag(q: TagQueue, row: int, tag: int) -> None:
+def push_tag(queue: TagQueue, row: int, tag: int) -> None:
     """Note a request that hardware took. Raises OverflowError beyond what it holds of one stream."""
-    if q.count[row] >= INSIDE:
+    if queue.count[row] >= INSIDE:
         raise OverflowError("a memory channel took more requests of a stream than its queue and registers hold")
-    q.tag[row, (q.head[row] + q.count[row]) & (INSIDE - 1)] = tag
-    q.count[row] += 1
+    queue.tag[row, (queue.head[row] + queue.count[row]) & (INSIDE - 1)] = tag
+    queue.count[row] += 1
 
 
 @inlined
-def drop_tag(q: TagQueue, row: int) -> None:
+def drop_tag(queue: TagQueue, row: int) -> None:
     """Forget the request that hardware took last: it was refused."""
-    q.count[row] -= 1
+    queue.count[row] -= 1
 
 
 @inlined
-def pop_tag(q: TagQueue, row: int) -> int:
+def pop_tag(queue: TagQueue, row: int) -> int:
     """Return the tag of the request that hardware passes on. Raises OverflowError if it was given none."""
-    if q.count[row] == 0:
+    if queue.count[row] == 0:
         raise OverflowError("a memory channel passes on a request that it was not given")
-    tag = q.tag[row, q.head[row]]
-    q.head[row] = (q.head[row] + 1) & (INSIDE - 1)
-    q.count[row] -= 1
+    tag = queue.tag[row, queue.head[row]]
+    queue.head[row] = (queue.head[row] + 1) & (INSIDE - 1)
+    queue.count[row] -= 1
     return tag
 
 
 @inlined
-def room(q: RequestQueue, row: int) -> int:
-    return DEPTH - q.count[row]
+def room(queue: RequestQueue, row: int) -> int:
+    return DEPTH - queue.count[row]
 
 
 @inlined
-def push_at(q: TimedQueue, row: int, time: int, lo: int, hi: int, tag: int) -> None:
+def push_at(queue: TimedQueue, row: int, time: int, lo: int, hi: int, tag: int) -> None:
     """Add a request at the end. Raises OverflowError if there is no room: what pushes has to be bounded."""
-    if q.count[row] >= q.lo.shape[1]:
+    if queue.count[row] >= queue.lo.shape[1]:
         raise OverflowError("a queue of requests is full that was thought to hold all that can be under way")
-    at = (q.head[row] + q.count[row]) & (q.lo.shape[1] - 1)
-    q.lo[row, at] = lo
-    q.hi[row, at] = hi
-    q.tag[row, at] = tag
-    q.time[row, at] = time
-    q.count[row] += 1
+    at = (queue.head[row] + queue.count[row]) & (queue.lo.shape[1] - 1)
+    queue.lo[row, at] = lo
+    queue.hi[row, at] = hi
+    queue.tag[row, at] = tag
+    queue.time[row, at] = time
+    queue.count[row] += 1
 
 
 @inlined
-def pop_timed(q: TimedQueue, row: int) -> None:
-    q.head[row] = (q.head[row] + 1) & (q.lo.shape[1] - 1)
-    q.count[row] -= 1
+def pop_timed(queue: TimedQueue, row: int) -> None:
+    queue.head[row] = (queue.head[row] + 1) & (queue.lo.shape[1] - 1)
+    queue.count[row] -= 1
 
 
 @inlined
-def timed_room(q: TimedQueue, row: int) -> int:
-    return q.lo.shape[1] - q.count[row]
+def timed_room(queue: TimedQueue, row: int) -> int:
+    return queue.lo.shape[1] - queue.count[row]

@@ -23,37 +23,37 @@ NO_WAY = np.int64(1) << np.int64(60)
 
 
 @inlined
-def used(llc: "Llc", d: int, s: int, way: int) -> None:
+def used(llc: "Llc", device: int, s: int, way: int) -> None:
     """Note that a line was found."""
     if llc.replacement == SRRIP:
-        llc.stamp[d, s, way] = SOON
+        llc.stamp[device, s, way] = SOON
     else:
-        llc.clock[d] += 1
-        llc.stamp[d, s, way] = llc.clock[d]
+        llc.clock[device] += 1
+        llc.stamp[device, s, way] = llc.clock[device]
 
 
 @inlined
-def brought(llc: "Llc", d: int, s: int, way: int) -> None:
+def brought(llc: "Llc", device: int, s: int, way: int) -> None:
     """Note that a way has another line."""
     if llc.replacement == SRRIP:
-        llc.stamp[d, s, way] = LATE
+        llc.stamp[device, s, way] = LATE
     else:
-        llc.clock[d] += 1
-        llc.stamp[d, s, way] = llc.clock[d]
+        llc.clock[device] += 1
+        llc.stamp[device, s, way] = llc.clock[device]
 
 
 @compiled
-def victim(llc: "Llc", d: int, s: int) -> int | np.int64:
+def victim(llc: "Llc", device: int, s: int) -> int | np.int64:
     """Return the way of a set that makes room, -1 if all are being filled."""
     best = NO_WAY
     for way in range(llc.tag.shape[2]):  # without a branch that depends on the data
-        stamp = np.int64(llc.stamp[d, s, way])
+        stamp = np.int64(llc.stamp[device, s, way])
         age = (FURTHEST - stamp if llc.replacement == SRRIP else stamp) << 8 | way
-        best = min(best, age if llc.pending[d, s, way] < 0 else NO_WAY)
+        best = min(best, age if llc.pending[device, s, way] < 0 else NO_WAY)
     if best == NO_WAY:
         return -1
     if llc.replacement == SRRIP and best >> 8:
         for way in range(llc.tag.shape[2]):
-            if llc.pending[d, s, way] < 0:
-                llc.stamp[d, s, way] += best >> 8
+            if llc.pending[device, s, way] < 0:
+                llc.stamp[device, s, way] += best >> 8
     return best & 255

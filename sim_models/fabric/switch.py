@@ -80,10 +80,10 @@ def line_at(switch: Switch, gpu: int, address: int) -> int:
 
 
 @inlined
-def works_on(switch: Switch, lo: int, hi: int, b: "RequestBits") -> bool:
+def works_on(switch: Switch, lo: int, hi: int, fields: "RequestBits") -> bool:
     """Return whether a packet is one to add or to copy."""
-    return switch.gpus > 0 and (links.destination_of(hi, b) >= switch.gpus
-                                or switch.parts > 0 and bits.get(lo, hi, b.op, 2) == bits.UPDATE)
+    return switch.gpus > 0 and (links.destination_of(hi, fields) >= switch.gpus
+                                or switch.parts > 0 and bits.get(lo, hi, fields.op, 2) == bits.UPDATE)
 
 
 @compiled
@@ -101,9 +101,9 @@ def take(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
 
 
 @inlined
-def begins(switch: Switch, gpu: int, lo: int, b: "RequestBits") -> bool:
+def begins(switch: Switch, gpu: int, lo: int, fields: "RequestBits") -> bool:
     """Return whether a part is the first of its sum."""
-    return switch.came[gpu, line_at(switch, gpu, bits.address_of(lo, b))] == 0
+    return switch.came[gpu, line_at(switch, gpu, bits.address_of(lo, fields))] == 0
 
 
 @inlined

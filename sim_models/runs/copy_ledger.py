@@ -53,52 +53,52 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def account(data: Ledger, sim: "Sim", d: int) -> None:
+def account(data: Ledger, sim: "Sim", device: int) -> None:
     """Do to the numbers what DRAM performed for a device in this cycle."""
     for c in range(sim.m.channels):
-        row = d * sim.m.channels + c
+        row = device * sim.m.channels + c
         if not sim.mem.retired[row] or stream_of(sim.mem.retired_tag[row]) == memory.ALL_GATHER:
             continue  # commands and flags
         lo, hi = sim.mem.retired_lo[row], sim.mem.retired_hi[row]
         source, op = bits.get(lo, hi, sim.b.source, 2), bits.get(lo, hi, sim.b.op, 2)
-        first = (bits.address_of(lo, sim.b) - data.base[d]) // WORD_BYTES
+        first = (bits.address_of(lo, sim.b) - data.base[device]) // WORD_BYTES
         count = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes) // WORD_BYTES
         if first < 0 or first + count > data.memory.shape[1]:
-            data.outside[d] += 1
+            data.outside[device] += 1
             continue
         if op == bits.READ:
             region = bits.get(lo, hi, sim.b.region, sim.b.region_bits)
             for word in range(first, first + count):
-                data.found[d, region, word] = data.memory[d, word]
+                data.found[device, region, word] = data.memory[device, word]
             continue
         adds = op == bits.UPDATE
-        sender = d if source == bits.LOCAL else number_of(sim.mem.retired_tag[row])
+        sender = device if source == bits.LOCAL else number_of(sim.mem.retired_tag[row])
         for word in range(first, first + count):
             if source == bits.LOCAL:
-                new = data.produced[d, word]
+                new = data.produced[device, word]
             else:
-                new = data.found[sender, data.region[sender, d, int(adds)], word - data.shift[sender, d]]
-                data.tally[d, word] += np.uint8(1)
+                new = data.found[sender, data.region[sender, device, int(adds)], word - data.shift[sender, device]]
+                data.tally[device, word] += np.uint8(1)
             if adds:
-                data.alu.inputs[data.alu.old + word % _COLUMN] = data.memory[d, word]
+                data.alu.inputs[data.alu.old + word % _COLUMN] = data.memory[device, word]
                 data.alu.inputs[data.alu.new + word % _COLUMN] = new
                 if word % _COLUMN == _COLUMN - 1:
-                    _add_column(data, d, word // _COLUMN, sender)
+                    _add_column(data, device, word // _COLUMN, sender)
             else:
-                data.memory[d, word] = new
+                data.memory[device, word] = new
 
 
 @compiled
-def _add_column(data: Ledger, d: int, column: int, sender: int) -> None:
+def _add_column(data: Ledger, device: int, column: int, sender: int) -> None:
     """Let the RTL add the operands that it has; whose they were is kept."""
     alu = data.alu
     if not add(alu):
-        data.silent[d] += 1
+        data.silent[device] += 1
     for word in range(_COLUMN):
-        data.memory[d, column * _COLUMN + word] = alu.outputs[alu.result + word]
-    if data.added[d, column] < data.came.shape[0]:
-        data.came[data.added[d, column], d, column] = sender + 1
-        data.added[d, column] += np.uint8(1)
+        data.memory[device, column * _COLUMN + word] = alu.outputs[alu.result + word]
+    if data.added[device, column] < data.came.shape[0]:
+        data.came[data.added[device, column], device, column] = sender + 1
+        data.added[device, column] += np.uint8(1)
 
 
 class CopyLedger(Observer):

@@ -90,67 +90,69 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def load_column(data: Ledger, words: np.ndarray, first: int, source: np.ndarray, d: int, at: int, count: int) -> None:
+def load_column(data: Ledger, words: np.ndarray, first: int, source: np.ndarray, device: int, at: int,
+                count: int) -> None:
     """Put `count` elements from `at` on into an ALU operand; the others are -0.0."""
     per_word, width = 8 >> data.shift, 8 << data.shift
     for word in range(COLUMN_BYTES // 8):
         value = np.int64(0)
         for e in range(per_word):
             i = word * per_word + e
-            element = np.int64(source[d, at + i]) if i < count else np.int64(data.negative_zero)
+            element = np.int64(source[device, at + i]) if i < count else np.int64(data.negative_zero)
             value |= element << (width * e)
         words[first + word] = value
 
 
 @compiled
-def add_column(data: Ledger, into: np.ndarray, d: int, at: int, count: int, operand: np.ndarray,
+def add_column(data: Ledger, into: np.ndarray, device: int, at: int, count: int, operand: np.ndarray,
                operand_device: int) -> bool:
     """Do one op-and-store of a column through the RTL; False: no result came."""
     alu = data.alu
-    load_column(data, alu.inputs, alu.old, into, d, at, count)
+    load_column(data, alu.inputs, alu.old, into, device, at, count)
     load_column(data, alu.inputs, alu.new, operand, operand_device, at, count)
     if not add(alu):
         return False
     per_word, width = 8 >> data.shift, 8 << data.shift
     for i in range(count):
         word = alu.outputs[alu.result + i // per_word]
-        into[d, at + i] = np.uint32((word >> (width * (i % per_word))) & ((1 << width) - 1))
+        into[device, at + i] = np.uint32((word >> (width * (i % per_word))) & ((1 << width) - 1))
     return True
 
 
 @compiled
-def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, d: int, line: int, at: int, count: int) -> bool:
+def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, device: int, line: int, at: int,
+                  count: int) -> bool:
     """Add up what GPUs sent in the order in which a switch did, with the same ALU; False: no result came."""
     column = COLUMN_BYTES >> data.shift
     for part in range(switch.parts):
-        origin = switch.order[d, line, part]
+        origin = switch.order[device, line, part]
         for first in range(at, at + count, column):
             size = min(column, at + count - first)
             if part == 0:
                 for i in range(first, first + size):
-                    data.summed[d, i] = operand[origin, i]
-            elif not add_column(data, data.summed, d, first, size, operand, origin):
+                    data.summed[device, i] = operand[origin, i]
+            elif not add_column(data, data.summed, device, first, size, operand, origin):
                 return False
     return True
 
 
 @compiled
-def read_operand(data: Ledger, b: "RequestBits", d: int, lo: int, hi: int) -> int:
+def read_operand(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int) -> int:
     """Check that what the GEMM reads is there. Returns 0 or a fault."""
-    offset = bits.address_of(lo, b) - data.base[d]
-    at, count = offset >> data.shift, bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
+    offset = bits.address_of(lo, fields) - data.base[device]
+    at, count = offset >> data.shift, bits.get(lo, hi, fields.bytes, fields.op - fields.bytes) >> data.shift
     if len(data.operands) == 0 or offset < 0 or at + count > data.memory.shape[1]:
         return 0
-    data.operand_reads[d] += 1
+    data.operand_reads[device] += 1
     for i in range(at, at + count):
-        if data.memory[d, i] != data.operands[d, i]:
-            data.fault[d, 1], data.fault[d, 2] = OPERAND, offset
+        if data.memory[device, i] != data.operands[device, i]:
+            data.fault[device, 1], data.fault[device, 2] = OPERAND, offset
             return TOO_EARLY
     return 0
 
 
 @compiled
-def perform(data: Ledger, sim: "Sim", number: int, d: int, lo: int, hi: int) -> int:
+def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int) -> int:
     """Do to the numbers what the request that DRAM performs now does. Returns 0 or a fault.
 
     `number`: of the request's tag: who sent it, and of which part of K it is; of one that is local that part.
@@ -159,74 +161,75 @@ def perform(data: Ledger, sim: "Sim", number: int, d: int, lo: int, hi: int) -> 
     op = bits.get(lo, hi, b.op, 2)
     source = bits.get(lo, hi, b.source, 2)
     if op == bits.READ and source == bits.LOCAL:
-        return read_operand(data, b, d, lo, hi)
+        return read_operand(data, b, device, lo, hi)
     access = DMA_READ if op == bits.READ else source + PLAIN if op == bits.STORE else source
-    offset = bits.address_of(lo, b) - data.base[d]
-    data.fault[d, 1], data.fault[d, 2] = access, offset
+    offset = bits.address_of(lo, b) - data.base[device]
+    data.fault[device, 1], data.fault[device, 2] = access, offset
     at = offset >> data.shift
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
     if offset < 0 or at + count > data.memory.shape[1]:
         own = len(data.operands) > 0 and op == bits.STORE and source == bits.LOCAL  # of the GEMM's output
         return 0 if own else OUTSIDE
     for i in range(at, at + count):
-        data.tally[access, d, i] += np.uint8(1)
+        data.tally[access, device, i] += np.uint8(1)
     if op == bits.READ:
         if not data.overtaking_reads:
             for i in range(at, at + count):
-                data.fetched[d, i] = data.memory[d, i]
+                data.fetched[device, i] = data.memory[device, i]
         return 0
-    origin = d if source == bits.LOCAL else sender_of(number)
+    origin = device if source == bits.LOCAL else sender_of(number)
     part = number if source == bits.LOCAL else part_sent(number)
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     whose = origin * data.parts + part
     operand, origin = (data.fetched, origin) if source == bits.DMA else (data.product, whose)
     if source != bits.LOCAL and op != bits.STORE and len(data.summed):
-        line = line_at(sim.switch, d, bits.address_of(lo, b))
-        if not add_in_switch(data, sim.switch, operand, d, line, at, count):
+        line = line_at(sim.switch, device, bits.address_of(lo, b))
+        if not add_in_switch(data, sim.switch, operand, device, line, at, count):
             return ALU_SILENT
-        operand, origin = data.summed, d
+        operand, origin = data.summed, device
     if op == bits.STORE:
         for i in range(at, at + count):
-            data.memory[d, i] = operand[origin, i]
+            data.memory[device, i] = operand[origin, i]
         return 0
     for i in range(at, at + count):
-        before = data.tally[bits.LOCAL, d, i] + data.tally[bits.REMOTE, d, i] + data.tally[bits.DMA, d, i] - 1
+        before = (data.tally[bits.LOCAL, device, i] + data.tally[bits.REMOTE, device, i]
+                  + data.tally[bits.DMA, device, i] - 1)
         if before < data.came.shape[0]:
-            data.came[before, d, i] = whose + 1
+            data.came[before, device, i] = whose + 1
     column = COLUMN_BYTES >> data.shift
     for first in range(0, count, column):
-        if not add_column(data, data.memory, d, at + first, min(column, count - first), operand, origin):
+        if not add_column(data, data.memory, device, at + first, min(column, count - first), operand, origin):
             return ALU_SILENT
         data.additions[0] += 1
     return 0
 
 
 @compiled
-def overtake(data: Ledger, b: "RequestBits", d: int, lo: int, hi: int) -> None:
+def overtake(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int) -> None:
     """Note a request that enters the DRAM queue: a DMA read gets its data now."""
-    first = (bits.address_of(lo, b) - data.base[d]) >> data.shift
-    count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
-    if (bits.get(lo, hi, b.op, 2) == bits.READ and bits.get(lo, hi, b.source, 2) == bits.DMA
+    first = (bits.address_of(lo, fields) - data.base[device]) >> data.shift
+    count = bits.get(lo, hi, fields.bytes, fields.op - fields.bytes) >> data.shift
+    if (bits.get(lo, hi, fields.op, 2) == bits.READ and bits.get(lo, hi, fields.source, 2) == bits.DMA
             and first >= 0 and first + count <= data.memory.shape[1]):
         for i in range(first, first + count):
-            data.fetched[d, i] = data.memory[d, i]
+            data.fetched[device, i] = data.memory[device, i]
 
 
 @compiled
-def account(data: Ledger, sim: "Sim", hardware: "Hardware", d: int, now: int) -> None:
+def account(data: Ledger, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
     """Account for everything that DRAM performed for device d in this cycle: at most one request per channel."""
     ports = hardware.ports
-    inputs, outputs = words_at(hardware.inputs[d]), words_at(hardware.outputs[d])
+    inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])
     for c in range(sim.m.channels):
         if data.overtaking_reads and inputs[ports.dram_ready[c]] and outputs[ports.dram_valid[c]]:
-            overtake(data, sim.b, d, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])
-        row = d * sim.m.channels + c
-        if sim.mem.retired[row] and data.fault[d, 0] == 0:
-            data.fault[d, 0] = perform(data, sim, number_of(sim.mem.retired_tag[row]), d, sim.mem.retired_lo[row],
-                                       sim.mem.retired_hi[row])
-            if data.fault[d, 0]:
-                data.fault[d, 3] = now
+            overtake(data, sim.b, device, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])
+        row = device * sim.m.channels + c
+        if sim.mem.retired[row] and data.fault[device, 0] == 0:
+            data.fault[device, 0] = perform(data, sim, number_of(sim.mem.retired_tag[row]), device,
+                                            sim.mem.retired_lo[row], sim.mem.retired_hi[row])
+            if data.fault[device, 0]:
+                data.fault[device, 3] = now
                 sim.control.halt[0] = 1
 
 

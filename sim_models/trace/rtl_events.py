@@ -49,7 +49,7 @@ SEEN_BITS = ((1 << WAITED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
 
 
 @compiled
-def observe_ports(p: "Ports", b: "RequestBits", r: "Recorder", d: int, inp: np.ndarray, out: np.ndarray,
+def observe_ports(p: "Ports", fields: "RequestBits", r: "Recorder", device: int, inp: np.ndarray, out: np.ndarray,
                   now: int) -> None:
     """Record, before the clock edge, what moves through the ports."""
     p = by_reference(p)
@@ -58,31 +58,33 @@ def observe_ports(p: "Ports", b: "RequestBits", r: "Recorder", d: int, inp: np.n
         for c in range(len(r.channels)):
             if r.channels[c]:
                 if inp[p.compute_valid[c]] and out[p.compute_ready[c]]:
-                    put_request(b, r, ENTER, now, d, c, inp[p.compute[c]], inp[p.compute[c] + 1], 0, 0, -1, -1, -1, 0)
+                    put_request(fields, r, ENTER, now, device, c, inp[p.compute[c]], inp[p.compute[c] + 1], 0, 0, -1,
+                                -1, -1, 0)
                 if inp[p.inbound_valid[c]] and out[p.inbound_ready[c]]:
-                    put_request(b, r, ENTER, now, d, c, inp[p.inbound[c]], inp[p.inbound[c] + 1], 1, 0, -1, -1, -1, 0)
+                    put_request(fields, r, ENTER, now, device, c, inp[p.inbound[c]], inp[p.inbound[c] + 1], 1, 0, -1,
+                                -1, -1, 0)
     for lane in range(len(p.packet)):
         if r.kinds[PACKET] and out[p.packet_valid[lane]] and inp[p.packet_ready[lane]]:
             lo, hi = out[p.packet[lane]], out[p.packet[lane] + 1]
-            to = bits.get(lo, hi, b.device, b.device_bits)
-            port = r.port_to[d, to] if to < r.port_to.shape[1] else np.int64(-1)
-            put_request(b, r, PACKET, now, d, lane, lo, hi, NO_STREAM, 0, to, r.backlog[port] if port >= 0 else 0, -1,
-                        0)
+            to = bits.get(lo, hi, fields.device, fields.device_bits)
+            port = r.port_to[device, to] if to < r.port_to.shape[1] else np.int64(-1)
+            put_request(fields, r, PACKET, now, device, lane, lo, hi, NO_STREAM, 0, to,
+                        r.backlog[port] if port >= 0 else 0, -1, 0)
     if r.kinds[COMPLETION] and out[p.event_valid] and inp[p.event_ready]:
         lo, hi = out[p.event], out[p.event + 1]
-        wg = bits.get(lo, hi, p.event_wg_lsb, b.wg_bits)
+        wg = bits.get(lo, hi, p.event_wg_lsb, fields.wg_bits)
         if wanted(r, COMPLETION, wg):
-            put(r, COMPLETION, now, d, 0, wg, bits.get(lo, hi, p.event_wf_lsb, b.wf_bits), 0, 0, 0, NO_STREAM, 0,
-                bits.get(lo, hi, 0, b.address_bits), 0, -1, -1, -1, 0)
+            put(r, COMPLETION, now, device, 0, wg, bits.get(lo, hi, p.event_wf_lsb, fields.wf_bits), 0, 0, 0,
+                NO_STREAM, 0, bits.get(lo, hi, 0, fields.address_bits), 0, -1, -1, -1, 0)
     blocked = 1 if inp[p.start] and out[p.blocked] else 0
-    if blocked and not r.blocked[d]:
-        asks, there = r.names[d, r.asking[d]], out[p.peer_head[0]]
-        for peer in range(1, r.peers[d]):
+    if blocked and not r.blocked[device]:
+        asks, there = r.names[device, r.asking[device]], out[p.peer_head[0]]
+        for peer in range(1, r.peers[device]):
             there = min(there, out[p.peer_head[peer]])
         if wanted(r, BLOCKED, asks):
-            put(r, BLOCKED, now, d, 0, asks, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head], there,
-                r.parts[d, r.asking[d]], 0)
-    r.blocked[d] = blocked
+            put(r, BLOCKED, now, device, 0, asks, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head], there,
+                r.parts[device, r.asking[device]], 0)
+    r.blocked[device] = blocked
 
 
 @inlined
@@ -111,7 +113,7 @@ def reason_of(word: int) -> tuple[int, int]:
 
 
 @compiled
-def observe_rtl(b: "RequestBits", r: "Recorder", d: int, out: np.ndarray, dram: np.ndarray, now: int) -> None:
+def observe_rtl(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarray, dram: np.ndarray, now: int) -> None:
     """Record, after the clock edge, what the RTL decided in cycle `now`. `dram`: first words of the DRAM commands."""
     r = by_reference(r)
     p = r.probes
@@ -119,7 +121,7 @@ def observe_rtl(b: "RequestBits", r: "Recorder", d: int, out: np.ndarray, dram: 
         if not r.channels[c]:
             continue
         word = out[p.channel[c]]
-        row = d * len(p.channel) + c
+        row = device * len(p.channel) + c
         if r.kinds[DECIDE]:
             occupancy, threshold = (word >> OCCUPANCY_LSB) & 255, (word >> THRESHOLD_LSB) & NO_THRESHOLD
             waited = (word >> WAITED_LSB) & 65535
@@ -127,61 +129,62 @@ def observe_rtl(b: "RequestBits", r: "Recorder", d: int, out: np.ndarray, dram: 
             stream, reason = reason_of(word)
             seen = 0 if reason == IDLE else word & SEEN_BITS
             if stream != NO_STREAM:
-                hi = bits.request_of(out[dram[c] + 1], b)
-                put_request(b, r, DECIDE, now, d, c, out[dram[c]], hi, stream, reason, occupancy, threshold,
+                hi = bits.request_of(out[dram[c] + 1], fields)
+                put_request(fields, r, DECIDE, now, device, c, out[dram[c]], hi, stream, reason, occupancy, threshold,
                             waited, flags)
             elif seen != r.decision[row] and r.all_wgs:
-                put(r, DECIDE, now, d, c, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, reason, 0, 0, occupancy, threshold,
+                put(r, DECIDE, now, device, c, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, reason, 0, 0, occupancy, threshold,
                     waited, flags)
             r.decision[row] = seen
         if condition(word, UPDATE_REPORTED) and r.kinds[REPORT]:
             at = p.channel[c] + 1
             lo, hi, f = out[at], out[at + 1], p.update
-            wg = bits.get(lo, hi, f.wg, b.wg_bits)
+            wg = bits.get(lo, hi, f.wg, fields.wg_bits)
             if wanted(r, REPORT, wg):
-                put(r, REPORT, now, d, c, wg, bits.get(lo, hi, f.wf, b.wf_bits),
-                    bits.get(lo, hi, f.region, b.region_bits), bits.get(lo, hi, f.source, 2), 0, NO_STREAM, 0,
+                put(r, REPORT, now, device, c, wg, bits.get(lo, hi, f.wf, fields.wf_bits),
+                    bits.get(lo, hi, f.region, fields.region_bits), bits.get(lo, hi, f.source, 2), 0, NO_STREAM, 0,
                     bits.get(lo, hi, f.address, p.address_bits), bits.get(lo, hi, f.amount, f.amount_bits), -1, -1, -1,
                     0)
     for bank in range(len(p.bank)):
         if out[p.bank[bank]] & 1:
-            observe_bank(b, r, d, bank, out, now)
+            observe_bank(fields, r, device, bank, out, now)
     if p.merge >= 0 and out[p.merge] & 3 == 3:
-        observe_tile(b, r, TRIGGER, now, d, 0, (out[p.merge + 1], out[p.merge + 2]), (out[p.merge] >> 2) & 3)
+        observe_tile(fields, r, TRIGGER, now, device, 0, (out[p.merge + 1], out[p.merge + 2]), (out[p.merge] >> 2) & 3)
     if p.table >= 0:
-        observe_dma(b, r, d, out, now)
-    if p.ring >= 0 and out[p.ring] != r.late[d]:
-        r.late[d] = out[p.ring]
+        observe_dma(fields, r, device, out, now)
+    if p.ring >= 0 and out[p.ring] != r.late[device]:
+        r.late[device] = out[p.ring]
         if r.kinds[LATE] and r.all_wgs:
-            put(r, LATE, now, d, 0, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.ring], out[p.ring + 1],
+            put(r, LATE, now, device, 0, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.ring], out[p.ring + 1],
                 out[p.ring + 2], 0)
 
 
 @compiled
-def observe_dma(b: "RequestBits", r: "Recorder", d: int, out: np.ndarray, now: int) -> None:
+def observe_dma(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarray, now: int) -> None:
     """Record what the command table and the engines did."""
     r = by_reference(r)
     p = r.probes
     level = (out[p.table] >> 8) & 0xFFFF
     if out[p.table] & 1:
-        observe_tile(b, r, READY, now, d, 0, (out[p.table + 1], out[p.table + 2]), level)
+        observe_tile(fields, r, READY, now, device, 0, (out[p.table + 1], out[p.table + 2]), level)
     for e in range(len(p.engine)):
         word = out[p.engine[e]]
         if word & 1:
-            observe_tile(b, r, ISSUE, now, d, e, (out[p.table + 3], out[p.table + 4]), level)
+            observe_tile(fields, r, ISSUE, now, device, e, (out[p.table + 3], out[p.table + 4]), level)
         if condition(word, 3) and r.kinds[LINE]:
-            put_request(b, r, LINE, now, d, e, out[p.engine[e] + 1], out[p.engine[e] + 2], NO_STREAM, 0, -1, -1, -1, 0)
+            put_request(fields, r, LINE, now, device, e, out[p.engine[e] + 1], out[p.engine[e] + 2], NO_STREAM, 0, -1,
+                        -1, -1, 0)
         if condition(word, 1):
             ids = word >> 8
-            wg = (ids >> b.wf_bits) & ((1 << b.wg_bits) - 1)
+            wg = (ids >> fields.wf_bits) & ((1 << fields.wg_bits) - 1)
             if wanted(r, WALKED, wg):
-                put(r, WALKED, now, d, e, wg, ids & ((1 << b.wf_bits) - 1),
-                    (ids >> (b.wf_bits + b.wg_bits)) & ((1 << b.region_bits) - 1), 0, 0, NO_STREAM, 0, 0, 0, -1, -1, -1,
-                    0)
+                put(r, WALKED, now, device, e, wg, ids & ((1 << fields.wf_bits) - 1),
+                    (ids >> (fields.wf_bits + fields.wg_bits)) & ((1 << fields.region_bits) - 1), 0, 0, NO_STREAM, 0,
+                    0, 0, -1, -1, -1, 0)
 
 
 @compiled
-def observe_bank(b: "RequestBits", r: "Recorder", d: int, bank: int, out: np.ndarray, now: int) -> None:
+def observe_bank(fields: "RequestBits", r: "Recorder", device: int, bank: int, out: np.ndarray, now: int) -> None:
     """Record what a Tracker bank's second stage did.
 
     An update is counted, or refused: its set is full, its region foreign.
@@ -191,14 +194,14 @@ def observe_bank(b: "RequestBits", r: "Recorder", d: int, bank: int, out: np.nda
     at = p.bank[bank]
     word, f = out[at], p.update
     lo, hi = out[at + 4], out[at + 5]
-    wg, wf = bits.get(lo, hi, f.wg, b.wg_bits), bits.get(lo, hi, f.wf, b.wf_bits)
+    wg, wf = bits.get(lo, hi, f.wg, fields.wg_bits), bits.get(lo, hi, f.wf, fields.wf_bits)
     source, amount = bits.get(lo, hi, f.source, 2), bits.get(lo, hi, f.amount, f.amount_bits)
     region = (word >> 32) & 255
     foreign = condition(word, 7)
     if condition(word, 1) or foreign:
         if wanted(r, FULL, wg):
-            put(r, FULL, now, d, bank, wg, wf, bits.get(lo, hi, f.region, b.region_bits), source, 0, NO_STREAM, 0,
-                bits.get(lo, hi, f.address, p.address_bits), amount, 1 if foreign else 0, -1, -1, 0)
+            put(r, FULL, now, device, bank, wg, wf, bits.get(lo, hi, f.region, fields.region_bits), source, 0,
+                NO_STREAM, 0, bits.get(lo, hi, f.address, p.address_bits), amount, 1 if foreign else 0, -1, -1, 0)
         return
     if not wanted(r, UPDATE, wg):
         return
@@ -214,18 +217,19 @@ def observe_bank(b: "RequestBits", r: "Recorder", d: int, bank: int, out: np.nda
         flags |= COMPLETE
     elif condition(word, 5):
         flags |= EXCEEDS
-    put(r, UPDATE, now, d, bank, wg, wf, region, source, 0, NO_STREAM, 0, out[at + 3], amount, count + amount,
+    put(r, UPDATE, now, device, bank, wg, wf, region, source, 0, NO_STREAM, 0, out[at + 3], amount, count + amount,
         (room + amount) & p.count_mask, way, flags)
 
 
 @compiled
-def observe_tile(b: "RequestBits", r: "Recorder", kind: int, now: int, d: int, unit: int, words: tuple[int, int],
-                 a: int) -> None:
+def observe_tile(fields: "RequestBits", r: "Recorder", kind: int, now: int, device: int, unit: int,
+                 words: tuple[int, int], a: int) -> None:
     """Record a trigger; `words`: its low and high one."""
     r = by_reference(r)
     lo, hi = words
     f = r.probes.trigger
-    wg = bits.get(lo, hi, f.wg, b.wg_bits)
+    wg = bits.get(lo, hi, f.wg, fields.wg_bits)
     if wanted(r, kind, wg):
-        put(r, kind, now, d, unit, wg, bits.get(lo, hi, f.wf, b.wf_bits), bits.get(lo, hi, f.region, b.region_bits), 0,
-            0, NO_STREAM, 0, bits.get(lo, hi, f.address, r.probes.address_bits), 0, a, -1, -1, 0)
+        put(r, kind, now, device, unit, wg, bits.get(lo, hi, f.wf, fields.wf_bits),
+            bits.get(lo, hi, f.region, fields.region_bits), 0, 0, NO_STREAM, 0,
+            bits.get(lo, hi, f.address, r.probes.address_bits), 0, a, -1, -1, 0)

@@ -77,3 +77,30 @@ def test_a_compiled_function_without_hints_is_found():
     tree = ast.parse("@inlined\ndef a(x: int): pass\n@compiled\ndef b(x) -> int: pass\n"
                      "@njit(inline='always')\ndef c(x: int) -> int: pass\ndef d(x): pass")
     assert unhinted(tree) == ["a", "b"]
+
+
+#: A letter that is the field's own word for it: operands and matrices of arithmetic.
+LETTERS = {"sim_models/formats.py: add b", "sim_models/reference/nmc_alu.py: add b",
+           "sim_models/runs/operators.py: gemm_operator b"}
+_STILL = ("sim_models/trace/describe.py", "sim_models/trace/model_events.py", "sim_models/trace/recorder.py",
+          "sim_models/runs/diagnosis.py")
+
+
+def letters(tree: ast.Module) -> list[str]:
+    """Public functions' parameters that are a letter for a device, a geometry, a request's bits, or a memory's map."""
+    return [f"{node.name} {one.arg}" for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+            for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if len(one.arg) == 1
+            and (one.arg in "bdg" or one.arg == "m" and one.annotation and "Map" in ast.unparse(one.annotation))]
+
+
+def test_no_public_parameter_is_a_letter():
+    root = files("sim_models")[0].parents[1]
+    found = {f"{path.relative_to(root).as_posix()}: {one}" for folder in ("rtl", "sim_models")
+             for path in files(folder) for one in letters(parse(path))}
+    assert {one for one in found if not one.startswith(_STILL)} == LETTERS
+
+
+def test_a_letter_is_found():
+    assert letters(ast.parse("def a(d, x: int): pass\ndef b(x: int, m: Module, n: int): pass\n"
+                             "def c(m: MemoryMap): pass\ndef _e(g): pass")) == ["a d", "c m"]

@@ -66,16 +66,16 @@ def serve_slices(kernel: "ComputeUnits", sim: "Sim", device: int, now: int) -> N
 
 
 @inlined
-def sends_loads(g: "UnitState", device: int, slot: int) -> bool:
+def sends_loads(units: "UnitState", device: int, slot: int) -> bool:
     """Return whether a workgroup's loads are being sent."""
-    return g.loading[device, slot] == SENDING and LOAD <= g.state[device, slot] < STORE_MEMORY
+    return units.loading[device, slot] == SENDING and LOAD <= units.state[device, slot] < STORE_MEMORY
 
 
 @inlined
-def waits_for_data(g: "UnitState", device: int, slot: int) -> bool:
+def waits_for_data(units: "UnitState", device: int, slot: int) -> bool:
     """Return whether a workgroup has nothing to do until data come."""
-    return (g.state[device, slot] == LOAD and g.loading[device, slot] == SENT and g.outstanding[device, slot] > 0
-            and g.compute_end[device, slot] < 0)
+    return (units.state[device, slot] == LOAD and units.loading[device, slot] == SENT
+            and units.outstanding[device, slot] > 0 and units.compute_end[device, slot] < 0)
 
 
 @inlined

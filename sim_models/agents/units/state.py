@@ -171,13 +171,13 @@ def is_over(kernel: "ComputeUnits", device: int) -> bool:
 
 
 @inlined
-def enter(g: UnitState, device: int, slot: int, state: int, now: int) -> None:
+def enter(units: UnitState, device: int, slot: int, state: int, now: int) -> None:
     """Account for the time in the old state and change to the new one."""
-    state_before = g.state[device, slot]
-    account = ADDING if g.adding[device, slot] and state_before != POLL else state_before
-    g.accounted[device, account] += now - g.since[device, slot]
-    g.since[device, slot] = now
-    g.state[device, slot] = state
+    state_before = units.state[device, slot]
+    account = ADDING if units.adding[device, slot] and state_before != POLL else state_before
+    units.accounted[device, account] += now - units.since[device, slot]
+    units.since[device, slot] = now
+    units.state[device, slot] = state
 
 
 def settle(state: UnitState, device: int, now: int) -> None:

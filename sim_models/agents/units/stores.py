@@ -79,17 +79,17 @@ def send_stores(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit
 
 
 @inlined
-def next_row(g: "UnitState", work: "Work", step: np.record, device: int, slot: int) -> bool:
+def next_row(units: "UnitState", work: "Work", step: np.record, device: int, slot: int) -> bool:
     """Go to the next row that is to be stored; False: there is none."""
     behind = step.first_store + step.stores
     tried = 0
     while tried <= step.stores:
-        if g.store_block[device, slot] >= behind:
-            g.store_block[device, slot] = step.first_store
-            g.store_row[device, slot] += 1
-        if step.stores and g.store_row[device, slot] < work.stores[g.store_block[device, slot]].rows:
+        if units.store_block[device, slot] >= behind:
+            units.store_block[device, slot] = step.first_store
+            units.store_row[device, slot] += 1
+        if step.stores and units.store_row[device, slot] < work.stores[units.store_block[device, slot]].rows:
             return True
-        g.store_block[device, slot] += 1
+        units.store_block[device, slot] += 1
         tried += 1
     return False
 
