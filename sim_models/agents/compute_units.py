@@ -105,7 +105,7 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, release
     """Make every device's compute units as they are at the start of a kernel.
 
     `tables`: one per device, alike but for their rows; `stream`: under which its accesses are counted, of
-    `memory.GEMM`, `REDUCE_SCATTER`, `ALL_GATHER`; `released`: each phase begins when another agent releases it;
+    `memory.COMPUTE`, `EXCHANGE`, `OTHER`; `released`: each phase begins when another agent releases it;
     `peer_stream`: under which what it stores at peers is counted, if not under `stream`.
     """
     groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))

@@ -165,13 +165,13 @@ def produce(plan: Plan, state: CopyState, sim: "Sim", hardware: "Hardware", devi
         region = plan.regions[device, block] if plan.initiator == TRACKER else 0
         op = bits.UPDATE if plan.adds else bits.STORE
         lo, hi = bits.pack(sim.b, address, LINE_BYTES, op, bits.LOCAL, region, 0, block)
-        queues.push(sim.compute, row, lo, hi, queues.tag_of(memory.GEMM, 0))
+        queues.push(sim.compute, row, lo, hi, queues.tag_of(memory.COMPUTE, 0))
         state.line[device] += 1
     if state.produced[device] == _NEVER and (
-            sim.mem.total_bytes[device, 2 * memory.GEMM + 1] == plan.blocks.shape[1] * plan.block_bytes):
+            sim.mem.total_bytes[device, 2 * memory.COMPUTE + 1] == plan.blocks.shape[1] * plan.block_bytes):
         state.produced[device] = now
     if state.arrived[device] == _NEVER and (
-            sim.mem.total_bytes[device, 2 * memory.REDUCE_SCATTER + 1] == plan.arriving[device]):
+            sim.mem.total_bytes[device, 2 * memory.EXCHANGE + 1] == plan.arriving[device]):
         state.arrived[device] = now
 
 
@@ -227,7 +227,7 @@ def serve_queue(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int,
         row = device * sim.m.channels + channel_of(address, sim.m)
         if queues.room(sim.compute, row) >= 1:
             lo, hi = bits.pack(sim.b, address, LINE_BYTES, bits.READ, bits.LOCAL, 0, 0, 0)
-            queues.push(sim.compute, row, lo, hi, queues.tag_of(memory.ALL_GATHER, 0))
+            queues.push(sim.compute, row, lo, hi, queues.tag_of(memory.OTHER, 0))
             state.address[device], state.read[device] = address, WANTED
             inputs[ports.reads_ready] = 1
     inputs[ports.lines_valid] = 0
@@ -254,7 +254,7 @@ def serve_queue(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int,
             inputs[ports.writes_ready] = 1
             _store_flag(plan, state, sim, owner, flag, value, adds)
             links.send(sim.network, port, now, FLAG_BYTES, 0, lo, links.bound_for(hi, owner, sim.b),
-                       queues.tag_of(memory.ALL_GATHER, device))
+                       queues.tag_of(memory.OTHER, device))
 
 
 @compiled
@@ -269,7 +269,7 @@ def start_copies(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int
             row = device * sim.m.channels + channel_of(address, sim.m)
             if queues.room(sim.inbound, row) >= 1:
                 lo, hi = bits.pack(sim.b, address, FLAG_BYTES, bits.STORE, bits.DMA, 0, 0, 0)
-                queues.push(sim.inbound, row, lo, hi, queues.tag_of(memory.ALL_GATHER, device))
+                queues.push(sim.inbound, row, lo, hi, queues.tag_of(memory.OTHER, device))
                 state.started[device] = now
         return
     inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])

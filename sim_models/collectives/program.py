@@ -73,6 +73,11 @@ class Program:
         return {key: tuple(index for index in found if self.transfers[index].op is Op.ADD)
                 for key, found in self.arrivals.items()}
 
+    @property
+    def adds(self) -> bool:
+        """Say whether any transfer is added."""
+        return any(one.op is Op.ADD for one in self.transfers)
+
     @cached_property
     def held(self) -> tuple[tuple[int, ...], ...]:
         """Chunks that each rank has at any time, in their order."""

@@ -51,7 +51,7 @@ class Sim(NamedTuple):
     switch: Switch
     mirrored: bool
     mirror: Mirror
-    hardware_stream: int  # under which what Track & Trigger reads and sends is counted, of memory.GEMM ...
+    hardware_stream: int  # under which what Track & Trigger reads and sends is counted, of memory.COMPUTE ...
     fill_cycles: int
     expected_events: np.ndarray  # int64 [device]: final tiles
     control: Control

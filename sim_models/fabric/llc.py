@@ -1,6 +1,6 @@
-"""Last-level cache: the unit that turns the GEMM's tile loads into DRAM reads.
+"""Last-level cache: the unit that turns a kernel's loads into DRAM reads.
 
-Set-associative, write-back, write-allocate without fetch (a GEMM writes whole lines), with miss-status registers
+Set-associative, write-back, write-allocate without fetch (whole lines are written), with miss-status registers
 that merge the loads of all compute units for a line in flight. What it reads and writes back goes to the memory
 channels' queues. What makes room is up to `replacement`. Its bandwidth is accounted for by the caller.
 Known simplification: one set index for all banks (no bank conflicts), uniform latency.

@@ -3,7 +3,6 @@
 `dram_accept` and `dram_cycle` are shared by the run with RTL (arbiters in hardware) and the baseline without.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,10 +16,10 @@ from .memory_map import local_line
 if TYPE_CHECKING:
     from ..engine.state import Sim
 
-PHASES = ("gemm", "rs", "ag")
-PURPOSES = tuple(f"{phase}_{direction}" for phase in PHASES for direction in ("read", "write"))
-GEMM, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2  #: streams, under which bytes are counted
-WAITS = PURPOSES[:4]  #: whose requests were served before a GEMM read
+#: Streams, under which bytes are counted: of what computes, of what it exchanges, of what else there is or follows.
+COMPUTE, EXCHANGE, OTHER = range(3)
+_PURPOSES = 2 * 3  #: a stream's reads, then its writes
+_WAITS = 4  #: purposes, the first, whose requests are served before a read of what computes
 
 
 class MemoryState(NamedTuple):
@@ -30,12 +29,12 @@ class MemoryState(NamedTuple):
     hi: np.ndarray
     bucket: np.ndarray
     tag: np.ndarray
-    before: np.ndarray  # int64 [row, entry, one of WAITS]: requests served on this channel when this one came
+    before: np.ndarray  # int64 [row, entry, one of `_WAITS`]: requests served on this channel when this one came
     free: np.ndarray  # stack of free entries
     free_count: np.ndarray
     served: np.ndarray  # int64 [row, purpose]: requests served so far
     total_bytes: np.ndarray  # int64 [device, purpose]
-    waited: np.ndarray  # int64 [device, purpose]: requests served while GEMM reads waited in the queue
+    waited: np.ndarray  # int64 [device, purpose]: requests served while reads of what computes waited in the queue
     fills: queues.TimedQueue  # reads of this GPU's own kernel, back at a time
     dma_returns: queues.TimedQueue  # lines read for DMA [port through which they leave]
     tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
@@ -58,40 +57,18 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
     """
     rows = devices * channels
     waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),
-                                              ("tag", np.int64), ("before", np.int64, (len(WAITS),))])
+                                              ("tag", np.int64), ("before", np.int64, (_WAITS,))])
     def each(count: int, *more: int) -> np.ndarray:
         return np.zeros((count, *more), np.int64)
     lo, hi, bucket, tag, before = waiting
     return MemoryState(
         lo=lo, hi=hi, bucket=bucket, tag=tag, before=before, free=np.tile(np.arange(entries), (rows, 1)),
-        free_count=np.full(rows, entries, np.int64), served=each(rows, len(PURPOSES)),
-        total_bytes=each(devices, len(PURPOSES)), waited=each(devices, len(PURPOSES)),
+        free_count=np.full(rows, entries, np.int64), served=each(rows, _PURPOSES),
+        total_bytes=each(devices, _PURPOSES), waited=each(devices, _PURPOSES),
         fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
         dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
         retired_hi=each(rows), retired_tag=each(rows), retired=each(rows), due=each(rows), turn=each(rows),
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
-
-
-class Moved(NamedTuple):
-    """Bytes that a phase has read and written at one GPU's DRAM."""
-
-    read: int = 0
-    write: int = 0
-
-
-def bytes_by_phase(mem: MemoryState, device: int = 0) -> dict[str, Moved]:
-    """Count the bytes at one GPU's DRAM so far, by phase; a collective that is none of `PHASES` counts as rs."""
-    return {phase: Moved(*counts) for phase, counts in zip(PHASES, mem.total_bytes[device].reshape(-1, 2).tolist())}
-
-
-def named(moved: Mapping[str, Moved], names: Iterable[str | None]) -> dict[str, Moved]:
-    """Give the phases, in their order, other names; one without a name is left out."""
-    return {name: counts for name, counts in zip(names, moved.values(), strict=True) if name}
-
-
-def by_stream(moved: Mapping[str, Moved]) -> dict[str, int]:
-    """Name each phase's bytes in each direction: `gemm_read`."""
-    return {f"{phase}_{way}": count for phase, counts in moved.items() for way, count in counts._asdict().items()}
 
 
 @inlined
@@ -104,7 +81,7 @@ def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, buck
     mem.hi[row, entry] = hi
     mem.bucket[row, entry] = bucket
     mem.tag[row, entry] = tag
-    for purpose in range(len(WAITS)):
+    for purpose in range(_WAITS):
         mem.before[row, entry, purpose] = mem.served[row, purpose]
     hbm_enqueue(sim.hbm, row, now, local_line(bits.address_of(lo, b), sim.m), bits.get(lo, hi, b.op, 2), entry)
     mem.due[row] = sim.hbm.next_cycle[row]
@@ -137,8 +114,8 @@ def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
     mem.total_bytes[device, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
     if op == bits.READ:
         if source == bits.LOCAL:
-            if queues.stream_of(tag) == GEMM:
-                for other in range(len(WAITS)):
+            if queues.stream_of(tag) == COMPUTE:
+                for other in range(_WAITS):
                     mem.waited[device, other] += mem.served[row, other] - mem.before[row, entry, other]
             queues.push_at(mem.fills, device, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
         else:

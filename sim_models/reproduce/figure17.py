@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from t3sim.fabric.memory import PURPOSES, by_stream
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import percent
 from t3sim.runs import kernels
 from t3sim.runs.kernels import KernelResult
+from t3sim.runs.phases import PURPOSES, by_stream
 from t3sim.study import plots
 from t3sim.tasks.task import KernelTask
 from t3sim.techniques.track_trigger import FUSIONS

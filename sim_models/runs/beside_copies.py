@@ -74,7 +74,7 @@ def with_copies(machine: Machine, sim: Sim, copies: Copies) -> Sim:
     table = _table(machine, copies, BLOCK_BYTES * engines / copies.rate * clock)
     return sim._replace(
         network=build.loop_network(machine.model_copy(update={"link": link})),
-        kernel=WithCopies(sim.kernel, make_units(rates, [table], memory.ALL_GATHER)))
+        kernel=WithCopies(sim.kernel, make_units(rates, [table], memory.OTHER)))
 
 
 def _table(machine: Machine, copies: Copies, block_cycles: float) -> KernelTable:

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.rtl.geometry import Geometry
 
-from .. import collectives, topologies
+from .. import topologies
 from ..agents.compute_units import ComputeUnits, make_units, set_condition
 from ..agents.units.state import Condition, Rates
-from ..collectives import ring
 from ..driver.driver import Driver
 from ..engine.chaos import make_chaos
 from ..engine.hardware import Hardware
@@ -27,6 +27,7 @@ from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..machine.cycle import Link as MachineLink
+from ..mechanisms.exchange import REDUCED
 from ..mechanisms.flux_gather import BLOCK_BYTES
 from ..mechanisms.gather_before import gathering_work, tiling_for
 from ..mechanisms.program_kernels import LevelPlan
@@ -43,6 +44,9 @@ from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_sc
 from ..schedule.mirror import NO_MIRROR, make_mirror
 from ..workloads import Workload
 from .operators import Addresses, gemm_operator, make_operator, make_tiling, resident, workgroups_at_once
+
+if TYPE_CHECKING:
+    from ..collectives import Program
 
 
 @dataclass
@@ -67,8 +71,8 @@ class Options:
     #: What makes the output of a tiling at a byte; not asked for with `gathers`, which is for GEMMs.
     operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=make_operator, repr=False)
     #: Of so many ranks, and of so many nodes.
-    collective: Callable[[int], collectives.Program] = field(default=ring.reduce_scatter, repr=False)
-    topology: Callable[[int], topologies.Topology] = field(default=topologies.ring, repr=False)
+    collective: Callable[[int], "Program"] = field(default=REDUCED.program, repr=False)
+    topology: Callable[[int], topologies.Topology] = field(default=REDUCED.links, repr=False)
 
 
 def make_schedule(machine: Machine, workload: Workload, options: Options = Options()) -> Schedule:
@@ -191,7 +195,7 @@ def switch_of(machine: Machine, spaces: Sequence[AddressSpace]) -> Switch:
     schedule = spaces[0].schedule
     if not schedule.program.in_switch:
         return NO_SWITCH
-    adds = any(transfer.op is collectives.Op.ADD for transfer in schedule.program.transfers)
+    adds = schedule.program.adds
     return make_switch(
         schedule.devices, schedule.devices - 1 if adds else 0, np.array([space.base for space in spaces]),
         schedule.tiling.output_bytes, *switch_shape(machine),
@@ -256,7 +260,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
                            _slice_cycles(machine)),
         stores_out=queues.timed_queue(ports, machine.link.stores_bytes // LINE_BYTES + 1),
         store_limit=machine.link.stores_bytes // LINE_BYTES, network=network, switch=NO_SWITCH,
-        mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.REDUCE_SCATTER,
+        mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.EXCHANGE,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
 
@@ -282,7 +286,7 @@ def table_sim(machine: Machine, table: KernelTable) -> Sim:
     check_alone(table, memory_bytes(machine), {"id": (1 << geometry.tracker.wg_bits) - 1,
                                       "wavefront": (1 << geometry.tracker.wf_bits) - 1},
                 machine.gpu.compute_units * places)
-    kernel = make_units(unit_rates(machine, places), [table], memory.GEMM)
+    kernel = make_units(unit_rates(machine, places), [table], memory.COMPUTE)
     return machine_state(machine, kernel, loop_network(machine), [0], len(table.signals))
 
 
@@ -317,7 +321,7 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
             _alone(machine, workload, tiling, operator.work(0))]
     if fused and any(len(table.signals) for table in tables):
         raise KernelError("signals: a kernel that Track & Trigger sends for has none, it waits by the dispatch window")
-    kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM)
+    kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.COMPUTE)
     for device, condition in options.conditions.items():
         set_condition(kernel, device, condition)
     if not fused:

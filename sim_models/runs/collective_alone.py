@@ -16,7 +16,6 @@ from ..driver.driver import Write
 from ..engine.end import IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware
 from ..errors import BadInput
-from ..fabric import memory
 from ..fabric.network import outgoing
 from ..machine import Machine
 from ..mechanisms.program_kernels import LevelPlan, most_additions
@@ -26,6 +25,7 @@ from .checks import nothing_counted
 from .collective_numbers import NumbersObserver
 from .failure import SimulationError
 from .isolated_collectives import alike, planned_sim, program_plans
+from .phases import bytes_by_phase
 from .programmed import ProgrammedGpus
 from .skew import Skew
 
@@ -110,7 +110,7 @@ class ProgrammedCollective(ProgrammedGpus):
 
     def _end(self, device: int) -> GpuEnd:
         sim, clock = self.sim, self.machine.memory_clock_ghz
-        moved, ports = memory.bytes_by_phase(sim.mem, device).values(), outgoing(sim.network, device)
+        moved, ports = bytes_by_phase(sim.mem, device).values(), outgoing(sim.network, device)
         fullest = int(ports[np.argmax(sim.network.busy_cycles[ports])])
         return GpuEnd(
             float(sim.kernel.state.phase_over[device].max()) / clock + self.machine.collective.kernel_launch_ns,

@@ -102,7 +102,7 @@ def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False
     stages = tuple(tuple(stages_of(gpu)) for gpu in range(program.ranks))
     produced = tuple(tuple(kept(gpu, number) for number in _produced(program, gpu)) for gpu in range(program.ranks))
     places = max(max(one.source, one.to) for gpu in stages for stage in gpu for one in stage.copies) // chunk + 1
-    return Exchange(stages, produced, chunk, places * chunk, any(one.op is Op.ADD for one in program.transfers))
+    return Exchange(stages, produced, chunk, places * chunk, program.adds)
 
 
 def _by_level(program: Program, gpu: int) -> list[tuple[int, list[Transfer]]]:

@@ -57,7 +57,7 @@ def account(data: Ledger, sim: "Sim", device: int) -> None:
     """Do to the numbers what DRAM performed for a device in this cycle."""
     for c in range(sim.m.channels):
         row = device * sim.m.channels + c
-        if not sim.mem.retired[row] or stream_of(sim.mem.retired_tag[row]) == memory.ALL_GATHER:
+        if not sim.mem.retired[row] or stream_of(sim.mem.retired_tag[row]) == memory.OTHER:
             continue  # commands and flags
         lo, hi = sim.mem.retired_lo[row], sim.mem.retired_hi[row]
         source, op = bits.get(lo, hi, sim.b.source, 2), bits.get(lo, hi, sim.b.op, 2)

@@ -51,7 +51,7 @@ class FusedRun(ProgrammedRun):
                 self.machine, self.workload.output_bytes, self.workload.tp, at)
         else:
             plan = ring_plan("all-gather", self.workload.tp, self.workload.output_bytes, at, 0)
-            kernel = build.copy_units(self.machine, build.planned_copy(self.machine, [plan]), memory.ALL_GATHER)
+            kernel = build.copy_units(self.machine, build.planned_copy(self.machine, [plan]), memory.OTHER)
             network, switch = build.loop_network(self.machine), NO_SWITCH
         self.sim.control.start[:] = first + launch
         chunk_bytes = -(-self.workload.output_bytes // self.workload.tp)

@@ -25,6 +25,7 @@ from ..topologies import Topology
 from ..workloads import DEVICES
 from . import build, switch_kernels
 from .failure import to_end
+from .phases import Moved, bytes_by_phase
 
 
 class Collective(NamedTuple):
@@ -34,7 +35,7 @@ class Collective(NamedTuple):
     exchange_ns: float  #: the steps in which data are sent, without the launch
     cycles: int  #: simulated
     host_seconds: float
-    dram: dict[str, memory.Moved]  #: at the first GPU's DRAM, by phase
+    dram: dict[str, Moved]  #: at the first GPU's DRAM, by phase
 
 
 def with_compute_units(machine: Machine, compute_units: int) -> Machine:
@@ -66,7 +67,7 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
                            "others")
         chunk_bytes = -(-size_bytes // devices)
         passes = exchange_passes(devices, chunk_bytes, 0, copies)
-        kernel = build.copy_units(machine, build.copy_kernel(machine, passes, chunk_bytes), memory.REDUCE_SCATTER)
+        kernel = build.copy_units(machine, build.copy_kernel(machine, passes, chunk_bytes), memory.EXCHANGE)
         return build.machine_state(machine, kernel, build.loop_network(machine), [0])
     program, first = ring_program(kind, devices)
     at = Places(-(-size_bytes // devices), 0, copies)
@@ -113,7 +114,7 @@ def alike(program: Program, topology: Topology) -> bool:
 
 def _units(machine: Machine, plans: Sequence[LevelPlan], kind: str) -> ComputeUnits:
     return build.copy_units(machine, build.planned_copy(machine, plans),
-                            memory.ALL_GATHER if kind == "all-gather" else memory.REDUCE_SCATTER)
+                            memory.OTHER if kind == "all-gather" else memory.EXCHANGE)
 
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
@@ -147,7 +148,7 @@ def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float]
     exchange = int(ends[:, last].max())
     return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
                       time.perf_counter() - started,
-                      memory.bytes_by_phase(run.sim.mem))
+                      bytes_by_phase(run.sim.mem))
 
 
 def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:

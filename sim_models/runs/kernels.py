@@ -25,7 +25,6 @@ from ..compiled.jit import compile_times
 from ..engine.library import Library
 from ..engine.loop import BATCH_CYCLES, Lockstep
 from ..engine.state import Sim
-from ..fabric import memory
 from ..fabric.network import outgoing
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -44,6 +43,7 @@ from .fused import FusedRun
 from .isolated_collectives import ring_time_ns, run_collective, run_program, with_compute_units
 from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
+from .phases import PURPOSES, Moved, bytes_by_phase, named
 from .pipelining import fused_options
 from .policy import Policy
 from .programmed import mapped
@@ -57,7 +57,7 @@ _MOST_WINDOWS = 8192
 
 @dataclass(frozen=True)
 class Traffic:
-    """DRAM bytes of one GPU over time: [window][purpose], purposes as in `memory.PURPOSES`."""
+    """DRAM bytes of one GPU over time: [window][purpose], purposes as in `PURPOSES`."""
 
     window_cycles: int
     windows: tuple[tuple[int, ...], ...]
@@ -69,7 +69,7 @@ class IsolatedKernel:
 
     ns: float  #: launch included
     simulated_cycles: int
-    dram: dict[str, memory.Moved]  #: by phase
+    dram: dict[str, Moved]  #: by phase
     unit_cycles: tuple[int, ...] = ()  #: of a GEMM: per state, all units
     waited: tuple[int, ...] = ()  #: of a GEMM: requests served while its reads waited, per purpose
     start_ns: float = 0.0  #: of a GEMM: how much later than others its GPU starts
@@ -104,7 +104,7 @@ class FusedKernel:
     gemm_cycles: int  #: until the last workgroup has finished
     cycles: int  #: until the last tile is where it belongs
     rs_start: int  #: cycle of the first packet
-    dram: dict[str, memory.Moved]  #: by phase
+    dram: dict[str, Moved]  #: by phase
     unit_cycles: tuple[int, ...]
     waited: tuple[int, ...]
     units: int  #: workgroups that the GPU runs at once
@@ -131,7 +131,7 @@ class TrafficRecord:
     def __init__(self, window_cycles: int) -> None:
         self.window_cycles = window_cycles
         self._ends = [0]
-        self._totals = [np.zeros(len(memory.PURPOSES), np.int64)]
+        self._totals = [np.zeros(len(PURPOSES), np.int64)]
 
     def look(self, now: int, totals: np.ndarray) -> None:
         """Note the totals at the end of a window, or of the run; `totals` int64[purpose]."""
@@ -324,7 +324,7 @@ class GatheringGemm(Kernel):
     def run(self, run: Run) -> OverlappedKernels:
         ran = run_gathering(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp),
                             run.progress)
-        return replace(ran, dram=memory.named(ran.dram, ("gemm", None, "ag")))
+        return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class SendingKernel(Kernel):
             adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
             slice_tiles=tiles_of(exchange.signal, workgroups_at_once(run.machine, made)))
         ran = run_sending(run.machine, made, exchange.links(made.tp), options, run.progress)
-        return replace(ran, dram=memory.named(ran.dram, phases_of(exchange)))
+        return replace(ran, dram=named(ran.dram, phases_of(exchange)))
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ class CollectiveAlone(Kernel):
             ran = run_collective(run.machine, size, ranks, self.kind, run.mirrored and self.skew is None, run.progress,
                                  links, conditions)
         name = {EXCHANGE: "a2a", SWITCHED_ALL_REDUCE: "ar"}.get(self.kind, "rs")
-        return IsolatedKernel(ran.ns, ran.cycles, memory.named(ran.dram, ("gemm", name, "ag")),
+        return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, ("gemm", name, "ag")),
                               exchange_ns=ran.exchange_ns)
 
 
@@ -473,7 +473,7 @@ class GatherAfter(Kernel):
             return IsolatedKernel(ran.ns, ran.cycles, ran.dram)
         with closing(fused_run(self.policy, run.machine, run.workload, build.Options())) as fused:
             cycles = fused.all_gather(run.progress, self.by_switch)
-            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, memory.bytes_by_phase(fused.sim.mem))
+            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))
 
 
 GEMM, GEMM_PART = GemmAlone(), GemmPart()
@@ -540,7 +540,7 @@ def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
     settle(units, 0, run.now)
     return IsolatedKernel(
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.
-        ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=memory.bytes_by_phase(run.sim.mem),
+        ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=bytes_by_phase(run.sim.mem),
         unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
         traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
 
@@ -576,18 +576,20 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
     return compute / machine.memory_clock_ghz > ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
-def fused_run(policy: str, machine: Machine, workload: Workload, options: build.Options, every_gpu: bool = False,
-              library: Library | None = None) -> FusedRun:
+def fused_run(policy: str, machine: Machine, workload: Workload, options: build.Options = build.Options(),
+              every_gpu: bool = False, library: Library | None = None,
+              around: Callable[[Any], Any] = lambda backend: backend) -> FusedRun:
     """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for.
 
-    `library`: another compiled top than the ordinary one. Close the run after use.
+    `library`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
+    Close the run after use.
     """
     from ..cosim.gpu import compiled_gpu, model_ports
     schedule = build.make_schedule(machine, workload, options)  # refuse before the work
     gpus = workload.tp if every_gpu or not schedule.is_symmetric() else 1
     library = library or rtl_library(machine.geometry())
     with ExitStack() as held:
-        backends = [held.enter_context(compiled_gpu(library)) for _ in range(gpus)]
+        backends = [around(held.enter_context(compiled_gpu(library))) for _ in range(gpus)]
         for backend in backends:
             backend.reset()
         run = FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
@@ -625,7 +627,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
             # What the cache still holds of an output is written back beside what comes next, as of a GEMM alone.
             cycles=int(units.finish_time[last]) if kernel.exchange.before else run.now,
             rs_start=_first_packet(run.sim, last),
-            dram=memory.named(memory.bytes_by_phase(run.sim.mem, last), phases_of(kernel.exchange)),
+            dram=named(bytes_by_phase(run.sim.mem, last), phases_of(kernel.exchange)),
             unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
             units=units.state.shape[1], hardware=hardware,
             gpus=_gpus(run) if len(run.backends) > 1 else (),

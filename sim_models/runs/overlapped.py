@@ -26,6 +26,7 @@ from ..workloads import GemvWorkload, Workload
 from . import build
 from .failure import to_end
 from .operators import make_operator, resident
+from .phases import Moved, bytes_by_phase
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class OverlappedKernels:
     cycles: int  #: until the last sum is stored
     collective_start: int  #: cycle of its first kernel's first workgroup
     launch_cycles: int  #: while units wait for a launch, between GEMMs or before the reduction
-    dram: dict[str, memory.Moved]  #: by phase
+    dram: dict[str, Moved]  #: by phase
     unit_cycles: tuple[int, ...]  #: of the GEMM's places: per state, all of them
     waited: tuple[int, ...]  #: requests served while the GEMM's reads waited, per purpose
     places: int  #: workgroups of the GEMM that run at once
@@ -62,8 +63,8 @@ def decomposed_sim(machine: Machine, workload: Workload, communication_units: in
     rates = build.unit_rates(machine, resident(machine, gemm.resources))._replace(units=left)
     own = build.unit_rates(machine, machine.collective.workgroups_per_cu)._replace(units=communication_units)
     pair = SideBySide(
-        make_units(rates, [split], memory.GEMM),
-        make_units(own, [scatter.work(0)], memory.REDUCE_SCATTER, released=True),
+        make_units(rates, [split], memory.COMPUTE),
+        make_units(own, [scatter.work(0)], memory.EXCHANGE, released=True),
         after=np.arange(1, workload.tp + 1), launch_cycles=round(launch_cycles))
     return build.machine_state(machine, pair, build.loop_network(machine), [0])
 
@@ -91,10 +92,10 @@ def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topolog
     reductions = [build.copy_kernel(machine, [[owners.reduction(rank)]], owners.chunk_bytes(rank)) for rank in ranks]
     pair = SideBySide(
         make_units(build.unit_rates(machine, resident(machine, gemm.resources)),
-                   [storing_kernel(gemm.work(0), owners, rank, options) for rank in ranks], memory.GEMM,
-                   peer_stream=memory.REDUCE_SCATTER),
+                   [storing_kernel(gemm.work(0), owners, rank, options) for rank in ranks], memory.COMPUTE,
+                   peer_stream=memory.EXCHANGE),
         make_units(build.unit_rates(machine, machine.collective.workgroups_per_cu),
-                   [reduction.work(0) for reduction in reductions], memory.REDUCE_SCATTER, released=True),
+                   [reduction.work(0) for reduction in reductions], memory.EXCHANGE, released=True),
         after=np.ones(1, np.int64), launch_cycles=round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz))
     return build.machine_state(machine, pair, _network(machine, topology, options.mirrored),
                                [peers_of(rank, workload.tp) for rank in ranks])
@@ -124,10 +125,10 @@ def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, to
     ranks = [0] if options.mirrored else range(workload.tp)
     come = [Arrivals(rows, rank, options) for rank in ranks]
     launch = round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz)
-    engines = make_units(build.engine_rates(machine), [pushed_rows(come, rank) for rank in ranks], memory.ALL_GATHER,
+    engines = make_units(build.engine_rates(machine), [pushed_rows(come, rank) for rank in ranks], memory.OTHER,
                          released=True)
     units = make_units(build.unit_rates(machine, resident(machine, gemm.resources)),
-                       [waiting_gemm(gemm, one) for one in come], memory.GEMM)
+                       [waiting_gemm(gemm, one) for one in come], memory.COMPUTE)
     pair = SideBySide(
         units, engines, after=np.zeros(engines.work.arrivals.shape[1], np.int64), launch_cycles=launch)
     return build.machine_state(machine, pair, _network(machine, topology, options.mirrored),
@@ -159,8 +160,8 @@ def sending_sim(machine: Machine, workload: Workload, topology: Topology,
     ranks = [0] if options.mirrored else range(workload.tp)
     tables = [sending_kernel(work, owners, rank, machine.llc.hit_latency_ns * machine.memory_clock_ghz, options)
               for rank in ranks]
-    units = make_units(build.unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.GEMM,
-                       peer_stream=memory.REDUCE_SCATTER)
+    units = make_units(build.unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.COMPUTE,
+                       peer_stream=memory.EXCHANGE)
     return build.machine_state(machine, units, _network(machine, topology, options.mirrored),
                                [peers_of(rank, workload.tp) for rank in ranks], len(tables[0].signals))
 
@@ -208,6 +209,6 @@ def _to_its_end(name: str, sim: Sim, progress: Callable[[float], None]) -> tuple
 def _of_the_gemm(sim: Sim, gemm: UnitState, device: int) -> dict[str, Any]:
     """Return what is known of a device's GEMM, and of its memory."""
     settle(gemm, device, int(gemm.finish_time[device]))
-    return {"gemm_cycles": int(gemm.finish_time[device]), "dram": memory.bytes_by_phase(sim.mem, device),
+    return {"gemm_cycles": int(gemm.finish_time[device]), "dram": bytes_by_phase(sim.mem, device),
             "unit_cycles": tuple(gemm.accounted[device].tolist()), "waited": tuple(sim.mem.waited[device].tolist()),
             "places": gemm.state.shape[1]}

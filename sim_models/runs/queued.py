@@ -154,7 +154,7 @@ class _Run(ProgrammedGpus):
                 for copy, one in enumerate(_chain(following, region)):
                     sim.control.region_ports[gpu, region, copy] = network.next_port[gpu, peers[one]]
             sim.control.picks_ports[gpu] = gpus > 2
-        super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.REDUCE_SCATTER), geometry, backends,
+        super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.EXCHANGE), geometry, backends,
                          range(gpus))
         self.reset()
         self.restart(self._settings, at_rest=())

@@ -36,7 +36,7 @@ def all_reduce(machine: Machine, size_bytes: int, data: int) -> Switched:
     """Make the all-reduce of an array of `size_bytes` at address `data`. Raises BadInput without a [switch]."""
     lines = lines_of(size_bytes)
     whole = Pass((data,), data, Route.PEER, updates=True, arrivals=lines)
-    kernel = build.copy_units(machine, build.copy_kernel(machine, [[whole]], size_bytes), memory.REDUCE_SCATTER)
+    kernel = build.copy_units(machine, build.copy_kernel(machine, [[whole]], size_bytes), memory.EXCHANGE)
     shape = build.switch_shape(machine)
     return Switched(kernel, build.network_at_switch(machine, 1, 0), make_switch(
         1, 1, np.array([data]), size_bytes, *shape, bits.STORE), 0)
@@ -47,7 +47,7 @@ def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switc
     chunk_bytes = -(-size_bytes // gpus)
     pitch = lines_of(chunk_bytes) * LINE_BYTES
     own = Pass((data,), data + pitch, Route.PEER, arrivals=(gpus - 1) * lines_of(chunk_bytes))
-    kernel = build.copy_units(machine, build.copy_kernel(machine, [[own]], chunk_bytes), memory.ALL_GATHER)
+    kernel = build.copy_units(machine, build.copy_kernel(machine, [[own]], chunk_bytes), memory.OTHER)
     others = tuple(Group(0, other * pitch, 0) for other in range(gpus - 1))
     return Switched(kernel, build.network_at_switch(machine, gpus, 1), make_switch(
         gpus, 0, np.array([data]), 0, *build.switch_shape(machine), groups=((others,),)), gpus)

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 from t3sim.errors import BadInput
-from t3sim.fabric.memory import Moved, by_stream
 from t3sim.interchange.kernel_file import load_kernel
 from t3sim.libraries.contention import slowed_by_copies
 from t3sim.machine import Machine
@@ -14,6 +13,7 @@ from t3sim.runs import kernels
 from t3sim.runs.beside_copies import Copies
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.phases import Moved, by_stream
 from t3sim.scenario.layers import ALONE, in_format, is_alone, small_workload
 from t3sim.scenario.request import check_level, check_operator, machine_of
 from t3sim.scenario.scenario import Scenario, said

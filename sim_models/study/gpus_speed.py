@@ -2,13 +2,11 @@
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 
 from ..at_once import processor_seconds
 from ..machine import Machine
-from ..runs.build import Options
-from ..runs.fused import FusedRun
-from ..runs.policy import Policy
+from ..runs.kernels import fused_run
 from ..workloads import gemm_workload
 from .results import GpusSpeed
 
@@ -29,15 +27,8 @@ def measure_gpus(machine: Machine, cycles: int, progress: Callable[[float], None
 def _seconds(machine: Machine, cycles: int, gpus: int, threads: int, progress: Callable[[float], None],
              done: float) -> tuple[float, float]:
     """Return the processor and wall seconds of one attempt."""
-    from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
     progress(done)
-    library = gpu_library(machine.geometry())
-    with ExitStack() as held:
-        backends = [held.enter_context(compiled_gpu(library)) for _ in range(gpus)]
-        for backend in backends:
-            backend.reset()
-        run = FusedRun(machine, gemm_workload(_SHAPE, GPUS), backends, model_ports(library.ports, machine.geometry()),
-                       Policy("mca"), mirrored=gpus == 1, options=Options())
+    with closing(fused_run("mca", machine, gemm_workload(_SHAPE, GPUS), every_gpu=gpus > 1)) as run:
         run.threads = threads
         run.advance(0)  # compiles the loop
         processor, wall = processor_seconds(), time.perf_counter()

@@ -5,13 +5,14 @@ triggers, DMA reads and arrivals are all there from the first ten thousand cycle
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import numpy as np
 
 from ..at_once import processor_seconds
 from ..machine import Machine
 from ..runs.fused import FusedRun
-from ..runs.policy import Policy
+from ..runs.kernels import fused_run
 from ..support.output import collect_versions
 from ..workloads import transformer_workload
 from .gpus_speed import measure_gpus
@@ -46,10 +47,8 @@ def recorded_stimulus(machine: Machine, cycles: int,
 
     The result is rows of input words, one more than cycles as some are bus accesses.
     """
-    from ..cosim.gpu import compiled_gpu, gpu_library
-    with compiled_gpu(gpu_library(machine.geometry())) as backend:
-        recorder = _Noting(backend)
-        run = _fused(machine, recorder)
+    with closing(_fused(machine, _Noting)) as run:
+        recorder, = run.backends
         for cycle in range(cycles):
             run.advance(1)
             recorder.note()
@@ -58,11 +57,8 @@ def recorded_stimulus(machine: Machine, cycles: int,
     return np.array(recorder.rows)
 
 
-def _fused(machine: Machine, backend) -> FusedRun:
-    from ..cosim.gpu import model_ports
-    backend.reset()
-    return FusedRun(machine, transformer_workload("t-nlg", "op", 16), [backend],
-                    model_ports(backend.ports, machine.geometry()), Policy("mca"))
+def _fused(machine: Machine, around: Callable = lambda backend: backend) -> FusedRun:
+    return fused_run("mca", machine, transformer_workload("t-nlg", "op", 16), around=around)
 
 
 def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],
@@ -71,15 +67,13 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
 
     `seed` is not used, the stimulus is a workload's.
     """
-    from ..cosim.gpu import benchmark_gpu, compiled_gpu, gpu_library
+    from ..cosim.gpu import benchmark_gpu
     geometry = machine.geometry()
-    library = gpu_library(geometry)
     speeds = {}
     if "lockstep" in engines:
         best = 0.0
         for attempt in range(_REPEATS + 1):  # the first compiles the loop
-            with compiled_gpu(library) as backend:
-                run = _fused(machine, backend)
+            with closing(_fused(machine)) as run:
                 start = processor_seconds()
                 run.advance(cycles)
                 best = max(best, cycles / (processor_seconds() - start)) if attempt else best

@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from t3sim.errors import printable
-from t3sim.fabric.memory import Moved
 from t3sim.line import LINE_BYTES
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.runs.phases import Moved
 from t3sim.schedule import FIXED_TERMS
 from t3sim.study.answer import answer
 from t3sim.study.bounds import bounds, who_waits

@@ -1,11 +1,11 @@
 """Speed of the lockstep over a whole fused run at full size, and the share of the hardware that rests meanwhile."""
 
 from collections.abc import Callable
+from contextlib import closing
 
 from ..at_once import processor_seconds
 from ..machine import Machine
-from ..runs.fused import FusedRun
-from ..runs.policy import Policy
+from ..runs.kernels import fused_run, rtl_library
 from ..workloads import transformer_workload
 from .results import WholeRun
 
@@ -20,12 +20,9 @@ def measure_whole_run(machine: Machine, progress: Callable[[float], None],
 
     A cycle in which no input of the RTL changes is one that could at most be left out as a whole.
     """
-    from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
-    library, seconds, cycles, quiet, asleep, samples = gpu_library(machine.geometry()), 0.0, 0, 0, 0, 0
-    with compiled_gpu(library) as backend:
-        backend.reset()
-        run = FusedRun(machine, transformer_workload("t-nlg", "fc2", 8), [backend],
-                       model_ports(backend.ports, machine.geometry()), Policy("round_robin"))
+    library, seconds, cycles, quiet, asleep, samples = rtl_library(machine.geometry()), 0.0, 0, 0, 0, 0
+    with closing(fused_run("round_robin", machine, transformer_workload("t-nlg", "fc2", 8))) as run:
+        backend, = run.backends
         run.advance(0)  # compiles the loop
         while run.now + _PERIOD_CYCLES <= most_cycles:
             begin, started = run.now, processor_seconds()

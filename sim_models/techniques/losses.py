@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..agents.units.state import ACCOUNTS
-from ..fabric import memory
+from ..runs.phases import PURPOSES
 
 #: Waiting for loads, by whose requests were served meanwhile.
 READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stall_by_gemm_writes",
@@ -86,7 +86,7 @@ def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int,
 
 def _split(stall: float, alone: np.ndarray, fused: np.ndarray) -> dict[str, float]:
     """Split stall cycles over their causes, in proportion to the requests that were added."""
-    added = {name: max(0.0, float(fused[i]) - float(alone[i])) for i, name in enumerate(memory.PURPOSES)
+    added = {name: max(0.0, float(fused[i]) - float(alone[i])) for i, name in enumerate(PURPOSES)
              if name in READ_STALLS}
     total = sum(added.values())
     if stall <= 0 or total == 0:

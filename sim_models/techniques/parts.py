@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from ..custom import is_custom
-from ..fabric.memory import Moved
 from ..mechanisms.exchange import Exchange
 from ..runs.kernels import (
     GEMM,
@@ -17,6 +16,7 @@ from ..runs.kernels import (
     KernelResult,
 )
 from ..runs.overlapped import OverlappedKernels
+from ..runs.phases import Moved
 from ..runs.skew import Skew
 from . import losses
 from .choices import Choices

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..fabric.memory import Moved, by_stream
 from ..runs.kernels import HardwareReport
+from ..runs.phases import Moved, by_stream
 
 #: The technique over which speedups are given.
 BASELINE = "sequential"

@@ -12,7 +12,7 @@ import pytest
 
 from t3sim.cosim.build import build_component
 from t3sim.engine.end import RUNNING
-from t3sim.fabric.memory import ALL_GATHER
+from t3sim.fabric.memory import OTHER
 from t3sim.rtl.check_bits import check_bits
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import DataLedger, data_run
@@ -131,13 +131,13 @@ def test_packets_that_are_refused_do_not_mix_up_whom_the_others_serve(run):
             for column in (flight.lo, flight.hi, flight.tag, flight.time):
                 column[SENDER, (last + 1) & (size - 1)] = column[SENDER, last]
             flight.lo[SENDER, (last + 1) & (size - 1)] |= (1 << b.address_bits) - (1 << b.address_bits - 1)
-            flight.tag[SENDER, (last + 1) & (size - 1)] = ALL_GATHER
+            flight.tag[SENDER, (last + 1) & (size - 1)] = OTHER
             flight.tail[SENDER] += 1
             added += 1
         assert run.now < 100_000
     assert run.counters(RECEIVER)["arrivals_refused"] == added == 200
     assert not mem.inbound_tags.count.any() and not mem.compute_tags.count.any()
-    assert not mem.total_bytes[:, 2 * ALL_GATHER:].any() and not incomplete(run, RECEIVER)
+    assert not mem.total_bytes[:, 2 * OTHER:].any() and not incomplete(run, RECEIVER)
     assert told(run).startswith(f"device {RECEIVER}: the hardware reports arrival_refused: workgroup ")
 
 

@@ -1,6 +1,7 @@
 """Imports point one way, and every hardware block has its reference model and its test."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -162,6 +163,41 @@ def test_rooms_know_only_what_they_may(name):
     assert files(f"sim_models/{name}") and not [
         f"{path.relative_to(ROOT)} imports {module}" for path in files(f"sim_models/{name}") for module in needed(path)
         if top(module) in OURS and room(module.removesuffix(".__init__")) not in ROOMS[name]]
+
+
+def test_only_the_schedule_sees_operators_collectives_and_topologies():
+    three = {"operators", "collectives", "topologies"}
+    assert [module_name(path) for path in files("sim_models")
+            if three <= {room(module) for module in needed(path)}] == ["t3sim.schedule.schedule"]
+
+
+@pytest.mark.parametrize("name", ["fabric", "hbm"])
+def test_resources_know_no_gemm(name):
+    """They count what computes, and what that exchanges; which kernel and collective it is, runs say (`phases.py`)."""
+    words = re.compile(r"gemm|(reduce|all)[-_](scatter|gather|reduce)", re.IGNORECASE)
+    assert [f"{path.name}: {line}" for path in files(f"sim_models/{name}")
+            for line in path.read_text(encoding="utf-8").splitlines() if words.search(line)] == []
+    assert words.search("REDUCE_SCATTER = 1") and words.search("an all-gather") and not words.search("all gathered")
+
+
+#: What makes a run: its state, its hardware, or all of it. Whatever comes later asks `runs` for one that is ready.
+BUILDING = {"make_hardware", "make_units", "make_network", "make_memory", "make_llc", "make_sim", "machine_state",
+            "compiled_gpu", "FusedRun", "ProgrammedRun", "ProgrammedGpus", "Driver", "ApbMaster"}
+
+
+def made(tree: ast.Module) -> set[str]:
+    """Names of what a file calls to make a run, but for classes of its own."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    return {name for node in ast.walk(tree) if isinstance(node, ast.Call)
+            and (name := ast.unparse(node.func).rpartition(".")[2]) in BUILDING - own}
+
+
+def test_only_runs_build():
+    above = ORDER.split()[ORDER.split().index("runs") + 1:]
+    assert {path.relative_to(ROOT).as_posix(): found for path in files("sim_models")
+            if room(module_name(path)) in above and (found := made(parse(path)))} == {}
+    assert made(ast.parse("run = runs.FusedRun(x)\ny: FusedRun = make_units(z)\nmake_tea()")) == {
+        "FusedRun", "make_units"}
 
 
 def test_published_figures_are_out_of_the_cores_sight():

@@ -79,9 +79,8 @@ def test_a_compiled_function_without_hints_is_found():
     assert unhinted(tree) == ["a", "b"]
 
 
-#: A letter that is the field's own word for it: operands and matrices of arithmetic.
-LETTERS = {"sim_models/formats.py: add b", "sim_models/reference/nmc_alu.py: add b",
-           "sim_models/runs/operators.py: gemm_operator b"}
+#: A letter that is the field's own word for it, as the operands a and b are.
+LETTERS = {"sim_models/runs/operators.py: gemm_operator b"}
 _STILL = ("sim_models/trace/describe.py", "sim_models/trace/model_events.py", "sim_models/trace/recorder.py",
           "sim_models/runs/diagnosis.py")
 
@@ -90,8 +89,9 @@ def letters(tree: ast.Module) -> list[str]:
     """Public functions' parameters that are a letter for a device, a geometry, a request's bits, or a memory's map."""
     return [f"{node.name} {one.arg}" for node in ast.walk(tree)
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
-            for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if len(one.arg) == 1
-            and (one.arg in "bdg" or one.arg == "m" and one.annotation and "Map" in ast.unparse(one.annotation))]
+            for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            if one.arg in ("d", "g") or one.arg == "b" and "a" not in parameters(node)
+            or one.arg == "m" and one.annotation and "Map" in ast.unparse(one.annotation)]
 
 
 def test_no_public_parameter_is_a_letter():
@@ -102,5 +102,5 @@ def test_no_public_parameter_is_a_letter():
 
 
 def test_a_letter_is_found():
-    assert letters(ast.parse("def a(d, x: int): pass\ndef b(x: int, m: Module, n: int): pass\n"
+    assert letters(ast.parse("def a(d, x: int): pass\ndef f(a, b): pass\ndef b(x: int, m: Module, n: int): pass\n"
                              "def c(m: MemoryMap): pass\ndef _e(g): pass")) == ["a d", "c m"]

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from t3sim.agents.units.state import STATES, settle
-from t3sim.fabric import memory
 from t3sim.machine import load_machine
+from t3sim.runs.phases import PURPOSES
 from t3sim.workloads import gemm_workload
 from tests.support.variants import run_kernel, variant
 
@@ -21,7 +21,7 @@ def machine():
 
 def gemm_run(machine, shape):
     sim, now = run_kernel(machine, shape)
-    total = dict(zip(memory.PURPOSES, (int(n) for n in sim.mem.total_bytes[0])))
+    total = dict(zip(PURPOSES, (int(n) for n in sim.mem.total_bytes[0])))
     return sim, now, total.pop("gemm_read"), total.pop("gemm_write"), sum(total.values())
 
 

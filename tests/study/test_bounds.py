@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t3sim.fabric.memory import Moved
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
+from t3sim.runs.phases import Moved
 from t3sim.study.bounds import _CAUSES, bounds
 from t3sim.study.results import RunResult
 from t3sim.techniques import losses

@@ -7,7 +7,6 @@ from pathlib import Path
 from t3sim.agents.units.state import ACCOUNTS
 from t3sim.dlrm.training import Pass
 from t3sim.errors import Failure
-from t3sim.fabric.memory import PHASES, PURPOSES, Moved, by_stream, named
 from t3sim.hbm_replay.validation import GROUPS, MicroRow, Outcome, ValidationRow
 from t3sim.reproduce.dma.trigger import TriggerTask, TriggerTimes
 from t3sim.reproduce.flux.operators import OverlapTask, OverlapTimes
@@ -25,6 +24,7 @@ from t3sim.runs.kernels import (
     Traffic,
     phases_of,
 )
+from t3sim.runs.phases import PHASES, PURPOSES, Moved, by_stream, named
 from t3sim.tasks.estimate import gemm_ns, ring_ns
 from t3sim.tasks.task import KernelTask
 

@@ -1,6 +1,6 @@
 """A finished run without any simulation, to look at what the command line makes of it."""
 
-from t3sim.fabric.memory import Moved
+from t3sim.runs.phases import Moved
 from t3sim.study.results import RunResult
 from t3sim.techniques.result import TechniqueResult
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from t3sim.errors import Failure
-from t3sim.fabric.memory import Moved
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import paper_setup
 from t3sim.reproduce.registry import FIGURES
 from t3sim.runs import kernels
 from t3sim.runs.kernels import IsolatedKernel, Traffic
+from t3sim.runs.phases import Moved
 from t3sim.tasks.runner import Monitor, run_tasks
 from t3sim.tasks.store import Store
 from t3sim.tasks.task import kernel_task

@@ -10,11 +10,11 @@ from numba import njit
 from t3sim import cli
 from t3sim.agents.units.state import ACCOUNTS
 from t3sim.errors import BadInput
-from t3sim.fabric import memory
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.runs import kernels
+from t3sim.runs.phases import PURPOSES
 from t3sim.runs.skew import Skew
 from t3sim.study.bounds import who_waits
 from t3sim.study.report import output_console, print_run
@@ -133,7 +133,7 @@ def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
 def test_attribution_sums_whatever_the_counts(seed):
     rng = np.random.default_rng(seed)
     for _ in range(100):
-        states, purposes = len(ACCOUNTS), len(memory.PURPOSES)
+        states, purposes = len(ACCOUNTS), len(PURPOSES)
         units = int(rng.integers(1, 100))
         alone, fused = rng.integers(0, 10**6, (2, states))
         alone_cycles, finish = (int(x) for x in rng.integers(10**5, 10**7, 2))

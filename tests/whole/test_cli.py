@@ -22,11 +22,11 @@ from rich.console import Console
 
 from t3sim import cli
 from t3sim.errors import Failure
-from t3sim.fabric.memory import Moved
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import FUSED_OPERATORS
 from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.kernels import ALL_GATHER, GEMM
+from t3sim.runs.phases import Moved
 from t3sim.study import report, techniques
 from t3sim.study.report import print_bench, print_run
 from t3sim.study.results import (

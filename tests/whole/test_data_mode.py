@@ -13,7 +13,6 @@ from t3sim.cosim.build import build_component
 from t3sim.driver.driver import Driver, DriverError
 from t3sim.engine import loop
 from t3sim.engine.end import RUNNING
-from t3sim.fabric.memory import PURPOSES
 from t3sim.fabric.network import outgoing
 from t3sim.formats import FORMATS, FP16
 from t3sim.machine import load_machine
@@ -25,6 +24,7 @@ from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DataLedger, Products, Variation, data_run, reduction, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
+from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Ids, Limits, Schedule, Shuffle
 from t3sim.testbenches.soak import draw, machine

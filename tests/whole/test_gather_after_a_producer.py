@@ -12,10 +12,10 @@ import pytest
 from t3sim.collectives import Program, direct, ring
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
-from t3sim.fabric.memory import PURPOSES
 from t3sim.fabric.network import outgoing
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DMA_READ, Products, Variation, data_run, run_data_mode
+from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Action, Ids, Limits, Shuffle
 from t3sim.testbenches.soak import machine

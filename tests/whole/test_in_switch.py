@@ -5,10 +5,10 @@ import pytest
 
 from t3sim.collectives import Program, in_switch
 from t3sim.collectives.all_reduce import all_reduce
-from t3sim.fabric.memory import PURPOSES
 from t3sim.fabric.network import outgoing
 from t3sim.runs.build import Options, late_starts
 from t3sim.runs.data_mode import Variation, data_run
+from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
 from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
 from t3sim.testbenches.soak import machine

@@ -74,7 +74,7 @@ class Work(NamedTuple):
     end_cycles: float
     phase_launch_cycles: int  # from a phase's end to the next one's start
     released: bool  # each phase begins when another agent releases it
-    stream: int  # under which its accesses are counted, of memory.GEMM ...
+    stream: int  # under which its accesses are counted, of memory.COMPUTE ...
     peer_stream: int  # the same, of what it stores at peers, and loads to add what came
 
 
