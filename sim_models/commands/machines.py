@@ -30,6 +30,8 @@ def machines(
         return
     for called, of_level in found.items():
         console.print(f"{called[0].upper()}{called[1:]}: {of_level['command']} --machine NAME", style="bold")
+        needed = ", ".join(f"[{name}]" for name in of_level["sections"])
+        console.print(f"  needs {needed}", markup=False, soft_wrap=True)
         for name, what in of_level["machines"].items():
             console.print(f"  {name:<16} {what}", soft_wrap=True)
         console.print()
@@ -39,7 +41,8 @@ def _by_level() -> dict:
     from t3sim.machine.levels import LEVELS
     from t3sim.machine.loader import origin
 
-    return {level.called: {"command": level.command, "machines": {name: origin(name) for name in level.presets()}}
+    return {level.called: {"command": level.command, "sections": level.sections,
+                           "machines": {name: origin(name) for name in level.presets()}}
             for level in LEVELS}
 
 

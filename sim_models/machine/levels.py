@@ -55,6 +55,12 @@ class Level(Generic[_Seen]):
         except NoSuchMachine:
             return False
 
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """The sections that it needs."""
+        return tuple(name for name, field in self.kind.model_fields.items()
+                     if field.is_required() and section_of(field))
+
     def _has_sections(self, content: dict[str, Any]) -> bool:
         return all(name in content for name, field in self.kind.model_fields.items() if field.is_required())
 
@@ -65,10 +71,13 @@ class Level(Generic[_Seen]):
         try:
             seen = self.kind.model_validate(_seen_by(self.kind, content))
         except ValidationError as error:
-            if name in PRESETS:
-                missing = f", which {self.called} needs; machines that have it are {choices(name, self.presets())}"
-            else:
-                missing = f" (a file with `extends = \"{self.example}\"` needs only what differs)"
+            missing = f", which {self.called} needs; " + (
+                f"machines that have all are {choices(name, self.presets())}" if name in PRESETS else
+                f"a file with `extends = \"{self.example}\"` needs only what differs")
+            lacking = [f"[{one}]" for one in self.sections if one not in content]
+            if lacking and all(fault["type"] == "missing" for fault in error.errors()):
+                raise MachineError(f"{name}: {', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} "
+                                   f"missing{missing}") from None
             raise MachineError(f"{name}: {explain(self.kind, error, missing)}") from None
         for one, other in _SAME:
             values = _at(content, one), _at(content, other)

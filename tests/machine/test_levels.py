@@ -18,6 +18,7 @@ from t3sim.machine.levels import (
     load_cluster,
     load_tiles,
 )
+from t3sim.machine.loader import read
 
 CYCLE_LEVEL = ("hbm2-reference", "t3-accelsim", "t3-table1")
 MI300 = ("mi300x", "mi308x", "mi325x", "mi355x")
@@ -59,9 +60,20 @@ def test_every_machine_serves_the_levels_for_which_it_says_enough():
 @pytest.mark.parametrize(("level", "name"), [(level, name) for level in LEVELS for name in PRESETS
                                              if name not in TAKES[level]])
 def test_what_a_machine_does_not_say_is_named(level, name):
-    line = refusal(level, name)
-    assert line.startswith(f"{name}: ") and f"is missing, which {level.called} needs; machines that have it are" in line
-    assert any(field in line.partition(" is missing")[0] for field in level.kind.model_fields)
+    line, there = refusal(level, name), read(name)
+    assert line.startswith(f"{name}: ") and f" missing, which {level.called} needs; machines that have all are" in line
+    lacking = [f"[{one}]" for one in level.sections if one not in there]
+    said = line.removeprefix(f"{name}: ").partition(" missing, which")[0]
+    assert said.removesuffix(" are").removesuffix(" is") == ", ".join(lacking) if lacking else any(
+        field in said for field in level.kind.model_fields)
+
+
+def test_a_file_that_lacks_sections_is_told_which_its_level_needs(write):
+    assert refusal(ENGINES, write('extends = "t3-table1"\nname = "mine"\n')).endswith(
+        'mine.toml: [memory], [stream], [engine], [kernel], [power] are missing, which the event level of DMA engines '
+        'needs; a file with `extends = "mi300x"` needs only what differs')
+    # A wrong value comes first.
+    assert "[link] latency_ns = -1" in refusal(CYCLE, write('name = "mine"\n[link]\nlatency_ns = -1\n'))
 
 
 def test_every_machine_has_its_own_file_with_its_name():

@@ -187,7 +187,7 @@ def test_unreadable(write, tmp_path):
     assert "not a TOML file" in one_line(str(binary))
     assert "not the name of a machine" in one_line(write("extends = 3\n"))
     assert "is neither a file nor" in one_line(write('extends = "gone.toml"\n'))
-    assert "is missing" in one_line(write(""))
+    assert "[dram] are missing, which the cycle level needs" in one_line(write(""))
 
 
 def test_ids_may_be_short_but_must_name_every_tile(tmp_path):
