@@ -13,6 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import typer
+from typer.core import TyperCommand
+from typer.exceptions import TyperException
+
+from t3sim.commands.area import area
+from t3sim.commands.collective import collective
+from t3sim.commands.dma import dma
+from t3sim.commands.end_to_end import end_to_end
+from t3sim.commands.explain import explain
+from t3sim.commands.hbm_replay import hbm_replay
 from t3sim.errors import BadInput, Failure, choices, shown
 from t3sim.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
 from t3sim.tasks.sources import source_digest
@@ -22,6 +32,9 @@ if TYPE_CHECKING:
     from t3sim.machine import Machine
     from t3sim.tasks.task import BuildTask, Task, WarmUpTask
 
+#: Those that a study can run: `study.COMMANDS` but for run, which is a scenario.
+FUNCTIONS = {"dma": dma, "collective": collective, "end-to-end": end_to_end, "area": area, "hbm-replay": hbm_replay,
+             "explain": explain}
 #: Those whose machine is that of the cycle level; a study can change its numbers.
 CHANGEABLE = ("area", "hbm-replay")
 #: Options that a study sets itself, or that write files of their own.
@@ -85,16 +98,13 @@ class CommandTask:
 
     def run(self, progress: Callable[[float], None]) -> WholeAnswer:
         """Run the command and return its answer. Raises Failure with its error line."""
-        from t3sim import cli
-
         said = io.StringIO()
         with TemporaryDirectory(prefix="t3-point-") as folder, self.arguments() as words:
             answer = Path(folder) / "answer.json"
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-                code = cli.main([words[0], f"--json={answer}", *words[1:]])  # an argument is the last
+                code = _called(self.command, [f"--json={answer}", *words[1:]])  # an argument is the last
             if code:
-                lines = said.getvalue().strip().splitlines() or [f"exit code {code}"]
-                raise Failure(lines[-1].removeprefix("t3: error: "))
+                raise Failure((said.getvalue().strip().splitlines() or [f"exit code {code}"])[-1])
             content = json.loads(answer.read_text(encoding="utf-8"))
         return WholeAnswer(flat(content))
 
@@ -180,12 +190,28 @@ class Kind(Enum):
 
 
 @cache
+def _command(name: str) -> TyperCommand:
+    """Make a command that stands alone, of its function."""
+    app = typer.Typer(add_completion=False)
+    app.command(name)(FUNCTIONS[name])
+    return typer.main.get_command(app)  # type: ignore[return-value]
+
+
+def _called(command: str, words: list[str]) -> int:
+    """Run a command; returns its exit code. Raises Failure, and what the command refuses."""
+    try:
+        return _command(command).main(args=words, standalone_mode=False) or 0
+    except TyperException as error:
+        raise Failure(error.format_message()) from None
+    except OSError as error:
+        raise Failure(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+
+@cache
 def options_of(command: str) -> dict[str, Kind]:
     """Return the arguments and options of a command that a study may set, without dashes."""
-    from t3sim.commands.app import group
-
     found: dict[str, Kind] = {}
-    for parameter in group().commands[command].params:
+    for parameter in _command(command).params:
         if parameter.param_type_name == "argument":
             found[parameter.name] = Kind.ARGUMENT
             continue
