@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Value
 from amaranth.lib import data, enum
 
 from . import queue_commands
+from .formats import SUM_BITS
 from .geometry import Geometry, bits_for
 from .registers import ARRIVAL_RANGES, EPOCH_BITS, READY_COUNT_BITS
 
@@ -216,6 +217,7 @@ def region(geometry: Geometry) -> data.StructLayout:
         "arrivals": ARRIVAL_RANGES,  # ranges into which peers may write under this region, a bit each
         "threshold": geometry.tracker.count_bits,  # bytes per tile x updates per element
         "family": geometry.dma.region_bits,  # regions of one tile's updates have the same
+        **({"sum": SUM_BITS, "scale": 8} if geometry.channel.wide_sums else {}),  # what memory adds of what peers send
         "block": bits_for(geometry.dma.block_shapes),  # shape of its blocks
         "buffer": bits_for(geometry.dma.buffers),  # what DMA may read of it
         "route": bits_for(geometry.dma.routes),  # the first one on which it leaves
@@ -297,6 +299,7 @@ class ErrorCode(enum.Enum, shape=5):
     WORD_MISALIGNED = 16  #: a command polls a word that begins no line, or writes one that is not aligned; the same
     WORD_OUT_OF_RANGE = 17  #: a command polls or writes a word outside the range for it; the same
     DOORBELL_REFUSED = 18  #: a doorbell goes backwards or beyond the ring, or comes before a restart; it was not taken
+    SUM_UNKNOWN = 19  #: a region whose sum memory cannot make; its register keeps what it held
 
 
 def error_report(geometry: Geometry) -> data.StructLayout:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from . import arbiter
 from .check_bits import PROTECTIONS
+from .formats import NUMBERS, PLAIN_SUMS, SUM_BITS, SUMS
 from .geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
@@ -32,7 +33,7 @@ ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reus
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
           "tracker_full": 8, "region_mismatch": 9, "watchdog": 10, "head_refused": 11, "restart_refused": 12,
           "reset_forced": 13, "data_unexpected": 14, "command_unknown": 15, "word_misaligned": 16,
-          "word_out_of_range": 17, "doorbell_refused": 18}
+          "word_out_of_range": 17, "doorbell_refused": 18, "sum_unknown": 19}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 
@@ -292,7 +293,12 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   d.ready_groups.bit_length() - (d.ready_groups != 0)),
             Field("peers", 22, 5, "GPUs whose windows a workgroup must fit into", d.peers),
             Field("protection", 27, 2, "of the Tracker's memories: 0 none, 1 parity, 2 SECDED",
-                  PROTECTIONS.index(t.protection)))),
+                  PROTECTIONS.index(t.protection)),
+            Field("wide_sums", 29, 1, "1: memory adds more than elements of one format, as GEOMETRY7 says",
+                  int(bool(c.wide_sums))))),
+        *([] if not c.wide_sums else [Register("GEOMETRY7", 0x034, "ro", (
+            Field("sums", 0, 1 << SUM_BITS, "what memory adds: a bit for each number of REGION_ACTIONS.sum",
+                  sum(1 << NUMBERS[one.name] for one in (*PLAIN_SUMS, *c.wide_sums))),))]),
         Register("GEOMETRY6", 0x05C, "ro", (
             Field("block_shapes", 0, 7, "entries of the table of blocks", d.block_shapes),
             Field("buffers", 8, 7, "of that of buffers", d.buffers),
@@ -373,7 +379,13 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("arrivals", 4, ARRIVAL_RANGES,
                   "bit i: peers may write into range ARRIVALSi under this region, if its tiles are tracked"),
             Field("family", 8, d.region_bits,
-                  "the same for all regions of one tile's updates: the region under which its arrivals come"))),
+                  "the same for all regions of one tile's updates: the region under which its arrivals come"),
+            *(() if not c.wide_sums else (
+                Field("sum", 16, SUM_BITS, "what memory adds of what peers send under it, to what compute units here "
+                      "store in the sum's own format: "
+                      + ", ".join(f"{number} {one.name}" for number, one in enumerate(SUMS))
+                      + ". One that this hardware lacks is an error, and not written"),
+                Field("scale", 24, 8, "of the unit of a fixed point, e8m0"))))),
         Register("REGION_THRESHOLD", 0x04, "rw", (
             Field("threshold", 0, t.count_bits, "bytes of a tile x updates per element"),)),
         Register("REGION_USES", 0x08, "rw", (

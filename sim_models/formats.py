@@ -131,12 +131,80 @@ class Format:
             return self.rounded(self.value(a) + self.value(b))
 
 
+    def term(self, product: np.ndarray) -> np.ndarray:
+        """Return what is added of a GPU's own product: in one format, that."""
+        return product
+
+    def sent_product(self, product: np.ndarray) -> np.ndarray:
+        """Return what a link carries of a product."""
+        return product
+
+    def sent_sum(self, total: np.ndarray) -> np.ndarray:
+        """Return what a link carries of a sum in memory."""
+        return total
+
+    def arrived(self, sent: np.ndarray) -> np.ndarray:
+        """Return what is added of something that a link brought."""
+        return sent
+
+
 #: What a layer's elements may be.
 FORMATS = {one.name: one for one in (Format("fp16", np.uint16, 10), Format("bf16", np.uint16, 7),
                                      Format("fp32", np.uint32, 23))}
 FP16, BF16, FP32 = FORMATS.values()
 #: OCP 8-bit Floating Point Specification (OFP8), revision 1.0.
 E4M3, E5M2 = Format("e4m3", np.uint8, 3, infinite=False), Format("e5m2", np.uint8, 2)
+
+
+@dataclass(frozen=True)
+class WideSums:
+    """Sums of 32 bits of fp32 products and of what links carry: in fp32, or as a fixed point in units of a scale.
+
+    It has what a `Format` has of memory's numbers.
+    """
+
+    wire: Format
+    scale: int | None = None  #: e8m0, of a fixed point in units of 2**(scale - 151); None: fp32
+
+    bits, bytes, NONE = np.uint32, 4, 1 << 31  # of a fixed point that is no number
+
+    @property
+    def negative_zero(self) -> int:
+        """The identity of addition."""
+        return FP32.negative_zero if self.scale is None else 0
+
+    def value(self, bits: np.ndarray) -> np.ndarray:
+        if self.scale is None:
+            return FP32.value(bits)
+        units = bits.astype(np.uint32).view(np.int32)
+        return np.where(bits == self.NONE, np.nan, np.ldexp(units.astype(np.float64), self.scale - 151))
+
+    def add(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if self.scale is None:
+            return FP32.add(a, b)
+        total = sum(one.astype(np.uint32).view(np.int32).astype(np.int64) for one in (a, b))
+        lost = (a == self.NONE) | (b == self.NONE) | (np.abs(total) >= self.NONE)
+        return np.where(lost, self.NONE, total & 0xFFFF_FFFF).astype(np.uint32)
+
+    def term(self, product: np.ndarray) -> np.ndarray:
+        """Return what is added of a GPU's own product, which is fp32."""
+        return self._in_units(FP32.value(product)) if self.scale is not None else product
+
+    def sent_product(self, product: np.ndarray) -> np.ndarray:
+        return self.wire.rounded(FP32.value(product))
+
+    def sent_sum(self, total: np.ndarray) -> np.ndarray:
+        return self.wire.cut(self.value(total))
+
+    def arrived(self, sent: np.ndarray) -> np.ndarray:
+        values = self.wire.value(sent.astype(self.wire.bits))
+        return values.view(np.uint32) if self.scale is None else self._in_units(values)
+
+    def _in_units(self, values: np.ndarray) -> np.ndarray:
+        units = np.rint(np.ldexp(values.astype(np.float64), 151 - self.scale))
+        fits = np.abs(values) < np.ldexp(1.0, self.scale - 126)  # NaN does not
+        return np.where(fits, np.where(fits, units, 0).astype(np.int64) & 0xFFFF_FFFF, self.NONE).astype(np.uint32)
+
 
 SCALE_BIAS = 127  #: of e8m0, a power of two in 8 bits; 255 is no number
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from t3sim.errors import BadInput
-from t3sim.formats import FORMATS, Format
+from t3sim.formats import FORMATS, FP32, Format
 from t3sim.locality import named_weights, weights_of_file
 
 DEVICES = range(2, 65)  #: ring sizes that can be run
@@ -69,6 +69,9 @@ class Workload:
     n: int  #: columns of C
     k: int  #: per device
     dtype: str = "fp16"  #: of FORMATS; fp16 throughout in the T3 paper (section 5.2)
+    #: What memory holds of the output: fp32 or a fixed point, 32 bits either; None: the same as `dtype`.
+    sums: str | None = field(default=None, kw_only=True)
+    wire: str | None = field(default=None, kw_only=True)  #: what links carry of it; None: the same as `dtype`
 
     kind: ClassVar[str] = "GEMM"
     producer: ClassVar[str] = "GEMM"  #: what reports call the kernel that makes the output
@@ -91,6 +94,11 @@ class Workload:
     def format(self) -> Format:
         """The format of every element of A, B and C."""
         return FORMATS[self.dtype]
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes that an element of the output has in memory."""
+        return self.format.bytes if self.sums is None else FP32.bytes
 
     @property
     def flop(self) -> int:

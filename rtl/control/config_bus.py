@@ -4,8 +4,9 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..formats import NUMBERS, PLAIN_SUMS
 from ..geometry import Geometry, GeometryError
-from ..layouts import error_report, fault_report, mapping_tables
+from ..layouts import ErrorCode, error_report, fault_report, mapping_tables
 from ..registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counters, register_map
 from .watchdog import waits_layout
 
@@ -46,7 +47,8 @@ class ConfigBus(wiring.Component):
 
     The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state, a write to a table two; every output
     is a register. A write takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or
-    misaligned address and a write to a read-only register; it changes nothing.
+    misaligned address and a write to a read-only register; it changes nothing. A region whose sum memory cannot make is
+    answered so, too, and is an error.
 
     The first error stays latched, whatever follows, until CONTROL.clear_error. Of two in one cycle the reporter with
     the lower index wins, and STATUS.error_overflow says that there was another, as of any that comes later; an error in
@@ -126,14 +128,16 @@ class ConfigBus(wiring.Component):
         m = Module()
         registers = self._map
         levels = self._config_registers(m)
-        error = self._first(m, self.reports, self.clear_error)
-        overflow = self._overflow(m, error, self.clear_error)
+        unknown, own = self._sum_unknown(m)
+        reports = [*self.reports, *own]
+        error = self._first(m, reports, self.clear_error)
+        overflow = self._overflow(m, error, self.clear_error, reports)
         fault = None
         if self._geometry.tracker.protection != "none":
             fault = self._first(m, self.faults, self.clear_error,
                                 lambda new, old: new.uncorrectable & ~old.uncorrectable)
         live = self._read_only(error, fault) | {
-            "error": error.valid | Cat(report.valid for report in self.reports).any(), "error_overflow": overflow}
+            "error": error.valid | Cat(report.valid for report in reports).any(), "error_overflow": overflow}
         pulses = {"soft_reset": self.soft_reset, "restart": self.restart, "clear_counters": self.clear_counters,
                   "clear_error": self.clear_error}
         rings = {}
@@ -182,6 +186,10 @@ class ConfigBus(wiring.Component):
                         self.pready.eq(~self.pwrite),
                         table_write.valid.eq(self.pwrite),
                     ]
+                    if table.name == "region" and own:
+                        with m.If(unknown):
+                            m.d.sync += [self.pslverr.eq(1), self.pready.eq(1), table_write.valid.eq(0)]
+                            m.d.comb += own[0].valid.eq(access)
         for table in registers.tables:
             word_bits = (table.stride >> 2).bit_length() - 1
             for index, entry in enumerate(getattr(self, table.name)):
@@ -210,10 +218,24 @@ class ConfigBus(wiring.Component):
             m.d.sync += latched.eq(chosen)
         return latched
 
-    def _overflow(self, m, error, clear):
+    def _sum_unknown(self, m):
+        """Return whether a region is being written whose sum memory cannot make, and a report of it, if any can be."""
+        wide = self._geometry.channel.wide_sums
+        if not wide:
+            return None, []
+        actions, table = self._map["REGION_ACTIONS"], self._map.table("region")
+        field, word_bits = actions.field("sum"), (table.stride >> 2).bit_length() - 1
+        asked = self.pwdata[field.lsb:field.lsb + field.width]
+        known = Cat(asked == NUMBERS[one.name] for one in (*PLAIN_SUMS, *wide)).any()
+        report = Signal(error_report(self._geometry), name="sum_report")
+        m.d.comb += [report.code.eq(ErrorCode.SUM_UNKNOWN),
+                     report.details.region.eq(self.paddr[2 + word_bits:])]
+        return self.pwrite & (self.paddr[2:2 + word_bits] == actions.offset >> 2) & ~known, [report]
+
+    def _overflow(self, m, error, clear, reports):
         """Return whether an error was reported besides the one that is latched."""
         overflow = Signal()
-        reported, several = _several([report.valid for report in self.reports])
+        reported, several = _several([report.valid for report in reports])
         with m.If(clear):
             m.d.sync += overflow.eq(several)
         with m.Elif(several | (error.valid & reported)):

@@ -72,7 +72,7 @@ FLAGS = (
     Flag("kernel", "FILE", "A custom kernel, alone.", parser=file_name),
     Flag("collective", "rs|ag|ar|a2a", "A collective alone."),
     Flag("bytes", "N", "Of each GPU's array, for a collective alone.", parser=whole_number),
-    Flag("values", help="A collective alone carries numbers, which are compared."),
+    Flag("values", help="GPUs carry numbers, all of whose bits are compared."),
     Flag("embedding", "BATCHxTABLES", "The batch of all GPUs, and tables per GPU."),
     Flag("locality", "NAME|FILE", "Which rows of its table a sum has."),
     Flag("split-k", "N", "Parts of the GEMM's K.", parser=whole_number),

@@ -1,6 +1,7 @@
 """`t3 run`: one fused sub-layer on the RTL, against the sequential baseline and the ideals."""
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,7 +85,10 @@ def _run_sublayers(request: "Request", plot: str | None, insist: bool, jobs: int
     results = []
     for one in request.sublayers:
         with progress_bar(request.techniques) as progress:
-            results.append(request.run(one, progress, jobs, kept))
+            found = request.run(one, progress, jobs, kept)
+            if request.scenario.layer.values:
+                found = replace(found, numbers=request.numbers(one, lambda share: progress("numbers", share)))
+            results.append(found)
         if json != "-":
             with read_or_written(json, plot):
                 print_run(results[-1], output_console())

@@ -4,18 +4,28 @@ import numpy as np
 
 from t3sim.errors import Failure
 from t3sim.rtl.channel.nmc_alu import AluDtype, AluOp, NmcAlu
+from t3sim.rtl.channel.wide_alu import WideAlu, WideOp
+from t3sim.rtl.geometry import ChannelGeometry, Geometry
 
 from .build import build_component
 from .compiled import CompiledBackend
 
 DTYPES = {dtype.name.lower(): dtype.value for dtype in AluDtype}
 OPERATIONS = {op.name.lower(): op.value for op in AluOp}
+WIDE_OPERATIONS = {op.name.lower(): op.value for op in WideOp}
 COLUMN_BYTES = 32
 
 
 def compiled_alu() -> CompiledBackend:
     """Make a fresh instance, for one column at a time."""
     return CompiledBackend(build_component(lambda: NmcAlu(COLUMN_BYTES), "nmc_alu", COLUMN_BYTES))
+
+
+def compiled_wide_alu(sums: tuple[str, ...]) -> CompiledBackend:
+    """Make a fresh instance that has these sums, for one column at a time."""
+    names = "+".join(sums)
+    geometry = Geometry(channel=ChannelGeometry(sums=names))
+    return CompiledBackend(build_component(lambda: WideAlu(geometry, COLUMN_BYTES), "wide_alu", (names, COLUMN_BYTES)))
 
 
 class CompiledAlu:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from t3sim.rtl.formats import NUMBERS, PLAIN_SUMS
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import (
     ARRIVAL_RANGES,
@@ -118,6 +119,14 @@ class _Region:
     routes: Sequence[Mapping[str, int]] = ()
 
 
+@dataclass(frozen=True)
+class MemorySum:
+    """The sum that memory makes of what arrives under a region."""
+
+    name: str  #: of `t3sim.rtl.formats.SUMS`
+    scale: int = 0  #: of the unit of a fixed point, e8m0
+
+
 class Driver:
     """Turns settings into register writes for one GPU's hardware of one geometry.
 
@@ -127,6 +136,7 @@ class Driver:
     def __init__(self, geometry: Geometry):
         self.geometry = geometry
         self.registers = register_map(geometry)
+        self._sums: dict[int, MemorySum] = {}
         dma = geometry.dma
         self._tables = {name: _Table(f"{name}s", entries, key) for name, key, entries in (
             ("block", "block_shapes", dma.block_shapes), ("buffer", "buffers", dma.buffers),
@@ -281,6 +291,19 @@ class Driver:
                 "wg_offset": to.wg_offset % (1 << tracker.wg_bits),
                 "address_offset": to.address_offset % (1 << tracker.address_bits)}
 
+    def memory_sums(self, sums: Mapping[int, MemorySum]) -> None:
+        """Say what memory adds of what is written under regions that are mapped from now on.
+
+        Raises DriverError for a sum that this hardware lacks.
+        """
+        wide = self.geometry.channel.wide_sums
+        allowed = [one.name for one in (*PLAIN_SUMS, *wide)] if wide else []
+        for region, one in sums.items():
+            self._region(region)
+            _check(one.name in allowed, "sum", one.name, f"{', '.join(allowed) or 'none'} (sums of the geometry)")
+            _whole("scale", one.scale, 0, 255)
+        self._sums = dict(sums)
+
     def _map(self, region: int, new: _Region) -> list[Write]:
         family = region if new.family is None else new.family
         self._region(region)
@@ -299,7 +322,11 @@ class Driver:
                 self._entry_write("region", region, "REGION_USES", more_routes=max(0, len(new.routes) - 1),
                                   **{name: run.start for name, run in runs.items()}),
                 self._entry_write("region", region, "REGION_ACTIONS", **dict.fromkeys(new.actions, 1), family=family,
-                                  arrivals=arrivals)]
+                                  arrivals=arrivals, **self._sum(region))]
+
+    def _sum(self, region: int) -> dict[str, int]:
+        found = self._sums.get(region)
+        return {"sum": NUMBERS[found.name], "scale": found.scale} if found else {}
 
     # Arbitration (section 4.5)
 

@@ -18,6 +18,7 @@ from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
 from . import signals
 from .gather_before import tiling_for
+from .sums import Sums
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,19 @@ class Exchange:
     before: bool = False  #: it brings the activations before the GEMM, instead of taking the output
     producer: str = "gemm"  #: what makes the output
     signal: str | None = None  #: of `signals.SIGNALS`: what must be complete before it is sent on; None: the machine's
+    sums: Sums = Sums()  #: what memory adds in, and what links carry
 
     @property
     def name(self) -> str:
         """The name for people and for files."""
         return "-".join((self.collective, self.algorithm, self.topology,
-                         *(["before"] if self.before else []), *([self.signal] if self.signal else [])))
+                         *(["before"] if self.before else []), *([self.signal] if self.signal else []),
+                         *([self.sums.name] if self.sums.name else [])))
 
     @property
     def reduces(self) -> bool:
         """Say whether it is the ring reduce-scatter of the T3 paper, whatever its signals."""
-        return replace(self, signal=None, producer=REDUCED.producer) == REDUCED
+        return replace(self, signal=None, sums=Sums(), producer=REDUCED.producer) == REDUCED
 
     @property
     def operator(self) -> str:
@@ -57,20 +60,26 @@ class Exchange:
         """Say whether each GPU makes a part of the output, and nothing is added."""
         return self.collective in ("ag", "a2a") and not self.before
 
+    @property
+    def adds(self) -> bool:
+        """Say whether memory adds anything."""
+        return self.collective in ("rs", "ar") and not self.before
+
     def link_bytes(self, workload: Workload) -> float:
         """Compute what a GPU sends; of a gather by a switch what it gets, of several links what the fullest has."""
         if self.before:
             return workload.activation_bytes * (workload.tp - 1) / workload.tp
-        whole = workload.output_bytes * (workload.tp - 1) / workload.tp
+        whole = workload.output_bytes * (workload.tp - 1) / workload.tp * self.sums.wire_bytes(workload) / (
+            workload.format.bytes)
         if self.algorithm == IN_SWITCH and self.collective == "ar":  # the others' parts, and a sum once
             return workload.output_bytes
         if self.by_levels:
-            return workload.output_bytes * self._fullest(workload.tp)
+            return workload.m * workload.n * self.sums.wire_bytes(workload) * self._fullest(workload.tp)
         return whole / workload.tp if self.collective == "a2a" else whole * len(self.hides)
 
     def to_json(self) -> dict[str, str]:
         return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology,
-                **({"signal": self.signal} if self.signal else {})}
+                **({"signal": self.signal} if self.signal else {}), **self.sums.to_json()}
 
     def links(self, ranks: int) -> Topology:
         """Return the topology for this many GPUs. Raises TopologyError.
@@ -130,11 +139,13 @@ class Exchange:
         """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
         if order not in SUM_ORDERS:
             raise BadInput(f"exchange.sums = {order!r} is unknown: allowed are {choices(order, SUM_ORDERS)}")
+        if self.sums.in_any_order:
+            return
         if order == "fixed" and (terms := most_terms(self.program(ranks), parts)) > FIXED_TERMS:
             split = f" of a GEMM whose K is in {parts} parts" if parts > 1 else ""
             raise BadInput(f"exchange.sums = fixed: exchange.algorithm = {self.algorithm} between {ranks} GPUs{split} "
                            f"adds up {terms} terms in the order in which they come: allowed are ring and both-rings "
-                           "of whole K, whose sums have two")
+                           "of whole K, whose sums have two, and exchange.accumulate = fixed")
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
@@ -143,20 +154,21 @@ class Exchange:
         updates of all, and where a tile goes to all others, as many routes of a region, unless a switch copies it.
         Split-K needs counters for the updates of all workgroups of a tile.
         """
+        workload = self.sums.of(workload)
         ranks, gpu = workload.tp, machine.gpu
         if self.before:
             return _with_ready_table(machine, workload)
         if self.signal:
             return signals.hardware(machine, self.signal)
         if self.by_levels:
-            return _with_peers(machine, self.program(ranks), workload.format.bytes)
+            return _with_peers(machine, self.program(ranks), workload.sum_bytes)
         if self.algorithm not in ("direct", IN_SWITCH):
             return machine if gpu.k_parts == 1 else _counting(
-                machine, roles_of(self.program(ranks), parts=gpu.k_parts), workload.format.bytes)
+                machine, roles_of(self.program(ranks), parts=gpu.k_parts), workload.sum_bytes)
         if ranks - 1 > MOST_PEERS:
             raise BadInput(f"exchange.algorithm = {self.algorithm} between {ranks} GPUs: a dispatch window knows the "
                            f"heads of at most {MOST_PEERS} others")
-        tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.format.bytes
+        tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.sum_bytes
         counted = max(machine.tracker.count_bits, (ranks * gpu.k_parts * tile_bytes).bit_length())
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
                "routes": max(machine.dma.routes, 2 * (ranks - 1))}  # one for each peer, and one of its last tiles
@@ -283,7 +295,7 @@ def check_topology(topology: str) -> None:
 
 
 def fused_with(operator: str, topology: str | None = None, algorithm: str | None = None,
-               signal: str | None = None) -> Exchange:
+               signal: str | None = None, sums: Sums = Sums()) -> Exchange:
     """Return what an operator fuses its GEMM with, over which links. Raises BadInput.
 
     A topology that is not given is the operator's own, an algorithm that is not given the topology's.
@@ -323,7 +335,9 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
         raise BadInput(f"layer.operator = {operator} sends something else to every GPU: it needs exchange.algorithm = "
                        "direct")
     producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")
-    return Exchange(collective, algorithm, topology, before, producer, signal)
+    found = Exchange(collective, algorithm, topology, before, producer, signal, sums)
+    sums.check(found.operator, algorithm)
+    return found
 
 
 REDUCED = Exchange()  #: by a ring reduce-scatter, as in the T3 paper

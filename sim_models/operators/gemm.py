@@ -42,6 +42,7 @@ class Gemm:
     buffers: int = 2  #: of blocks of K; 1: a block is loaded, then computed, and another workgroup hides the wait
     resources: Resources = Resources()
     parts: int = 1  #: of K (split-K), each computed by a workgroup of its own
+    operand_bytes: int | None = None  #: of an element of A and B; None: as many as the output's
 
     def __post_init__(self) -> None:
         if self.parts > self._blocks:
@@ -90,7 +91,8 @@ class Gemm:
 
     def _loads(self, first_step: int, depth: int) -> list[np.ndarray]:
         """Return A's and B's blocks of every tile in steps of `depth` from `first_step` on."""
-        tiling, size, count = self.tiling, self.tiling.element_bytes, self.tiling.tiles
+        tiling, count = self.tiling, self.tiling.tiles
+        size = tiling.element_bytes if self.operand_bytes is None else self.operand_bytes
         k = first_step * self.block_k
         if self.a_along_k:
             a = rows_of(LOAD, count, base=self.a.base + tiling.first_row * self.a.pitch + k * size, rows=tiling.rows,

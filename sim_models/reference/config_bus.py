@@ -6,8 +6,9 @@ the monitor's values are passed to `read` as they are in the cycle of the access
 
 from typing import NamedTuple
 
+from t3sim.rtl.formats import NUMBERS, PLAIN_SUMS
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import FAULTS, register_map
+from t3sim.rtl.registers import ERRORS, FAULTS, register_map
 
 
 class ErrorReport(NamedTuple):
@@ -34,6 +35,8 @@ class ConfigBusModel:
 
     def __init__(self, geometry: Geometry):
         self._map = register_map(geometry)
+        wide = geometry.channel.wide_sums
+        self._sums = {NUMBERS[one.name] for one in (*PLAIN_SUMS, *wide)} if wide else set()
         self._registers = {offset: (register, owner) for offset, register, owner in self._map.all_registers()}
         self.reset()
 
@@ -68,6 +71,9 @@ class ConfigBusModel:
                 self.first_error = self.first_fault = None
                 self.overflow = False
             return False, pulses
+        if register.name == "REGION_ACTIONS" and self._sums and register.field("sum").decode(value) not in self._sums:
+            self.report([ErrorReport(ERRORS["sum_unknown"], 0, owner[1], 0, 0)])
+            return True, set()
         for f in register.fields:
             self.fields[owner, f.name] = f.decode(value)
         return False, {"rung"} if register.name == "DOORBELL" else set()

@@ -34,7 +34,7 @@ from t3sim.reproduce.levels import LEVELS
 from t3sim.reproduce.networks import NETWORKS
 from t3sim.reproduce.policies import POLICIES
 from t3sim.reproduce.sensitivity import SENSITIVITY
-from t3sim.reproduce.sums import SUMS
+from t3sim.reproduce.sums import COST, SUMS
 from t3sim.reproduce.table_hbm import TABLE_HBM
 from t3sim.reproduce.table_tp32 import TABLE_TP32
 from t3sim.reproduce.thresholds import THRESHOLDS
@@ -46,7 +46,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
     OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH,
-    POLICIES, SUMS)}
+    POLICIES, SUMS, COST)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

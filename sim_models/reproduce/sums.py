@@ -1,19 +1,25 @@
 """Beyond the papers: how far sums of 2 to 64 GPUs' parts are from float64, by what arrives and what adds it up.
 
-Numbers are drawn, and added in numpy as the hardware would: in the order of a ring, or as they come.
+Numbers are drawn, and added in numpy as the hardware would: in the order of a ring, or as they come. What it costs to
+keep sums elsewhere than in the format of what arrives, the RTL in lockstep says.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from math import fsum
 
 import numpy as np
 
 from t3sim.formats import BF16, E4M3, E5M2, FP32, Format, lfsr, scaled, unscaled
+from t3sim.mechanisms.exchange import Exchange
+from t3sim.mechanisms.sums import Sums
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
+from t3sim.runs.kernels import FusedGemm
 from t3sim.study import plots
+from t3sim.tasks.task import KernelTask
+from t3sim.workloads import gemm_workload
 
 GPUS = (2, 4, 8, 16, 32, 64)
 _ROWS, _COLUMNS = 64, 256
@@ -193,3 +199,47 @@ def _draw(errors: dict[str, dict[str, list[float]]]):
 
 SUMS = Figure("sums", "Error of sums over 2 to 64 GPUs, by format and order", lambda setup: (), evaluate,
               paper="beyond")
+
+
+_LAYER = gemm_workload("2048x4096x1024", 8, "bf16")
+_EXCHANGES = {"ring": Exchange(), "direct": Exchange(algorithm="direct", topology="switch")}
+_PLACES = {"bf16": Sums(), "fp32 array, bf16 sent": Sums("fp32"), "fp32 array, fp32 sent": Sums("fp32", "fp32"),
+           "fixed point, bf16 sent": Sums("fixed"), "fp32 array, e4m3 in blocks sent": Sums("fp32", "e4m3")}
+
+
+def _cases(setup: Setup) -> list[tuple[str, str, Exchange, KernelTask]]:
+    found = []
+    for name, exchange in _EXCHANGES.items():
+        for place, sums in _PLACES.items():
+            if sums.wire == "e4m3" and name == "ring":  # made by compute units alone
+                continue
+            one = replace(exchange, sums=sums)
+            found.append((name, place, one, setup.task(FusedGemm("mca", exchange=one), _LAYER,
+                                                       one.hardware(setup.machine, _LAYER))))
+    return found
+
+
+def evaluate_cost(setup: Setup, results: Results) -> Findings:
+    rows, times = [], {}
+    for name, place, exchange, task in _cases(setup):
+        ran = results[task]
+        columns = sum(map(sum, ran.dram.values())) / setup.machine.dram.column_bytes
+        times[name, place] = ran.cycles / setup.machine.memory_clock_ghz
+        rows.append((f"{name}, {place}", f"{times[name, place] / 1e3:,.1f}", f"{columns / 1e6:.2f}",
+                     f"{exchange.link_bytes(_LAYER) / 1e6:.1f}"))
+    slower = {name: times[name, "fp32 array, bf16 sent"] / times[name, "bf16"] for name in _EXCHANGES}
+    return Findings(
+        text=f"With sums in fp32 in memory and bf16 on links a GEMM with its reduce-scatter takes {slower['ring']:.2f} "
+             f"times as long around a ring, and {slower['direct']:.2f} times directly: DRAM moves twice the bytes of "
+             "the output, links the same.",
+        cases=[{"figure": "sums-cost", "exchange": name, "sums": place, "ns": ns} for (name, place), ns
+               in times.items()],
+        ours={f"{name}_fp32_array_over_bf16": value for name, value in slower.items()},
+        targets={f"{name}_fp32_array_over_bf16": Target(f"fp32 array over bf16, {name}, time", "x", None,
+                                                        "beyond the paper") for name in slower},
+        tables=[Table("GEMM of 2048 x 4096 x 1024 with its reduce-scatter on 8 GPUs", (
+            "exchange and sums", "fused (µs)", "DRAM columns (millions)", "sent by a GPU (MB)"), rows)])
+
+
+COST = Figure("sums-cost", "What sums wider than their parts cost", lambda setup: [task for *_, task in _cases(setup)],
+              evaluate_cost, paper="beyond")

@@ -23,16 +23,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from t3sim.rtl.formats import NUMBERS
+
 from ..compiled.jit import compiled
 from ..compiled.words import words_at
+from ..cosim.compiled import CompiledBackend
 from ..cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
-from ..cosim.nmc_alu import COLUMN_BYTES, compiled_alu
+from ..cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS, WIDE_OPERATIONS, compiled_alu, compiled_wide_alu
 from ..engine.library import Library
 from ..engine.observers import Observer
 from ..fabric import bits
 from ..fabric.queues import number_of, part_sent, sender_of
 from ..fabric.switch import line_at
-from ..formats import FP16, Format
+from ..formats import FORMATS, FP16, FP32, SCALE_BIAS, Format, WideSums
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..schedule import Action, Schedule
@@ -40,7 +43,7 @@ from ..workloads import Workload
 from . import build
 from .failure import SimulationError
 from .fused import FusedRun
-from .near_memory import Alu, add, make_alu, sum_in_turn
+from .near_memory import Alu, add, alu_of, control, sum_in_turn
 from .policy import Policy
 
 if TYPE_CHECKING:
@@ -70,8 +73,13 @@ class Ledger(NamedTuple):
     memory: np.ndarray  # uint32
     fetched: np.ndarray  # uint32: what a DMA read found
     summed: np.ndarray  # uint32: what a switch made of others' products; no devices: it adds nothing
-    shift: int  # log2 of an element's bytes
-    negative_zero: int
+    sent: np.ndarray  # uint32 [device and part of K, element]: products as links carry them
+    stored: np.ndarray  # uint32, the same: products as memory holds them
+    shift: int  # log2 of an element's bytes in memory
+    sent_shift: int  # and on a link
+    own: int  # what the ALU is asked for: to add a GPU's own product
+    arriving: int  # to add what a link brought
+    draining: int  # to round a sum for a link; -1: a link carries it as it is
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
     came: np.ndarray  # uint16 [update, device, element]: whose product it was, plus 1; no updates: their order is known
     base: np.ndarray  # int64 [device]: address of element 0
@@ -90,32 +98,57 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def load_column(data: Ledger, words: np.ndarray, first: int, source: np.ndarray, device: int, at: int,
-                count: int) -> None:
-    """Put `count` elements from `at` on into an ALU operand; the others are -0.0."""
-    per_word, width = 8 >> data.shift, 8 << data.shift
+def load_column(words: np.ndarray, first: int, source: np.ndarray, device: int, at: int, count: int,
+                shift: int) -> None:
+    """Put `count` elements of 2**`shift` bytes from `at` on into an ALU operand; the others are zeros."""
+    per_word, width = 8 >> shift, 8 << shift
     for word in range(COLUMN_BYTES // 8):
         value = np.int64(0)
         for e in range(per_word):
             i = word * per_word + e
-            element = np.int64(source[device, at + i]) if i < count else np.int64(data.negative_zero)
+            element = np.int64(source[device, at + i]) if i < count else np.int64(0)
             value |= element << (width * e)
         words[first + word] = value
 
 
 @compiled
-def add_column(data: Ledger, into: np.ndarray, device: int, at: int, count: int, operand: np.ndarray,
-               operand_device: int) -> bool:
-    """Do one op-and-store of a column through the RTL; False: no result came."""
-    alu = data.alu
-    load_column(data, alu.inputs, alu.old, into, device, at, count)
-    load_column(data, alu.inputs, alu.new, operand, operand_device, at, count)
-    if not add(alu):
-        return False
-    per_word, width = 8 >> data.shift, 8 << data.shift
+def take_column(alu: Alu, into: np.ndarray, device: int, at: int, count: int, shift: int) -> None:
+    """Take `count` elements of 2**`shift` bytes out of an ALU's result."""
+    per_word, width = 8 >> shift, 8 << shift
     for i in range(count):
         word = alu.outputs[alu.result + i // per_word]
         into[device, at + i] = np.uint32((word >> (width * (i % per_word))) & ((1 << width) - 1))
+
+
+@compiled
+def fetch(data: Ledger, device: int, at: int, count: int) -> bool:
+    """Read sums for a link, which may round them; False: no result came."""
+    if data.draining < 0:
+        for i in range(at, at + count):
+            data.fetched[device, i] = data.memory[device, i]
+        return True
+    alu, column = data.alu, COLUMN_BYTES >> data.shift
+    for first in range(at, at + count, column):
+        size = min(column, at + count - first)
+        load_column(alu.inputs, alu.old, data.memory, device, first, size, data.shift)
+        alu.inputs[alu.control] = data.draining
+        if not add(alu):
+            return False
+        take_column(alu, data.fetched, device, first, size, data.sent_shift)
+    return True
+
+
+@compiled
+def add_column(data: Ledger, into: np.ndarray, device: int, at: int, count: int, operand: np.ndarray,
+               operand_device: int, own: bool) -> bool:
+    """Do one op-and-store of a column through the RTL, of an `own` product or not; False: no result came."""
+    alu = data.alu
+    load_column(alu.inputs, alu.old, into, device, at, count, data.shift)
+    load_column(alu.inputs, alu.new, operand, operand_device, at, count, data.shift if own else data.sent_shift)
+    alu.inputs[alu.control] = data.own if own else data.arriving
+    if not add(alu):
+        return False
+    take_column(alu, into, device, at, count, data.shift)
     return True
 
 
@@ -131,7 +164,7 @@ def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, device: i
             if part == 0:
                 for i in range(first, first + size):
                     data.summed[device, i] = operand[origin, i]
-            elif not add_column(data, data.summed, device, first, size, operand, origin):
+            elif not add_column(data, data.summed, device, first, size, operand, origin, False):
                 return False
     return True
 
@@ -173,22 +206,24 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
     for i in range(at, at + count):
         data.tally[access, device, i] += np.uint8(1)
     if op == bits.READ:
-        if not data.overtaking_reads:
-            for i in range(at, at + count):
-                data.fetched[device, i] = data.memory[device, i]
+        if not data.overtaking_reads and not fetch(data, device, at, count):
+            return ALU_SILENT
         return 0
     origin = device if source == bits.LOCAL else sender_of(number)
     part = number if source == bits.LOCAL else part_sent(number)
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     whose = origin * data.parts + part
-    operand, origin = (data.fetched, origin) if source == bits.DMA else (data.product, whose)
+    operand, origin = (data.fetched, origin) if source == bits.DMA else (
+        data.product if source == bits.LOCAL else data.sent, whose)
     if source != bits.LOCAL and op != bits.STORE and len(data.summed):
         line = line_at(sim.switch, device, bits.address_of(lo, b))
         if not add_in_switch(data, sim.switch, operand, device, line, at, count):
             return ALU_SILENT
         operand, origin = data.summed, device
     if op == bits.STORE:
+        if source == bits.LOCAL:
+            operand = data.stored
         for i in range(at, at + count):
             data.memory[device, i] = operand[origin, i]
         return 0
@@ -199,7 +234,8 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
             data.came[before, device, i] = whose + 1
     column = COLUMN_BYTES >> data.shift
     for first in range(0, count, column):
-        if not add_column(data, data.memory, device, at + first, min(column, count - first), operand, origin):
+        if not add_column(data, data.memory, device, at + first, min(column, count - first), operand, origin,
+                          source == bits.LOCAL):
             return ALU_SILENT
         data.additions[0] += 1
     return 0
@@ -255,6 +291,7 @@ class DataResult:
     blocked_cycles: int  #: in which a free compute unit waited for the dispatch window, all devices
     guard_stalls: int  #: channel cycles in which a DMA read waited for a write
     reduced: np.ndarray  #: bits[N, M], the owners' chunks put together
+    error: float  #: of the sums, rounded to the layer's format, from those of float64: roots of mean squares
 
 
 @dataclass(frozen=True)
@@ -269,13 +306,17 @@ class Products:
     memory: np.ndarray
     tally: np.ndarray  #: uint8[access, device, N, pitch]
     owner: np.ndarray  #: int64[N, pitch]: device that has the reduced element, -1 beyond row M
+    exact: np.ndarray  #: float64[N, M]: the sum of all products of the same matrices; of what only moves, zeros
 
     @classmethod
-    def of(cls, schedule: Schedule, k: int, seed: int, scale: float = 1.0, number: Format = FP16) -> "Products":
-        """Make products of random matrices; `scale` multiplies A."""
+    def of(cls, schedule: Schedule, k: int, seed: int, scale: float = 1.0, number: Format = FP16,
+           wide: Workload | None = None) -> "Products":
+        """Make products of random matrices; `scale` multiplies A. `wide`: whose sums are wider than its elements."""
         random, tiling, parts = np.random.default_rng(seed), schedule.tiling, schedule.policy.parts
         shape = schedule.devices * parts, tiling.n, tiling.pitch_bytes // tiling.element_bytes
-        product = np.full(shape, number.negative_zero, number.bits)
+        rounds = FP32 if wide else number
+        product = np.full(shape, rounds.negative_zero, rounds.bits)
+        exact = np.zeros((tiling.n, tiling.m))
 
         def matrix(rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
             values = random.standard_normal((rows, columns)) * scale
@@ -286,13 +327,24 @@ class Products:
                     product[d, :, :tiling.m] = number.rounded(matrix(tiling.m, tiling.n, scale)).T
                     continue
                 a, b = matrix(tiling.m, k, scale), matrix(k, tiling.n)
+                exact += (a.astype(np.float64) @ b.astype(np.float64)).T
                 for part in range(parts):
                     own = slice(k * part // parts, k * (part + 1) // parts)
-                    product[d * parts + part, :, :tiling.m] = number.rounded(a[:, own] @ b[own]).T
-        return cls(product, *reduction(schedule, product, number))
+                    product[d * parts + part, :, :tiling.m] = rounds.rounded(a[:, own] @ b[own]).T
+        sums = wide_sums(wide, product) if wide else number
+        return cls(product, *reduction(schedule, product, sums), exact)
 
 
-def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
+def wide_sums(workload: Workload, product: np.ndarray) -> WideSums:
+    """Return the formats of a workload's sums; the unit of a fixed point is such that all products fit, added up."""
+    wire = {**FORMATS, None: workload.format}[workload.wire]
+    if workload.sums == "fp32":
+        return WideSums(wire)
+    largest = np.abs(FP32.value(product)).max() * workload.tp
+    return WideSums(wire, int(np.frexp(largest)[1]) + SCALE_BIAS)
+
+
+def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums = FP16,
               came: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Follow the schedule in numpy: (memory, tally, owner) as in `Products`.
 
@@ -316,8 +368,8 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
             m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
             part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
             own = range(d * split, (d + 1) * split) if role.contributes else ()
-            parts = {row: product[(row, *part)] for row in own}
-            stores = list(parts.values())
+            parts = {row: number.term(product[(row, *part)]) for row in own}
+            stores = [number.arrived(number.sent_product(product[(row, *part)])) for row in own]
             parts |= {source.device * split + turn: one for source in role.fed_by
                       for turn, one in enumerate(sent[source.device, source.role, tile])}
             if schedule.program.in_switch and len(role.fed_by) > 1:
@@ -329,7 +381,8 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
             for source in role.fed_by[:1] if schedule.program.in_switch else role.fed_by:
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
                 tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * role.copied, d, *part)] += split if stored else 1
-            sent[d, share.number, tile] = stores if Action.SEND_STORES in role.actions else [total]
+            sent[d, share.number, tile] = stores if Action.SEND_STORES in role.actions else [
+                number.arrived(number.sent_sum(total))]
             if role.fed_by or Action.STORE in role.actions:
                 memory[(d, *part)] = total
             if Action.STORE in role.actions and schedule.policy.present:  # again, the first line of each wavefront tile
@@ -343,7 +396,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format = FP16,
     return memory, tally, owner
 
 
-def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Format) -> np.ndarray:
+def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Format | WideSums) -> np.ndarray:
     """Add up parts by device, element by element in the order in which they came, if each of them did."""
     devices = np.array(sorted(parts))
     values, order = np.stack([parts[device] for device in devices]), list(parts)
@@ -354,14 +407,30 @@ def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Forma
     return sum_in_turn(values, np.searchsorted(devices, turns), number)
 
 
+def _alu_for(workload: Workload, number: Format | WideSums) -> tuple[CompiledBackend, dict[str, int]]:
+    """Make the ALU that a workload's sums need; and how it is asked, as in `Ledger`."""
+    if workload.sums is None or workload.sums == number.wire.name:
+        alu = compiled_alu()
+        adds = control(alu, dtype=DTYPES[workload.sums or workload.dtype], op=OPERATIONS["add"])
+        return alu, {"own": adds, "arriving": adds, "draining": -1, "sent_shift": number.bytes.bit_length() - 1}
+    names = [form if form == workload.sums else f"{form}-in-{workload.sums}" for form in ("fp32", number.wire.name)]
+    alu = compiled_wide_alu(tuple(dict.fromkeys(name for name in names if name != "fp32")))
+    scale = number.scale or 0
+    own, arriving = (control(alu, op=WIDE_OPERATIONS["add"], sum=NUMBERS[name], scale=scale) for name in names)
+    return alu, {
+        "own": own, "arriving": arriving, "sent_shift": number.wire.bytes.bit_length() - 1,
+        "draining": control(alu, op=WIDE_OPERATIONS["drain"], sum=NUMBERS[names[1]], scale=scale)}
+
+
 class DataLedger(Observer):
     """Real numbers of a run in which every GPU is simulated. `products` may be replaced before the run."""
 
     def __init__(self, run: FusedRun, seed: int, variation: Variation = Variation()) -> None:
         self._run = run
-        self._format = number = run.workload.format
-        self.products = Products.of(run.schedule, run.workload.k, seed, variation.scale, number)
-        self._alu = compiled_alu()
+        workload = run.workload
+        wide = workload if workload.sums else None
+        self.products = Products.of(run.schedule, workload.k, seed, variation.scale, workload.format, wide)
+        self._format = number = wide_sums(wide, self.products.product) if wide else workload.format
         updates = max(role.updates for roles in run.schedule.roles for role in roles)
         self._switched = run.sim.switch.parts > 0
         devices, parts = run.schedule.devices, run.schedule.policy.parts
@@ -370,16 +439,17 @@ class DataLedger(Observer):
         gathers, operands = run.schedule.policy.present, product[:0]
         if gathers:
             operands = self.products.memory.reshape(product.shape).astype(np.uint32)
+        self._alu, asked = _alu_for(workload, number)
         self.data = Ledger(
-            product=product, parts=parts, memory=self._at_first(product, gathers), operands=operands,
+            product=product, sent=number.sent_product(product).astype(np.uint32),
+            stored=number.term(product).astype(np.uint32), **asked, parts=parts,
+            memory=self._at_first(product, gathers), operands=operands,
             operand_reads=np.zeros(devices, np.int64), fetched=empty.copy(),
             summed=empty.copy() if self._switched else empty[:0],
-            shift=number.bytes.bit_length() - 1, negative_zero=number.negative_zero,
-            tally=np.zeros((len(ACCESSES), *empty.shape), np.uint8),
+            shift=number.bytes.bit_length() - 1, tally=np.zeros((len(ACCESSES), *empty.shape), np.uint8),
             came=np.zeros((updates if updates > 2 else 0, *empty.shape), np.uint16),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
-            fault=np.zeros((devices, 4), np.int64), additions=np.zeros(1, np.int64),
-            alu=make_alu(self._alu, number.name))
+            fault=np.zeros((devices, 4), np.int64), additions=np.zeros(1, np.int64), alu=alu_of(self._alu))
 
     def _at_first(self, product: np.ndarray, gathers: bool) -> np.ndarray:
         """Memory before the run: what each device has of its own, if anything."""
@@ -447,7 +517,20 @@ class DataLedger(Observer):
         return DataResult(
             run.schedule.devices, run.now, run.schedule.policy.slices, owner.size, int(self.data.additions[0]),
             total("triggers"), total("packets"), int(run.sim.control.blocked_cycles.sum()), total("guard_stall"),
-            np.take_along_axis(memory, owner[None], axis=0)[0].astype(self._format.bits))
+            reduced := np.take_along_axis(memory, owner[None], axis=0)[0].astype(self._format.bits),
+            self._error(reduced))
+
+    def _error(self, reduced: np.ndarray) -> float:
+        """Return how far sums, rounded to the layer's format, are from float64, whose sums are of unrounded products.
+
+        Of what only moves it is 0.
+        """
+        kept, exact = self._run.workload.format, self.products.exact
+        if not exact.any():
+            return 0.0
+        with np.errstate(all="ignore"):
+            sums = kept.value(kept.cut(self._format.value(reduced))).astype(np.float64)
+            return float(np.sqrt(np.mean((sums - exact) ** 2) / np.mean(exact**2)))
 
     def close(self) -> None:
         self._alu.close()

@@ -425,15 +425,25 @@ class FusedGemm(Kernel):
         return Work(made_by(workload, self.exchange), moved, len(self.exchange.hides))
 
     def refuse_early(self, machine: Machine, workload: Workload, seed: int) -> None:
+        machine, workload = self.setting(machine, workload)
         options = self.options(machine, workload, seed)
         mapped(machine, workload, build.make_schedule(machine, workload, options), options.gathers)
 
+    def setting(self, machine: Machine, workload: Workload) -> tuple[Machine, Workload]:
+        """Return machine and workload as memory sees them, which may add in another format than links carry."""
+        sums = self.exchange.sums
+        return sums.seen_from_memory(machine, workload), sums.of(workload)
+
     def options(self, machine: Machine, workload: Workload, seed: int) -> build.Options:
-        """Return what its run varies. Raises BadInput, and what machine and tiling refuse."""
+        """Return what its run varies, of a `setting`. Raises BadInput, and what machine and tiling refuse."""
         staged = self.staged and staging_pays(machine, workload)
         options = fused_options(self.exchange, machine, workload, seed, staged)
-        return options if self.skew is None else replace(
-            options, start_cycles=self.skew.start_cycles(machine, workload.tp), links=self.skew.links(machine),
+        if self.skew is None:
+            return options
+        links = {pair: self.exchange.sums.carrying(workload, link)
+                 for pair, link in self.skew.links(machine).items()}
+        return replace(
+            options, start_cycles=self.skew.start_cycles(machine, workload.tp), links=links,
             conditions=self.skew.conditions(machine))
 
     def run(self, run: Run) -> FusedKernel:
@@ -600,8 +610,9 @@ def fused_run(policy: str, machine: Machine, workload: Workload, options: build.
 
 def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
     recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
-    options = kernel.options(asked.machine, asked.workload, asked.seed)
-    with closing(fused_run(kernel.policy, asked.machine, asked.workload, options, kernel.skew is not None)) as run:
+    machine, workload = kernel.setting(asked.machine, asked.workload)
+    options = kernel.options(machine, workload, asked.seed)
+    with closing(fused_run(kernel.policy, machine, workload, options, kernel.skew is not None)) as run:
         run.threads = asked.threads
 
         def after_batch(fraction: float) -> None:

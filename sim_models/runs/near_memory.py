@@ -19,6 +19,7 @@ class Alu(NamedTuple):
     valid: int
     old: int
     new: int
+    control: int  # what is done, in one word
     result_valid: int
     result: int
     step: object  # C function of the handle
@@ -29,14 +30,19 @@ class Alu(NamedTuple):
 
 def make_alu(alu: CompiledBackend, dtype: str, operation: str = "add") -> Alu:
     """Return an ALU for numbers of a format (`DTYPES`) and one of `OPERATIONS`, whose results are always taken."""
+    made = alu_of(alu)
+    made.inputs[made.control] = control(alu, dtype=DTYPES[dtype], op=OPERATIONS[operation])
+    return made
+
+
+def alu_of(alu: CompiledBackend) -> Alu:
+    """Return an ALU whose results are always taken."""
     ports = alu.ports
     operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
-    for name, value in (("dtype", DTYPES[dtype]), ("op", OPERATIONS[operation])):
-        bit = operands.fields[name].lsb
-        alu.inputs[operands.offset + bit // 64] |= np.uint64(value << bit % 64)
     alu.inputs[ports.inputs["result.ready"].offset] = 1
     return Alu(ports.inputs["operands.valid"].offset, operands.offset + operands.fields["old"].lsb // 64,
-               operands.offset + operands.fields["new"].lsb // 64, ports.outputs["result.valid"].offset,
+               operands.offset + operands.fields["new"].lsb // 64, operands.offset + operands.fields["op"].lsb // 64,
+               ports.outputs["result.valid"].offset,
                result.offset + result.fields["column"].lsb // 64, alu.library.step, alu.handle,
                alu.inputs.view(np.int64), alu.outputs.view(np.int64))
 
@@ -45,6 +51,12 @@ def sum_in_turn(values: np.ndarray, turns: np.ndarray, number: Format) -> np.nda
     """Add up `values[part, ...]`, each element's in the order of `turns`, which has the shape of `values`."""
     ordered = np.take_along_axis(values, turns, axis=0)
     return reduce(lambda total, part: number.add(part, total), ordered)
+
+
+def control(alu: CompiledBackend, **fields: int) -> int:
+    """Return the word that asks an ALU for an operation, by the fields of its operands."""
+    layout = alu.ports.inputs["operands.payload"].fields
+    return sum(value << layout[name].lsb % 64 for name, value in fields.items())
 
 
 @compiled

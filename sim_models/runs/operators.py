@@ -54,7 +54,7 @@ class Addresses:
 
 def make_tiling(machine: Machine, workload: Workload) -> Tiling:
     """Cut the output into tiles. C[M, N], kept by rows, is N x M to the BLAS library. Raises TilingError."""
-    gpu, element_bytes = machine.gpu, workload.format.bytes
+    gpu, element_bytes = machine.gpu, workload.sum_bytes
     if isinstance(workload, GemvWorkload):
         return gemv_tiling(workload.m, element_bytes)
     if isinstance(workload, EmbeddingWorkload):
@@ -76,7 +76,7 @@ def _decode_tiling(machine: Machine, workload: Workload) -> Tiling:
     columns = gpu.wavefronts_per_workgroup
     while columns < min(workload.m, gpu.tile_n):
         columns *= 2
-    return Tiling(workload.n, workload.m, _DECODE_TILE, columns, gpu.wavefronts_per_workgroup, workload.format.bytes)
+    return Tiling(workload.n, workload.m, _DECODE_TILE, columns, gpu.wavefronts_per_workgroup, workload.sum_bytes)
 
 
 def with_its_kernel(machine: Machine, workload: Workload, parts: int = 1) -> Workload:
@@ -138,7 +138,7 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
         cycles_per_k=2 * elements / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.prologue_ns * clock,
         epilogue_cycles=gpu.epilogue_ns * clock * (elements / (gpu.tile_m * gpu.tile_n)),  # sums through the LDS
-        buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts)
+        buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts, operand_bytes=workload.format.bytes)
 
 
 def _gemv(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None) -> Gemv:

@@ -27,5 +27,6 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup:
     if len(request.sublayers) > 1:
         raise BadInput(f"a trace is of one sub-layer, and here are {len(request.sublayers)}: name one")
     one, = request.sublayers
-    return Setup(one.machine, one.workload, names[0], not scenario.gpus.every, scenario.seed, bug, policy,
-                 one.choices.exchange, one.choices.skew)
+    sums = one.choices.exchange.sums
+    return Setup(sums.seen_from_memory(one.machine, one.workload), sums.of(one.workload), names[0],
+                 not scenario.gpus.every, scenario.seed, bug, policy, one.choices.exchange, one.choices.skew)

@@ -13,20 +13,23 @@ from t3sim.mechanisms.decomposed import units_left
 from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.mechanisms.flux import FluxOptions, tuned
 from t3sim.mechanisms.split_k import with_split_k
+from t3sim.mechanisms.sums import BLOCKS, sums_of
 from t3sim.rtl.arbiter import POLICIES
+from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.kernels import Kernel, KernelResult
 from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
 from t3sim.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.study import techniques
-from t3sim.study.results import FileRun, RunResult
+from t3sim.study.results import FileRun, Numbers, RunResult
 from t3sim.tasks import estimate
 from t3sim.tasks.store import Results
 from t3sim.tasks.task import KernelTask, kernel_task
 from t3sim.techniques.choices import Choices
 from t3sim.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
-from t3sim.techniques.track_trigger import FUSIONS
+from t3sim.techniques.track_trigger import FUSIONS, fusion
 from t3sim.workloads import Workload
 
 OPERATORS = (*FUSED_OPERATORS, *ALONE)
@@ -34,13 +37,16 @@ OPERATORS = (*FUSED_OPERATORS, *ALONE)
 _EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
 _CYCLE_ONLY = ("layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.kernel",
                "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
-               "exchange.topology", "exchange.algorithm", "exchange.sums", "layer.collective", "layer.bytes",
+               "exchange.topology", "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire",
+               "layer.collective", "layer.bytes",
                "layer.values")
 _SAYS_NOTHING = {"exchange.topology": "ring", "exchange.algorithm": "ring"}
+#: Elements of all GPUs' outputs that carry numbers, at most: each takes some 50 bytes.
+_MOST_NUMBERS = 1 << 24
 #: Keys that a kernel alone has not.
-_NOT_ALONE = ("layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.devices",
-              "t3.policy", "gpus.every", "gpus.skew", "exchange.signal", "exchange.topology",
-              "exchange.algorithm", "exchange.sums", "techniques")
+_NOT_ALONE = ("layer.values", "layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp",
+              "layer.devices", "t3.policy", "gpus.every", "gpus.skew", "exchange.signal", "exchange.topology",
+              "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire", "techniques")
 #: Keys of a technique's own section, beside those of technique t3.
 _OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order": "flux", "flux.pieces": "flux",
                    "flux.tune": "flux"}
@@ -87,6 +93,18 @@ class Request:
         return techniques.run_sublayer(one.workload, one.machine, self.techniques, progress, self.scenario.seed,
                                        one.choices, jobs, kept)
 
+    def numbers(self, one: SubLayer, progress: Callable[[float], None]) -> Numbers:
+        """Run a sub-layer's first technique of Track & Trigger on all GPUs, with matrices drawn from the seed.
+
+        Raises SimulationError for a bit that is not numpy's.
+        """
+        name = next(name for name in self.techniques if name in FUSIONS)
+        kernel = fusion(name, one.choices)
+        machine, workload = kernel.setting(one.machine, one.workload)
+        found = run_data_mode(machine, workload, Policy.of(kernel.policy, machine),
+                              kernel.options(machine, workload, self.scenario.seed), progress=progress)
+        return Numbers(name, found.devices * found.elements, found.error if one.choices.exchange.adds else None)
+
     def tasks(self, one: SubLayer) -> dict[Kernel, KernelTask]:
         """Return the simulations that a sub-layer needs, each as a task that others may share."""
         return {kernel: kernel_task(kernel, one.machine, one.workload, self.scenario.seed)
@@ -119,9 +137,8 @@ def check_operator(scenario: Scenario) -> None:
     if fused_collective(layer.operator) is None and not is_alone(layer):
         raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
                        f"{choices(layer.operator, OPERATORS)}")
-    for key in ("layer.bytes", "layer.values"):
-        if key in given:
-            raise BadInput(f"{said(key, given[key])} is for layer.collective = rs, ag, ar or a2a")
+    if "layer.bytes" in given:
+        raise BadInput(f"{said('layer.bytes', layer.bytes)} is for layer.collective = rs, ag, ar or a2a")
     for key in ("layer.embedding", "layer.locality"):
         if key in given and not layer.operator.startswith("embedding"):
             raise BadInput(f"{said(key, given[key])} is for layer.operator = embedding and embedding-a2a")
@@ -154,7 +171,7 @@ def requested(scenario: Scenario) -> Request:
     check_skew(scenario)
     described = machine_of(scenario)
     _check_sections(scenario, names)
-    exchange = exchange_of(scenario)
+    exchange = exchange_of(scenario, found[0][0].dtype)
     workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
     if flux.pieces is not None and not exchange.before:
         raise BadInput(f"{said('flux.pieces', flux.pieces)} cuts what an all-gather brings: it needs layer.operator = "
@@ -167,6 +184,9 @@ def requested(scenario: Scenario) -> Request:
             exchange.program(one.tp)
         exchange.check_sums(asked.sums, one.tp, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
+    if exchange.sums.accumulate and not set(FUSIONS) & set(names):
+        raise BadInput(f"{said('exchange.accumulate', asked.accumulate)} is for {', '.join(FUSIONS)}, of which "
+                       f"{said('techniques', names)} names none")
     for key, value in (("exchange.signal", asked.signal),
                        ("exchange.algorithm", None if asked.algorithm == "ring" else asked.algorithm)):
         if value and not exchange.of_parts and not set(fused) & set(names):
@@ -174,6 +194,8 @@ def requested(scenario: Scenario) -> Request:
                            "none")
     sublayers = [SubLayer(one, count, exchange.hardware(described, one), _choices(scenario, exchange, one))
                  for one, (_, count) in zip(workloads, found)]
+    if layer.values:
+        check_numbers(sublayers, names)
     for one in sublayers:
         if one.choices.skew is not None:
             one.choices.skew.check(exchange.links(one.workload.tp), described)
@@ -186,10 +208,26 @@ def requested(scenario: Scenario) -> Request:
     return Request(scenario, tuple(names), tuple(sublayers), tuple(notes))
 
 
-def exchange_of(scenario: Scenario) -> Exchange:
-    """Return the collective of a scenario. Raises BadInput."""
+def check_numbers(sublayers: Sequence[SubLayer], names: Sequence[str]) -> None:
+    """Refuse outputs that are too large to carry numbers, and techniques that carry none. Raises BadInput."""
+    if not set(FUSIONS) & set(names):
+        raise BadInput(f"layer.values = true is for {', '.join(FUSIONS)}, of which {said('techniques', names)} names "
+                       "none")
+    for workload in (one.workload for one in sublayers):
+        if (elements := workload.m * workload.n * workload.tp) > _MOST_NUMBERS:
+            raise BadInput(f"layer.values = true: {workload.tp} GPUs of {workload.m:,} x {workload.n:,} are "
+                           f"{elements:,} numbers: at most {_MOST_NUMBERS:,} are compared")
+    for one in sublayers:
+        if one.choices.exchange.sums.wire in BLOCKS:
+            raise BadInput(f"exchange.wire = {one.choices.exchange.sums.wire}: layer.values = true carries numbers of "
+                           "16 and 32 bits on links")
+
+
+def exchange_of(scenario: Scenario, dtype: str) -> Exchange:
+    """Return the collective of a scenario whose elements have a format. Raises BadInput."""
     asked = scenario.exchange
-    return fused_with(scenario.layer.operator, asked.topology, asked.algorithm, asked.signal)
+    return fused_with(scenario.layer.operator, asked.topology, asked.algorithm, asked.signal,
+                      sums_of(asked.accumulate, asked.wire, dtype))
 
 
 def machine_of(scenario: Scenario) -> Machine:

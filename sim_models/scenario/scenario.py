@@ -36,7 +36,7 @@ class Layer(Section):
     split_k: int | None = None  #: parts of K, each of which a workgroup computes; the machine's if not given
     collective: str | None = None  #: alone, by kernels on compute units: rs, ag, ar or a2a
     bytes: int | None = None  #: of each GPU's array, for `collective`
-    values: bool = False  #: for `collective`: every GPU carries numbers, and all bits are compared at the end
+    values: bool = False  #: a collective alone, or a GEMM with one: GPUs carry numbers, all of whose bits are compared
     workload: InstanceOf[Workload] | None = None  #: from Python: the sub-layer itself
 
 
@@ -45,6 +45,8 @@ class ExchangeSection(Section):
 
     topology: str | None = None  #: ring, switch, full, torus:RxC or nodes:NxG; the operator's own if not given
     algorithm: str | None = None  #: ring, both-rings, direct, hierarchical, all-rings or in-switch; else the topology's
+    accumulate: str | None = None  #: format in memory: fp32, or fixed, a fixed point of 32 bits; if not given the dtype
+    wire: str | None = None  #: with `accumulate = fp32`, format on links: fp32, e4m3 or e5m2 in blocks; else the dtype
     sums: str = "arrival"  #: fixed: refuse an algorithm whose sums may have other bits in another run
     signal: str | None = None  #: wavefront, workgroup, wave-group or shard: what is complete before it is sent
 

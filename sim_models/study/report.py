@@ -132,6 +132,7 @@ def print_run(result: RunResult, console: Console) -> None:
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
                   + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
                   + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
+                  + (f"; {result.exchange.sums.words(workload)}" if result.exchange.sums.name else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else "")))
     console.print()
     alone = rate_alone(result)
@@ -147,7 +148,7 @@ def print_run(result: RunResult, console: Console) -> None:
         show(_table("What bounds it", "technique", ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "bound by"),
                     ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", *rate_of(name), one.words)
                      for name, one in found.items())))
-    if (terms := result.most_terms) > FIXED_TERMS and any(one.rtl_in_loop for one in result.techniques.values()):
+    if (terms := result.terms_by_arrival) > FIXED_TERMS and any(one.rtl_in_loop for one in result.techniques.values()):
         console.print(f"Sums of Track & Trigger have up to {terms} terms, added in the order in which they come: their "
                       "last bits may differ from run to run.")
         console.print()
@@ -166,6 +167,11 @@ def print_run(result: RunResult, console: Console) -> None:
                          for each in one.tried)))
     if any(one.hardware for one in result.techniques.values()):
         show(_hardware(result))
+    if numbers := result.numbers:
+        away = "" if numbers.error is None else f"; sums are {numbers.error:.3%} from float64's (root mean square)"
+        console.print(f"{numbers.technique} on {workload.tp} GPUs with numbers: {numbers.compared:,} are numpy's, bit "
+                      f"for bit{away}.")
+        console.print()
     console.print(_speed(result))
     show(_times(result))
     for line in answer(result):

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """Numbers that a technique's GPUs carried, all of whose bits were numpy's."""
+
+    technique: str
+    compared: int
+    error: float | None  #: root mean square of that of float64, relative; None: nothing is added
+
+
+@dataclass(frozen=True)
 class RunResult:
     """One workload under several techniques, with everything needed to repeat it."""
 
@@ -28,6 +37,7 @@ class RunResult:
     policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
     exchange: Exchange = REDUCED  #: what fused techniques fuse the GEMM with
     skew: Skew | None = None  #: what tells GPUs apart; None: one stands for all
+    numbers: Numbers | None = None  #: None: there were none
 
     @property
     def baseline(self) -> TechniqueResult | None:
@@ -59,6 +69,11 @@ class RunResult:
     def most_terms(self) -> int:
         """Terms of the largest sum that Track & Trigger makes; more than 2 are added as they come."""
         return most_terms(self.exchange.program(self.workload.tp), self.machine.gpu.k_parts)
+
+    @property
+    def terms_by_arrival(self) -> int:
+        """Terms of the largest sum whose bits the order of arrival may change."""
+        return 1 if self.exchange.sums.in_any_order else self.most_terms
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a row per technique: what was run, times in ns, bytes by stream, causes of what is not hidden."""
@@ -93,8 +108,10 @@ class RunResult:
             "techniques": {name: one.to_json() for name, one in self.techniques.items()},
             "policy": self.policy,
             **self.exchange.to_json(),
-            "sums": {"most_terms": self.most_terms, "order": "fixed" if self.most_terms <= FIXED_TERMS else "arrival"},
+            "sums": {"most_terms": self.most_terms,
+                     "order": "fixed" if self.terms_by_arrival <= FIXED_TERMS else "arrival"},
             "skew": None if self.skew is None else str(self.skew),
+            **({"numbers": asdict(self.numbers)} if self.numbers else {}),
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
             "bounds": {name: bound.to_json() for name, bound in bounds(self).items()},

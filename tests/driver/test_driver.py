@@ -4,8 +4,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from t3sim.driver.driver import Destination, Driver, DriverError, Write, error_in_words
+from t3sim.driver.driver import Destination, Driver, DriverError, MemorySum, Write, error_in_words
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
+from t3sim.rtl.formats import NUMBERS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import REGION_ACTIONS, register_map
 
@@ -311,7 +312,7 @@ def other_geometries():
         for field in fields(sizes):
             value = getattr(sizes, field.name)
             numbers = () if isinstance(value, str) else (2 * value, value // 2, value + 1, value - 1, value + 2)
-            for other in filter(value.__ne__, numbers or ("secded",)):
+            for other in filter(value.__ne__, numbers or ("secded", "bf16-in-fp32")):
                 try:
                     changed = replace(GEOMETRY, **{part.name: replace(sizes, **{field.name: other})})
                 except GeometryError:
@@ -379,3 +380,19 @@ def test_a_tile_may_be_complete_with_fewer_bytes_than_it_has():
     for counted in (0, 1025):
         with pytest.raises(DriverError, match=f"counted_bytes={counted} is not possible: a whole number from 1"):
             driver.dma_map(2, **block, counted_bytes=counted)
+
+
+def test_a_region_s_sum_is_one_that_the_geometry_has():
+    wide = Geometry(channel=ChannelGeometry(sums="bf16-in-fp32+bf16-in-fixed"))
+    driver = Driver(wide)
+    driver.memory_sums({2: MemorySum("bf16-in-fixed", 130)})
+    *_, actions = driver.event_map(2, base=0, limit=4096, tile_bytes=4096, updates_per_element=2)
+    register = driver.registers["REGION_ACTIONS"]
+    assert (register.field("sum").decode(actions.value), register.field("scale").decode(actions.value)) == (
+        NUMBERS["bf16-in-fixed"], 130)
+    for geometry, name, words in ((wide, "e4m3-in-fp32", "fp16, bf16, fp32, bf16-in-fp32, bf16-in-fixed"),
+                                  (Geometry(), "bf16", "none")):
+        with pytest.raises(DriverError, match=f"sum='{name}' is not possible: {words} .sums of the geometry"):
+            Driver(geometry).memory_sums({1: MemorySum(name)})
+    with pytest.raises(DriverError, match="scale=256"):
+        driver.memory_sums({1: MemorySum("bf16-in-fixed", 256)})

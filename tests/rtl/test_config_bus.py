@@ -10,6 +10,7 @@ from amaranth.sim import Simulator
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
 from t3sim.rtl import layouts, registers
 from t3sim.rtl.control.config_bus import ConfigBus
+from t3sim.rtl.formats import NUMBERS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import STATUS_BITS, WAITS, counters, register_map
 from tests.support.tiers import on_one
@@ -22,7 +23,8 @@ GEOMETRIES = {
                                                  count_bits=8, protection="parity"),
                          channel=ChannelGeometry(channels=1), dma=DmaGeometry(
                              regions=2, block_shapes=1, buffers=1, routes=1, engines=1, egress_lanes=1)),
-    "odd": Geometry(dma=DmaGeometry(regions=4, block_shapes=3, buffers=3, routes=5, copies=3, queue_commands=4)),
+    "odd": Geometry(dma=DmaGeometry(regions=4, block_shapes=3, buffers=3, routes=5, copies=3, queue_commands=4),
+                    channel=ChannelGeometry(sums="bf16-in-fp32+bf16-in-fixed")),
     "widest": Geometry(tracker=TrackerGeometry(wg_bits=24, wf_bits=6, address_bits=64, count_bits=32,
                                                protection="secded"),
                        dma=DmaGeometry(regions=64, copies=16, device_bits=10)),
@@ -422,3 +424,30 @@ def test_reporters_are_needed():
     with pytest.raises(GeometryError, match="reporters=0 is impossible: at least 1 is needed"):
         ConfigBus(Geometry(), reporters=0)
     gc.collect()  # the half-made block warns here, where the filter is, rather than later
+
+
+def test_a_sum_that_the_hardware_lacks_is_an_error_and_not_written():
+    """Every number; a region's other registers, and other tables, hold any bits there."""
+    bench = Bench(GEOMETRIES["odd"])
+    region = bench.map.table("region")
+    actions = region.offset(3) + bench.map["REGION_ACTIONS"].offset
+    known = {NUMBERS[name] for name in ("fp16", "bf16", "fp32", "bf16-in-fp32", "bf16-in-fixed")}
+    clear = bench.map["CONTROL"].field("clear_error").encode(1)
+
+    async def testbench(ctx):
+        for number in range(16):
+            field, held = bench.map["REGION_ACTIONS"].field("sum"), ctx.get(bench.dut.region[3].sum)
+            refused, _ = await bench.transfer(ctx, actions, field.encode(number))
+            await ctx.tick()
+            assert refused == (number not in known)
+            assert ctx.get(bench.dut.region[3].sum) == (number if number in known else held)
+            _, code = await bench.transfer(ctx, bench.map["ERROR_CODE"].offset)
+            _, tile = await bench.transfer(ctx, bench.map["ERROR_TILE"].offset)
+            assert code == (0 if number in known else registers.ERRORS["sum_unknown"])
+            assert number in known or bench.map["ERROR_TILE"].field("error_region").decode(tile) == 3
+            await bench.transfer(ctx, bench.map["CONTROL"].offset, clear)
+        for offset in (region.offset(3) + 4, bench.map.table("block").offset(0) + 4):
+            refused, _ = await bench.transfer(ctx, offset, 0xFFFF_FFFF)
+            assert not refused
+
+    bench.run(testbench)

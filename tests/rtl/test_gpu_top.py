@@ -4,12 +4,16 @@ Whole kernels run on it in tests/runs/test_fused.py; test_gpu_top_*.py beside th
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from t3sim.driver.apb import BusError
-from t3sim.driver.driver import Destination
+from t3sim.cosim.gpu import amaranth_gpu
+from t3sim.driver.apb import ApbMaster, BusError
+from t3sim.driver.driver import Destination, Driver, MemorySum
 from t3sim.reference.dispatch_window import Request
+from t3sim.rtl.formats import NUMBERS
+from t3sim.testbenches.geometries import GEOMETRIES
 from tests.support.gpu import (
     BASE,
     COLUMNS,
@@ -251,3 +255,29 @@ def test_ordinary_traffic_passes_unseen(rng):
     gpu.run(800)
     assert outline(gpu.dram, "address", "op", "wg", "communication") == wanted
     assert gpu.counters()["updates"] == 0 and not gpu.busy() and gpu.error() is None
+
+
+def test_memory_hears_what_it_adds_of_each_region():
+    least = GEOMETRIES["least"]
+    geometry = replace(least, channel=replace(least.channel, sums="bf16-in-fp32+bf16-in-fixed"))
+    with amaranth_gpu(geometry) as backend:
+        backend.reset()
+        driver, bus = Driver(geometry), ApbMaster(backend)
+        driver.check_identity(bus.read)
+        driver.memory_sums({2: MemorySum("bf16-in-fixed", 130), 5: MemorySum("bf16-in-fp32")})
+        for region in (2, 5, 6):
+            for offset, value in driver.event_map(region, base=0, limit=4096, tile_bytes=256, updates_per_element=2):
+                bus.write(offset, value)
+        found = {}
+        for region in range(geometry.dma.regions):
+            port = backend.ports.outputs[f"sums[{region}]"]
+            word = int(backend.outputs[port.offset])
+            found[region] = tuple(word >> port.fields[name].lsb & (1 << port.fields[name].width) - 1
+                                  for name in ("sum", "scale"))
+        assert found == dict.fromkeys(range(8), (0, 0)) | {2: (NUMBERS["bf16-in-fixed"], 130),
+                                                           5: (NUMBERS["bf16-in-fp32"], 0)}
+        register = driver.registers["REGION_ACTIONS"]
+        at = driver.registers.table("region").offset(4) + register.offset
+        with pytest.raises(BusError):
+            bus.write(at, register.field("sum").encode(NUMBERS["e4m3-in-fp32"]))
+        assert driver.first_error(bus.read)["code"] == "sum_unknown"

@@ -7,12 +7,14 @@ import pytest
 
 from t3sim.collectives import direct
 from t3sim.mechanisms.exchange import fused_with
+from t3sim.mechanisms.sums import Sums
 from t3sim.runs.build import Options
-from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.data_mode import data_run, run_data_mode
+from t3sim.runs.failure import SimulationError
 from t3sim.runs.policy import Policy
 from t3sim.schedule import FIXED_TERMS, Limits, most_terms
 from t3sim.testbenches.soak import machine
-from t3sim.topologies import fully_connected
+from t3sim.topologies import fully_connected, named_topology
 from t3sim.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
@@ -22,10 +24,14 @@ LATE = [(0, 0, 0, 0), (0, 9000, 0, 3000), (6000, 0, 12000, 0)]
 DIRECT = Options(limits=Limits.EXACT, collective=direct.reduce_scatter, topology=fully_connected)
 
 
-def reduced(options: Options, start_cycles: tuple[int, ...]) -> np.ndarray:
-    described, workload = machine("ring_small", dma={"peers": 3}), gemm_workload("256x192x40", DEVICES)
+def run(options: Options, start_cycles: tuple[int, ...] = (), sums: Sums = Sums(), dtype: str = "fp16"):
+    described, workload = machine("ring_small", dma={"peers": 3}), gemm_workload("256x192x40", DEVICES, dtype)
     options = replace(options, seed=5, start_cycles=start_cycles)
-    return run_data_mode(described, workload, Policy("mca"), options).reduced
+    return run_data_mode(sums.seen_from_memory(described, workload), sums.of(workload), Policy("mca"), options)
+
+
+def reduced(options: Options, start_cycles: tuple[int, ...], sums: Sums = Sums(), dtype: str = "fp16") -> np.ndarray:
+    return run(options, start_cycles, sums, dtype).reduced
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -38,6 +44,34 @@ def test_a_ring_s_sums_do_not_depend_on_who_is_late(staged):
 def test_a_direct_exchange_s_last_bits_depend_on_who_is_late():
     first, second = (reduced(DIRECT, late) for late in LATE[:2])
     assert 0 < (first != second).sum() < first.size
+
+
+@pytest.mark.parametrize("options", [
+    DIRECT, Options(limits=Limits.EXACT, collective=fused_with("gemm-rs", "torus:2x2", "hierarchical").program,
+                    topology=lambda ranks: named_topology("torus:2x2"))], ids=["direct", "hierarchical"])
+def test_a_fixed_point_s_sums_do_not_depend_on_who_is_late(options):
+    first, *others = (reduced(options, late, Sums("fixed"), "bf16") for late in LATE)
+    assert all((first == other).all() for other in others) and len(np.unique(first)) > first.size // 2
+
+
+@pytest.mark.parametrize("options", [Options(), DIRECT], ids=["ring", "direct"])
+def test_wider_sums_are_nearer_to_float64(options):
+    """Every bit is compared besides. A product is not rounded where memory and links have fp32."""
+    plain, array, wire, fixed = (run(options, (), sums, "bf16").error for sums in (
+        Sums(), Sums("fp32"), Sums("fp32", "fp32"), Sums("fixed")))
+    assert wire < 0.8 * array < 0.8 * plain < 0.004 and fixed == pytest.approx(array, rel=1e-3)
+
+
+def test_a_sum_that_leaves_unrounded_is_noticed():
+    described, workload, sums = machine("ring_small"), gemm_workload("256x192x40", 2, "bf16"), Sums("fp32")
+    run, ledger = data_run(sums.seen_from_memory(described, workload), sums.of(workload), Policy("mca"),
+                           Options(seed=5, stage_first_chunk=True))
+    ledger.data = ledger.data._replace(draining=-1)
+    try:
+        with pytest.raises(SimulationError, match="numpy's reduction in the schedule's order gives"):
+            run.run()
+    finally:
+        run.close()
 
 
 @pytest.mark.parametrize(("algorithm", "topology", "ranks", "terms"), [

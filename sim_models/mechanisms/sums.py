@@ -1,0 +1,97 @@
+"""Formats of an exchange's sums: what memory adds in, and what links carry, where that is not what the layer has.
+
+Memory that adds in 32 bits holds lines of as many bits for each element: compute units store them so, DMA reads them
+so, and the near-memory ALU rounds what it reads for a link to what the link carries, which it widens where it arrives.
+"""
+
+from dataclasses import dataclass, replace
+
+from t3sim.errors import BadInput, choices
+
+from ..machine import Machine
+from ..machine.cycle import Link
+from ..workloads import Workload
+
+ACCUMULATIONS = ("fp32", "fixed")  #: besides the layer's own format
+#: Bits of an element on a link; blocks have a scale of 8 bits for 32 elements.
+_WIRES = {"fp16": 16.0, "bf16": 16.0, "fp32": 32.0, "e4m3": 8 + 8 / 32, "e5m2": 8 + 8 / 32}
+BLOCKS = ("e4m3", "e5m2")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Formats by name; None: the layer's own."""
+
+    accumulate: str | None = None  #: fp32, or fixed: a fixed point of 32 bits, whose sums no order changes
+    wire: str | None = None  #: fp32, or e4m3 or e5m2 in blocks of 32 with a scale
+
+    @property
+    def name(self) -> str:
+        """The name for files; empty where all is the layer's own."""
+        return "-".join(filter(None, (self.accumulate and f"in-{self.accumulate}", self.wire and f"by-{self.wire}")))
+
+    def words(self, workload: Workload) -> str:
+        """Return what it is for people: `sums in fp32, bf16 on links`."""
+        return f"sums in {self.accumulate or workload.dtype}, {self.wire or workload.dtype} on links"
+
+    @property
+    def in_any_order(self) -> bool:
+        """Say whether sums have the same bits whatever comes first."""
+        return self.accumulate == "fixed"
+
+    def to_json(self) -> dict[str, str]:
+        return {name: value for name, value in (("accumulate", self.accumulate), ("wire", self.wire)) if value}
+
+    def wire_bytes(self, workload: Workload) -> float:
+        """Return the bytes of an element on a link."""
+        return _WIRES[self.wire or workload.dtype] / 8
+
+    def of(self, workload: Workload) -> Workload:
+        """Return the workload whose output memory holds so."""
+        return replace(workload, sums=self.accumulate, wire=self.wire)
+
+    def carrying(self, workload: Workload, link: Link) -> Link:
+        """Return a link that carries more of memory's lines, by as much as one is shorter on it."""
+        more = self.of(workload).sum_bytes / self.wire_bytes(workload)
+        return link.model_copy(update={"bandwidth_gb_per_s": link.bandwidth_gb_per_s * more})
+
+    def seen_from_memory(self, machine: Machine, workload: Workload) -> Machine:
+        """Return the machine with links and their buffers as they are to memory's lines."""
+        more = self.of(workload).sum_bytes / self.wire_bytes(workload)
+        link = self.carrying(workload, machine.link).model_copy(update={
+            name: round(getattr(machine.link, name) * more)
+            for name in ("egress_buffer_bytes", "store_buffer_bytes", "head_bytes")
+            if getattr(machine.link, name) is not None})
+        card = machine.network and machine.network.model_copy(
+            update={"bandwidth_gb_per_s": machine.network.bandwidth_gb_per_s * more})
+        return machine.model_copy(update={"link": link, "network": card})
+
+    def check(self, operator: str, algorithm: str) -> None:
+        """Refuse formats that there are not, or that an exchange has not. Raises BadInput."""
+        if self.accumulate not in (None, *ACCUMULATIONS):
+            raise BadInput(f"exchange.accumulate = {self.accumulate!r} is unknown: allowed are the layer's dtype, "
+                           f"{choices(self.accumulate, ACCUMULATIONS)}")
+        if self.wire not in (None, "fp32", *BLOCKS):
+            raise BadInput(f"exchange.wire = {self.wire!r} is unknown: allowed are the layer's dtype, "
+                           f"{choices(self.wire, ('fp32', *BLOCKS))}")
+        if self.wire and self.accumulate != "fp32":
+            raise BadInput(f"exchange.wire = {self.wire} needs exchange.accumulate = fp32: sums are as wide as what "
+                           "arrives, or wider")
+        if self.accumulate and (operator != "gemm-rs" or algorithm == "in-switch"):
+            raise BadInput(f"exchange.accumulate = {self.accumulate} is of sums in the memory of their owner alone: it "
+                           "needs layer.operator = gemm-rs, and an exchange.algorithm other than in-switch")
+        if self.wire in BLOCKS and algorithm != "direct":
+            raise BadInput(f"exchange.wire = {self.wire} is made by compute units, not of sums by the near-memory ALU: "
+                           "it needs exchange.algorithm = direct")
+
+    def check_dtype(self, dtype: str) -> None:
+        """Refuse a layer's format that these sums are not for. Raises BadInput."""
+        if self.accumulate == "fixed" and dtype == "fp16":
+            raise BadInput("exchange.accumulate = fixed is of bf16 and fp32: layer.dtype = fp16 does not go with it")
+
+
+def sums_of(accumulate: str | None, wire: str | None, dtype: str) -> Sums:
+    """Return sums of a layer of a format; its own is named or not. Raises BadInput."""
+    found = Sums(*(None if one == dtype else one for one in (accumulate, wire)))
+    found.check_dtype(dtype)
+    return found

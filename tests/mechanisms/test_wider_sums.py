@@ -1,0 +1,90 @@
+"""Formats of an exchange's sums: what is refused, and what a run with them moves over links and to DRAM."""
+
+import pytest
+
+from t3sim.errors import BadInput
+from t3sim.fabric.network import outgoing
+from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import Exchange, fused_with
+from t3sim.mechanisms.sums import Sums, sums_of
+from t3sim.runs.kernels import FusedGemm, fused_run
+from t3sim.scenario.request import requested
+from t3sim.scenario.scenario import Scenario
+from t3sim.workloads import gemm_workload
+
+BF16 = gemm_workload("512x512x256", 4, "bf16")
+FP32 = Sums("fp32")
+BY_FP32 = Sums("fp32", "fp32")
+
+
+@pytest.mark.parametrize(("sums", "operator", "algorithm", "topology", "words"), [
+    (Sums("fp64"), "gemm-rs", None, None, "exchange.accumulate = 'fp64' is unknown: allowed are the layer's dtype"),
+    (Sums("fp32", "e3m4"), "gemm-rs", None, None, "exchange.wire = 'e3m4' is unknown: allowed are the layer's dtype"),
+    (Sums(None, "fp32"), "gemm-rs", None, None, "exchange.wire = fp32 needs exchange.accumulate = fp32"),
+    (Sums("fixed", "fp32"), "gemm-rs", None, None, "exchange.wire = fp32 needs exchange.accumulate = fp32"),
+    (FP32, "gemm-ar", None, None, "exchange.accumulate = fp32 is of sums in the memory of their owner alone"),
+    (FP32, "gemm-rs", "in-switch", "switch", "it needs layer.operator = gemm-rs, and an exchange.algorithm other tha"),
+    (Sums("fp32", "e4m3"), "gemm-rs", "ring", "ring", "exchange.wire = e4m3 is made by compute units"),
+])
+def test_what_cannot_be_is_refused(sums, operator, algorithm, topology, words):
+    with pytest.raises(BadInput, match=words):
+        fused_with(operator, topology, algorithm, sums=sums)
+
+
+@pytest.mark.parametrize(("exchange", "layer", "words"), [
+    ({"accumulate": "fixed"}, {"dtype": "fp16"}, "exchange.accumulate = fixed is of bf16 and fp32: layer.dtype = fp16"),
+    ({"accumulate": "bf16"}, {"dtype": "fp16"}, "exchange.accumulate = 'bf16' is unknown"),
+    ({"accumulate": "fp32"}, {"operator": "gemm-ag"}, "exchange.accumulate = fp32 is of sums"),
+])
+def test_a_scenario_is_refused_before_anything_runs(exchange, layer, words):
+    scenario = {"layer": {"gemm": "512x512x256", "devices": 4} | layer, "exchange": exchange}
+    with pytest.raises(BadInput, match=words):
+        requested(Scenario.model_validate(scenario))
+
+
+def test_the_layer_s_own_format_says_nothing():
+    assert sums_of("bf16", "bf16", "bf16") == Sums() == sums_of("fp32", "fp32", "fp32")
+    assert Exchange(sums=FP32).name == "rs-ring-ring-in-fp32" and Exchange().name == "rs-ring-ring"
+
+
+def test_bytes_of_an_element_and_a_link_that_carries_shorter_lines():
+    assert [one.wire_bytes(BF16) for one in (Sums(), FP32, BY_FP32, Sums("fp32", "e4m3"))] == [2, 2, 4, 33 / 32]
+    machine = load_machine()
+    assert Sums().seen_from_memory(machine, BF16) == BY_FP32.seen_from_memory(machine, BF16) == machine
+    link = FP32.seen_from_memory(machine, BF16).link
+    assert (link.bandwidth_gb_per_s, link.egress_buffer_bytes, link.head_bytes) == (
+        2 * machine.link.bandwidth_gb_per_s, 2 * machine.link.egress_buffer_bytes, 2 * machine.link.head_bytes)
+    assert [Exchange(sums=one).link_bytes(BF16) / BF16.output_bytes for one in (Sums(), FP32, BY_FP32)] == [
+        0.75, 0.75, 1.5]
+
+
+def test_a_fixed_point_goes_with_sums_in_a_fixed_order():
+    direct = {"layer": {"gemm": "512x512x256", "devices": 4, "dtype": "bf16"}, "techniques": ("t3",)}
+    exchange = {"algorithm": "direct", "topology": "switch", "sums": "fixed"}
+    with pytest.raises(BadInput, match="whose sums have two, and exchange.accumulate = fixed"):
+        requested(Scenario.model_validate(direct | {"exchange": exchange}))
+    requested(Scenario.model_validate(direct | {"exchange": exchange | {"accumulate": "fixed"}}))
+
+
+@pytest.mark.slow
+@pytest.mark.builds_rtl
+@pytest.mark.builds_loops
+@pytest.mark.parametrize("sums", [FP32, BY_FP32], ids=lambda sums: sums.name)
+def test_what_a_run_moves(sums):
+    """Sums of 32 bits are twice the bytes in DRAM, and on the link only if it carries them."""
+    found = []
+    for one in (Sums(), sums):
+        kernel, machine = FusedGemm("round_robin", exchange=Exchange(sums=one)), load_machine()
+        machine, workload = kernel.setting(machine, BF16)
+        run = fused_run("round_robin", machine, workload, kernel.options(machine, workload, 0))
+        try:
+            run.run()
+            busy = float(run.sim.network.busy_cycles[outgoing(run.sim.network, 0)].sum())
+            heads = int(run.sim.network.sent_heads[outgoing(run.sim.network, 0)].sum())
+            found.append((run.counters(0)["packets"], busy - heads * machine.link.head_bytes
+                          / machine.link.bandwidth_gb_per_s * machine.memory_clock_ghz))
+        finally:
+            run.close()
+    (packets, busy), (more, longer) = found
+    assert more == 2 * packets
+    assert longer / busy == pytest.approx(2 if sums.wire else 1, rel=1e-6)
