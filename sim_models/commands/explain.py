@@ -13,17 +13,19 @@ from t3sim.errors import BadInput
 def explain(
     folder: Annotated[Path, typer.Argument(
         metavar="DIR", parser=folder_name, help="A trace that `t3 trace` wrote.")],
-    wg: Annotated[int | None, typer.Option(metavar="W", parser=natural_number, help="Workgroup of a tile.")] = None,
-    wf: Annotated[int | None, typer.Option(metavar="F", parser=natural_number, help="Its wavefront.")] = None,
+    wg: Annotated[int | None, typer.Option(
+        metavar="W", parser=natural_number, help="Workgroup of a tile, or of a collective alone.")] = None,
+    wf: Annotated[int | None, typer.Option(metavar="F", parser=natural_number, help="A tile's wavefront.")] = None,
     channel: Annotated[int | None, typer.Option(
         metavar="C", parser=natural_number, help="Instead of a tile: a channel, at --cycle.")] = None,
     cycle: Annotated[int | None, typer.Option(metavar="T", parser=natural_number, help="Memory cycle.")] = None,
     device: Annotated[int, typer.Option(metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
     json: JsonOption = None,
 ) -> None:
-    """Explain a tile's life or a channel's decision; without options, what did not fire and what it waits for."""
+    """Explain a tile's life, a collective's workgroup or a channel's decision; without options, the whole run."""
     from t3sim.support.output import write_json
     from t3sim.trace.explain_channel import explain_channel
+    from t3sim.trace.explain_passes import explain_piece
     from t3sim.trace.explain_run import explain_run
     from t3sim.trace.explain_tile import explain_tile
     from t3sim.trace.store import Trace
@@ -31,13 +33,17 @@ def explain(
     tile, decision = (wg is not None or wf is not None), (channel is not None or cycle is not None)
     if tile and decision:
         raise BadInput("--wg and --wf explain a tile, --channel and --cycle a decision: give one pair")
-    if tile and (wg is None or wf is None):
-        raise BadInput("a tile needs both --wg and --wf")
     if decision and (channel is None or cycle is None):
         raise BadInput("a decision needs both --channel and --cycle")
     check_json_target(json)
     recorded = Trace.load(folder)
-    if tile:
+    if tile and recorded.passes:
+        if wf is not None or wg is None:
+            raise BadInput(f"{folder} is of a collective alone, where --wg W is all that names a piece: without --wf")
+        answer = explain_piece(recorded, wg, device)
+    elif tile:
+        if wg is None or wf is None:
+            raise BadInput("a tile needs both --wg and --wf")
         answer = explain_tile(recorded, wg, wf, device)
     elif decision:
         answer = explain_channel(recorded, channel, cycle, device)

@@ -5,6 +5,7 @@ A key that has no short-cut is set by `--set`, or in a file.
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -154,6 +155,12 @@ def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Itera
             raise BadInput(f"--set {setting[:40]!r} is not KEY=VALUE, for example exchange.sums=fixed")
         changes[key.strip()] = value_of(value.strip())
     return scenario_of(content, changes)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes on what a scenario comes to."""
+    for note in notes:
+        print(f"t3: {in_dashes(note)}", file=sys.stderr, flush=True)
 
 
 def in_dashes(message: str, only: Iterable[str] | None = None) -> str:

@@ -1,10 +1,11 @@
 """`t3 kernel`: a kernel alone on one GPU of the cycle level, or beside copies of a stated rate."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t3sim.commands.flags import scenario_of_file
+from t3sim.commands.flags import print_notes, scenario_of_file
 from t3sim.commands.options import (
     JsonOption,
     check_estimate,
@@ -90,14 +91,18 @@ def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Res
         print_kernel(result, output_console())
 
 
-def run_collective_alone(alone: "CollectiveAlone", insist: bool, json: str | None) -> None:
+def run_collective_alone(alone: "CollectiveAlone", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a collective alone; print, or write as JSON. Raises BadInput."""
     from t3sim.study.report import output_console, print_collective, progress_bar
     from t3sim.support.output import write_json
 
-    check_estimate(alone.estimate(), alone, insist)
+    print_notes(alone.notes)
+    if kept is not None and kept.load(alone.task) is not None:
+        print("t3: simulated by an earlier run (--fresh repeats it)", file=sys.stderr, flush=True)
+    else:
+        check_estimate(alone.estimate(), alone, insist)
     with progress_bar([alone.kind]) as progress:
-        result = alone.run(progress)
+        result = alone.run(progress, kept)
     if json is not None:
         write_json(result.to_json(), json)
     if json != "-":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t3sim.commands.flags import in_dashes, takes_scenario
+from t3sim.commands.flags import print_notes, takes_scenario
 from t3sim.commands.options import (
     JsonOption,
     check_estimate,
@@ -59,7 +59,7 @@ def run(
     elif isinstance(ready, EventLevel):
         run_event_level(ready, json)
     elif isinstance(ready, CollectiveAlone):
-        run_collective_alone(ready, insist, json)
+        run_collective_alone(ready, insist, json, kept)
     else:
         run_kernel(ready, insist, json, kept)
 
@@ -72,8 +72,7 @@ def _run_sublayers(request: "Request", plot: str | None, insist: bool, jobs: int
     several = len(request.sublayers) > 1
     if plot is not None and several:
         raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(request.sublayers)}")
-    for note in request.notes:
-        print(f"t3: {in_dashes(note)}", file=sys.stderr)
+    print_notes(request.notes)
     for one in request.sublayers:
         missing, needed = request.missing(one, kept), len(request.tasks(one))
         expected = request.estimate(one, missing, jobs)

@@ -1,4 +1,4 @@
-"""`t3 trace`: run a fused kernel and record what happens in it."""
+"""`t3 trace`: run a fused kernel or a collective alone, and record what happens in it."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t3sim.commands.flags import takes_scenario
+from t3sim.commands.flags import print_notes, takes_scenario
 from t3sim.commands.options import JsonOption, check_estimate, check_json_target, folder_name, natural_number
 from t3sim.errors import BadInput, choices
 
@@ -52,7 +52,7 @@ def trace(
         "--insist", help="Record what would take more than a day, or more memory than there is, too.")] = False,
     json: JsonOption = None,
 ) -> None:
-    """Record a fused kernel from inside the lockstep loop, for `t3 explain` and `t3 step`."""
+    """Record a fused kernel or a collective alone from inside the loop, for `t3 explain` and `t3 step`."""
     from t3sim.support.output import write_json
 
     if bug is not None and bug not in BUGS:
@@ -72,9 +72,11 @@ def trace(
 
     from dataclasses import asdict, replace
 
+    from t3sim.scenario.collective import CollectiveAlone
     from t3sim.scenario.recorded import recorded
     from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
     from t3sim.tasks.estimate import estimate
+    from t3sim.tasks.kept import KeptResults
     from t3sim.trace.record import record
     from t3sim.trace.run_index import KINDS, places
     from t3sim.trace.schema import NAMES
@@ -87,21 +89,24 @@ def trace(
         if unknown:
             raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {choices(unknown[0], NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
-    setup = recorded(scenario, bug)
-    machine, workload, technique = setup.machine, setup.workload, setup.technique
-    expected = estimate(machine, workload, [setup.kernel], setup.mirrored)
+    asked = recorded(scenario, bug)
+    alone = asked if isinstance(asked, CollectiveAlone) else None
+    setup = asked if alone is None else alone.recorded(KeptResults())
+    expected = estimate(asked.machine, asked.workload, [asked.kernel], asked.mirrored) if alone is None else (
+        alone.estimate())
+    print_notes(alone.notes if alone else ())
     if until is None:
-        check_estimate(expected, workload, insist)  # before the schedule of what cannot be simulated is made
-    channels, workgroups = machine.geometry().channel.channels, setup.names
+        check_estimate(expected, alone or asked.workload, insist)  # before the schedule of what is too large is made
+    channels, workgroups = setup.machine.geometry().channel.channels, setup.names
     wanted = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
                     limit)
     if index:
         wanted = replace(wanted, kinds=KINDS)
     if until is None:
         print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
-    with progress_bar([technique]) as progress:
+    with progress_bar([setup.what]) as progress:
         result = record(setup, out, wanted, compare=compare, with_waves=waves,
-                        progress=lambda fraction: progress(technique, fraction))
+                        progress=lambda fraction: progress(setup.what, fraction))
     if timeline:
         from t3sim.trace.timeline import write_timeline
 

@@ -221,12 +221,16 @@ class Lockstep:
             if reached != RUNNING or self.now >= end:
                 return reached
 
-    def to_end(self, after_batch: Callable[[], object] = lambda: None, batch_cycles: int = BATCH_CYCLES) -> int:
-        """Run until it is done or stuck, and return which; `after_batch` is called every `batch_cycles`."""
+    def to_end(self, after_batch: Callable[[], object] = lambda: None, batch_cycles: int = BATCH_CYCLES,
+               until: int | None = None) -> int:
+        """Run until it is done or stuck, or has come to cycle `until`, and return which, as `advance` does.
+
+        `after_batch` is called every `batch_cycles`.
+        """
         while True:
-            state = self.advance(batch_cycles)
+            state = self.advance(batch_cycles if until is None else min(batch_cycles, until - self.now))
             after_batch()
-            if state != RUNNING:
+            if state != RUNNING or self.now == until:
                 return state
 
     def _advance(self, watching: tuple | None, end: int) -> tuple[int, int]:

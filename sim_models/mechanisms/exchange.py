@@ -109,7 +109,12 @@ class Exchange:
     @property
     def by_levels(self) -> bool:
         """Say whether kernels that do the same run level by level, as the fused one's peers are not one neighbour."""
-        return self.algorithm in LEVELLED or is_custom(self.algorithm)
+        return self.algorithm in LEVELLED or is_custom(self.algorithm) or self.passed_on
+
+    @property
+    def passed_on(self) -> bool:
+        """Say whether what a GPU sends to another one passes through others."""
+        return self.algorithm == "direct" and ":" in self.topology
 
     @property
     def every_gpu(self) -> bool:
@@ -304,12 +309,14 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
     if collective is None:
         raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     topology = own_topology(collective) if topology is None else topology
-    algorithm = own_algorithm(collective, topology) if algorithm is None else algorithm
+    if algorithm is None:
+        algorithm = "direct" if collective == "a2a" and not is_custom(topology) else own_algorithm(collective, topology)
     custom = is_custom(algorithm) or is_custom(topology)
     if algorithm not in ALGORITHMS and not is_custom(algorithm):
         raise BadInput(f"exchange.algorithm = {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     check_topology(topology)
-    if not custom and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
+    each = (collective, algorithm) == ("a2a", "direct")
+    if not custom and not each and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
         raise BadInput(f"exchange.algorithm = {algorithm} does not go with exchange.topology = {topology}: torus:RxC "
                        "has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")

@@ -5,8 +5,9 @@ makes room for the next one when its stores are acknowledged. So a compute unit 
 threads can hold, and pays the memory's latency once per workgroup.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,17 @@ class Pass:
     again: bool = False  #: it stores what the pass before it, beside which it is, has loaded
 
 
+class Share(NamedTuple):
+    """Workgroups of a phase that differ only in where their data lie."""
+
+    phase: int
+    passes: list[Pass]  #: that go on side by side, of which each workgroup does its part
+    workgroups: int
+    first_byte: int  #: of each array, of the first workgroup
+    apart_bytes: int  #: from one workgroup's part to the next one's
+    size_bytes: int  #: of a workgroup's part
+
+
 @dataclass(frozen=True)
 class Copy:
     """The operator: passes of `size_bytes` each. Times in memory cycles."""
@@ -38,29 +50,36 @@ class Copy:
     launch_cycles: float
     end_cycles: float
 
+    def shares(self, device: int) -> Iterator[Share]:
+        """Share out one device's passes: each is whole workgroups and, for the rest, one workgroup more.
+
+        A workgroup's bytes are shared by passes that are side by side.
+        """
+        for phase, together in enumerate(self._phases(device)):
+            each = max(self.workgroup_bytes // len(together) // LINE_BYTES, 1) * LINE_BYTES
+            whole, rest = divmod(self.size_bytes, each)
+            for count, start, size in ((whole, 0, each), (1, whole * each, rest)):
+                if count and size:
+                    yield Share(phase, together, count, start, each, size)
+
     def work(self, device: int) -> KernelTable:
         """Build one device's kernel: persistent, past the cache.
 
-        Each pass is one group of whole workgroups and, for the rest, one workgroup more. A workgroup's bytes are shared
-        by passes that are side by side: it loads for all of them, and stores a line for each in turn.
+        Each share is a group. A workgroup loads for all passes that are side by side, and stores a line for each in
+        turn.
         """
         groups, steps, loads, stores = [], [], [], []
-        for phase, together in enumerate(self._phases(device)):
-            share = max(self.workgroup_bytes // len(together) // LINE_BYTES, 1) * LINE_BYTES
-            whole, rest = divmod(self.size_bytes, share)
-            for count, start, size in ((whole, 0, share), (1, whole * share, rest)):
-                if not count or not size:
-                    continue
-                pieces = [piece for piece in ((start, size // LINE_BYTES, LINE_BYTES),
-                                              (start + size // LINE_BYTES * LINE_BYTES, 1, size % LINE_BYTES))
-                          if piece[1] and piece[2]]
-                groups.append((count, len(steps), 1, phase, 0, 0))
-                sources = [source for one in together if not one.again for source in one.sources]
-                steps.append((1, 0.0, len(loads), len(pieces) * len(sources), len(stores), len(pieces) * len(together)))
-                loads += [(source + at, LINE_BYTES, rows, width, 0, share, STRIDED)
-                          for source in sources for at, rows, width in pieces]
-                stores += [(one.destination + at, LINE_BYTES, rows, width, 0, share, 0, 0, 0, one.route,
-                            one.updates, one.peer, 0) for one in together for at, rows, width in pieces]
+        for phase, together, count, start, apart, size in self.shares(device):
+            pieces = [piece for piece in ((start, size // LINE_BYTES, LINE_BYTES),
+                                          (start + size // LINE_BYTES * LINE_BYTES, 1, size % LINE_BYTES))
+                      if piece[1] and piece[2]]
+            groups.append((count, len(steps), 1, phase, 0, 0))
+            sources = [source for one in together if not one.again for source in one.sources]
+            steps.append((1, 0.0, len(loads), len(pieces) * len(sources), len(stores), len(pieces) * len(together)))
+            loads += [(source + at, LINE_BYTES, rows, width, 0, apart, STRIDED)
+                      for source in sources for at, rows, width in pieces]
+            stores += [(one.destination + at, LINE_BYTES, rows, width, 0, apart, 0, 0, 0, one.route,
+                        one.updates, one.peer, 0) for one in together for at, rows, width in pieces]
         return KernelTable(
             *(np.array(rows, kind) for rows, kind in ((groups, GROUP), (steps, STEP), (loads, LOAD), (stores, STORE))),
             arrivals=np.array([together[-1].arrivals for together in self._phases(device)]), cached_loads=False,

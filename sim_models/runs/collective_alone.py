@@ -4,17 +4,18 @@ One GPU stands for all where they are alike; else, or if numbers are carried, ev
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import NamedTuple
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..agents.compute_units import set_condition
+from ..at_once import processor_seconds
 from ..collectives import Program
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..driver.driver import Write
-from ..engine.end import IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware
+from ..engine.library import Library
 from ..errors import BadInput
 from ..fabric.network import outgoing
 from ..machine import Machine
@@ -23,6 +24,7 @@ from ..topologies import Topology
 from . import build
 from .checks import nothing_counted
 from .collective_numbers import NumbersObserver
+from .diagnosis import queued
 from .failure import SimulationError
 from .isolated_collectives import alike, planned_sim, program_plans
 from .phases import bytes_by_phase
@@ -33,7 +35,8 @@ _OPEN = 0  #: range of memory that is open to peers
 _POLICY = "round_robin"
 
 
-class GpuEnd(NamedTuple):
+@dataclass(frozen=True)
+class GpuEnd:
     """End of a GPU's work."""
 
     end_ns: float  #: of its kernel, with the launch, from the launch on the first GPU
@@ -44,38 +47,65 @@ class GpuEnd(NamedTuple):
     link_busy: float  #: share of the time without the launch
 
 
-class CollectiveEnd(NamedTuple):
+@dataclass(frozen=True)
+class CollectiveEnd:
     """A collective that has run."""
 
     ns: float  #: until all has come to rest, with the launch
     cycles: int  #: simulated
     gpus: tuple[GpuEnd, ...]  #: one if it stands for all
     words: int | None  #: that were compared; None: no numbers were carried
+    host_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class PlannedCollective:
+    """A collective alone, as it is simulated: on chunks of a size, `kind` of `program_kernels.KINDS`."""
+
+    machine: Machine
+    kind: str
+    chunk_bytes: int
+    program: Program
+    topology: Topology
+    skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL
+    seed: int | None = None  #: of numbers that are carried; None: none are
+
+    @property
+    def mirrored(self) -> bool:
+        """Say whether one GPU stands for all."""
+        return self.skew is None and self.seed is None and alike(self.program, self.topology)
+
+    @property
+    def plans(self) -> list[LevelPlan]:
+        """Plan each simulated GPU's passes."""
+        return program_plans(self.chunk_bytes, self.kind, self.program, self.mirrored)
+
+    def simulate(self, progress: Callable[[float], None] = lambda fraction: None) -> CollectiveEnd:
+        """Run it to its end and check it. Raises SimulationError, ToolchainError."""
+        started = processor_seconds()
+        with closing(ProgrammedCollective(self)) as run:
+            run.run(progress)
+            return replace(run.end(), host_seconds=processor_seconds() - started)
 
 
 class ProgrammedCollective(ProgrammedGpus):
     """The GPUs of a collective alone, programmed through their buses, at cycle 0."""
 
-    def __init__(self, machine: Machine, kind: str, chunk_bytes: int, program: Program, topology: Topology,
-                 skew: Skew | None = None, seed: int | None = None) -> None:
-        """Take a collective on chunks of this size; `kind`: of `program_kernels.KINDS`.
-
-        `skew`: what tells GPUs apart, None: nothing; `seed`: of numbers that are carried, None: none are. Raises
-        BadInput, ToolchainError.
-        """
-        alone = skew is None and seed is None and alike(program, topology)
-        self.machine, self.plans = machine, program_plans(chunk_bytes, kind, program, alone)
+    def __init__(self, asked: PlannedCollective, library: Library | None = None) -> None:
+        """Take a collective, and another compiled top than the ordinary one. Raises BadInput, ToolchainError."""
+        machine, self.asked, self.plans = asked.machine, asked, asked.plans
         self._limit = held_bytes(machine, self.plans)
         with ExitStack() as held:
             geometry = machine.geometry()
-            library = gpu_library(geometry)
+            library = library or gpu_library(geometry)
             backends = [held.enter_context(compiled_gpu(library)) for _ in self.plans]
             for backend in backends:
                 backend.reset()
             hardware, _ = make_hardware(backends, model_ports(library.ports, geometry),
                                         np.zeros((len(backends), 0), np.int64))
-            skew = skew or Skew()
-            sim = planned_sim(machine, self.plans, kind, topology, skew.links(machine))._replace(hardware=hardware)
+            skew = asked.skew or Skew()
+            sim = planned_sim(machine, self.plans, asked.kind, asked.topology, skew.links(machine))._replace(
+                hardware=hardware)
             for device, condition in skew.conditions(machine).items():
                 set_condition(sim.kernel, device, condition)
             sim.control.start[:] = skew.start_cycles(machine, len(self.plans))
@@ -83,7 +113,8 @@ class ProgrammedCollective(ProgrammedGpus):
             self.reset()
             self.restart(self._settings)
             held.pop_all()
-        self.numbers = None if seed is None else NumbersObserver(self.plans, seed)
+        self._before = [self.counters(d) for d in range(len(backends))]
+        self.numbers = None if asked.seed is None else NumbersObserver(self.plans, asked.seed)
         if self.numbers:
             self.observers.append(self.numbers)
 
@@ -92,28 +123,33 @@ class ProgrammedCollective(ProgrammedGpus):
         return (driver.policy(_POLICY) + driver.open_memory(_OPEN, base=0, limit=self._limit)
                 + driver.plain_arrivals([_OPEN]))
 
-    def run(self, progress: Callable[[float], None] = lambda fraction: None) -> CollectiveEnd:
-        """Run it to its end and check it. Raises SimulationError."""
-        before, state = [self.counters(d) for d in range(len(self.backends))], self.sim.kernel.state
+    def check(self) -> None:
+        nothing_counted(self, self._before)
+        super().check()
 
-        def after_batch() -> None:
-            self.raise_errors()
-            progress(min(0.99, float(state.phase.min()) / state.phase_over.shape[1]))
-        if self.to_end(after_batch) == STUCK:
-            raise SimulationError(f"the collective did not move for {IDLE_LIMIT} cycles")
-        nothing_counted(self, before)
-        for observer in self.observers:
-            observer.check()
-        launch, clock = self.machine.collective.kernel_launch_ns, self.machine.memory_clock_ghz
+    def standstill(self) -> SimulationError:
+        state, phases = self.sim.kernel.state, self.sim.kernel.state.phase_over.shape[1]
+        rows = [{"device": str(device), "steps over": f"{state.phase[d]} of {phases}",
+                 "workgroups ended": f"{state.finished[d]} of {self.sim.kernel.work.workgroups[d]}",
+                 "lines that have come": f"{self.sim.network.arrived[d]:,}",
+                 "of this step": "none" if state.phase[d] == phases else
+                 f"{self.sim.kernel.work.arrivals[d, state.phase[d]]:,}", **queued(self, d)}
+                for d, device in enumerate(self.devices)]
+        return SimulationError(f"{super().standstill()}: " + "; ".join(
+            ", ".join(f"{name} {value}" for name, value in row.items()) for row in rows), rows)
+
+    def end(self) -> CollectiveEnd:
+        """Return what a run that has ended came to."""
+        launch, clock = self.asked.machine.collective.kernel_launch_ns, self.asked.machine.memory_clock_ghz
         return CollectiveEnd(self.now / clock + launch, self.now, tuple(map(self._end, range(len(self.plans)))),
                              self.numbers.words if self.numbers else None)
 
     def _end(self, device: int) -> GpuEnd:
-        sim, clock = self.sim, self.machine.memory_clock_ghz
+        sim, clock = self.sim, self.asked.machine.memory_clock_ghz
         moved, ports = bytes_by_phase(sim.mem, device).values(), outgoing(sim.network, device)
         fullest = int(ports[np.argmax(sim.network.busy_cycles[ports])])
         return GpuEnd(
-            float(sim.kernel.state.phase_over[device].max()) / clock + self.machine.collective.kernel_launch_ns,
+            float(sim.kernel.state.phase_over[device].max()) / clock + self.asked.machine.collective.kernel_launch_ns,
             sum(phase.read for phase in moved), sum(phase.write for phase in moved),
             int(sim.network.sent_bytes[fullest]), int(sim.network.target[fullest]),
             float(sim.network.busy_cycles[fullest]) / self.now)

@@ -7,7 +7,7 @@ from t3sim.rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
 from ..driver.driver import error_in_words
 from ..fabric.network import outgoing
 from ..schedule import Action
-from .programmed import AT_WORK, ProgrammedRun
+from .programmed import AT_WORK, ProgrammedGpus, ProgrammedRun
 
 _TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
 
@@ -16,9 +16,7 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
     """List what waits where, by GPU: heading and value."""
     rows = []
     for d, space in enumerate(run.spaces):
-        sim, channels = run.sim, run.sim.m.channels
-        error = error_in_words(run.drivers[d].first_error(run.masters[d].read))
-        of, ports = slice(d * channels, (d + 1) * channels), outgoing(sim.network, d)
+        sim, error = run.sim, error_in_words(run.drivers[d].first_error(run.masters[d].read))
         rows.append({
             "device": str(space.device),
             "workgroups finished": f"{sim.kernel.state.finished[d]} of {sim.kernel.work.workgroups[d]}",
@@ -26,15 +24,22 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
             "missing": missing_tiles(run, d).strip(" ()").removeprefix("missing ") or "none",
             **_groups(run, d),
             "window head": str(run.backends[d].outputs[sim.hardware.ports.head]),
-            "compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
-            "in DRAM": str(sim.hbm.occupancy[of].sum()),
-            "leaving": str(sum(queue.count[ports].sum() for queue in (sim.stores_out, sim.mem.dma_returns))),
-            "on the link": str(sim.network.flight.count[ports].sum()),
+            **queued(run, d),
             "lost": lost_packets(run, d).removeprefix(" and ") or "none",
             "hardware": busy(run, d) or "hardware idle",
             "watchdog": watchdog(run, d),
             "error": error})
     return rows
+
+
+def queued(run: ProgrammedGpus, d: int) -> dict[str, str]:
+    """Count what waits in device d's queues and on its links."""
+    sim, channels = run.sim, run.sim.m.channels
+    of, ports = slice(d * channels, (d + 1) * channels), outgoing(sim.network, d)
+    return {"compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
+            "in DRAM": str(sim.hbm.occupancy[of].sum()),
+            "leaving": str(sum(queue.count[ports].sum() for queue in (sim.stores_out, sim.mem.dma_returns))),
+            "on the link": str(sim.network.flight.count[ports].sum())}
 
 
 def _groups(run: ProgrammedRun, d: int) -> dict[str, str]:

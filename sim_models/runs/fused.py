@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..engine.end import IDLE_LIMIT, STUCK
-from ..engine.loop import BATCH_CYCLES
 from ..fabric import memory
 from ..fabric.switch import NO_SWITCH
 from ..line import LINE_BYTES, lines_of
@@ -21,21 +19,12 @@ _ALL_GATHER = 1  #: range of memory that is open to peers in it
 
 
 class FusedRun(ProgrammedRun):
-    """A programmed run, and how it is driven to its end."""
+    """A fused kernel, and the all-gather that may follow."""
 
-    def run(self, progress: Callable[[float], None] = lambda fraction: None, batch_cycles: int = BATCH_CYCLES) -> None:
-        """Run the fused kernel to its end. Raises SimulationError with a diagnosis.
+    def standstill(self) -> SimulationError:
+        return SimulationError(f"{super().standstill()}: {in_a_line(self)}", waits(self))
 
-        `progress` is called every `batch_cycles`.
-        """
-        total = self.sim.kernel.work.workgroups.sum()
-
-        def after_batch() -> None:
-            progress(min(0.99, self.sim.kernel.state.finished.sum() / total))
-            self.raise_errors()
-
-        if self.to_end(after_batch, batch_cycles) == STUCK:
-            raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(self)}", waits(self))
+    def check(self) -> None:
         check(self)
 
     def all_gather(self, progress: Callable[[float], None] = lambda fraction: None, by_switch: bool = False) -> int:

@@ -385,8 +385,11 @@ class CollectiveAlone(Kernel):
         own = part_of(run.workload) if self.kind == EXCHANGE else run.workload
         size = own.activation_bytes if self.of_input else own.output_bytes
         if self.exchange:
-            program = replace(self.exchange, collective="ag" if self.kind == "all-gather" else "rs").program(ranks)
-            ran = run_program(run.machine, size, self.kind, program, self.exchange.links(ranks), run.progress)
+            collective = {"all-gather": "ag", EXCHANGE: "a2a"}.get(self.kind, "rs")
+            program = replace(self.exchange, collective=collective).program(ranks)
+            # An all-to-all has a chunk for each pair, of each GPU's array.
+            whole, kind = (size * ranks, "reduce-scatter") if self.kind == EXCHANGE else (size, self.kind)
+            ran = run_program(run.machine, whole, kind, program, self.exchange.links(ranks), run.progress)
         else:  # the ring goes the other way around: its device d is the schedule's -d
             skew = self.skew or Skew()
             links = {(-source % ranks, -target % ranks): link

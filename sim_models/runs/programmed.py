@@ -9,8 +9,9 @@ from t3sim.rtl.registers import NO_THRESHOLD
 
 from ..driver.apb import ApbMaster
 from ..driver.driver import Driver, Write, error_in_words
+from ..engine.end import DONE, IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware, offer_request
-from ..engine.loop import Lockstep
+from ..engine.loop import BATCH_CYCLES, Lockstep
 from ..engine.ports import Ports
 from ..engine.state import Sim
 from ..fabric.network import come_back, head_arrival, head_destination
@@ -51,6 +52,37 @@ class ProgrammedGpus(Lockstep):
         self.geometry, self.backends, self.devices = geometry, backends, devices
         self.masters = [ApbMaster(backend) for backend in backends]
         self.drivers = [Driver(geometry) for _ in backends]
+
+    def run(self, progress: Callable[[float], None] | None = None, batch_cycles: int = BATCH_CYCLES,
+            until: int | None = None) -> bool:
+        """Run the kernel to its end and check it, or up to cycle `until`; return whether it has ended.
+
+        `progress` is called every `batch_cycles`. Raises SimulationError with a diagnosis.
+        """
+        def after_batch() -> None:
+            if progress is not None:
+                progress(min(0.99, self.share()))
+            self.raise_errors()
+
+        reached = self.to_end(after_batch, batch_cycles, until)
+        if reached == STUCK:
+            raise self.standstill()
+        if reached == DONE:
+            self.check()
+        return reached == DONE
+
+    def share(self) -> float:
+        """Return the share of the kernel's workgroups that have ended."""
+        return float(self.sim.kernel.state.finished.sum() / self.sim.kernel.work.workgroups.sum())
+
+    def standstill(self) -> SimulationError:
+        """Make the error of a run in which nothing moves any more."""
+        return SimulationError(f"nothing moved for {IDLE_LIMIT} cycles")
+
+    def check(self) -> None:
+        """Check a run that has ended. Raises SimulationError."""
+        for observer in self.observers:
+            observer.check()
 
     def reset(self) -> None:
         """Soft-reset all GPUs, whose links are empty."""

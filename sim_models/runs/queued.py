@@ -16,7 +16,6 @@ from t3sim.rtl.queue_commands import POLL as POLLS
 from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..driver.driver import Driver, Write
-from ..engine.end import IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware
 from ..engine.port_map import PortMap
 from ..errors import BadInput
@@ -77,7 +76,8 @@ def run_queued(machine: Machine, starts: Initiators, collective: str, gpus: int,
     check_asked(machine, collective, gpus, size_bytes, initiator, variant)
     run = _Run(machine, starts, (collective, gpus, size_bytes), initiator, seed, variant)
     try:
-        return run.run()
+        run.run()
+        return run.result()
     finally:
         run.close()
 
@@ -278,18 +278,27 @@ class _Run(ProgrammedGpus):
                 columns=self._block // _ROW_BYTES, to=to, adds=copies[region].adds)
         return writes
 
-    def run(self) -> QueuedRun:
-        """Run it to its end and compare. Raises SimulationError."""
-        if self.to_end(self.raise_errors) == STUCK:
-            raise SimulationError(f"nothing moved for {IDLE_LIMIT} cycles")
-        self.ledger.check()
-        state, ns = self.sim.kernel.state, 1 / self._machine.memory_clock_ghz  # type: ignore
-        end, counted = state.arrived.max(), [self.counters(gpu) for gpu in range(self._gpus)]
-        commands = [line for lines in self._program_lines for line in lines]
-        copies = len(self._parts()) * sum(len(self._rows(gpu)) for gpu in range(self._gpus))
-        total = {name: sum(one[name] for one in counted) for name in ("commands", "lines")}
+    def check(self) -> None:
+        """Check all words, and how many copies the hardware made. Raises SimulationError."""
+        super().check()
+        copies, total = self._copies, self._counted
         if (total["commands"], total["lines"]) != (copies, copies * self._block // LINE_BYTES):
             raise SimulationError(f"{total['commands']} copies of {total['lines']} lines were made instead of {copies}")
+
+    @property
+    def _copies(self) -> int:
+        return len(self._parts()) * sum(len(self._rows(gpu)) for gpu in range(self._gpus))
+
+    @property
+    def _counted(self) -> dict[str, int]:
+        counted = [self.counters(gpu) for gpu in range(self._gpus)]
+        return {name: sum(one[name] for one in counted) for name in ("commands", "lines")}
+
+    def result(self) -> QueuedRun:
+        """Return what a run that has ended took."""
+        state, ns = self.sim.kernel.state, 1 / self._machine.memory_clock_ghz  # type: ignore
+        end, copies, total = state.arrived.max(), self._copies, self._counted
+        commands = [line for lines in self._program_lines for line in lines]
         return QueuedRun(
             exchange_ns=float((end - state.produced.max()) * ns), whole_ns=float(end * ns),
             signalled_ns=float(max(0, state.signalled.max() - state.produced.max()) * ns),

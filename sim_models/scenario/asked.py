@@ -34,8 +34,6 @@ def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what
     ready = asked(scenario)
     if isinstance(ready, EventLevel):
         return ready.run()
-    if isinstance(ready, KernelAlone):
+    if isinstance(ready, KernelAlone | CollectiveAlone):
         return ready.run(progress, kept)
-    if isinstance(ready, CollectiveAlone):
-        return ready.run(progress)
     return ready.whole([ready.run(one, progress, jobs, kept) for one in ready.sublayers])

@@ -1,9 +1,9 @@
 """A scenario whose layer is a collective alone: by which algorithm, over which links, and what is simulated for it."""
 
 from collections.abc import Callable
-from functools import cached_property
+from dataclasses import asdict
+from functools import cached_property, partial
 
-from t3sim.at_once import processor_seconds
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.custom import is_custom
 from t3sim.errors import BadInput, choices
@@ -11,17 +11,21 @@ from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.collective import kernel_costs
 from t3sim.flow.collective import run_program as run_event_level
 from t3sim.mechanisms.exchange import Exchange, check_topology, custom_program, own_algorithm, own_topology
+from t3sim.mechanisms.program_kernels import LevelPlan
 from t3sim.runs.build import card_of
-from t3sim.runs.collective_alone import ProgrammedCollective, held_bytes
+from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, held_bytes
 from t3sim.runs.collective_numbers import BYTES_PER_WORD, WORD_BYTES
-from t3sim.runs.isolated_collectives import alike, program_plans
+from t3sim.runs.isolated_collectives import program_plans
 from t3sim.runs.skew import Skew
 from t3sim.scenario.request import check_level, check_skew, machine_of
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.study.results import CollectiveGpu, CollectiveRun
 from t3sim.support.output import collect_versions
+from t3sim.tasks.collective import CollectiveTask
 from t3sim.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
+from t3sim.tasks.store import Results
 from t3sim.topologies import Topology, named_topology
+from t3sim.trace.setup import CollectiveSetup
 
 MOST_GPUS = 32
 _GPU_BYTES = 100_000_000  #: of this computer, that a simulated GPU with its RTL takes at most
@@ -51,7 +55,7 @@ class CollectiveAlone:
         if layer.bytes < 1:
             raise BadInput(f"layer.bytes = {layer.bytes} is not possible: 1 or more")
         check_skew(scenario)
-        self.machine, self.bytes, self._seed = machine_of(scenario), layer.bytes, scenario.seed
+        self.machine = machine_of(scenario)
         self.topology, self.links = _links(scenario, whole)
         possible, asked = algorithms(collective, self.links), scenario.exchange.algorithm
         usual = own_algorithm(collective, self.topology) if asked is None else asked
@@ -64,18 +68,35 @@ class CollectiveAlone:
         self._program = possible[self.algorithm].program() if self.algorithm in possible else custom_program(
             self.algorithm, collective, self.links.gpus)
         words = chunk_bytes(collective, self._program, layer.bytes) / WORD_BYTES
-        self._chunk_bytes = int(-(-words // 1)) * WORD_BYTES
-        self._skew = Skew.of(scenario.gpus.skew or "", self.links.gpus) if scenario.gpus.every else None
-        if self._skew:
-            self._skew.check(self.links, self.machine)
-        self._values = layer.values
-        held_bytes(self.machine, program_plans(self._chunk_bytes, self._kind, self._program, alone=True))
+        chunk = int(-(-words // 1)) * WORD_BYTES
+        self.bytes = chunk * self._program.chunks // (self.links.gpus if collective == "a2a" else 1)
+        skew = Skew.of(scenario.gpus.skew or "", self.links.gpus) if scenario.gpus.every else None
+        if skew:
+            skew.check(self.links, self.machine)
+        #: For people: what is run instead of what was asked for.
+        self.notes = () if self.bytes == layer.bytes else (
+            f"layer.bytes = {layer.bytes} is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes",)
+        self.planned = PlannedCollective(
+            self.machine, "all-gather" if collective == "ag" else "reduce-scatter", chunk, self._program, self.links,
+            skew, scenario.seed if layer.values else None)
+        held_bytes(self.machine, self._alone)
 
     @cached_property
     def _event_ns(self) -> float:
         """The event level's time."""
-        part = chunk_bytes(self.collective, self._program, self.bytes)
+        part = self.planned.chunk_bytes
         return run_event_level(self._program, self.links, lambda chunk: part, kernel_costs(self.machine)).ns
+
+    @property
+    def _alone(self) -> list[LevelPlan]:
+        """Plan one GPU, for what it holds."""
+        return program_plans(self.planned.chunk_bytes, self.planned.kind, self._program, alone=True)
+
+    @property
+    def task(self) -> CollectiveTask:
+        """The simulation, as a task that others may share."""
+        return CollectiveTask(self.planned, f"{self.kind} of {self.size}, {self.algorithm} on {self.topology}, "
+                                            f"{self.machine.name}")
 
     @property
     def kind(self) -> str:
@@ -87,35 +108,34 @@ class CollectiveAlone:
         """Size for people."""
         return f"{self.bytes:,} bytes on {self.links.gpus} GPUs"
 
-    @property
-    def _kind(self) -> str:
-        return "all-gather" if self.collective == "ag" else "reduce-scatter"
-
     def estimate(self) -> Estimate:
         """Estimate how long it takes: the event level's cycles, of one GPU or of all."""
-        alone = not self._values and self._skew is None and alike(self._program, self.links)
-        gpus, cycles = 1 if alone else self.links.gpus, self._event_ns * self.machine.memory_clock_ghz
-        plans = program_plans(self._chunk_bytes, self._kind, self._program, alone=True)
-        words = held_bytes(self.machine, plans) / WORD_BYTES if self._values else 0
+        gpus, cycles = len(self.planned.plans), self._event_ns * self.machine.memory_clock_ghz
+        words = held_bytes(self.machine, self._alone) / WORD_BYTES if self.planned.seed is not None else 0
         return Estimate(cycles, gpus * cycles / FUSED_CYCLES_PER_SECOND,
                         _BASE_BYTES + gpus * (_GPU_BYTES + words * BYTES_PER_WORD))
 
-    def run(self, progress: Callable[[str, float], None]) -> CollectiveRun:
-        """Simulate it. Raises SimulationError, ToolchainError."""
-        started = processor_seconds()
-        run = ProgrammedCollective(self.machine, self._kind, self._chunk_bytes, self._program, self.links, self._skew,
-                                   self._seed if self._values else None)
-        try:
-            end = run.run(lambda share: progress(self.kind, share))
-        finally:
-            run.close()
+    def recorded(self, kept: Results | None = None) -> CollectiveSetup:
+        """Return it as a trace records it; `kept`: where its result is kept, too, if it runs to its end."""
+        keep = (lambda end: None) if kept is None else partial(kept.save, self.task)
+        return CollectiveSetup(self.planned, self.kind, self.task.label, keep)
+
+    def run(self, progress: Callable[[str, float], None], kept: Results | None = None) -> CollectiveRun:
+        """Simulate it, unless it is kept. Raises SimulationError, ToolchainError."""
+        if kept is None or (end := kept.load(self.task)) is None:
+            end = self.planned.simulate(lambda share: progress(self.kind, share))
+            if kept is not None:
+                kept.save(self.task, end)
         progress(self.kind, 1.0)
-        gpus = tuple(CollectiveGpu(**one._asdict()) for one in end.gpus)
+        return self.result(end)
+
+    def result(self, end: CollectiveEnd) -> CollectiveRun:
+        """Make up its answer."""
+        gpus, skew = tuple(CollectiveGpu(**asdict(one)) for one in end.gpus), self.planned.skew
         return CollectiveRun(
             self.collective, self.algorithm, self.topology, self.machine.name, self.links.gpus, self.bytes, end.ns,
             end.cycles, gpus, self._bounds_ns(gpus, end.cycles / self.machine.memory_clock_ghz),
-            None if self._skew and self._skew != Skew() else self._event_ns, end.words,
-            processor_seconds() - started, collect_versions())
+            None if skew and skew != Skew() else self._event_ns, end.words, end.host_seconds, collect_versions())
 
     def _bounds_ns(self, gpus: tuple[CollectiveGpu, ...], ns: float) -> dict[str, float]:
         """Return what each resource alone would take, with the launch."""

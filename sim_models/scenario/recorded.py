@@ -1,6 +1,7 @@
 """Which run a scenario's trace is of."""
 
 from t3sim.errors import BadInput
+from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.layers import is_alone, is_collective
 from t3sim.scenario.request import check_policy, requested
 from t3sim.scenario.scenario import Scenario, T3Section, said
@@ -8,19 +9,24 @@ from t3sim.techniques.track_trigger import FUSIONS
 from t3sim.trace.setup import Setup
 
 
-def recorded(scenario: Scenario, bug: str | None = None) -> Setup:
-    """Return the run of a scenario under one technique with Track & Trigger, t3-mca if none is named.
+def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveAlone:
+    """Return what a trace of a scenario is of: a collective alone, or a run under one technique with Track & Trigger.
 
-    `bug`: of `trace.bugs`. Raises BadInput.
+    That is t3-mca if none is named. `bug`: of `trace.bugs`. Raises BadInput.
     """
+    if scenario.level == "cycle" and is_collective(scenario.layer):
+        if bug is not None:
+            whole = said("layer.collective", scenario.layer.collective)
+            raise BadInput(f"{whole} is alone, without Track & Trigger, whose bug {bug} is")
+        return CollectiveAlone(scenario)
     names = scenario.techniques or ("t3-mca",)
     for name in names:
         if name not in FUSIONS:
             raise BadInput(f"techniques = {name!r} is unknown to a trace: allowed are {', '.join(FUSIONS)}")
     if len(names) > 1:
         raise BadInput(f"{said('techniques', names)}: a trace is of one technique")
-    if scenario.level == "event" or is_alone(scenario.layer) or is_collective(scenario.layer):
-        raise BadInput("a trace is of the cycle level, of a kernel with its collective")
+    if scenario.level == "event" or is_alone(scenario.layer):
+        raise BadInput("a trace is of the cycle level, of a kernel with its collective or of a collective alone")
     policy = scenario.t3.policy  # of whichever technique is traced
     check_policy(policy)
     request = requested(scenario.model_copy(update={"techniques": names, "t3": T3Section()}))

@@ -15,7 +15,6 @@ from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.event import EventLevel
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.kernel import KernelAlone
-from t3sim.scenario.layers import is_collective
 from t3sim.scenario.request import Request
 from t3sim.scenario.scenario import Scenario
 from t3sim.scenario.short_names import keys_of
@@ -48,6 +47,8 @@ class ScenarioPoint:
     def tasks(self) -> tuple[Task, ...]:
         if isinstance(self._asked, Request):
             return tuple(task for tasks in self._kernels for task in tasks.values())
+        if isinstance(self._asked, CollectiveAlone):
+            return (self._asked.task,)
         return (ScenarioTask(self.scenario),)
 
     @cached_property
@@ -58,6 +59,8 @@ class ScenarioPoint:
     def answer(self, results: Mapping[str, Any]) -> dict[str, Scalar | None]:
         """Make up the answer of `t3 run`."""
         request = self._asked
+        if isinstance(request, CollectiveAlone):
+            return flat(request.result(results[self.tasks[0].key]).to_json())
         if not isinstance(request, Request):
             return results[self.tasks[0].key].values
         done = [request.result(one, {kernel: results[task.key] for kernel, task in tasks.items()})
@@ -88,17 +91,14 @@ class ScenarioPoint:
 
 @dataclass(frozen=True, eq=False)
 class ScenarioTask:
-    """Task of a scenario that is run whole: a kernel or a collective alone, or the event level."""
+    """Task of a scenario that is run whole: a kernel alone, or the event level."""
 
     scenario: Scenario
 
     result_type = WholeAnswer
     requires: tuple[BuildTask, ...] = ()
+    needs_rtl = False
     seconds = 10.0  #: a guess, alike for all: which is the longest is not known before
-
-    @property
-    def needs_rtl(self) -> bool:
-        return is_collective(self.scenario.layer)
 
     @cached_property
     def key(self) -> str:
@@ -109,7 +109,7 @@ class ScenarioTask:
                  if (value := getattr(layer, name)) is not None and Path(value).exists()}
         state = json.dumps({**self.description, "machine": machine.model_dump(mode="json"), "files": files},
                            sort_keys=True)
-        return f"{self.scenario.level}-{digest(state, source_digest('t3sim.scenario.asked', rtl=self.needs_rtl))}"
+        return f"{self.scenario.level}-{digest(state, source_digest('t3sim.scenario.asked'))}"
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""Results of kernels in the user's cache: what one command simulated, the next one reads."""
+"""Results of kernels and collectives in the user's cache: what one command simulated, the next one reads."""
 
 import contextlib
 import os
@@ -7,14 +7,13 @@ from typing import Any
 from t3sim import user_cache
 from t3sim.tasks.sources import source_digest
 from t3sim.tasks.store import Store
-from t3sim.tasks.task import KERNEL_SOURCES, KernelTask, Task
+from t3sim.tasks.task import Task
 
 
 class KeptResults:
     """The results that all commands of a user share, a folder for each state of the sources.
 
-    Only kernels of ours are kept, without custom parts: of others it is not known which sources they import. A cache
-    that takes no files keeps nothing.
+    A task says by `kept_by` whether, and with which sources. A cache that takes no files keeps nothing.
     """
 
     def load(self, task: Task) -> Any:
@@ -32,7 +31,7 @@ class KeptResults:
                 store.save(task, result)
 
     def _store(self, task: Task) -> Store | None:
-        if not isinstance(task, KernelTask) or task.custom or not type(task.kernel).__module__.startswith("t3sim."):
+        if (entry := getattr(task, "kept_by", None)) is None:
             return None
-        sources = source_digest(KERNEL_SOURCES, rtl=task.needs_rtl)
+        sources = source_digest(entry, rtl=task.needs_rtl)
         return Store(user_cache.results_folder() / f"results-{sources[:24]}")

@@ -145,6 +145,15 @@ class KernelTask:
                 **({"custom": [digest_of_custom(*one) for one in self.custom.items()]} if self.custom else {})}
 
     @property
+    def kept_by(self) -> str | None:
+        """Module that the result comes from, for those who keep it.
+
+        None of kernels that are not ours, and with custom parts: it is not known which sources they import.
+        """
+        ours = type(self.kernel).__module__.startswith("t3sim.")
+        return KERNEL_SOURCES if ours and not self.custom else None
+
+    @property
     def custom(self) -> dict[str, str]:
         """Custom parts that it is made of, by their keys of a scenario."""
         exchange = getattr(self.kernel, "exchange", None)
@@ -156,8 +165,7 @@ class KernelTask:
         shape = self.workload
         kernel = re.sub(r"[^\w.+-]+", "-", self.kernel.name)[:_LONGEST_NAME]
         name = f"{kernel}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
-        asked = json.dumps(self.description, sort_keys=True)
-        return f"{name}-{digest(asked, source_digest(KERNEL_SOURCES, rtl=self.needs_rtl))}"
+        return f"{name}-{digest(described(self), source_digest(KERNEL_SOURCES, rtl=self.needs_rtl))}"
 
     @property
     def label(self) -> str:
@@ -194,6 +202,11 @@ def kernel_task(kernel: kernels.Kernel, machine: Machine, workload: Workload, se
     return KernelTask(kernel, machine.model_copy(update={"name": "-"}),
                       replace(workload, model="custom", sublayer=sublayer, k=k), seed, mirrored, window_cycles,
                       machine.name)
+
+
+def described(task: Task) -> str:
+    """Write a task's description as text that is the same for equal ones."""
+    return json.dumps(task.description, sort_keys=True)
 
 
 def digest(*parts: str) -> str:

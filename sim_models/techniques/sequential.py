@@ -21,12 +21,12 @@ from .technique import Technique
 
 
 def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
-    exchange, slow, gather = choices.exchange, slowing(choices), ALL_GATHER
+    exchange, slow, gather, to_all = choices.exchange, slowing(choices), ALL_GATHER, ALL_TO_ALL
     if exchange.before:
         return gemm_alone(choices), replace(GATHER_INPUT, skew=slow)
     if exchange.by_levels:
-        scatter, gather = (replace(one, exchange=exchange) for one in (scatter, gather))
-    used = {"ag": (gather,), "a2a": (ALL_TO_ALL,)}.get(exchange.collective, (scatter, gather))
+        scatter, gather, to_all = (replace(one, exchange=exchange) for one in (scatter, gather, to_all))
+    used = {"ag": (gather,), "a2a": (to_all,)}.get(exchange.collective, (scatter, gather))
     return gemm_alone(choices), *(one if slow is None else replace(one, skew=slow) for one in used)
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from ..machine import Machine
 from ..mechanisms.gather_before import consumers
 from ..mechanisms.track_trigger import AddressSpace, rows_of_workgroups
 from ..runs import build
 from ..runs.fused import FusedRun
+from ..runs.programmed import ProgrammedGpus
 from ..schedule import Action
 from ..schedule.regions import Region
 from .names import count, last_groups, names, padded
@@ -64,21 +66,15 @@ def _consumers(run: FusedRun) -> dict[str, np.ndarray]:
 
 def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
     """Describe settings, geometry, and what the hardware said at the end."""
-    sim, g, workload, schedule = run.sim, run.geometry, run.workload, run.schedule
+    sim, workload, schedule = run.sim, run.workload, run.schedule
     tiles = [len(schedule.rows(space.device).tile) for space in run.spaces]
-    return {
+    return described_gpus(run, run.machine, sim.mirrored) | {
         "title": f"{workload.title}, {technique}, {run.machine.name}",
         "workload": {"m": workload.m, "n": workload.n, "k": workload.k, "tp": workload.tp},
-        "machine": run.machine.name, "technique": technique, "seed": seed,
+        "technique": technique, "seed": seed,
         "topology": schedule.topology.name, "around_a_ring": _around_a_ring(run),
         "in_switch": schedule.program.in_switch,
-        "devices": workload.tp, "simulated_devices": len(run.spaces), "mirrored": sim.mirrored,
-        "numbers": [space.device for space in run.spaces],
-        "policy": run.policy.name,
-        "starvation_limit": run.masters[0].read(run.drivers[0].registers["STARVATION_LIMIT"].offset),
-        "clock_ghz": run.machine.memory_clock_ghz,
-        "link_latency_cycles": int(sim.network.latency_cycles.max()),
-        "geometry": geometry_of(g) | {"compute_units": sim.kernel.state.state.shape[1]},
+        "devices": workload.tp, "policy": run.policy.name,
         "names": count(schedule, build.make_tiling(run.machine, workload)),
         "tiles": tiles, "wavefronts": run.tiling.wavefronts, "parts": schedule.policy.parts,
         "group_tiles": run.tiling.tile_rows if run.gathers else None,
@@ -88,8 +84,20 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "switch_groups": [[[to.device for to in group] for group in space.groups] for space in run.spaces],
         "regions": [[_region(run, space, region) for region in space.regions] for space in run.spaces],
         "final_tiles": {"come": sim.control.event_count.tolist(), "expected": sim.expected_events.tolist()},
+    }
+
+
+def described_gpus(run: ProgrammedGpus, machine: Machine, mirrored: bool) -> dict:
+    """Describe a run's GPUs, and what their hardware said at the end."""
+    sim, places = run.sim, run.sim.kernel.state.state.shape[1]
+    return {
+        "machine": machine.name, "simulated_devices": len(run.devices), "mirrored": mirrored,
+        "numbers": list(run.devices),
+        "starvation_limit": run.masters[0].read(run.drivers[0].registers["STARVATION_LIMIT"].offset),
+        "clock_ghz": machine.memory_clock_ghz, "link_latency_cycles": int(sim.network.latency_cycles.max()),
+        "geometry": geometry_of(run.geometry) | {"compute_units": places, "units": sim.kernel.rates.units},
         "errors": [driver.first_error(master.read) for driver, master in zip(run.drivers, run.masters)],
-        "counters": [run.counters(d) for d in range(len(run.spaces))],
+        "counters": [run.counters(d) for d in range(len(run.devices))],
     }
 
 

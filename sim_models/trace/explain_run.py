@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 
 from .answer import Answer, caveats
+from .explain_passes import explain_steps
 from .schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason
 from .store import Trace
 from .tile import missed
@@ -23,7 +24,10 @@ def explain_run(trace: Trace) -> Answer:
     e = trace.events
     for device in range(trace.devices):
         mine = e[e["device"] == device]
-        _tiles(trace, device, mine[mine["kind"] == Kind.UPDATE], answer)
+        if trace.passes:
+            explain_steps(trace, device, answer)
+        else:
+            _tiles(trace, device, mine[mine["kind"] == Kind.UPDATE], answer)
         _arbiters(mine[mine["kind"] == Kind.DECIDE], answer)
     return answer
 

@@ -9,7 +9,7 @@ from .roles import devices
 from .schema import COMPLETE, REFUSED, Kind
 from .tile import Tile
 
-_STORES = [STATES.index(name) for name in ("store_memory", "store_link")]
+STORES = [STATES.index(name) for name in ("store_memory", "store_link")]
 IDLE = STATES.index("idle")
 
 
@@ -24,7 +24,7 @@ def workgroup(tile: Tile, answer: Answer) -> None:
         answer.tell(e["cycle"], f"the workgroup{_part(e)} starts" + (
             f" on compute unit {e['unit']}" if e["a"] >= 0 else ""))
     stages = tile.of(Kind.STAGE)
-    stores = stages[np.isin(stages["b"], _STORES)]
+    stores = stages[np.isin(stages["b"], STORES)]
     for part in np.unique(stores["c"]):
         e = stores[stores["c"] == part][0]
         whose = "its" if part == ALONE else f"part {part}'s"

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from .passes import Passes
 from .schema import NAMES
 
 _Count = Annotated[int, Field(ge=0, le=1 << 48)]
@@ -23,7 +24,8 @@ class _Geometry(_Part):
     ways: Annotated[int, Field(ge=1, le=64)]
     banks: Annotated[int, Field(ge=1, le=64)]
     engines: Annotated[int, Field(ge=1, le=64)]
-    compute_units: _Size | None = None
+    compute_units: _Size | None = None  #: places for workgroups on them, of all units
+    units: _Size | None = None
 
 
 class _Filter(_Part):
@@ -72,6 +74,47 @@ class _FinalTiles(_Part):
     expected: list[_Count]
 
 
+_Number = Annotated[int, Field(ge=-1, le=1024)]  #: of a device, -1 none
+
+
+class _Source(_Part):
+    address: _Count
+    origin: _Number
+
+
+class _Pass(_Part):
+    chunk: _Count
+    sources: Annotated[list[_Source], Field(min_length=1)]
+    destination: _Count
+    to: _Number
+    comes_from: _Number
+
+
+class _Share(_Part):
+    first: _Count
+    workgroups: _Size
+    first_byte: _Count
+    apart: _Size
+    size: _Size
+
+
+class _Step(_Part):
+    over: _Count | None
+    lines: _Count
+    passes: Annotated[list[_Pass], Field(min_length=1)]
+    shares: Annotated[list[_Share], Field(min_length=1)]
+
+
+class _Gpu(_Part):
+    start: _Count
+    steps: Annotated[list[_Step], Field(min_length=1)]
+
+
+class _Collective(_Part):
+    chunk_bytes: Annotated[int, Field(ge=1, le=1 << 48)]
+    gpus: Annotated[list[_Gpu], Field(min_length=1)]
+
+
 #: What trace.json has of a run with a plan.
 _OF_A_PLAN = ("devices", "wf_columns", "pitch_bytes", "element_bytes", "bases", "tiles", "parts", "around_a_ring",
               "in_switch", "switch_groups", "regions")
@@ -106,6 +149,7 @@ class _Header(_Part):
     regions: list[list[_Region]] | None = None
     final_tiles: _FinalTiles | None = None
     first_arrivals: list[Annotated[int, Field(ge=-1, le=1 << 62)]] | None = None
+    collective: _Collective | None = None  #: of a collective alone
 
     @model_validator(mode="after")
     def of_all_devices(self) -> Self:
@@ -127,9 +171,18 @@ class _Header(_Part):
             lists |= {"final_tiles.come": self.final_tiles.come, "final_tiles.expected": self.final_tiles.expected}
         if self.first_arrivals is not None:
             lists["first_arrivals"] = self.first_arrivals
+        if self.collective is not None:
+            if self.devices is None:
+                raise ValueError("devices is missing, which a collective has")
+            if self.mirrored and devices > 1 or not self.mirrored and devices != self.devices:
+                raise ValueError(f"{devices} of {self.devices} devices were simulated")
+            lists["collective.gpus"] = self.collective.gpus
         for name, entries in lists.items():
             if len(entries) != devices:
                 raise ValueError(f"{name} has {len(entries)} entries for {devices} devices")
+        if self.collective is not None and (wrong := Passes(self.collective.model_dump(), self.mirrored).fault(
+                self.names, self.devices)):
+            raise ValueError(wrong)
         return self
 
 

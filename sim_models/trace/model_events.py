@@ -4,10 +4,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..agents.units.state import IDLE
 from ..agents.units.stores import first_store
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
+from ..engine.loop import is_for
 from ..fabric import bits
+from ..fabric import network as links
 from ..fabric.memory_map import channel_of
 from ..hbm.bits import lowest_bit
 from .recorder import put, put_request, wanted
@@ -18,8 +21,8 @@ if TYPE_CHECKING:
     from ..engine.state import Sim
     from .recorder import Recorder
 
-DISPATCH, STAGE, DRAM, SERVE, ARRIVE = (
-    int(kind) for kind in (Kind.DISPATCH, Kind.STAGE, Kind.DRAM, Kind.SERVE, Kind.ARRIVE))
+DISPATCH, STAGE, DRAM, SERVE, PACKET, ARRIVE = (
+    int(kind) for kind in (Kind.DISPATCH, Kind.STAGE, Kind.DRAM, Kind.SERVE, Kind.PACKET, Kind.ARRIVE))
 ACTIVATE, PRECHARGE, REFRESH = 1, 2, 3  # schema.DRAM_OPS
 
 
@@ -43,6 +46,9 @@ def observe_models(s: "Sim", kernel: "ComputeUnits", r: "Recorder", d: int, now:
         port = s.network.ports_in[i]
         if s.network.flight.head[port] != r.flight_head[port]:
             arrivals(s, r, d, port, now)
+    if r.units_send:
+        for i in range(s.network.first_out[d], s.network.first_out[d + 1]):
+            departures(s, r, d, s.network.ports_out[i], i - s.network.first_out[d], now)
 
 
 @inlined
@@ -69,20 +75,28 @@ def units_changed(kernel: "ComputeUnits", r: "Recorder", d: int, u: int, now: in
     if max(wg, before) >= 0:  # a place keeps the group of the workgroup that has left it
         group = kernel.state.group[d, u]
         at = group - kernel.work.first_group[d]
-        name, part = r.names[d, at], r.parts[d, at]
+        name, part = r.names[d, at] + kernel.state.member[d, u], r.parts[d, at]
+        if min(wg, before) >= 0 and wg != before:  # it has drawn its next workgroup in the cycle in which one ended
+            if wanted(r, STAGE, r.called[d, u]):
+                put(r, STAGE, now, d, u, r.called[d, u], NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u], IDLE,
+                    part, 0)
+            r.state[d, u] = IDLE
         if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
             put(r, DISPATCH, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
                 first_store(kernel, group, kernel.state.member[d, u]), 0, kernel.work.groups[group].tiles, -1, part, 0)
     if kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, name):
         put(r, STAGE, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u],
             kernel.state.state[d, u], part, 0)
-    r.wg[d, u] = wg
+    r.wg[d, u], r.called[d, u] = wg, name
     r.state[d, u] = kernel.state.state[d, u]
 
 
 @compiled
 def arrivals(s: "Sim", r: "Recorder", d: int, port: int, now: int) -> None:
-    """Record packets that device d took from a port's link in this cycle: they are still in the ring buffer."""
+    """Record packets for device d that it took from a port's link in this cycle: they are still in the ring buffer.
+
+    What it passes on does not arrive here.
+    """
     s = by_reference(s)
     r = by_reference(r)
     flight = s.network.flight
@@ -91,7 +105,24 @@ def arrivals(s: "Sim", r: "Recorder", d: int, port: int, now: int) -> None:
         at = packet & mask
         lo, hi = flight.lo[port, at], bits.request_of(flight.hi[port, at], s.b)
         channel = channel_of(bits.address_of(lo, s.b), s.m)
-        if r.kinds[ARRIVE] and r.channels[channel]:
+        if r.kinds[ARRIVE] and r.channels[channel] and is_for(
+                s.network, links.destination_of(flight.hi[port, at], s.b), d):
             put_request(s.b, r, ARRIVE, now, d, channel, lo, hi, NO_STREAM, 0, -1,
                         s.inbound.count[d * s.m.channels + channel] - 1, -1, 0)
     r.flight_head[port] = flight.head[port]
+
+
+@compiled
+def departures(s: "Sim", r: "Recorder", d: int, port: int, unit: int, now: int) -> None:
+    """Record packets that device d's compute units put onto a port's link in this cycle, or that it passes on."""
+    s = by_reference(s)
+    r = by_reference(r)
+    flight = s.network.flight
+    for packet in range(r.flight_tail[port], flight.tail[port]):
+        at = packet & (flight.lo.shape[1] - 1)
+        lo, hi = flight.lo[port, at], flight.hi[port, at]
+        if r.kinds[PACKET]:
+            put_request(s.b, r, PACKET, now, d, unit, lo, bits.request_of(hi, s.b), NO_STREAM, 0,
+                        links.destination_of(hi, s.b),
+                        max(0, flight.time[port, at] - s.network.latency_cycles[port] - now), -1, 0)
+    r.flight_tail[port] = flight.tail[port]

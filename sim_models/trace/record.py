@@ -1,4 +1,4 @@
-"""A fused run that records what happens in a window of it."""
+"""A run that records what happens in a window of it."""
 
 import resource
 import time
@@ -9,20 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from ..cosim.traced import traced_gpu_library
-from ..engine.end import DONE, IDLE_LIMIT, RUNNING, STUCK
-from ..engine.loop import BATCH_CYCLES
 from ..errors import BadInput, Failure
-from ..runs.checks import check
-from ..runs.diagnosis import in_a_line, waits
 from ..runs.failure import SimulationError
-from ..runs.fused import FusedRun
+from ..runs.programmed import ProgrammedGpus
 from ..support.output import collect_versions
 from . import store, waves
-from .describe import describe_run, plan_of
-from .names import senders
 from .recording import TraceRecording
 from .run_index import FirstArrivals
-from .setup import Filter, Setup
+from .setup import Filter, Recordable
 from .waiting import waiting
 
 Progress = Callable[[float], None]
@@ -56,29 +50,19 @@ class Recorded:
         return (self.seconds_recorded + self.seconds_writing) / self.seconds_untraced if self.seconds_untraced else None
 
 
-def _to_the_end(run: FusedRun, end: int | None, progress: Progress) -> tuple[str, str | None, list[dict[str, str]]]:
-    """Run to the end; return (outcome, problem, gpus) as in `Recorded`."""
-    units, total = run.sim.kernel.state, run.sim.kernel.work.workgroups.sum()
-    while end is None or run.now < end:
-        try:
-            state = run.advance(BATCH_CYCLES if end is None else min(BATCH_CYCLES, end - run.now))
-            progress(min(0.99, units.finished.sum() / total))
-        except KeyboardInterrupt:
-            return "interrupted", None, []
-        if state == STUCK:
-            return "stuck", f"nothing moved for {IDLE_LIMIT} cycles: {in_a_line(run)}", waits(run)
-        if state == DONE:
-            try:
-                check(run)
-            except SimulationError as error:
-                return "failed", str(error), []
-            return "done", None, []
-    return "window", None, []
+def _to_the_end(run: ProgrammedGpus, end: int | None, progress: Progress) -> tuple[str, str | None, list]:
+    """Run to the end, or to that of the window; return (outcome, problem, gpus) as in `Recorded`."""
+    try:
+        return "done" if run.run(progress, until=end) else "window", None, []
+    except KeyboardInterrupt:
+        return "interrupted", None, []
+    except SimulationError as error:
+        return "stuck" if error.gpus else "failed", str(error), list(error.gpus)
 
 
-def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bool = False, with_waves: bool = False,
-           progress: Progress = lambda fraction: None) -> Recorded:
-    """Run a technique's fused kernel to its end, or to that of the window, and write the trace into `folder`.
+def record(setup: Recordable, folder: Path, wanted: Filter = Filter(), *, compare: bool = False,
+           with_waves: bool = False, progress: Progress = lambda fraction: None) -> Recorded:
+    """Run what is set up to its end, or to that of the window, and write the trace into `folder`.
 
     With `compare`, the same cycles run again on the ordinary RTL without recording; a difference is a Failure. A run
     that gets stuck or fails its self-checks is recorded too: that is what traces are for; one that Ctrl-C ends is
@@ -89,19 +73,22 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
     if with_waves:
         waves.check_window(wanted.first, wanted.end)
     if compare and setup.bug:
-        raise BadInput(f"--compare does not go with --bug {setup.bug}: the ordinary run has none")
+        raise BadInput(f"a run with bug {setup.bug} has no ordinary one to be compared with")
     library = traced_gpu_library(geometry)
-    run = setup.fused_run(library)
+    run = setup.programmed(library)
+    subject = setup.subject(run)
     with store.TraceWriter(folder, wanted.limit) as writer:
-        recording = TraceRecording(run, library, wanted, writer, with_waves)
+        recording = TraceRecording(run, subject, library, wanted, writer, with_waves)
         arrivals = FirstArrivals(len(run.backends))
         run.observers += [recording, arrivals]
         run.advance(0)  # compiles, if need be
         outcome, problem, gpus = _to_the_end(run, wanted.end, progress)
         if not recording.cycles_recorded and outcome != "interrupted":
-            raise BadInput(f"--from {wanted.first} is past the end of the run: {outcome} at cycle {run.now}"
+            raise BadInput(f"cycle {wanted.first} is past the end of the run: {outcome} at cycle {run.now}"
                            + (f", {problem}" if problem else ""))
-        writer.write(waiting(run.sim, run.now, [senders(space) for space in run.spaces]))
+        if outcome == "done":
+            setup.ended(run)
+        writer.write(waiting(run.sim, run.now, subject.senders))
         result = Recorded(outcome, problem, gpus, run.now, writer.written, writer.dropped, recording.cycles_recorded,
                           recording.seconds_recorded, writer.seconds,
                           peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -114,29 +101,24 @@ def record(setup: Setup, folder: Path, wanted: Filter = Filter(), *, compare: bo
                   "events": result.events,
                   "dropped": result.dropped, "seconds_recorded": result.seconds_recorded,
                   "seconds_writing": result.seconds_writing, "seconds_untraced": result.seconds_untraced}
-        described = describe_run(run, setup.technique, setup.seed)
-        writer.commit(described | {"bug": setup.bug, "filter": wanted.to_json(), "recorded": window,
+        writer.commit(setup.described(run) | {"bug": setup.bug, "filter": wanted.to_json(), "recorded": window,
                                    "first_arrivals": arrivals.cycles.tolist(),
-                                   "versions": collect_versions()}, plan_of(run))
+                                   "versions": collect_versions()}, setup.plan(run))
     if with_waves:
         waves.write_waves(folder, recording.waves, setup.machine.memory_clock_ghz)
     run.close()
     return result
 
 
-def _compare(run: FusedRun, recording: TraceRecording, setup: Setup) -> float:
+def _compare(run: ProgrammedGpus, recording: TraceRecording, setup: Recordable) -> float:
     """Return the seconds that the recorded cycles take without recording; refuses to accept other results."""
-    plain = setup.fused_run()
+    plain = setup.programmed()
     plain.advance(0)  # compiles, if need be
-
-    def advance_to(cycle: int) -> None:
-        while plain.now < cycle and plain.advance(cycle - plain.now) == RUNNING:
-            pass
-    advance_to(recording.wanted.first)
+    plain.to_end(until=recording.wanted.first)
     started = time.thread_time()
-    advance_to(recording.wanted.first + recording.cycles_recorded)
+    plain.to_end(until=recording.wanted.first + recording.cycles_recorded)
     seconds = time.thread_time() - started
-    advance_to(run.now)
+    plain.to_end(until=run.now)
     pairs = [
         (plain.now, run.now),
         *((list(plain.counters(d).items()), list(run.counters(d).items())) for d in range(len(plain.backends))),

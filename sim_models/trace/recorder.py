@@ -14,6 +14,7 @@ from ..compiled.jit import compiled, inlined
 from ..cosim.traced import Probes
 from ..engine.state import Sim
 from ..fabric import bits
+from ..line import LINE_BYTES
 from .schema import EVENT, NO_WAVEFRONT, Kind
 
 if TYPE_CHECKING:
@@ -32,15 +33,19 @@ class Recorder(NamedTuple):
     channels: np.ndarray  # bool [channel]
     wgs: np.ndarray  # bool [name of a tile]
     packet_wgs: np.ndarray  # bool [a tile's id at the destination]
+    lines: np.ndarray  # bool [device, line]: that the chosen workgroups of a collective alone read or store
     all_wgs: bool
-    names: np.ndarray  # int64 [device, group of its kernel]: the tile of its workgroup
+    names: np.ndarray  # int64 [device, group of its kernel]: the tile of its (first) workgroup
     parts: np.ndarray  # int64 [device, group of its kernel]: which part of that tile, -1: all of it
     peers: np.ndarray  # int64 [device]: to which it sends
+    units_send: bool  # stores for peers leave from the compute units, past the RTL
     asking: np.ndarray  # int64 [device]: group of the kernel whose workgroup asks to start
     probes: Probes
     state: np.ndarray  # int64 [device, unit]: compute units
     wg: np.ndarray
+    called: np.ndarray  # int64 [device, unit]: name of its workgroup
     flight_head: np.ndarray  # int64 [port]: packets that were taken from its link
+    flight_tail: np.ndarray  # int64 [port]: packets that were sent over its link
     backlog: np.ndarray  # int64 [port]: cycles until the next packet is on its link
     port_to: np.ndarray  # int64 [device, destination]: the port of what leaves for it
     decision: np.ndarray  # int64 [row]
@@ -57,14 +62,17 @@ class Chosen(NamedTuple):
     channels: Collection[int] | None = None
     wgs: Collection[int] | None = None
     packet_wgs: Collection[int] | None = None
+    lines: np.ndarray | None = None
 
 
 class Workgroups(NamedTuple):
-    """Arrays as in `Recorder`."""
+    """Fields as in `Recorder`; `count`: how many names there are, at least as many as `names` has."""
 
     names: np.ndarray
     parts: np.ndarray
     peers: np.ndarray
+    units_send: bool = False
+    count: int = 0
 
 
 def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, workgroups: Workgroups,
@@ -74,7 +82,7 @@ def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes
     `ports`: of the network; `port_to`: as in `Recorder`, None: there is but one.
     """
     devices = len(workgroups.names)
-    rows, ids = devices * channels, max(1 << b.wg_bits, int(workgroups.names.max()) + 1)
+    rows, ids = devices * channels, max(1 << b.wg_bits, int(workgroups.names.max()) + 1, workgroups.count)
 
     def mask(wanted: Collection[int] | None, size: int) -> np.ndarray:
         found = np.full(size, wanted is None)
@@ -83,10 +91,13 @@ def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes
         return found
     return Recorder(
         np.zeros(CAPACITY, EVENT), np.zeros(2, np.int64), mask(chosen.kinds, 256), mask(chosen.channels, channels),
-        mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids), chosen.wgs is None, *workgroups,
+        mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids),
+        np.zeros((devices, 0), bool) if chosen.lines is None else chosen.lines, chosen.wgs is None, *workgroups[:-1],
         np.zeros(devices, np.int64), probes,
-        np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64), np.zeros(ports, np.int64),
-        np.zeros(ports, np.int64), np.zeros((devices, 1 << b.device_bits), np.int64) if port_to is None else port_to,
+        np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64),
+        np.full((devices, units), -1, np.int64), np.zeros(ports, np.int64),
+        np.zeros(ports, np.int64), np.zeros(ports, np.int64),
+        np.zeros((devices, 1 << b.device_bits), np.int64) if port_to is None else port_to,
         np.full(rows, -1, np.int64),
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
@@ -95,7 +106,9 @@ def look(sim: Sim, r: Recorder) -> None:
     """Remember the models' state, so that the first recorded cycle shows changes only, and what each busy unit does."""
     units = sim.kernel.state
     r.state[:], r.wg[:] = np.where(units.wg >= 0, -1, units.state), units.wg
-    r.flight_head[:] = sim.network.flight.head
+    for d, u in np.argwhere(units.wg >= 0):
+        r.called[d, u] = r.names[d, units.group[d, u] - sim.kernel.work.first_group[d]] + units.member[d, u]
+    r.flight_head[:], r.flight_tail[:] = sim.network.flight.head, sim.network.flight.tail
     r.open_banks[:], r.refreshes[:] = sim.hbm.channels["open"], sim.hbm.channels["refreshes"]
     r.decision[:], r.blocked[:], r.late[:] = -1, 0, 0
 
@@ -133,6 +146,15 @@ def wanted(r: Recorder, kind: int, wg: int) -> bool:
     return r.kinds[kind] and (r.all_wgs or (wg >= 0 and r.wgs[wg]))
 
 
+@inlined
+def is_chosen(r: Recorder, kind: int, d: int, to: int, wg: int, address: int) -> bool:
+    """Return whether a request is of a chosen workgroup; `to`: of a packet, the device where its address is."""
+    if wg >= 0:
+        return r.packet_wgs[wg] if kind == PACKET else r.wgs[wg]
+    line, at = address // LINE_BYTES, min(to, len(r.lines) - 1) if kind == PACKET else d
+    return line < r.lines.shape[1] and r.lines[at, line]
+
+
 @compiled
 def put_request(b: "RequestBits", r: Recorder, kind: int, now: int, d: int, unit: int, lo: int, hi: int, stream: int,
                 reason: int, a: int, at_b: int, c: int, flags: int) -> None:
@@ -140,10 +162,7 @@ def put_request(b: "RequestBits", r: Recorder, kind: int, now: int, d: int, unit
     r = by_reference(r)
     region = bits.get(lo, hi, b.region, b.region_bits)
     wg = bits.get(lo, hi, b.wg, b.wg_bits) if region else np.int64(-1)
-    if kind == PACKET:
-        if not (r.all_wgs or r.packet_wgs[wg]):
-            return
-    elif not (r.all_wgs or (wg >= 0 and r.wgs[wg])):
+    if not r.all_wgs and not is_chosen(r, kind, d, a, wg, bits.address_of(lo, b)):
         return
     wf = bits.get(lo, hi, b.wf, b.wf_bits) if region else np.int64(NO_WAVEFRONT)
     put(r, kind, now, d, unit, wg, wf, region, bits.get(lo, hi, b.source, 2), bits.get(lo, hi, b.op, 2), stream,

@@ -10,16 +10,15 @@ from ..cosim.traced import probes
 from ..engine.library import Library
 from ..engine.observers import Observer
 from ..errors import Failure
-from ..runs import build
-from ..runs.fused import FusedRun
+from ..runs.programmed import ProgrammedGpus
 from . import waves
 from .model_events import observe_models
-from .names import ALONE, destinations, padded, workgroups
-from .recorder import Chosen, Recorder, Workgroups, look, make_recorder
+from .recorder import Chosen, Recorder, look, make_recorder
 from .rtl_events import observe_ports, observe_rtl
 from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
 from .setup import Filter
 from .store import TraceWriter
+from .subject import Subject
 
 _PER_CHANNEL = 72  #: events that one channel of a GPU causes in a cycle at most: a mirrored packet may become several
 _OTHERS = 64  #: and what belongs to no channel and no compute unit
@@ -59,24 +58,19 @@ class TraceRecording(Observer):
 
     interleaved = True  # events are written in the order of cycles
 
-    def __init__(self, run: FusedRun, library: Library, wanted: Filter, writer: TraceWriter,
+    def __init__(self, run: ProgrammedGpus, subject: Subject, library: Library, wanted: Filter, writer: TraceWriter,
                  with_waves: bool = False) -> None:
         self._run, self.wanted, self._writer = run, wanted, writer
         sim = run.sim
-        called, parts = (padded(columns, ALONE) for columns in zip(*(
-            workgroups(space, build.make_tiling(run.machine, run.workload)) for space in run.spaces)))
-        named = Workgroups(called, parts, np.array([len(space.peers) for space in run.spaces]))
-        sent = None if wanted.wgs is None else wanted.wgs.union(
-            *(destinations(run.schedule, space.device, wanted.wgs) for space in run.spaces))
         devices, units = sim.kernel.state.state.shape
-        watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), named
+        watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), subject.workgroups
         ports = len(sim.network.taken), sim.network.next_port[:devices]
-        self._recorder = make_recorder(*watched, Chosen(wanted.kinds, wanted.channels, wanted.wgs, sent), *ports)
+        self._recorder = make_recorder(*watched, subject.chosen(wanted), *ports)
         updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
         self._earlier, self._open = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), *ports), np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
-        self.waves = [waves.Waves(library.ports, run.geometry, d, space.device)
-                      for d, space in enumerate(run.spaces)] if with_waves else []
+        self.waves = [waves.Waves(library.ports, run.geometry, d, device)
+                      for d, device in enumerate(run.devices)] if with_waves else []
         self._using: Recorder | None = None
         self._from, self._started = 0, 0.0
         self.seconds_recorded, self.cycles_recorded = 0.0, 0

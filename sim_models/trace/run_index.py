@@ -85,6 +85,12 @@ def _milestones(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterat
     arrived = trace.run["first_arrivals"][device]
     if arrived >= 0:
         yield Place("first arrival over the link", device, arrived)
+    if trace.passes:
+        for step in range(1, trace.passes.steps(device)):
+            if (began := trace.passes.over(device, step - 1)) is not None:
+                wg = trace.passes.of_step(device, step)[0]
+                yield Place(f"step {step + 1} begins", device, began, detail=f"wg {wg}")
+        return
     started = of[Kind.DISPATCH]
     units = trace.run["geometry"]["compute_units"]
     for stage, first in enumerate(range(units, len(started), units), 1):  # the first stage is the first workgroup's

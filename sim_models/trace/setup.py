@@ -1,25 +1,32 @@
 """Which run `t3 trace` records, and what of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from ..engine.library import Library
 from ..errors import BadInput
 from ..machine import Machine
 from ..mechanisms.exchange import REDUCED, Exchange
 from ..runs import build
+from ..runs.collective_alone import CollectiveEnd, PlannedCollective, ProgrammedCollective
 from ..runs.fused import FusedRun
 from ..runs.kernels import FusedGemm, fused_run
+from ..runs.programmed import ProgrammedGpus
 from ..runs.skew import Skew
 from ..techniques.choices import Choices
 from ..techniques.table import check_split_k
 from ..techniques.track_trigger import fusion
 from ..workloads import Workload
 from . import bugs
+from .describe import describe_run, described_gpus, plan_of
+from .describe_passes import described_passes
 from .names import count
 from .schema import Kind
+from .subject import Collective, FusedKernel, Subject
 
 DEFAULT_LIMIT = 5_000_000
 
@@ -37,11 +44,11 @@ class Filter:
 
     def check(self, channels: int, names: int) -> None:
         if self.end is not None and self.end <= self.first:
-            raise BadInput(f"--until {self.end} is not after --from {self.first}")
-        for option, chosen, size in (("--channel", self.channels, channels), ("--wg", self.wgs, names)):
+            raise BadInput(f"a window until cycle {self.end} is not after its first, {self.first}")
+        for what, chosen, size in (("channel", self.channels, channels), ("workgroup", self.wgs, names)):
             for value in sorted(chosen or ()):
                 if not 0 <= value < size:
-                    raise BadInput(f"{option} {value} does not exist: this run has 0 to {size - 1}")
+                    raise BadInput(f"{what} {value} does not exist: this run has 0 to {size - 1}")
 
     def to_json(self) -> dict:
         return {
@@ -49,6 +56,38 @@ class Filter:
             "channels": sorted(self.channels) if self.channels is not None else None,
             "wgs": sorted(self.wgs) if self.wgs is not None else None,
         }
+
+
+class Recordable(Protocol):
+    """A run that can be recorded."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    @property
+    def bug(self) -> str | None: ...
+
+    @property
+    def what(self) -> str:
+        """Return what is run, for people."""
+
+    @property
+    def names(self) -> int:
+        """Return how many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
+
+    def programmed(self, library: Library | None = None) -> ProgrammedGpus:
+        """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""
+
+    def subject(self, run: Any) -> Subject: ...
+
+    def described(self, run: Any) -> dict[str, Any]:
+        """Return what trace.json says of a run that has come to its end, or to that of the window."""
+
+    def plan(self, run: Any) -> dict[str, np.ndarray] | None:
+        """Return the plan of its output, None: it has none."""
+
+    def ended(self, run: Any) -> None:
+        """Take note of a run that has ended as it should."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +109,10 @@ class Setup:
         check_split_k(self.machine, self.exchange, (self.technique,))
 
     @property
+    def what(self) -> str:
+        return self.technique
+
+    @property
     def kernel(self) -> FusedGemm:
         """The kernel that is recorded, as `t3 run` names it."""
         skew = Skew() if self.skew is None and not self.mirrored else self.skew
@@ -82,14 +125,65 @@ class Setup:
 
     @cached_property
     def names(self) -> int:
-        """Number of tiles and workgroups that the recording can name. Raises what machine and tiling refuse."""
         schedule = build.make_schedule(self.machine, self.workload, self.options)
         return count(schedule, build.make_tiling(self.machine, self.workload))
 
-    def fused_run(self, library: Library | None = None) -> FusedRun:
-        """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""
+    def programmed(self, library: Library | None = None) -> FusedRun:
         run = fused_run(self.kernel.policy, self.machine, self.workload, self.options, self.kernel.skew is not None,
                         library)
         if self.bug:
             bugs.plant(self.bug, run)
         return run
+
+    def subject(self, run: FusedRun) -> FusedKernel:
+        return FusedKernel(run)
+
+    def described(self, run: FusedRun) -> dict[str, Any]:
+        return describe_run(run, self.technique, self.seed)
+
+    def plan(self, run: FusedRun) -> dict[str, np.ndarray]:
+        return plan_of(run)
+
+    def ended(self, run: FusedRun) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class CollectiveSetup:
+    """Which collective alone is recorded, as `t3 run` runs it."""
+
+    planned: PlannedCollective
+    what: str
+    title: str  #: for people, with its size, algorithm, links and machine
+    #: Called with what it came to, if it ended.
+    keep: Callable[[CollectiveEnd], object] = field(default=lambda end: None, repr=False)
+
+    bug = None
+
+    @property
+    def machine(self) -> Machine:
+        return self.planned.machine
+
+    @cached_property
+    def names(self) -> int:
+        plans = self.planned.plans
+        operator = build.planned_copy(self.machine, plans)
+        return max(sum(share.workgroups for share in operator.shares(device)) for device in range(len(plans)))
+
+    def programmed(self, library: Library | None = None) -> ProgrammedCollective:
+        return ProgrammedCollective(self.planned, library)
+
+    def subject(self, run: ProgrammedCollective) -> Collective:
+        return Collective(run)
+
+    def described(self, run: ProgrammedCollective) -> dict[str, Any]:
+        one = self.planned
+        return described_gpus(run, self.machine, one.mirrored) | {
+            "title": self.title, "devices": one.topology.gpus, "topology": one.topology.name, "names": self.names,
+            "wavefronts": 1, "collective": described_passes(run)}
+
+    def plan(self, run: ProgrammedCollective) -> None:
+        return None
+
+    def ended(self, run: ProgrammedCollective) -> None:
+        self.keep(run.end())

@@ -18,6 +18,7 @@ from ..support.output import naming, part_of
 from .decisions import give_reasons
 from .header import fault
 from .output_map import OutputMap
+from .passes import Passes
 from .schema import (
     CHANNEL_QUEUES,
     DRAM_OPS,
@@ -153,7 +154,7 @@ class Trace:
                 run = read_json(folder / RUN)
             except (FileNotFoundError, NotADirectoryError):
                 told = "a recording that did not finish" if part_of(folder / EVENTS).exists() else "no trace"
-                raise BadInput(f"{folder} holds {told}: `t3 trace --out {folder}` writes one") from None
+                raise BadInput(f"{folder} holds {told}: `t3 trace` writes one into a folder") from None
             version = run["version"]
         if version != VERSION:
             versions = run.get("versions")
@@ -215,11 +216,17 @@ class Trace:
 
     @cached_property
     def map(self) -> OutputMap | None:
-        """The plan of what each workgroup computes; None for a testbench, which has no output."""
+        """The plan of what each workgroup computes; None for what has no output: a testbench, a collective alone."""
         if not self.run["has_plan"]:
             return None
         with reading(str(self.folder / PLAN), "the plan of a trace"):
             return OutputMap(self.run, read_arrays(self.folder / PLAN))
+
+    @cached_property
+    def passes(self) -> Passes | None:
+        """Passes of a collective alone, and what its workgroups move; None for other runs."""
+        described = self.run.get("collective")
+        return Passes(described, self.run["mirrored"]) if described else None
 
     def check_plan(self) -> None:
         """Check that the plan is there, and of this run. Raises BadInput."""
@@ -243,8 +250,8 @@ class Trace:
     def check_device(self, device: int) -> None:
         """Check that a device was simulated. Raises BadInput."""
         if not 0 <= device < self.devices:
-            told = " (one GPU stands for all: record with --every-gpu)" if self.run["mirrored"] else ""
-            raise BadInput(f"--device {device} is not in this trace: it has 0 to {self.devices - 1}{told}")
+            told = " (one GPU stands for all: record with gpus.every = true)" if self.run["mirrored"] else ""
+            raise BadInput(f"device {device} is not in this trace: it has 0 to {self.devices - 1}{told}")
 
     @property
     def window(self) -> tuple[int, int]:

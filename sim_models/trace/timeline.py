@@ -50,11 +50,18 @@ def _units(out: TimelineWriter, gpu: int, e: np.ndarray, trace: Trace) -> None:
     stages = e[e["kind"] == Kind.STAGE]
     end = trace.run["recorded"]["until"]
     for unit in np.unique(stages["unit"]):
-        track = out.track(f"compute unit {unit}", gpu)
+        track = out.track(_place_name(int(unit), trace.run["geometry"]), gpu)
         mine = stages[stages["unit"] == unit]
         for now, until in zip(mine, [*mine["cycle"][1:], end]):
             if now["b"] != _IDLE:
                 out.slice(now["cycle"], until, track, STATES[now["b"]].replace("_", " "), workgroup=now["wg"])
+
+
+def _place_name(place: int, geometry: dict) -> str:
+    """Name a place for a workgroup on a compute unit, which may have several."""
+    units = geometry.get("units") or geometry["compute_units"]
+    which = f", place {place // units}" if geometry["compute_units"] > units else ""
+    return f"compute unit {place % units}{which}"
 
 
 def _tracker(out: TimelineWriter, gpu: int, device: int, e: np.ndarray, first: int) -> None:
@@ -115,6 +122,9 @@ def _link(out: TimelineWriter, gpu: int, links: list[int], arrivals: list[int], 
     for p in packets[np.flatnonzero(np.diff(packets["b"], prepend=-1))]:
         out.counter(p["cycle"], backlog, int(p["b"]))
     arrived = trace.events[trace.events["kind"] == Kind.ARRIVE]
+    if trace.passes:
+        _pieces(out, links, arrivals, device, packets, arrived, trace)
+        return
     for p in _first_of_each_tile(packets):
         source = trace.map.sender(device, p)
         flow = flow_of(device, source, p["wf"]) if source is not None and p["source"] == _FROM_DMA else None
@@ -123,6 +133,22 @@ def _link(out: TimelineWriter, gpu: int, links: list[int], arrivals: list[int], 
             ways = 1 if source is None else len(trace.map.routes(TileId(device, source, int(p["wf"]))))
             out.instant(a["cycle"], arrivals[a["device"]], f"wg {a['wg']} wf {a['wf']}", flow, last=ways == 1,
                         channel=a["unit"])
+
+
+def _pieces(out: TimelineWriter, links: list[int], arrivals: list[int], device: int, packets: np.ndarray,
+            arrived: np.ndarray, trace: Trace) -> None:
+    """Draw the first packet that each workgroup of a collective alone sends to a peer, and its arrival."""
+    for number in np.unique(packets["a"]):
+        there = 0 if trace.run["mirrored"] else int(number)
+        sent, come = packets[packets["a"] == number], arrived[arrived["device"] == there]
+        who = trace.passes.stored_by(there, sent["address"])
+        own = who[:, 0] == device  # else it passes on what others send
+        for p, (_, wg) in zip(*(rows[own][np.unique(who[own], axis=0, return_index=True)[1]] for rows in (sent, who))):
+            flow = flow_of(device, wg, number)
+            out.instant(p["cycle"], links[device], f"wg {wg} to GPU {number}", flow, bytes=p["amount"])
+            for a in come[(come["address"] == p["address"]) & (come["cycle"] >= p["cycle"])][:1]:
+                out.instant(a["cycle"], arrivals[there], f"wg {wg} of GPU {trace.run['numbers'][device]}", flow,
+                            last=True, channel=a["unit"])
 
 
 def _arrivals(trace: Trace, device: int, source: int | None, packet, arrived: np.ndarray) -> Iterator[np.void]:

@@ -88,7 +88,7 @@ _DESCRIBE: dict[Kind, Callable[[object], str]] = {
     Kind.ISSUE: lambda e: f"engine {e['unit']} takes the command of {owner(e)}",
     Kind.LINE: lambda e: f"engine {e['unit']} asks for {int(e['address']):#x}, {owner(e)}",
     Kind.WALKED: lambda e: f"engine {e['unit']} has walked to the last line of {owner(e)}",
-    Kind.PACKET: lambda e: f"lane {e['unit']}: {access(e)} of device {e['a']}",
+    Kind.PACKET: lambda e: f"{'lane' if e['region'] else 'link'} {e['unit']}: {access(e)} of device {e['a']}",
     Kind.ARRIVE: lambda e: f"arrives for channel {e['unit']}: {access(e)}",
     Kind.EVENT: lambda e: f"final tile {owner(e)} announced",
     Kind.WAITING: lambda e: f"at the end in the {place(e)}, {e['a']} before it: {access(e)}",

@@ -12,10 +12,6 @@ OTHERS = {
     "reproduce/registry.py", "study/first_run.py", "sweeps/cluster.py", "trace/explain_tile.py",
     "trace/testbench.py", "validation/page.py", "verilog/lint.py", "verilog/write.py", "yowasp.py",
 }
-#: Of commands that take no scenario: still to be told in other words.
-STILL = {
-    "trace/record.py", "trace/setup.py", "trace/store.py",
-}
 
 
 def options_in(tree: ast.Module) -> list[str]:
@@ -30,7 +26,7 @@ def test_only_commands_name_options():
     found = {path.relative_to(ROOT / "sim_models").as_posix() for path in files("sim_models")
              if options_in(parse(path))}
     found = {name for name in found if not name.startswith("commands/")} - {"cli.py"}
-    assert found == OTHERS | STILL
+    assert found == OTHERS
 
 
 def test_an_option_is_found():

@@ -100,6 +100,20 @@ def test_t3_along_levels(topology):
     assert fused.dram["gemm_write"] == 2 * chunk and fused.total_ns < sequential.total_ns
 
 
+@pytest.mark.parametrize("topology", ["nodes:2x2", "torus:2x2"])
+def test_an_all_to_all_passes_through_others(topology):
+    """By Track & Trigger and by kernels: each GPU sends three of its four parts, of which none is read."""
+    exchange, workload = fused_with("gemm-a2a", topology), gemm_workload("2048x1024x512", 4)
+    machine, part = exchange.hardware(MACHINE, workload), workload.output_bytes // 16
+    assert exchange.algorithm == "direct"
+    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
+    sequential, fused = found.techniques.values()
+    assert sequential.dram["a2a_read"] == sequential.dram["a2a_write"] == 3 * part
+    assert len(fused.gpus) == 4 and fused.dram["a2a_write"] == 3 * part and fused.dram.get("a2a_read", 0) == 0
+    assert fused.total_ns < sequential.total_ns
+    assert exchange.link_bytes(workload) == 2 * part  # of a pair, and one that passes through
+
+
 @pytest.mark.parametrize(("topology", "algorithm", "words"), [
     ("torus:2x4", "ring", "exchange.algorithm = ring does not go with exchange.topology = torus:2x4"),
     ("ring", "hierarchical", "exchange.algorithm = hierarchical does not go with exchange.topology = ring"),

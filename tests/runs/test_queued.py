@@ -53,7 +53,8 @@ def test_memory_adds(collective, whole):
     """
     one = queued._Run(load_machine(SMALL), load_initiators(SMALL), (collective, GPUS, SIZE), "gpu", 3)
     try:
-        done, data = one.run(), one.ledger.data
+        one.run()
+        done, data = one.result(), one.ledger.data
     finally:
         one.close()
     produced, memory = (array.view(np.float16).astype(float).reshape(GPUS, GPUS, -1)
@@ -90,7 +91,8 @@ def test_a_swap_needs_no_second_buffer(gpus, initiator):
     """
     one = queued._Run(load_machine(SMALL), load_initiators(SMALL), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
     try:
-        done, data = one.run(), one.ledger.data
+        one.run()
+        done, data = one.result(), one.ledger.data
     finally:
         one.close()
     produced, memory = (array.reshape(gpus, gpus, -1) for array in (data.produced, data.memory))

@@ -10,7 +10,7 @@ from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
-from t3sim.runs.collective_alone import ProgrammedCollective
+from t3sim.runs.collective_alone import PlannedCollective, ProgrammedCollective
 from t3sim.runs.failure import SimulationError
 from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.files import scenario_of
@@ -67,7 +67,7 @@ def test_every_word_of_every_gpu_is_right(collective, topology, gpus, algorithm)
 def programmed(collective: str = "ar", gpus: int = 4) -> ProgrammedCollective:
     links = Exchange(topology="switch").links(gpus)
     program = algorithms(collective, links)["direct"].program()
-    return ProgrammedCollective(load_machine(), "reduce-scatter", 4096, program, links, seed=1)
+    return ProgrammedCollective(PlannedCollective(load_machine(), "reduce-scatter", 4096, program, links, seed=1))
 
 
 @pytest.mark.parametrize(("break_it", "told"), [

@@ -10,8 +10,11 @@ from t3sim import user_cache
 from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.runs import kernels
+from t3sim.runs.collective_alone import PlannedCollective
 from t3sim.runs.kernels import GemmAlone
 from t3sim.runs.skew import Skew
+from t3sim.sweeps.point import flat
+from t3sim.sweeps.scenario_point import ScenarioPoint
 from t3sim.tasks.kept import KeptResults
 from t3sim.tasks.store import Store
 from t3sim.tasks.task import kernel_task
@@ -135,3 +138,28 @@ def test_a_store_keeps_what_it_found_elsewhere(tmp_path):
     assert Store(tmp_path / "b").load(task) == result
     Store(tmp_path / "c", Store(tmp_path / "d")).save(task, result)
     assert Store(tmp_path / "d").load(task) == result
+
+
+COLLECTIVE = ("--collective", "ar", "--devices", "4", "--machine", str(SMALL))
+
+
+def test_a_collective_alone_is_simulated_once_for_all_commands(tmp_path, capsys, monkeypatch):
+    found, simulate = [], PlannedCollective.simulate
+    monkeypatch.setattr(PlannedCollective, "simulate", lambda self, *told: found.append(self) or simulate(self, *told))
+    first = answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096")
+    assert answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096") == first and len(found) == 1
+    assert "simulated by an earlier run (--fresh repeats it)" in capsys.readouterr().err
+    assert answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096", "--algorithm", "ring") == first and len(found) == 1
+    answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096", "--fresh")
+    assert len(found) == 2
+    seen = answer(tmp_path, "trace", *COLLECTIVE, "--bytes", "8192", "--out", str(tmp_path / "trace"))
+    assert answer(tmp_path, "run", *COLLECTIVE, "--bytes", "8192")["cycles"] == seen["cycles"] and len(found) == 2
+    answer(tmp_path, "trace", *COLLECTIVE, "--bytes", "16384", "--until", "300", "--out", str(tmp_path / "trace"))
+    point = ScenarioPoint({"collective": "ar", "devices": 4, "bytes": 4096, "machine": str(SMALL)})
+    assert point.answer({point.tasks[0].key: KeptResults().load(point.tasks[0])}) == flat(first)
+    longer = ScenarioPoint({**point.values, "bytes": 16384})
+    assert KeptResults().load(longer.tasks[0]) is None, "what a window has seen is not all of it"
+    others = [ScenarioPoint({**point.values, **change}).tasks[0] for change in (
+        {"bytes": 8192}, {"collective": "rs"}, {"topology": "switch"}, {"algorithm": "both-rings"}, {"values": True},
+        {"every-gpu": True}, {"every-gpu": True, "skew": "late:1:9"})]
+    assert len({task.key for task in [*point.tasks, *others]}) == 8

@@ -3,19 +3,11 @@
 All rows share one geometry of RTL.
 """
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from t3sim.errors import BadInput
-from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, Exchange, fused_with
-from t3sim.mechanisms.signals import SIGNALS
-from t3sim.mechanisms.split_k import with_split_k
+from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
 from t3sim.runs.operators import make_tiling
-from t3sim.runs.skew import Skew
 from t3sim.schedule import Action
 from t3sim.trace.explain_run import explain_run
 from t3sim.trace.explain_tile import explain_tile
@@ -28,67 +20,12 @@ from t3sim.trace.store import Trace
 from t3sim.trace.tile import Tile
 from t3sim.trace.timeline import write_timeline
 from t3sim.trace.words import describe
-from t3sim.workloads import Workload, embedding_workload, gemm_workload, gemv_workload
+from tests.support.exchanges import LINKS, TABLE, Row, runs, table
 from tests.support.trace_processor import TraceProcessor
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
-MACHINE = load_machine(str(Path(__file__).parents[1] / "data" / "machines" / "trace_small.toml"))
-LINKS = {"ring": 4, "switch": 4, "full": 4, "torus:2x2": 4, "torus:2x4": 8, "nodes:2x2": 4}
 RING_WORDS = ("upstream", "downstream", "neighbour", "ring position")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A run of the table."""
-
-    exchange: Exchange
-    gpus: int
-    parts: int = 1
-    skew: str = ""
-    mirrored: bool = False
-
-    @property
-    def name(self) -> str:
-        return "-".join(filter(None, [self.exchange.operator, self.exchange.topology, self.exchange.algorithm,
-                                      self.exchange.signal, f"k{self.parts}" if self.parts > 1 else "", self.skew,
-                                      "mirrored" if self.mirrored else ""]))
-
-    @property
-    def workload(self) -> Workload:
-        if self.exchange.producer == "gemv":
-            return gemv_workload("1024x1x256", self.gpus)
-        if self.exchange.producer == "embedding":
-            return embedding_workload("256x2", self.gpus, "uniform", 0)
-        return gemm_workload("256x256x96", self.gpus)
-
-    @property
-    def machine(self) -> Machine:
-        return self.exchange.hardware(with_split_k(MACHINE, self.parts), self.workload)
-
-    def setup(self, **changes) -> Setup:
-        skew = Skew.of(self.skew, self.gpus) if self.skew else None
-        return Setup(self.machine, self.workload, "t3-mca", self.mirrored, exchange=self.exchange, skew=skew, **changes)
-
-
-def runs() -> list[Row]:
-    """Every operator over all links, by every algorithm that goes with them; and what else tells runs apart."""
-    found = []
-    for operator in FUSED_OPERATORS:
-        for topology, gpus in LINKS.items():
-            for algorithm in ALGORITHMS:
-                try:
-                    exchange = fused_with(operator, topology, algorithm)
-                    exchange.program(gpus)
-                except BadInput:
-                    continue
-                found.append(Row(exchange, gpus))
-    ring, direct = fused_with("gemm-rs"), fused_with("gemm-ar", "switch", "direct")
-    found += [Row(replace(ring, signal=signal), 4) for signal in SIGNALS]
-    found += [Row(ring, 4, parts=3), Row(direct, 4, parts=2)]
-    found += [Row(ring, 4, skew="late:3:2000,clock:1:0.8"), Row(ring, 4, skew="dead:2:2,link:1-0:10"),
-              Row(fused_with("gemm-rs", "full"), 4, skew="late:3:2000,link:1-0:4")]
-    return found + [replace(row, mirrored=True) for row in found if not row.skew and row.gpus == 4]
 
 
 def of(trace: Trace, kind: Kind, device: int) -> np.ndarray:
@@ -110,6 +47,10 @@ def test_the_table_has_every_collective_and_all_links():
     assert {row.exchange.topology for row in rows} == set(LINKS)
     assert {row.exchange.algorithm for row in rows} == set(ALGORITHMS) - {"all-rings"}, "which needs nine GPUs"
     assert len({row.name for row in rows}) == len(rows) > 60
+
+
+def test_the_table_in_the_pages_is_that_of_these_rows():
+    assert TABLE.read_text() == table(), "python -m tests.support.exchanges writes it"
 
 
 def test_all_rows_share_one_geometry():
@@ -271,7 +212,7 @@ def test_an_action_of_a_schedule_is_the_kind_of_its_region(tmp_path):
     setup = row.setup()
     record(setup, tmp_path)
     trace = Trace.load(tmp_path)
-    run = setup.fused_run()
+    run = setup.programmed()
     try:
         kinds = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
         for device in range(4):

@@ -70,7 +70,7 @@ def test_a_window_past_the_end_is_refused(tmp_path, capsys):
     assert cli.main([str(word) for word in ("trace", *RING, "--from", 50_000_000, "--out", tmp_path / "a")]) == 2
     estimated, told = capsys.readouterr().err.splitlines()
     assert estimated.startswith("t3: estimated: ")
-    assert "--from 50000000 is past the end of the run: done at cycle " in told and not list(tmp_path.iterdir())
+    assert "cycle 50000000 is past the end of the run: done at cycle " in told and not list(tmp_path.iterdir())
 
 
 def test_a_range_without_end_is_refused_at_once(tmp_path, capsys):
@@ -182,9 +182,9 @@ def test_a_new_recording_takes_the_place_of_an_old_one(tmp_path):
 def test_nothing_is_left_of_what_was_refused(tmp_path):
     with pytest.raises(BadInput, match="needs gpus.every = true"):
         make(tmp_path / "a", "neighbour", mirrored=True)
-    with pytest.raises(BadInput, match="--wg 40 does not exist: this run has 0 to 31"):
+    with pytest.raises(BadInput, match="workgroup 40 does not exist: this run has 0 to 31"):
         make(tmp_path / "b", wanted=Filter(wgs=frozenset({3, 40})))
-    with pytest.raises(BadInput, match="--until 5 is not after --from 9"):
+    with pytest.raises(BadInput, match="a window until cycle 5 is not after its first, 9"):
         make(tmp_path / "c", wanted=Filter(9, 5))
     assert not list(tmp_path.iterdir())
 

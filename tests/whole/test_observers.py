@@ -17,6 +17,7 @@ from t3sim.trace.recording import TraceRecording
 from t3sim.trace.schema import Kind
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace, TraceWriter
+from t3sim.trace.subject import FusedKernel
 from t3sim.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
@@ -43,7 +44,7 @@ def watched(library, tmp_path_factory):
     folder = tmp_path_factory.mktemp("watched")
     run, ledger = started_late(library)
     with TraceWriter(folder, limit=10_000_000) as writer:
-        run.observers.append(TraceRecording(run, library, Filter(), writer))
+        run.observers.append(TraceRecording(run, FusedKernel(run), library, Filter(), writer))
         run.run()
         described = describe_run(run, "t3-mca", 3)
         writer.commit(described)

@@ -1,0 +1,296 @@
+"""The life of a workgroup of a collective alone: what it moves, for whom its step waited, where its data went.
+
+Nothing is simulated here. What a trace does not hold, because of its window or filters, is said and not guessed.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..agents.units.state import STATES
+from .answer import Answer, caveats
+from .explain_workgroup import IDLE, STORES
+from .passes import HERE, Arriving, Piece, Span
+from .roles import devices
+from .schema import NO_STREAM, QUEUES, READ, Kind
+from .store import Trace
+from .words import joined, place, plural
+
+_LINK = STATES.index("store_link")
+_SHOWN = 8  #: steps of a device, and what a step waits for
+_DRAM_QUEUE = QUEUES.index("DRAM queue")
+
+
+def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
+    """Explain what a workgroup did. Raises BadInput if there is none."""
+    trace.check_device(device)
+    piece = trace.passes.piece(device, wg)
+    number = trace.run["numbers"][device]
+    answer = Answer(f"device {number}, workgroup {wg}: step {piece.step + 1} of {trace.passes.steps(device)}, bytes "
+                    f"{piece.first_byte:,} to {piece.first_byte + piece.bytes - 1:,} of each chunk: {_work(piece)}",
+                    caveats=list(caveats(trace, wg)))
+    began = trace.passes.over(device, piece.step - 1)
+    if began is not None:
+        answer.tell(began, "the collective begins on this GPU" if not piece.step else
+                    f"step {piece.step} is over on this GPU, and step {piece.step + 1} begins")
+    mine = _of(trace, device)
+    own = mine[mine["wg"] == wg]
+    started, stages = own[own["kind"] == Kind.DISPATCH], own[own["kind"] == Kind.STAGE]
+    for e in started:
+        answer.tell(e["cycle"], f"the workgroup starts on compute unit {e['unit'] % trace.run['geometry']['units']}")
+    for e in stages[np.isin(stages["b"], STORES)][:1]:
+        answer.tell(e["cycle"], "all that it reads is there: its stores begin")
+    ended = stages[stages["b"] == IDLE]
+    for e in ended:
+        answer.tell(e["cycle"], "the workgroup has ended")
+    if not trace.run["filter"]["kinds"] or "dispatch" in trace.run["filter"]["kinds"]:
+        if not len(own) and (began is None or not _from_the_start(trace, Kind.DISPATCH)):
+            answer.conclude("It has not started: its step has not begun on this GPU." if began is None else
+                            "It is not in the recording.")
+        elif not len(own):
+            before = wg - trace.passes.of_step(device, piece.step)[0]
+            answer.conclude(f"It has not started: {plural(before, 'workgroup')} of its step are before it.")
+    last = int(ended["cycle"][0]) if len(ended) else trace.window[1]
+    _reads(trace, piece, int(started["cycle"][0]) if len(started) else trace.window[0], last, answer)
+    _stored(trace, piece, answer)
+    if piece.step and began is None:
+        before = next(step for step in range(piece.step) if trace.passes.over(device, step) is None)
+        answer.conclude(*_waiting_for(trace, device, before))
+    elif piece.step:
+        answer.conclude(*(f"Step {piece.step} {line}." for line in _waited(trace, device, piece.step - 1)))
+    _origins(trace, piece, answer)
+    _on_links(trace, piece, stages, answer)
+    if trace.run["mirrored"]:
+        answer.caveats.append("One GPU stands for all: what arrives is what another one would send at that moment. "
+                              "Record with gpus.every = true to follow the very packets.")
+    return answer.in_order()
+
+
+def explain_steps(trace: Trace, device: int, answer: Answer) -> None:
+    """Explain how far a device has come, and for whom each step waited last."""
+    passes, number = trace.passes, trace.run["numbers"][device]
+    steps = range(passes.steps(device))
+    over = [step for step in steps if passes.over(device, step) is not None]
+    answer.tell(None, f"device {number}: {len(over)} of {plural(len(steps), 'step')} over")
+    took = {step: _took(trace, device, step) for step in over}
+    for step in (shown := sorted(sorted(over, key=lambda step: -took[step])[:_SHOWN])):
+        until = passes.over(device, step)
+        why = "".join(f": {line}" for line in _waited(trace, device, step))
+        answer.tell(None, f"  step {step + 1}, cycles {until - took[step]:,} to {until:,}{why}")
+    if len(over) > len(shown):
+        answer.tell(None, f"  and {len(over) - len(shown)} that took no longer")
+    if len(over) < len(steps) and (began := passes.over(device, len(over) - 1)) is not None:
+        answer.tell(None, f"  step {len(over) + 1}, since cycle {began:,}")
+        for line in _waiting_for(trace, device, len(over)):
+            answer.tell(None, f"    {line}")
+
+
+def _took(trace: Trace, device: int, step: int) -> int:
+    return trace.passes.over(device, step) - trace.passes.over(device, step - 1)
+
+
+def _work(piece: Piece) -> str:
+    """Say what a workgroup does: `adds what came from device 2 to chunk 3 and sends it to device 0`."""
+    to: dict[tuple, list[int]] = {}
+    for one in piece.passes:
+        origins = tuple(source["origin"] for source in one["sources"])
+        to.setdefault((one["chunk"], origins), []).append(one["to"])
+    return "; ".join(_does(chunk, origins, where) for (chunk, origins), where in to.items())
+
+
+def _does(chunk: int, origins: tuple[int, ...], to: list[int]) -> str:
+    first, *others = origins
+    came = f", which came from device {first}," if first != HERE else ""
+    peers = sorted(number for number in to if number != HERE)
+    verbs = (["keeps"] if HERE in to else []) + (["sends"] if peers else [])
+    where = f" to {devices(peers)}" if peers else ""
+    if others:
+        return f"adds to chunk {chunk} what came from {devices(sorted(others))}, {' and '.join(verbs)} it{where}"
+    return f"{' and '.join(verbs)} chunk {chunk}{came}{where}"
+
+
+def _reads(trace: Trace, piece: Piece, first: int, last: int, answer: Answer) -> None:
+    """Tell what of its data DRAM has read; in the time of its step nobody else reads them."""
+    mine = _of(trace, piece.device)
+    served = mine[(mine["kind"] == Kind.SERVE) & (mine["op"] == READ) & (mine["cycle"] >= first)
+                  & (mine["cycle"] <= last)]
+    read = served[_inside(served, [span for span, _ in trace.passes.reads(piece)])]
+    if len(read):
+        answer.tell(read["cycle"][-1], f"{plural(len(read), 'line')} read from DRAM, the first at cycle "
+                                       f"{int(read['cycle'][0]):,}")
+
+
+def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
+    """Follow what it stores, here and at its peers."""
+    short = []
+    for span, one in trace.passes.stores(piece):
+        there, to = _of(trace, span.device), one["to"]
+        stored = there[(there["kind"] == Kind.SERVE) & (there["op"] != READ)]
+        stored = stored[_inside(stored, [span])]
+        if to == HERE:
+            where = "here"
+        else:
+            where = f"at device {to}" if not trace.run["mirrored"] else "here, where it stands for another's"
+            left, came = (events[_inside(events, [span])] for events in (
+                _packets(trace, piece.device, to), there[there["kind"] == Kind.ARRIVE]))
+            if len(left):
+                answer.tell(left["cycle"][-1], f"{plural(len(left), 'packet')} ({int(left['amount'].sum()):,} bytes) "
+                                               f"onto the link to device {to}, the first at cycle "
+                                               f"{int(left['cycle'][0]):,}")
+            if len(came):
+                answer.tell(came["cycle"][-1], f"{plural(len(came), 'packet')} arrived {where}, the first at cycle "
+                                               f"{int(came['cycle'][0]):,}")
+        if len(stored):
+            answer.tell(stored["cycle"][-1], f"{int(stored['amount'].sum()):,} bytes are in DRAM {where}")
+        if int(stored["amount"].sum()) < piece.bytes:
+            short.append(f"{int(stored['amount'].sum()):,} of {piece.bytes:,} bytes are in DRAM {where}.")
+            short += _waiting(trace, span)
+    complete = trace.run["filter"]["kinds"] is None and trace.run["filter"]["channels"] is None
+    if complete and trace.window[0] == 0:
+        answer.conclude(*(short or [f"All that it stores is in DRAM: {piece.bytes * len(piece.passes):,} bytes."]))
+
+
+def _origins(trace: Trace, piece: Piece, answer: Answer) -> None:
+    """Say which workgroups had sent what it reads, and who reads what it stores."""
+    came = []
+    for span, origin in trace.passes.reads(piece):
+        (sender, number), = trace.passes.stored_by(span.device, np.array([span.first]))
+        if origin != HERE and number >= 0:
+            came.append(f"device {origin}" + (f", workgroup {number} there" if not trace.run["mirrored"] else
+                                              f", as workgroup {number} sends it"))
+    if came:
+        answer.conclude(f"What it reads came from {joined(came)}.")
+    for span, one in trace.passes.stores(piece):
+        for group in trace.passes.readers(span, piece.step):
+            numbers = (f"workgroup {group[0]}" if len(group) == 1 else f"workgroups {group[0]} to {group[-1]}")
+            where = "here" if one["to"] == HERE or trace.run["mirrored"] else f"on device {one['to']}"
+            answer.conclude(f"{numbers.capitalize()} read{'s' if len(group) == 1 else ''} it {where}.")
+
+
+def _waited(trace: Trace, device: int, step: int) -> Iterator[str]:
+    """Say for whom a step that is over waited last; nothing where the recording cannot tell."""
+    if not (_from_the_start(trace, Kind.ARRIVE) and _from_the_start(trace, Kind.STAGE)):
+        return
+    passes, mine = trace.passes, _of(trace, device)
+    came, ended = mine[mine["kind"] == Kind.ARRIVE], int(_ends(trace, device, step)["cycle"].max())
+    lines = _lines(trace, device, step)
+    if not lines:
+        yield f"waited for its own workgroups only, which had ended at cycle {ended:,}"
+        return
+    last = came[passes.lines(device, step) - 1:passes.lines(device, step)]
+    at, (_, wg) = int(last["cycle"][0]), passes.stored_by(device, last["address"])[0]
+    who = next((f"device {one.number}" for one in passes.arriving(device)
+                if one.span.first <= int(last["address"][0]) < one.span.end), "others")
+    if at < ended:
+        yield (f"waited last for its own workgroups, which ended at cycle {ended:,}; the last of {lines:,} lines had "
+               f"come at cycle {at:,}")
+        return
+    sender = "" if trace.run["mirrored"] else f", from workgroup {wg} there"
+    yield (f"waited last for {who}: the last of {lines:,} lines came at cycle {at:,}{sender}; its own workgroups had "
+           f"ended at cycle {ended:,}")
+
+
+def _lines(trace: Trace, device: int, step: int) -> int:
+    """Return how many lines of its own a step waits for."""
+    passes = trace.passes
+    return max(0, passes.lines(device, step) - max(passes.lines(device, before) for before in range(-1, step)))
+
+
+def _ends(trace: Trace, device: int, step: int) -> np.ndarray:
+    mine, group = _of(trace, device), trace.passes.of_step(device, step)
+    return mine[(mine["kind"] == Kind.STAGE) & (mine["b"] == IDLE) & (mine["wg"] >= group[0])
+                & (mine["wg"] <= group[-1])]
+
+
+def _waiting_for(trace: Trace, device: int, step: int) -> Iterator[str]:
+    """Say what a step that is not over still waits for."""
+    if not (_from_the_start(trace, Kind.ARRIVE) and _from_the_start(trace, Kind.STAGE)):
+        return
+    group, ended = trace.passes.of_step(device, step), len(_ends(trace, device, step))
+    if ended < len(group):
+        yield f"{ended:,} of {len(group):,} workgroups of step {step + 1} have ended on this GPU."
+    yield from _missing(trace, device, step)
+
+
+def _missing(trace: Trace, device: int, step: int) -> Iterator[str]:
+    """Say which lines have not come, and who has not sent them."""
+    passes, mine = trace.passes, _of(trace, device)
+    arrived, needed = mine[mine["kind"] == Kind.ARRIVE], passes.lines(device, step)
+    if len(arrived) >= needed:
+        return
+    lines = _lines(trace, device, step)
+    yield f"{max(0, len(arrived) - needed + lines):,} of {lines:,} lines that step {step + 1} waits for have come."
+    short = [(one, passes.chunk_lines - count) for one in passes.arriving(device) if one.step <= step
+             and (count := int(_inside(arrived, [one.span]).sum())) < passes.chunk_lines]
+    for one, count in short[:_SHOWN]:
+        yield (f"{count:,} of {passes.chunk_lines:,} lines of chunk {one.chunk} from device {one.number} are missing: "
+               f"{_sender(trace, device, one)}")
+    if len(short) > _SHOWN:
+        yield f"So are lines of {len(short) - _SHOWN} more."
+
+
+def _sender(trace: Trace, device: int, one: Arriving) -> str:
+    passes, number = trace.passes, trace.run["numbers"][device]
+    if not _from_the_start(trace, Kind.PACKET):
+        return "what it has sent is not recorded."
+    sent = _packets(trace, one.sender, None if trace.run["mirrored"] else number)
+    sent = sent[_inside(sent, [one.span])]
+    if len(sent) >= passes.chunk_lines:
+        return "it has sent all of them."
+    done = np.unique(passes.stored_by(device, sent["address"])[:, 1]) if len(sent) else []
+    first = next((wg for wg in passes.of_step(one.sender, one.step) if wg not in done), None)
+    begun = passes.over(one.sender, one.step - 1) is not None
+    return (f"there step {one.step + 1} has not begun." if not begun else
+            f"there workgroup {first} of step {one.step + 1} has sent nothing." if first is not None else
+            "there some workgroups have sent a part.")
+
+
+def _waiting(trace: Trace, span: Span) -> Iterator[str]:
+    """Say in which queues requests for these addresses were when the recording ended."""
+    e = trace.events
+    waiting = e[(e["kind"] == Kind.WAITING) & (e["op"] != READ) & (e["stream"] == NO_STREAM)]
+    number = trace.run["numbers"][span.device]
+    on_links = waiting["c"] >= 0
+    there = np.where(on_links, (waiting["c"] == number) | trace.run["mirrored"], waiting["device"] == span.device)
+    found = waiting[there & _inside(waiting, [span])]
+    for queue in np.unique(found["b"]):
+        here = found[found["b"] == queue]
+        what = "to" if here["c"][0] >= 0 else "of"
+        yield (f"At the end {plural(len(here), 'request')} of it waited in the "
+               f"{place(here[0]) if len(np.unique(here['unit'])) == 1 else QUEUES[queue] + 's'} {what} device "
+               f"{number}.")
+
+
+def _on_links(trace: Trace, piece: Piece, stages: np.ndarray, answer: Answer) -> None:
+    """Say for how long a workgroup's stores waited for room on a link."""
+    refused = stages[stages["b"] == _LINK]
+    sent = _packets(trace, piece.device, None)
+    sent = sent[_inside(sent, [span for span, one in trace.passes.stores(piece) if one["to"] != HERE])]
+    if len(refused) and len(sent):
+        waited = int(sent["cycle"][-1]) - int(refused["cycle"][0])
+        answer.conclude(f"Its stores waited {plural(waited, 'cycle')} for room on a link, from cycle "
+                        f"{int(refused['cycle'][0]):,} on.")
+
+
+def _of(trace: Trace, device: int) -> np.ndarray:
+    return trace.events[trace.events["device"] == device]
+
+
+def _packets(trace: Trace, device: int, to: int | None) -> np.ndarray:
+    """Return what a device put onto its links for another one, None: for whoever."""
+    mine = _of(trace, device)
+    sent = mine[mine["kind"] == Kind.PACKET]
+    return sent if to is None else sent[sent["a"] == to]
+
+
+def _inside(events: np.ndarray, spans: list[Span]) -> np.ndarray:
+    """Return which events have an address in one of the spans."""
+    at = events["address"].astype(np.int64)
+    return np.any([np.zeros(len(at), bool), *((at >= span.first) & (at < span.end) for span in spans)], axis=0)
+
+
+def _from_the_start(trace: Trace, kind: Kind) -> bool:
+    """Say whether all events of a kind up to the end of the recording are there."""
+    chosen = trace.run["filter"]
+    return (trace.window[0] == 0 and (chosen["kinds"] is None or kind.name.lower() in chosen["kinds"])
+            and chosen["channels"] is None and chosen["wgs"] is None)
