@@ -43,7 +43,7 @@ class Recording(NamedTuple):
     def after_edge(self, sim, kernel, hardware, device, now):
         observe_rtl(sim.b, self.recorder, device, words_at(hardware.outputs[device]), hardware.ports.dram, now)
         devices, units = kernel.state.state.shape
-        most = devices * (_PER_CHANNEL * sim.m.channels + 2 * units + _OTHERS)
+        most = devices * (_PER_CHANNEL * sim.m.channels + 6 * units + _OTHERS)
         if self.recorder.count[0] + most >= len(self.recorder.events):
             sim.control.halt[0] = 1  # another cycle's might not fit
 
