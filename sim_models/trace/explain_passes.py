@@ -18,7 +18,6 @@ from .words import joined, place, plural
 
 _LINK = STATES.index("store_link")
 _SHOWN = 8  #: steps of a device, and what a step waits for
-_DRAM_QUEUE = QUEUES.index("DRAM queue")
 
 
 def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
@@ -30,7 +29,8 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
                     f"{piece.first_byte:,} to {piece.first_byte + piece.bytes - 1:,} of each chunk: {_work(piece)}",
                     caveats=list(caveats(trace, wg)))
     began = trace.passes.over(device, piece.step - 1)
-    if began is not None:
+    late = began is not None and began >= trace.run["recorded"]["until"]
+    if began is not None and not late:
         answer.tell(began, "the collective begins on this GPU" if not piece.step else
                     f"step {piece.step} is over on this GPU, and step {piece.step + 1} begins")
     mine = _of(trace, device)
@@ -43,13 +43,8 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     ended = stages[stages["b"] == IDLE]
     for e in ended:
         answer.tell(e["cycle"], "the workgroup has ended")
-    if not trace.run["filter"]["kinds"] or "dispatch" in trace.run["filter"]["kinds"]:
-        if not len(own) and (began is None or not _from_the_start(trace, Kind.DISPATCH)):
-            answer.conclude("It has not started: its step has not begun on this GPU." if began is None else
-                            "It is not in the recording.")
-        elif not len(own):
-            before = wg - trace.passes.of_step(device, piece.step)[0]
-            answer.conclude(f"It has not started: {plural(before, 'workgroup')} of its step are before it.")
+    if not len(own):
+        answer.conclude(_not_started(trace, piece, began, late))
     last = int(ended["cycle"][0]) if len(ended) else trace.window[1]
     _reads(trace, piece, int(started["cycle"][0]) if len(started) else trace.window[0], last, answer)
     _stored(trace, piece, answer)
@@ -66,6 +61,18 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     return answer.in_order()
 
 
+def _not_started(trace: Trace, piece: Piece, began: int | None, late: bool) -> str:
+    """Say why the recording has nothing of a workgroup."""
+    if began is None:
+        return "It has not started: its step has not begun on this GPU."
+    if late:
+        return f"It has not started: the collective begins on this GPU at cycle {began:,}."
+    if not _from_the_start(trace, Kind.DISPATCH) or not _from_the_start(trace, Kind.STAGE):
+        return "Its work is not in the recording."
+    before = piece.number - trace.passes.of_step(piece.device, piece.step)[0]
+    return f"It has not started: {plural(before, 'workgroup')} of its step came before it."
+
+
 def explain_steps(trace: Trace, device: int, answer: Answer) -> None:
     """Explain how far a device has come, and for whom each step waited last."""
     passes, number = trace.passes, trace.run["numbers"][device]
@@ -79,8 +86,10 @@ def explain_steps(trace: Trace, device: int, answer: Answer) -> None:
         answer.tell(None, f"  step {step + 1}, cycles {until - took[step]:,} to {until:,}{why}")
     if len(over) > len(shown):
         answer.tell(None, f"  and {len(over) - len(shown)} that took no longer")
-    if len(over) < len(steps) and (began := passes.over(device, len(over) - 1)) is not None:
-        answer.tell(None, f"  step {len(over) + 1}, since cycle {began:,}")
+    if len(over) < len(steps):
+        began = passes.over(device, len(over) - 1)
+        when = "from" if began >= trace.run["recorded"]["until"] else "since"
+        answer.tell(None, f"  step {len(over) + 1}, {when} cycle {began:,} on")
         for line in _waiting_for(trace, device, len(over)):
             answer.tell(None, f"    {line}")
 

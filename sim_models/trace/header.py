@@ -172,8 +172,9 @@ class _Header(_Part):
         if self.first_arrivals is not None:
             lists["first_arrivals"] = self.first_arrivals
         if self.collective is not None:
-            if self.devices is None:
-                raise ValueError("devices is missing, which a collective has")
+            for name, value in (("devices", self.devices), ("geometry.units", self.geometry.units)):
+                if value is None:
+                    raise ValueError(f"{name} is missing, which a collective has")
             if self.mirrored and devices > 1 or not self.mirrored and devices != self.devices:
                 raise ValueError(f"{devices} of {self.devices} devices were simulated")
             lists["collective.gpus"] = self.collective.gpus

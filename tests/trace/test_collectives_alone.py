@@ -82,6 +82,10 @@ def test_it_is_run_traced_and_a_piece_of_each_step_explained(collective, topolog
     assert sum("waited last for" in text for text in told) >= trace.devices
 
 
+def step_of(run: dict) -> dict:
+    return run["collective"]["gpus"][1]["steps"][0]
+
+
 def check_piece(trace: Trace, piece: Piece) -> None:
     """All that it reads, sends and stores is found, and from whom it came."""
     answer = explain_piece(trace, piece.number, piece.device)
@@ -157,7 +161,10 @@ def test_what_is_missing_in_a_window_that_ends_early_is_named(tmp_path):
     told = " ".join(text for _, text in explain_run(trace).steps)
     assert "16 of 16 lines of chunk 3 from device 3 are missing" in told
     answer = explain_piece(trace, 0, 3)
-    assert "It has not started: 0 workgroups of its step are before it." in answer.verdict
+    start = trace.passes.over(3, -1)
+    assert start > 3000
+    assert f"It has not started: the collective begins on this GPU at cycle {start:,}." in answer.verdict
+    assert f"  step 1, from cycle {start:,} on" in [text for _, text in explain_run(trace).steps]
     ring = asked_for("ag", "ring", size=4096, **{"gpus.every": True, "gpus.skew": "late:3:4000"})
     trace = traced(ring, tmp_path / "ring", Filter(end=3000))
     waits = next(device for device in range(4) if trace.passes.over(device, 0) is None and device != 3)
@@ -273,16 +280,17 @@ def test_a_run_that_stands_still_is_recorded(tmp_path, monkeypatch):
     assert "16 of 17 lines that step 1 waits for have come." in told
 
 
-@pytest.mark.parametrize(("name", "change", "told"), [
-    ("gpus", lambda made: made["gpus"].pop(), "collective.gpus has 3 entries for 4 devices"),
-    ("first", lambda made: made["gpus"][0]["steps"][0]["shares"][0].update(first=5), "workgroup 5 comes after -1"),
-    ("size", lambda made: made["gpus"][1]["steps"][0]["shares"][-1].update(size=1 << 20), "goes past its chunk"),
-    ("to", lambda made: made["gpus"][1]["steps"][0]["passes"][0].update(to=7), "a pass names a device beyond 3"),
-    ("over", lambda made: made["gpus"][1]["steps"][0].update(over=-4), "collective.gpus.1.steps.0.over")])
-def test_a_damaged_description_is_refused(name, change, told, tmp_path):
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda run: run["geometry"].pop("units"), "geometry.units is missing"),
+    (lambda run: run["collective"]["gpus"].pop(), "collective.gpus has 3 entries for 4 devices"),
+    (lambda run: step_of(run)["shares"][0].update(first=5), "workgroup 5 comes after -1"),
+    (lambda run: step_of(run)["shares"][-1].update(size=1 << 20), "goes past its chunk"),
+    (lambda run: step_of(run)["passes"][0].update(to=7), "a pass names a device beyond 3"),
+    (lambda run: step_of(run).update(over=-4), "collective.gpus.1.steps.0.over")])
+def test_a_damaged_description_is_refused(change, told, tmp_path):
     trace = traced(asked_for("ag", "ring", size=4096, **{"gpus.every": True}), tmp_path)
     content = trace.run
-    change(content["collective"])
+    change(content)
     (tmp_path / "trace.json").write_text(json.dumps(content))
     with pytest.raises(BadInput, match=told):
         Trace.load(tmp_path)
