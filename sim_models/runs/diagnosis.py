@@ -32,21 +32,21 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
     return rows
 
 
-def queued(run: ProgrammedGpus, d: int) -> dict[str, str]:
+def queued(run: ProgrammedGpus, device: int) -> dict[str, str]:
     """Count what waits in device d's queues and on its links."""
     sim, channels = run.sim, run.sim.m.channels
-    of, ports = slice(d * channels, (d + 1) * channels), outgoing(sim.network, d)
+    of, ports = slice(device * channels, (device + 1) * channels), outgoing(sim.network, device)
     return {"compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
             "in DRAM": str(sim.hbm.occupancy[of].sum()),
             "leaving": str(sum(queue.count[ports].sum() for queue in (sim.stores_out, sim.mem.dma_returns))),
             "on the link": str(sim.network.flight.count[ports].sum())}
 
 
-def _groups(run: ProgrammedRun, d: int) -> dict[str, str]:
+def _groups(run: ProgrammedRun, device: int) -> dict[str, str]:
     """Say how many groups of device d's activations have come, if its workgroups wait for any."""
     hardware = run.sim.hardware
     asks = hardware.asks.shape[1]
-    return {"inputs that have come": f"{hardware.answered[d]} of {asks} groups"} if asks else {}
+    return {"inputs that have come": f"{hardware.answered[device]} of {asks} groups"} if asks else {}
 
 
 def in_a_line(run: ProgrammedRun) -> str:
@@ -64,63 +64,63 @@ def in_a_line(run: ProgrammedRun) -> str:
     return "; ".join(parts)
 
 
-def watchdog(run: ProgrammedRun, d: int) -> str:
+def watchdog(run: ProgrammedRun, device: int) -> str:
     """Ask the watchdog of device d about a run that stands still; only the hardware goes on meanwhile.
 
     It is off before: a limit would take units that compute for long for a hang, which `end.stuck` does not.
     """
-    master, driver = run.masters[d], run.drivers[d]
+    master, driver = run.masters[device], run.drivers[device]
     failed = driver.first_error(master.read) is not None
     run.write(master, driver.watchdog(driver.least_watchdog_cycles))
-    run.backends[d].step(driver.least_watchdog_cycles + 2 * WATCHDOG_PERIOD)
+    run.backends[device].step(driver.least_watchdog_cycles + 2 * WATCHDOG_PERIOD)
     names = driver.waiting(master.read)
     run.write(master, driver.watchdog(None) + ([] if failed else driver.clear_error()))
     return "; ".join(text for name, text in WAITS if name in names) or "nothing waits"
 
 
-def at_rest(run: ProgrammedRun, d: int) -> str:
+def at_rest(run: ProgrammedRun, device: int) -> str:
     """Name what device d still has inside after the run; "" if nothing.
 
     That is after the cycles in which the window's head passes all of its ids.
     """
     for _ in range(run.geometry.tracker.window_slots):
-        if not (inside := busy(run, d)):
+        if not (inside := busy(run, device)):
             break
     return inside
 
 
-def busy(run: ProgrammedRun, d: int) -> str:
+def busy(run: ProgrammedRun, device: int) -> str:
     """Name what device d's hardware still has inside, in the words of its STATUS register; "" if nothing."""
-    status = run.drivers[d].status(run.masters[d].read)
+    status = run.drivers[device].status(run.masters[device].read)
     return ", ".join(text for name, text in STATUS_BITS if name in AT_WORK and name in status)
 
 
-def final_tiles(run: ProgrammedRun, d: int) -> np.ndarray:
+def final_tiles(run: ProgrammedRun, device: int) -> np.ndarray:
     """Return bool[workgroup, wavefront]: tiles whose reduction ends on simulated device d."""
-    rows = run.schedule.rows(run.spaces[d].device)
-    final = np.zeros(run.sim.control.events[d].shape, bool)
+    rows = run.schedule.rows(run.spaces[device].device)
+    final = np.zeros(run.sim.control.events[device].shape, bool)
     ends = rows.actions & Action.EVENT != 0
     final[rows.id[ends]] = run.tiling.wf_widths[rows.tile[ends]] > 0
     return final
 
 
-def missing_tiles(run: ProgrammedRun, d: int) -> str:
+def missing_tiles(run: ProgrammedRun, device: int) -> str:
     """Name the first of device d's final tiles that have not come; "" if none is missing."""
-    missing = np.argwhere(final_tiles(run, d) & (run.sim.control.events[d] == 0))
+    missing = np.argwhere(final_tiles(run, device) & (run.sim.control.events[device] == 0))
     told = ", ".join(f"workgroup {wg} wavefront {wf}" for wg, wf in missing[:_TOLD_TILES])
     more = f" and {len(missing) - _TOLD_TILES} more" if len(missing) > _TOLD_TILES else ""
     return f" (missing {told}{more})" if told else ""
 
 
-def lost_packets(run: ProgrammedRun, d: int) -> str:
+def lost_packets(run: ProgrammedRun, device: int) -> str:
     """Name what the links of device d lost or made up, and what it sent to nobody; "" if nothing.
 
     A mirrored run has packets of its own making.
     """
     network, found = run.sim.network, ""
-    for port in () if run.sim.mirrored else outgoing(network, d):
+    for port in () if run.sim.mirrored else outgoing(network, device):
         lost = network.sent_packets[port] - network.flight.count[port] - network.taken[port]
         what = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
         found += f" and {what} on it to device {network.target[port]}" if lost else ""
-    nowhere = network.unroutable[d]
+    nowhere = network.unroutable[device]
     return found + (f" and {nowhere} for devices to which no way leads" if nowhere else "")

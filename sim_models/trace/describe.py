@@ -107,10 +107,11 @@ def _around_a_ring(run: FusedRun) -> bool:
     return schedule.topology.name == "ring" and all(len(schedule.peers(d)) == 1 for d in range(schedule.devices))
 
 
-def geometry_of(g) -> dict[str, int]:
+def geometry_of(geometry) -> dict[str, int]:
     """Return the sizes that readers of a trace need."""
-    return {"channels": g.channel.channels, "queue_entries": g.channel.queue_entries, "sets": g.tracker.sets,
-            "ways": g.tracker.ways, "banks": g.tracker.banks, "engines": g.dma.engines}
+    channel, tracker = geometry.channel, geometry.tracker
+    return {"channels": channel.channels, "queue_entries": channel.queue_entries, "sets": tracker.sets,
+            "ways": tracker.ways, "banks": tracker.banks, "engines": geometry.dma.engines}
 
 
 def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:

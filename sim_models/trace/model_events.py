@@ -27,72 +27,73 @@ ACTIVATE, PRECHARGE, REFRESH = 1, 2, 3  # schema.DRAM_OPS
 
 
 @compiled
-def observe_models(s: "Sim", kernel: "ComputeUnits", r: "Recorder", d: int, now: int) -> None:
+def observe_models(s: "Sim", kernel: "ComputeUnits", r: "Recorder", device: int, now: int) -> None:
     s = by_reference(s)
     kernel = by_reference(kernel)
     r = by_reference(r)
     for c in range(s.m.channels):
         if r.channels[c]:
-            row = d * s.m.channels + c
+            row = device * s.m.channels + c
             if s.mem.retired[row] and r.kinds[SERVE]:
-                put_request(s.b, r, SERVE, now, d, c, s.mem.retired_lo[row], s.mem.retired_hi[row], NO_STREAM, 0,
+                put_request(s.b, r, SERVE, now, device, c, s.mem.retired_lo[row], s.mem.retired_hi[row], NO_STREAM, 0,
                             s.hbm.occupancy[row], -1, -1, 0)
             if r.kinds[DRAM] and r.all_wgs:
-                row_commands(s, r, d, c, row, now)
+                row_commands(s, r, device, c, row, now)
     for u in range(kernel.state.state.shape[1]):
-        if kernel.state.wg[d, u] != r.wg[d, u] or kernel.state.state[d, u] != r.state[d, u]:
-            units_changed(kernel, r, d, u, now)
-    for i in range(s.network.first_in[d], s.network.first_in[d + 1]):
+        if kernel.state.wg[device, u] != r.wg[device, u] or kernel.state.state[device, u] != r.state[device, u]:
+            units_changed(kernel, r, device, u, now)
+    for i in range(s.network.first_in[device], s.network.first_in[device + 1]):
         port = s.network.ports_in[i]
         if s.network.flight.head[port] != r.flight_head[port]:
-            arrivals(s, r, d, port, now)
+            arrivals(s, r, device, port, now)
     if r.units_send:
-        for i in range(s.network.first_out[d], s.network.first_out[d + 1]):
-            departures(s, r, d, s.network.ports_out[i], i - s.network.first_out[d], now)
+        for i in range(s.network.first_out[device], s.network.first_out[device + 1]):
+            departures(s, r, device, s.network.ports_out[i], i - s.network.first_out[device], now)
 
 
 @inlined
-def row_commands(s: "Sim", r: "Recorder", d: int, c: int, row: int, now: int) -> None:
+def row_commands(s: "Sim", r: "Recorder", device: int, c: int, row: int, now: int) -> None:
     channel = s.hbm.channels[row]
     changed = channel.open ^ r.open_banks[row]
     if channel.refreshes != r.refreshes[row]:
-        put(r, DRAM, now, d, c, -1, NO_WAVEFRONT, 0, 0, REFRESH, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
+        put(r, DRAM, now, device, c, -1, NO_WAVEFRONT, 0, 0, REFRESH, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
         r.refreshes[row] = channel.refreshes
     elif changed:
         bank = lowest_bit(np.int64(changed))
         opened = (channel.open >> bank) & 1
-        put(r, DRAM, now, d, c, -1, NO_WAVEFRONT, 0, 0, ACTIVATE if opened else PRECHARGE, NO_STREAM, 0, 0, 0, bank,
-            channel.open_row[bank] if opened else -1, -1, 0)
+        put(r, DRAM, now, device, c, -1, NO_WAVEFRONT, 0, 0, ACTIVATE if opened else PRECHARGE, NO_STREAM, 0, 0, 0,
+            bank, channel.open_row[bank] if opened else -1, -1, 0)
     r.open_banks[row] = channel.open
 
 
 @compiled
-def units_changed(kernel: "ComputeUnits", r: "Recorder", d: int, u: int, now: int) -> None:
+def units_changed(kernel: "ComputeUnits", r: "Recorder", device: int, u: int, now: int) -> None:
     kernel = by_reference(kernel)
     r = by_reference(r)
-    wg, before = kernel.state.wg[d, u], r.wg[d, u]
+    wg, before = kernel.state.wg[device, u], r.wg[device, u]
     name, part = np.int64(-1), np.int64(-1)
     if max(wg, before) >= 0:  # a place keeps the group of the workgroup that has left it
-        group = kernel.state.group[d, u]
-        at = group - kernel.work.first_group[d]
-        name, part = r.names[d, at] + kernel.state.member[d, u], r.parts[d, at]
+        group = kernel.state.group[device, u]
+        at = group - kernel.work.first_group[device]
+        name, part = r.names[device, at] + kernel.state.member[device, u], r.parts[device, at]
         if min(wg, before) >= 0 and wg != before:  # it has drawn its next workgroup in the cycle in which one ended
-            if wanted(r, STAGE, r.called[d, u]):
-                put(r, STAGE, now, d, u, r.called[d, u], NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u], IDLE,
-                    part, 0)
-            r.state[d, u] = IDLE
+            if wanted(r, STAGE, r.called[device, u]):
+                put(r, STAGE, now, device, u, r.called[device, u], NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0,
+                    r.state[device, u], IDLE, part, 0)
+            r.state[device, u] = IDLE
         if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
-            put(r, DISPATCH, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
-                first_store(kernel, group, kernel.state.member[d, u]), 0, kernel.work.groups[group].tiles, -1, part, 0)
-    if kernel.state.state[d, u] != r.state[d, u] and wanted(r, STAGE, name):
-        put(r, STAGE, now, d, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[d, u],
-            kernel.state.state[d, u], part, 0)
-    r.wg[d, u], r.called[d, u] = wg, name
-    r.state[d, u] = kernel.state.state[d, u]
+            put(r, DISPATCH, now, device, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
+                first_store(kernel, group, kernel.state.member[device, u]), 0, kernel.work.groups[group].tiles, -1,
+                part, 0)
+    if kernel.state.state[device, u] != r.state[device, u] and wanted(r, STAGE, name):
+        put(r, STAGE, now, device, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[device, u],
+            kernel.state.state[device, u], part, 0)
+    r.wg[device, u], r.called[device, u] = wg, name
+    r.state[device, u] = kernel.state.state[device, u]
 
 
 @compiled
-def arrivals(s: "Sim", r: "Recorder", d: int, port: int, now: int) -> None:
+def arrivals(s: "Sim", r: "Recorder", device: int, port: int, now: int) -> None:
     """Record packets for device d that it took from a port's link in this cycle: they are still in the ring buffer.
 
     What it passes on does not arrive here.
@@ -106,14 +107,14 @@ def arrivals(s: "Sim", r: "Recorder", d: int, port: int, now: int) -> None:
         lo, hi = flight.lo[port, at], bits.request_of(flight.hi[port, at], s.b)
         channel = channel_of(bits.address_of(lo, s.b), s.m)
         if r.kinds[ARRIVE] and r.channels[channel] and is_for(
-                s.network, links.destination_of(flight.hi[port, at], s.b), d):
-            put_request(s.b, r, ARRIVE, now, d, channel, lo, hi, NO_STREAM, 0, -1,
-                        s.inbound.count[d * s.m.channels + channel] - 1, -1, 0)
+                s.network, links.destination_of(flight.hi[port, at], s.b), device):
+            put_request(s.b, r, ARRIVE, now, device, channel, lo, hi, NO_STREAM, 0, -1,
+                        s.inbound.count[device * s.m.channels + channel] - 1, -1, 0)
     r.flight_head[port] = flight.head[port]
 
 
 @compiled
-def departures(s: "Sim", r: "Recorder", d: int, port: int, unit: int, now: int) -> None:
+def departures(s: "Sim", r: "Recorder", device: int, port: int, unit: int, now: int) -> None:
     """Record packets that device d's compute units put onto a port's link in this cycle, or that it passes on."""
     s = by_reference(s)
     r = by_reference(r)
@@ -122,7 +123,7 @@ def departures(s: "Sim", r: "Recorder", d: int, port: int, unit: int, now: int) 
         at = packet & (flight.lo.shape[1] - 1)
         lo, hi = flight.lo[port, at], flight.hi[port, at]
         if r.kinds[PACKET]:
-            put_request(s.b, r, PACKET, now, d, unit, lo, bits.request_of(hi, s.b), NO_STREAM, 0,
+            put_request(s.b, r, PACKET, now, device, unit, lo, bits.request_of(hi, s.b), NO_STREAM, 0,
                         links.destination_of(hi, s.b),
                         max(0, flight.time[port, at] - s.network.latency_cycles[port] - now), -1, 0)
     r.flight_tail[port] = flight.tail[port]

@@ -75,14 +75,14 @@ class Workgroups(NamedTuple):
     count: int = 0
 
 
-def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes, workgroups: Workgroups,
+def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: Probes, workgroups: Workgroups,
                   chosen: Chosen = Chosen(), ports: int = 1, port_to: np.ndarray | None = None) -> Recorder:
     """Make a recorder of as many devices as `workgroups` has rows, of this many channels and units each.
 
     `ports`: of the network; `port_to`: as in `Recorder`, None: there is but one.
     """
     devices = len(workgroups.names)
-    rows, ids = devices * channels, max(1 << b.wg_bits, int(workgroups.names.max()) + 1, workgroups.count)
+    rows, ids = devices * channels, max(1 << fields.wg_bits, int(workgroups.names.max()) + 1, workgroups.count)
 
     def mask(wanted: Collection[int] | None, size: int) -> np.ndarray:
         found = np.full(size, wanted is None)
@@ -97,7 +97,7 @@ def make_recorder(b: bits.RequestBits, channels: int, units: int, probes: Probes
         np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64),
         np.full((devices, units), -1, np.int64), np.zeros(ports, np.int64),
         np.zeros(ports, np.int64), np.zeros(ports, np.int64),
-        np.zeros((devices, 1 << b.device_bits), np.int64) if port_to is None else port_to,
+        np.zeros((devices, 1 << fields.device_bits), np.int64) if port_to is None else port_to,
         np.full(rows, -1, np.int64),
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
@@ -114,7 +114,7 @@ def look(sim: Sim, r: Recorder) -> None:
 
 
 @inlined
-def put(r: Recorder, kind: int, now: int, d: int, unit: int, wg: int, wf: int, region: int, source: int, op: int,
+def put(r: Recorder, kind: int, now: int, device: int, unit: int, wg: int, wf: int, region: int, source: int, op: int,
         stream: int, reason: int, address: int, amount: int, a: int, b: int, c: int, flags: int) -> None:
     at = r.count[0]
     if at < len(r.events):
@@ -129,7 +129,7 @@ def put(r: Recorder, kind: int, now: int, d: int, unit: int, wg: int, wf: int, r
         e.flags = flags
         e.unit = unit
         e.kind = kind
-        e.device = d
+        e.device = device
         e.wf = wf
         e.region = region
         e.source = source
@@ -147,23 +147,24 @@ def wanted(r: Recorder, kind: int, wg: int) -> bool:
 
 
 @inlined
-def is_chosen(r: Recorder, kind: int, d: int, to: int, wg: int, address: int) -> bool:
+def is_chosen(r: Recorder, kind: int, device: int, to: int, wg: int, address: int) -> bool:
     """Return whether a request is of a chosen workgroup; `to`: of a packet, the device where its address is."""
     if wg >= 0:
         return r.packet_wgs[wg] if kind == PACKET else r.wgs[wg]
-    line, at = address // LINE_BYTES, min(to, len(r.lines) - 1) if kind == PACKET else d
+    line, at = address // LINE_BYTES, min(to, len(r.lines) - 1) if kind == PACKET else device
     return line < r.lines.shape[1] and r.lines[at, line]
 
 
 @compiled
-def put_request(b: "RequestBits", r: Recorder, kind: int, now: int, d: int, unit: int, lo: int, hi: int, stream: int,
-                reason: int, a: int, at_b: int, c: int, flags: int) -> None:
+def put_request(fields: "RequestBits", r: Recorder, kind: int, now: int, device: int, unit: int, lo: int, hi: int,
+                stream: int, reason: int, a: int, at_b: int, c: int, flags: int) -> None:
     """Put an event about a request; ordinary accesses have no workgroup."""
     r = by_reference(r)
-    region = bits.get(lo, hi, b.region, b.region_bits)
-    wg = bits.get(lo, hi, b.wg, b.wg_bits) if region else np.int64(-1)
-    if not r.all_wgs and not is_chosen(r, kind, d, a, wg, bits.address_of(lo, b)):
+    region = bits.get(lo, hi, fields.region, fields.region_bits)
+    wg = bits.get(lo, hi, fields.wg, fields.wg_bits) if region else np.int64(-1)
+    if not r.all_wgs and not is_chosen(r, kind, device, a, wg, bits.address_of(lo, fields)):
         return
-    wf = bits.get(lo, hi, b.wf, b.wf_bits) if region else np.int64(NO_WAVEFRONT)
-    put(r, kind, now, d, unit, wg, wf, region, bits.get(lo, hi, b.source, 2), bits.get(lo, hi, b.op, 2), stream,
-        reason, bits.address_of(lo, b), bits.get(lo, hi, b.bytes, b.op - b.bytes), a, at_b, c, flags)
+    wf = bits.get(lo, hi, fields.wf, fields.wf_bits) if region else np.int64(NO_WAVEFRONT)
+    put(r, kind, now, device, unit, wg, wf, region, bits.get(lo, hi, fields.source, 2), bits.get(lo, hi, fields.op, 2),
+        stream, reason, bits.address_of(lo, fields), bits.get(lo, hi, fields.bytes, fields.op - fields.bytes), a,
+        at_b, c, flags)
