@@ -1,9 +1,11 @@
 """Sums that are the same whoever comes first, and sums that are not: data mode, the same numbers, other GPUs late."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from t3sim.collectives import direct
 from t3sim.mechanisms.exchange import fused_with
@@ -12,10 +14,14 @@ from t3sim.runs.build import Options
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.policy import Policy
+from t3sim.scenario.request import requested
+from t3sim.scenario.scenario import Scenario
 from t3sim.schedule import FIXED_TERMS, Limits, most_terms
+from t3sim.study.report import print_run
 from t3sim.testbenches.soak import machine
 from t3sim.topologies import fully_connected, named_topology
 from t3sim.workloads import gemm_workload
+from tests.support.fake_run import fake_result
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
@@ -60,6 +66,26 @@ def test_wider_sums_are_nearer_to_float64(options):
     plain, array, wire, fixed = (run(options, (), sums, "bf16").error for sums in (
         Sums(), Sums("fp32"), Sums("fp32", "fp32"), Sums("fixed")))
     assert wire < 0.8 * array < 0.8 * plain < 0.004 and fixed == pytest.approx(array, rel=1e-3)
+
+
+def test_a_run_with_numbers_says_how_far_its_sums_are_from_float64():
+    """As `t3 run --values` shows it, and by the same technique alone."""
+    asked = {"layer": {"gemm": "256x192x40", "devices": DEVICES, "dtype": "bf16", "values": True},
+             "machine": machine("ring_small"), "techniques": ("sequential", "t3"), "seed": 5}
+    found = []
+    for exchange in ({}, {"accumulate": "fp32"}):
+        request = requested(Scenario.model_validate(asked | {"exchange": exchange}))
+        one, = request.sublayers
+        found.append(request.numbers(one, lambda share: None))
+    plain, wide = found
+    assert plain.technique == wide.technique == "t3" and plain.compared == wide.compared == DEVICES * 256 * 192
+    assert 0.001 < wide.error < 0.9 * plain.error < 0.004
+    shown = io.StringIO()
+    result = replace(fake_result(one.workload, one.machine, request.techniques), numbers=wide)
+    print_run(result, Console(file=shown, width=120))
+    words = " ".join(shown.getvalue().split())
+    assert f"t3 on 4 GPUs with numbers: 196,608 are numpy's, bit for bit; sums are {wide.error:.3%} from" in words
+    assert result.to_json()["numbers"] == {"technique": "t3", "compared": 196_608, "error": wide.error}
 
 
 def test_a_sum_that_leaves_unrounded_is_noticed():
