@@ -37,7 +37,7 @@ def cases(*outcomes):
     return map(Fake, outcomes)
 
 
-DONE = data_mode.DataResult(2, 100, 1, 10, 1, 1, 1, 0, 0, None)
+DONE = data_mode.DataResult(2, 100, 1, 10, 1, 1, 1, 0, 0, None, 0.0)
 
 
 def test_a_seed_is_a_case_and_every_choice_is_drawn():
