@@ -172,7 +172,6 @@ def test_what_cannot_be_is_refused(changes, told):
     (["run", "--operator", "gemm", "--gemm", "256x256x64", "--bytes", "8"], "--bytes 8 is for --collective"),
     (["run", "--collective", "rs", "--bytes", "64", "--devices", "2", "--plot", "x.svg"],
      "--plot x.svg does not go with a collective alone"),
-    (["trace", "--collective", "rs", "--bytes", "64", "--devices", "2", "--out", "x"], "a trace is of the cycle level"),
 ])
 def test_the_command_refuses_in_its_options(words, told, capsys):
     assert cli.main(words) == 2
