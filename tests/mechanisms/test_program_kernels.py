@@ -12,6 +12,9 @@ from t3sim.mechanisms.program_kernels import LevelPlan, Places
 from t3sim.operators.copy import Copy
 from t3sim.operators.kernel_table import Route
 from t3sim.runs.isolated_collectives import run_collective, run_program
+from t3sim.runs.kernels import FusedGemm
+from t3sim.runs.skew import Skew
+from t3sim.schedule import ScheduleError
 from t3sim.study.techniques import run_sublayer
 from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
@@ -112,6 +115,17 @@ def test_an_all_to_all_passes_through_others(topology):
     assert len(fused.gpus) == 4 and fused.dram["a2a_write"] == 3 * part and fused.dram.get("a2a_read", 0) == 0
     assert fused.total_ns < sequential.total_ns
     assert exchange.link_bytes(workload) == 2 * part  # of a pair, and one that passes through
+
+
+def test_an_all_to_all_on_ways_in_a_circle_is_refused():
+    for topology, gpus in (("torus:2x4", 8), ("torus:2x5", 10)):
+        exchange, workload = fused_with("gemm-a2a", topology), gemm_workload(f"{64 * gpus}x{64 * gpus}x64", gpus)
+        fused, machine = FusedGemm("mca", exchange=exchange, skew=Skew()), exchange.hardware(MACHINE, workload)
+        if gpus == 8:
+            fused.refuse_early(machine, workload, 0)
+            continue
+        with pytest.raises(ScheduleError, match="could wait for each other in a circle"):
+            fused.refuse_early(machine, workload, 0)
 
 
 @pytest.mark.parametrize(("topology", "algorithm", "words"), [
