@@ -111,8 +111,9 @@ def test_an_all_to_all_passes_through_others(topology):
     assert exchange.algorithm == "direct"
     found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
     sequential, fused = found.techniques.values()
-    assert sequential.dram["a2a_read"] == sequential.dram["a2a_write"] == 3 * part
-    assert len(fused.gpus) == 4 and fused.dram["a2a_write"] == 3 * part and fused.dram.get("a2a_read", 0) == 0
+    alone, with_it = sequential.streams_bytes, fused.streams_bytes
+    assert alone["a2a_read"] == alone["a2a_write"] == 3 * part
+    assert len(fused.gpus) == 4 and with_it["a2a_write"] == 3 * part and with_it.get("a2a_read", 0) == 0
     assert fused.total_ns < sequential.total_ns
     assert exchange.link_bytes(workload) == 2 * part  # of a pair, and one that passes through
 
