@@ -15,6 +15,8 @@ from numba.extending import overload
 
 from .by_reference import Reference
 
+_OPTIONS = {"_nrt": False, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 
 def by_type(absent: Callable) -> Callable:
     """Declare a compiled function of named tuples (or references to them) and of None; a decorator."""
@@ -22,5 +24,5 @@ def by_type(absent: Callable) -> Callable:
         if isinstance(target, types.NoneType):
             return absent
         return getattr((target.dtype if isinstance(target, Reference) else target).instance_class, absent.__name__)
-    overload(absent, strict=False, jit_options={"_nrt": False, "forceinline": True})(choose)
+    overload(absent, strict=False, jit_options=_OPTIONS)(choose)
     return absent

@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from numba import njit
-from numba.core import config, event
+from numba.core import config, event, sigutils
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
 from ..places import source_folders
 from ..user_cache import cache_folder, may_be_written
 from ..waits import say
+from . import machine_code
+from .by_reference import Reference, Table
 
 
 def _folder() -> str:
@@ -46,6 +48,7 @@ def _folder() -> str:
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _folder())  # processes that this one starts have the same
+config.reload_config()  # numba may have been imported before
 
 
 @cache
@@ -132,10 +135,12 @@ class _OnceInTheEnd(event.Listener):
 
 
 event.register("numba:compile", _OnceInTheEnd())
+machine_code.install()
 
 
 def _kept(function: Callable, **options) -> Callable:
-    dispatcher: Any = njit(_nrt=False, **options)(function)
+    dispatcher: Any = njit(_nrt=False, no_cfunc_wrapper=True, **options)(function)
+    dispatcher.compile = partial(_compile, dispatcher)
     if may_be_written(Path(os.environ["NUMBA_CACHE_DIR"])):
         with contextlib.suppress(RuntimeError):  # no folder takes files
             dispatcher._cache = _Cache(dispatcher.py_func)
@@ -143,10 +148,20 @@ def _kept(function: Callable, **options) -> Callable:
     return dispatcher
 
 
+def _compile(dispatcher: Any, sig):
+    """Compile a function for types, without ways in from Python and C where they have no such types.
+
+    Each of them would hold all of the function again.
+    """
+    within = any(isinstance(kind, (Reference, Table)) for kind in sigutils.normalize_signature(sig)[0])
+    dispatcher.targetoptions["no_cpython_wrapper"] = within
+    return type(dispatcher).compile(dispatcher, sig)
+
+
 def _compile_once(dispatcher: Any, sig):
     """Compile a function for types, or take from the cache what another process has compiled meanwhile."""
     with _turn(dispatcher.py_func.__module__, dispatcher.py_func.__qualname__, sig):
-        return type(dispatcher).compile(dispatcher, sig)
+        return _compile(dispatcher, sig)
 
 
 _FEW = 3  #: compilations, from which on it is worth a line

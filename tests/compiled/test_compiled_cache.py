@@ -12,6 +12,12 @@ pytestmark = pytest.mark.builds_loops
 ROOT = Path(__file__).resolve().parents[2]
 
 _PROGRAM = """
+import os
+
+folder = os.environ.pop("NUMBA_CACHE_DIR")
+import numba
+
+os.environ["NUMBA_CACHE_DIR"] = folder  # numba looks again
 from t3sim.compiled.jit import compiled
 
 @compiled

@@ -85,6 +85,7 @@ def test_a_failing_run(simulation, module, tmp_path, testcase, message):
         run_cocotb(simulation, module, tmp_path, testcase=testcase, timeout_s=5)
 
 
+@pytest.mark.slow  # Verilator's own code once more, with waves
 def test_waves(design, module, tmp_path):
     run_cocotb(build_simulation(*design, waves=True), module, tmp_path, testcase="passes")
     assert "same_cycle" in (tmp_path / "dump.vcd").read_text()

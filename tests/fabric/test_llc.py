@@ -22,25 +22,33 @@ LINE, WAYS, SETS, UNITS = 128, 4, 16, 70
 STREAM = 0  #: a GEMM's
 
 
-@compiled
-def _load(sim, unit, address):
-    sim = by_reference(sim)
-    return loads.read_line(sim.kernel, sim, 0, unit, address)
+(FIND, LOAD, SEND, SLICES_CYCLE, SLICE_OF, STORE, DATA_BACK, FLUSH) = range(8)
 
 
 @compiled
-def _send(sim, unit, address):
+def _call(sim, what, first, second):
+    """One function for all: each that Python calls would be compiled with a whole run's state as its argument."""
     sim = by_reference(sim)
-    sent = llc_slices.push(sim, 0, address, unit)
-    if sent:
-        sim.kernel.state.outstanding[0, unit] += 1
-    return sent
-
-
-@compiled
-def _slices_cycle(sim, now):
-    sim = by_reference(sim)
-    loads.serve_slices(sim.kernel, sim, 0, now)
+    if what == FIND:
+        return cache.find(sim.llc, 0, first)[0]
+    if what == LOAD:
+        return loads.read_line(sim.kernel, sim, 0, first, second)
+    if what == SEND:
+        sent = llc_slices.push(sim, 0, second, first)
+        if sent:
+            sim.kernel.state.outstanding[0, first] += 1
+        return sent
+    if what == SLICES_CYCLE:
+        loads.serve_slices(sim.kernel, sim, 0, first)
+    if what == SLICE_OF:
+        return llc_slices.slice_of(sim, 0, first)
+    if what == STORE:
+        return cache.store(sim, 0, first, STREAM)
+    if what == DATA_BACK:
+        loads.fill(sim.kernel, sim, 0, first, second)
+    if what == FLUSH:
+        return cache.flush(sim, 0, first, STREAM)
+    return 0
 
 
 class Cache:
@@ -54,29 +62,29 @@ class Cache:
         self.s = build.make_sim(machine, workload)
 
     def set_of(self, line: int) -> int:
-        return int(cache.find(self.s.llc, 0, line)[0])
+        return int(_call(self.s, FIND, line, 0))
 
     def load(self, unit: int, line: int) -> int:
-        return _load(self.s, unit, line * LINE)
+        return _call(self.s, LOAD, unit, line * LINE)
 
     def send(self, unit: int, line: int) -> bool:
         """Let a load go to its slice."""
-        return _send(self.s, unit, line * LINE)
+        return bool(_call(self.s, SEND, unit, line * LINE))
 
     def slices_cycle(self, now: int) -> None:
-        _slices_cycle(self.s, now)
+        _call(self.s, SLICES_CYCLE, now, 0)
 
     def slice_of(self, line: int) -> int:
-        return int(llc_slices.slice_of(self.s, 0, line * LINE))
+        return int(_call(self.s, SLICE_OF, line * LINE, 0))
 
     def store(self, line: int) -> bool:
-        return cache.store(self.s, 0, line, STREAM)
+        return bool(_call(self.s, STORE, line, 0))
 
     def data_back(self, tag: int, now: int) -> None:
-        loads.fill(self.s.kernel, self.s, 0, tag, now)
+        _call(self.s, DATA_BACK, tag, now)
 
     def flush(self, cursor: int) -> int:
-        return cache.flush(self.s, 0, cursor, STREAM)
+        return int(_call(self.s, FLUSH, cursor, 0))
 
     def waiting(self, unit: int) -> int:
         return int(self.s.kernel.state.outstanding[0, unit])
@@ -268,7 +276,7 @@ def test_what_was_used_again_outlives_a_stream():
     """Under SRRIP; under LRU a stream as long as a set's ways takes all with it."""
     for policy, kept in (("lru", False), ("srrip", True)):
         real = Cache(policy)
-        lines = [line for line in range(1 << 16) if real.set_of(line) == 5][:2 * WAYS]
+        lines = [line for line in range(1 << 10) if real.set_of(line) == 5][:2 * WAYS]
         again, *stream = lines
         for step, line in enumerate([again, again, *stream]):
             found = real.load(0, line)

@@ -149,7 +149,7 @@ def test_no_more_loads_in_flight_than_resident_workgroups_hold(machine):
     assert most == places * lines * units
 
 
-@pytest.mark.parametrize("compute_units", [1, 4])
+@pytest.mark.parametrize("compute_units", [2, 4])
 @pytest.mark.parametrize("places", [1, 2])
 def test_few_workgroups_are_bound_by_latency(machine, compute_units, places):
     """Then the last pass goes at the rate of places over a workgroup's time, whatever DRAM could do."""

@@ -81,6 +81,7 @@ def test_chunks_for_pairs_lie_side_by_side():
     assert [len(chunks) for chunks in program.held] == [7] * 4 and program.held[1] == (1, 4, 5, 6, 7, 9, 13)
 
 
+@pytest.mark.slow  # hardware of its own
 def test_t3_both_ways_around_beside_a_baseline_that_goes_both_ways():
     exchange, workload = fused_with("gemm-rs", "ring", "both-rings"), gemm_workload("2048x2048x512", 4)
     machine, chunk = exchange.hardware(MACHINE, workload), workload.output_bytes // 4

@@ -151,8 +151,9 @@ def test_an_interrupted_recording_is_one_until_then(tmp_path):
 
 def _told_to_end(folder, size: int) -> tuple[int, str]:
     """Exit code and last line of a recording that gets SIGTERM when it has written so many bytes."""
-    process = subprocess.Popen([sys.executable, "-m", "t3sim.cli", "trace", "--gemm", "4096x4096x1024", "--devices",
-                                "4", "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "t3sim.cli", "trace", *map(str, RING), "--gemm",
+                                "1024x1024x256", "--out", str(folder)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     part = folder / f"{EVENTS}.part"
     while process.poll() is None and not (part.exists() and part.stat().st_size >= size):
         time.sleep(0.02)

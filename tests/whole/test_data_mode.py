@@ -317,6 +317,7 @@ def test_a_slow_link_holds_up_only_what_goes_over_it():
     assert fast < 0.8 * held, "as if all ports had one buffer"
 
 
+@pytest.mark.slow
 def test_a_sum_in_another_order_is_noticed(monkeypatch):
     """Of four parts: which came when is part of what is compared."""
     run, ledger = several(4)
@@ -363,6 +364,7 @@ def test_an_early_trigger_is_noticed(monkeypatch):
     broken("completed|triggers|the hardware reports|numpy|saw 2 times|nothing moved", tiny_run()[0])
 
 
+@pytest.mark.slow
 def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
     """Without the order guard, behind a DRAM controller that lets reads pass."""
     described = machine("ring_small")
