@@ -242,31 +242,32 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
 
 
 @compiled
-def overtake(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int) -> None:
-    """Note a request that enters the DRAM queue: a DMA read gets its data now."""
+def overtake(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int) -> bool:
+    """Note a request that enters the DRAM queue: a DMA read gets its data now. False: no result came."""
     first = (bits.address_of(lo, fields) - data.base[device]) >> data.shift
     count = bits.get(lo, hi, fields.bytes, fields.op - fields.bytes) >> data.shift
     if (bits.get(lo, hi, fields.op, 2) == bits.READ and bits.get(lo, hi, fields.source, 2) == bits.DMA
             and first >= 0 and first + count <= data.memory.shape[1]):
-        for i in range(first, first + count):
-            data.fetched[device, i] = data.memory[device, i]
+        return fetch(data, device, first, count)
+    return True
 
 
 @compiled
 def account(data: Ledger, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
-    """Account for everything that DRAM performed for device d in this cycle: at most one request per channel."""
+    """Account for everything that DRAM performed for a device in this cycle: at most one request per channel."""
     ports = hardware.ports
     inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])
     for c in range(sim.m.channels):
-        if data.overtaking_reads and inputs[ports.dram_ready[c]] and outputs[ports.dram_valid[c]]:
-            overtake(data, sim.b, device, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])
-        row = device * sim.m.channels + c
-        if sim.mem.retired[row] and data.fault[device, 0] == 0:
-            data.fault[device, 0] = perform(data, sim, number_of(sim.mem.retired_tag[row]), device,
-                                            sim.mem.retired_lo[row], sim.mem.retired_hi[row])
-            if data.fault[device, 0]:
-                data.fault[device, 3] = now
-                sim.control.halt[0] = 1
+        row, fault = device * sim.m.channels + c, 0
+        if (data.overtaking_reads and inputs[ports.dram_ready[c]] and outputs[ports.dram_valid[c]]
+                and not overtake(data, sim.b, device, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])):
+            fault = ALU_SILENT
+        if sim.mem.retired[row] and fault == 0 and data.fault[device, 0] == 0:
+            fault = perform(data, sim, number_of(sim.mem.retired_tag[row]), device, sim.mem.retired_lo[row],
+                            sim.mem.retired_hi[row])
+        if fault:
+            data.fault[device, 0], data.fault[device, 3] = fault, now
+            sim.control.halt[0] = 1
 
 
 @dataclass(frozen=True)

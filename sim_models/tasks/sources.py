@@ -13,7 +13,7 @@ from t3sim.machine import load_machine
 from t3sim.places import source_folders
 
 _ROOT = Path(__file__).resolve().parents[2]
-_DOOR_TO_RTL = "t3sim.cosim.gpu"
+_DOORS_TO_RTL = ["t3sim.cosim.gpu", "t3sim.cosim.traced"]
 _LIST = "files.json"
 
 
@@ -50,7 +50,7 @@ def _sources(entry: str, rtl: bool) -> dict[str, str]:
     Following imports takes seconds: the list is kept for as long as no source changes.
     """
     def follow(folder: Path) -> None:
-        finder = _OurModules(excludes=[] if rtl else [_DOOR_TO_RTL])
+        finder = _OurModules(excludes=[] if rtl else _DOORS_TO_RTL)
         finder.import_hook(entry)
         found = sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
         (folder / _LIST).write_text(json.dumps({str(path): digest(meaning(path.read_bytes())) for path in found}))

@@ -211,7 +211,7 @@ class Trace:
                 ("cycle", np.append(False, np.diff(events["cycle"]) < 0))):
             if wrong.any():
                 index = int(np.flatnonzero(wrong)[0])
-                return f"event {index} has {name} = {events[name][index]}"
+                return f"event {index} has {name} {events[name][index]}"
         return None
 
     @cached_property

@@ -133,7 +133,8 @@ def properties() -> list[Property]:
 
     return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}", registers, (
         broken("a write that is refused is kept", KEPT,
-               "table_write.valid.eq(0)", "table_write.valid.eq(access & self.pwrite)"),
+               "self.pready.eq(access | table_write.valid), table_write.valid.eq(0)",
+               "self.pready.eq(access | table_write.valid), table_write.valid.eq(access & self.pwrite)"),
         broken("a write goes to all tables", KEPT,
                "table_write.valid & (table_write.space == table.base // SPACE_BYTES)", "table_write.valid"),
         broken("a table is written after its answer", ANSWERED,

@@ -93,6 +93,7 @@ def test_t3_both_ways_around_beside_a_baseline_that_goes_both_ways():
     assert fused.total_ns < sequential.total_ns and fused.ag_ns == sequential.ag_ns
 
 
+@pytest.mark.slow  # hardware of its own
 @pytest.mark.parametrize("topology", ["nodes:2x2", "torus:2x2"])
 def test_t3_along_levels(topology):
     """Every GPU with its own RTL; each element has as many updates as parts come for it."""
@@ -104,6 +105,7 @@ def test_t3_along_levels(topology):
     assert fused.dram["gemm_write"] == 2 * chunk and fused.total_ns < sequential.total_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["nodes:2x2", "torus:2x2"])
 def test_an_all_to_all_passes_through_others(topology):
     """By Track & Trigger and by kernels: each GPU sends three of its four parts, of which none is read."""

@@ -396,15 +396,17 @@ def test_another_order_of_addition_is_noticed():
     broken("numpy's reduction in the schedule's order gives", run)
 
 
-@pytest.mark.parametrize("where", ["memory", "product"])
+@pytest.mark.parametrize("where", ["memory", "sent", "product"])
 def test_one_wrong_bit_is_noticed(where):
     run, ledger = tiny_run()
     tile = run.schedule.chunk(0, 1)[0]  # device 1 owns it, device 0 begins it
     element = run.tiling.offsets[tile] // 2
     if where == "memory":
         ledger.data.memory[1, element] = 0x4C00
+    elif where == "sent":
+        ledger.data.sent[0, element] ^= 0x2000
     else:
-        ledger.data.product[0, element] ^= 0x2000
+        ledger.data.product[1, element] ^= 0x2000
     broken(r"device \d: row \d+, column \d+ is 0x", run)
 
 
