@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats import BF16, FP16, FP32
 from ..geometry import GeometryError
+from ..streams.pipeline import moving_together
 from .fp_adder import FpAdder
 
 
@@ -81,15 +82,7 @@ class NmcAlu(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        move = Signal()
-        valid = Signal(self.LATENCY)
-        m.d.comb += [
-            move.eq(~self.result.valid | self.result.ready),
-            self.operands.ready.eq(move),
-            self.result.valid.eq(valid[-1]),
-        ]
-        with m.If(move):
-            m.d.sync += valid.eq(Cat(self.operands.valid, valid))
+        move, _ = moving_together(m, self.operands, self.result, self.LATENCY)
 
         request = self.operands.payload
         keep = request.op != AluOp.ADD

@@ -20,6 +20,7 @@ from ..formats import (
     random_steps,
 )
 from ..geometry import Geometry
+from ..streams.pipeline import moving_together
 from .converters import from_fixed, to_fixed, to_fp16, widened
 from .fp_adder import FpAdder
 
@@ -88,15 +89,7 @@ class WideAlu(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        move = Signal()
-        valid = Signal(self.LATENCY)
-        m.d.comb += [
-            move.eq(~self.result.valid | self.result.ready),
-            self.operands.ready.eq(move),
-            self.result.valid.eq(valid[-1]),
-        ]
-        with m.If(move):
-            m.d.sync += valid.eq(Cat(self.operands.valid, valid))
+        move, valid = moving_together(m, self.operands, self.result, self.LATENCY)
 
         request = self.operands.payload
         chosen = {one: request.sum == NUMBERS[one.name] for one in self.sums}
