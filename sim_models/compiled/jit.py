@@ -26,6 +26,7 @@ from typing import Any
 from numba import njit
 from numba.core import config, event, sigutils
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
+from numba.core.compiler_lock import global_compiler_lock
 
 from ..places import source_folders
 from ..user_cache import cache_folder, may_be_written
@@ -154,8 +155,9 @@ def _compile(dispatcher: Any, sig):
     Each of them would hold all of the function again.
     """
     within = any(isinstance(kind, (Reference, Table)) for kind in sigutils.normalize_signature(sig)[0])
-    dispatcher.targetoptions["no_cpython_wrapper"] = within
-    return type(dispatcher).compile(dispatcher, sig)
+    with global_compiler_lock:  # the options are the function's, whichever thread compiles it, for whichever types
+        dispatcher.targetoptions["no_cpython_wrapper"] = within
+        return type(dispatcher).compile(dispatcher, sig)
 
 
 def _compile_once(dispatcher: Any, sig):

@@ -80,3 +80,41 @@ def test_machine_code_is_made_of_what_python_calls(run):
     assert run(1) == ["5 7", "no such book", "False True"], "compiled"
     assert run(1) == ["5 7", "no such book", "True"], "kept as machine code, without its parts"
     assert run(2) == ["5 10 7", "no such book", "False True"], "the part was kept, too, and is part of what is new"
+
+
+_THREADS = """
+import threading
+import time
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from shelves import Shelf, at, twice
+
+shelf, compile = Shelf(np.array([3, 5])), Dispatcher.compile
+
+
+def slowly(dispatcher, signature):
+    if threading.current_thread().name == "python":
+        time.sleep(2)
+    return compile(dispatcher, signature)
+
+
+Dispatcher.compile = slowly
+threads = [threading.Thread(target=lambda: print(at(shelf, 1)), name="python"),
+           threading.Thread(target=lambda: print(twice(shelf, 1)))]
+for thread in threads:
+    thread.start()
+    time.sleep(0.2)
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_a_function_that_two_threads_need_in_two_ways_has_both(tmp_path):
+    """One calls it from Python, while for the other it becomes a part of what calls it."""
+    (tmp_path / "shelves.py").write_text(_MODULE, encoding="utf-8")
+    (tmp_path / "program.py").write_text(_THREADS, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(tmp_path / "program.py")], text=True, capture_output=True,
+                          env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["10", "5"]
