@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats import BF16, FP16, FP32
 from ..geometry import GeometryError
-from ..streams.pipeline import moving_together
+from ..streams.moving_together import moving_together
 from .fp_adder import FpAdder
 
 

@@ -20,7 +20,7 @@ from ..formats import (
     random_steps,
 )
 from ..geometry import Geometry
-from ..streams.pipeline import moving_together
+from ..streams.moving_together import moving_together
 from .converters import from_fixed, to_fixed, to_fp16, widened
 from .fp_adder import FpAdder
 

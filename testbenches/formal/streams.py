@@ -30,8 +30,8 @@ _MISTAKES = {
     "head_exchange": ("window/head_exchange.py", "due.any() & (~self.leaving.valid | self.leaving.ready)", "due.any()"),
     "dispatch_window": ("window/dispatch_window.py", "with m.Elif(admission.valid & admission.ready):",
                         "with m.Elif(admission.valid):"),
-    "nmc_alu": ("streams/pipeline.py", "move.eq(~result.valid | result.ready)", "move.eq(1)"),
-    "wide_alu": ("streams/pipeline.py", "move.eq(~result.valid | result.ready)", "move.eq(1)"),
+    "nmc_alu": ("streams/moving_together.py", "move.eq(~result.valid | result.ready)", "move.eq(1)"),
+    "wide_alu": ("streams/moving_together.py", "move.eq(~result.valid | result.ready)", "move.eq(1)"),
     "gpu_top": ("channel/memory_channel.py", "arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready)",
                 "arbiter.ready.eq(guard.ready)"),
 }
