@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-RANDOM_BITS = 16  #: that stochastic rounding adds to the first bits that it cuts off
+from t3sim.rtl.formats import RANDOM_BITS
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from t3sim.formats import BF16, E4M3, E5M2, FORMATS, FP16, FP32, RANDOM_BITS, lfsr, scaled, unscaled
+from t3sim.rtl import formats
 
 THEIRS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "bf16": ml_dtypes.bfloat16,
           "fp16": np.float16}
@@ -97,3 +98,13 @@ def test_a_small_number_of_a_block_is_what_the_format_makes_of_it():
     """E8m0 over e4m3: 448 and 2**-9 in one block, as the format has them."""
     bits, scales = scaled(E4M3, np.array([448.0, 2.0**-9, 2.0**-11] + [0.0] * 29), 32)
     assert scales.tolist() == [127] and bits[:3].tolist() == [0x7E, 1, 0]
+
+
+def test_the_hardware_steps_its_random_bits_as_the_models_do():
+    """Sixteen steps at once; lanes begin in different states."""
+    states = np.arange(1, 1 << 16)
+    stepped = states
+    for _ in range(formats.RANDOM_BITS):
+        stepped = lfsr(stepped)
+    assert [formats.random_steps(int(state)) for state in states[::97]] == stepped[::97].tolist()
+    assert len({formats.random_seed(lane) for lane in range(16)}) == 16
