@@ -68,7 +68,8 @@ class Exchange:
     def link_bytes(self, workload: Workload) -> float:
         """Compute what a GPU sends; of a gather by a switch what it gets, of several links what the fullest has."""
         if self.before:
-            return workload.activation_bytes * (workload.tp - 1) / workload.tp
+            share = self._fullest(workload.tp) if self.by_levels else (workload.tp - 1) / workload.tp
+            return workload.activation_bytes * share
         whole = workload.output_bytes * (workload.tp - 1) / workload.tp * self.sums.wire_bytes(workload) / (
             workload.format.bytes)
         if self.algorithm == IN_SWITCH and self.collective == "ar":  # the others' parts, and a sum once
@@ -162,7 +163,8 @@ class Exchange:
         workload = self.sums.of(workload)
         ranks, gpu = workload.tp, machine.gpu
         if self.before:
-            return _with_ready_table(machine, workload)
+            return _with_ready_table(machine if self.algorithm == "ring" else _with_peers(
+                machine, self.program(ranks), workload.format.bytes), workload)
         if self.signal:
             return signals.hardware(machine, self.signal)
         if self.by_levels:
@@ -192,8 +194,9 @@ def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machi
     if peers > MOST_PEERS:
         raise BadInput(f"a GPU exchanges with {peers} others: a dispatch window knows the heads of at most "
                        f"{MOST_PEERS}")
+    copies = 1 if program.in_switch else max(len(role.routes) for own in roles for role in own)
     dma = {"peers": max(machine.dma.peers, peers), "regions": MOST_REGIONS, "routes": MOST_ROUTES,
-           "copies": max(machine.dma.copies, *(len(role.routes) for own in roles for role in own))}
+           "copies": max(machine.dma.copies, copies)}
     return _counting(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}), roles, element_bytes)
 
 
@@ -324,14 +327,11 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
         raise BadInput(f"exchange.algorithm = {IN_SWITCH} adds and copies in a switch: it needs exchange.topology = "
                        "switch")
     if algorithm == "direct" and topology == "ring":
-        raise BadInput("exchange.algorithm = direct sends to every GPU, in a ring over the others' links too: it needs "
-                       "exchange.topology = switch or full")
+        raise BadInput("exchange.algorithm = direct sends to every GPU, in a ring over the others' links too, where "
+                       "full buffers could hold up each other in a circle: it needs exchange.topology = switch or full")
     if algorithm == "ring" and topology == "full":
         raise BadInput("exchange.topology = full divides a GPU's bandwidth among its links, of which a ring uses one: "
                        "it needs exchange.algorithm = direct")
-    if algorithm != "ring" and operator in BEFORE:
-        raise BadInput(f"exchange.algorithm = {algorithm} with layer.operator = {operator} would have the activations "
-                       "of all GPUs come at once, which is not built: it needs exchange.algorithm = ring")
     if signal not in (None, *signals.SIGNALS):
         raise BadInput(f"exchange.signal = {signal!r} is unknown: allowed are {choices(signal, signals.SIGNALS)}")
     if signal and (operator, algorithm) != ("gemm-rs", "ring"):

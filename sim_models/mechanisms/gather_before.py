@@ -9,6 +9,7 @@ kept and sent on likewise.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,15 +62,26 @@ def tiling_for(machine: Machine, workload: Workload) -> Tiling:
                          workload.format.bytes, most_ids=window // 4)
 
 
-def groups_in_order(space: AddressSpace) -> tuple[np.ndarray, int]:
-    """Return the groups' numbers in the order in which they come, int64[column of tiles], and how many are its own.
+class Groups(NamedTuple):
+    """A device's groups, int64[column of tiles] each."""
 
-    A device's own come first.
-    """
+    number: np.ndarray  # in the ready table, the order of ids
+    turn: np.ndarray  # in which they are there: a device's own first, then the others as they come
+    own: int  # how many are a device's own
+
+    @property
+    def in_turn(self) -> np.ndarray:
+        """Numbers of the groups that come, in their order: int64[group]."""
+        return self.number[np.argsort(self.turn)][self.own:]
+
+
+def groups_of(space: AddressSpace) -> Groups:
+    """Return a device's groups, their numbers and the order in which they are there."""
     rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
-    order = np.zeros(tiling.tile_columns, np.int64)
-    order[rows.tile // tiling.tile_rows] = rows.id // tiling.tile_rows
-    return order, int(rows.contributes.sum()) // tiling.tile_rows
+    number, others = np.zeros((2, tiling.tile_columns), np.int64)
+    number[rows.tile // tiling.tile_rows] = rows.id // tiling.tile_rows
+    others[rows.tile // tiling.tile_rows] = ~rows.contributes
+    return Groups(number, np.argsort(np.lexsort((number, others))), int((others == 0).sum()))
 
 
 def consumers(output: Tiling, space: AddressSpace) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +89,7 @@ def consumers(output: Tiling, space: AddressSpace) -> tuple[np.ndarray, np.ndarr
 
     Both int64[output.tiles]; groups come in their order, so that the last of those needed is the one that counts.
     """
-    order, own = groups_in_order(space)
+    _, order, own = groups_of(space)
     first = output.first_column // space.schedule.tiling.tile_n
     last = (output.first_column + output.columns - 1) // space.schedule.tiling.tile_n
     latest = np.array([order[begin:end + 1].max() for begin, end in zip(first, last)])
@@ -125,11 +137,10 @@ def ready_asks(spaces: Sequence[AddressSpace], fields: Mapping[str, Field]) -> n
     """
     packed = []
     for space in spaces:
-        order, own = groups_in_order(space)
-        tiling = space.schedule.tiling
-        column = np.argsort(order)
+        groups, tiling = groups_of(space), space.schedule.tiling
+        column = np.argsort(groups.turn)[groups.own:]
         tiles = tiling.wf_tiles.reshape(tiling.tile_columns, tiling.tile_rows).sum(axis=1)[column]
-        columns = {"group": np.arange(len(column)), "tiles": tiles}
-        packed.append(sum(columns[name] << field.lsb for name, field in fields.items())[own:])
+        columns = {"group": groups.number[column], "tiles": tiles}
+        packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
     most = max(map(len, packed))  # what a shorter list ends with is answered at once
     return np.stack([np.pad(one, (0, most - len(one))) for one in packed]).astype(np.int64)

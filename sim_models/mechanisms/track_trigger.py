@@ -126,6 +126,9 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                                              schedule.waits_for(device))
     if not schedule.is_live(window):
         raise ScheduleError("a tile goes on under an id that is not larger than its own: GPUs could wait in a circle")
+    if (slack := schedule.slack_of(device)) >= window:
+        raise ScheduleError(f"device {device}: tiles that it touches early are up to {slack} ids ahead of those that "
+                            f"it touches late: a dispatch window of more than {window} is needed")
     peers, feeders = schedule.peers(device), schedule.feeders(device)
     for way, others in (("sends to", peers), ("receives from", feeders)):
         if len(others) > geometry.dma.peers:

@@ -84,7 +84,8 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     if options.gathers:
         return Schedule(tiling_for(machine, workload), options.collective(workload.tp),
                         options.topology(workload.tp),
-                        Policy(ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
+                        Policy(options.slices, ids=options.ids, limits=options.limits, shuffle=options.shuffle,
+                               present=True))
     made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
     tracked = tracked_tiling(made, options.signal, workload.tp, at_once,
                              tuple((1 << bits) - 1 for bits in geometry.block_bits))

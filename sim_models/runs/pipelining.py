@@ -17,7 +17,8 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
         return build.Options(seed, staged, signal=exchange.signal)
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
     if exchange.before:
-        return replace(options, ids=Ids.TRACKED, gathers=True)
+        options = replace(options, ids=Ids.TRACKED, gathers=True)
+        return options if exchange.algorithm == "ring" else _side_by_side(machine, workload, options)
     if exchange.algorithm in ("direct", IN_SWITCH) or exchange.by_levels:
         return _in_turn(machine, workload, options, exchange.program(workload.tp).chunks)
     if exchange.of_parts:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places
@@ -35,6 +36,15 @@ def _in_turn(machine: Machine, workload: Workload, options: build.Options, chunk
     return replace(options, ids=Ids.TRACKED, slices=max(1, tiles // chunks))
 
 
+def _side_by_side(machine: Machine, workload: Workload, options: build.Options) -> build.Options:
+    """Have groups of activations come from all others in turn, as they do come, not GPU by GPU.
+
+    There is a slice for each group of a GPU's own, or the next smaller number of which the hardware can run a schedule.
+    """
+    groups = build.make_schedule(machine, workload, options)
+    return _cut(machine, workload, options, groups.tiling.tile_columns // groups.program.chunks)
+
+
 def _pipelined(machine: Machine, workload: Workload, options: build.Options) -> build.Options:
     """Cut the output so that its first slices are gathered while later ones are made.
 
@@ -42,7 +52,12 @@ def _pipelined(machine: Machine, workload: Workload, options: build.Options) -> 
     run a schedule.
     """
     tiles = build.make_tiling(machine, workload).tiles
-    for slices in range(-(-tiles // (machine.gpu.compute_units * machine.gpu.workgroups_per_cu)), 1, -1):
+    return _cut(machine, workload, options, -(-tiles // (machine.gpu.compute_units * machine.gpu.workgroups_per_cu)))
+
+
+def _cut(machine: Machine, workload: Workload, options: build.Options, most: int) -> build.Options:
+    """Cut the output into the most slices of which the hardware can run a schedule."""
+    for slices in range(most, 1, -1):
         cut = replace(options, slices=slices)
         schedule = build.make_schedule(machine, workload, cut)
         try:

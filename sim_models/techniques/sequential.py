@@ -23,7 +23,8 @@ from .technique import Technique
 def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
     exchange, slow, gather, to_all = choices.exchange, slowing(choices), ALL_GATHER, ALL_TO_ALL
     if exchange.before:
-        return gemm_alone(choices), replace(GATHER_INPUT, skew=slow)
+        gathered = replace(GATHER_INPUT, exchange=exchange) if exchange.by_levels else GATHER_INPUT
+        return gemm_alone(choices), replace(gathered, skew=slow)
     if exchange.by_levels:
         scatter, gather, to_all = (replace(one, exchange=exchange) for one in (scatter, gather, to_all))
     used = {"ag": (gather,), "a2a": (to_all,)}.get(exchange.collective, (scatter, gather))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..mechanisms.gather_before import groups_in_order
+from ..mechanisms.gather_before import groups_of
 from ..mechanisms.track_trigger import AddressSpace, rows_of_workgroups
 from ..operators.tiling import Tiling
 from ..schedule import Action, Schedule
@@ -59,8 +59,8 @@ def last_groups(space: AddressSpace, needs: np.ndarray) -> np.ndarray:
 
     `needs`: how many groups of others must have come, in their order.
     """
-    _, own = groups_in_order(space)
-    return np.where(needs > 0, own + needs - 1, -1)
+    come = groups_of(space).in_turn
+    return np.where(needs > 0, come[needs - 1], -1) if len(come) else np.full(needs.shape, -1)
 
 
 def senders(space: AddressSpace) -> np.ndarray:

@@ -142,8 +142,6 @@ def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
      "--sums fixed: --algorithm ring between 4 GPUs of a GEMM whose K is in 2 parts adds up 4 terms"),
     (["run", "--technique", "flux"], "technique flux .* needs --topology switch"),
     (["run", "--algorithm", "direct"], "--algorithm direct .* needs --topology switch or full"),
-    (["run", "--operator", "ag-gemm", "--topology", "switch", "--algorithm", "direct"],
-     "--algorithm direct with --operator ag-gemm .* needs --algorithm ring"),
     (["run", "--technique", "t3,sequential, t3"], "--technique t3,sequential,t3 names 't3' twice"),
     (["run", "--technique", "sequential,flux", "--topology", "switch", "--algorithm", "direct"],
      "--algorithm direct is for t3, t3-mca, t3-mca\\+, fused-wg, of which --technique sequential,flux names none"),

@@ -10,7 +10,7 @@ from amaranth.hdl import Signal
 from t3sim import topologies
 from t3sim.collectives import direct, ring
 from t3sim.cosim.build import build_component
-from t3sim.driver.driver import Driver, DriverError
+from t3sim.driver.driver import Driver
 from t3sim.engine import loop
 from t3sim.engine.end import RUNNING
 from t3sim.fabric.network import outgoing
@@ -26,7 +26,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Ids, Limits, Schedule, Shuffle
+from t3sim.schedule import Ids, Limits, Schedule, ScheduleError, Shuffle
 from t3sim.testbenches.soak import draw, machine
 from t3sim.topologies import fully_connected, switch
 from t3sim.topologies.multi_node import multi_node
@@ -182,7 +182,7 @@ def test_a_direct_reduce_scatter_of_two(ids, seed):
 
 
 def test_an_order_with_too_much_slack_is_refused():
-    with pytest.raises(DriverError, match="slack=.* less than the dispatch window"):
+    with pytest.raises(ScheduleError, match=r"up to \d+ ids ahead .* dispatch window of more than \d+ is needed"):
         data_run(machine("ring_tiny"), gemm_workload("128x64x8", 4), options=Options(
             limits=Limits.EXACT, shuffle=Shuffle(1000)))
 

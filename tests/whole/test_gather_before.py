@@ -1,13 +1,14 @@
 """An all-gather before a GEMM: the activations come by Track & Trigger, and no workgroup reads them before."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from t3sim.collectives import ring
-from t3sim.mechanisms.exchange import fused_with
-from t3sim.mechanisms.gather_before import gather_tiling, groups_in_order, tiling_for
+from t3sim.mechanisms.exchange import Exchange, fused_with
+from t3sim.mechanisms.gather_before import gather_tiling, groups_of, tiling_for
 from t3sim.operators.kernel_table import ASKS_WINDOW
 from t3sim.operators.tiling import TilingError
 from t3sim.runs.build import Options, late_starts
@@ -15,6 +16,7 @@ from t3sim.runs.data_mode import Variation, data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.policy import Policy
+from t3sim.schedule.schedule import Rows
 from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload
 
@@ -27,9 +29,13 @@ FAST_LINK = {"link": {"bandwidth_gb_per_s": 400.0, "latency_ns": 20.0}}
 BLOCKS = {"dma": TABLE["dma"] | {"tiles_per_block": 4}}
 
 
-def setup(shape: str, devices: int, changes: dict, dtype: str = "fp16"):
+#: For all ways that are not a ring.
+PEERS = {"dma": {"ready_groups": 32, "peers": 3, "copies": 3, "regions": 64, "routes": 64}}
+
+
+def setup(shape: str, devices: int, changes: dict, dtype: str = "fp16", exchange: Exchange = EXCHANGE):
     workload = gemm_workload(shape, devices, dtype)
-    return EXCHANGE.hardware(machine("ring_small", **(TABLE | changes)), workload), workload
+    return exchange.hardware(machine("ring_small", **(TABLE | changes)), workload), workload
 
 
 @pytest.mark.parametrize("shape, devices, changes, dtype", [
@@ -48,6 +54,35 @@ def test_every_gpu_has_all_activations_and_reads_none_too_early(shape, devices, 
     assert result.packets >= workload.m * (workload.k // per_line) * (devices - 1)
     tiles = tiling_for(described, workload).wf_tiles.sum()
     assert result.triggers == tiles * devices, "a GPU's own tiles, and all that come"
+
+
+WAYS = [("full", "direct", 4), ("switch", "direct", 3), ("switch", "in-switch", 4), ("ring", "both-rings", 4),
+        ("torus:2x2", "hierarchical", 4), ("nodes:2x2", "hierarchical", 4)]
+
+
+@pytest.mark.parametrize("topology, algorithm, devices", WAYS)
+@pytest.mark.parametrize("shape, changes", [("512x192x4096", PEERS), ("520x300x270", PEERS | SLOW_LINK)])
+def test_activations_come_from_several_gpus_at_once(topology, algorithm, devices, shape, changes, seed):
+    """Bit for bit, by all ways but one ring; groups come from all of them in turn."""
+    exchange = fused_with("ag-gemm", topology, algorithm)
+    described, workload = setup(shape, devices, changes, exchange=exchange)
+    options = replace(fused_options(exchange, described, workload, seed), hold_back=0.1, link_jitter_cycles=200,
+                      start_cycles=late_starts(devices, 1000, seed))
+    run, ledger = data_run(described, workload, Policy("mca"), options, Variation(overtaking_reads=True))
+    try:
+        groups = groups_of(run.spaces[0])
+        rows = run.schedule.rows(0)
+        senders = [share.role.fed_by for share in run.schedule.shares(0)]
+        of_group = {int(row.id) // run.tiling.tile_rows: senders[row.share] for row in map(Rows._make, zip(*rows))}
+        neighbours = [{source.device for source in of_group[number]} for number in groups.in_turn]
+        field = run.backends[0].ports.port("asks.payload").fields["group"]
+        asked = run.sim.hardware.asks[0] >> field.lsb & (1 << field.width) - 1
+        assert options.slices > 1 and all(neighbours) and asked.tolist() == groups.in_turn.tolist()
+        assert any(one != other for one, other in pairwise(neighbours[:4]))
+        run.run()
+        assert ledger.result().triggers == run.tiling.wf_tiles.sum() * devices
+    finally:
+        run.close()
 
 
 def test_workgroups_that_do_not_wait_read_what_has_not_come():
@@ -80,7 +115,7 @@ def test_the_order_of_workgroups_is_that_of_their_inputs():
     run, _ = data_run(described, workload, Policy("mca"), fused_options(EXCHANGE, described, workload))
     try:
         for device, space in enumerate(run.spaces):
-            order, own = groups_in_order(space)
+            _, order, own = groups_of(space)
             first = np.argsort(order)  # columns of tiles in the order in which they come
             chunk = len(order) // 4
             expected = [(device + hop) % 4 for hop in range(4)]  # the ring sends to the GPU below
