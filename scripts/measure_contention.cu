@@ -1,12 +1,13 @@
 // Measure what a GEMM loses beside device-to-device copies at a set rate, over GEMM shape, copy rate and who copies.
 //
 //   nvcc -O2 -std=c++17 -o measure_contention scripts/measure_contention.cu -lcublas
-//   ./measure_contention --gemm 8192x4256x2128,8192x8192x8192 --rates 25,50,100,200,max --out measured.json
+//   ./measure_contention --gemm 8192x4256x2128,8192x8192x8192 --rates 25,50,100,200,max --out measured.csv
+//   t3 validate h100-sxm --rows measured.csv
 //
-// For each shape the GEMM is timed alone, then beside copies of each rate: by copy engines (copies that the host gives
-// out when they are due), and by a kernel on few compute units. Options are in USAGE below. With --to 1 the copies go
-// to GPU 1, which copy engines then carry; within one GPU the driver decides what carries them, engines or compute
-// units.
+// For each shape and rate the GEMM is timed alone, then beside copies: by copy engines (copies that the host gives out
+// when they are due), and by a kernel on few compute units. Options are in USAGE below. With --to 1 the copies go to
+// GPU 1. Without it the kernel copies within the GPU, and the engines to the host's memory: within a GPU the driver
+// takes compute units for a copy.
 // The GEMM runs back to back with itself: it finds its operands in the cache as far as they fit, alone and beside
 // copies.
 
@@ -19,12 +20,13 @@
 #include <string>
 #include <vector>
 
-// Host logic: the command line, statistics, JSON. It calls nothing of CUDA.
+// Host logic: the command line, statistics, the table. It calls nothing of CUDA.
 
 constexpr const char *USAGE =
     "measure_contention [--gemm MxNxK,...] [--rates GB/s,...|max] [--copiers engine,kernel] [--blocks N]\n"
-    "                   [--repeats N] [--to GPU] [--out FILE]\n";
-constexpr double AS_FAST_AS_IT_GOES = 0;
+    "                   [--repeats N] [--to GPU] [--out FILE]\n"
+    "a rate of 0 holds the kernel's compute units and copies nothing\n";
+constexpr double HOLDS_ONLY = 0, AS_FAST_AS_IT_GOES = -1;
 
 struct Shape {
     int m, n, k;
@@ -32,7 +34,7 @@ struct Shape {
 
 struct Options {
     std::vector<Shape> shapes = {{8192, 4256, 2128}, {8192, 4096, 512}, {1024, 8192, 8192}};
-    std::vector<double> rates = {25, 50, 100, 200, AS_FAST_AS_IT_GOES};  // GB/s that are copied
+    std::vector<double> rates = {HOLDS_ONLY, 25, 50, 100, 200, AS_FAST_AS_IT_GOES};  // GB/s that are copied
     std::vector<std::string> copiers = {"engine", "kernel"};
     int blocks = 8;  // of the copying kernel: as many compute units as it takes
     int repeats = 50;
@@ -42,8 +44,7 @@ struct Options {
 
 struct Gpu {
     std::string name, date;
-    int driver, runtime, compute_units;
-    double memory_gb_per_s, clock_ghz;
+    int driver, runtime;
 };
 
 struct Times {  // of one GEMM, in microseconds
@@ -87,8 +88,8 @@ double rate_of(const std::string &text) {
     if (text == "max") return AS_FAST_AS_IT_GOES;
     char *end;
     double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end || !(value >= 0.1 && value <= 1e5))
-        throw std::invalid_argument("--rates " + text + ": GB/s from 0.1 to 100000, or max, are needed");
+    if (text.empty() || *end || !(value == HOLDS_ONLY || (value >= 0.1 && value <= 1e5)))
+        throw std::invalid_argument("--rates " + text + ": 0, GB/s from 0.1 to 100000, or max, are needed");
     return value;
 }
 
@@ -130,46 +131,30 @@ Times times_of(std::vector<double> samples) {
     return {at(0.5), at(0.1), at(0.9)};
 }
 
-std::string quoted(const std::string &text) {
-    std::string made = "\"";
-    for (char letter : text) {
-        if (letter == '"' || letter == '\\') made += '\\';
-        if (static_cast<unsigned char>(letter) >= ' ') made += letter;
-    }
-    return made + '"';
-}
-
 std::string number(double value) {
     char text[32];
     std::snprintf(text, sizeof text, "%.6g", value);
     return text;
 }
 
-std::string json_of(const Times &times) {
-    return "{\"median\": " + number(times.median) + ", \"tenth\": " + number(times.tenth) +
-           ", \"ninetieth\": " + number(times.ninetieth) + "}";
-}
-
-std::string json_of(const Gpu &gpu, const Options &options, const std::vector<Point> &points) {
-    std::string made = "{\"gpu\": " + quoted(gpu.name) + ", \"date\": " + quoted(gpu.date) +
-                       ",\n \"driver\": " + std::to_string(gpu.driver) +
-                       ", \"runtime\": " + std::to_string(gpu.runtime) +
-                       ", \"compute_units\": " + std::to_string(gpu.compute_units) +
-                       ", \"clock_ghz\": " + number(gpu.clock_ghz) +
-                       ", \"memory_gb_per_s\": " + number(gpu.memory_gb_per_s) +
-                       ",\n \"copying_blocks\": " + std::to_string(options.blocks) +
-                       ", \"to_another_gpu\": " + (options.to ? "true" : "false") +
-                       ", \"repeats\": " + std::to_string(options.repeats) + ",\n \"points\": [";
-    for (size_t place = 0; place < points.size(); ++place) {
-        const Point &point = points[place];
-        made += std::string(place ? "," : "") + "\n  {\"m\": " + std::to_string(point.shape.m) +
-                ", \"n\": " + std::to_string(point.shape.n) + ", \"k\": " + std::to_string(point.shape.k) +
-                ", \"copier\": " + quoted(point.copier) + ", \"asked_gb_per_s\": " +
-                (point.asked_gb_per_s == AS_FAST_AS_IT_GOES ? "null" : number(point.asked_gb_per_s)) +
-                ", \"reached_gb_per_s\": " + number(point.reached_gb_per_s) +
-                ",\n   \"alone_us\": " + json_of(point.alone) + ", \"beside_us\": " + json_of(point.beside) + "}";
+std::string csv_of(const Gpu &gpu, const Options &options, const std::vector<Point> &points) {
+    std::string made = "gpu,compute,by,units,gb_per_s,alone_us,beside_us,alone_spread_us,beside_spread_us,source\n";
+    const std::string source = "measure_contention.cu " + gpu.date + " CUDA " + std::to_string(gpu.runtime) +
+                               " driver " + std::to_string(gpu.driver);
+    for (const Point &point : points) {
+        const bool kernel = point.copier == "kernel";
+        const std::string by = !kernel ? "copy engines"
+                               : point.asked_gb_per_s == HOLDS_ONLY ? "held units"
+                               : options.to ? "units that copy to another GPU" : "copying units";
+        const Shape &shape = point.shape;
+        made += gpu.name + ",gemm " + std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" +
+                std::to_string(shape.k) + " fp16," + by + "," + (kernel ? std::to_string(options.blocks) : "") + "," +
+                (point.reached_gb_per_s > 0 ? number(point.reached_gb_per_s) : "");
+        for (const Times *times : {&point.alone, &point.beside}) made += "," + number(times->median);
+        for (const Times *times : {&point.alone, &point.beside}) made += "," + number(times->ninetieth - times->tenth);
+        made += "," + source + "\n";
     }
-    return made + "\n ]}\n";
+    return made;
 }
 
 #ifndef HOST_LOGIC_ONLY  // a test compiles what is above without CUDA
@@ -190,6 +175,7 @@ constexpr size_t COPIED_BYTES = size_t(1) << 29;  // that copies go around in: m
 constexpr int COPYING_THREADS = 1024;
 constexpr int COPIES_AT_ONCE = 8;  // that wait in the engine's queue
 constexpr int WARM_UPS = 5;
+constexpr unsigned POLL_NS = 1000;
 
 void check(cudaError_t result, const char *what) {
     if (result != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(result));
@@ -214,7 +200,9 @@ __device__ unsigned long long nanoseconds() {
     return now;
 }
 
-// Copy chunk after chunk, each when it is due, until the host says stop; the blocks take turns.
+// Copy chunk after chunk, each when it is due, until the host says stop; the blocks take turns. With a negative time
+// per chunk none is ever due. Who waits sleeps, and
+// looks at the GPU's own memory: polls of the host's memory alone made GEMMs on an H100 take up to six times as long.
 __global__ void copy_paced(const uint4 *from, uint4 *to, double chunk_ns, const volatile int *stop,
                            unsigned long long *copied) {
     __shared__ bool over;
@@ -222,8 +210,7 @@ __global__ void copy_paced(const uint4 *from, uint4 *to, double chunk_ns, const 
     constexpr size_t words = CHUNK_BYTES / sizeof(uint4), chunks = COPIED_BYTES / CHUNK_BYTES;
     for (unsigned long long chunk = blockIdx.x;; chunk += gridDim.x) {
         if (threadIdx.x == 0) {
-            do over = *stop;
-            while (!over && nanoseconds() - start < chunk * chunk_ns);
+            while (!(over = *stop) && (chunk_ns < 0 || nanoseconds() - start < chunk * chunk_ns)) __nanosleep(POLL_NS);
         }
         __syncthreads();
         if (over) return;
@@ -248,6 +235,13 @@ struct Memory {  // on a GPU, freed with this
     ~Memory() { cudaFree(data); }
 };
 
+struct HostMemory {  // that copy engines reach
+    void *data = nullptr;
+    explicit HostMemory(size_t bytes) { check(cudaMallocHost(&data, bytes), "the host's memory"); }
+    HostMemory(const HostMemory &) = delete;
+    ~HostMemory() { cudaFreeHost(data); }
+};
+
 struct Stream {
     cudaStream_t stream;
     Stream() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream"); }
@@ -264,7 +258,7 @@ public:
 
 class Engine : public Copier {
 public:
-    Engine(char *from, char *to, int target) : from_(from), to_(to), target_(target) {
+    Engine(char *from, char *to) : from_(from), to_(to) {
         for (auto &event : done_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
     }
     ~Engine() override {
@@ -298,7 +292,7 @@ private:
             while (!over_ && Clock::now() - start < chunk * chunk_ns) {}
             if (chunk >= COPIES_AT_ONCE) check(cudaEventSynchronize(done_[chunk % COPIES_AT_ONCE]), "a copy");
             const size_t at = chunk * CHUNK_BYTES % COPIED_BYTES;
-            check(cudaMemcpyPeerAsync(to_ + at, target_, from_ + at, 0, CHUNK_BYTES, stream_.stream), "a copy");
+            check(cudaMemcpyAsync(to_ + at, from_ + at, CHUNK_BYTES, cudaMemcpyDefault, stream_.stream), "a copy");
             check(cudaEventRecord(done_[chunk % COPIES_AT_ONCE], stream_.stream), "a copy");
         }
         check(cudaStreamSynchronize(stream_.stream), "copies");
@@ -306,7 +300,6 @@ private:
     }
 
     char *from_, *to_;
-    int target_;
     Stream stream_;
     cudaEvent_t done_[COPIES_AT_ONCE];
     std::atomic<bool> over_{false};
@@ -317,23 +310,20 @@ private:
 
 class Kernel : public Copier {
 public:
-    Kernel(char *from, char *to, int blocks) : from_(from), to_(to), blocks_(blocks) {
-        check(cudaHostAlloc(&stop_, sizeof *stop_, cudaHostAllocMapped), "memory");
-        check(cudaHostGetDevicePointer(reinterpret_cast<void **>(&seen_), stop_, 0), "memory");
-    }
-    ~Kernel() override { cudaFreeHost(stop_); }
+    Kernel(char *from, char *to, int blocks) : from_(from), to_(to), blocks_(blocks) {}
     void start(double gb_per_s) override {
         check(cudaMemsetAsync(copied_.data, 0, sizeof(unsigned long long), stream_.stream), "a counter");
+        check(cudaMemsetAsync(stop_.data, 0, sizeof(int), stream_.stream), "a flag");
         check(cudaStreamSynchronize(stream_.stream), "a counter");
-        *stop_ = 0;
         start_ = Clock::now();
         copy_paced<<<blocks_, COPYING_THREADS, 0, stream_.stream>>>(
             reinterpret_cast<uint4 *>(from_), reinterpret_cast<uint4 *>(to_),
-            gb_per_s > 0 ? CHUNK_BYTES / gb_per_s : 0.0, seen_, static_cast<unsigned long long *>(copied_.data));
+            gb_per_s > 0 ? CHUNK_BYTES / gb_per_s : gb_per_s == HOLDS_ONLY ? -1.0 : 0.0,
+            static_cast<const int *>(stop_.data), static_cast<unsigned long long *>(copied_.data));
         check(cudaGetLastError(), "the copying kernel");
     }
     double stop() override {
-        *const_cast<volatile int *>(stop_) = 1;
+        check(cudaMemsetAsync(stop_.data, 1, sizeof(int), telling_.stream), "a flag");
         check(cudaStreamSynchronize(stream_.stream), "the copying kernel");
         const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start_).count();
         unsigned long long bytes = 0;
@@ -344,9 +334,8 @@ public:
 private:
     char *from_, *to_;
     int blocks_;
-    Stream stream_;
-    Memory copied_{0, sizeof(unsigned long long)};
-    int *stop_ = nullptr, *seen_ = nullptr;
+    Stream stream_, telling_;
+    Memory copied_{0, sizeof(unsigned long long)}, stop_{0, sizeof(int)};
     Clock::time_point start_;
 };
 
@@ -396,15 +385,9 @@ private:
 Gpu describe() {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, 0), "GPU 0");
-    Gpu gpu{properties.name, "", 0, 0, properties.multiProcessorCount, 0, 0};
-    int clock_khz = 0, memory_khz = 0, bus_bits = 0;
+    Gpu gpu{properties.name, "", 0, 0};
     check(cudaDriverGetVersion(&gpu.driver), "the driver");
     check(cudaRuntimeGetVersion(&gpu.runtime), "the runtime");
-    check(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, 0), "GPU 0");
-    check(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, 0), "GPU 0");
-    check(cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, 0), "GPU 0");
-    gpu.clock_ghz = clock_khz / 1e6;
-    gpu.memory_gb_per_s = 2.0 * memory_khz * bus_bits / 8 / 1e6;  // both edges of the clock
     const std::time_t now = std::time(nullptr);
     char date[16];
     std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
@@ -418,20 +401,23 @@ std::vector<Point> measure(const Options &options) {
         check(cudaDeviceEnablePeerAccess(options.to, 0), "--to");
     }
     Memory from(0, COPIED_BYTES), to(options.to, COPIED_BYTES);
+    HostMemory host(options.to ? 1 : COPIED_BYTES);
     cublasHandle_t handle;
     check(cublasCreate(&handle), "cuBLAS");
     std::vector<Point> points;
     for (const Shape &shape : options.shapes) {
         Gemm gemm(handle, shape);
-        const Times alone = gemm.measure(options.repeats);  // and loads what cannot be loaded beside a kernel that waits
+        gemm.measure(1);  // loads what cannot be loaded beside a kernel that waits
         for (const std::string &name : options.copiers) {
             auto *source = static_cast<char *>(from.data), *target = static_cast<char *>(to.data);
             std::unique_ptr<Copier> copier;
             if (name == "engine")
-                copier = std::make_unique<Engine>(source, target, options.to);
+                copier = std::make_unique<Engine>(source, options.to ? target : static_cast<char *>(host.data));
             else
                 copier = std::make_unique<Kernel>(source, target, options.blocks);
             for (double rate : options.rates) {
+                if (name == "engine" && rate == HOLDS_ONLY) continue;
+                const Times alone = gemm.measure(options.repeats);  // each time: power moves the clock
                 copier->start(rate);
                 Times beside{};
                 try {
@@ -455,7 +441,7 @@ int main(int count, char **words) {
         const Options options = options_of({words + 1, words + count});
         FILE *out = options.out.empty() ? stdout : std::fopen(options.out.c_str(), "w");
         if (!out) throw std::invalid_argument("--out " + options.out + ": " + std::strerror(errno));
-        std::fputs(json_of(describe(), options, measure(options)).c_str(), out);
+        std::fputs(csv_of(describe(), options, measure(options)).c_str(), out);
         return out == stdout || std::fclose(out) == 0 ? 0 : 1;
     } catch (const std::invalid_argument &error) {
         std::fprintf(stderr, "measure_contention: error: %s\n", error.what());

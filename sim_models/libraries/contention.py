@@ -1,12 +1,13 @@
 """Kernels side by side on one GPU: what they take from each other follows from what each asks for.
 
 A job has the time that it takes alone, and asks for bytes of the memory and of the wires over that time; a collective
-of the library also holds compute units, which a GEMM then lacks. While jobs run together memory serves their streams
-in turn (`flow.fair`), each up to what it asks for, and the GEMM's clock is lower by what power the moving of bytes
-takes. When one has ended, the other goes on alone.
+of the library also holds compute units, which another kernel then lacks. While jobs run together, memory serves each as
+much as it asks for or, if that is too much, by the units that ask; the GEMM's clock is lower by what power the moving
+of bytes takes. When one has ended, the other goes on alone.
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -20,6 +21,11 @@ from .links import ring_gb_per_s
 
 #: What moves a collective's bytes: kernels on compute units, copy engines, Track & Trigger with near-memory addition.
 MOVERS = ("units", "engines", "near-memory")
+#: Fused attention's share of the rate that GEMMs sustain (FlashAttention-3, arXiv 2407.08608: 600 to 740 TFLOP/s of an
+#: H100 forward, causal ones less).
+ATTENTION_SHARE = 0.75
+#: Queries of a block of fused attention (FlashAttention-2 and 3, heads of 128).
+_QUERIES = 128
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,29 @@ class Together:
     bound: str  #: what held the GEMM up most
 
 
-def gemm_job(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Job:
-    """Return a GEMM as a job; `units`: compute units that are left to it."""
-    kernel, bytes_ = best(machine, m, n, k, width, units), BYTES[width]
+def gemm_job(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
+    """Return a GEMM as a job; `held`: compute units that another kernel holds."""
+    kernel, bytes_ = best(machine, m, n, k, width), BYTES[width]
     # Tiles of a round share what they read: columns of a round of tiles, and its rows.
     rows, columns = kernel.tile
     a_round = max(1.0, (kernel.units * rows * columns / kernel.split) ** 0.5)
     reads = bytes_ * k * m * n * (1 / min(m, a_round) + 1 / min(n, a_round))
-    return Job(kernel.ns + machine.kernels.launch_ns, max(reads, bytes_ * k * (m + n)) + 2 * m * n, clocked=True)
+    ns = kernel.ns_beside(held) + machine.kernels.launch_ns
+    return Job(ns, max(reads, bytes_ * k * (m + n)) + 2 * m * n, clocked=True)
+
+
+def stream_job(machine: Commercial, memory_bytes: float) -> Job:
+    """Return a kernel that only moves data in memory as a job: units that are held do not slow it down."""
+    return Job(memory_bytes / machine.memory_bytes_per_ns + machine.kernels.launch_ns, memory_bytes)
+
+
+def attention_job(machine: Commercial, batch: int, heads: int, rows: int, width: int, held: int = 0) -> Job:
+    """Return fused attention as a job; a unit takes a block of queries, one after the other."""
+    blocks, units = batch * heads * ceil(rows / _QUERIES), machine.gpu.compute_units
+    flop = 4.0 * batch * heads * rows * rows * width
+    ns = flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * ATTENTION_SHARE)
+    ns *= ceil(blocks / max(1, units - held)) / (blocks / units)
+    return Job(ns + machine.kernels.launch_ns, 8.0 * batch * heads * rows * width)
 
 
 def collective_job(machine: Commercial, kind: str, gpus: int, size: float, mover: str = "units",
@@ -92,11 +113,21 @@ def slowed_by_copies(machine: Machine, ns: float, memory_bytes: float, read: flo
     return asks / shares(memory if written else max(memory, asks), asks, *copied)[0]
 
 
+def memory_paces(machine: Commercial, asks: float, copied: float, units: int) -> tuple[float, float]:
+    """Return the paces, of what it takes alone, of a kernel and of copies that share the memory.
+
+    `asks`, `copied`: bytes per ns; `units`: that copy. What both ask for and cannot have goes by the units that ask:
+    each keeps about as many requests in flight.
+    """
+    rate, others = machine.memory_bytes_per_ns, machine.gpu.compute_units - units
+    kernel = max(rate - copied, rate * others / machine.gpu.compute_units)
+    return min(1.0, kernel / asks), min(1.0, max(rate - asks, rate - kernel) / copied) if copied else 1.0
+
+
 def side_by_side(machine: Commercial, whole: Job, held: Job, collective: Job) -> Together:
-    """Play a GEMM beside a collective; `whole`, `held`: the GEMM with all units, and with those that are left."""
-    asks, copied = held.memory_bytes / held.ns, collective.memory_bytes / collective.ns / 2  # read, and as much written
-    gets, *moves = shares(machine.memory_bytes_per_ns, asks, copied, copied)
-    memory_pace, collective_pace = gets / asks, min(moves) / copied
+    """Play a kernel beside a collective; `whole`, `held`: the kernel with all units, and with those that are left."""
+    asks, copied = held.memory_bytes / held.ns, collective.memory_bytes / collective.ns
+    memory_pace, collective_pace = memory_paces(machine, asks, copied, collective.units)
     power = 1 - machine.sharing.power_share if whole.clocked else 1.0
     gemm_pace = memory_pace * power
     gemm_alone, collective_alone = held.ns / gemm_pace, collective.ns / collective_pace
@@ -114,5 +145,4 @@ def side_by_side(machine: Commercial, whole: Job, held: Job, collective: Job) ->
 def beside(machine: Commercial, shape: tuple[int, int, int], width: str, collective: Job) -> Together:
     """Play a GEMM m x n x k beside a collective."""
     whole = gemm_job(machine, *shape, width)
-    held = gemm_job(machine, *shape, width, machine.gpu.compute_units - collective.units) if collective.units else whole
-    return side_by_side(machine, whole, held, collective)
+    return side_by_side(machine, whole, gemm_job(machine, *shape, width, collective.units), collective)

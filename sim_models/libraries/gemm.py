@@ -3,7 +3,12 @@
 Compute units take one tile after the other, in rounds; a tile costs its main loop, or the loads that feed it, a fixed
 time, and the part of its stores that nothing hides. A kernel after a GEMM split along K adds its parts. Below it lies
 the time in which memory gives the operands once and takes the output. The library is taken to know the fastest of its
-kernels.
+kernels for the whole GPU, and starts the same one when another kernel holds some of the units.
+
+What held units cost was measured on an H100 and an H200 (`beside_hopper.csv`). The library's kernels start as many
+clusters of units as the GPU has, and each has its first tile, or all of them where there are two rounds at most, before
+it starts. A cluster whose units are held starts when the others have ended: one unit of 132 makes a GEMM of two rounds
+take almost twice as long. Few units then work, at the peak's rate rather than the sustained one.
 """
 
 from dataclasses import dataclass
@@ -28,6 +33,10 @@ def width_of(dtype: str) -> str | None:
     return None
 
 
+#: Blocks of another kernel that each take a unit of another cluster; later ones take the units left over of those.
+_APART = 4
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One kernel on one shape."""
@@ -39,16 +48,34 @@ class Kernel:
     tile_ns: float
     memory_ns: float
     sum_ns: float
+    cluster: int = 1  #: units that start together
+    dealt_rounds: int = 0  #: rounds up to which clusters have all their tiles when they start; 0: none has any
+    lone: float = 1.0  #: of a tile's time while few others work
 
     @property
     def ns(self) -> float:
         """On the GPU, its launch not included."""
-        return max(ceil(self.tiles / self.units) * self.tile_ns, self.memory_ns) + self.sum_ns
+        return self.ns_beside(0)
+
+    def ns_beside(self, held: int) -> float:
+        """Return the time while another kernel holds this many compute units."""
+        return max(self.rounds(held) * self.tile_ns, self.memory_ns) + self.sum_ns
+
+    def rounds(self, held: int = 0) -> float:
+        """Return how many tiles the unit with most of them takes, one after the other."""
+        clusters, waiting = self.units // self.cluster, ceil(self.tiles / self.cluster)
+        lost = min(clusters - 1, held if self.cluster == 1 else max(min(held, _APART), ceil(held / self.cluster)))
+        left, whole = clusters - lost, ceil(waiting / clusters)
+        if not lost or not self.dealt_rounds:
+            return ceil(waiting / left)
+        if whole <= self.dealt_rounds:
+            return whole + whole * self.lone * (ceil(ceil(waiting / whole) / left) - 1)
+        return ceil((waiting - lost) / left) + self.lone * ceil(lost / left)
 
     @property
     def bound(self) -> str:
         """Say what it waits for."""
-        return "memory" if self.memory_ns > ceil(self.tiles / self.units) * self.tile_ns else "matrix units"
+        return "memory" if self.memory_ns > self.rounds() * self.tile_ns else "matrix units"
 
     @property
     def name(self) -> str:
@@ -57,7 +84,7 @@ class Kernel:
 
 @lru_cache(maxsize=1 << 14)
 def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Kernel:
-    """Return the library's fastest kernel; `units`: compute units that it has, all if not given. Raises BadInput."""
+    """Return the library's fastest kernel; `units`: that it is made for, all if not given. Raises BadInput."""
     kernels, bytes_ = machine.kernels, BYTES[width]
     units = units or machine.gpu.compute_units
     peak, sustained = getattr(machine.peak, width), getattr(machine.sustained, width)
@@ -67,7 +94,7 @@ def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units
     compulsory = (bytes_ * k * (m + n) + _OUT_BYTES * m * n) / machine.memory_bytes_per_ns
     memory_share = machine.memory_bytes_per_ns / machine.gpu.compute_units
     found = []
-    for rows, columns in kernels.shapes:
+    for rows, columns in (kernels.fp8_shapes if width == "fp8" else None) or kernels.shapes:
         for split in kernels.split_k:
             depth = ceil(k / split)
             if split > 1 and depth < 128:
@@ -78,7 +105,8 @@ def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units
             sums += kernels.next_ns + kernels.tile_ns if split > 1 else 0.0  # a kernel of its own
             stores = kernels.shown_stores * _OUT_BYTES * rows * columns / memory_share
             found.append(Kernel((rows, columns), split, ceil(m / rows) * ceil(n / columns) * split, units,
-                                loop + kernels.tile_ns + stores, compulsory, sums))
+                                loop + kernels.tile_ns + stores, compulsory, sums, kernels.cluster,
+                                kernels.dealt_rounds, sustained))
     return min(found, key=lambda one: one.ns)
 
 

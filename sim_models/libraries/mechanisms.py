@@ -21,7 +21,7 @@ from .norms import norm_ns
 OPERATORS = {"gemm+ar": "all_reduce", "gemm+rs": "reduce_scatter", "ag+gemm": "all_gather", "a2a+gemm": "all_to_all"}
 
 #: Track & Trigger of one GPU in gate equivalents, without memories (`t3 area`, docs/results/area.md).
-GATES = 419_000
+GATES = 435_000
 
 #: Between kernels that the host launches as pieces of one operator: a launch, and an event between two streams (as in
 #: a100-nvlink's [host]).
@@ -84,8 +84,8 @@ def play(machine: Commercial, setting: Setting, mechanism: str) -> Run:
     return MECHANISMS[mechanism].play(machine, setting)
 
 
-def _gemm_ns(machine: Commercial, setting: Setting, units: int | None = None) -> float:
-    return gemm_job(machine, *setting.shape, setting.width, units).ns
+def _gemm_ns(machine: Commercial, setting: Setting) -> float:
+    return gemm_job(machine, *setting.shape, setting.width).ns
 
 
 def _bound(gemm: float, other: float) -> str:

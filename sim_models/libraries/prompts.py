@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..end_to_end.layer import gemm_shapes
 from ..end_to_end.transformer import Transformer
 from ..machine.commercial import Commercial
+from .contention import ATTENTION_SHARE
 from .gemm import best
 from .in_switch import BLOCKS, in_switch_ns
 from .mechanisms import symmetric_ns
@@ -20,9 +21,6 @@ MODELS = {one.name: one for one in (
     Transformer("mixtral-8x7b", 4096, 32, 32, 14336, 32000, kv_heads=8, gated=True, experts=8, experts_per_token=2),
 )}
 
-#: Fused attention's share of the rate that GEMMs sustain (FlashAttention-3, arXiv 2407.08608: 600 to 740 TFLOP/s of an
-#: H100 forward, causal ones less).
-_ATTENTION = 0.75
 #: Passes over what a layer's small kernels move: rotation of queries and keys, and the gate.
 _SMALL_PASSES = 3
 
@@ -54,7 +52,7 @@ def layer(machine: Commercial, model: Transformer, tokens: int, gpus: int) -> La
     gemms = sum(count * best(machine, m, n, k).ns / steady + starts
                 for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
     flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
-    attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * _ATTENTION)
+    attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * ATTENTION_SHARE)
     widened = 2 * model.feed_forward * (model.experts_per_token + model.shared_experts)
     moved = 2.0 * tokens * (model.heads_width + widened) / gpus
     others = 3 * starts + _SMALL_PASSES * moved / machine.memory_bytes_per_ns

@@ -37,7 +37,12 @@ class Kernels(Section):
     """Kernels of the GEMM library, and others that only move data."""
 
     shapes: Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
+    #: Likewise of kernels with operands of 8 bits; all if not given.
+    fp8_shapes: Annotated[tuple[_Tile, ...] | None, Field(strict=False, min_length=1, max_length=32)] = None
     split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False, min_length=1, max_length=16)]
+    cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, a tile each
+    #: Rounds up to which a cluster's tiles are dealt out before it starts; beyond, all but its first. 0: none is.
+    dealt_rounds: Annotated[int, within(0, 16)] = 0
     tile_ns: NotNegative  #: of a tile besides its main loop: first loads, last products, stores
     shown_stores: Annotated[float, within(0.0, 1.0)]  #: share of a tile's stores that nothing hides
     unit_bytes_per_ns: Positive  #: that a compute unit loads from the cache

@@ -2,11 +2,13 @@
 
 import re
 from functools import cache, singledispatch
+from math import prod
 
 from ..end_to_end.mapping import FULL, Mapping
 from ..end_to_end.training import Job, train
 from ..end_to_end.transformer import Transformer
 from ..errors import BadInput
+from ..libraries import contention
 from ..libraries.algorithms import copies_ns, library_collective
 from ..libraries.contention import beside, collective_job, gemm_job
 from ..libraries.exchanges import exchange_ns, token_bytes
@@ -22,6 +24,7 @@ from .requests import (
     Access,
     Beside,
     Collective,
+    Crowded,
     Exchange,
     Gemm,
     Norm,
@@ -29,6 +32,7 @@ from .requests import (
     Operator,
     Prompt,
     Request,
+    Steady,
     Training,
 )
 
@@ -168,6 +172,36 @@ def _(request: Prompt, machine: Commercial) -> float:
     if not 2 <= request.gpus <= machine.gpus or model.heads % request.gpus:
         raise NotExpressible(f"{request.gpus} GPUs cannot share {model.name} on {machine.name}")
     return prompt_ns(machine, model, request.tokens, request.gpus, request.way)
+
+
+_EXTENTS = re.compile(r"(gemm|attention|add of|rms_norm) ([0-9x]+) (\w+)$")
+
+
+def _kernel(machine: Commercial, compute: str, held: int) -> contention.Job:
+    """Return a kernel that a row names, beside another one that holds units."""
+    found = _EXTENTS.match(compute)
+    width = width_of(found[3]) if found else None
+    if found is None or width is None:
+        raise NotExpressible(f"kernels called {compute[:40]!r} have no model")
+    extents = tuple(map(int, found[2].split("x")))
+    if (found[1], len(extents)) == ("gemm", 3):
+        return gemm_job(machine, *extents, width, held)
+    if (found[1], len(extents)) == ("attention", 4):
+        return contention.attention_job(machine, *extents, held)
+    return contention.stream_job(machine, {"add of": 3, "rms_norm": 2}[found[1]] * 2.0 * prod(extents))
+
+
+@_answer.register
+def _(request: Crowded, machine: Commercial) -> float:
+    if request.units >= machine.gpu.compute_units:
+        raise NotExpressible(f"{machine.name} has {machine.gpu.compute_units} compute units")
+    job = _kernel(machine, request.compute, request.units)
+    return job.ns / contention.memory_paces(machine, job.memory_bytes / job.ns, request.gb_per_s, request.units)[0]
+
+
+@_answer.register
+def _(request: Steady, machine: Commercial) -> float:
+    return _kernel(machine, request.compute, 0).ns / (1 - machine.sharing.power_share)
 
 
 _BYTES = re.compile(r"([0-9.]+) *(K|M|G)i?B", re.IGNORECASE)

@@ -80,7 +80,8 @@ class Validation:
             found[name] = {"rows": len(some), "mean_abs_error": fmean(some) if some else None,
                            "worst": max(some) if some else None}
         if points:
-            found |= {"percentages": len(points), "mean_abs_points": fmean(points), "worst_points": max(points)}
+            found |= {"percentages": len(points), "mean_abs_points": fmean(points), "worst_points": max(points),
+                      "within_10_points": sum(one <= 10 for one in points)}
         return found
 
     def grouped(self, by: str) -> dict[str, dict[str, Any]]:

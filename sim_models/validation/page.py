@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ..study import plots
@@ -14,7 +15,7 @@ from ..support.output import write_whole
 from .comparison import Compared, ComparedRatio, Validation
 from .fitted import constants
 from .plots import FLOP, draw_curves
-from .requests import Access, Collective, Exchange, Gemm, Norm, Operator, Prompt
+from .requests import Access, Collective, Crowded, Exchange, Gemm, Norm, Operator, Prompt
 
 #: What the order asks of the models, by quantity: mean, worst, points, share of signs.
 TARGETS = {
@@ -24,12 +25,14 @@ TARGETS = {
     "fused operator": ("mean 20 %, signs 90 %", lambda one: one["mean_abs_error"] <= 0.20
                        and one["signs_right"] >= 0.9 * one["signs"]),
     "beside a collective": ("order right, signs 90 %", lambda one: one["signs_right"] >= 0.9 * one["signs"]),
+    **{f"beside {by}": ("within 10 points", lambda one: one["worst_points"] <= 10)
+       for by in ("held units", "copying units", "copy engines")},
     "share of the all-reduce": ("within 3 points", lambda one: one["worst_points"] <= 3),
     "prompt": ("signs 90 %", lambda one: one["signs_right"] >= 0.9 * one["signs"]),
 }
 _WORST_OF_A_CURVE = 0.25
 _INTRODUCTION = """\
-Written by `t3 validate --out docs/results`. What others measured is in `sim_models/measured`, with source and licence.
+Written by `t3 validate --out docs/results`. What was measured is in `sim_models/measured`, with source and licence.
 Rows from which a constant of a machine came (`[[measured.fitted]]` in its file) are counted apart: all others are
 predictions. In the pictures those rows are filled circles, all others hollow ones. The first two tables are in
 `validation.csv`.
@@ -100,7 +103,7 @@ def curves(rows: tuple[Compared, ...]) -> dict[str, Curve]:
 
 
 def write_page(folder: Path, found: Validation) -> None:
-    """Write `validation.md`, its first tables as `validation.csv`, and an SVG of each machine that has curves."""
+    """Write `validation.md`, tables of it as CSV files, and an SVG of each machine that has curves."""
     by_machine: dict[str, dict[str, Curve]] = defaultdict(dict)
     for name, curve in curves(found.rows).items():
         machine, _, title = name.partition(": ")
@@ -113,6 +116,8 @@ def write_page(folder: Path, found: Validation) -> None:
             svg, _ = plots.render(f"validation-{machine}", lambda drawn=drawn: draw_curves(drawn))
             write_whole(folder / f"validation-{machine}.svg", svg)
     write_whole(folder / "validation.csv", _csv(found))
+    if crowded := [one for one in found.ratios if isinstance(one.row.first, Crowded)]:
+        write_whole(folder / "validation-units.csv", _units_csv(crowded))
     write_whole(folder / "validation.md", _text(found, by_machine))
 
 
@@ -121,14 +126,15 @@ def _csv(found: Validation) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("of", "predicted rows", "mean error", "worst", "fitted rows", "fitted mean error", "signs right",
-                     "signs"))
+                     "signs", "mean points", "worst points", "within 10 points", "points"))
     whole = {"all": found.summary(found.rows, found.ratios)}
     for name, one in (whole | found.grouped("quantity") | found.grouped("machine")).items():
         predicted, fitted = one["predicted"], one["fitted"]
         errors = [None if value is None else 100 * value for value in
                   (predicted["mean_abs_error"], predicted["worst"], fitted["mean_abs_error"])]
         writer.writerow((name, predicted["rows"], *errors[:2], fitted["rows"], errors[2], one["signs_right"],
-                         one["signs"]))
+                         one["signs"], *(one.get(key) for key in ("mean_abs_points", "worst_points",
+                                                                  "within_10_points", "percentages"))))
     return text.getvalue()
 
 
@@ -143,7 +149,8 @@ def _percent(value: float | None) -> str:
 
 def _summary(name: str, one: dict[str, Any]) -> str:
     signs = f"{one['signs_right']} of {one['signs']}" if one["signs"] else "–"
-    points = f"{one['mean_abs_points']:.1f}, {one['worst_points']:.1f}" if "worst_points" in one else "–"
+    points = (f"{one['mean_abs_points']:.1f}, {one['worst_points']:.1f}, "
+              f"{one['within_10_points']} of {one['percentages']}") if "worst_points" in one else "–"
     target, reached = TARGETS.get(name, ("", None))
     verdict = "" if reached is None or not (one["rows"] or one.get("percentages")) else (
         "reached" if reached(one) else "missed")
@@ -162,10 +169,44 @@ def reason_of(one: Compared | ComparedRatio) -> str:
                 "")
 
 
+def _crowded(ratios: tuple[ComparedRatio, ...]) -> list[str]:
+    """Return a table of what kernels lose in the mean while others hold units, or copy with them."""
+    found: dict[tuple[str, str], dict[int, list[ComparedRatio]]] = defaultdict(lambda: defaultdict(list))
+    for one in ratios:
+        if isinstance(one.row.first, Crowded) and one.row.first.units:
+            found[one.machine, one.row.quantity][one.row.first.units].append(one)
+    if not found:
+        return []
+    units = sorted({count for some in found.values() for count in some})
+    return ["## What kernels lose beside units of others\n",
+            "Percent of their time alone, measured / ours, in the mean over the kernels of `validation-units.csv`.\n",
+            f"| machine | units | {' | '.join(map(str, units))} |\n|---|---|{'--:|' * len(units)}\n" + "\n".join(
+                f"| {machine} | {by} | {' | '.join(_means(some.get(count, [])) for count in units)} |"
+                for (machine, by), some in found.items()) + "\n"]
+
+
+def _means(ratios: list[ComparedRatio]) -> str:
+    if not ratios:
+        return ""
+    return f"{fmean(one.row.measured for one in ratios):.0f} / {fmean(one.ours for one in ratios):.0f}"
+
+
+def _units_csv(crowded: list[ComparedRatio]) -> str:
+    """Write what each kernel lost, and loses here, in percent of its time alone."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("machine", "kernel", "beside", "units", "memory_gb_per_s", "measured_percent", "ours_percent"))
+    for one in crowded:
+        ask = one.row.first
+        writer.writerow((one.machine, ask.compute, one.row.quantity.removeprefix("beside "), ask.units,
+                         f"{ask.gb_per_s:.0f}", f"{one.row.measured:.1f}", f"{one.ours:.1f}"))
+    return text.getvalue()
+
+
 def _text(found: Validation, by_machine: dict[str, dict[str, Curve]]) -> str:
-    head = ("| {} | predicted rows | mean error | worst | fitted rows | mean error | signs right | points: mean, worst "
-            "| target | |\n|---|--:|--:|--:|--:|--:|--:|--:|---|---|\n")
-    lines = ["# Measurements by others, and ours\n",
+    head = ("| {} | predicted rows | mean error | worst | fitted rows | mean error | signs right "
+            "| points: mean, worst, within 10 | target | |\n|---|--:|--:|--:|--:|--:|--:|--:|---|---|\n")
+    lines = ["# Measurements and models\n",
              _INTRODUCTION,
              "## By quantity\n", head.format("quantity") + "\n".join(
                  _summary(name, one) for name, one in found.grouped("quantity").items()) + "\n",
@@ -188,6 +229,7 @@ def _text(found: Validation, by_machine: dict[str, dict[str, Curve]]) -> str:
             f"| {_cell(f'{one.machine}: {one.row.scenario}')} | {one.row.measured:.2f} | {one.ours:.2f} | "
             f"{reason_of(one)} |"
             for one in wrong) + "\n"]
+    lines += _crowded(found.ratios)
     if gave := constants((one.row, one.machine) for one in found.rows):
         lines += ["## Constants and how many rows they come from\n",
                   "Those of one row can only be seen to be wrong by the rows that they predict.\n",

@@ -18,6 +18,7 @@ from .requests import (
     BadRows,
     Beside,
     Collective,
+    Crowded,
     Exchange,
     Gemm,
     Measured,
@@ -26,6 +27,7 @@ from .requests import (
     Prompt,
     Ratio,
     Read,
+    Steady,
     Training,
     Unread,
 )
@@ -35,7 +37,8 @@ MB = 1 << 20
 #: Files of the package that `t3 validate` reads, by package.
 FILES = {"t3sim.measured": ("collectives_over_size", "gemm_throughput", "fused_operators", "contention",
                             "allreduce_rmsnorm_fusion_h100", "prefill_latency_with_without_allreduce_h100",
-                            "moe_dispatch_combine", "remote_access", "network_vidur"),
+                            "moe_dispatch_combine", "remote_access", "network_vidur", "gemms_hopper",
+                            "beside_hopper", "steady_hopper"),
          "t3sim.tiles.measured": ("gemms", "all_reduces"), "t3sim.flow.measured": ("sdma_copies",),
          "t3sim.end_to_end.measured": ("single_node",)}
 
@@ -212,6 +215,27 @@ def _beside(row: Row) -> Iterator[Read]:
         yield Unread(row.source, row.gpu, scenario, "the row has no time")
 
 
+def _crowded(row: Row) -> Iterator[Read]:
+    compute, by = row.text("compute"), row.text("by")
+    units, rate = row.count("units") if row.text("units") else 0, row.number("gb_per_s") or 0.0
+    alone, beside = row.number("alone_us"), row.number("beside_us")
+    scenario = f"{compute} beside {f'{units} ' if units else ''}{by}{f' at {rate:.0f} GB/s' if rate else ''}"
+    if alone is None or beside is None:
+        yield Unread(row.source, row.gpu, scenario, "the row has no time")
+        return
+    moved = rate * (2 if by == "copying units" else 1)  # within the GPU each byte is read and written
+    yield Ratio(row.source, row.gpu, f"beside {by}", scenario, "slowdown", Crowded(compute, units, moved),
+                Crowded(compute, 0, 0.0), 100 * (beside / alone - 1))
+
+
+def _steady(row: Row) -> Iterator[Read]:
+    compute, us = row.text("compute"), row.number("steady_us")
+    if us is None:
+        yield Unread(row.source, row.gpu, compute, "the row has no time")
+        return
+    yield Measured(row.source, row.gpu, "GEMM over and over", f"{compute}, for a second", Steady(compute), 1e3 * us)
+
+
 _NORM_PARTS = {"full_rms_norm_us": "norm", "partial_rms_norm_us": "partial norm", "nccl_all_reduce_us": "nccl",
                "multimem_all_reduce_us": "multimem", "fused_all_reduce_rms_norm_us": "fused",
                "simple_fusion_us": "simple fusion", "multimem_reduce_scatter_us": "reduce-scatter",
@@ -331,6 +355,8 @@ READERS = (
     _reader("gpu m n k time_ns", _older_gemm),
     _reader("gpu gpus operator m n k baseline baseline_ms fused fused_ms", _operator),
     _reader("gpu compute collective by bytes_or_rate together_ms", _beside),
+    _reader("gpu compute by units gb_per_s alone_us beside_us", _crowded),
+    _reader("gpu compute first_us steady_us", _steady),
     _reader(f"gpu gpus tokens hidden {' '.join(_NORM_PARTS)}", _norm),
     _reader("gpu tensor_parallel model prompt_tokens baseline_multimem_ms", _prompt),
     _reader("gpu gpus nodes operation library tokens_per_gpu hidden top_k dtype latency_us", _exchange),

@@ -77,6 +77,22 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Crowded:
+    """A kernel on a GPU some of whose units another one holds, while that one, or copy engines, move data."""
+
+    compute: str
+    units: int
+    gb_per_s: float  #: of the GPU's memory, that are moved
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A kernel that has run over and over for a second."""
+
+    compute: str
+
+
+@dataclass(frozen=True)
 class Access:
     """Bytes that one GPU loads, stores or copies; `where`: own memory, one link, or all others at once."""
 
@@ -112,7 +128,7 @@ class Training:
     mapping: tuple[int, int, int]  #: tensor, pipeline, data
 
 
-Request = Collective | Gemm | Operator | Norm | Prompt | Beside | Access | Exchange | Training
+Request = Collective | Gemm | Operator | Norm | Prompt | Beside | Crowded | Steady | Access | Exchange | Training
 
 
 @dataclass(frozen=True)

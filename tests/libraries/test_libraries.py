@@ -3,9 +3,9 @@
 import pytest
 
 from t3sim.libraries.algorithms import NoSuchWay, library_collective
-from t3sim.libraries.contention import shares
+from t3sim.libraries.contention import memory_paces, shares
 from t3sim.libraries.direct import ways
-from t3sim.libraries.gemm import best, gemm_ns, width_of
+from t3sim.libraries.gemm import Kernel, best, gemm_ns, width_of
 from t3sim.libraries.in_switch import in_switch_ns, transfer_ns
 from t3sim.libraries.links import ring_gb_per_s
 from t3sim.machine.levels import COMMERCIAL, load_commercial
@@ -75,6 +75,41 @@ def test_a_gemm_takes_rounds_of_tiles_and_knows_what_binds_it():
     assert gemm_ns(H100, 8192, 8192, 8192, "fp8") < 0.6 * gemm_ns(H100, 8192, 8192, 8192)
     half = best(H100, 8192, 8192, 8192, units=66).ns / best(H100, 8192, 8192, 8192).ns
     assert half == pytest.approx(2, rel=0.05)
+
+
+def kernel(tiles, cluster=2, dealt_rounds=2):
+    return Kernel((256, 128), 1, tiles, 132, tile_ns=100.0, memory_ns=0.0, sum_ns=0.0, cluster=cluster,
+                  dealt_rounds=dealt_rounds, lone=0.8)
+
+
+def test_a_cluster_whose_units_are_held_does_its_tiles_when_the_others_have_ended():
+    """Tiles of up to two rounds are dealt out before: all of them then wait. Of more rounds the first one is."""
+    assert [kernel(256).rounds(held) for held in (0, 1, 4, 8, 60)] == [2, 2, 3.6, 3.6, 3.6]  # 66 clusters, 64 needed
+    assert [kernel(512).rounds(held) for held in (0, 1, 4)] == [4, 4.8, 5.8]
+    assert kernel(256).ns_beside(4) == 360
+
+
+def test_kernels_whose_workgroups_start_one_by_one_lose_the_units_that_are_held():
+    assert [kernel(264, cluster=1, dealt_rounds=0).rounds(held) for held in (0, 1, 44, 131, 500)] == [2, 3, 3, 264, 264]
+
+
+@pytest.mark.parametrize("tiles", [1, 64, 130, 256, 300, 5000])
+@pytest.mark.parametrize(("cluster", "dealt_rounds"), [(1, 0), (2, 0), (2, 2)])
+def test_more_held_units_never_make_a_gemm_faster(tiles, cluster, dealt_rounds):
+    rounds = [kernel(tiles, cluster, dealt_rounds).rounds(held) for held in range(132)]
+    assert rounds == sorted(rounds)
+
+
+@pytest.mark.parametrize("asks", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("copied", [0.0, 0.05, 0.6, 2.0])
+@pytest.mark.parametrize("units", [0, 8, 64])
+def test_memory_gives_no_more_than_it_has(asks, copied, units):
+    rate = H100.memory_bytes_per_ns
+    kernel_pace, copies_pace = memory_paces(H100, asks * rate, copied * rate, units)
+    assert 0 <= copies_pace <= 1 and (132 - units) / 132 <= kernel_pace / min(1, asks) <= 1 / min(1, asks)
+    assert asks * kernel_pace + copied * copies_pace <= 1 + 1e-12
+    if asks + copied <= 1:
+        assert (kernel_pace, copies_pace) == (1, 1)
 
 
 @pytest.mark.parametrize(("words", "width"), [("fp8, 128-wide scales", "fp8"), ("FP16", "bf16"), ("nvfp4", "fp4"),
