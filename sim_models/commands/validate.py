@@ -24,7 +24,7 @@ def validate(
         metavar="DIR", parser=folder_name, help="Write validation.md there, with plots of all curves as SVG.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Set what others measured beside what the models answer: errors by machine and quantity, signs, worst rows."""
+    """Set measurements beside what the models answer: errors by machine and quantity, signs, worst rows."""
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import write_json
     from t3sim.validation.comparison import compare

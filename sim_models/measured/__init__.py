@@ -1,1 +1,1 @@
-"""Rows that others measured and published, as CSV; README.md beside this file says whose they are."""
+"""Measured rows as CSV, most of them published by others; README.md beside this file says whose they are."""
