@@ -128,7 +128,8 @@ class ConfigBus(wiring.Component):
         m = Module()
         registers = self._map
         levels = self._config_registers(m)
-        unknown, own = self._sum_unknown(m)
+        refuses = Signal()
+        unknown, own = self._sum_unknown(m, refuses)
         reports = [*self.reports, *own]
         error = self._first(m, reports, self.clear_error)
         overflow = self._overflow(m, error, self.clear_error, reports)
@@ -189,7 +190,7 @@ class ConfigBus(wiring.Component):
                     if table.name == "region" and own:
                         with m.If(unknown):
                             m.d.sync += [self.pslverr.eq(1), self.pready.eq(1), table_write.valid.eq(0)]
-                            m.d.comb += own[0].valid.eq(access)
+                            m.d.comb += refuses.eq(access)
         for table in registers.tables:
             word_bits = (table.stride >> 2).bit_length() - 1
             for index, entry in enumerate(getattr(self, table.name)):
@@ -218,8 +219,11 @@ class ConfigBus(wiring.Component):
             m.d.sync += latched.eq(chosen)
         return latched
 
-    def _sum_unknown(self, m):
-        """Return whether a region is being written whose sum memory cannot make, and a report of it, if any can be."""
+    def _sum_unknown(self, m, refuses):
+        """Return whether a region is being written whose sum memory cannot make, and a report of it, if any can be.
+
+        `refuses`: it is written now.
+        """
         wide = self._geometry.channel.wide_sums
         if not wide:
             return None, []
@@ -228,7 +232,9 @@ class ConfigBus(wiring.Component):
         asked = self.pwdata[field.lsb:field.lsb + field.width]
         known = Cat(asked == NUMBERS[one.name] for one in (*PLAIN_SUMS, *wide)).any()
         report = Signal(error_report(self._geometry), name="sum_report")
-        m.d.comb += [report.code.eq(ErrorCode.SUM_UNKNOWN),
+        # `valid` is not set where it is decoded: of a signal with parts under conditions, the constant ones are an
+        # `always @*` that waits for nothing, which a simulator of Verilog need never run.
+        m.d.comb += [report.valid.eq(refuses), report.code.eq(ErrorCode.SUM_UNKNOWN),
                      report.details.region.eq(self.paddr[2 + word_bits:])]
         return self.pwrite & (self.paddr[2:2 + word_bits] == actions.offset >> 2) & ~known, [report]
 

@@ -137,6 +137,9 @@ class Channels(Section):
     dma_fifo: Annotated[int, within(1, 64)]
     coalescer_timeout_cycles: Annotated[int, within(1, 255)]
     sample_bits: Annotated[int, within(1, 32)]
+    #: Names of `t3sim.rtl.formats.SUMS`, a + between: what memory adds beside plain sums; plain: no more than those;
+    #: None: what an exchange needs.
+    sums: str | None = None
 
 
 class Dma(Section):
@@ -284,7 +287,7 @@ class Machine(Section):
                 channels=self.channels.count, interleave_bytes=self.channels.interleave_bytes,
                 queue_entries=self.dram.queue_entries, guard_buckets=self.channels.guard_buckets,
                 dma_fifo=self.channels.dma_fifo, coalescer_timeout_cycles=self.channels.coalescer_timeout_cycles,
-                sample_bits=self.channels.sample_bits),
+                sample_bits=self.channels.sample_bits, sums=self.channels.sums or "plain"),
             dma=DmaGeometry(
                 regions=self.dma.regions, block_shapes=self.dma.block_shapes, routes=self.dma.routes,
                 copies=self.dma.copies, engines=self.dma.engines, ready_commands=self.dma.ready_commands,

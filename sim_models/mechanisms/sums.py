@@ -5,9 +5,13 @@ so, and the near-memory ALU rounds what it reads for a link to what the link car
 """
 
 from dataclasses import dataclass, replace
+from math import ceil, log2, sqrt
 
 from t3sim.errors import BadInput, choices
+from t3sim.rtl.formats import FIXED, NUMBERS, PLAIN_SUMS, SUMS
 
+from ..driver.driver import MemorySum
+from ..formats import SCALE_BIAS
 from ..machine import Machine
 from ..machine.cycle import Link
 from ..workloads import Workload
@@ -16,6 +20,7 @@ ACCUMULATIONS = ("fp32", "fixed")  #: besides the layer's own format
 #: Bits of an element on a link; blocks have a scale of 8 bits for 32 elements.
 _WIRES = {"fp16": 16.0, "bf16": 16.0, "fp32": 32.0, "e4m3": 8 + 8 / 32, "e5m2": 8 + 8 / 32}
 BLOCKS = ("e4m3", "e5m2")
+OPERATORS = ("gemm-rs", "gemm-ar")  #: whose sums may be wider
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,10 @@ class Sums:
         return link.model_copy(update={"bandwidth_gb_per_s": link.bandwidth_gb_per_s * more})
 
     def seen_from_memory(self, machine: Machine, workload: Workload) -> Machine:
-        """Return the machine with links and their buffers as they are to memory's lines."""
+        """Return the machine with links and their buffers as they are to memory's lines, and with what memory adds.
+
+        A machine whose channels have their own `sums` keeps them.
+        """
         more = self.of(workload).sum_bytes / self.wire_bytes(workload)
         link = self.carrying(workload, machine.link).model_copy(update={
             name: round(getattr(machine.link, name) * more)
@@ -64,7 +72,10 @@ class Sums:
             if getattr(machine.link, name) is not None})
         card = machine.network and machine.network.model_copy(
             update={"bandwidth_gb_per_s": machine.network.bandwidth_gb_per_s * more})
-        return machine.model_copy(update={"link": link, "network": card})
+        channels, needed = machine.channels, "+".join(sums_in_memory(self.of(workload)))
+        if needed and channels.sums is None:
+            channels = channels.model_copy(update={"sums": needed})
+        return machine.model_copy(update={"link": link, "network": card, "channels": channels})
 
     def check(self, operator: str, algorithm: str) -> None:
         """Refuse formats that there are not, or that an exchange has not. Raises BadInput."""
@@ -77,12 +88,12 @@ class Sums:
         if self.wire and self.accumulate != "fp32":
             raise BadInput(f"exchange.wire = {self.wire} needs exchange.accumulate = fp32: sums are as wide as what "
                            "arrives, or wider")
-        if self.accumulate and (operator != "gemm-rs" or algorithm == "in-switch"):
-            raise BadInput(f"exchange.accumulate = {self.accumulate} is of sums in the memory of their owner alone: it "
-                           "needs layer.operator = gemm-rs, and an exchange.algorithm other than in-switch")
-        if self.wire in BLOCKS and algorithm != "direct":
+        if self.accumulate and operator not in OPERATORS:
+            raise BadInput(f"exchange.accumulate = {self.accumulate} is of a GEMM's sums: it needs layer.operator = "
+                           f"{' or '.join(OPERATORS)}")
+        if self.wire in BLOCKS and (operator, algorithm) != ("gemm-rs", "direct"):
             raise BadInput(f"exchange.wire = {self.wire} is made by compute units, not of sums by the near-memory ALU: "
-                           "it needs exchange.algorithm = direct")
+                           "it needs layer.operator = gemm-rs and exchange.algorithm = direct")
 
     def check_dtype(self, dtype: str) -> None:
         """Refuse a layer's format that these sums are not for. Raises BadInput."""
@@ -95,3 +106,36 @@ def sums_of(accumulate: str | None, wire: str | None, dtype: str) -> Sums:
     found = Sums(*(None if one == dtype else one for one in (accumulate, wire)))
     found.check_dtype(dtype)
     return found
+
+
+def _sum_names(workload: Workload) -> tuple[str, str]:
+    """Return the sums that memory makes of compute units' products, which are fp32, and of what links bring."""
+    return tuple(form if form == workload.sums else f"{form}{'-blocks' * (form in BLOCKS)}-in-{workload.sums}"
+                 for form in ("fp32", workload.wire or workload.dtype))
+
+
+def sums_in_memory(workload: Workload) -> tuple[str, ...]:
+    """Return what memory must add for a workload beside plain sums."""
+    if workload.sums is None:
+        return ()
+    plain = {one.name for one in PLAIN_SUMS}
+    return tuple(sorted({*_sum_names(workload)} - plain, key=NUMBERS.__getitem__))
+
+
+def region_sum(workload: Workload) -> MemorySum | None:
+    """Return what a region's register says of what arrives under it; None: memory adds plain sums.
+
+    The unit of a fixed point is such that a sum of all GPUs' parts fits up to eight of its standard deviations, of
+    matrices whose elements have a standard deviation of 1.
+    """
+    if not sums_in_memory(workload):
+        return None
+    name = _sum_names(workload)[1]
+    if SUMS[NUMBERS[name]].total is not FIXED:
+        return MemorySum(name)
+    return MemorySum(name, SCALE_BIAS - 1 + ceil(log2(8 * sqrt(workload.k * workload.tp))))
+
+
+def own_sum(workload: Workload) -> str:
+    """Return the sum that memory makes of what compute units store, whatever the region brings from links."""
+    return _sum_names(workload)[0]

@@ -8,7 +8,7 @@ import numpy as np
 
 from t3sim.rtl.geometry import Geometry
 
-from ..driver.driver import Destination, Driver, Write
+from ..driver.driver import Destination, Driver, MemorySum, Write
 from ..engine.port_map import Field
 from ..fabric.switch import Group
 from ..line import LINE_BYTES
@@ -34,6 +34,7 @@ class AddressSpace:
     feeders: tuple[int, ...]  #: devices that send to it, which need to know its window
     bases: tuple[int, ...]  #: first byte of every device's output
     table: RegionTable
+    memory_sum: MemorySum | None = None  #: of what arrives under any region; None: plain
 
     @property
     def base(self) -> int:
@@ -56,9 +57,15 @@ class AddressSpace:
         limit = self.base + self.schedule.tiling.output_bytes
         writes = driver.open_memory(_OUTPUT, base=self.base, limit=limit) + driver.plain_arrivals(())
         writes += driver.heads(self.device, sends_to=self.peers, receives_from=self.feeders)
+        driver.memory_sums(self.sums)
         for number, region in enumerate(self.regions, start=1):
             writes += self.map_region(driver, number, region)
         return writes
+
+    @property
+    def sums(self) -> dict[int, MemorySum]:
+        """Each region's sum, by its number."""
+        return dict.fromkeys(range(1, len(self.regions) + 1), self.memory_sum) if self.memory_sum else {}
 
     def map_region(self, driver: Driver, number: int, region: Region) -> list[Write]:
         """Map one region under its number, with what it says."""
@@ -106,10 +113,10 @@ class AddressSpace:
 
 
 def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: Geometry,
-               tiles_per_block: int) -> AddressSpace:
+               tiles_per_block: int, memory_sum: MemorySum | None = None) -> AddressSpace:
     """Plan a device's address space; `bases`: of every device's output, in bytes.
 
-    Raises ScheduleError for what this hardware cannot do.
+    Raises ScheduleError, and DriverError, for what this hardware cannot do.
     """
     for share in schedule.shares(device):
         role = share.role
@@ -147,7 +154,9 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                                ("routes", entries, geometry.dma.routes)):
         if needed > there:
             raise ScheduleError(f"device {device}: {needed} {key} are needed: [dma] {key}={there} are too few")
-    return AddressSpace(schedule, device, peers, feeders, tuple(bases), table)
+    space = AddressSpace(schedule, device, peers, feeders, tuple(bases), table, memory_sum)
+    Driver(geometry).memory_sums(space.sums)  # refuse before the work
+    return space
 
 
 def rows_of_workgroups(space: AddressSpace, made: Tiling) -> np.ndarray:

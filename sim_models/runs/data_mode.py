@@ -35,9 +35,10 @@ from ..engine.observers import Observer
 from ..fabric import bits
 from ..fabric.queues import number_of, part_sent, sender_of
 from ..fabric.switch import line_at
-from ..formats import FORMATS, FP16, FP32, SCALE_BIAS, Format, WideSums
+from ..formats import FORMATS, FP16, FP32, Format, WideSums
 from ..line import LINE_BYTES
 from ..machine import Machine
+from ..mechanisms.sums import own_sum, region_sum, sums_in_memory
 from ..schedule import Action, Schedule
 from ..workloads import Workload
 from . import build
@@ -77,9 +78,11 @@ class Ledger(NamedTuple):
     stored: np.ndarray  # uint32, the same: products as memory holds them
     shift: int  # log2 of an element's bytes in memory
     sent_shift: int  # and on a link
-    own: int  # what the ALU is asked for: to add a GPU's own product
-    arriving: int  # to add what a link brought
-    draining: int  # to round a sum for a link; -1: a link carries it as it is
+    identity: int  # what is added to it, is it
+    # What the ALU is asked for, int64 [device, region], as the region's register in the RTL says:
+    own: np.ndarray  # to add a GPU's own product
+    arriving: np.ndarray  # to add what a link brought
+    draining: np.ndarray  # to round a sum for a link; -1: a link carries it as it is
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
     came: np.ndarray  # uint16 [update, device, element]: whose product it was, plus 1; no updates: their order is known
     base: np.ndarray  # int64 [device]: address of element 0
@@ -121,31 +124,31 @@ def take_column(alu: Alu, into: np.ndarray, device: int, at: int, count: int, sh
 
 
 @compiled
-def fetch(data: Ledger, device: int, at: int, count: int) -> bool:
+def drain(data: Ledger, source: np.ndarray, into: np.ndarray, device: int, region: int, at: int, count: int) -> bool:
     """Read sums for a link, which may round them; False: no result came."""
-    if data.draining < 0:
+    if data.draining[device, region] < 0:
         for i in range(at, at + count):
-            data.fetched[device, i] = data.memory[device, i]
+            into[device, i] = source[device, i]
         return True
     alu, column = data.alu, COLUMN_BYTES >> data.shift
     for first in range(at, at + count, column):
         size = min(column, at + count - first)
-        load_column(alu.inputs, alu.old, data.memory, device, first, size, data.shift)
-        alu.inputs[alu.control] = data.draining
+        load_column(alu.inputs, alu.old, source, device, first, size, data.shift)
+        alu.inputs[alu.control] = data.draining[device, region]
         if not add(alu):
             return False
-        take_column(alu, data.fetched, device, first, size, data.sent_shift)
+        take_column(alu, into, device, first, size, data.sent_shift)
     return True
 
 
 @compiled
-def add_column(data: Ledger, into: np.ndarray, device: int, at: int, count: int, operand: np.ndarray,
+def add_column(data: Ledger, into: np.ndarray, device: int, region: int, at: int, count: int, operand: np.ndarray,
                operand_device: int, own: bool) -> bool:
     """Do one op-and-store of a column through the RTL, of an `own` product or not; False: no result came."""
     alu = data.alu
     load_column(alu.inputs, alu.old, into, device, at, count, data.shift)
     load_column(alu.inputs, alu.new, operand, operand_device, at, count, data.shift if own else data.sent_shift)
-    alu.inputs[alu.control] = data.own if own else data.arriving
+    alu.inputs[alu.control] = data.own[device, region] if own else data.arriving[device, region]
     if not add(alu):
         return False
     take_column(alu, into, device, at, count, data.shift)
@@ -153,20 +156,22 @@ def add_column(data: Ledger, into: np.ndarray, device: int, at: int, count: int,
 
 
 @compiled
-def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, device: int, line: int, at: int,
+def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, device: int, region: int, line: int, at: int,
                   count: int) -> bool:
-    """Add up what GPUs sent in the order in which a switch did, with the same ALU; False: no result came."""
+    """Add up what GPUs sent in the order in which a switch did, with the same ALU; False: no result came.
+
+    It is told what its owner's memory is, and its link carries what others do.
+    """
     column = COLUMN_BYTES >> data.shift
+    for i in range(at, at + count):
+        data.summed[device, i] = data.identity
     for part in range(switch.parts):
         origin = switch.order[device, line, part]
         for first in range(at, at + count, column):
             size = min(column, at + count - first)
-            if part == 0:
-                for i in range(first, first + size):
-                    data.summed[device, i] = operand[origin, i]
-            elif not add_column(data, data.summed, device, first, size, operand, origin, False):
+            if not add_column(data, data.summed, device, region, first, size, operand, origin, False):
                 return False
-    return True
+    return drain(data, data.summed, data.summed, device, region, at, count)
 
 
 @compiled
@@ -205,8 +210,9 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
         return 0 if own else OUTSIDE
     for i in range(at, at + count):
         data.tally[access, device, i] += np.uint8(1)
+    region = bits.get(lo, hi, b.region, b.region_bits)
     if op == bits.READ:
-        if not data.overtaking_reads and not fetch(data, device, at, count):
+        if not data.overtaking_reads and not drain(data, data.memory, data.fetched, device, region, at, count):
             return ALU_SILENT
         return 0
     origin = device if source == bits.LOCAL else sender_of(number)
@@ -218,26 +224,30 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
         data.product if source == bits.LOCAL else data.sent, whose)
     if source != bits.LOCAL and op != bits.STORE and len(data.summed):
         line = line_at(sim.switch, device, bits.address_of(lo, b))
-        if not add_in_switch(data, sim.switch, operand, device, line, at, count):
+        if not add_in_switch(data, sim.switch, operand, device, region, line, at, count):
             return ALU_SILENT
         operand, origin = data.summed, device
     if op == bits.STORE:
         if source == bits.LOCAL:
             operand = data.stored
+        widened = source != bits.LOCAL and data.draining[device, region] >= 0  # what arrives is added to nothing
         for i in range(at, at + count):
-            data.memory[device, i] = operand[origin, i]
-        return 0
+            data.memory[device, i] = data.identity if widened else operand[origin, i]
+        if not widened:
+            return 0
     for i in range(at, at + count):
+        if op == bits.STORE:
+            break
         before = (data.tally[bits.LOCAL, device, i] + data.tally[bits.REMOTE, device, i]
                   + data.tally[bits.DMA, device, i] - 1)
         if before < data.came.shape[0]:
             data.came[before, device, i] = whose + 1
     column = COLUMN_BYTES >> data.shift
     for first in range(0, count, column):
-        if not add_column(data, data.memory, device, at + first, min(column, count - first), operand, origin,
+        if not add_column(data, data.memory, device, region, at + first, min(column, count - first), operand, origin,
                           source == bits.LOCAL):
             return ALU_SILENT
-        data.additions[0] += 1
+        data.additions[0] += op != bits.STORE
     return 0
 
 
@@ -248,7 +258,8 @@ def overtake(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int)
     count = bits.get(lo, hi, fields.bytes, fields.op - fields.bytes) >> data.shift
     if (bits.get(lo, hi, fields.op, 2) == bits.READ and bits.get(lo, hi, fields.source, 2) == bits.DMA
             and first >= 0 and first + count <= data.memory.shape[1]):
-        return fetch(data, device, first, count)
+        region = bits.get(lo, hi, fields.region, fields.region_bits)
+        return drain(data, data.memory, data.fetched, device, region, first, count)
     return True
 
 
@@ -332,17 +343,14 @@ class Products:
                 for part in range(parts):
                     own = slice(k * part // parts, k * (part + 1) // parts)
                     product[d * parts + part, :, :tiling.m] = rounds.rounded(a[:, own] @ b[own]).T
-        sums = wide_sums(wide, product) if wide else number
+        sums = wide_sums(wide) if wide else number
         return cls(product, *reduction(schedule, product, sums), exact)
 
 
-def wide_sums(workload: Workload, product: np.ndarray) -> WideSums:
-    """Return the formats of a workload's sums; the unit of a fixed point is such that all products fit, added up."""
-    wire = {**FORMATS, None: workload.format}[workload.wire]
-    if workload.sums == "fp32":
-        return WideSums(wire)
-    largest = np.abs(FP32.value(product)).max() * workload.tp
-    return WideSums(wire, int(np.frexp(largest)[1]) + SCALE_BIAS)
+def wide_sums(workload: Workload) -> WideSums:
+    """Return the formats of a workload's sums."""
+    wire, asked = {**FORMATS, None: workload.format}[workload.wire], region_sum(workload)
+    return WideSums(wire, asked.scale if workload.sums == "fixed" else None)
 
 
 def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums = FP16,
@@ -376,7 +384,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             if schedule.program.in_switch and len(role.fed_by) > 1:
                 others = {device: one for device, one in parts.items() if device != d}
                 switched = _sum(others, None if came is None else came[(slice(len(others)), d, *part)], number)
-                parts = {d: parts[d], -1: switched}
+                parts = {d: parts[d], -1: number.arrived(number.sent_sum(switched))}
             arrived = None if came is None or not role.tracked else came[(slice(role.updates), d, *part)]
             total = _sum(parts, arrived, number)
             for source in role.fed_by[:1] if schedule.program.in_switch else role.fed_by:
@@ -408,19 +416,25 @@ def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Forma
     return sum_in_turn(values, np.searchsorted(devices, turns), number)
 
 
-def _alu_for(workload: Workload, number: Format | WideSums) -> tuple[CompiledBackend, dict[str, int]]:
-    """Make the ALU that a workload's sums need; and how it is asked, as in `Ledger`."""
-    if workload.sums is None or workload.sums == number.wire.name:
+def _alu_for(run: FusedRun, number: Format | WideSums) -> tuple[CompiledBackend, dict]:
+    """Make the ALU that a run's sums need; and how it is asked, as in `Ledger`, by what each GPU's regions say."""
+    workload, shape = run.workload, (len(run.backends), run.geometry.dma.regions)
+    if not sums_in_memory(workload):
         alu = compiled_alu()
-        adds = control(alu, dtype=DTYPES[workload.sums or workload.dtype], op=OPERATIONS["add"])
-        return alu, {"own": adds, "arriving": adds, "draining": -1, "sent_shift": number.bytes.bit_length() - 1}
-    names = [form if form == workload.sums else f"{form}-in-{workload.sums}" for form in ("fp32", number.wire.name)]
-    alu = compiled_wide_alu(tuple(dict.fromkeys(name for name in names if name != "fp32")))
-    scale = number.scale or 0
-    own, arriving = (control(alu, op=WIDE_OPERATIONS["add"], sum=NUMBERS[name], scale=scale) for name in names)
-    return alu, {
-        "own": own, "arriving": arriving, "sent_shift": number.wire.bytes.bit_length() - 1,
-        "draining": control(alu, op=WIDE_OPERATIONS["drain"], sum=NUMBERS[names[1]], scale=scale)}
+        adds = np.full(shape, control(alu, dtype=DTYPES[workload.sums or workload.dtype], op=OPERATIONS["add"]))
+        return alu, {"own": adds, "arriving": adds, "draining": np.full(shape, -1),
+                     "sent_shift": number.bytes.bit_length() - 1}
+    alu = compiled_wide_alu(sums_in_memory(workload))
+    own, arriving, draining = (np.zeros(shape, np.int64) for _ in range(3))
+    for device, region in np.ndindex(shape):
+        outputs, port = run.backends[device].outputs, run.backends[device].ports.outputs[f"sums[{region}]"]
+        asked = {name: int(outputs[port.offset]) >> field.lsb & (1 << field.width) - 1
+                 for name, field in port.fields.items()}
+        own[device, region] = control(alu, op=WIDE_OPERATIONS["add"], **asked | {"sum": NUMBERS[own_sum(workload)]})
+        arriving[device, region] = control(alu, op=WIDE_OPERATIONS["add"], **asked)
+        draining[device, region] = control(alu, op=WIDE_OPERATIONS["drain"], **asked)
+    return alu, {"own": own, "arriving": arriving, "draining": draining,
+                 "sent_shift": number.wire.bytes.bit_length() - 1}
 
 
 class DataLedger(Observer):
@@ -431,7 +445,7 @@ class DataLedger(Observer):
         workload = run.workload
         wide = workload if workload.sums else None
         self.products = Products.of(run.schedule, workload.k, seed, variation.scale, workload.format, wide)
-        self._format = number = wide_sums(wide, self.products.product) if wide else workload.format
+        self._format = number = wide_sums(wide) if wide else workload.format
         updates = max(role.updates for roles in run.schedule.roles for role in roles)
         self._switched = run.sim.switch.parts > 0
         devices, parts = run.schedule.devices, run.schedule.policy.parts
@@ -440,12 +454,12 @@ class DataLedger(Observer):
         gathers, operands = run.schedule.policy.present, product[:0]
         if gathers:
             operands = self.products.memory.reshape(product.shape).astype(np.uint32)
-        self._alu, asked = _alu_for(workload, number)
+        self._alu, asked = _alu_for(run, number)
         self.data = Ledger(
             product=product, sent=number.sent_product(product).astype(np.uint32),
             stored=number.term(product).astype(np.uint32), **asked, parts=parts,
             memory=self._at_first(product, gathers), operands=operands,
-            operand_reads=np.zeros(devices, np.int64), fetched=empty.copy(),
+            operand_reads=np.zeros(devices, np.int64), fetched=empty.copy(), identity=number.negative_zero,
             summed=empty.copy() if self._switched else empty[:0],
             shift=number.bytes.bit_length() - 1, tally=np.zeros((len(ACCESSES), *empty.shape), np.uint8),
             came=np.zeros((updates if updates > 2 else 0, *empty.shape), np.uint16),

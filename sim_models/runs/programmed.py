@@ -7,7 +7,7 @@ import numpy as np
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import NO_THRESHOLD
 
-from ..driver.apb import ApbMaster
+from ..driver.apb import ApbMaster, BusError
 from ..driver.driver import Driver, Write, error_in_words
 from ..engine.end import DONE, IDLE_LIMIT, STUCK
 from ..engine.hardware import make_hardware, offer_request
@@ -17,6 +17,7 @@ from ..engine.state import Sim
 from ..fabric.network import come_back, head_arrival, head_destination
 from ..machine import Machine
 from ..mechanisms.gather_before import ready_asks
+from ..mechanisms.sums import region_sum
 from ..mechanisms.track_trigger import AddressSpace, dispatch_requests, map_output
 from ..schedule import Schedule
 from ..schedule.sums import window_for_sums
@@ -39,7 +40,7 @@ def mapped(machine: Machine, workload: Workload, schedule: Schedule, gathers: bo
     at = build.Addresses.of(workload, build.make_tiling(machine, workload))
     first = at.copies if gathers else at.c
     bases = [first + (d * _BASE_SKEW if device is None else 0) for d in range(workload.tp)]
-    return [map_output(schedule, d, bases, machine.geometry(), machine.dma.tiles_per_block)
+    return [map_output(schedule, d, bases, machine.geometry(), machine.dma.tiles_per_block, region_sum(workload))
             for d in (range(workload.tp) if device is None else [device])]
 
 
@@ -97,11 +98,15 @@ class ProgrammedGpus(Lockstep):
             self.write(master, writes(place) + driver.clear_error() + driver.clear_counters() + driver.restart())
         self.wait("a restart", lambda status: not status & {"resetting", "reset_done", *at_rest})
 
-    @staticmethod
-    def write(master: ApbMaster, writes: list[Write]) -> None:
-        """Write registers through one device's bus."""
-        for offset, value in writes:
-            master.write(offset, value)
+    def write(self, master: ApbMaster, writes: list[Write]) -> None:
+        """Write registers through one device's bus. Raises SimulationError with what the hardware says of a refusal."""
+        try:
+            for offset, value in writes:
+                master.write(offset, value)
+        except BusError as refusal:
+            place = self.masters.index(master)
+            raise SimulationError(f"device {self.devices[place]}: {refusal}: the hardware reports "
+                                  f"{error_in_words(self.drivers[place].first_error(master.read))}") from None
 
     def wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
         """Look at every device's STATUS until it is as `done` says. Raises SimulationError."""
