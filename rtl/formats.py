@@ -46,11 +46,17 @@ class Sum:
     arrives: FloatFormat
     total: FloatFormat | None  #: what memory holds; `FIXED`: a fixed point
     scaled: bool = False  #: a power of two, e8m0, comes with each column, and multiplies what arrives
+    by_fp32: bool = False  #: a number in fp32 does; the product is rounded to fp32 before it is added
     by_chance: bool = False  #: rounded stochastically, otherwise to nearest, ties to even
 
     @property
+    def narrows(self) -> bool:
+        """Say whether a sum may leave memory in the 8 bits of what arrives."""
+        return self.arrives.width == 8 and not self.by_fp32
+
+    @property
     def drained(self) -> FloatFormat:
-        """Format in which a sum leaves memory."""
+        """Format in which a sum leaves memory, if not in that of what arrives."""
         return FP16 if self.arrives == FP16 else BF16 if self.total != self.arrives else self.arrives
 
 
@@ -62,6 +68,7 @@ SUMS = (
     Sum("e4m3-blocks-in-fp32", E4M3, FP32, scaled=True), Sum("e5m2-blocks-in-fp32", E5M2, FP32, scaled=True),
     Sum("bf16-in-fixed", BF16, FIXED, scaled=True), Sum("fp32-in-fixed", FP32, FIXED, scaled=True),
     Sum("bf16-by-chance", BF16, BF16, by_chance=True),
+    Sum("e4m3-by-fp32-in-fp32", E4M3, FP32, by_fp32=True), Sum("e5m2-by-fp32-in-fp32", E5M2, FP32, by_fp32=True),
 )
 PLAIN_SUMS = SUMS[:3]
 SUM_BITS = 4

@@ -17,7 +17,6 @@ from .dma.command_queue import CommandQueue
 from .dma.dma_table import DmaTable
 from .dma.line_router import LineRouter
 from .dma.read_credits import ReadCredits
-from .formats import SUM_BITS
 from .geometry import Geometry
 from .layouts import (
     ErrorCode,
@@ -29,6 +28,7 @@ from .layouts import (
     head_packet,
     is_tracked,
     mapping_tables,
+    memory_sum,
     packet,
     queue_command,
     read_for,
@@ -90,7 +90,7 @@ class GpuTop(wiring.Component):
     queue_reads : Out(stream(address)), queue_lines : In(stream(queue_command)), queue_writes : Out(stream(word_write))
         Only with a command queue: its way to memory. A word for another GPU follows the packets that have left, and
         arrives at its `inbound`, where it is checked: a STORE of 4 bytes, source DMA, region 0.
-    sums : Out({sum, scale}).array(regions)
+    sums : Out(memory_sum()).array(regions)
         Only with near-memory ALUs that need it: what memory adds of what is written under a region, see WideAlu.
     asks : In(stream(ready_ask))
         Only with a ready table: groups of workgroups whose inputs must be complete, see ReadyTable.
@@ -107,8 +107,7 @@ class GpuTop(wiring.Component):
             "queue_lines": In(stream.Signature(queue_command(geometry))),
             "queue_writes": Out(stream.Signature(word_write(geometry))),
         }
-        sums = {"sums": Out(data.StructLayout({"sum": SUM_BITS, "scale": 8})).array(geometry.dma.regions)} if (
-            geometry.channel.wide_sums) else {}
+        sums = {"sums": Out(memory_sum()).array(geometry.dma.regions)} if geometry.channel.wide_sums else {}
         ready = {} if not geometry.dma.ready_groups else {"asks": In(stream.Signature(ready_ask(geometry)))}
         super().__init__({
             **queue,
@@ -160,7 +159,7 @@ class GpuTop(wiring.Component):
         self._status(m)
         if g.channel.wide_sums:
             for asked, entry in zip(self.sums, self._bus.region):
-                m.d.comb += [asked.sum.eq(entry.sum), asked.scale.eq(entry.scale)]
+                m.d.comb += [asked[name].eq(entry[name]) for name in memory_sum().members]
         return m
 
     def _add(self, m, name, block):

@@ -217,12 +217,17 @@ def region(geometry: Geometry) -> data.StructLayout:
         "arrivals": ARRIVAL_RANGES,  # ranges into which peers may write under this region, a bit each
         "threshold": geometry.tracker.count_bits,  # bytes per tile x updates per element
         "family": geometry.dma.region_bits,  # regions of one tile's updates have the same
-        **({"sum": SUM_BITS, "scale": 8} if geometry.channel.wide_sums else {}),  # what memory adds of what peers send
+        **(memory_sum().members if geometry.channel.wide_sums else {}),  # what memory adds of what peers send
         "block": bits_for(geometry.dma.block_shapes),  # shape of its blocks
         "buffer": bits_for(geometry.dma.buffers),  # what DMA may read of it
         "route": bits_for(geometry.dma.routes),  # the first one on which it leaves
         "more_routes": (geometry.dma.copies - 1).bit_length(),  # as many behind that
     })
+
+
+def memory_sum() -> data.StructLayout:
+    """Lay out what a region says of its sums, as in `channel.wide_alu.operands`."""
+    return data.StructLayout({"sum": SUM_BITS, "scale": 8, "narrow": 1, "saturate": 1})
 
 
 def block_shape(geometry: Geometry) -> data.StructLayout:

@@ -381,10 +381,13 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("family", 8, d.region_bits,
                   "the same for all regions of one tile's updates: the region under which its arrivals come"),
             *(() if not c.wide_sums else (
-                Field("sum", 16, SUM_BITS, "what memory adds of what peers send under it, to what compute units here "
-                      "store in the sum's own format: "
+                Field("sum", 16, SUM_BITS,
+                      "what memory adds of what peers send under it; compute units here store fp32, or, of a sum "
+                      "in one format, that: "
                       + ", ".join(f"{number} {one.name}" for number, one in enumerate(SUMS))
                       + ". One that this hardware lacks is an error, and not written"),
+                Field("narrow", 20, 1, "what DMA reads for a link has the 8 bits of what arrives; 0: 16 bits, or all"),
+                Field("saturate", 21, 1, "and a sum that is too large for them is the largest number"),
                 Field("scale", 24, 8, "of the unit of a fixed point, e8m0"))))),
         Register("REGION_THRESHOLD", 0x04, "rw", (
             Field("threshold", 0, t.count_bits, "bytes of a tile x updates per element"),)),

@@ -164,8 +164,6 @@ class GemvWorkload(Workload):
 class DecodeWorkload(Workload):
     """A GEMM of few tokens, by a kernel whose tile is as small as they are: see `runs.operators.with_its_kernel`."""
 
-    kind: ClassVar[str] = "Decode GEMM"
-
 
 @dataclass(frozen=True)
 class CustomWorkload(Workload):

@@ -3,7 +3,7 @@
 import random
 
 from t3sim.reference.wide_alu import Alu, Operands, WideOp
-from t3sim.rtl.formats import FIXED, PLAIN_SUMS, SUMS, FloatFormat
+from t3sim.rtl.formats import FIXED, FP32, PLAIN_SUMS, SUMS, FloatFormat
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
@@ -31,7 +31,7 @@ async def random_sums(bench: Bench) -> None:
         one.name for one in SUMS if one not in PLAIN_SUMS]
     results, model = Scoreboard("results"), Alu(tuple(names), bits // 8)
     operands = StreamDriver(bench, "operands", on_accept=lambda item: results.expect(
-        {"column": model.combine(Operands(item["old"], item["new"], WideOp(item["op"]), item["sum"], item["scale"]))}))
+        {"column": model.combine(Operands(**item | {"op": WideOp(item["op"])}))}))
     StreamMonitor(bench, "result", results.check)
     for _ in range(500):
         number = bench.rng.randrange(16 if bench.rng.random() < 0.1 else len(SUMS))
@@ -45,5 +45,8 @@ async def random_sums(bench: Bench) -> None:
             new |= element(bench.rng, one.arrives) << place * one.arrives.width
         op = bench.rng.choice(list(WideOp)) if bench.rng.random() < 0.4 else WideOp.ADD
         scale = bench.rng.getrandbits(8) if bench.rng.random() < 0.5 else bench.rng.randint(120, 150)
-        operands.send({"old": old, "new": new, "op": int(op), "sum": number, "scale": scale})
+        if one.by_fp32:
+            scale = element(bench.rng, FP32)
+        operands.send({"old": old, "new": new, "op": int(op), "sum": number, "scale": scale,
+                       "narrow": bench.rng.getrandbits(1), "saturate": bench.rng.getrandbits(1)})
     await bench.run(lambda: operands.idle and results.empty, 20_000)

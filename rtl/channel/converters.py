@@ -86,22 +86,119 @@ def to_fp16(m: Module, bits: Value, name: str) -> Value:
     return result
 
 
-def to_fixed(m: Module, bits: Value, scale: Value, name: str) -> Value:
-    """Return an fp32 number in units of 2**(scale - 151), to nearest, ties to even; or `FIXED_NONE`."""
+def to_narrow(m: Module, bits: Value, scale: Value, saturates: Value, format: FloatFormat, move: Value,
+              name: str) -> Signal:
+    """Return the number of 8 bits nearest to one in fp32 over 2**(scale - 127), ties to even, three stages later.
+
+    Too large, or infinite: the largest one if it `saturates`, otherwise infinite, or no number where none is infinite
+    (OFP8 1.0, section 5). `saturates` counts in the third stage, `scale` in the second.
+    """
+    kept_bits, bias = format.precision, (1 << format.exponent_bits - 1) - 1
+    fraction, exponent, sign = bits[:_FRACTION], bits[_FRACTION:31], bits[31]
+    far = kept_bits + 2  # further down nothing is left but that it was not zero
+    most = (1 << format.exponent_bits) - (1 if format.infinite else 0)  # exponents from here on are too large
+    infinity = ((1 << format.exponent_bits) - 1) << format.fraction_bits
+    quiet = infinity | (1 << format.fraction_bits - 1 if format.infinite else (1 << format.fraction_bits) - 1)
+    over_bits, largest = (infinity, infinity - 1) if format.infinite else (quiet, quiet - 1)
+
+    def held(value, stage: str) -> Signal:
+        signal = Signal(Value.cast(value).shape(), name=f"{name}_{stage}", reset_less=True)
+        with m.If(move):
+            m.d.sync += signal.eq(value)
+        return signal
+
+    normal, lost = _normalised(m, Cat(fraction, exponent.any()), name)
+    size1, weight1 = held(normal, "size1"), held((exponent | ~exponent.any()) - lost, "weight1")
+    sign1, special1, nan1 = held(sign, "sign1"), held(exponent.all(), "special1"), held(fraction.any(), "nan1")
+
+    weight = Signal(range(-512, 512), name=f"{name}_weight")
+    m.d.comb += weight.eq(weight1 - scale + bias)
+    tiny, zero = weight < 1, ~size1[-1]
+    down = Mux(tiny, Mux(weight < 1 - far, far, 1 - weight), 0)
+    size2, down2 = held(size1, "size2"), held(down[:far.bit_length()], "down2")
+    base2 = held(Mux(tiny | zero, 0, weight - 1)[:format.exponent_bits], "base2")
+    over2 = held(((weight >= most) & ~zero) | special1, "over2")
+    none2, sign2 = held((special1 & nan1) | (scale == 255), "none2"), held(sign1, "sign2")
+
+    moved = Signal(_FRACTION + 1 + far, name=f"{name}_moved")
+    m.d.comb += moved.eq(Cat(Const(0, far), size2) >> down2)
+    kept, half, rest = moved[-kept_bits:], moved[-kept_bits - 1], moved[:-kept_bits - 1].any()
+    rounded = Signal(format.width, name=f"{name}_rounded")  # the hidden bit adds one to the exponent, a carry one more
+    m.d.comb += rounded.eq(Cat(Const(0, format.fraction_bits), base2) + kept + (half & (rest | kept[0])))
+    over = over2 | (rounded > largest)
+    finite = Mux(over, Mux(saturates, largest, over_bits), rounded)[:format.width - 1]
+    none = none2 | (over & ~saturates if not format.infinite else 0)
+    return held(Mux(none, quiet, Cat(finite, sign2)), "narrow3")
+
+
+def product(m: Module, bits: Value, format: FloatFormat, scale: Value, move: Value, name: str) -> Value:
+    """Return a number of few bits times one in fp32, in fp32, to nearest, ties to even, two stages later."""
+    width, bias = format.precision + _FRACTION + 1, (1 << format.exponent_bits - 1) - 1
+
+    def unpacked(number: Value, form: FloatFormat) -> tuple[Value, ...]:
+        fraction, exponent = number[:form.fraction_bits], number[form.fraction_bits:form.width - 1]
+        top = exponent.all()
+        infinite = top & ~fraction.any() if form.infinite else Const(0, 1)
+        nan = top & (fraction.any() if form.infinite else fraction.all())
+        return Cat(fraction, exponent.any()), exponent | ~exponent.any(), number[form.width - 1], infinite, nan
+
+    def held(value, stage: str) -> Signal:
+        signal = Signal(Value.cast(value).shape(), name=f"{name}_{stage}", reset_less=True)
+        with m.If(move):
+            m.d.sync += signal.eq(value)
+        return signal
+
+    size, weight, sign, infinite, nan = unpacked(bits, format)
+    other, their_weight, their_sign, their_infinite, their_nan = unpacked(scale, FP32)
+    none = nan | their_nan | (infinite & ~other.any()) | (their_infinite & ~size.any())
+    size1, weight1 = held((size * other)[:width], "size1"), held(weight + their_weight - (bias - 1), "weight1")
+    sign1, none1, infinite1 = (held(value, text) for value, text in (
+        (sign ^ their_sign, "sign1"), (none, "none1"), (infinite | their_infinite, "infinite1")))
+
+    normal, lost = _normalised(m, size1, name)
+    size2, weight2 = held(normal, "size2"), held(weight1 - lost, "weight2")
+    sign2, none2, infinite2 = (held(value, text) for value, text in (
+        (sign1, "sign2"), (none1, "none2"), (infinite1, "infinite2")))
+
+    far = _FRACTION + 3
+    tiny, zero = weight2 < 1, ~size2[-1]
+    down, moved = Signal(range(far + 1), name=f"{name}_down"), Signal(width + far, name=f"{name}_moved")
+    m.d.comb += [down.eq(Mux(tiny, Mux(weight2 < 1 - far, far, 1 - weight2), 0)),
+                 moved.eq(Cat(Const(0, far), size2) >> down)]
+    kept, half, rest = moved[-24:], moved[-25], moved[:-25].any()
+    rounded, result = Signal(32, name=f"{name}_rounded"), Signal(32, name=f"{name}_product")
+    m.d.comb += rounded.eq(Cat(Const(0, _FRACTION), Mux(tiny | zero, 0, weight2 - 1)[:8]) + kept + (
+        half & (rest | kept[0])))
+    over = infinite2 | (~zero & (weight2 > 254)) | rounded[_FRACTION:31].all() | rounded[31]
+    m.d.comb += result.eq(Mux(none2, QUIET_NAN, Mux(over, Cat(Const(0, _FRACTION), Const(255, 8), sign2),
+                                                    Cat(rounded[:31], sign2))))
+    return result
+
+
+def to_fixed(m: Module, bits: Value, scale: Value, move: Value, name: str) -> Signal:
+    """Return an fp32 number in units of 2**(scale - 151), to nearest, ties to even, two stages later.
+
+    What does not fit is `FIXED_NONE`.
+    """
     fraction, exponent, sign = bits[:_FRACTION], bits[_FRACTION:31], bits[31]
     cut = FIXED_PART_BITS + 1  # further down no number is
     far = scale - (exponent | ~exponent.any())  # below the largest exponent that fits
-    fits, down = Signal(name=f"{name}_fits"), Signal(range(cut + 1), name=f"{name}_down")
-    moved = Signal(FIXED_PART_BITS + cut, name=f"{name}_moved")
-    rounded, result = Signal(FIXED_PART_BITS + 1, name=f"{name}_rounded"), Signal(FIXED_BITS, name=f"{name}_fixed")
+    fits, negative, down = Signal(name=f"{name}_fits"), Signal(name=f"{name}_negative"), Signal(range(cut + 1))
+    moved = Signal(FIXED_PART_BITS + cut, name=f"{name}_moved", reset_less=True)
+    rounded, result = Signal(FIXED_BITS, name=f"{name}_rounded"), Signal(FIXED_BITS, name=f"{name}_fixed")
     kept, half, rest = moved[cut:], moved[cut - 1], moved[:cut - 1].any()
+    # Minus a number is its complement and one more, unless rounding takes that one away.
     m.d.comb += [
-        fits.eq((far >= 0) & in_range(scale)),
         down.eq(Mux(far > cut, cut, far)),
-        moved.eq(Cat(Const(0, cut + 1), fraction, exponent.any()) >> down),
-        rounded.eq(kept + (half & (rest | kept[0]))),
-        result.eq(Mux(fits, Mux(sign, -rounded, rounded), FIXED_NONE)),
+        rounded.eq(Cat(kept ^ negative.replicate(len(kept)), negative.replicate(FIXED_BITS - len(kept)))
+                   + ((half & (rest | kept[0])) ^ negative)),
     ]
+    with m.If(move):
+        m.d.sync += [
+            fits.eq((far >= 0) & in_range(scale)), negative.eq(sign),
+            moved.eq(Cat(Const(0, cut + 1), fraction, exponent.any()) >> down),
+            result.eq(Mux(fits, rounded, FIXED_NONE)),
+        ]
     return result
 
 
@@ -113,11 +210,10 @@ def in_range(scale: Value) -> Value:
 def from_fixed(m: Module, number: Value, scale: Value, name: str) -> tuple[Value, Value]:
     """Return two fp32 numbers whose sum is a number in fixed point: its upper half's, and its lower half's."""
     none = (number == FIXED_NONE) | ~in_range(scale)
-    sign = number[-1]
-    size = Signal(FIXED_BITS - 1, name=f"{name}_size")
-    m.d.comb += size.eq(Mux(sign, -number, number))
+    upper = Signal(16, name=f"{name}_upper")
+    m.d.comb += upper.eq((number[16:] ^ number[-1].replicate(16)) + number[-1])
     halves = []
-    for part, first in ((size[16:], 16), (size[:16], 0)):
+    for part, first, sign in ((upper, 16, number[-1]), (number[:16], 0, Const(0, 1))):  # the lower half is positive
         shifted, lost = _normalised(m, part, f"{name}_from{first}")
         exponent = Signal(8, name=f"{name}_exponent{first}")
         m.d.comb += exponent.eq(scale + (first + len(part) - 1 - 24) - lost)

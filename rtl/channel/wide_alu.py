@@ -6,6 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats import (
     BF16,
+    E4M3,
+    E5M2,
     FIXED,
     FIXED_BITS,
     FIXED_NONE,
@@ -15,13 +17,14 @@ from ..formats import (
     PLAIN_SUMS,
     RANDOM_BITS,
     SUM_BITS,
+    FloatFormat,
     Sum,
     random_seed,
     random_steps,
 )
 from ..geometry import Geometry
 from ..streams.moving_together import moving_together
-from .converters import from_fixed, to_fixed, to_fp16, widened
+from .converters import from_fixed, product, to_fixed, to_fp16, to_narrow, widened
 from .fp_adder import FpAdder
 
 
@@ -45,8 +48,15 @@ def operands(column_bytes: int) -> data.StructLayout:
         "new": 8 * column_bytes,  # what arrived
         "op": WideOp,
         "sum": SUM_BITS,  # place in `SUMS`; of one that is not there, the result is memory's column as it was
-        "scale": 8,  # of the elements that arrive, e8m0; of a fixed point that of its unit, for DRAIN, too
+        "scale": 32,  # of the elements that arrive, e8m0 or fp32; of a fixed point its unit's, e8m0, for DRAIN, too
+        "narrow": 1,  # DRAIN gives elements of 8 bits, over an e8m0 scale, if those that arrive have 8 bits
+        "saturate": 1,  # and what is too large for them is the largest one
     })
+
+
+def _moves(request) -> Value:
+    """Say that bits pass as they are, 32 at a time."""
+    return (request.op == WideOp.STORE) | (request.op == WideOp.XOR)
 
 
 class WideAlu(wiring.Component):
@@ -54,8 +64,9 @@ class WideAlu(wiring.Component):
 
     A finite element is converted exactly, added, and rounded once. NaN results are the positive quiet NaN. A fixed
     point adds integers: whatever the order, the bits are the same. What does not fit is no number, and stays none.
+    An element with a scale in fp32 is multiplied, and the product rounded to fp32, before it is added.
 
-    Columns leave in the order in which they entered, `LATENCY` cycles later if the consumer is ready; the whole
+    Columns leave in the order in which they entered, `latency` cycles later if the consumer is ready; the whole
     pipeline moves together. Random bits for stochastic rounding come from a register for each 16 bits of a column,
     which steps sixteen times for each column that leaves.
 
@@ -74,7 +85,7 @@ class WideAlu(wiring.Component):
         Columns to write, or for whoever reads, one for each accepted.
     """
 
-    LATENCY = FpAdder.LATENCY + 1
+    _LATENCY = FpAdder.LATENCY + 1  #: from a column whose elements are as wide as they are added
 
     #: lane implementation; a test puts a broken one here
     adder = FpAdder
@@ -82,6 +93,7 @@ class WideAlu(wiring.Component):
     def __init__(self, geometry: Geometry, column_bytes: int = 32):
         self.sums = (*PLAIN_SUMS, *geometry.channel.wide_sums)
         self.column_bytes = column_bytes
+        self.latency = self._LATENCY + (2 if any(one.by_fp32 for one in self.sums) else 0)
         super().__init__({
             "operands": In(stream.Signature(operands(column_bytes))),
             "result": Out(stream.Signature(data.StructLayout({"column": 8 * column_bytes}))),
@@ -89,9 +101,14 @@ class WideAlu(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        move, valid = moving_together(m, self.operands, self.result, self.LATENCY)
+        move, valid = moving_together(m, self.operands, self.result, self.latency)
 
         request = self.operands.payload
+        for stage in range(self.latency - self._LATENCY):  # beside the products of elements and their scale
+            held = Signal(request.shape(), name=f"request{stage}", reset_less=True)
+            with m.If(move):
+                m.d.sync += held.eq(request)
+            request = held
         chosen = {one: request.sum == NUMBERS[one.name] for one in self.sums}
         drains = request.op == WideOp.DRAIN
         known = Signal()
@@ -100,21 +117,29 @@ class WideAlu(wiring.Component):
         controls = {  # of a column, for each stage that a lane needs them in
             "keep": (request.op == WideOp.STORE) | (request.op == WideOp.XOR) | ~known | self._is(chosen, lambda one: (
                 one.total == one.arrives)) & drains | self._is(chosen, lambda one: one.drained == FP16) & drains,
-            "paired": self._is(chosen, lambda one: one.total is not FIXED and one.total.width == 16) & ~self._moves(),
+            "paired": self._is(chosen, lambda one: one.total is not FIXED and one.total.width == 16) & ~_moves(request),
             "fixed": self._is(chosen, lambda one: one.total is FIXED) & (request.op == WideOp.ADD),
             "packs": self._is(chosen, lambda one: one.total != one.arrives) & drains,
+            "narrows": self._is(chosen, lambda one: one.narrows) & drains & request.narrow,
+            "e5m2": self._is(chosen, lambda one: one.arrives == E5M2),
+            "saturates": request.saturate,
         }
         stages = {}
         for name, value in controls.items():
-            stages[name] = [Signal(name=f"{name}{stage}") for stage in range(self.LATENCY)]
+            stages[name] = [Signal(name=f"{name}{stage}") for stage in range(self._LATENCY)]
             with m.If(move):
                 for before, after in zip((value, *stages[name]), stages[name]):
                     m.d.sync += after.eq(before)
-        format_of = {half: self._format(m, chosen, drains, kinds[half], half, move) for half in ("low", "high")}
+        format_of = {half: self._format(m, chosen, ~_moves(request), drains, kinds[half], half, move)
+                     for half in ("low", "high")}
+        scales = [Signal(8, name=f"narrow_scale{stage}") for stage in range(2)]  # of elements of 8 bits that leave
+        unscaled = self._is(chosen, lambda one: not one.scaled)
+        with m.If(move):
+            m.d.sync += [scales[0].eq(Mux(unscaled, 127, request.scale)), scales[1].eq(scales[0])]
 
-        results = []
+        results, elements = [], []
         for number in range(self.column_bytes // 4):
-            b, a = self._arrives(m, number, chosen, known)
+            b, a = self._arrives(m, request, number, chosen, known, move)
             held = {}
             for name, value in (("a", a), ("b", b)):
                 held[name] = Signal(32, name=f"{name}_{number}", reset_less=True)
@@ -138,18 +163,34 @@ class WideAlu(wiring.Component):
                 fixed = self._fixed_sum(m, number, request, held["a"], move)
                 result = Mux(stages["fixed"][-1], fixed, result)
             results.append(result)
-        wide = Cat(*results)
-        packed = Cat(*(one[:16] for one in results))
-        m.d.comb += self.result.payload.column.eq(Mux(stages["packs"][-1], packed, wide))
+            elements.append(self._narrow(m, number, held["a"], scales[1], stages, move))
+        column = Mux(stages["packs"][-1], Cat(*(one[:16] for one in results)), Cat(*results))
+        if self._narrow_formats:
+            column = Mux(stages["narrows"][-1], Cat(*elements), column)
+        m.d.comb += self.result.payload.column.eq(column)
         return m
+
+    @property
+    def _narrow_formats(self) -> list[FloatFormat]:
+        return [one for one in (E4M3, E5M2) if any(each.narrows and each.arrives == one for each in self.sums)]
+
+    def _narrow(self, m: Module, number: int, old: Value, scale: Value, stages: dict[str, list[Signal]],
+                move: Value) -> Value:
+        """Return a slice's sum in 8 bits, beside the lanes: it has as many stages, and two less than they to do it."""
+        found = [to_narrow(m, old, scale, stages["saturates"][2], form, move, f"narrow{number}_{form.exponent_bits}")
+                 for form in self._narrow_formats]
+        if not found:
+            return Const(0, 8)
+        value = found[0] if len(found) == 1 else Mux(stages["e5m2"][3], found[1], found[0])
+        for stage in range(self._LATENCY - 4):
+            later = Signal(8, name=f"narrow{number}_later{stage}")
+            with m.If(move):
+                m.d.sync += later.eq(value)
+            value = later
+        return value
 
     def _is(self, chosen: dict[Sum, Value], what) -> Value:
         return Cat(Const(0, 1), *(value for one, value in chosen.items() if what(one))).any()
-
-    def _moves(self) -> Value:
-        """Say that bits pass as they are, 32 at a time."""
-        op = self.operands.payload.op
-        return (op == WideOp.STORE) | (op == WideOp.XOR)
 
     def _kinds(self) -> dict[str, list[tuple]]:
         """Return what each lane adds: format of the operands, of the result, and whether it is rounded by chance."""
@@ -159,7 +200,7 @@ class WideAlu(wiring.Component):
         return {"low": [(FP32, FP32, False), *(kind for kind in order if kind != (FP32, FP32, False))],
                 "high": [kind for kind in order if kind[0].width == 16]}
 
-    def _format(self, m: Module, chosen: dict[Sum, Value], drains: Value, kinds: list[tuple], half: str,
+    def _format(self, m: Module, chosen: dict[Sum, Value], adds: Value, drains: Value, kinds: list[tuple], half: str,
                 move: Value) -> Signal:
         """Return the number of the kind of sum that a lane's operands, which are in registers, are for.
 
@@ -168,7 +209,7 @@ class WideAlu(wiring.Component):
         number, held = (Signal(range(max(2, len(kinds))), name=f"{half}_format{text}") for text in ("", "_held"))
         for one, is_chosen in chosen.items():
             drained = (FP32, one.drained, False)
-            with m.If(is_chosen & ~self._moves()):
+            with m.If(is_chosen & adds):
                 if one.total is not FIXED and (one.total, one.total, one.by_chance) in kinds:
                     m.d.comb += number.eq(kinds.index((one.total, one.total, one.by_chance)))
                 if one.total != one.arrives and drained in kinds:
@@ -181,9 +222,10 @@ class WideAlu(wiring.Component):
             m.d.sync += held.eq(number)
         return held
 
-    def _arrives(self, m: Module, number: int, chosen: dict[Sum, Value], known: Value) -> tuple[Value, Value]:
+    def _arrives(self, m: Module, request, number: int, chosen: dict[Sum, Value], known: Value,
+                 move: Value) -> tuple[Value, Value]:
         """Return what is added in a slice of 32 bits, and to what; for DRAIN two numbers whose sum is drained."""
-        request, base = self.operands.payload, 32 * number
+        base = 32 * number
         old, new = request.old[base:base + 32], request.new[base:base + 32]
         a, b = Signal(32, name=f"a_next{number}"), Signal(32, name=f"b_next{number}")
         m.d.comb += [a.eq(old), b.eq(new ^ Mux(request.op == WideOp.XOR, old, 0))]
@@ -191,21 +233,25 @@ class WideAlu(wiring.Component):
         for one in self.sums:
             if one.total == one.arrives:
                 continue
-            scaled = one.scaled and one.total is not FIXED
-            if (one.arrives, scaled) not in wides:
-                first = one.arrives.width * number
-                wides[one.arrives, scaled] = widened(
-                    m, request.new[first:first + one.arrives.width], one.arrives, request.scale if scaled else None,
-                    f"new{number}_{one.arrives.exponent_bits}{'s' if scaled else ''}")
+            way = "multiplied" if one.by_fp32 else "scaled" if one.scaled and one.total is not FIXED else "as it is"
+            if (one.arrives, way) not in wides:
+                first, name = one.arrives.width * number, f"new{number}_{one.arrives.exponent_bits}{way[0]}"
+                here = slice(first, first + one.arrives.width)
+                if one.by_fp32:
+                    early = self.operands.payload
+                    wides[one.arrives, way] = product(m, early.new[here], one.arrives, early.scale, move, name)
+                else:
+                    wides[one.arrives, way] = widened(m, request.new[here], one.arrives,
+                                                      request.scale[:8] if way == "scaled" else None, name)
             with m.If(chosen[one] & (request.op == WideOp.ADD)):
-                m.d.comb += b.eq(wides[one.arrives, scaled])
+                m.d.comb += b.eq(wides[one.arrives, way])
         with m.If(request.op == WideOp.DRAIN):
             m.d.comb += b.eq(old)
             for one in self.sums:
                 if one.total is FIXED:
                     with m.If(chosen[one]):
                         m.d.comb += [port.eq(half) for port, half in zip(
-                            (a, b), from_fixed(m, old, request.scale, f"old{number}"))]
+                            (a, b), from_fixed(m, old, request.scale[:8], f"old{number}"))]
                 elif one.total != one.arrives and one.drained == FP16:
                     with m.If(chosen[one]):
                         m.d.comb += b.eq(to_fp16(m, old, f"old{number}"))
@@ -217,7 +263,7 @@ class WideAlu(wiring.Component):
         return b, a
 
     def _fixed_sum(self, m: Module, number: int, request, old: Value, move: Value) -> Value:
-        """Return a slice's sum in fixed point, beside the lanes: converted in their first stage, added in the next."""
+        """Return a slice's sum in fixed point, beside the lanes: converted in two stages, added in the next."""
         wide = Signal(32, name=f"wide_next{number}")
         for one in self.sums:
             if one.total is FIXED:
@@ -225,15 +271,15 @@ class WideAlu(wiring.Component):
                 with m.If(request.sum == NUMBERS[one.name]):
                     m.d.comb += wide.eq(widened(m, request.new[first:first + one.arrives.width], one.arrives, None, ""))
         wide_held, scale = Signal(32, name=f"wide_held{number}"), Signal(8, name=f"scale{number}")
-        part, before = Signal(FIXED_BITS, name=f"part{number}"), Signal(FIXED_BITS, name=f"before{number}")
+        part = to_fixed(m, wide_held, scale, move, f"part{number}")
+        before = [Signal(FIXED_BITS, name=f"before{number}_{stage}") for stage in range(2)]
         total = Signal(FIXED_BITS + 1, name=f"total{number}")
-        m.d.comb += total.eq(part.as_signed() + before.as_signed())
-        none = (part == FIXED_NONE) | (before == FIXED_NONE) | (total[-1] != total[-2])
-        later = [Signal(FIXED_BITS, name=f"fixed{number}_{stage}") for stage in range(self.LATENCY - 2)]
+        m.d.comb += total.eq(part.as_signed() + before[1].as_signed())
+        none = (part == FIXED_NONE) | (before[1] == FIXED_NONE) | (total[-1] != total[-2])
+        later = [Signal(FIXED_BITS, name=f"fixed{number}_{stage}") for stage in range(self._LATENCY - 3)]
         with m.If(move):
             m.d.sync += [
-                wide_held.eq(wide), scale.eq(request.scale),
-                part.eq(to_fixed(m, wide_held, scale, f"part{number}")), before.eq(old),
+                wide_held.eq(wide), scale.eq(request.scale), before[0].eq(old), before[1].eq(before[0]),
                 later[0].eq(Mux(none, FIXED_NONE, total)),
                 *(after.eq(one) for one, after in zip(later, later[1:])),
             ]

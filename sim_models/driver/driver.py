@@ -125,6 +125,8 @@ class MemorySum:
 
     name: str  #: of `t3sim.rtl.formats.SUMS`
     scale: int = 0  #: of the unit of a fixed point, e8m0
+    narrow: bool = False  #: it leaves in the 8 bits of what arrives
+    saturate: bool = False  #: and what is too large for those is the largest number
 
 
 class Driver:
@@ -326,7 +328,8 @@ class Driver:
 
     def _sum(self, region: int) -> dict[str, int]:
         found = self._sums.get(region)
-        return {"sum": NUMBERS[found.name], "scale": found.scale} if found else {}
+        return {"sum": NUMBERS[found.name], "scale": found.scale, "narrow": int(found.narrow),
+                "saturate": int(found.saturate)} if found else {}
 
     # Arbitration (section 4.5)
 

@@ -38,7 +38,9 @@ class Operands(NamedTuple):
     new: int
     op: WideOp
     sum: int  # place in SUMS
-    scale: int  # e8m0
+    scale: int  # e8m0, or fp32 of a sum by it
+    narrow: int = 0  # DRAIN: in 8 bits
+    saturate: int = 0
 
 
 class Number(NamedTuple):
@@ -63,14 +65,20 @@ def read(bits: int, form: FloatFormat) -> Number:
     return Number(negative, whole * Fraction(2) ** place)
 
 
-def write(number: Number, form: FloatFormat, random: int | None = None) -> int:
-    """Return the bits of the number nearest in a format, ties to even; or rounded by a random number."""
+def write(number: Number, form: FloatFormat, random: int | None = None, saturate: bool = False) -> int:
+    """Return the bits of the number nearest in a format, ties to even; or rounded by a random number.
+
+    What is too large, or infinite, is infinite, or no number where none is infinite; or, to `saturate`, the largest.
+    """
     infinity = ((1 << form.exponent_bits) - 1) << form.fraction_bits
+    quiet = infinity | (1 << form.fraction_bits - 1 if form.infinite else (1 << form.fraction_bits) - 1)
     if number.size == NOT_A_NUMBER:
-        return infinity | 1 << form.fraction_bits - 1
+        return quiet
     sign = number.negative << form.width - 1
+    largest = (infinity if form.infinite else quiet) - 1
+    over = sign | largest if saturate else sign | infinity if form.infinite else quiet
     if number.size == INFINITE:
-        return sign | infinity
+        return over
     least = 2 - (1 << form.exponent_bits - 1) - form.fraction_bits  # place of the last bit of a subnormal number
     size = number.size / Fraction(2) ** least
     cut = max(0, floor(size).bit_length() - 1 - form.fraction_bits)
@@ -79,7 +87,8 @@ def write(number: Number, form: FloatFormat, random: int | None = None) -> int:
         up = rest > Fraction(1, 2) or (rest == Fraction(1, 2) and kept % 2 == 1)
     else:
         up = floor(rest * (1 << RANDOM_BITS)) + random >= 1 << RANDOM_BITS
-    return sign | min((cut << form.fraction_bits) + int(kept) + up, infinity)
+    bits = (cut << form.fraction_bits) + int(kept) + up
+    return over if bits > largest else sign | bits
 
 
 def plus(a: Number, b: Number) -> Number:
@@ -91,6 +100,14 @@ def plus(a: Number, b: Number) -> Number:
             return one
     total = sum(-one.size if one.negative else one.size for one in (a, b))
     return Number(total < 0 or (total == 0 and a.negative and b.negative), abs(total))
+
+
+def product(a: Number, b: Number) -> Number:
+    """Multiply exactly: an infinite number times zero is none."""
+    negative, sizes = a.negative != b.negative, (a.size, b.size)
+    if NOT_A_NUMBER in sizes or (INFINITE in sizes and 0 in sizes):
+        return Number(False, NOT_A_NUMBER)
+    return Number(negative, INFINITE if INFINITE in sizes else sizes[0] * sizes[1])
 
 
 def times(number: Number, scale: int) -> Number:
@@ -139,20 +156,30 @@ class Alu:
         if one.total == one.arrives and item.op == WideOp.DRAIN:
             return item.old
         width = 32 if one.total is FIXED else one.total.width
-        narrow = one.drained.width if item.op == WideOp.DRAIN else one.arrives.width
+        narrows = item.op == WideOp.DRAIN and item.narrow and one.narrows
+        drained = one.arrives if narrows else one.drained
+        narrow = drained.width if item.op == WideOp.DRAIN else one.arrives.width
         column = 0
         for place in range(8 * self._bytes // width):
             old = item.old >> place * width & (1 << width) - 1
             new = item.new >> place * narrow & (1 << narrow) - 1
             if item.op == WideOp.DRAIN:
-                column |= write(self._number(old, one, item.scale), one.drained) << place * narrow
+                total = self._number(old, one, item.scale)
+                if narrows and one.scaled:
+                    total = Number(False, NOT_A_NUMBER) if item.scale & 255 == 255 else times(
+                        total, 254 - (item.scale & 255))
+                column |= write(total, drained, saturate=bool(narrows and item.saturate)) << place * narrow
                 continue
             arrived = read(new, one.arrives)
             if one.total is FIXED:
-                bits = self._fixed(old, as_fixed(arrived, item.scale))
+                bits = self._fixed(old, as_fixed(arrived, item.scale & 255))
             else:
                 # What is too large for fp32 once it is multiplied is infinite.
-                part = read(write(times(arrived, item.scale), FP32), FP32) if one.scaled else arrived
+                part = arrived
+                if one.scaled:
+                    part = read(write(times(arrived, item.scale & 255), FP32), FP32)
+                elif one.by_fp32:
+                    part = read(write(product(arrived, read(item.scale, FP32)), FP32), FP32)
                 bits = write(plus(read(old, one.total), part), one.total,
                              random[place * width // 16] if one.by_chance else None)
             column |= bits << place * width
@@ -161,6 +188,7 @@ class Alu:
     def _number(self, old: int, one, scale: int) -> Number:
         if one.total is not FIXED:
             return read(old, one.total)
+        scale &= 255
         if old == FIXED_NONE or scale not in FIXED_SCALES:
             return Number(False, NOT_A_NUMBER)
         return Number(signed(old) < 0, abs(signed(old)) * Fraction(2) ** (scale - 151))

@@ -16,7 +16,7 @@ from t3sim.mechanisms.exchange import Exchange
 from t3sim.mechanisms.sums import Sums
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
-from t3sim.runs.kernels import FusedGemm
+from t3sim.runs.kernels import CollectiveAlone, FusedGemm
 from t3sim.study import plots
 from t3sim.tasks.task import KernelTask
 from t3sim.workloads import gemm_workload
@@ -92,6 +92,19 @@ def _in_blocks(number: Format, block: int) -> Callable[[np.ndarray], np.ndarray]
     return lambda values: unscaled(number, *scaled(number, values, block))
 
 
+def _by_fp32(number: Format, block: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Do so with scales in fp32, which make a block's largest number the format's; a product is rounded to fp32."""
+    largest = number.value(np.array([number.largest], number.bits))[0]
+
+    def sent(values: np.ndarray) -> np.ndarray:
+        blocks = values.reshape(*values.shape[:-1], -1, block)
+        top = np.abs(blocks).max(axis=-1, keepdims=True)
+        scales = np.where(top > 0, top / largest, 1).astype(np.float32)
+        bits = number.saturating().cut(blocks / scales)
+        return (number.value(bits) * scales).astype(np.float64).reshape(values.shape)
+    return sent
+
+
 def _direct(sent: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
     return lambda parts: _in_fp32(np.array([*map(sent, parts)]))
 
@@ -111,10 +124,15 @@ WAYS = {
     "mx-e4m3": Way("direct, e4m3 in blocks of 32, fp32 array", _direct(_in_blocks(E4M3, 32)), by_arrival=True),
     "mx-e5m2": Way("direct, e5m2 in blocks of 32, fp32 array", _direct(_in_blocks(E5M2, 32)), by_arrival=True),
     "e4m3-128": Way("direct, e4m3 in blocks of 128, fp32 array", _direct(_in_blocks(E4M3, 128)), by_arrival=True),
+    "e4m3-fp32-128": Way("direct, e4m3 in 128 with a scale in fp32, fp32 array", _direct(_by_fp32(E4M3, 128)),
+                         by_arrival=True),
     "ring-mx-e4m3": Way("ring, e4m3 in blocks of 32", _ring_of_blocks),
 }
 _COLOURS = {"ring-bf16": plots.BLACK, "stochastic-bf16": plots.GREY, "array-fp32": plots.BLUE,
             "wire-fp32": plots.GREEN, "mx-e4m3": plots.ORANGE, "mx-e5m2": plots.RED, "ring-mx-e4m3": plots.PURPLE}
+
+
+_PERCENT = (0.2, 0.5, 1, 2, 5, 10, 20)  #: marks of the plot
 
 
 def error(total: np.ndarray, parts: np.ndarray) -> float:
@@ -189,6 +207,8 @@ def _draw(errors: dict[str, dict[str, list[float]]]):
             axes.plot(GPUS, each[way], "o-", color=colour, markersize=3, linewidth=1.2, label=WAYS[way].title)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        axes.set_yticks(_PERCENT, [f"{one:g}" for one in _PERCENT])
+        axes.set_yticks([], minor=True)
         axes.set_xticks(GPUS, [str(gpus) for gpus in GPUS])
         axes.set_xlabel("GPUs")
         axes.set_title(name)
@@ -219,8 +239,32 @@ def _cases(setup: Setup) -> list[tuple[str, str, Exchange, KernelTask]]:
     return found
 
 
+#: A direct exchange alone: parts are added as they come, in a fixed point; or lie each in a buffer until all are there,
+#: and compute units add them in a fixed order.
+_ORDERED = {"added as they come, fixed point": ("reduce-scatter-nmc", Sums("fixed")),
+            "a buffer for each source, bf16": ("reduce-scatter", Sums())}
+
+
+def _ordered(setup: Setup) -> dict[str, tuple[KernelTask, int]]:
+    """Return tasks of exchanges whose bits do not depend on who comes first, each with the bytes that it needs."""
+    found = {}
+    for name, (kind, sums) in _ORDERED.items():
+        held = replace(_LAYER, dtype="fp32") if sums.accumulate else _LAYER  # as memory sees it
+        kernel = CollectiveAlone(kind, exchange=_EXCHANGES["direct"])
+        chunks = 1 if sums.accumulate else _LAYER.tp
+        found[name] = (setup.task(kernel, held, sums.seen_from_memory(setup.machine, _LAYER)),
+                       held.output_bytes // _LAYER.tp * chunks)
+    return found
+
+
 def evaluate_cost(setup: Setup, results: Results) -> Findings:
     rows, times = [], {}
+    in_order = []
+    for name, (task, room) in _ordered(setup).items():
+        ran = results[task]
+        columns = sum(map(sum, ran.dram.values())) / setup.machine.dram.column_bytes
+        in_order.append((name, f"{ran.ns / 1e3:,.1f}", f"{(ran.ns - ran.exchange_ns) / 1e3:,.1f}",
+                         f"{columns / 1e6:.2f}", f"{room / 1e6:.1f}"))
     for name, place, exchange, task in _cases(setup):
         ran = results[task]
         columns = sum(map(sum, ran.dram.values())) / setup.machine.dram.column_bytes
@@ -238,8 +282,14 @@ def evaluate_cost(setup: Setup, results: Results) -> Findings:
         targets={f"{name}_fp32_array_over_bf16": Target(f"fp32 array over bf16, {name}, time", "x", None,
                                                         "beyond the paper") for name in slower},
         tables=[Table("GEMM of 2048 x 4096 x 1024 with its reduce-scatter on 8 GPUs", (
-            "exchange and sums", "fused (µs)", "DRAM columns (millions)", "sent by a GPU (MB)"), rows)])
+            "exchange and sums", "fused (µs)", "DRAM columns (millions)", "sent by a GPU (MB)"), rows),
+                Table("A fixed order: that direct reduce-scatter alone", (
+                    "parts are", "in all (µs)", "after the last part (µs)", "DRAM columns (millions)",
+                    "memory for sums (MB)"), in_order)])
 
 
-COST = Figure("sums-cost", "What sums wider than their parts cost", lambda setup: [task for *_, task in _cases(setup)],
-              evaluate_cost, paper="beyond")
+def _tasks(setup: Setup) -> list[KernelTask]:
+    return [*(task for *_, task in _cases(setup)), *(task for task, _ in _ordered(setup).values())]
+
+
+COST = Figure("sums-cost", "What sums wider than their parts cost", _tasks, evaluate_cost, paper="beyond")

@@ -100,6 +100,15 @@ class Ledger(NamedTuple):
         pass
 
 
+class Part(NamedTuple):
+    """Elements of a device's sums that a request is of."""
+
+    device: int
+    region: int
+    first: int
+    count: int
+
+
 @compiled
 def load_column(words: np.ndarray, first: int, source: np.ndarray, device: int, at: int, count: int,
                 shift: int) -> None:
@@ -124,17 +133,18 @@ def take_column(alu: Alu, into: np.ndarray, device: int, at: int, count: int, sh
 
 
 @compiled
-def drain(data: Ledger, source: np.ndarray, into: np.ndarray, device: int, region: int, at: int, count: int) -> bool:
+def drain(data: Ledger, source: np.ndarray, into: np.ndarray, part: Part) -> bool:
     """Read sums for a link, which may round them; False: no result came."""
-    if data.draining[device, region] < 0:
-        for i in range(at, at + count):
+    device, end = part.device, part.first + part.count
+    if data.draining[device, part.region] < 0:
+        for i in range(part.first, end):
             into[device, i] = source[device, i]
         return True
     alu, column = data.alu, COLUMN_BYTES >> data.shift
-    for first in range(at, at + count, column):
-        size = min(column, at + count - first)
+    for first in range(part.first, end, column):
+        size = min(column, end - first)
         load_column(alu.inputs, alu.old, source, device, first, size, data.shift)
-        alu.inputs[alu.control] = data.draining[device, region]
+        alu.inputs[alu.control] = data.draining[device, part.region]
         if not add(alu):
             return False
         take_column(alu, into, device, first, size, data.sent_shift)
@@ -142,36 +152,32 @@ def drain(data: Ledger, source: np.ndarray, into: np.ndarray, device: int, regio
 
 
 @compiled
-def add_column(data: Ledger, into: np.ndarray, device: int, region: int, at: int, count: int, operand: np.ndarray,
-               operand_device: int, own: bool) -> bool:
-    """Do one op-and-store of a column through the RTL, of an `own` product or not; False: no result came."""
-    alu = data.alu
-    load_column(alu.inputs, alu.old, into, device, at, count, data.shift)
-    load_column(alu.inputs, alu.new, operand, operand_device, at, count, data.shift if own else data.sent_shift)
-    alu.inputs[alu.control] = data.own[device, region] if own else data.arriving[device, region]
-    if not add(alu):
-        return False
-    take_column(alu, into, device, at, count, data.shift)
+def add_columns(data: Ledger, into: np.ndarray, part: Part, operand: np.ndarray, origin: int, own: bool) -> bool:
+    """Do op-and-stores, column by column, through the RTL, of an `own` product or not; False: no result came."""
+    alu, device, end, column = data.alu, part.device, part.first + part.count, COLUMN_BYTES >> data.shift
+    for first in range(part.first, end, column):
+        size = min(column, end - first)
+        load_column(alu.inputs, alu.old, into, device, first, size, data.shift)
+        load_column(alu.inputs, alu.new, operand, origin, first, size, data.shift if own else data.sent_shift)
+        alu.inputs[alu.control] = data.own[device, part.region] if own else data.arriving[device, part.region]
+        if not add(alu):
+            return False
+        take_column(alu, into, device, first, size, data.shift)
     return True
 
 
 @compiled
-def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, device: int, region: int, line: int, at: int,
-                  count: int) -> bool:
+def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, part: Part, line: int) -> bool:
     """Add up what GPUs sent in the order in which a switch did, with the same ALU; False: no result came.
 
-    It is told what its owner's memory is, and its link carries what others do.
+    It adds as the owner's memory does, and its link carries what others do.
     """
-    column = COLUMN_BYTES >> data.shift
-    for i in range(at, at + count):
-        data.summed[device, i] = data.identity
-    for part in range(switch.parts):
-        origin = switch.order[device, line, part]
-        for first in range(at, at + count, column):
-            size = min(column, at + count - first)
-            if not add_column(data, data.summed, device, region, first, size, operand, origin, False):
-                return False
-    return drain(data, data.summed, data.summed, device, region, at, count)
+    for i in range(part.first, part.first + part.count):
+        data.summed[part.device, i] = data.identity
+    for turn in range(switch.parts):
+        if not add_columns(data, data.summed, part, operand, switch.order[part.device, line, turn], False):
+            return False
+    return drain(data, data.summed, data.summed, part)
 
 
 @compiled
@@ -210,11 +216,9 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
         return 0 if own else OUTSIDE
     for i in range(at, at + count):
         data.tally[access, device, i] += np.uint8(1)
-    region = bits.get(lo, hi, b.region, b.region_bits)
+    where = Part(device, bits.get(lo, hi, b.region, b.region_bits), at, count)
     if op == bits.READ:
-        if not data.overtaking_reads and not drain(data, data.memory, data.fetched, device, region, at, count):
-            return ALU_SILENT
-        return 0
+        return 0 if data.overtaking_reads or drain(data, data.memory, data.fetched, where) else ALU_SILENT
     origin = device if source == bits.LOCAL else sender_of(number)
     part = number if source == bits.LOCAL else part_sent(number)
     if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
@@ -224,30 +228,26 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
         data.product if source == bits.LOCAL else data.sent, whose)
     if source != bits.LOCAL and op != bits.STORE and len(data.summed):
         line = line_at(sim.switch, device, bits.address_of(lo, b))
-        if not add_in_switch(data, sim.switch, operand, device, region, line, at, count):
+        if not add_in_switch(data, sim.switch, operand, where, line):
             return ALU_SILENT
         operand, origin = data.summed, device
     if op == bits.STORE:
         if source == bits.LOCAL:
             operand = data.stored
-        widened = source != bits.LOCAL and data.draining[device, region] >= 0  # what arrives is added to nothing
+        widened = source != bits.LOCAL and data.draining[device, where.region] >= 0  # what arrives is added to nothing
         for i in range(at, at + count):
             data.memory[device, i] = data.identity if widened else operand[origin, i]
         if not widened:
             return 0
-    for i in range(at, at + count):
-        if op == bits.STORE:
-            break
-        before = (data.tally[bits.LOCAL, device, i] + data.tally[bits.REMOTE, device, i]
-                  + data.tally[bits.DMA, device, i] - 1)
-        if before < data.came.shape[0]:
-            data.came[before, device, i] = whose + 1
-    column = COLUMN_BYTES >> data.shift
-    for first in range(0, count, column):
-        if not add_column(data, data.memory, device, region, at + first, min(column, count - first), operand, origin,
-                          source == bits.LOCAL):
-            return ALU_SILENT
-        data.additions[0] += op != bits.STORE
+    elif data.came.shape[0]:
+        for i in range(at, at + count):
+            before = (data.tally[bits.LOCAL, device, i] + data.tally[bits.REMOTE, device, i]
+                      + data.tally[bits.DMA, device, i] - 1)
+            if before < data.came.shape[0]:
+                data.came[before, device, i] = whose + 1
+    if not add_columns(data, data.memory, where, operand, origin, source == bits.LOCAL):
+        return ALU_SILENT
+    data.additions[0] += 0 if op == bits.STORE else -(-count // (COLUMN_BYTES >> data.shift))
     return 0
 
 
@@ -259,7 +259,7 @@ def overtake(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int)
     if (bits.get(lo, hi, fields.op, 2) == bits.READ and bits.get(lo, hi, fields.source, 2) == bits.DMA
             and first >= 0 and first + count <= data.memory.shape[1]):
         region = bits.get(lo, hi, fields.region, fields.region_bits)
-        return drain(data, data.memory, data.fetched, device, region, first, count)
+        return drain(data, data.memory, data.fetched, Part(device, region, first, count))
     return True
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
+from t3sim.reference import wide_alu
 from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
+from t3sim.rtl.formats import FIXED, FIXED_SCALES, FP32, SUMS, FloatFormat, Sum
 from t3sim.rtl.geometry import DmaGeometry, Geometry, bits_for
 from t3sim.rtl.registers import (
     ERRORS,
@@ -286,6 +288,79 @@ def alu_results(bench: Bench) -> Callable[[], Iterable[Point]]:
             column = combine(Operands(item["old"], item["new"], op, dtype), bits // 8)
             for result in elements(column, dtype, bits):
                 yield op.name.lower(), dtype.name.lower(), classify(result, dtype).lstrip("+-")
+    return watch
+
+
+# wide_alu
+
+ARRIVALS = {one.name: one.arrives for one in SUMS}
+BLOCKS = tuple(one.name for one in SUMS if one.scaled and one.total is not FIXED)
+BY_FP32 = tuple(one.name for one in SUMS if one.by_fp32)
+FIXED_SUMS = tuple(one.name for one in SUMS if one.total is FIXED)
+
+
+def class_of(bits: int, form: FloatFormat) -> str:
+    number = wide_alu.read(bits, form)
+    if number.size == wide_alu.NOT_A_NUMBER:
+        return "nan"
+    tiny = not bits >> form.fraction_bits & (1 << form.exponent_bits) - 1
+    kind = "infinity" if number.size == wide_alu.INFINITE else "zero" if not number.size else (
+        "subnormal" if tiny else "normal")
+    return f"{'-' if number.negative else '+'}{kind}"
+
+
+def wide_operations(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        if moves(bench, "operands"):
+            item = bench.get("operands.payload")
+            name = SUMS[item["sum"]].name if item["sum"] < len(SUMS) else "none"
+            yield name, wide_alu.WideOp(item["op"]).name.lower()
+    return watch
+
+
+def _wide(bench: Bench, op: wide_alu.WideOp) -> Iterable[tuple[Sum, dict]]:
+    """Yield the column that enters for an operation, if one does."""
+    if moves(bench, "operands"):
+        item = bench.get("operands.payload")
+        if item["sum"] < len(SUMS) and item["op"] == op:
+            yield SUMS[item["sum"]], item
+
+
+def wide_arrivals(bench: Bench) -> Callable[[], Iterable[Point]]:
+    bits = bench["result.payload"].width
+
+    def watch():
+        for one, item in _wide(bench, wide_alu.WideOp.ADD):
+            width = one.arrives.width
+            for place in range(bits // (32 if one.total is FIXED else one.total.width)):
+                yield one.name, class_of(item["new"] >> place * width & (1 << width) - 1, one.arrives)
+    return watch
+
+
+def wide_scales(bench: Bench) -> Callable[[], Iterable[Point]]:
+    def watch():
+        for one, item in _wide(bench, wide_alu.WideOp.ADD):
+            scale = item["scale"] & 255
+            if one.name in FIXED_SUMS:
+                yield one.name, "in range" if scale in FIXED_SCALES else "out of range"
+            elif one.name in BLOCKS:
+                yield one.name, {0: "least", 255: "no number"}.get(scale, "others")
+            elif one.by_fp32:
+                yield one.name, class_of(item["scale"], FP32).lstrip("+-")
+    return watch
+
+
+def wide_drains(bench: Bench) -> Callable[[], Iterable[Point]]:
+    bits = bench["result.payload"].width
+
+    def watch():
+        for one, item in _wide(bench, wide_alu.WideOp.DRAIN):
+            if one.narrows and item["narrow"]:
+                model = wide_alu.Alu((one.name,), bits // 8)
+                column = model.combine(wide_alu.Operands(**item | {"op": wide_alu.WideOp.DRAIN}))
+                for place in range(bits // 32):
+                    result = class_of(column >> 8 * place & 255, one.arrives)
+                    yield one.name, "saturating" if item["saturate"] else "not", result.lstrip("+-")
     return watch
 
 
@@ -646,6 +721,24 @@ def crosses(geometry: Geometry) -> list[Cross]:
             "kernel": ("restart", "-")}, ring_states),
         Cross("nmc_alu", "every class of operand with every other", {
             "format": _ALU_FORMATS, "old": SIGNED, "new": SIGNED}, alu_operands),
+        Cross("wide_alu", "every operation on every sum", {
+            "sum": (*ARRIVALS, "none"), "operation": tuple(op.name.lower() for op in wide_alu.WideOp)},
+              wide_operations),
+        Cross("wide_alu", "every class of what arrives", {"sum": tuple(ARRIVALS), "arrives": SIGNED}, wide_arrivals, {
+            (name, f"{sign}infinity"): "e4m3 has none" for name, form in ARRIVALS.items() for sign in "+-"
+            if not form.infinite}),
+        Cross("wide_alu", "every kind of scale", {
+            "sum": (*BLOCKS, *FIXED_SUMS, *BY_FP32),
+            "scale": ("least", "no number", "others", "in range", "out of range", *CLASSES)}, wide_scales,
+              {(name, kind): "another sum's" for names, kinds in (
+                  (BLOCKS, ("in range", "out of range", *CLASSES)), (BY_FP32, ("least", "no number", "others",
+                                                                              "in range", "out of range")),
+                  (FIXED_SUMS, ("least", "no number", "others", *CLASSES))) for name in names for kind in kinds}),
+        Cross("wide_alu", "every class of sum that leaves in 8 bits", {
+            "sum": tuple(one.name for one in SUMS if one.narrows), "too large": ("saturating", "not"),
+            "result": CLASSES}, wide_drains,
+              {(name, "*", "infinity"): "e4m3 has none" for name in ARRIVALS if name.startswith("e4m3")} | {
+                  ("*", "saturating", "infinity"): "it is the largest"}),
         Cross("nmc_alu", "every class of result", {
             "operation": tuple(op.name.lower() for op in AluOp), "format": _ALU_FORMATS, "result": CLASSES},
               alu_results),

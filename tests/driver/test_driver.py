@@ -385,11 +385,11 @@ def test_a_tile_may_be_complete_with_fewer_bytes_than_it_has():
 def test_a_region_s_sum_is_one_that_the_geometry_has():
     wide = Geometry(channel=ChannelGeometry(sums="bf16-in-fp32+bf16-in-fixed"))
     driver = Driver(wide)
-    driver.memory_sums({2: MemorySum("bf16-in-fixed", 130)})
+    driver.memory_sums({2: MemorySum("bf16-in-fixed", 130, saturate=True)})
     *_, actions = driver.event_map(2, base=0, limit=4096, tile_bytes=4096, updates_per_element=2)
     register = driver.registers["REGION_ACTIONS"]
-    assert (register.field("sum").decode(actions.value), register.field("scale").decode(actions.value)) == (
-        NUMBERS["bf16-in-fixed"], 130)
+    assert tuple(register.field(name).decode(actions.value) for name in ("sum", "scale", "narrow", "saturate")) == (
+        NUMBERS["bf16-in-fixed"], 130, 0, 1)
     for geometry, name, words in ((wide, "e4m3-in-fp32", "fp16, bf16, fp32, bf16-in-fp32, bf16-in-fixed"),
                                   (Geometry(), "bf16", "none")):
         with pytest.raises(DriverError, match=f"sum='{name}' is not possible: {words} .sums of the geometry"):

@@ -264,7 +264,7 @@ def test_memory_hears_what_it_adds_of_each_region():
         backend.reset()
         driver, bus = Driver(geometry), ApbMaster(backend)
         driver.check_identity(bus.read)
-        driver.memory_sums({2: MemorySum("bf16-in-fixed", 130), 5: MemorySum("bf16-in-fp32")})
+        driver.memory_sums({2: MemorySum("bf16-in-fixed", 130), 5: MemorySum("bf16-in-fp32", narrow=True)})
         for region in (2, 5, 6):
             for offset, value in driver.event_map(region, base=0, limit=4096, tile_bytes=256, updates_per_element=2):
                 bus.write(offset, value)
@@ -273,9 +273,9 @@ def test_memory_hears_what_it_adds_of_each_region():
             port = backend.ports.outputs[f"sums[{region}]"]
             word = int(backend.outputs[port.offset])
             found[region] = tuple(word >> port.fields[name].lsb & (1 << port.fields[name].width) - 1
-                                  for name in ("sum", "scale"))
-        assert found == dict.fromkeys(range(8), (0, 0)) | {2: (NUMBERS["bf16-in-fixed"], 130),
-                                                           5: (NUMBERS["bf16-in-fp32"], 0)}
+                                  for name in ("sum", "scale", "narrow", "saturate"))
+        assert found == dict.fromkeys(range(8), (0, 0, 0, 0)) | {2: (NUMBERS["bf16-in-fixed"], 130, 0, 0),
+                                                                 5: (NUMBERS["bf16-in-fp32"], 0, 1, 0)}
         register = driver.registers["REGION_ACTIONS"]
         at = driver.registers.table("region").offset(4) + register.offset
         with pytest.raises(BusError):

@@ -1,6 +1,7 @@
 """The wide near-memory ALU against its exact model and ml_dtypes: all 8-bit numbers and scales, and every sum."""
 
 import random
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from t3sim.cosim.build import build_component
 from t3sim.cosim.compiled import CompiledBackend
+from t3sim.formats import E4M3, E5M2
 from t3sim.reference.wide_alu import Alu, Operands, WideOp
 from t3sim.rtl.channel import wide_alu
 from t3sim.rtl.channel.fp_adder import FpAdder
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.builds_rtl
 WIDE = tuple(one.name for one in SUMS if one not in PLAIN_SUMS)
 ALL = Geometry(channel=ChannelGeometry(sums="+".join(WIDE)))
 BYTES = 8
+LATENCY = WideAlu(ALL, BYTES).latency
 #: Of each format, numbers at all its boundaries; fp32's also stand for a fixed point.
 SPECIAL = {8: range(256), 16: (0, 1, 0x7F, 0x80, 0x3F80, 0x3F81, 0x4000, 0x7F7F, 0x7F80, 0x7F81, 0x3C00, 0x7BFF,
                                0x7C00, 0x03FF, 0x0400), 32: (
@@ -53,7 +56,9 @@ def drawn(rng: random.Random, names=(*(one.name for one in PLAIN_SUMS), *WIDE), 
     new = column(rng, one.arrives.width, count)
     op = WideOp.ADD if rng.random() < add else rng.choice(list(WideOp))
     scale = rng.choice((0, 1, 24, 25, 127, 128, 248, 249, 254, 255, rng.getrandbits(8), rng.randint(100, 150)))
-    return Operands(old, new, op, NUMBERS[one.name], scale)
+    if one.by_fp32:
+        scale = element(rng, 32)
+    return Operands(old, new, op, NUMBERS[one.name], scale, rng.getrandbits(1), rng.getrandbits(1))
 
 
 def run(items, alu=WideAlu, idle: float = 0.0, seed: int = 0, geometry=ALL) -> list[int]:
@@ -70,8 +75,8 @@ def check(items, names=WIDE, **options) -> None:
     for item, got in zip(items, run(items, **options), strict=True):
         expected = model.combine(item)
         assert got == expected, (f"{SUMS[item.sum].name if item.sum < len(SUMS) else item.sum} {WideOp(item.op).name} "
-                                 f"{item.old:#x}, {item.new:#x}, scale {item.scale}: expected {expected:#x}, "
-                                 f"got {got:#x}")
+                                 f"{item.old:#x}, {item.new:#x}, scale {item.scale:#x}, narrow {item.narrow}, "
+                                 f"saturate {item.saturate}: expected {expected:#x}, got {got:#x}")
 
 
 def test_operations_are_the_models():
@@ -104,14 +109,15 @@ def compiled():
 
 
 def compiled_run(backend, name: str, old: np.ndarray, new: np.ndarray, op: WideOp = WideOp.ADD,
-                 scale: np.ndarray | int = 127) -> np.ndarray:
+                 scale: np.ndarray | int = 127, **fields: int) -> np.ndarray:
     """Columns of 64 bits through the compiled RTL, one per cycle."""
     ports = backend.ports
-    payload, latency = ports.inputs["operands.payload"], WideAlu.LATENCY
+    payload, latency = ports.inputs["operands.payload"], LATENCY
     stimulus = np.zeros((len(old) + latency, ports.input_words), np.uint64)
     stimulus[:len(old), ports.inputs["operands.valid"].offset] = 1
     stimulus[:, ports.inputs["result.ready"].offset] = 1
-    for field, value in (("old", old), ("new", new), ("op", int(op)), ("sum", NUMBERS[name]), ("scale", scale)):
+    for field, value in (("old", old), ("new", new), ("op", int(op)), ("sum", NUMBERS[name]), ("scale", scale),
+                         *fields.items()):
         bit = payload.fields[field].lsb
         value = np.broadcast_to(np.asarray(value, np.uint64), len(old))
         stimulus[:len(old), payload.offset + bit // 64] |= value << np.uint64(bit % 64)
@@ -165,6 +171,63 @@ def test_what_drains_is_the_nearest(compiled, name, theirs, quiet, seed):
         expected = np.where(np.isnan(values), quiet, values.astype(theirs).view(np.uint16))
     got = compiled_run(compiled, name, old, old, WideOp.DRAIN)
     assert (got & 0xFFFF == expected).all()
+
+
+THEIRS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+QUIET = {"e4m3": 0x7F, "e5m2": 0x7E}
+
+
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+def test_what_leaves_in_8_bits_is_the_nearest(compiled, name, saturate, seed):
+    """Every number, both ties beside it and their neighbours, over every scale; what is too large; any bits."""
+    theirs, largest = THEIRS[name], float(ml_dtypes.finfo(THEIRS[name]).max)
+    numbers = np.unique(np.arange(256, dtype=np.uint8).view(theirs).astype(np.float32))
+    numbers = numbers[np.isfinite(numbers)]
+    ends = np.array([0.0, -0.0, largest * 17 / 16, largest * 1.2, -largest * 4, np.inf, -np.inf, np.nan], np.float32)
+    middle = (numbers[1:] + numbers[:-1]) / 2
+    around = np.concatenate([numbers, ends, middle, np.nextafter(middle, np.float32(np.inf)),
+                             np.nextafter(middle, np.float32(-np.inf))])
+
+    def expected(values: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            kept = np.clip(values, -largest, largest) if saturate else values
+            bits = kept.astype(theirs)
+            return np.where(np.isnan(bits.astype(np.float32)), QUIET[name], bits.view(np.uint8))
+    values, scales = (grid.ravel() for grid in np.meshgrid(around, np.arange(255)))
+    with np.errstate(all="ignore"):
+        old = np.ldexp(values.astype(np.float64), scales - 127).astype(np.float32)
+        exact = ~(np.ldexp(old.astype(np.float64), 127 - scales) != values) | np.isnan(values)
+        exact &= np.isfinite(old) | ~np.isfinite(values)
+    old, values, scales = old[exact], values[exact], scales[exact]
+    assert len(old) > 150_000
+    got = compiled_run(compiled, f"{name}-blocks-in-fp32", old.view(np.uint32), old.view(np.uint32), WideOp.DRAIN,
+                       scales, narrow=1, saturate=saturate)
+    assert (got & 0xFF == expected(values)).all()
+    some = np.random.default_rng(seed).integers(0, 1 << 32, 1 << 18, np.uint32)
+    got = compiled_run(compiled, f"{name}-in-fp32", some, some, WideOp.DRAIN, 1, narrow=1, saturate=saturate)
+    assert (got & 0xFF == expected(some.view(np.float32))).all()
+    model = replace({"e4m3": E4M3, "e5m2": E5M2}[name], saturates=bool(saturate))
+    assert (got & 0xFF == model.cut(some.view(np.float32))).all()
+    nothing = compiled_run(compiled, f"{name}-blocks-in-fp32", some[:1], some[:1], WideOp.DRAIN, 255, narrow=1)
+    assert nothing & 0xFF == QUIET[name]
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+def test_every_8_bit_number_times_scales_in_fp32(compiled, name, seed):
+    """Scales of any bits and at all boundaries; the product is rounded to fp32, then added to any other number."""
+    random = np.random.default_rng(seed)
+    ends = np.array(SPECIAL[32], np.uint32)
+    scales = np.concatenate([ends, ends | 1 << 31, random.integers(0, 1 << 32, 2000, np.uint32),
+                             random.integers(0, 1 << 25, 1000, np.uint32)])
+    numbers, scales = (grid.ravel() for grid in np.meshgrid(np.arange(256, dtype=np.uint8), scales))
+    with np.errstate(all="ignore"):
+        parts = numbers.view(THEIRS[name]).astype(np.float32) * scales.view(np.float32)
+        for old in (np.full(len(parts), -0.0, np.float32), random.permutation(parts)):
+            total = old + parts
+            expected = np.where(np.isnan(total), 0x7FC00000, total.view(np.uint32))
+            got = compiled_run(compiled, f"{name}-by-fp32-in-fp32", old.view(np.uint32), numbers, scale=scales)
+            assert (got & 0xFFFF_FFFF == expected).all()
 
 
 def test_a_fixed_point_is_the_same_in_every_order(compiled, seed):
