@@ -9,12 +9,13 @@ from t3sim.errors import BadInput
 
 
 def registers(
-    form: Annotated[str, typer.Option("--format", metavar="markdown|html|c", help="Form of the output.")] = "markdown",
+    form: Annotated[str, typer.Option(
+        "--format", metavar="markdown|html|c|systemrdl", help="Form of the output.")] = "markdown",
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,
 ) -> None:
-    """Print the register map: as Markdown, as an HTML page, or as a C header."""
+    """Print the register map: as Markdown, an HTML page, a C header, or SystemRDL."""
     from t3sim.driver.register_map import FORMATS, to_json
     from t3sim.geometry_option import changed, parse_sizes
     from t3sim.machine import load_machine

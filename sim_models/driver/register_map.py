@@ -84,6 +84,47 @@ def to_c(geometry: Geometry) -> str:
     return "\n".join([*lines, "#endif", ""])
 
 
+#: Properties of a field in SystemRDL, by its register's access.
+_RDL_ACCESS = {"rw": "sw = rw; hw = r;", "ro": "sw = r; hw = w;", "w1": "sw = w; hw = r; singlepulse;"}
+
+
+def to_systemrdl(geometry: Geometry) -> str:
+    """Write SystemRDL 2.0, of which PeakRDL makes IP-XACT, and register models in UVM and Python."""
+    registers = register_map(geometry)
+    lines = ["// Registers of T3's configuration bus, printed by `t3 registers --format systemrdl`.", ""]
+    for kind, codes in _CODES.items():
+        lines += [f"enum t3_{kind.lower()} {{", *(f"    {name} = {code};" for name, code in codes.items()), "};", ""]
+    lines += ["addrmap t3 {", "    default regwidth = 32;", ""]
+    lines += _rdl_registers(registers.fixed, "    ")
+    for table in registers.tables:
+        lines += ["    regfile {", f"        desc = {_rdl_text(table.description)};",
+                  *_rdl_registers(table.registers, "        "),
+                  f"    }} {table.name}[{table.entries}] @ {table.base:#x} += {table.stride:#x};", ""]
+    return "\n".join([*lines, "};", ""])
+
+
+def _rdl_registers(registers: tuple[Register, ...], indent: str) -> list[str]:
+    lines = []
+    for register in registers:
+        fields = [field for field in register.fields if field.width]
+        if not fields:
+            continue
+        lines.append(f"{indent}reg {{")
+        if register.description:
+            lines.append(f"{indent}    desc = {_rdl_text(register.description)};")
+        for field in fields:
+            codes = _CODES.get(field.name.upper(), {})
+            encoded = f" encode = t3_{field.name};" if max(codes.values(), default=-1) in range(field.mask + 1) else ""
+            lines.append(f"{indent}    field {{ {_RDL_ACCESS[register.access]} desc = {_rdl_text(field.description)};"
+                         f"{encoded} }} \\{field.name} [{field.lsb + field.width - 1}:{field.lsb}] = {field.reset:#x};")
+        lines.append(f"{indent}}} {register.name} @ {register.offset:#x};")
+    return lines
+
+
+def _rdl_text(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def to_json(geometry: Geometry) -> dict:
     registers = register_map(geometry)
     return {"registers": [asdict(register) for register in registers.fixed],
@@ -96,4 +137,5 @@ FORMATS = {
     "markdown": (to_markdown, "registers.md"),
     "html": (to_html, "registers.html"),
     "c": (to_c, "t3_registers.h"),
+    "systemrdl": (to_systemrdl, "t3_registers.rdl"),
 }

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from systemrdl import RDLCompiler
+from systemrdl.node import RegNode
 
 from t3sim.cli import main
 from t3sim.cosim.designs import block_names, readable_verilog
 from t3sim.cosim.toolchain import find_toolchain
-from t3sim.driver.register_map import to_c, to_html, to_json, to_markdown
+from t3sim.driver.register_map import to_c, to_html, to_json, to_markdown, to_systemrdl
 from t3sim.errors import BadInput, Failure
 from t3sim.geometry_option import SIZES, changed, parse_sizes, parse_sweep
 from t3sim.rtl.geometry import Geometry, GeometryError
@@ -247,6 +249,24 @@ def test_c_header_compiles(tmp_path):
                                        "static_assert(T3_ID_ID_RESET == 0x54335454u);\n")
     subprocess.run([*find_toolchain().compiler, "-std=c++17", "-Wall", "-Werror", "-fsyntax-only", "test.cpp"],
                    cwd=tmp_path, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["small", "least", "wide"])
+def test_systemrdl_is_the_map_of_the_bus(name, tmp_path):
+    """As another compiler reads it: every address, access, place of bits and reset value."""
+    (tmp_path / "t3.rdl").write_text(to_systemrdl(GEOMETRIES[name]))
+    compiler = RDLCompiler()
+    compiler.compile_file(tmp_path / "t3.rdl")
+    read = {}
+    for node in compiler.elaborate().top.descendants(unroll=True):
+        if isinstance(node, RegNode):
+            read[node.absolute_address] = node.inst_name, {
+                (one.inst_name, one.lsb, one.width, one.get_property("reset"), one.is_sw_readable, one.is_sw_writable)
+                for one in node.fields()}
+    written = {offset: (one.name, {(bits.name, bits.lsb, bits.width, bits.reset, one.access != "w1", one.access != "ro")
+                                   for bits in one.fields if bits.width})
+               for offset, one, _ in register_map(GEOMETRIES[name]).all_registers()}
+    assert read == {offset: one for offset, one in written.items() if one[1]}
 
 
 def test_the_page_in_docs_is_this_one():
