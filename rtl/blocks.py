@@ -25,6 +25,8 @@ from .gpu_top import GpuTop
 from .layouts import tracker_entry, tracker_tag
 from .link.egress import Egress
 from .link.ingress import Ingress
+from .switch.merge_table import MergeTable
+from .switch.switch import Switch
 from .track.corrected_row import CorrectedRow
 from .track.memory_codec import MemoryCodec
 from .track.tracker import TrackerBank
@@ -88,5 +90,7 @@ BLOCKS: dict[str, Callable[[Geometry], wiring.Component]] = {
     "watchdog": WatchDog,
     "nmc_alu": lambda _: NmcAlu(column_bytes=8),
     "wide_alu": lambda geometry: WideAlu(_adding(geometry), column_bytes=8),
+    "merge_table": MergeTable,
+    "switch": Switch,
     "gpu_top": GpuTop,
 }

@@ -205,12 +205,51 @@ class DmaGeometry:
 
 
 @dataclass(frozen=True)
+class SwitchGeometry:
+    """The switch between GPUs: 128 sets of 5 ways hold 40 KB of sums for each port, as CAIS (HPCA 2026) has them."""
+
+    ports: int = 8  #: GPUs, each with a merge table of its own for what is added for it
+    packet_bytes: int = 64  #: data of one packet, all of one line
+    merge_sets: int = 128  #: indexed by the low bits of the line's number
+    merge_ways: int = 5  #: lines of a set that can be added at once
+    part_bits: int = 7  #: parts of a sum, up to one less than 2^part_bits
+    buffer_packets: int = 256  #: places at each end of a link, and so its credits: a link's way and back
+
+    def __post_init__(self) -> None:
+        _require_integers(self)
+        _require(2 <= self.ports <= 72, "ports", self.ports, "2 to 72")
+        _require(_is_power_of_two(self.packet_bytes) and 4 <= self.packet_bytes <= 128, "packet_bytes",
+                 self.packet_bytes, "a power of two from 4 to 128 is needed")
+        _require(_is_power_of_two(self.merge_sets) and self.merge_sets <= 65536, "merge_sets", self.merge_sets,
+                 "a power of two up to 65536 is needed")
+        _require(1 <= self.merge_ways <= 16, "merge_ways", self.merge_ways, "1 to 16")
+        _require(1 <= self.part_bits <= 8, "part_bits", self.part_bits, "1 to 8")
+        _require(2 <= self.buffer_packets <= 4096, "buffer_packets", self.buffer_packets, "2 to 4096")
+
+    @property
+    def packet_shift(self) -> int:
+        """log2 of the bytes of a packet."""
+        return (self.packet_bytes - 1).bit_length()
+
+    @property
+    def merge_set_bits(self) -> int:
+        """log2 of the number of sets (0 for a single set)."""
+        return (self.merge_sets - 1).bit_length()
+
+    @property
+    def merge_bytes(self) -> int:
+        """Bytes of sums that a port's table holds."""
+        return self.merge_sets * self.merge_ways * self.packet_bytes
+
+
+@dataclass(frozen=True)
 class Geometry:
-    """One GPU's Track & Trigger hardware."""
+    """One GPU's Track & Trigger hardware, and the switch that it may hang on."""
 
     tracker: TrackerGeometry = field(default_factory=TrackerGeometry)
     channel: ChannelGeometry = field(default_factory=ChannelGeometry)
     dma: DmaGeometry = field(default_factory=DmaGeometry)
+    switch: SwitchGeometry = field(default_factory=SwitchGeometry)
 
     def __post_init__(self) -> None:
         ids = 1 << self.tracker.wg_bits

@@ -19,7 +19,7 @@ import cocotb
 from cocotb.triggers import Timer
 
 from t3sim.engine.port_map import RESET, Port, PortMap
-from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, SwitchGeometry, TrackerGeometry
 
 from . import failure, pauses
 from .coverage.cross import Counts
@@ -262,8 +262,9 @@ def _run_geometry() -> Geometry:
 
 
 def _geometry(run: dict) -> Geometry:
-    tracker, channel, dma = (run["geometry"][name] for name in ("tracker", "channel", "dma"))
-    return Geometry(TrackerGeometry(**tracker), ChannelGeometry(**channel), DmaGeometry(**dma))
+    tracker, channel, dma, switch = (run["geometry"][name] for name in ("tracker", "channel", "dma", "switch"))
+    return Geometry(TrackerGeometry(**tracker), ChannelGeometry(**channel), DmaGeometry(**dma),
+                    SwitchGeometry(**switch))
 
 
 def _path(name: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from . import (
     intensity_monitor,
     memory_channel,
     memory_codec,
+    merge_table,
     one_trigger,
     order_guard,
     protected_tracker,
@@ -27,6 +28,7 @@ from . import (
     ready_table,
     ring_monitor,
     streams,
+    switch,
     tracker,
     watchdog,
 )
@@ -60,6 +62,8 @@ PROPERTIES: list[Property] = [
     *intensity_monitor.properties(),
     *counters.properties(),
     *read_credits.properties(),
+    *merge_table.properties(),
+    *switch.properties(),
     *streams.properties(),
 ]
 

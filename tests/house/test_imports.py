@@ -33,6 +33,9 @@ CHECKED_THROUGH = {
     "streams/pointer_queue": "memory_channel",
     "dma/read_credits": "gpu_top",
     "streams/two_entry_queue": "coalescer",
+    "switch/credited_input": "switch",
+    "switch/credited_output": "switch",
+    "switch/multicast": "switch",
 }
 
 #: Blocks wired from checked ones. What they must do is what the models around them and the fused run's self-checks say
@@ -105,7 +108,7 @@ def test_rtl_needs_nothing_but_amaranth():
 
 
 #: Folders of rtl/ from the ground up. Below them are the facts (geometry, registers, layouts, ...), above them the top.
-HARDWARE = ("control", "streams", "arbiter", "channel", "track", "window", "dma", "link")
+HARDWARE = ("control", "streams", "arbiter", "channel", "track", "window", "dma", "link", "switch")
 TOP = {"rtl/gpu_top.py", "rtl/blocks.py"}
 
 

@@ -45,11 +45,11 @@ def main() -> None:
 
     changes = Changes(wanted, select, job["clocked"])
     import_with(changes, job["files"])
-    from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+    from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, SwitchGeometry, TrackerGeometry
 
     parts = job["geometry"]
     geometry = Geometry(TrackerGeometry(**parts["tracker"]), ChannelGeometry(**parts["channel"]),
-                        DmaGeometry(**parts["dma"]))
+                        DmaGeometry(**parts["dma"]), SwitchGeometry(**parts["switch"]))
     _rtlil(job["block"], geometry, changes, None)
     possible, chosen, text = [change for change in found if re.search(job["only"], change.what)], [], ""
     draw = random.Random(job["seed"])

@@ -1,0 +1,94 @@
+"""Transaction-level model of `t3sim.rtl.switch.merge_table`: parts in the order in which they are taken, sums out.
+
+Who is taken first, and when a set is looked at for sums that wait, is the hardware's; the model says what must leave
+then.
+"""
+
+from typing import NamedTuple
+
+from t3sim.rtl.geometry import Geometry
+
+from .nmc_alu import AluDtype, AluOp, Operands, combine
+
+WHOLE, EVICTED, EXPIRED, ALONE = range(4)  #: of `t3sim.rtl.switch.packets.Why`
+_UPDATE = 2
+
+
+class Key(NamedTuple):
+    """Name of a sum: a line's number, and what its elements are."""
+
+    line: int
+    dtype: int
+
+
+class Sum(NamedTuple):
+    """A sum that lacks parts; `request` is that of the last one."""
+
+    request: dict
+    parts: int
+    column: int
+
+
+class MergeTableModel:
+    """The sums of one port. `parts` are packets as the fields of `t3sim.rtl.switch.packets.switch_packet`."""
+
+    def __init__(self, geometry: Geometry, whole: int) -> None:
+        self._switch, self._whole = geometry.switch, whole
+        self._rows: list[dict[Key, Sum]] = [{} for _ in range(geometry.switch.merge_sets)]  # the longest ago first
+
+    @property
+    def held(self) -> int:
+        return sum(map(len, self._rows))
+
+    def row_of(self, line: int) -> dict[Key, Sum]:
+        return self._rows[line % self._switch.merge_sets]
+
+    def line_of(self, part: dict) -> int:
+        return part["request"]["address"] >> self._switch.packet_shift
+
+    def take(self, part: dict) -> tuple[str, dict | None]:
+        """Take a part; return the field of `merge_event` that says what it does, and what leaves."""
+        key = Key(self.line_of(part), part["dtype"])
+        row = self.row_of(key.line)
+        before = row.get(key)
+        total = part["parts"] + (before.parts if before else 0)
+        if not part["parts"] or total > self._whole:
+            return "refuses", self._packet(key, Sum(part["request"], part["parts"], part["column"]), ALONE)
+        column = part["column"]
+        if before:
+            column = combine(Operands(before.column, column, AluOp.ADD, AluDtype(min(key.dtype, AluDtype.FP32))),
+                             self._switch.packet_bytes)
+            del row[key]
+        one = Sum(part["request"], total, column)
+        if total == self._whole:
+            return "completes", self._packet(key, one, WHOLE)
+        if len(row) == self._switch.merge_ways:
+            raise ValueError(f"line {key.line:#x} finds its set full: a sum must leave first")
+        row[key] = one
+        return "joins" if before else "begins", None
+
+    def evict(self, part: dict) -> dict:
+        """Return the sum that leaves for a part, which needs its place."""
+        line = self.line_of(part)
+        if not self.needs_room(part):
+            raise ValueError(f"no sum need leave for line {line:#x}")
+        return self._leave(self.row_of(line), EVICTED)
+
+    def needs_room(self, part: dict) -> bool:
+        """Return whether a part is the first of a sum for which its set has no place."""
+        key = Key(self.line_of(part), part["dtype"])
+        row = self.row_of(key.line)
+        return key not in row and len(row) == self._switch.merge_ways and 0 < part["parts"] < self._whole
+
+    def expire(self, line: int) -> dict:
+        """Return the sum that leaves the set of this line, as no part has come for too long."""
+        return self._leave(self.row_of(line), EXPIRED)
+
+    def _leave(self, row: dict[Key, Sum], why: int) -> dict:
+        key = next(iter(row))
+        return self._packet(key, row.pop(key), why)
+
+    def _packet(self, key: Key, one: Sum, why: int) -> dict:
+        request = one.request | {"address": key.line << self._switch.packet_shift, "op": _UPDATE}
+        return {"packet": {"request": request, "dtype": key.dtype, "parts": one.parts, "column": one.column},
+                "why": why}

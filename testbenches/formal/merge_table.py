@@ -1,0 +1,213 @@
+"""The sums of a switch's port: none is lost, made up, or kept when it is whole."""
+
+from dataclasses import replace
+from types import ModuleType
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from t3sim.rtl.channel.nmc_alu import AluOp, NmcAlu, operands, result
+from t3sim.rtl.geometry import Geometry, SwitchGeometry, TrackerGeometry
+from t3sim.rtl.streams.moving_together import moving_together
+from t3sim.rtl.switch.packets import Why
+
+from .broken import Broken
+from .property import Property, Search
+from .spec import Spec, implies
+from .streams import CLAIM, hold
+
+COUNT = "no more of a sum leaves than has come, and all of it has when nothing is in here"
+DATA = "what has left of a sum adds up to what has come, when nothing is in here"
+WHOLE = "a whole sum has all its parts; one that makes room or has waited has some, not all"
+GOES = "a sum that has all its parts leaves within eight cycles in which it can"
+#: Two of everything; addresses of 32 bits.
+TINY = Geometry(TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
+                switch=SwitchGeometry(ports=2, packet_bytes=4, merge_sets=2, merge_ways=2, part_bits=2))
+#: for the broken designs: a single sum
+LEAST = replace(TINY, switch=replace(TINY.switch, merge_sets=1, merge_ways=1))
+REASON = "two sources, sets and ways and four bytes of data; the default has 8, 128, 5 and 64"
+
+
+class XorAlu(wiring.Component):
+    """Exclusive or in the place of an addition, in the ALU's time: each part shows in the result, bit by bit."""
+
+    LATENCY = NmcAlu.LATENCY
+
+    def __init__(self, column_bytes: int) -> None:
+        super().__init__({"operands": In(stream.Signature(operands(column_bytes))),
+                          "result": Out(stream.Signature(result(column_bytes)))})
+        self.columns = [Signal(8 * column_bytes, name=f"column_{stage}") for stage in range(self.LATENCY)]
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        move, self.holds = moving_together(m, self.operands, self.result, self.LATENCY)
+        given = self.operands.payload
+        store = Value.cast(given.op) == AluOp.STORE.value
+        with m.If(move):
+            m.d.sync += [after.eq(before) for before, after in zip(
+                [given.new ^ Mux(store, 0, given.old), *self.columns], self.columns)]
+        m.d.comb += self.result.payload.column.eq(self.columns[-1])
+        return m
+
+
+def build(package: ModuleType, geometry: Geometry) -> wiring.Component:
+    table = package.switch.merge_table.MergeTable(geometry)
+    table.alu = XorAlu
+    return table
+
+
+def sums(spec: Spec, geometry: Geometry) -> None:
+    """Follow all parts of one arbitrary line and type. Assumed: what is offered stays; a sum's parts do not change."""
+    m, table, switch = spec.m, spec.design, geometry.switch
+    ways, set_bits = switch.merge_ways, switch.merge_set_bits
+    spec.hold(table.whole)
+    line = spec.any_constant(geometry.tracker.address_bits - switch.packet_shift)
+    dtype = spec.any_constant(2)
+    own_set, own_tag = line[:set_bits], Cat(line[set_bits:], dtype)
+
+    def is_own(packet):
+        return (packet.request.address[switch.packet_shift:] == line) & (Value.cast(packet.dtype) == dtype)
+
+    for port in table.parts:
+        stays = spec.past(port.valid & ~port.ready)
+        spec.assume(implies(stays, port.valid & (Value.cast(port.payload) == Value.cast(spec.past(port.payload)))))
+
+    # What has come and not left.
+    left = Signal(switch.part_bits + 5)
+    column = Signal(8 * switch.packet_bytes)
+    come = [(port.valid & port.ready & is_own(port.payload), port.payload) for port in table.parts]
+    leaving = table.sums.payload
+    goes = table.sums.valid & table.sums.ready & is_own(leaving.packet)
+    moved = [*come, (goes, leaving.packet)]
+    m.d.sync += [
+        left.eq(left + sum(Mux(now, packet.parts, 0) for now, packet in come) - Mux(goes, leaving.packet.parts, 0)),
+        column.eq(column ^ Mux(moved[0][0], moved[0][1].column, 0) ^ Mux(moved[1][0], moved[1][1].column, 0)
+                  ^ Mux(goes, leaving.packet.column, 0)),
+    ]
+    spec.claim(COUNT, implies(goes, leaving.packet.parts <= left) & implies(~table.busy, left == 0))
+    spec.claim(DATA, implies(~table.busy, column == 0))
+    why, parts = Value.cast(leaving.why), leaving.packet.parts
+    spec.claim(WHOLE, implies(table.sums.valid & (why == Why.WHOLE.value), parts == table.whole))
+    spec.claim(WHOLE, implies(table.sums.valid & ((why == Why.EVICTED.value) | (why == Why.EXPIRED.value)),
+                              (parts != 0) & (parts < table.whole)))
+    still = Signal(range(9))
+    event = table.happened
+    quiet = table.sums.ready & ~Cat(event.begins, event.joins, event.completes, event.refuses, event.evicts,
+                                    event.expires).any()
+    m.d.sync += still.eq(Mux(quiet, Mux(still == 8, 8, still + 1), 0))
+    spec.claim(GOES, implies(quiet & (still == 8), implies(left != 0, left < table.whole)))
+
+    # Where they are: rows, stages, queue.
+    clearing, sweep, looks, looks_set, source, reads, writes_row, row, read, added, beside = map(spec.inside, (
+        "clearing", "sweep", "looks", "looks_set", "source", "reads", "writes_row", "row", "read", "added", "beside"))
+    alu, queue = spec.inside("alu"), spec.inside("queue")
+    front, back, front_valid, back_valid = (spec.inside(name, queue) for name in (
+        "front", "back", "front_valid", "back_valid"))
+    spec.invariant(implies(clearing, ~(looks | reads | writes_row | added.any() | front_valid | back_valid)
+                           & (table.holds == 0) & (left == 0) & (column == 0)))
+    spec.invariant(sweep < switch.merge_sets)
+    spec.invariant(implies(reads, writes_row) & (added == alu.holds) & implies(back_valid, front_valid))
+    for_part = looks & spec.inside("looks_for_part")
+    looked = Array(port.payload.request.address[switch.packet_shift:switch.packet_shift + set_bits]
+                   for port in table.parts)[source]
+    spec.invariant(implies(for_part, Array(port.valid for port in table.parts)[source] & (looked == looks_set)))
+
+    stages = [(reads, read), *((added[number], beside[number]) for number in range(alu.LATENCY))]
+    word_read = spec.inside("word_read").data
+    read_column = Mux(spec.inside("keeps"), word_read.column, Mux(
+        spec.inside("adds"), word_read.column ^ spec.inside("column"), spec.inside("column")))
+    columns = [read_column, *alu.columns]
+    held = 0
+    for number in range(switch.merge_sets):
+        here = clearing & (sweep <= number)
+        there = [looks & (looks_set == number), writes_row & (read.set == number),
+                 *(valid & (one.set == number) for valid, one in stages[1:])]
+        spec.invariant(implies(sum(there) > 1, 0))
+        content = spec.peek(table.rows, number)
+        now = Signal(table.rows.shape, name=f"row_{number}")
+        m.d.comb += Value.cast(now).eq(Mux(there[1], Value.cast(row), Value.cast(content)))
+        spec.invariant(implies(there[0], Value.cast(spec.inside("row_read").data) == Value.cast(content)))
+        for place, entry in enumerate(now):
+            held += entry.valid & ~here
+            spec.invariant(implies(~here, (entry.place < ways)
+                                   & implies(entry.valid, (entry.parts != 0) & (entry.parts < table.whole))))
+            for other in [now[after] for after in range(place + 1, ways)]:
+                spec.invariant(implies(~here, (entry.place != other.place) & implies(other.valid, entry.valid & (
+                    entry.tag.as_value() != other.tag.as_value()))))
+        for stage, (valid, one) in enumerate(stages):
+            flies = valid & (one.set == number) & ~one.leaves
+            spec.invariant(implies(flies, Cat(
+                entry.valid & (entry.place == one.place) & (entry.tag.as_value() == one.tag.as_value())
+                & (entry.parts == one.parts) for entry in now).any()))
+            if not stage:
+                uses = reads & (read.set == number) & (spec.inside("keeps") | spec.inside("adds"))
+                spec.invariant(implies(uses, Value.cast(word_read) == Value.cast(
+                    spec.peek(table.words, Cat(read.set, read.place)))))
+    spec.invariant(table.holds == held)
+    for valid, one in stages:
+        kind = Value.cast(one.why)
+        spec.invariant(implies(valid & one.leaves & (kind == Why.WHOLE.value), one.parts == table.whole))
+        spec.invariant(implies(valid & one.leaves & ((kind == Why.EVICTED.value) | (kind == Why.EXPIRED.value)),
+                               (one.parts != 0) & (one.parts < table.whole)))
+    for valid, one in ((front_valid, front), (back_valid, back)):
+        kind = Value.cast(one.why)
+        spec.invariant(implies(valid & (kind == Why.WHOLE.value), one.packet.parts == table.whole))
+        spec.invariant(implies(valid & ((kind == Why.EVICTED.value) | (kind == Why.EXPIRED.value)),
+                               (one.packet.parts != 0) & (one.packet.parts < table.whole)))
+    spec.invariant(implies(reads & spec.inside("keeps"), read.leaves))
+    spec.invariant(~(spec.inside("keeps") & spec.inside("adds")))
+
+    own_row = Signal(table.rows.shape, name="own_row")
+    pending = writes_row & (read.set == own_set)
+    m.d.comb += Value.cast(own_row).eq(Mux(pending, Value.cast(row), Value.cast(spec.peek(table.rows, own_set))))
+    cleared = ~clearing | (sweep > own_set)
+    own = [entry.valid & (entry.tag.as_value() == own_tag) & cleared for entry in own_row]
+    in_row = sum(Mux(found, entry.parts, 0) for found, entry in zip(own, own_row))
+    kept, flies = 0, 0
+    for found, entry in zip(own, own_row):
+        kept = kept | Mux(found, spec.peek(table.words, Cat(own_set, entry.place)).column, 0)
+    value, in_stages, in_flight = 0, 0, 0
+    for (valid, one), content in zip(stages, columns):
+        mine = valid & (one.set == own_set) & (one.tag.as_value() == own_tag)
+        in_stages = in_stages + Mux(mine & one.leaves, one.parts, 0)
+        value = value ^ Mux(mine & one.leaves, content, 0)
+        flies = flies | (mine & ~one.leaves)
+        in_flight = in_flight | Mux(mine & ~one.leaves, content, 0)
+    for valid, one in ((front_valid, front), (back_valid, back)):
+        mine = valid & is_own(one.packet)
+        in_stages = in_stages + Mux(mine, one.packet.parts, 0)
+        value = value ^ Mux(mine, one.packet.column, 0)
+    spec.invariant(left == in_row + in_stages)
+    spec.invariant(column == value ^ Mux(flies, in_flight, kept))
+    for stage in range(alu.LATENCY):
+        spec.invariant(implies(still >= 3 + stage, ~added[stage]))
+    spec.invariant(implies(still >= 1, ~back_valid) & implies(still >= 2, ~reads) & implies(still >= 8, ~front_valid))
+
+
+def properties() -> list[Property]:
+    def broken(what, claim, old, new):
+        return Broken(what, claim, "switch/merge_table.py", old, new)
+
+    own = {"geometry": TINY, "reason": REASON, "build": build}
+    return [
+        Property("sums", "merge_table", f"{COUNT}; {DATA}; {WHOLE}; {GOES}", sums, (
+            broken("a part does not wait for the sum that it is added to", DATA, "range(alu.LATENCY - 1))]",
+                   "range(0))]"),
+            broken("a sum that makes room is added to what needs it", DATA, "Mux(keeps, 0, column)", "column"),
+            broken("a sum is not read", DATA, "adds.eq(merges & ~alone & hits.any())", "adds.eq(0)"),
+            broken("a sum that makes room has the parts of what needs it", COUNT,
+                   "Mux(over, part.parts, total[:-1]), entry.parts)", "Mux(over, part.parts, total[:-1]), part.parts)"),
+            broken("a sum that has waited is forgotten", COUNT, "reads.eq(merges | evicts | expires)",
+                   "reads.eq(merges | evicts)"),
+            broken("a sum leaves one part early", WHOLE, "last.eq(total == self.whole)",
+                   "last.eq(total == self.whole - 1)"),
+            broken("a whole sum stays", GOES, "leaves.eq(goes | (merges & alone))",
+                   "leaves.eq(evicts | expires | (merges & alone))"),
+        ), timeout_s=1800, searches=(Search(LEAST, 22, skip=8),),
+            unsearched="a run of two sums takes the solver minutes; with a single one it takes seconds", **own),
+        Property("streams hold", "merge_table", f"every output stream: {CLAIM}", hold("merge_table"), (
+            Broken("output moves on while it is refused", CLAIM, "streams/two_entry_queue.py",
+                   "with m.If(~front_valid | self.output.ready):", "with m.If(1):"),
+        ), quick=True, searches=(Search(TINY, 25),), **own),
+    ]

@@ -1,0 +1,95 @@
+"""MergeTable against its model: parts of few lines from every source, what leaves for want of room or of parts."""
+
+from t3sim.reference.merge_table import MergeTableModel
+from t3sim.reference.nmc_alu import AluDtype
+
+from .bench import Bench, rounds
+from .drivers import StreamDriver
+from .monitors import CycleMonitor, StreamMonitor
+from .scoreboard import Scoreboard
+from .tb_nmc_alu import element
+
+_TAKES = ("begins", "joins", "completes", "refuses")
+_LEAVES = ("evicts", "expires")
+
+
+def random_request(bench: Bench, address: int, op: int) -> dict:
+    """Draw what a packet says besides."""
+    rng, t = bench.rng, bench.geometry.tracker
+    return {"address": address, "bytes": rng.randint(1, 64), "op": op, "source": rng.randrange(4),
+            "region": rng.randrange(bench.geometry.dma.regions), "wf": rng.getrandbits(t.wf_bits),
+            "wg": rng.getrandbits(t.wg_bits)}
+
+
+def random_part(bench: Bench, lines: list[int], whole: int) -> dict:
+    """Draw a part of one of the lines; at times of another type, of many parts, or with any bits."""
+    rng, g = bench.rng, bench.geometry
+    dtype = AluDtype.FP16 if rng.random() < 0.8 else rng.choice(list(AluDtype))
+    width = 32 if dtype == AluDtype.FP32 else 16
+    column = sum(element(rng, dtype) << at for at in range(0, 8 * g.switch.packet_bytes, width))
+    parts = rng.getrandbits(g.switch.part_bits) if rng.random() < 0.1 else min(rng.choice((1, 1, 1, 2)), whole)
+    address = rng.choice(lines) << g.switch.packet_shift | rng.randrange(g.switch.packet_bytes)
+    return {"request": random_request(bench, address, 2), "dtype": int(dtype), "parts": parts, "column": column}
+
+
+def near_lines(bench: Bench) -> list[int]:
+    """Draw somewhat more lines than the table holds, any two of which may differ in a single bit."""
+    rng, switch = bench.rng, bench.geometry.switch
+    bits = bench.geometry.tracker.address_bits - switch.packet_shift
+    lines = [rng.getrandbits(bits)]
+    for _ in range(rng.choice((1, 2)) * min(switch.merge_sets, 8) * switch.merge_ways + 1):
+        low = rng.random() < 0.5  # another set, most likely
+        lines.append(rng.choice(lines) ^ 1 << (rng.randrange(min(bits, switch.merge_set_bits + 1)) if low
+                                               else rng.randrange(bits)))
+    return lines
+
+
+@rounds(10, cover=("begins", "joins", "completes", "refuses", "evicts", "expires"))
+async def random_parts(bench: Bench) -> None:
+    rng, g = bench.rng, bench.geometry
+    whole = rng.randint(2, min(5, (1 << g.switch.part_bits) - 1))
+    timeout = rng.choice((0, 0, 2, 30))
+    bench.set("whole", whole)
+    bench.set("timeout", timeout)
+    model, sums, lines = MergeTableModel(g, whole), Scoreboard("sums"), near_lines(bench)
+    names = bench.elements("parts")
+
+    def watch() -> None:
+        """Tell the model of what happens, in the cycle in which it does."""
+        assert bench.get("holds") == model.held
+        event = bench.get("happened")
+        kinds = [name for name in (*_TAKES, *_LEAVES) if event[name]]
+        moved = [name for name in names if bench.get(f"{name}.valid") and bench.get(f"{name}.ready")]
+        assert len(moved) == sum(kind in _TAKES for kind in kinds) == len(kinds) - sum(
+            kind in _LEAVES for kind in kinds) and len(kinds) <= 1, f"{kinds}, parts taken: {moved}"
+        for kind in kinds:
+            bench.reach(kind)
+        if moved:
+            kind, leaves = model.take(bench.get(f"{moved[0]}.payload"))
+            assert [kind] == kinds, f"{kinds[0]}, and the model says {kind}"
+        elif kinds:
+            line = event["address"] >> g.switch.packet_shift
+            waits = [bench.get(f"{name}.payload") for name in names if bench.get(f"{name}.valid")]
+            full = [part for part in waits if model.needs_room(part) and model.row_of(model.line_of(part)) is
+                    model.row_of(line)]
+            assert kinds == ["expires"] or full, "a sum leaves for a part that does not need its place"
+            leaves = model.expire(line) if kinds == ["expires"] else model.evict(full[0])
+            assert leaves["packet"]["request"]["address"] == event["address"]
+        else:
+            return
+        if leaves:
+            sums.expect(leaves)
+
+    for cycle in range(g.switch.merge_sets):
+        assert bench.get("busy") and not any(bench.get(f"{name}.ready") for name in names), f"cycle {cycle}: clearing"
+        await bench.cycle()
+    CycleMonitor(bench, watch)
+    drivers = [StreamDriver(bench, name) for name in names]
+    StreamMonitor(bench, "sums", sums.check)
+    for driver in drivers:
+        driver.send_all(random_part(bench, lines, whole) for _ in range(150))
+    if await bench.run(lambda: all(driver.idle for driver in drivers) and sums.empty, 60_000, settle=20):
+        await bench.until(lambda: sums.empty and not (timeout and model.held),
+                          200 * (timeout + 1) * g.switch.merge_sets)
+        await bench.cycle(10)
+        assert bench.get("busy") == bool(model.held)
