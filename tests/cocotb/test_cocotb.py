@@ -61,8 +61,9 @@ def test_protected(block, protection, seed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", ["tracker", "dispatch_window", "gpu_top"])
+@pytest.mark.parametrize("block", sorted(BLOCKS))
 def test_icarus(block, seed, tmp_path):
+    """From registers and memories that are unknown until reset, or a write, makes them known."""
     if not shutil.which("iverilog"):
         pytest.skip("Icarus Verilog is not installed")
     run_testbench(Testbench(block, SMALL, seed, "icarus"), tmp_path)

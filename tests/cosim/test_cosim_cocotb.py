@@ -1,19 +1,28 @@
 """cocotb runs: results are required, and the benchmark holds three simulators to one trace."""
 
+import re
 import shutil
 
 import numpy as np
 import pytest
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from t3sim.cosim import engine_speed
-from t3sim.cosim.cocotb_run import CocotbFailure, build_simulation, replay_cocotb, run_cocotb
+from t3sim.cosim.cocotb_run import (
+    CocotbFailure,
+    build_simulation,
+    replay_cocotb,
+    run_cocotb,
+    without_initial_values,
+)
+from t3sim.cosim.designs import readable_verilog
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.errors import Failure
+from t3sim.rtl.geometry import Geometry
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -99,6 +108,7 @@ def test_replay(design, simulator, seed):
         return
     _, ports = design
     stimulus = random_stimulus(ports, 100, seed, reset_probability=0.05)
+    stimulus[0, 3] = 1  # with four states nothing is known before
     outputs, seconds = replay_cocotb(build_simulation(*design, simulator=simulator), ports, stimulus)
     total = 0
     for row, output in zip(stimulus, outputs):
@@ -106,6 +116,42 @@ def test_replay(design, simulator, seed):
         total = 0 if reset else (total + a + (wide >> 3)) % (1 << 80)
         assert (int(output[0]) | int(output[1]) << 64, int(output[2])) == (total, (a ^ total >> 79) & 1)
     assert seconds > 0
+
+
+class Forgetful(wiring.Component):
+    """Counts; a count that is not reset is unknown for good."""
+
+    def __init__(self, reset: bool) -> None:
+        self._reset = reset
+        super().__init__({"total": Out(8)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        count = Signal(8, reset_less=not self._reset)
+        m.d.sync += count.eq(count + 1)
+        m.d.comb += self.total.eq(count)
+        return m
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed")
+@pytest.mark.parametrize("reset", [True, False])
+def test_what_reset_leaves_unknown_fails_in_four_states(reset):
+    text, ports = generate_verilog(Forgetful(reset), "forgetful")
+    stimulus = np.ones((10, ports.input_words), np.uint64)
+    simulation = build_simulation(text, ports, "icarus")
+    if reset:
+        assert [int(output[0]) for output in replay_cocotb(simulation, ports, stimulus)[0]] == [0] * 10
+    else:
+        with pytest.raises(CocotbFailure):
+            replay_cocotb(simulation, ports, stimulus)
+
+
+def test_no_initial_value_is_left():
+    """Of registers and of memories; what Yosys needs to begin at time 0 stays."""
+    text, _ = readable_verilog("tracker", Geometry())
+    bare = without_initial_values(text)
+    assert not re.findall(r"^  reg .*=", bare, re.MULTILINE)
+    assert {*re.findall(r"initial.*", bare)} == {"initial at_time_0 <= 1'b1;"} < {*re.findall(r"initial.*", text)}
 
 
 def test_unknown_simulator(design):
