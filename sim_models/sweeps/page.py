@@ -15,6 +15,7 @@ from t3sim.sweeps.winners import short_names, winners
 
 Row = dict[str, Scalar | None]
 FILE = "report.html"
+_COLUMNS = 8
 _PLOT_INCHES = 3.4
 _PANELS, _PANEL_INCHES = 3, 2.4
 
@@ -37,13 +38,21 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
         write_whole(folder / f"{name}.png", png)
         plots.append((title, svg))
     compared = regrets(study.compare, rows, study.varied, study.compared) if study.compare else []
-    shown = list(dict.fromkeys([*study.varied, *(name for plot in study.plots for name in plot.y),
-                               *(name for wanted in study.maps for name in wanted.least_of)]))
+    drawn = [*(name for plot in study.plots for name in plot.y), *(name for one in study.maps for name in one.least_of)]
+    shown = list(dict.fromkeys([*study.varied, *(drawn or _times(study, rows))]))
     cells = [[_text(row.get(name)) for name in shown] for row in rows]
     page = Environment(loader=PackageLoader(__package__, "."), autoescape=True).get_template("page.html.j2")
     write_whole(folder / FILE, page.render(study=study, plots=plots, columns=shown, rows=cells, failures=failures,
                                            points=points, done=len(rows),
                                            compared=compared, regimes=found))
+
+
+def _times(study: Study, rows: Sequence[Row]) -> list[str]:
+    """List the columns that a report without plots shows: total times, else other times, else what differs."""
+    others = sorted({name for row in rows for name in row} - set(study.varied))
+    totals = [name for name in others if name.rpartition(".")[2] in ("total_ns", "ns")]
+    times = [name for name in others if name.endswith("_ns")]
+    return (totals or times or [name for name in others if len({row.get(name) for row in rows}) > 1])[:_COLUMNS]
 
 
 def _draw(plot: Plot, rows: Sequence[Row]):

@@ -56,7 +56,7 @@ class Sending:
 
 
 @dataclass(frozen=True)
-class FusedRun:
+class PersistentRun:
     """ns from the kernel's start; of two ranks that differ the later one."""
 
     ns: float
@@ -130,7 +130,7 @@ def over_cards_ns(node: Node, tasks: Tasks) -> float:
         network.bandwidth_gb_per_s * network.efficiency)
 
 
-def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(), cards: bool = False) -> FusedRun:
+def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(), cards: bool = False) -> PersistentRun:
     """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""
     if not 1 <= sending.slice_tasks:
         raise BadInput(f"fused_wg.slice_tasks = {sending.slice_tasks} is not possible: a task or more")
@@ -166,7 +166,7 @@ def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(),
         after = back * (gpus + 1) / node.memory_bytes_per_ns + back / store_bytes_per_ns(node) + node.link.latency_ns
         ends = [end + after + poll for end in ends]
     mean = sum(ends) / len(ends)
-    return FusedRun(max(ends), max(computed for computed, _ in ranks), (max(ends) - min(ends)) / mean)
+    return PersistentRun(max(ends), max(computed for computed, _ in ranks), (max(ends) - min(ends)) / mean)
 
 
 class _Ways:

@@ -15,6 +15,7 @@ from t3sim.errors import BadInput
 from t3sim.scenario.asked import asked
 from t3sim.scenario.event import EventLevel
 from t3sim.scenario.request import Request
+from t3sim.sweeps.page import write_page
 from t3sim.sweeps.point import flat
 from t3sim.sweeps.regret import regrets
 from t3sim.sweeps.scenario_point import ScenarioPoint
@@ -51,6 +52,17 @@ def test_the_page_shows_plots_and_points(whole):
     page = (whole / "report.html").read_text()
     assert page.count("<svg") == 1 and "6 of 6 points" in page and page.count("<tr>") == 7
     assert (whole / "plot0.svg").exists() and (whole / "plot0.png").exists()
+
+
+@pytest.mark.parametrize("results, shown", [
+    ({"techniques.t3.total_ns": 1.5, "techniques.t3.gemm_ns": 1.0, "speedup.t3": 1.25}, {"techniques.t3.total_ns"}),
+    ({"runs.0.collective_ns": 3.5, "runs.0.bytes": 64}, {"runs.0.collective_ns"}),
+    ({"accepted": True, "gates": 17}, {"gates"})])
+def test_a_study_without_plots_shows_its_times(results, shown, tmp_path):
+    study = load_study(str(written(tmp_path, 'title = "t"\ncommand = "dma"\n[grid]\ntp = [2, 4]\n')))
+    rows = [{"tp": 2, **results}, {"tp": 4, **results, **({"gates": 18} if "gates" in results else {})}]
+    write_page(study, rows, [], 2, tmp_path)
+    assert set(re.findall("<th>(.*?)</th>", (tmp_path / "report.html").read_text())) == {"tp", *shown}
 
 
 @pytest.mark.slow
