@@ -180,10 +180,13 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
 
 def _in_options(message: str, error: Exception, command: str) -> str:
     """Write the keys in a message as options, but for those of a file."""
-    from t3sim.commands.app import in_options
-    from t3sim.commands.flags import in_dashes
     from t3sim.machine.loader import MachineError
 
+    try:
+        from t3sim.commands.app import in_options
+        from t3sim.commands.flags import in_dashes
+    except ValueError:  # it is of a part of another distribution, without which there are no commands
+        return message
     if isinstance(error, InScenario):
         return message
     return in_dashes(message if isinstance(error, MachineError) else in_options(message, command))

@@ -1,12 +1,16 @@
-"""Custom parts by reference: a function of a file, or of a module that can be imported, `my_ring.py:leaping`."""
+"""Custom parts by reference: a function of a file, or of a module that can be imported, `my_ring.py:leaping`.
+
+An installed distribution may have names for its own, as entry points.
+"""
 
 import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -22,6 +26,34 @@ def is_custom(name: str) -> bool:
     """Say whether a name is a reference: `FILE.py:FUNCTION` or `PACKAGE.MODULE:FUNCTION`."""
     source, _, function = name.rpartition(":")
     return bool(source) and function.isidentifier()
+
+
+#: Groups of entry points, by the keys of a scenario that name one; policies' is in `t3sim.rtl.arbiter.policies`.
+GROUPS = {"layer.operator": "t3sim.operators", "exchange.algorithm": "t3sim.algorithms",
+          "exchange.topology": "t3sim.topologies", "techniques": "t3sim.techniques"}
+
+
+def reference_of(key: str, name: str) -> str:
+    """Return the reference for which an entry point of the key's group stands, or the name itself if none has it."""
+    found = {point.name: point for point in entry_points(group=GROUPS[key])}.get(name)
+    return name if found is None else f"{found.module}:{found.attr}"
+
+
+def installed(key: str, kind: type[Made], known: Collection[str]) -> list[Made]:
+    """Load the objects of a key's group, in the order of their names, that other distributions add to those `known`.
+
+    Raises BadInput for one that cannot be loaded, or is of another kind or name.
+    """
+    return [_loaded(f"entry point {point.name} of {GROUPS[key]}", point, kind)
+            for point in sorted(entry_points(group=GROUPS[key])) if point.name not in known]
+
+
+def _loaded(said: str, point: EntryPoint, kind: type[Made]) -> Made:
+    with _of_a_user(said):
+        made = point.load()
+    if not isinstance(made, kind) or getattr(made, "name", None) != point.name:
+        raise BadInput(f"{said}: {point.value} is {shown(made)}: a {kind.__name__} of this name is needed")
+    return made
 
 
 def make_custom(key: str, reference: str, kind: type[Made] | None, *arguments: Any) -> Made:

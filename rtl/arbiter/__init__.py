@@ -4,10 +4,10 @@ Importing the package needs no Amaranth: what a policy is called, sees and decid
 and documentation read. The hardware is `t3sim.rtl.arbiter.arbiter.Arbiter`.
 """
 
-from .policies import POLICIES, POLICY_BITS
+from .policies import INSTALLED, POLICIES, POLICY_BITS
 from .policy import COMMUNICATION, COMPUTE, THRESHOLD_BITS, THRESHOLD_NONE, Policy, Reason, View
 
 __all__ = [
-    "COMMUNICATION", "COMPUTE", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS", "THRESHOLD_NONE",
+    "COMMUNICATION", "COMPUTE", "INSTALLED", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS", "THRESHOLD_NONE",
     "Policy", "Reason", "View",
 ]

@@ -1,6 +1,8 @@
 """The table of arbitration policies: names, codes, and the width of the policy register."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import entry_points
 
 from .compute_first import COMPUTE_FIRST
 from .mca import MCA
@@ -9,6 +11,11 @@ from .ring_aware import RING_AWARE
 from .round_robin import ROUND_ROBIN
 
 _MOST = 16  #: the register POLICY has four bits for the code
+GROUP = "t3sim.policies"  #: of the entry points by which other distributions add theirs
+
+
+class PolicyError(ValueError):
+    """A policy of another distribution that cannot be loaded."""
 
 
 def table(policies: Sequence[Policy]) -> dict[str, Policy]:
@@ -23,10 +30,34 @@ def table(policies: Sequence[Policy]) -> dict[str, Policy]:
 
 
 #: A new policy is a file in this folder and an entry here.
-POLICIES = table((
+_OWN = (
     ROUND_ROBIN,
     COMPUTE_FIRST,
     MCA,
     RING_AWARE,
-))
+)
+
+
+def installed(own: Sequence[Policy]) -> tuple[Policy, ...]:
+    """Load the policies of other distributions; codes count on in the order of their names. Raises PolicyError."""
+    found, taken = [], {policy.name for policy in own}
+    for point in sorted(entry_points(group=GROUP)):
+        if point.name in taken:
+            continue
+        try:
+            policy = replace(point.load(), code=len(own) + len(found))
+            if policy.name != point.name:
+                raise ValueError(f"its name is {policy.name!r}")
+        except Exception as error:
+            raise PolicyError(f"entry point {point.name} of {GROUP} ({point.value}) is no policy: "
+                              f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
+        found.append(policy)
+        taken.add(point.name)
+    if len(own) + len(found) > _MOST:
+        raise PolicyError(f"{len(found)} policies of {GROUP} are too many: {_MOST - len(own)} are possible")
+    return tuple(found)
+
+
+INSTALLED = installed(_OWN)  #: with hardware, too: what is compiled for one set of them is not for another
+POLICIES = table((*_OWN, *INSTALLED))
 POLICY_BITS = max(1, (len(POLICIES) - 1).bit_length())

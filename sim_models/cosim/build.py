@@ -11,6 +11,7 @@ from pathlib import Path
 from amaranth.lib import wiring
 
 from t3sim import rtl
+from t3sim.rtl.arbiter import INSTALLED
 
 from ..engine import port_map
 from ..engine.library import Library
@@ -52,9 +53,9 @@ def component_verilog(factory: Callable[[], wiring.Component], name: str,
 
     With `parameters` the result is cached, which saves the seconds that elaboration takes. They must be all that the
     component depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the
-    geometry.
+    geometry. With policies of other distributions nothing is cached: it is not known which sources they import.
     """
-    if parameters is None:
+    if parameters is None or INSTALLED:
         return generate_verilog(factory(), name)
 
     def make(folder: Path) -> None:

@@ -7,11 +7,9 @@ from t3sim.custom import is_custom
 from t3sim.errors import BadInput
 from t3sim.interchange.chakra import chakra_workloads
 from t3sim.interchange.config import TOKENS, config_workloads, lacking
-from t3sim.scenario.scenario import Layer, said
+from t3sim.scenario.scenario import ALONE, Layer, said
 from t3sim.workloads import Workload, behind_all_gather, gemm_workload, transformer_workload
 
-#: Kernels without a collective.
-ALONE = ("gemm", "decode", "gemv", "embedding")
 _SMALL = ("gemv-ar", "embedding-a2a")  #: fused operators that compute no GEMM
 
 

@@ -3,12 +3,35 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf
 
+from t3sim.custom import reference_of
 from t3sim.machine import Machine
+from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES
 from t3sim.workloads import Workload
 
 _Names = Annotated[tuple[str, ...], Field(min_length=1)]
+ALONE = ("gemm", "decode", "gemv", "embedding")  #: kernels without a collective
+
+
+def _operator(name: str) -> str:
+    """Return an operator, whose kernel an entry point may stand for: `outer` of `outer-rs`."""
+    kernel, dash, collective = name.rpartition("-")
+    if name in FUSED_OPERATORS or name in ALONE:
+        return name
+    whole = reference_of("layer.operator", name)
+    return f"{reference_of('layer.operator', kernel)}{dash}{collective}" if dash and whole == name else whole
+
+
+def _algorithm(name: str) -> str:
+    return name if name in ALGORITHMS else reference_of("exchange.algorithm", name)
+
+
+def _topology(name: str) -> str:
+    return name if name in TOPOLOGIES else reference_of("exchange.topology", name)
+
+
+_Operator, _By, _Over = (Annotated[str, AfterValidator(one)] for one in (_operator, _algorithm, _topology))
 _Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 
 
@@ -21,7 +44,7 @@ class Section(BaseModel):
 class Layer(Section):
     """Layer that is computed: a model's sub-layer, a custom GEMM or kernel, those of a file, or a collective alone."""
 
-    operator: str = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
+    operator: _Operator = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
     model: str | None = None  #: of the T3 paper, t-nlg by default; or a Hugging Face config.json
     sublayer: str | None = None  #: op, fc1, fc2 or ip; if not given fc2, fc1 after an all-gather, all of a config.json
     tp: int | None = None  #: tensor-parallel degree: GPUs, 2 to 64; 8 if not given
@@ -43,8 +66,8 @@ class Layer(Section):
 class ExchangeSection(Section):
     """The collective: over which links, by which algorithm."""
 
-    topology: str | None = None  #: ring, switch, full, torus:RxC or nodes:NxG; the operator's own if not given
-    algorithm: str | None = None  #: ring, both-rings, direct, hierarchical, all-rings or in-switch; else the topology's
+    topology: _Over | None = None  #: ring, switch, full, torus:RxC or nodes:NxG; the operator's own if not given
+    algorithm: _By | None = None  #: ring, both-rings, direct, hierarchical, all-rings or in-switch; else the topology's
     accumulate: str | None = None  #: format in memory: fp32, or fixed, a fixed point of 32 bits; if not given the dtype
     wire: str | None = None  #: with `accumulate = fp32`, format on links: fp32, e4m3 or e5m2 in blocks; else the dtype
     sums: str = "arrival"  #: fixed: refuse an algorithm whose sums may have other bits in another run

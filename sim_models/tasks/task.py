@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from t3sim.custom import digest_of_custom
 from t3sim.machine import Machine
+from t3sim.rtl.arbiter import INSTALLED
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs import kernels
 from t3sim.tasks.estimate import kernel_seconds
@@ -157,8 +158,10 @@ class KernelTask:
     def custom(self) -> dict[str, str]:
         """Custom parts that it is made of, by their keys of a scenario."""
         exchange = getattr(self.kernel, "exchange", None)
+        policy = {one.name: f"{one.grants.__module__}:{one.grants.__name__}" for one in INSTALLED}.get(
+            getattr(self.kernel, "policy", ""))
         return {**({"layer.operator": self.workload.source} if isinstance(self.workload, CustomWorkload) else {}),
-                **(exchange.custom if exchange else {})}
+                **(exchange.custom if exchange else {}), **({"t3.policy": policy} if policy else {})}
 
     @cached_property
     def key(self) -> str:

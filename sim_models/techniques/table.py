@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from ..custom import installed
 from ..errors import BadInput
 from ..machine import Machine
 from ..mechanisms.exchange import IN_SWITCH as BY_SWITCH
@@ -14,7 +15,7 @@ from .sequential import IDEAL_OVERLAP, IDEAL_RS_NMC, SEQUENTIAL
 from .technique import Technique
 from .track_trigger import T3, T3_MCA, T3_MCA_PLUS
 
-#: A new one is a file and a line here.
+#: A new one is a file and a line here, or an entry point of another distribution.
 TECHNIQUES: dict[str, Technique] = {one.name: one for one in (
     SEQUENTIAL,
     DECOMPOSED,
@@ -27,6 +28,7 @@ TECHNIQUES: dict[str, Technique] = {one.name: one for one in (
     IDEAL_OVERLAP,
     IDEAL_RS_NMC,
 )}
+TECHNIQUES |= {one.name: one for one in installed("techniques", Technique, TECHNIQUES)}
 
 #: Those that are run if none is named: the T3 paper's, and its own best.
 BY_DEFAULT = tuple(one.name for one in TECHNIQUES.values() if one.by_default)

@@ -1,0 +1,127 @@
+"""Parts of another distribution, which entry points name: a folder with its metadata on the path is one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t3sim.collectives import direct
+from t3sim.custom import GROUPS, installed, reference_of
+from t3sim.errors import BadInput
+from t3sim.scenario.files import scenario_of
+from t3sim.scenario.kernel import KernelAlone
+from t3sim.scenario.request import requested
+from t3sim.user_cache import cache_folder
+from tests.whole.test_new_policy import POLICY
+from tests.whole.test_new_technique import TECHNIQUE
+
+SMALL = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
+LINKS = """
+from t3sim import topologies
+from t3sim.collectives import direct
+from t3sim.operators.gemm import Gemm
+from t3sim.runs.operators import gemm_operator
+
+
+def chords(gpus):
+    return topologies.fully_connected(gpus)
+
+
+def leaping(collective, ranks):
+    return (direct.reduce_scatter if collective == "rs" else direct.all_gather)(ranks)
+
+
+def outer(machine, workload, tiling, base):
+    return gemm_operator(machine, workload, tiling)
+
+
+NOTHING = 7
+"""
+ENTRIES = """
+[t3sim.operators]
+outer = my_parts.links:outer
+[t3sim.algorithms]
+leaping = my_parts.links:leaping
+ring = my_parts.links:leaping
+[t3sim.topologies]
+chords = my_parts.links:chords
+[t3sim.techniques]
+halves = my_parts.halves:HALVES
+[t3sim.policies]
+short_queue = my_parts.short_queue:SHORT_QUEUE
+"""
+
+
+def distribution(folder: Path, entries: str) -> Path:
+    """Write a distribution of these entries."""
+    package, metadata = folder / "my_parts", folder / "my_parts-1.0.dist-info"
+    for made in (package, metadata):
+        made.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "links.py").write_text(LINKS)
+    (package / "halves.py").write_text(TECHNIQUE.replace("from ..runs", "from t3sim.runs").replace(
+        "from .", "from t3sim.techniques."))
+    (package / "short_queue.py").write_text(POLICY.replace("from .", "from t3sim.rtl.arbiter."))
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my_parts\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(entries)
+    return folder
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch) -> Path:
+    folder = distribution(tmp_path, ENTRIES)
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def t3(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Return the exit code, and the output or the error in one line."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), "T3_CACHE": str(cache_folder()), "COLUMNS": "400"}
+    ran = subprocess.run([sys.executable, "-m", "t3sim.cli", *arguments], cwd=folder, env=environment, text=True,
+                         capture_output=True, timeout=300)
+    return ran.returncode, ran.stderr if ran.returncode else ran.stdout
+
+
+def test_names_stand_for_functions(mine):
+    given = {"layer.gemm": "256x256x64", "layer.devices": 4, "machine": SMALL, "layer.operator": "outer-rs",
+             "exchange.topology": "chords", "exchange.algorithm": "leaping"}
+    exchange = requested(scenario_of({}, given)).sublayers[0].choices.exchange
+    assert exchange.custom == {"layer.operator": "my_parts.links:outer", "exchange.topology": "my_parts.links:chords",
+                               "exchange.algorithm": "my_parts.links:leaping"}
+    assert exchange.program(4) == direct.reduce_scatter(4) and exchange.links(4).gpus == 4
+    alone = KernelAlone(scenario_of({}, {"layer.operator": "outer", "layer.gemm": "64x64x64", "machine": SMALL}))
+    assert "my_parts.links:outer" in str(vars(alone))
+
+
+def test_names_of_the_project_come_first(mine):
+    assert reference_of("exchange.algorithm", "ring") == "my_parts.links:leaping"
+    scenario = scenario_of({}, {"exchange.algorithm": "ring", "exchange.topology": "ring"})
+    assert (scenario.exchange.algorithm, scenario.exchange.topology) == ("ring", "ring")
+
+
+def test_a_technique_and_a_policy_are_listed(tmp_path):
+    folder = distribution(tmp_path, ENTRIES)
+    code, told = t3(folder, "techniques", "--json", "-")
+    assert code == 0 and json.loads(told)["techniques"]["halves"]["source"] == "nobody's"
+    code, told = t3(folder, "registers")
+    assert code == 0 and "4 short queue" in told and "| POLICY | rw | 2:0 | policy |" in told
+    code, told = t3(folder, "run", "--policy", "fifo")
+    assert code == 2 and "allowed are round_robin, compute_first, mca, ring_aware, short_queue" in told
+
+
+@pytest.mark.parametrize("group, key", [("t3sim.policies", "policy"), ("t3sim.techniques", "Technique")])
+@pytest.mark.parametrize("reference", ["my_parts.links:NOTHING", "my_parts.gone:X", "my_parts.halves:_combine"])
+def test_one_that_cannot_be_loaded_is_one_line(group, key, reference, tmp_path):
+    code, told = t3(distribution(tmp_path, f"[{group}]\nwrong = {reference}\n"), "techniques")
+    assert code == 2 and told.count("\n") == 1 and told.startswith(f"t3: error: entry point wrong of {group}")
+    assert reference in told or "my_parts.gone" in told
+
+
+def test_of_another_kind_or_name(mine):
+    with pytest.raises(BadInput, match="a Path of this name is needed"):
+        installed("techniques", Path, {})
+    assert not installed("techniques", Path, {"halves"}) and set(GROUPS) == {
+        "layer.operator", "exchange.algorithm", "exchange.topology", "techniques"}
