@@ -92,7 +92,7 @@ FLAGS = (
     Flag("tune", help="The best of all of Flux's choices."),
     Flag("slice", "N", "Tasks that are sent together.", parser=whole_number),
     Flag("machine", "NAME|FILE", "`t3 machines` lists those that are there.", MACHINE, False, file_name),
-    Flag("level", "NAME", "cycle or event."),
+    Flag("level", "NAME", "cycle, event or library."),
     Flag("no-software", help="Libraries and hosts take no time."),
     Flag("every-gpu", help="Hardware for every GPU."),
     Flag("skew", "SPEC", "Differences between the GPUs."),

@@ -10,6 +10,7 @@ from t3sim.commands.options import JsonOption, check_json_target
 from t3sim.errors import printable
 
 if TYPE_CHECKING:
+    from t3sim.scenario.ranking import LayerToRank
     from t3sim.scenario.scenario import Scenario
 
 
@@ -27,19 +28,25 @@ def overlap(
     json: JsonOption = None,
 ) -> None:
     """Rank the mechanisms that hide a layer's collectives, with what bounds each, and Track & Trigger beside them."""
-    from t3sim.libraries.mechanisms import GATES
     from t3sim.scenario.ranking import LayerToRank
-    from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import write_json
 
     layer = LayerToRank(scenario, sequence_parallel)
     check_json_target(json)
+    run_ranking(layer, json)
+
+
+def run_ranking(layer: "LayerToRank", json: str | None) -> None:
+    """Compute a ranking, and write it down."""
+    from t3sim.libraries.mechanisms import GATES
+    from t3sim.study.report import output_console, print_table
+    from t3sim.support.output import write_json
+
     found = layer.run()
     ranked, wrong, node, transformer, tp = found.ranked, found.expected_error, found.machine, found.model, found.tp
     tokens, width = found.tokens, found.width
     if json is not None:
         write_json(found.to_json(), json)
-    if scenario.layer.dtype is None and transformer.dtype not in ("", "bfloat16", "float16"):
+    if layer.width_chosen and transformer.dtype not in ("", "bfloat16", "float16"):
         print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16 (--dtype)"),
               file=sys.stderr)
     if json == "-":

@@ -40,9 +40,11 @@ def run(
     """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
     from t3sim.commands.event_level import run_event_level
     from t3sim.commands.kernel import run_collective_alone, run_kernel
+    from t3sim.commands.overlap import run_ranking
     from t3sim.scenario.asked import asked
     from t3sim.scenario.collective import CollectiveAlone
     from t3sim.scenario.event import EventLevel
+    from t3sim.scenario.ranking import LayerToRank
     from t3sim.scenario.request import Request
     from t3sim.tasks.kept import KeptResults
 
@@ -58,6 +60,8 @@ def run(
         _run_sublayers(ready, plot, insist, simulations_at_once(jobs), json, kept)
     elif isinstance(ready, EventLevel):
         run_event_level(ready, json)
+    elif isinstance(ready, LayerToRank):
+        run_ranking(ready, json)
     elif isinstance(ready, CollectiveAlone):
         run_collective_alone(ready, insist, json, kept)
     else:

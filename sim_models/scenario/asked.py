@@ -1,4 +1,4 @@
-"""Request of a scenario: a sub-layer under techniques, a kernel or a collective alone, or the event level."""
+"""Request of a scenario: a sub-layer under techniques, a kernel or a collective alone, the event level, a ranking."""
 
 from collections.abc import Callable
 
@@ -6,17 +6,20 @@ from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.event import EventLevel, EventRun
 from t3sim.scenario.kernel import KernelAlone
 from t3sim.scenario.layers import is_alone, is_collective
+from t3sim.scenario.ranking import LayerToRank, Ranking
 from t3sim.scenario.request import Request, requested
 from t3sim.scenario.scenario import Scenario
 from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
 from t3sim.tasks.store import Results
 
-Asked = Request | KernelAlone | CollectiveAlone | EventLevel
-Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun
+Asked = Request | KernelAlone | CollectiveAlone | EventLevel | LayerToRank
+Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun | Ranking
 
 
 def asked(scenario: Scenario) -> Asked:
     """Make ready what a scenario asks for. Raises BadInput, before any work."""
+    if scenario.level == "library":
+        return LayerToRank(scenario)
     if scenario.level == "event":
         return EventLevel(scenario)
     if is_collective(scenario.layer):
@@ -32,7 +35,7 @@ def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what
     as cores if not given; `kept`: where results are that need not be simulated again.
     """
     ready = asked(scenario)
-    if isinstance(ready, EventLevel):
+    if isinstance(ready, EventLevel | LayerToRank):
         return ready.run()
     if isinstance(ready, KernelAlone | CollectiveAlone):
         return ready.run(progress, kept)

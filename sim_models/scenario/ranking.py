@@ -16,7 +16,7 @@ from t3sim.validation.comparison import expected_error
 MODEL, MACHINE, TP, TOKENS = "llama-3.3-70b", "h100-sxm", 8, 8192  #: of a scenario that does not say
 _MOST_TOKENS = 1 << 20
 _DTYPES = ("bf16", "fp16", "fp8", "fp4")
-_KEYS = ("layer.model", "layer.tp", "layer.tokens", "layer.dtype", "layer.operator", "machine")
+_KEYS = ("level", "layer.model", "layer.tp", "layer.tokens", "layer.dtype", "layer.operator", "machine")
 _SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
 
 
@@ -45,11 +45,13 @@ class LayerToRank:
     `gemm-ar` and a scenario that says neither have all-reduces.
     """
 
+    what = "a ranking of mechanisms"  #: for people
+
     def __init__(self, scenario: Scenario, sequence_parallel: bool = False) -> None:
         for key, value in scenario.given().items():
-            if key not in _KEYS:
+            if key not in _KEYS or value in ("cycle", "event"):
                 raise BadInput(f"{said(key, value)} does not go with a ranking of mechanisms, which has "
-                               f"{', '.join(_KEYS)}")
+                               f"{', '.join(_KEYS[1:])}")
         layer = scenario.layer
         if "operator" in layer.model_fields_set and layer.operator not in _SPLIT:
             raise BadInput(f"{said('layer.operator', layer.operator)} is not ranked: allowed are {', '.join(_SPLIT)}")
@@ -70,7 +72,7 @@ class LayerToRank:
             raise BadInput(f"layer.tokens = {self.tokens} is not possible: {least} to {_MOST_TOKENS}")
         if layer.dtype not in (None, *_DTYPES):
             raise BadInput(f"{said('layer.dtype', layer.dtype)} is unknown: allowed are {', '.join(_DTYPES)}")
-        self.width = width_of(layer.dtype or "bf16")
+        self.width, self.width_chosen = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:
         ranked = rank(self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width)

@@ -25,7 +25,7 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveAl
             raise BadInput(f"techniques = {name!r} is unknown to a trace: allowed are {', '.join(FUSIONS)}")
     if len(names) > 1:
         raise BadInput(f"{said('techniques', names)}: a trace is of one technique")
-    if scenario.level == "event" or is_alone(scenario.layer):
+    if scenario.level != "cycle" or is_alone(scenario.layer):
         raise BadInput("a trace is of the cycle level, of a kernel with its collective or of a collective alone")
     policy = scenario.t3.policy  # of whichever technique is traced
     check_policy(policy)

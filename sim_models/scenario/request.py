@@ -123,6 +123,8 @@ def check_level(scenario: Scenario) -> None:
     """Refuse keys of the other level, and a technique that is named twice. Raises BadInput."""
     if scenario.techniques is not None:
         named_once(said("techniques", scenario.techniques), scenario.techniques)
+    if scenario.level == "library":
+        raise BadInput("level = library is of a ranking of mechanisms, and of nothing else")
     event = scenario.level == "event"
     given = scenario.given()
     for key in _CYCLE_ONLY if event else _EVENT_ONLY:

@@ -32,6 +32,7 @@ def _topology(name: str) -> str:
 
 
 _Operator, _By, _Over = (Annotated[str, AfterValidator(one)] for one in (_operator, _algorithm, _topology))
+_Level = Literal["cycle", "event", "library"]
 _Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 
 
@@ -111,7 +112,7 @@ class GpusSection(Section):
 class Scenario(Section):
     """One request. What is not said has the defaults of `t3 run` without options."""
 
-    level: Literal["cycle", "event"] = "cycle"  #: cycle, with RTL in the loop; or event, tile by tile without it
+    level: _Level = "cycle"  #: cycle, with RTL in the loop; event, tile by tile; library, ranked on GPUs that are sold
     seed: _Seed = 0  #: of whatever is random
     software: bool = True  #: event level: libraries and hosts take time
     techniques: _Names | None = None  #: those of the T3 paper if not given; of the event level all

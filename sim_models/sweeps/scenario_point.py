@@ -15,6 +15,7 @@ from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.event import EventLevel
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.kernel import KernelAlone
+from t3sim.scenario.ranking import LayerToRank
 from t3sim.scenario.request import Request
 from t3sim.scenario.scenario import Scenario
 from t3sim.scenario.short_names import keys_of
@@ -83,7 +84,7 @@ class ScenarioPoint:
 
     def warm_up(self) -> WarmUpTask | None:
         """Return the task that compiles what kernels of the cycle level need."""
-        if isinstance(self._asked, EventLevel):
+        if isinstance(self._asked, EventLevel | LayerToRank):
             return None
         machine = self._asked.sublayers[0].machine if isinstance(self._asked, Request) else self._asked.machine
         return WarmUpTask(machine, any(task.needs_rtl for task in self.tasks))
@@ -91,7 +92,7 @@ class ScenarioPoint:
 
 @dataclass(frozen=True, eq=False)
 class ScenarioTask:
-    """Task of a scenario that is run whole: a kernel alone, or the event level."""
+    """Task of a scenario that is run whole: a kernel alone, the event level, or a ranking."""
 
     scenario: Scenario
 

@@ -7,9 +7,12 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.errors import BadInput
+from t3sim.scenario.asked import run
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.kernel import KernelAlone
 from t3sim.scenario.ranking import LayerToRank
+from t3sim.scenario.recorded import recorded
+from t3sim.sweeps.scenario_point import ScenarioPoint
 
 RANKED = 'machine = "a100-sxm"\n[layer]\nmodel = "qwen2.5-72b"\ntp = 4\ntokens = 2048\n'
 
@@ -29,6 +32,25 @@ def test_a_file_and_options_rank_alike(tmp_path):
     (tmp_path / "layer.toml").write_text(RANKED + 'operator = "gemm-rs"\n')
     split = answer(tmp_path, "overlap", str(tmp_path / "layer.toml"))
     assert split == answer(tmp_path, "overlap", *options, "2048", "--sequence-parallel") != by_file
+
+
+def test_a_scenario_of_the_library_level_is_ranked_wherever_it_is_asked(tmp_path, capsys):
+    keys = {"layer.model": "qwen2.5-72b", "machine": "a100-sxm", "layer.tp": 4, "layer.tokens": 2048}
+    library = scenario_of({}, {**keys, "level": "library"})
+    ranked = run(library).to_json()
+    assert ranked == LayerToRank(scenario_of({}, keys)).run().to_json() and len(ranked["ranking"]) > 3
+    options = "--model", "qwen2.5-72b", "--machine", "a100-sxm", "--tp", "4", "--tokens", "2048"
+    assert answer(tmp_path, "run", "--level", "library", *options) == ranked == answer(tmp_path, "overlap", *options)
+    point = ScenarioPoint({"level": "library", "model": "qwen2.5-72b", "machine": "a100-sxm", "tp": 4, "tokens": 2048})
+    (task,) = point.tasks
+    values = point.answer({task.key: task.run(lambda share: None)})
+    assert values["ranking.0.mechanism"] == ranked["ranking"][0]["mechanism"] and point.warm_up() is None
+    with pytest.raises(BadInput, match="a trace is of the cycle level"):
+        recorded(library)
+    with pytest.raises(BadInput, match="level = library is of a ranking"):
+        KernelAlone(scenario_of({}, {"level": "library", "layer.operator": "gemm", "layer.gemm": "64x64x64"}))
+    with pytest.raises(BadInput, match="level = event does not go with a ranking"):
+        LayerToRank(scenario_of({}, {"level": "event"}))
 
 
 @pytest.mark.parametrize(("changes", "words"), [
