@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from t3sim.errors import Failure, InScenario, is_ours, printable, shortened, shown
+from t3sim.errors import Failure, InScenario, Told, is_ours, printable, shortened, shown
 from t3sim.streams import STANDARD_OUTPUT, discard_output, prepare_streams
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
                 return _ended_by(links)
             return _report_fault(error, arguments)
         gpus = getattr(error, "gpus", ())
-        told = str(error).partition(":")[0] if gpus else str(error)
-        _complain(_in_options(told, error, arguments[0]))
+        _complain(str(error).partition(":")[0] if gpus else _in_options(error, arguments[0]))
         if gpus:
             from t3sim.study.report import print_gpus
 
@@ -178,18 +177,16 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         return _report_fault(error, arguments)
 
 
-def _in_options(message: str, error: Exception, command: str) -> str:
-    """Write the keys in a message as options, but for those of a file."""
-    from t3sim.machine.loader import MachineError
-
+def _in_options(error: Exception, command: str) -> str:
+    """Return an error's message with keys as options, but for those of a file."""
     try:
         from t3sim.commands.app import in_options
         from t3sim.commands.flags import in_dashes
     except ValueError:  # it is of a part of another distribution, without which there are no commands
-        return message
+        return str(error)
     if isinstance(error, InScenario):
-        return message
-    return in_dashes(message if isinstance(error, MachineError) else in_options(message, command))
+        return str(error)
+    return in_dashes(in_options(error, command) if isinstance(error, Told) else str(error))
 
 
 def _ended_by(error: OSError) -> int:

@@ -3,14 +3,41 @@
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 _LONGEST_WORD = 100  #: letters of a name or a value that a message repeats whole
 
 _LONG = re.compile(rf"'[^']{{{_LONGEST_WORD},}}'|\"[^\"]{{{_LONGEST_WORD},}}\"|\S{{{_LONGEST_WORD},}}")
 
 
-class BadInput(ValueError):
+@dataclass(frozen=True)
+class Key:
+    """A key of a request, as a message names it; a command writes its own option in its place."""
+
+    name: str
+    value: object = None  #: None: the key alone, True: a switch
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name} = {'true' if self.value is True else self.value}"
+
+    def by(self, option: str) -> str:
+        """Write it by an option: `--gpus 8`."""
+        return option if self.value is None or self.value is True else f"{option} {self.value}"
+
+
+class Told(Exception):
+    """An error whose message has parts, text and keys: `Told(Key("gpus", 3), " is odd")`."""
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
+
+    def written(self, write: Callable[[Key], str]) -> str:
+        """Return the message with its keys as `write` writes them."""
+        return "".join(write(part) if isinstance(part, Key) else str(part) for part in self.args)
+
+
+class BadInput(Told, ValueError):
     """The user asked for something impossible. The message names the option or key, its value, and what is allowed."""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..topologies import MultiNode, Topology, Torus
 from . import Program, direct, ring, torus, two_level
 from .all_reduce import all_reduce
@@ -26,7 +26,8 @@ class Algorithm:
 def algorithms(collective: str, topology: Topology) -> dict[str, Algorithm]:
     """Return what is possible by name, the usual one first. Raises `BadInput` for an unknown collective."""
     if collective not in COLLECTIVES:
-        raise BadInput(f"collective = {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
+        raise BadInput(Key("collective", repr(collective[:40])),
+                       f" is unknown: allowed are {', '.join(COLLECTIVES)}")
     if isinstance(topology, Torus):
         found = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
     elif isinstance(topology, MultiNode):

@@ -13,11 +13,13 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from ..errors import Told
+
 #: Ranks whose contributions a chunk at some rank contains.
 Contributions = frozenset[int]
 
 
-class CollectiveError(ValueError):
+class CollectiveError(Told, ValueError):
     """A program that does not do what it claims; the message names the first transfer or chunk that is wrong."""
 
 

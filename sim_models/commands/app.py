@@ -1,7 +1,6 @@
 """All subcommands under the one name `t3`, with what their help pages and options have in common."""
 
 import functools
-import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -32,6 +31,7 @@ from t3sim.commands.techniques import techniques
 from t3sim.commands.trace import trace
 from t3sim.commands.validate import validate
 from t3sim.commands.verilog import verilog
+from t3sim.errors import Told
 from t3sim.extras import needs
 from t3sim.trimmed import Trimmed
 
@@ -102,12 +102,9 @@ def group() -> TyperGroup:
     return typer.main.get_command(app)
 
 
-def in_options(message: str, command: str) -> str:
-    """Write the keys in a message as a command's options: `initiator = 'x'`, or `sizes: ` at its start."""
-    for parameter in group().commands[command].params if command in COMMANDS else ():
-        option = parameter.opts[0]
-        key = option.removeprefix("--").replace("-", "_")
-        if option.startswith("--"):
-            said = r"= true\b" if getattr(parameter, "is_flag", False) else r"=(?= )"
-            message = re.sub(rf"(?<!\] )(?<![\w.'-]){key} {said}|^{key}(?=: )", option, message)
-    return message
+def in_options(error: Told, command: str) -> str:
+    """Return an error's message with its keys as a command's options, where it has them."""
+    known = {option.removeprefix("--").replace("-", "_"): option for option in (
+        parameter.opts[0] for parameter in (group().commands[command].params if command in COMMANDS else ()))
+             if option.startswith("--")}
+    return error.written(lambda key: key.by(known[key.name]) if key.name in known else str(key))

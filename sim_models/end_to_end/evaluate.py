@@ -9,6 +9,7 @@ from t3sim.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
 from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.uncertainty import spread
+from t3sim.errors import Key
 from t3sim.machine.cluster import Cluster
 
 #: What is timed.
@@ -65,7 +66,8 @@ def estimate(cluster: Cluster, job: Job, mapping: Mapping, phase: str = "trainin
     limit = cluster.accelerator.memory_gb
     if fit and plain.memory_bytes > limit * 1e9:
         raise MappingError(f"{mapping} needs {float(plain.memory_bytes) / 1e9:,.1f} GB per GPU, {cluster.name} has "
-                           f"{limit:g} GB: more tp, pp or zero, or recompute = full, or ignore_memory = true")
+                           f"{limit:g} GB: more tp, pp or zero, or ", Key("recompute", "full"), ", or ",
+                           Key("ignore_memory", True))
     overlap, speedups = None, {}
     if technique != "sequential":
         from t3sim.end_to_end.overlap import measured_overlap

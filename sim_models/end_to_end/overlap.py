@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from t3sim.end_to_end.mapping import Mapping
 from t3sim.end_to_end.training import Job, Overlap
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key
 from t3sim.machine import load_machine
 from t3sim.machine.cluster import Cluster
 from t3sim.study.techniques import run_sublayer
@@ -31,10 +31,10 @@ def measured_overlap(cluster: Cluster, job: Job, mapping: Mapping, technique: st
     Raises `BadInput` if the cluster has no machine of the cycle level, and what the simulation raises.
     """
     if cluster.cycle_machine is None:
-        raise BadInput(f"technique = {technique} needs a machine that the cycle level knows: {cluster.name} names none "
-                       "(cycle_machine); only sequential is possible")
+        raise BadInput(Key("technique", technique), f" needs a machine that the cycle level knows: {cluster.name} "
+                       "names none (cycle_machine); only sequential is possible")
     if mapping.tp < 2:
-        raise BadInput(f"technique = {technique} needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
+        raise BadInput(Key("technique", technique), f" needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
     machine = load_machine(cluster.cycle_machine)
     speedups = {}
     for name in sublayers or job.model.reduced:

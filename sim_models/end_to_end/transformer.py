@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from t3sim.bounded import read_json, reading
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key
 
 _LARGEST = 1 << 24
 
@@ -204,14 +204,15 @@ def load_transformer(name_or_path: str) -> Transformer:
         return PRESETS[name_or_path]
     path, shown = Path(name_or_path), name_or_path[:60]
     if not name_or_path.endswith(".json"):
-        raise TransformerError(f"model = {shown!r} is unknown: allowed are {', '.join(PRESETS)}, or a config.json")
-    with reading(f"model = {shown!r}", "JSON", TransformerError):
+        raise TransformerError(Key("model", repr(shown)),
+                               f" is unknown: allowed are {', '.join(PRESETS)}, or a config.json")
+    with reading(Key("model", repr(shown)), "JSON", TransformerError):
         try:
             config = read_json(path)
         except FileNotFoundError:
-            raise TransformerError(f"model = {shown!r}: there is no such file") from None
+            raise TransformerError(Key("model", repr(shown)), ": there is no such file") from None
     if not isinstance(config, dict):
-        raise TransformerError(f"model = {shown!r} is not a JSON object")
+        raise TransformerError(Key("model", repr(shown)), " is not a JSON object")
     return _of_config(path.stem if path.stem != "config" else path.resolve().parent.name, shown, config)
 
 
@@ -221,11 +222,11 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
             if config.get(key) is not None:
                 value = config[key]
                 if type(value) is not int or not least <= value <= _LARGEST:
-                    raise TransformerError(f"model = {shown!r}: {key} = {str(value)[:40]} is not possible: "
-                                           f"a whole number from {least} to {_LARGEST}")
+                    raise TransformerError(Key("model", repr(shown)), f": {key} = {str(value)[:40]} is not "
+                                           f"possible: a whole number from {least} to {_LARGEST}")
                 return value
         if default is None:
-            raise TransformerError(f"model = {shown!r}: {keys[0]} is missing")
+            raise TransformerError(Key("model", repr(shown)), f": {keys[0]} is missing")
         return default
 
     shape = {field: number(keys) for field, keys in _KEYS.items()}
@@ -235,8 +236,8 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
                         number(("qk_rope_head_dim",)), number(("v_head_dim",)))
     width = number(("head_dim",), 0) if latent is None else 0
     if width and width * shape["heads"] != shape["hidden"]:
-        raise TransformerError(f"model = {shown!r}: head_dim = {width} times {shape['heads']} heads is not "
-                               f"{shape['hidden']}, the hidden size: such an attention is not modelled")
+        raise TransformerError(Key("model", repr(shown)), f": head_dim = {width} times {shape['heads']} heads is "
+                               f"not {shape['hidden']}, the hidden size: such an attention is not modelled")
     gated = str(config.get("hidden_act", "")) in ("silu", "swiglu", "geglu")
     experts = number(_EXPERTS, 1)
     # Of experts that have a width of their own, the other one is that of the first, dense layers.

@@ -10,7 +10,7 @@ from ..collectives import CollectiveError
 from ..collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from ..collectives.msccl import read_msccl
 from ..collectives.mscclpp import read_mscclpp
-from ..errors import BadInput, shown
+from ..errors import BadInput, Key, shown
 from ..topologies import Topology, TopologyError, named_topology
 from .closed_forms import chunk_bytes, closed_form_ns
 from .collective import CollectiveRun, KernelCosts, run_program
@@ -97,13 +97,13 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
     MSCCL's XML or MSCCL++'s JSON, which says itself what it is.
     """
     if plan is not None and (collective is not None or wanted is not None):
-        raise BadInput(f"plan = {shown(str(plan))} says itself what is done: neither a collective nor an "
-                       "algorithm goes with it")
+        raise BadInput(Key("plan", shown(str(plan))), " says itself what is done: neither a collective nor an "
+                                                      "algorithm goes with it")
     name, costs, usual = load_costs(machine)
     try:
         on = usual if topology is None else named_topology(topology)
     except TopologyError as error:
-        raise BadInput(str(error)) from None
+        raise BadInput(*error.args) from None
     if on.gpus > LARGEST:
         raise BadInput(f"topology {topology or on.name} has {on.gpus} GPUs: up to {LARGEST} are simulated")
     if any(link.network for link in on.links) and costs.network_ns is None:
@@ -116,7 +116,8 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
     chosen = tuple(dict.fromkeys(possible if wanted is None else wanted))
     for one in chosen:
         if one not in possible:
-            raise BadInput(f"algorithm = {one[:40]!r} is not possible for {COLLECTIVES[collective]} on {on.name}: "
+            raise BadInput(Key("algorithm", repr(one[:40])),
+                           f" is not possible for {COLLECTIVES[collective]} on {on.name}: "
                            f"allowed are {', '.join(possible)}")
     return Request(collective, name, on, costs, tuple(possible[one] for one in chosen))
 
@@ -125,11 +126,12 @@ def _planned(plan: Path, on: Topology) -> tuple[str, Algorithm]:
     try:
         kind, program = (read_mscclpp if plan.suffix == ".json" else read_msccl)(plan)
     except CollectiveError as error:
-        raise BadInput(f"plan = {error}") from None
+        raise BadInput(Key("plan", error)) from None
     except OSError as error:
-        raise BadInput(f"plan = {shown(str(plan))} cannot be read: {error.strerror}") from None
+        raise BadInput(Key("plan", shown(str(plan))), f" cannot be read: {error.strerror}") from None
     if program.ranks != on.gpus:
-        raise BadInput(f"plan = {shown(str(plan))} is for {program.ranks} GPUs: topology {on.name} has {on.gpus}")
+        raise BadInput(Key("plan", shown(str(plan))),
+                       f" is for {program.ranks} GPUs: topology {on.name} has {on.gpus}")
     return kind, Algorithm(plan.stem, lambda: program)
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from ..agents.compute_units import make_units
 from ..agents.side_by_side import WithCopies
 from ..engine.state import Sim
-from ..errors import BadInput, shown
+from ..errors import BadInput, Key, shown
 from ..fabric import memory
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..mechanisms.flux_gather import BLOCK_BYTES
 from ..numerals import decimal
-from ..operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelError, KernelTable, Route
+from ..operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
 from . import build
 
 _BUFFER_BYTES = 32 << 20
@@ -46,8 +46,8 @@ class Copies:
         except ValueError:
             rate = 0.0
         if found is None or not 1 <= rate <= _MOST_GB_PER_S:
-            raise BadInput(f"copies = {shown(text)} is not possible: 1 to {_MOST_GB_PER_S} GB/s, which are read and "
-                           "written, or read:GB/s or write:GB/s alone")
+            raise BadInput(Key("copies", shown(text)), f" is not possible: 1 to {_MOST_GB_PER_S} GB/s, which are read "
+                           "and written, or read:GB/s or write:GB/s alone")
         return cls(0.0 if found[1] == "write" else rate, 0.0 if found[1] == "read" else rate)
 
     @property
@@ -62,9 +62,10 @@ class Copies:
 
 
 def with_copies(machine: Machine, sim: Sim, copies: Copies) -> Sim:
-    """Return the state at cycle 0 of a kernel alone with copies beside it. Raises KernelError."""
+    """Return the state at cycle 0 of a kernel alone with copies beside it. Raises BadInput."""
     if sim.kernel.work.arrivals.any() or (sim.kernel.work.stores["route"] == Route.PEER).any():
-        raise KernelError("copies: a kernel that sends to a neighbour cannot tell its lines from those of copies")
+        raise BadInput(Key("copies"),
+                       ": a kernel that sends to a neighbour cannot tell its lines from those of copies")
     clock, each_way = machine.memory_clock_ghz, (copies.read > 0) + (copies.write > 0)
     # Four times as many as move their lines in time, and a link twice as fast: the stated rate alone sets the pace.
     engines = ceil(4 * each_way * copies.rate / (LINE_BYTES * clock))

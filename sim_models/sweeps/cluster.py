@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from t3sim.errors import BadInput, Failure, shown
+from t3sim.errors import BadInput, Failure, Key, shown
 from t3sim.tasks.runner import Monitor, Outcome, TaskFailure, work
 from t3sim.tasks.store import Store
 from t3sim.tasks.task import Task
@@ -23,9 +23,10 @@ def check_address(address: str) -> None:
     except ValueError:
         host, there = "", False
     if parts.scheme not in ("tcp", "tls") or not host or not there:
-        raise BadInput(f"scheduler = {shown(address)} is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
+        raise BadInput(Key("scheduler", shown(address)),
+                       " is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
     if parts.scheme == "tcp" and not _is_loopback(host):
-        raise BadInput(f"scheduler = {shown(address)} is another machine without encryption: use tls://{host}:"
+        raise BadInput(Key("scheduler", shown(address)), f" is another machine without encryption: use tls://{host}:"
                        f"{parts.port}, with certificates in Dask's configuration")
 
 
@@ -72,7 +73,7 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
 def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor: Monitor,
             outcome: Outcome) -> None:
     if crowded := [worker for worker, threads in client.nthreads().items() if threads > 1]:
-        raise BadInput(f"scheduler = {address}: the worker {crowded[0]} runs several tasks in one process: start "
+        raise BadInput(Key("scheduler", address), f": the worker {crowded[0]} runs several tasks in one process: start "
                        "workers with --nthreads 1")
     monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.kept))
     shared = Store(store.folder.resolve(), store.beside)

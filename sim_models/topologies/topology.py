@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from ..errors import Told
 
-class TopologyError(ValueError):
+
+class TopologyError(Told, ValueError):
     """Nodes that cannot reach each other, or links that lead nowhere; the message names them."""
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from .output_map import Consumer, Place, TileId
 from .schema import COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
 from .store import Trace
@@ -23,7 +23,7 @@ class Tile:
         for name, value, count, what in (("wg", wg, trace.run["names"], "this run"),
                                            ("wf", wf, trace.run["wavefronts"], "a workgroup")):
             if not 0 <= value < count:
-                raise BadInput(f"{name} = {value} does not exist: {what} has 0 to {count - 1}")
+                raise BadInput(Key(name, value), f" does not exist: {what} has 0 to {count - 1}")
         self.trace, self.wg, self.wf, self.device = trace, wg, wf, device
         self.id = TileId(device, wg, wf)
         self.number: int = trace.run["numbers"][device]  #: of its device

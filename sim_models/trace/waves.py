@@ -17,7 +17,7 @@ from ..agents.units.state import STATES
 from ..cosim.traced import INSTANCE, PREFIX, groups
 from ..engine.port_map import Port, PortMap
 from ..engine.state import Sim
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..fabric.network import outgoing
 from ..support.output import whole_file
 from .store import GTKWAVE, SURFER, WAVES
@@ -120,8 +120,8 @@ def _values(rows: np.ndarray, signal: Signal) -> np.ndarray:
 
 def check_window(first: int, end: int | None) -> None:
     if end is None or end - first > MOST_CYCLES:
-        raise BadInput("waves: every signal of every cycle is kept: give from = CYCLE and until = CYCLE, "
-                       f"a window of at most {MOST_CYCLES:,} cycles")
+        raise BadInput(Key("waves"), ": every signal of every cycle is kept: give ", Key("from", "CYCLE"), " and ",
+                       Key("until", "CYCLE"), f", a window of at most {MOST_CYCLES:,} cycles")
 
 
 def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:

@@ -9,7 +9,7 @@ from t3sim import cli
 from t3sim.errors import BadInput
 from t3sim.libraries.contention import slowed_by_copies
 from t3sim.machine import load_machine
-from t3sim.operators.kernel_table import KernelError, Route
+from t3sim.operators.kernel_table import Route
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies
 from t3sim.runs.kernels import GEMM, BesideCopies, simulate
@@ -64,7 +64,7 @@ def test_other_rates_are_refused(text):
 def test_a_kernel_that_sends_to_its_neighbour_is_refused(machine):
     table = damaged_kernels.small()
     table.stores["route"][:] = Route.PEER
-    with pytest.raises(KernelError, match="cannot tell its lines"):
+    with pytest.raises(BadInput, match="cannot tell its lines"):
         with_copies(machine, build.table_sim(machine, table), Copies.of("75"))
 
 
