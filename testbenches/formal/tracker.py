@@ -75,7 +75,7 @@ def properties() -> list[Property]:
         broken("an entry that fired is not freed", NONE_TWICE, "next_tag.valid.eq(~closes)",
                "next_tag.valid.eq(1)"),
         broken("an update counts twice when the trigger queue is full", NONE_TWICE,
-               "writes.eq(done & ~dropped &", "writes.eq(valid & ~dropped &"),
+               "writes.eq(done & ~dropped &", "writes.eq(moves.valid & ~dropped &"),
         broken("the first address, not the smallest", NAMES, "hit & (stored.address < current.address)", "hit"),
         broken("the local update's region is forgotten", NAMES,
                "hit & (current.source != Source.LOCAL), stored.region", "hit, stored.region"),
