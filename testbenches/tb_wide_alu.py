@@ -12,16 +12,27 @@ from .scoreboard import Scoreboard
 
 
 def element(rng: random.Random, form: FloatFormat) -> int:
-    """Draw any bits, a number near 1, or one beside zero, the largest exponent or a tie of fewer bits."""
+    """Draw any bits, a number near 1, one beside zero, the largest exponent or a tie of fewer bits, or a special one.
+
+    Special ones are zero, subnormal, infinite or no number.
+    """
     sign, fraction = rng.getrandbits(1) << form.width - 1, rng.getrandbits(form.fraction_bits)
     top = (1 << form.exponent_bits) - 1
-    kind = rng.randrange(3)
+    kind = rng.randrange(4)
     if kind == 0:
         return rng.getrandbits(form.width)
     if kind == 1:
         return sign | (top // 2 - rng.randrange(4)) << form.fraction_bits | fraction
+    if kind == 2:
+        return sign | rng.choice((0, fraction, top << form.fraction_bits, top << form.fraction_bits | fraction))
     ends = rng.choice((0, 1, top - 1, top)) << form.fraction_bits
     return sign | ends | rng.choice((0, 1, fraction, (1 << form.fraction_bits) - 1, 1 << form.fraction_bits - 1))
+
+
+def sum_of_few_bits(rng: random.Random, scale: int) -> int:
+    """Draw a sum in fp32 that elements of 8 bits over a scale, e8m0, have about the range for."""
+    exponent = min(max(scale + rng.randint(-20, 18), 0), 254)
+    return rng.getrandbits(1) << 31 | exponent << 23 | rng.choice((rng.getrandbits(23), rng.getrandbits(3) << 20))
 
 
 @rounds(10)
@@ -37,16 +48,21 @@ async def random_sums(bench: Bench) -> None:
         number = bench.rng.randrange(16 if bench.rng.random() < 0.1 else len(SUMS))
         one = SUMS[number] if number < len(SUMS) else SUMS[0]
         width = 32 if one.total is FIXED else one.total.width
+        scale = bench.rng.getrandbits(8) if bench.rng.random() < 0.5 else bench.rng.choice((
+            0, 255, bench.rng.randint(120, 150)))
+        if one.by_fp32:
+            scale = element(bench.rng, FP32)
         old = new = 0
         for place in range(bits // width):
             size = bench.rng.getrandbits(32) >> bench.rng.randrange(32)
             held = size if one.total is FIXED else element(bench.rng, one.total)
+            if one.narrows and bench.rng.random() < 0.5:
+                held = sum_of_few_bits(bench.rng, scale if one.scaled else 127)
             old |= held << place * width
             new |= element(bench.rng, one.arrives) << place * one.arrives.width
         op = bench.rng.choice(list(WideOp)) if bench.rng.random() < 0.4 else WideOp.ADD
-        scale = bench.rng.getrandbits(8) if bench.rng.random() < 0.5 else bench.rng.randint(120, 150)
-        if one.by_fp32:
-            scale = element(bench.rng, FP32)
+        if one.narrows and bench.rng.random() < 0.4:
+            op = WideOp.DRAIN
         operands.send({"old": old, "new": new, "op": int(op), "sum": number, "scale": scale,
                        "narrow": bench.rng.getrandbits(1), "saturate": bench.rng.getrandbits(1)})
     await bench.run(lambda: operands.idle and results.empty, 20_000)

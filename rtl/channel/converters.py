@@ -132,7 +132,7 @@ def to_narrow(m: Module, bits: Value, scale: Value, saturates: Value, format: Fl
 
 
 def product(m: Module, bits: Value, format: FloatFormat, scale: Value, move: Value, name: str) -> Value:
-    """Return a number of few bits times one in fp32, in fp32, to nearest, ties to even, two stages later."""
+    """Return a number of few bits times one in fp32, in fp32, to nearest, ties to even, three stages later."""
     width, bias = format.precision + _FRACTION + 1, (1 << format.exponent_bits - 1) - 1
 
     def unpacked(number: Value, form: FloatFormat) -> tuple[Value, ...]:
@@ -166,12 +166,16 @@ def product(m: Module, bits: Value, format: FloatFormat, scale: Value, move: Val
     m.d.comb += [down.eq(Mux(tiny, Mux(weight2 < 1 - far, far, 1 - weight2), 0)),
                  moved.eq(Cat(Const(0, far), size2) >> down)]
     kept, half, rest = moved[-24:], moved[-25], moved[:-25].any()
+    kept3, up3 = held(kept, "kept3"), held(half & (rest | kept[0]), "up3")
+    base3 = held(Mux(tiny | zero, 0, weight2 - 1)[:8], "base3")
+    over3, none3, sign3 = (held(value, text) for value, text in (
+        (infinite2 | (~zero & (weight2 > 254)), "over3"), (none2, "none3"), (sign2, "sign3")))
+
     rounded, result = Signal(32, name=f"{name}_rounded"), Signal(32, name=f"{name}_product")
-    m.d.comb += rounded.eq(Cat(Const(0, _FRACTION), Mux(tiny | zero, 0, weight2 - 1)[:8]) + kept + (
-        half & (rest | kept[0])))
-    over = infinite2 | (~zero & (weight2 > 254)) | rounded[_FRACTION:31].all() | rounded[31]
-    m.d.comb += result.eq(Mux(none2, QUIET_NAN, Mux(over, Cat(Const(0, _FRACTION), Const(255, 8), sign2),
-                                                    Cat(rounded[:31], sign2))))
+    m.d.comb += rounded.eq(Cat(Const(0, _FRACTION), base3) + kept3 + up3)
+    over = over3 | rounded[_FRACTION:31].all() | rounded[31]
+    m.d.comb += result.eq(Mux(none3, QUIET_NAN, Mux(over, Cat(Const(0, _FRACTION), Const(255, 8), sign3),
+                                                    Cat(rounded[:31], sign3))))
     return result
 
 
@@ -207,13 +211,16 @@ def in_range(scale: Value) -> Value:
     return (scale >= FIXED_SCALES.start) & (scale < FIXED_SCALES.stop)
 
 
-def from_fixed(m: Module, number: Value, scale: Value, name: str) -> tuple[Value, Value]:
-    """Return two fp32 numbers whose sum is a number in fixed point: its upper half's, and its lower half's."""
+def upper_half(number: Value) -> Value:
+    """Return the size of what a number in fixed point is without its lower half, which is positive."""
+    return ((number[16:] ^ number[-1].replicate(16)) + number[-1])[:16]
+
+
+def from_fixed(m: Module, number: Value, upper: Value, scale: Value, name: str) -> tuple[Value, Value]:
+    """Return two fp32 numbers whose sum is a number in fixed point: of its `upper_half`, and of its lower half."""
     none = (number == FIXED_NONE) | ~in_range(scale)
-    upper = Signal(16, name=f"{name}_upper")
-    m.d.comb += upper.eq((number[16:] ^ number[-1].replicate(16)) + number[-1])
     halves = []
-    for part, first, sign in ((upper, 16, number[-1]), (number[:16], 0, Const(0, 1))):  # the lower half is positive
+    for part, first, sign in ((upper, 16, number[-1]), (number[:16], 0, Const(0, 1))):
         shifted, lost = _normalised(m, part, f"{name}_from{first}")
         exponent = Signal(8, name=f"{name}_exponent{first}")
         m.d.comb += exponent.eq(scale + (first + len(part) - 1 - 24) - lost)

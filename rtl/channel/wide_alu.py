@@ -24,7 +24,7 @@ from ..formats import (
 )
 from ..geometry import Geometry
 from ..streams.moving_together import moving_together
-from .converters import from_fixed, product, to_fixed, to_fp16, to_narrow, widened
+from .converters import from_fixed, product, to_fixed, to_fp16, to_narrow, upper_half, widened
 from .fp_adder import FpAdder
 
 
@@ -93,7 +93,7 @@ class WideAlu(wiring.Component):
     def __init__(self, geometry: Geometry, column_bytes: int = 32):
         self.sums = (*PLAIN_SUMS, *geometry.channel.wide_sums)
         self.column_bytes = column_bytes
-        self.latency = self._LATENCY + (2 if any(one.by_fp32 for one in self.sums) else 0)
+        self.latency = self._LATENCY + max(3 * one.by_fp32 + (one.total is FIXED) for one in self.sums)
         super().__init__({
             "operands": In(stream.Signature(operands(column_bytes))),
             "result": Out(stream.Signature(data.StructLayout({"column": 8 * column_bytes}))),
@@ -103,11 +103,11 @@ class WideAlu(wiring.Component):
         m = Module()
         move, valid = moving_together(m, self.operands, self.result, self.latency)
 
-        request = self.operands.payload
-        for stage in range(self.latency - self._LATENCY):  # beside the products of elements and their scale
-            held = Signal(request.shape(), name=f"request{stage}", reset_less=True)
+        request = early = self.operands.payload
+        for stage in range(self.latency - self._LATENCY):  # beside what takes longer to convert
+            early, held = request, Signal(request.shape(), name=f"request{stage}", reset_less=True)
             with m.If(move):
-                m.d.sync += held.eq(request)
+                m.d.sync += held.eq(early)
             request = held
         chosen = {one: request.sum == NUMBERS[one.name] for one in self.sums}
         drains = request.op == WideOp.DRAIN
@@ -139,7 +139,7 @@ class WideAlu(wiring.Component):
 
         results, elements = [], []
         for number in range(self.column_bytes // 4):
-            b, a = self._arrives(m, request, number, chosen, known, move)
+            b, a = self._arrives(m, early, request, number, chosen, known, move)
             held = {}
             for name, value in (("a", a), ("b", b)):
                 held[name] = Signal(32, name=f"{name}_{number}", reset_less=True)
@@ -222,14 +222,22 @@ class WideAlu(wiring.Component):
             m.d.sync += held.eq(number)
         return held
 
-    def _arrives(self, m: Module, request, number: int, chosen: dict[Sum, Value], known: Value,
+    def _arrives(self, m: Module, early, request, number: int, chosen: dict[Sum, Value], known: Value,
                  move: Value) -> tuple[Value, Value]:
-        """Return what is added in a slice of 32 bits, and to what; for DRAIN two numbers whose sum is drained."""
+        """Return what is added in a slice of 32 bits, and to what; for DRAIN two numbers whose sum is drained.
+
+        `early`: the column as it was a stage before `request`, where there is one.
+        """
         base = 32 * number
         old, new = request.old[base:base + 32], request.new[base:base + 32]
         a, b = Signal(32, name=f"a_next{number}"), Signal(32, name=f"b_next{number}")
         m.d.comb += [a.eq(old), b.eq(new ^ Mux(request.op == WideOp.XOR, old, 0))]
-        wides = {}
+        halves, wides = (), {}
+        if any(one.total is FIXED for one in self.sums):
+            upper = Signal(16, name=f"upper{number}", reset_less=True)
+            with m.If(move):
+                m.d.sync += upper.eq(upper_half(early.old[base:base + 32]))
+            halves = from_fixed(m, old, upper, request.scale[:8], f"old{number}")
         for one in self.sums:
             if one.total == one.arrives:
                 continue
@@ -238,8 +246,8 @@ class WideAlu(wiring.Component):
                 first, name = one.arrives.width * number, f"new{number}_{one.arrives.exponent_bits}{way[0]}"
                 here = slice(first, first + one.arrives.width)
                 if one.by_fp32:
-                    early = self.operands.payload
-                    wides[one.arrives, way] = product(m, early.new[here], one.arrives, early.scale, move, name)
+                    entered = self.operands.payload
+                    wides[one.arrives, way] = product(m, entered.new[here], one.arrives, entered.scale, move, name)
                 else:
                     wides[one.arrives, way] = widened(m, request.new[here], one.arrives,
                                                       request.scale[:8] if way == "scaled" else None, name)
@@ -250,8 +258,7 @@ class WideAlu(wiring.Component):
             for one in self.sums:
                 if one.total is FIXED:
                     with m.If(chosen[one]):
-                        m.d.comb += [port.eq(half) for port, half in zip(
-                            (a, b), from_fixed(m, old, request.scale[:8], f"old{number}"))]
+                        m.d.comb += [port.eq(half) for port, half in zip((a, b), halves)]
                 elif one.total != one.arrives and one.drained == FP16:
                     with m.If(chosen[one]):
                         m.d.comb += b.eq(to_fp16(m, old, f"old{number}"))

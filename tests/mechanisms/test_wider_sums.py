@@ -6,6 +6,7 @@ from t3sim.driver.driver import Driver, DriverError
 from t3sim.errors import BadInput
 from t3sim.fabric.network import outgoing
 from t3sim.machine import load_machine
+from t3sim.mechanisms import sums
 from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.mechanisms.sums import Sums, sums_of
 from t3sim.rtl.formats import SUMS
@@ -94,6 +95,23 @@ def test_memory_hears_what_it_adds(accumulate, said):
         assert words and {(SUMS[word & 15].name, word >> 4) for word in words} == {said}
     finally:
         run.close()
+
+
+@pytest.mark.slow
+@pytest.mark.builds_rtl
+@pytest.mark.builds_loops
+def test_what_memory_hears_takes_no_time(monkeypatch):
+    """The plain top, which has no such registers, takes the same cycles with the same lines."""
+    cycles = []
+    for _ in range(2):
+        run = wide_run("fp32")
+        try:
+            run.run()
+            cycles.append(run.now)
+        finally:
+            run.close()
+        monkeypatch.setattr(sums, "sums_in_memory", lambda workload: ())
+    assert cycles[0] == cycles[1]
 
 
 @pytest.mark.slow
