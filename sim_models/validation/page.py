@@ -14,7 +14,7 @@ from ..study import plots
 from ..support.output import write_whole
 from .comparison import Compared, ComparedRatio, Validation
 from .fitted import constants
-from .plots import FLOP, draw_curves
+from .plots import FLOP, draw_curves, draw_units
 from .requests import Access, Collective, Crowded, Exchange, Gemm, Norm, Operator, Prompt
 
 #: What the order asks of the models, by quantity: mean, worst, points, share of signs.
@@ -31,6 +31,7 @@ TARGETS = {
     "prompt": ("signs 90 %", lambda one: one["signs_right"] >= 0.9 * one["signs"]),
 }
 _WORST_OF_A_CURVE = 0.25
+_HELD = "beside held units"
 _INTRODUCTION = """\
 Written by `t3 validate --out docs/results`. What was measured is in `sim_models/measured`, with source and licence.
 Rows from which a constant of a machine came (`[[measured.fitted]]` in its file) are counted apart: all others are
@@ -118,6 +119,9 @@ def write_page(folder: Path, found: Validation) -> None:
     write_whole(folder / "validation.csv", _csv(found))
     if crowded := [one for one in found.ratios if isinstance(one.row.first, Crowded)]:
         write_whole(folder / "validation-units.csv", _units_csv(crowded))
+        if held := [one for one in crowded if one.row.quantity == _HELD]:
+            svg, _ = plots.render("validation-units", lambda: draw_units(held))
+            write_whole(folder / "validation-units.svg", svg)
     write_whole(folder / "validation.md", _text(found, by_machine))
 
 
@@ -177,12 +181,14 @@ def _crowded(ratios: tuple[ComparedRatio, ...]) -> list[str]:
             found[one.machine, one.row.quantity][one.row.first.units].append(one)
     if not found:
         return []
+    picture = ["![what each kernel loses by units held](validation-units.svg)\n"] if any(
+        by == _HELD for _, by in found) else []
     units = sorted({count for some in found.values() for count in some})
     return ["## What kernels lose beside units of others\n",
             "Percent of their time alone, measured / ours, in the mean over the kernels of `validation-units.csv`.\n",
             f"| machine | units | {' | '.join(map(str, units))} |\n|---|---|{'--:|' * len(units)}\n" + "\n".join(
                 f"| {machine} | {by} | {' | '.join(_means(some.get(count, [])) for count in units)} |"
-                for (machine, by), some in found.items()) + "\n"]
+                for (machine, by), some in found.items()) + "\n", *picture]
 
 
 def _means(ratios: list[ComparedRatio]) -> str:

@@ -7,7 +7,7 @@ from matplotlib import rcParams
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from ..study import plots
-from .comparison import Compared
+from .comparison import Compared, ComparedRatio
 
 FLOP = "FLOP"  #: what lies along a curve of GEMMs
 _COLUMNS = 3
@@ -59,6 +59,37 @@ def draw_curves(curves: Mapping[str, tuple[str, Sequence[tuple[float, Compared]]
         if place == 0:
             drawn.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     for place in range(len(curves), rows * columns):
+        axes[place // columns][place % columns].set_axis_off()
+    return drawn
+
+
+def draw_units(ratios: Sequence[ComparedRatio]):
+    """Draw what each kernel loses while another one holds units: measured on each machine, and ours as a line."""
+    rcParams["svg.fonttype"] = "none"
+    kernels = list(dict.fromkeys(one.row.first.compute for one in ratios))
+    machines = list(dict.fromkeys(one.machine for one in ratios))
+    columns = min(_COLUMNS, len(kernels))
+    rows = -(-len(kernels) // columns)
+    drawn, axes = plots.figure(1.7 * rows + 0.4, rows, columns, squeeze=False, sharex=True)
+    for place, kernel in enumerate(kernels):
+        one = axes[place // columns][place % columns]
+        for machine, marker, colour in zip(machines, "os^vD", (plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED)):
+            some = sorted((ratio.row.first.units, ratio.row.measured, ratio.ours) for ratio in ratios
+                          if (ratio.row.first.compute, ratio.machine) == (kernel, machine))
+            units, measured, ours = zip(*some) if some else ((), (), ())
+            one.plot(units, ours, "-", color=colour, linewidth=1.0, label=f"ours, {machine}")
+            one.plot(units, measured, marker, color=colour, markersize=3, markerfacecolor="none",
+                     markeredgewidth=0.8, label=f"measured, {machine}")
+        one.set_title(plots.plain(kernel), fontsize=7.5)
+        one.set_ylim(min(-5, one.get_ylim()[0]), max(50, one.get_ylim()[1]))
+        one.tick_params(labelsize=7)
+        if place % columns == 0:
+            one.set_ylabel("slower by, %", fontsize=7)
+        if place // columns == rows - 1:
+            one.set_xlabel("units held", fontsize=7)
+        if place == 0:
+            drawn.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7)
+    for place in range(len(kernels), rows * columns):
         axes[place // columns][place % columns].set_axis_off()
     return drawn
 

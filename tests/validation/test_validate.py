@@ -289,6 +289,8 @@ def test_what_a_kernel_loses_beside_units_is_on_the_page(tmp_path):
     write_page(tmp_path, found)
     assert "| h100-sxm | beside held units | 43 / 41 |" in (tmp_path / "validation.md").read_text()
     lines = (tmp_path / "validation-units.csv").read_text().splitlines()
+    drawn = (tmp_path / "validation-units.svg").read_text()
+    assert all(words in drawn for words in ("gemm 1024x8192x8192 bf16", "measured, h100-sxm", "units held"))
     assert len(lines) == 4 and lines[3].startswith("h100-sxm,add of 134217728 bf16,copy engines,0,100,1.0,")
 
 
@@ -306,4 +308,4 @@ def test_a_row_that_gave_a_constant_is_filled_and_all_others_are_hollow():
 
 def test_pictures_of_the_page_are_small():
     pictures = [*(ROOT / "docs" / "results").glob("*.svg")]
-    assert pictures and sum(path.stat().st_size for path in pictures) < 600_000
+    assert pictures and sum(path.stat().st_size for path in pictures) < 800_000
