@@ -241,6 +241,14 @@ class SwitchGeometry:
         """Bytes of sums that a port's table holds."""
         return self.merge_sets * self.merge_ways * self.packet_bytes
 
+    @property
+    def latency_cycles(self) -> int:
+        """Return the cycles from a part's arrival to its sum's leaving, if nothing holds it up.
+
+        It is queued, its row is read, its sum is read, five stages of the adder, it is queued, and it leaves.
+        """
+        return 10
+
 
 @dataclass(frozen=True)
 class Geometry:

@@ -52,9 +52,6 @@ class MergeTable(wiring.Component):
         Clearing, or a part or a sum is in here.
     """
 
-    #: cycles from a part's offer to its sum's, if nothing holds it up: look up, read, add, queue
-    LATENCY = NmcAlu.LATENCY + 3
-
     #: what adds; a proof puts another one here
     alu = NmcAlu
 

@@ -57,9 +57,6 @@ class Switch(wiring.Component):
         Something is in here, or a GPU has not given back a credit.
     """
 
-    #: cycles from a part's arrival to its sum's leaving, if nothing holds it up
-    LATENCY = MergeTable.LATENCY + 2
-
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
         ports = geometry.switch.ports

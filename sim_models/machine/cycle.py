@@ -9,7 +9,7 @@ from t3sim.line import LINE_BYTES
 from t3sim.machine.dram import Dram, is_power_of_two
 from t3sim.machine.occupancy import Wavefronts
 from t3sim.machine.section import Section, Wait, within
-from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry, bits_for
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, SwitchGeometry, TrackerGeometry, bits_for
 
 _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 _LONGEST_STARVATION = 65535  #: cycles; the register has 16 bits
@@ -187,10 +187,19 @@ class Collective(Section):
 
 
 class Switch(Section):
-    """Switch that adds the data that GPUs send (T3 paper, section 7.4)."""
+    """Switch that adds the data that GPUs send (T3 paper, section 7.4); its clock is the memory's."""
 
-    reduction_bytes: Annotated[int, within(64, 1 << 28)]  #: of sums at a port that wait for parts, or to leave
-    reduction_ns: Wait  #: from a sum's last part to the sum
+    merge_sets: Annotated[int, within(1, 65536)]  #: of the table of sums at each port that wait for parts, or to leave
+    merge_ways: Annotated[int, within(1, 16)]  #: lines of 64 bytes in each
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> "Switch":
+        self.hardware()
+        return self
+
+    def hardware(self) -> SwitchGeometry:
+        """Return the sizes of its hardware. Raises `GeometryError`."""
+        return SwitchGeometry(merge_sets=self.merge_sets, merge_ways=self.merge_ways)
 
 
 class Machine(Section):

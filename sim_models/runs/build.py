@@ -188,7 +188,8 @@ def switch_shape(machine: Machine) -> tuple[int, int]:
     """Return the bytes of sums that a port of the machine's switch holds, and an addition's cycles. Raises BadInput."""
     if machine.switch is None:
         raise BadInput(f"machine {machine.name!r} has no [switch], which a collective in the switch needs")
-    return machine.switch.reduction_bytes, round(machine.switch.reduction_ns * machine.memory_clock_ghz)
+    hardware = machine.switch.hardware()
+    return hardware.merge_bytes, hardware.latency_cycles
 
 
 def switch_of(machine: Machine, spaces: Sequence[AddressSpace]) -> Switch:

@@ -16,14 +16,15 @@ def window_for_sums(schedule: Schedule, window: int, memory_bytes: int) -> int:
     tiling = schedule.tiling
     tile_bytes = tiling.tile_m * tiling.tile_n * tiling.element_bytes
     tiles = memory_bytes // tile_bytes
+    held = f"[switch] merge_sets x merge_ways: {memory_bytes} bytes"
     if tiles < 1:
-        raise ScheduleError(f"[switch] reduction_bytes = {memory_bytes} do not hold the {tile_bytes} bytes of one tile")
+        raise ScheduleError(f"{held} do not hold the {tile_bytes} of one tile")
     for device in range(schedule.devices):
         rows = schedule.rows(device)
         summed = np.sort(rows.id[(rows.actions & Action.STORE != 0) & (rows.updates > 0)])
         if len(summed) > tiles:
             window = min(window, int((summed[tiles:] - summed[:-tiles]).min()))
     if window <= schedule.slack:
-        raise ScheduleError(f"[switch] reduction_bytes = {memory_bytes} hold the sums of a window of {window} ids: "
+        raise ScheduleError(f"{held} hold sums of a window of {window} ids: "
                             f"more than this schedule's slack of {schedule.slack} are needed")
     return window

@@ -162,7 +162,7 @@ def test_latency():
 
     gpus.bench.process(watch, background=False)
     gpus.run(gpus.idle)
-    assert came == [Switch.LATENCY]
+    assert came == [SMALL.switch.latency_cycles]
 
 
 def test_the_model_has_the_hardwares_names():

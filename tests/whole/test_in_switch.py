@@ -24,10 +24,11 @@ def in_switch_all_reduce(ranks: int) -> Program:
     return all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))
 
 
-def ran(collective, devices: int, seed: int, shape: str = "256x192x40", reduction_bytes: int = 1 << 20,
-        slices: int = 3):
+def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_ways: int = 16,
+        merge_sets: int = TILE_BYTES // 64, slices: int = 3):
     """Every GPU with its own RTL, disturbed, late and out of order; each bit is compared with numpy's sum."""
-    described = machine("ring_small", dma={"peers": max(1, devices - 1)}, switch={"reduction_bytes": reduction_bytes})
+    described = machine("ring_small", dma={"peers": max(1, devices - 1)},
+                        switch={"merge_sets": merge_sets, "merge_ways": merge_ways})
     options = Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective, topology=switch,
                       start_cycles=late_starts(devices, 1000, seed), limits=Limits.EXACT, ids=Ids.TRACKED,
                       shuffle=Shuffle(2, seed), slices=slices)
@@ -68,12 +69,13 @@ def test_a_small_memory_is_never_full(seed):
     wide, _ = ran(in_switch.reduce_scatter, 4, seed, "512x512x24", slices=8)
     assert wide.sim.switch.most_held.max() > 3 * TILE_BYTES // 64
     for tiles in (4, 8):
-        run, _ = ran(in_switch.reduce_scatter, 4, seed, "512x512x24", reduction_bytes=tiles * TILE_BYTES, slices=8)
+        run, _ = ran(in_switch.reduce_scatter, 4, seed, "512x512x24", merge_ways=tiles, slices=8)
         assert TILE_BYTES // 64 < run.sim.switch.most_held.max() <= tiles * TILE_BYTES // 64
 
 
-@pytest.mark.parametrize(("bytes_", "words"), [(TILE_BYTES - 64, "do not hold the 4096 bytes of one tile"),
-                                               (TILE_BYTES, "a window of 1 ids: more than this schedule's slack")])
-def test_a_memory_that_is_too_small_is_refused(bytes_, words):
-    with pytest.raises(ScheduleError, match=rf"\[switch\] reduction_bytes = {bytes_} .*{words}"):
-        ran(in_switch.reduce_scatter, 4, 0, reduction_bytes=bytes_)
+def test_a_memory_that_is_too_small_is_refused():
+    words = r"\[switch\] merge_sets x merge_ways: 4096 bytes hold sums of a window of 1 ids: more than this schedule's"
+    with pytest.raises(ScheduleError, match=words):
+        ran(in_switch.reduce_scatter, 4, 0, merge_ways=1)
+    with pytest.raises(ScheduleError, match="2048 bytes do not hold the 4096 of one tile"):
+        ran(in_switch.reduce_scatter, 4, 0, shape="256x192x40", merge_ways=1, merge_sets=TILE_BYTES // 128)
