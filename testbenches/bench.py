@@ -25,6 +25,7 @@ from . import failure, pauses
 from .coverage.cross import Counts
 from .coverage.points import crosses
 
+_UNKNOWN_IS_0 = str.maketrans("XxZzUuWw-", "000000000")
 _HALF_PERIOD_PS = 500  # the 1 GHz memory clock
 
 
@@ -51,7 +52,6 @@ class Signal:
         names = list(port.fields)
         self._leaves = [(_path(name), field.lsb, (1 << field.width) - 1) for name, field in port.fields.items()
                         if not any(other.startswith((f"{name}.", f"{name}[")) for other in names)]
-        self._valid = next((lsb for path, lsb, _ in self._leaves if path == ("valid",)), None)
 
     def write(self, value: int | dict) -> None:
         """Drive an input; a struct's fields that are not named become 0."""
@@ -61,11 +61,21 @@ class Signal:
             self._handle.value = self._written = int(value)
 
     def read(self) -> int | dict:
-        """Return the value; a struct that is not valid has zeros for what is unknown in silicon then."""
-        if self._valid is not None and not self._handle.value.is_resolvable and self._handle.value[self._valid] == "0":
-            return self.unpack(0)
-        value = self.read_bits()
-        return self.unpack(value) if self._leaves else value
+        """Return the value. Unknown bits are an error, but in a struct's fields of several bits: these are None."""
+        if not self._leaves or self.width == 1:
+            return self.unpack(self.read_bits()) if self._leaves else self.read_bits()
+        bits = self._handle.value
+        if bits.is_resolvable:
+            return self.unpack(bits.to_unsigned())
+        known = self.unpack(int(str(bits).translate(_UNKNOWN_IS_0), 2))
+        for path, lsb, mask in self._leaves:
+            if not bits[lsb + mask.bit_length() - 1:lsb].is_resolvable:
+                assert mask > 1, f"{'.'.join(path)} is unknown"
+                inner = known
+                for name in path[:-1]:
+                    inner = inner[name]
+                inner[path[-1]] = None
+        return known
 
     def read_bits(self) -> int:
         """Return the value as one integer. A value with unknown bits is an error."""
