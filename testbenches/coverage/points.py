@@ -757,8 +757,9 @@ def crosses(geometry: Geometry) -> list[Cross]:
         Cross("wide_alu", "every class of sum that leaves in 8 bits", {
             "sum": tuple(one.name for one in SUMS if one.narrows), "too large": ("saturating", "not"),
             "result": CLASSES}, wide_drains,
-              {(name, "*", "infinity"): "e4m3 has none" for name in ARRIVALS if name.startswith("e4m3")} | {
-                  ("*", "saturating", "infinity"): "it is the largest"}),
+              {("*", "saturating", "infinity"): "it is the largest"} | {
+                  (one.name, "*", "infinity"): "e4m3 has none" for one in SUMS
+                  if one.narrows and not one.arrives.infinite}),
         Cross("nmc_alu", "every class of result", {
             "operation": tuple(op.name.lower() for op in AluOp), "format": _ALU_FORMATS, "result": CLASSES},
               alu_results),
