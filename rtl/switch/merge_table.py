@@ -30,8 +30,8 @@ class MergeTable(wiring.Component):
 
     A sum is read, added to and written back in seven cycles, in which its set takes no other part; those of other
     sources that are for other sets pass. So one part per cycle is added if two sources or more offer some of different
-    sets, and one every second cycle of a single source. Each source's own stay in order. `parts[*].ready`, `sums` and
-    `happened` are functions of registers and `whole`; `ready` also waits for the part.
+    sets, and one every second cycle of a single source. Each source's own stay in order. `sums` is a function
+    of registers; `parts[*].ready` and `happened` are of registers, `whole` and the part that is looked up.
 
     For `merge_sets` cycles after reset nothing is taken.
 

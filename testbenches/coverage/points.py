@@ -576,10 +576,8 @@ def merge_events(bench: Bench) -> Callable[[], Iterable[Point]]:
     def watch():
         event = bench.get("happened")
         kinds = [name for name in _MERGES if event[name]]
-        held, most = bench.get("holds"), bench.geometry.switch.merge_sets * bench.geometry.switch.merge_ways
         if kinds:
-            yield (kinds[0], "full" if held == most else "some" if held else "empty",
-                   "a sum waits" if bench.get("sums.valid") and not bench.get("sums.ready") else "-")
+            yield kinds[0], "some" if bench.get("holds") else "none"
     return watch
 
 
@@ -735,10 +733,9 @@ def crosses(geometry: Geometry) -> list[Cross]:
         Cross("ring_monitor", "every reason to be late", {
             "verdict": ("late", "in time"), "tiles": ("waits", "nothing waits"), "dispatcher": ("starts", "-"),
             "kernel": ("restart", "-")}, ring_states),
-        Cross("merge_table", "what becomes of a part, in an empty table and a full one", {
-            "event": _MERGES, "sums": FILL, "output": ("a sum waits", "-")}, merge_events,
-            {("joins", "empty", "*"): "a sum is there", ("evicts", "empty", "*"): "likewise",
-             ("expires", "empty", "*"): "likewise", ("begins", "full", "*"): "it would have no place"}),
+        Cross("merge_table", "what becomes of a part, and of sums", {
+            "event": _MERGES, "sums": ("none", "some")}, merge_events,
+            {(event, "none"): "a sum is there" for event in ("joins", "evicts", "expires")}),
         Cross("nmc_alu", "every class of operand with every other", {
             "format": _ALU_FORMATS, "old": SIGNED, "new": SIGNED}, alu_operands),
         Cross("wide_alu", "every operation on every sum", {

@@ -20,7 +20,7 @@ from t3sim.rtl.control.config_bus import ConfigBus
 from t3sim.rtl.dma.address_generator import AddressGenerator
 from t3sim.rtl.dma.dma_table import DmaTable
 from t3sim.rtl.dma.line_router import LineRouter
-from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, SwitchGeometry, TrackerGeometry
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.link.egress import Egress
 from t3sim.rtl.link.ingress import Ingress
@@ -36,7 +36,8 @@ pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
 SMALL = Geometry(
     TrackerGeometry(sets=4, ways=2, banks=2, wg_bits=4, wf_bits=1, address_bits=32, count_bits=12),
     ChannelGeometry(channels=4, guard_buckets=4, coalescer_timeout_cycles=3),
-    DmaGeometry(regions=4, ready_commands=4, outstanding_lines=8))
+    DmaGeometry(regions=4, ready_commands=4, outstanding_lines=8),
+    SwitchGeometry(ports=2, packet_bytes=4, merge_sets=2, merge_ways=1, part_bits=2, buffer_packets=2))
 QUEUED = replace(SMALL, dma=replace(SMALL.dma, queue_commands=4, copies=3))
 PROTECTED = replace(SMALL, tracker=replace(SMALL.tracker, protection="secded"))
 
@@ -47,6 +48,8 @@ BLOCKS = {block.__name__: lambda block=block: block(SMALL) for block in (
         "RepeatingEgress": lambda: Egress(QUEUED),
         "NmcAlu": lambda: NmcAlu(column_bytes=8),
         "WideAlu": lambda: BY_NAME["wide_alu"](SMALL),
+        "MergeTable": lambda: BY_NAME["merge_table"](SMALL),
+        "Switch": lambda: BY_NAME["switch"](SMALL),
         "ReadyTable": lambda: ReadyTable(replace(SMALL, dma=replace(SMALL.dma, ready_groups=4)), count_bits=2),
         "CorrectedRow": lambda: BY_NAME["corrected_row"](PROTECTED),
         "ProtectedTrackerBank": lambda: TrackerBank(PROTECTED)}
