@@ -53,6 +53,7 @@ async def random_parts(bench: Bench) -> None:
     bench.set("timeout", timeout)
     model, sums, lines = MergeTableModel(g, whole), Scoreboard("sums"), near_lines(bench)
     names = bench.elements("parts")
+    touched: dict[tuple[int, int], int] = {}  # cycle of a sum's last part, by address and type
 
     def watch() -> None:
         """Tell the model of what happens, in the cycle in which it does."""
@@ -67,6 +68,8 @@ async def random_parts(bench: Bench) -> None:
         if moved:
             kind, leaves = model.take(bench.get(f"{moved[0]}.payload"))
             assert [kind] == kinds, f"{kinds[0]}, and the model says {kind}"
+            if not leaves:
+                touched[event["address"], bench.get(f"{moved[0]}.payload")["dtype"]] = bench.now
         elif kinds:
             line = event["address"] >> g.switch.packet_shift
             waits = [bench.get(f"{name}.payload") for name in names if bench.get(f"{name}.valid")]
@@ -75,6 +78,8 @@ async def random_parts(bench: Bench) -> None:
             assert kinds == ["expires"] or full, "a sum leaves for a part that does not need its place"
             leaves = model.expire(line) if kinds == ["expires"] else model.evict(full[0])
             assert leaves["packet"]["request"]["address"] == event["address"]
+            waited = bench.now - touched[event["address"], leaves["packet"]["dtype"]]
+            assert kinds == ["evicts"] or waited >= (g.switch.merge_sets - 1) * timeout, f"it waited {waited} cycles"
         else:
             return
         if leaves:
