@@ -1,4 +1,4 @@
-"""One block's figures. The top is put together from its parts: each distinct module is mapped once."""
+"""One block's figures. What is large is put together from its parts: each distinct module is mapped once."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -14,7 +14,8 @@ from .node import Node
 from .synthesis import EFFORTS, TARGET_GATE_DELAYS, Netlist, instances, modules, synthesise, with_children
 from .timing import Timing, analyse
 
-COMPOSED = "gpu_top"  #: the block that is too large to be mapped in one piece
+TOP = "gpu_top"  #: Track & Trigger of a GPU
+COMPOSED = (TOP, "switch")  #: blocks that are too large to be mapped in one piece
 
 Progress = Callable[[str, float], None]
 
@@ -104,7 +105,7 @@ def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = Tr
     text, _ = readable_verilog(block, geometry)
     memories = memories_of(block, geometry)
     memory_gates = sum(memory.gate_equivalents(library) for memory in memories)
-    if block == COMPOSED:
+    if block in COMPOSED:
         return _compose(block, text, library, fpga, progress, memories, memory_gates)
     # In the order of a part of the top: ABC's result depends on it.
     netlist, timing = _mapped(with_children(modules(text), block), block, library)

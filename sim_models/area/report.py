@@ -12,7 +12,7 @@ from t3sim.study.report import NOTHING, print_table
 from . import fpga as ecp5
 from . import yosys
 from .liberty import Library
-from .measure import COMPOSED, BlockArea, Silicon
+from .measure import TOP, BlockArea, Silicon
 from .memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
 from .node import ARRAY_EFFICIENCY, FO4_PS_PER_UM, GATE_LENGTH_UM, UTILISATION, WIRES_AND_SKEW, Node
 from .sweep import Sweep
@@ -94,11 +94,11 @@ def _missed(found: float, most: float) -> str:
 
 def cost(blocks: dict[str, BlockArea], node: Node) -> list[str]:
     """Say in a sentence what T3 costs a GPU; nothing without the top."""
-    if COMPOSED not in blocks:
+    if TOP not in blocks:
         return []
-    top = blocks[COMPOSED]
+    top = blocks[TOP]
     mm2 = top.area_um2(node) / 1e6
-    text = (f"T3 costs {mm2:.3f} mm², {mm2 / GPU_MM2:.4%} of a GPU: {COMPOSED} on {node.name}, over the "
+    text = (f"T3 costs {mm2:.3f} mm², {mm2 / GPU_MM2:.4%} of a GPU: {TOP} on {node.name}, over the "
             f"{GPU_MM2:,} mm² of an A100 (7 nm; NVIDIA A100 Tensor Core GPU Architecture, 2020). The "
             "near-memory ALUs are in the memory's stacks and are not counted.")
     return [text]

@@ -18,7 +18,7 @@ from t3sim.area.fpga import count, place_and_route
 from t3sim.area.functions import truth_table
 from t3sim.area.liberty import load_library, parse
 from t3sim.area.libraries import find_library
-from t3sim.area.measure import COMPOSED, measure
+from t3sim.area.measure import TOP, measure
 from t3sim.area.memories import MemoryUse
 from t3sim.area.node import Node
 from t3sim.area.report import _cell, markdown, storage
@@ -266,7 +266,7 @@ def test_tracker_storage_is_what_the_geometry_says(library):
 
 @pytest.mark.slow
 def test_top_is_the_sum_of_its_parts(library):
-    top = measure(COMPOSED, LEAST, library, fpga=False)
+    top = measure(TOP, LEAST, library, fpga=False)
     assert top.parts["memory_channel"].count == LEAST.channel.channels
     assert top.silicon.gate_equivalents == pytest.approx(
         sum(part.count * part.gate_equivalents for part in top.parts.values()))
