@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
-from .errors import BadInput, Key, is_ours, shown
+from .errors import BadInput, Key, Told, is_ours, shown
 
 LARGEST_TOML = 1 << 20  #: bytes of a machine, a scenario or a study
 LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes
@@ -36,7 +36,7 @@ class TooLarge(ValueError):
 
 
 @contextmanager
-def reading(subject: str | Key, kind: str, error: type[ValueError] = BadInput) -> Iterator[None]:
+def reading(subject: str | Key, kind: str, error: type[Told] = BadInput) -> Iterator[None]:
     """Turn whatever a damaged file makes a reader raise into one line; ours and those about the file's name stay.
 
     `subject`: what the line begins with, which names the file. `kind`: what it should be, such as "a Liberty file".

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import Told
 from ..line import LINE_BYTES
 
 #: `first_step`, `steps`: its rows of `steps`. `id`, `tiles`: first id and number of the wavefront tiles that hardware
@@ -62,7 +63,7 @@ class Resources(NamedTuple):
     lds_bytes: int = 0  #: of a workgroup
 
 
-class KernelError(ValueError):
+class KernelError(Told, ValueError):
     """A kernel that cannot be run; the message says where and what is allowed."""
 
 

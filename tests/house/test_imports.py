@@ -148,7 +148,7 @@ def test_testbenches_know_no_amaranth_objects():
 ROOMS = {
     "collectives": {"collectives", "topologies", "bounded", "errors", "numerals"},
     "topologies": {"topologies", "errors"},
-    "operators": {"operators", "line"},
+    "operators": {"operators", "line", "errors"},
     "schedule": {"schedule", "collectives", "topologies", "operators", "line"},
     "agents": {"agents", "engine", "compiled", "fabric", "hbm", "operators", "line"},
     "fabric": {"fabric", "compiled", "hbm", "line", *PLAIN_RTL},  # one resource each: neither matrices nor roles
