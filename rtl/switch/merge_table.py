@@ -90,11 +90,13 @@ class MergeTable(wiring.Component):
         move = Signal()
         m.d.comb += move.eq(alu.operands.ready)
 
-        clearing, sweep = Signal(init=1), Signal(range(max(2, switch.merge_sets)))
+        clearing = Signal(init=1)
+        sweep = Signal(range(max(2, switch.merge_sets)))
         last_set = sweep == switch.merge_sets - 1
 
         # Look for sums that wait: of one set at a time, which is looked at again while one leaves.
-        elapsed, due = Signal(TIMEOUT_BITS), Signal()
+        elapsed = Signal(TIMEOUT_BITS)
+        due = Signal()
         again = Signal()
         m.d.sync += elapsed.eq(Mux((elapsed >= self.timeout) | clearing, 1, elapsed + 1))
 
@@ -107,10 +109,12 @@ class MergeTable(wiring.Component):
         held = data.StructLayout({
             "set": set_bits, "place": self._entry["place"].shape, "leaves": 1, "why": Why, "tag": self._tag,
             "parts": switch.part_bits, "about": sum_about(g)})
-        reads, writes_row = Signal(), Signal()
+        reads = Signal()
+        writes_row = Signal()
         read = Signal(held, reset_less=True)
         column = Signal(8 * switch.packet_bytes, reset_less=True)
-        adds, keeps = Signal(), Signal()  # the part to the sum; the sum as it is
+        adds = Signal()  # the part to the sum
+        keeps = Signal()  # the sum as it is
         row = Signal(self.rows.shape, reset_less=True)  # to be written
         # Then those of the adder.
         added = Signal(alu.LATENCY)
@@ -132,7 +136,8 @@ class MergeTable(wiring.Component):
                                for other in range(switch.ports) if other != number)).any()),
                 wants[number].eq(port.valid & free & ~(looks & looks_for_part & (source == number))),
             ]
-        sweeps, takes = Signal(), Signal()
+        sweeps = Signal()
+        takes = Signal()
         has_swept = Signal()  # since a part was taken: parts that wait go first
         m.d.comb += sweeps.eq(due & ~Cat(there & (flying_set == sweep[:set_bits]) for there, flying_set in flying).any()
                               & ~(looks & ~looks_for_part)
@@ -166,8 +171,12 @@ class MergeTable(wiring.Component):
         at = Signal(ways)  # one-hot: the entry that it is about
         entry = Signal(self._entry)
         total = Signal(switch.part_bits + 1)
-        over, last, alone = Signal(), Signal(), Signal()
-        evicts, expires, merges = Signal(), Signal(), Signal()
+        over = Signal()
+        last = Signal()
+        alone = Signal()
+        evicts = Signal()
+        expires = Signal()
+        merges = Signal()
         oldest = Signal(ways)  # one-hot: the last that is valid
         m.d.comb += [
             part.eq(Array(port.payload for port in self.parts)[source]),

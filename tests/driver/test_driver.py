@@ -306,8 +306,10 @@ def test_first_error_and_identity_are_read_back():
 
 
 def other_geometries():
-    """One for every field of a geometry, with only that changed."""
+    """One for every field of a GPU's geometry, with only that changed; its driver knows nothing of switches."""
     for part in fields(Geometry):
+        if part.name == "switch":
+            continue
         sizes = getattr(GEOMETRY, part.name)
         for field in fields(sizes):
             value = getattr(sizes, field.name)
