@@ -114,7 +114,7 @@ class ChannelGeometry:
         wide = {one.name: one for one in SUMS if one not in PLAIN_SUMS}
         names = [] if self.sums == "plain" else self.sums.split("+")
         _require(all(name in wide for name in names) and len(set(names)) == len(names), "sums", self.sums,
-                 f"plain, or once each, a + between: {', '.join(wide)}")
+                 f"plain, or once each, a + between: {', '.join([*wide][:2])} and {len(wide) - 2} more")
         _require(1 <= self.channels <= 128, "channels", self.channels, "1 to 128")
         _require(self.request_bytes == 64, "request_bytes", self.request_bytes, "64 is the only supported line")
         _require(_is_power_of_two(self.interleave_bytes) and self.interleave_bytes >= self.request_bytes,

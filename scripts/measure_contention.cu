@@ -201,8 +201,8 @@ __device__ unsigned long long nanoseconds() {
 }
 
 // Copy chunk after chunk, each when it is due, until the host says stop; the blocks take turns. With a negative time
-// per chunk none is ever due. Who waits sleeps, and
-// looks at the GPU's own memory: polls of the host's memory alone made GEMMs on an H100 take up to six times as long.
+// per chunk none is ever due. Who waits sleeps, and looks at the GPU's own memory: polls of the host's memory alone
+// made GEMMs on an H100 take up to six times as long.
 __global__ void copy_paced(const uint4 *from, uint4 *to, double chunk_ns, const volatile int *stop,
                            unsigned long long *copied) {
     __shared__ bool over;

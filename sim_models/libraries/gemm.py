@@ -7,7 +7,7 @@ kernels for the whole GPU, and starts the same one when another kernel holds som
 
 What held units cost was measured on an H100 and an H200 (`beside_hopper.csv`). The library's kernels start as many
 clusters of units as the GPU has, and each has its first tile, or all of them where there are two rounds at most, before
-it starts. A cluster whose units are held starts when the others have ended: one unit of 132 makes a GEMM of two rounds
+it starts. A cluster whose units are held starts when the others have ended: four units of 132 make a GEMM of two rounds
 take almost twice as long. Few units then work, at the peak's rate rather than the sustained one.
 """
 
@@ -34,6 +34,7 @@ def width_of(dtype: str) -> str | None:
 
 
 #: Blocks of another kernel that each take a unit of another cluster; later ones take the units left over of those.
+#: Read off the H100's rows, as `dealt_rounds` is; the H200's are predictions.
 _APART = 4
 
 
@@ -94,7 +95,7 @@ def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units
     compulsory = (bytes_ * k * (m + n) + _OUT_BYTES * m * n) / machine.memory_bytes_per_ns
     memory_share = machine.memory_bytes_per_ns / machine.gpu.compute_units
     found = []
-    for rows, columns in (kernels.fp8_shapes if width == "fp8" else None) or kernels.shapes:
+    for rows, columns in (kernels.fp8_shapes if width == "fp8" else ()) or kernels.shapes:
         for split in kernels.split_k:
             depth = ceil(k / split)
             if split > 1 and depth < 128:

@@ -37,8 +37,7 @@ class Kernels(Section):
     """Kernels of the GEMM library, and others that only move data."""
 
     shapes: Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
-    #: Likewise of kernels with operands of 8 bits; all if not given.
-    fp8_shapes: Annotated[tuple[_Tile, ...] | None, Field(strict=False, min_length=1, max_length=32)] = None
+    fp8_shapes: Annotated[tuple[_Tile, ...], Field(strict=False, max_length=32)] = ()  #: with 8 bits, if others
     split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False, min_length=1, max_length=16)]
     cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, a tile each
     #: Rounds up to which a cluster's tiles are dealt out before it starts; beyond, all but its first. 0: none is.

@@ -74,6 +74,8 @@ def _for_page(name: str, svg: str) -> str:
     svg = re.sub(r"url\(#([^)]+)\)", lambda found: f"url(#{short[found[1]]})", svg)
     svg = re.sub(r"scale\([^)]*\)|-?\d+\.\d{3,}(?=[^<>]*>)", lambda found: found[0] if found[0][0] == "s" else
                  f"{float(found[0]):.2f}".rstrip("0").rstrip("."), svg)
+    svg = re.sub(r' transform="rotate\(-?0 [^)]*\)"', "", svg)
+    svg = re.sub(r"(font-family: '[^']*')[^;\"]*sans-serif", r"\1, sans-serif", svg)  # that, or what the reader has
     root = ElementTree.fromstring(svg)
     _lift(root)
     ElementTree.indent(root, "")
@@ -81,9 +83,15 @@ def _for_page(name: str, svg: str) -> str:
 
 
 def _lift(element: ElementTree.Element) -> None:
-    """Put what is in a group that says nothing into its place, and drop empty groups."""
+    """Put what is in a group that says nothing into its place, drop empty groups; a style that all share is theirs."""
     for child in list(element):
         _lift(child)
+        if len(child) > 1 and child.tag == f"{{{_SVG}}}g" and "style" not in child.attrib:
+            styles = {one.get("style") for one in child}
+            if len(styles) == 1 and None not in styles:
+                child.set("style", styles.pop())
+                for one in child:
+                    del one.attrib["style"]
         if child.tag == f"{{{_SVG}}}g" and (not child.attrib or not len(child)):
             place = list(element).index(child)
             element[place:place + 1] = list(child)

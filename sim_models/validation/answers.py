@@ -174,21 +174,24 @@ def _(request: Prompt, machine: Commercial) -> float:
     return prompt_ns(machine, model, request.tokens, request.gpus, request.way)
 
 
-_EXTENTS = re.compile(r"(gemm|attention|add of|rms_norm) ([0-9x]+) (\w+)$")
+_EXTENTS = re.compile(r"(gemm|attention|add of|rms_norm) ([1-9]\d{0,8}(?:x[1-9]\d{0,8})*) (\w+)$")
+_PASSES = {("add of", 1): 3, ("rms_norm", 2): 2}  #: over the tensor, by kernel and how many extents it has
 
 
 def _kernel(machine: Commercial, compute: str, held: int) -> contention.Job:
     """Return a kernel that a row names, beside another one that holds units."""
     found = _EXTENTS.match(compute)
     width = width_of(found[3]) if found else None
-    if found is None or width is None:
-        raise NotExpressible(f"kernels called {compute[:40]!r} have no model")
-    extents = tuple(map(int, found[2].split("x")))
-    if (found[1], len(extents)) == ("gemm", 3):
-        return gemm_job(machine, *extents, width, held)
-    if (found[1], len(extents)) == ("attention", 4):
-        return contention.attention_job(machine, *extents, held)
-    return contention.stream_job(machine, {"add of": 3, "rms_norm": 2}[found[1]] * 2.0 * prod(extents))
+    if found and width:
+        extents = tuple(map(int, found[2].split("x")))
+        kind = found[1], len(extents)
+        if kind == ("gemm", 3):
+            return gemm_job(machine, *extents, width, held)
+        if kind == ("attention", 4) and width == "bf16":
+            return contention.attention_job(machine, *extents, held)
+        if kind in _PASSES and width == "bf16":
+            return contention.stream_job(machine, 2.0 * _PASSES[kind] * prod(extents))
+    raise NotExpressible(f"kernels called {compute[:40]!r} have no model")
 
 
 @_answer.register

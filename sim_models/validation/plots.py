@@ -1,6 +1,7 @@
 """Plots of measured times and ours."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from textwrap import fill
 
 from matplotlib import rcParams
@@ -73,7 +74,7 @@ def draw_units(ratios: Sequence[ComparedRatio]):
     drawn, axes = plots.figure(1.7 * rows + 0.4, rows, columns, squeeze=False, sharex=True)
     for place, kernel in enumerate(kernels):
         one = axes[place // columns][place % columns]
-        for machine, marker, colour in zip(machines, "os^vD", (plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED)):
+        for machine, marker, colour in zip(machines, cycle("os^v"), cycle((plots.BLUE, plots.ORANGE, plots.GREEN))):
             some = sorted((ratio.row.first.units, ratio.row.measured, ratio.ours) for ratio in ratios
                           if (ratio.row.first.compute, ratio.machine) == (kernel, machine))
             units, measured, ours = zip(*some) if some else ((), (), ())
@@ -83,6 +84,7 @@ def draw_units(ratios: Sequence[ComparedRatio]):
         one.set_title(plots.plain(kernel), fontsize=7.5)
         one.set_ylim(min(-5, one.get_ylim()[0]), max(50, one.get_ylim()[1]))
         one.tick_params(labelsize=7)
+        one.locator_params(nbins=4)
         if place % columns == 0:
             one.set_ylabel("slower by, %", fontsize=7)
         if place // columns == rows - 1:

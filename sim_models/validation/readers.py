@@ -215,10 +215,16 @@ def _beside(row: Row) -> Iterator[Read]:
         yield Unread(row.source, row.gpu, scenario, "the row has no time")
 
 
+#: What others beside a kernel do, as `scripts/measure_kernels.py` and `measure_contention.cu` call it.
+_BY = ("held units", "copying units", "copy engines", "units that copy to another GPU")
+
+
 def _crowded(row: Row) -> Iterator[Read]:
     compute, by = row.text("compute"), row.text("by")
     units, rate = row.count("units") if row.text("units") else 0, row.number("gb_per_s") or 0.0
     alone, beside = row.number("alone_us"), row.number("beside_us")
+    if by not in _BY:
+        raise BadRows(f"{row.where}: by = {shown(by)} is unknown: allowed are {', '.join(_BY)}")
     scenario = f"{compute} beside {f'{units} ' if units else ''}{by}{f' at {rate:.0f} GB/s' if rate else ''}"
     if alone is None or beside is None:
         yield Unread(row.source, row.gpu, scenario, "the row has no time")

@@ -15,7 +15,7 @@ from t3sim.runs import kernels
 from t3sim.workloads import gemm_workload
 from tests.support.naming import case
 
-LONGEST_LINE = 360
+LONGEST_LINE = 200
 
 _WRONG = {"negative": "-1", "NaN": "nan", "infinite": "inf", "huge": str(2**40), "beyond a float": "1e400",
           "digits": "1" + "0" * 4000, "more digits": "1" + "0" * 5000, "boolean": "true", "empty": "''",
