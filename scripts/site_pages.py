@@ -9,7 +9,6 @@ import csv
 import inspect
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -22,8 +21,9 @@ from mkdocs.structure.files import File, Files
 from t3sim.commands.app import group
 from t3sim.cosim.hierarchy import signature_ports
 from t3sim.extras import needs
-from t3sim.machine import load_machine
-from t3sim.machine.section import Section
+from t3sim.machine import PRESETS, Machine, load_machine
+from t3sim.machine.levels import LEVELS, Level
+from t3sim.machine.section import Section, is_read, section_of
 from t3sim.reproduce.figure import PAPERS
 from t3sim.rtl import blocks
 from t3sim.rtl.geometry import Geometry
@@ -31,7 +31,7 @@ from t3sim.rtl.geometry import Geometry
 ROOT = Path(__file__).resolve().parents[1]
 WAVES = ROOT / "docs" / "waves"
 REPORTS = ROOT / "docs" / "reports"
-MACHINE = ROOT / "sim_models" / "machine" / "machines" / "t3-table1.toml"
+MACHINES = ROOT / "sim_models" / "machine" / "machines"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -95,25 +95,39 @@ def spellings(parameter) -> list[str]:
     return [spelling + form for spelling in parameter.opts]
 
 
-def sections() -> dict[str, Section]:
-    """Return the sections of the machine of table 1 by name, in the file's order."""
-    machine = load_machine()
-    return {name: section for name in tomllib.loads(MACHINE.read_text(encoding="utf-8"))
-            if isinstance(section := getattr(machine, name, None), Section)}
+def sections() -> dict[str, type[Section]]:
+    """Return the sections of a machine by name, in the record's order."""
+    return {name: kind for name, field in Machine.model_fields.items() if (kind := section_of(field))}
+
+
+def example(name: str) -> tuple[str, str]:
+    """Return a machine whose own file has a section, a level's example if one has it, and the section's text."""
+    for machine in dict.fromkeys([*(level.example for level in LEVELS), *PRESETS]):
+        text = (MACHINES / f"{machine}.toml").read_text(encoding="utf-8")
+        if found := re.search(rf"^\[+{name}[.\]].*?\n(.*?)(?=^\[|\Z)", text, re.M | re.S):
+            return machine, found[1]
+    raise ValueError(f"no machine has [{name}]")
 
 
 def section_page(name: str) -> str:
-    """Write Markdown of a section's page: its keys, what they take, and value and source in the machine of table 1."""
-    kind = type(sections()[name])
-    text = re.search(rf"^\[{name}\]\n(.*?)(?=^\[|\Z)", MACHINE.read_text(encoding="utf-8"), re.M | re.S)[1]
+    """Write Markdown of a section's page: its keys, what they take, which levels read them, and a machine's values."""
+    kind, levels, (machine, text) = sections()[name], [one for one in LEVELS if name in one.reads], example(name)
     given = {key: (value, source) for key, value, source in re.findall(r"^(\w+) = (.*?)(?:  # (.*))?$", text, re.M)}
     rows = ""
     for key, field in kind.model_fields.items():
         value, source = given.get(key, ("", ""))
-        cells = f"`{key}`", meaning(kind, key), allowed(field), f"`{value}`" if value else "not given", source
+        read = [level for level in levels if is_read(field, level)]
+        cells = (f"`{key}`", meaning(kind, key), allowed(field), f"`{value}`" if value else "not given", source,
+                 "all" if read == levels else commands_of(read))
         rows += f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
-    return (f"# [{name}]\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n## Keys\n\nThe value and its source are those of "
-            f"`t3-table1`.\n\n| key | what it is | allowed | value | source |\n|---|---|---|---|---|\n{rows}")
+    return (f"# [{name}]\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\nRead by {commands_of(levels)}.\n\n## Keys\n\n"
+            f"The value and its source are those of `{machine}`.\n\n"
+            f"| key | what it is | allowed | value | source | read by |\n|---|---|---|---|---|---|\n{rows}")
+
+
+def commands_of(levels: list[Level]) -> str:
+    """Return the commands that simulate these levels."""
+    return ", ".join(f"`{level.command}`" for level in levels)
 
 
 def meaning(kind: type, key: str) -> str:
@@ -132,7 +146,8 @@ def allowed(field) -> str:
               for name in ("ge", "gt", "le") if hasattr(limit, name)]
     words = [word for part in (field.annotation, *get_args(field.annotation)) for word in get_args(part)
              if isinstance(word, str)]
-    found = [f"{limits[0]:,} to {limits[1]:,}"] if len(limits) == 2 else []
+    found = ["{} to {}".format(*(f"{limit:,}" if isinstance(limit, int) else f"{limit:g}" for limit in limits))
+             ] if len(limits) == 2 else []
     found += [f"`{word}`" for word in dict.fromkeys(words)]
     return ", ".join(found) or {bool: "true, false", str: "text"}.get(field.annotation, "")
 

@@ -47,7 +47,8 @@ def dma(
         raise BadInput("--gpus is of the cycle level: give --level cycle, too")
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
     from t3sim.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
-    from t3sim.machine.levels import load_engines
+    from t3sim.machine import load_machine
+    from t3sim.machine.levels import ENGINES
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import write_json
 
@@ -70,7 +71,7 @@ def dma(
         if variant is not None and "prelaunch" in names:
             raise BadInput("--variant prelaunch is --initiator poll: give one of them")
     check_json_target(json)
-    node = load_engines("mi300x" if machine is None else machine)
+    node = load_machine("mi300x" if machine is None else machine, ENGINES)
 
     runs: dict[str, dict[int, object]] = {}
     for name in variants:
@@ -83,7 +84,7 @@ def dma(
     if json is not None:
         details = {title: {size: {name: getattr(run, name) for name in _REPORTED} for size, run in by_size.items()}
                    for title, by_size in runs.items()}
-        write_json({"collective": collective, "machine": node.model_dump(mode="json"), "kernel_ns": kernel,
+        write_json({"collective": collective, "machine": node.described(ENGINES), "kernel_ns": kernel,
                     **({"copied_then_added_ns": added} if added else {}), "variants": details}, json)
     if json == "-":
         return
@@ -108,7 +109,7 @@ def dma(
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
                         gpus: int, json: str | None) -> None:
     from t3sim.machine import load_machine
-    from t3sim.machine.levels import load_initiators
+    from t3sim.machine.levels import QUEUE
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
     from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
@@ -123,16 +124,17 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     if variant is None or initiator is None:
         asked = [(called, name, one) for called, name, one in asked
                  if name != "tracker" or collective in BY_TRACKER.get(one, ())] or asked
-    chip, starts = load_machine(machine), load_initiators(machine)
+    chip = load_machine(machine, QUEUE)
     for _, name, one in asked:
         for size in wanted:
             check_asked(chip, collective, gpus, size, name, one)
     check_json_target(json)
-    runs = {size: {called: run_queued(chip, starts, collective, gpus, size, name, variant=one)
+    runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=one)
                    for called, name, one in asked} for size in wanted}
     if json is not None:
         write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,
-                    "initiators": starts.model_dump(mode="json"),
+                    "initiators": {"host": chip.described(QUEUE)["host"],
+                                   "gpu": chip.gpu.model_dump(include={"command_ns", "doorbell_ns"})},
                     "runs": {size: {name: asdict(run) for name, run in by_name.items()}
                              for size, by_name in runs.items()}}, json)
     if json == "-":

@@ -56,7 +56,8 @@ def end_to_end(
     from t3sim.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
     from t3sim.end_to_end.training import Job
     from t3sim.end_to_end.transformer import load_transformer
-    from t3sim.machine.levels import load_cluster
+    from t3sim.machine import load_machine
+    from t3sim.machine.levels import CLUSTER
     from t3sim.study.report import output_console, progress_bar
     from t3sim.support.output import write_json
     from t3sim.techniques.table import TECHNIQUES
@@ -80,7 +81,7 @@ def end_to_end(
         raise BadInput(f"--plot {plot[:40]!r} goes with --search only")
     check_json_target(json)
     check_plot_target(plot)
-    described, cluster = load_transformer(model), load_cluster(machine)
+    described, cluster = load_transformer(model), load_machine(machine, CLUSTER)
     job = Job(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
 
     from t3sim.end_to_end import show

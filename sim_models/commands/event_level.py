@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from t3sim.machine.tiles import Node
+    from t3sim.machine import Machine
     from t3sim.scenario.event import EventLevel, GemmRun
     from t3sim.tiles.persistent_runs import PersistentRun
     from t3sim.tiles.runs import OverlapRun
@@ -51,7 +51,7 @@ def _print_persistent(run: "PersistentRun") -> None:
     _print_losses("Where the time beyond one kernel that sends nothing went (µs)", run.techniques, console)
 
 
-def _print_overlap(run: "OverlapRun", node: "Node") -> None:
+def _print_overlap(run: "OverlapRun", node: "Machine") -> None:
     from t3sim.study.report import NOTHING, output_console, print_table
     from t3sim.tiles.decomposed import TOO_GOOD
 

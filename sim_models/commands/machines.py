@@ -13,7 +13,7 @@ def machines(
         help="A machine of the cycle level: what can wait in it at each place, in requests and bytes.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """List the machines that come with the package, by level, and which command runs each."""
+    """List the machines that come with the package, the commands that each serves, and what these need."""
     from t3sim.support.output import write_json
 
     check_json_target(json)
@@ -28,22 +28,39 @@ def machines(
     if machine is not None:
         _show_capacities(console, found)
         return
-    for called, of_level in found.items():
-        console.print(f"{called[0].upper()}{called[1:]}: {of_level['command']} --machine NAME", style="bold")
-        needed = ", ".join(f"[{name}]" for name in of_level["sections"])
-        console.print(f"  needs {needed}", markup=False, soft_wrap=True)
-        for name, what in of_level["machines"].items():
-            console.print(f"  {name:<16} {what}", soft_wrap=True)
-        console.print()
+    _show_all(found, console)
 
 
 def _by_level() -> dict:
-    from t3sim.machine.levels import LEVELS
+    from t3sim.machine.levels import CYCLE, LEVELS, NETWORK, Level
+    from t3sim.machine.load import machines_of, sections
     from t3sim.machine.loader import origin
 
-    return {level.called: {"command": level.command, "sections": level.sections,
-                           "machines": {name: origin(name) for name in level.presets()}}
+    def names(level: Level) -> list[str]:
+        rings = machines_of(CYCLE) if level is NETWORK else []  # each is a ring of eight (`flow.network_costs`)
+        return sorted({*machines_of(level), *rings})
+
+    return {level.called: {"command": level.command, "sections": sections(level),
+                           "machines": {name: origin(name) for name in names(level)}}
             for level in LEVELS}
+
+
+def _show_all(found: dict, console) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("machine", no_wrap=True)
+    table.add_column("serves t3 ...")
+    table.add_column("what it is")
+    origins = {name: what for of_level in found.values() for name, what in of_level["machines"].items()}
+    for name, what in sorted(origins.items()):
+        table.add_row(name, ", ".join(of_level["command"].removeprefix("t3 ") for of_level in found.values()
+                                      if name in of_level["machines"]), what)
+    console.print(table)
+    console.print("\nSections that a machine needs for")
+    for called, of_level in found.items():
+        needed = ", ".join(f"[{name}]" for name in of_level["sections"])
+        console.print(f"  {of_level['command']} ({called}): {needed}", markup=False, soft_wrap=True)
 
 
 def _capacities(machine: str) -> list[dict]:

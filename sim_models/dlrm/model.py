@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from t3sim.end_to_end.operators import gemm_ns, move_ns
-from t3sim.machine.accelerator import Accelerator
+from t3sim.machine.closed_form import Accelerator
 
 _INDEX_BYTES = 8  #: PyTorch's int64
 

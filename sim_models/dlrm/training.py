@@ -19,7 +19,7 @@ from t3sim.dlrm.model import Dlrm, operators
 from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.collective import Network
 from t3sim.flow.network_costs import network_costs
-from t3sim.machine.network import ScaleOut
+from t3sim.machine import Machine
 from t3sim.topologies import named_topology
 
 
@@ -49,7 +49,7 @@ class Pass:
         return sum(end - start for what, start, end in self.spans if what == name)
 
 
-def training_pass(model: Dlrm, machine: ScaleOut, graph: Graph) -> Pass:
+def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
     """Run one pass: forward, backward, update. All GPUs do the same, so one process stands for their kernels."""
     topology, costs = named_topology(machine.topology), network_costs(machine)
     times = operators(model, machine.accelerator, machine.memory.line_bytes, topology.nodes)

@@ -10,7 +10,8 @@ from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.uncertainty import spread
 from t3sim.errors import Key
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
+from t3sim.machine.levels import CLUSTER
 
 #: What is timed.
 PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt, "decode": decode}
@@ -20,7 +21,7 @@ PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt,
 class Estimate:
     """Time of one iteration, prompt or decoding step on a cluster."""
 
-    cluster: Cluster
+    cluster: Machine
     job: Job
     mapping: Mapping
     phase: str
@@ -42,7 +43,7 @@ class Estimate:
         """Return times in ns, sizes in bytes, energy in joules."""
         result, job = self.result, self.job
         return {
-            "model": asdict(job.model), "machine": self.cluster.model_dump(mode="json"), "phase": self.phase,
+            "model": asdict(job.model), "machine": self.cluster.described(CLUSTER), "phase": self.phase,
             "technique": self.technique, "gpus": int(self.mapping.gpus), "sequence": job.sequence,
             "global_batch": job.global_batch, "mapping": str(self.mapping),
             "recompute": RECOMPUTE[self.mapping.recompute], "kernels": job.kernels.title, "seed": self.seed,
@@ -54,7 +55,7 @@ class Estimate:
         }
 
 
-def estimate(cluster: Cluster, job: Job, mapping: Mapping, phase: str = "training", technique: str = "sequential",
+def estimate(cluster: Machine, job: Job, mapping: Mapping, phase: str = "training", technique: str = "sequential",
              seed: int = 0, fit: bool = True,
              progress: Callable[[str, float], None] = lambda name, fraction: None) -> Estimate:
     """Return the estimate of one mapping. With `fit`, one that needs more memory than a GPU has is refused.

@@ -9,13 +9,13 @@ from t3sim.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
 from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.training import Job, Overlap, sliced_gemms
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
 
 #: Keys of the breakdown, which adds up to the time of the phase.
 PARTS = ("gemm", "attention", "elementwise", "host", "head", "tp", "ep", "pp")
 
 
-def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
+def prompt(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
     """Return the prompt phase of `global_batch` sequences: the time until the first token.
 
     Replicas share the batch; pipeline stages work one after the other.
@@ -26,7 +26,7 @@ def prompt(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None
     return _phase(cluster, job, mapping, ahead, sequences, job.sequence, overlap)
 
 
-def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
+def decode(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
     """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
     gpu, model = cluster.accelerator, job.model
     sequences = ceil_div(job.global_batch, mapping.dp)
@@ -40,7 +40,7 @@ def decode(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None
     return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
 
 
-def _phase(cluster: Cluster, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Result:
+def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Result:
     gpu, model = cluster.accelerator, job.model
     moved = ELEMENT_BYTES * sequences * length * model.hidden
     one = group_all_reduce_ns(cluster, moved, m.tp, 1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.end_to_end.transformer import Transformer
-from t3sim.machine.accelerator import Accelerator
+from t3sim.machine.closed_form import Accelerator
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ All sizes may be arrays. Units: elements, bytes, ns.
 
 import numpy as np
 
-from t3sim.machine.accelerator import Accelerator
+from t3sim.machine.closed_form import Accelerator
 
 ELEMENT_BYTES = 2  #: 16-bit operands
 

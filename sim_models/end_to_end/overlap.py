@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from t3sim.end_to_end.mapping import Mapping
 from t3sim.end_to_end.training import Job, Overlap
 from t3sim.errors import BadInput, Key
-from t3sim.machine import load_machine
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine, load_machine
 from t3sim.study.techniques import run_sublayer
 from t3sim.workloads import Workload
 
@@ -23,7 +22,7 @@ def sublayer_workload(job: Job, mapping: Mapping, name: str) -> Workload:
     return Workload(job.model.name, name, mapping.tp, mapping.micro * job.sequence, columns, depth // mapping.tp)
 
 
-def measured_overlap(cluster: Cluster, job: Job, mapping: Mapping, technique: str, seed: int = 0,
+def measured_overlap(cluster: Machine, job: Job, mapping: Mapping, technique: str, seed: int = 0,
                      progress: Callable[[str, float], None] = lambda name, fraction: None,
                      sublayers: Iterable[str] | None = None) -> tuple[Overlap, dict[str, float]]:
     """Simulate the sub-layers under `technique` and return its `Overlap`, and the speedup of each sub-layer.

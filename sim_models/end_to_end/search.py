@@ -7,7 +7,7 @@ import numpy as np
 
 from t3sim.end_to_end.mapping import Mapping, MappingError, every_mapping
 from t3sim.end_to_end.training import Iteration, Job, train
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Ranking:
     seconds: float  #: of one core, that the equations took for all that were tried
 
 
-def search(cluster: Cluster, job: Job, gpus: int) -> Ranking:
+def search(cluster: Machine, job: Job, gpus: int) -> Ranking:
     """Return all mappings that fit, ranked by time. Raises `MappingError` if none does."""
     started = time.process_time()
     every = every_mapping(job.model, gpus, job.global_batch)

@@ -11,7 +11,8 @@ from t3sim.end_to_end.mapping import RECOMPUTE
 from t3sim.end_to_end.search import Ranking
 from t3sim.end_to_end.training import Job
 from t3sim.errors import printable
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
+from t3sim.machine.levels import CLUSTER
 from t3sim.study.report import print_table
 
 #: Parts of a breakdown, for people.
@@ -47,10 +48,10 @@ def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
     print_table("In all", ("what", "value"), totals, console)
 
 
-def ranking_json(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most: int = 1000) -> dict[str, Any]:
+def ranking_json(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: int = 1000) -> dict[str, Any]:
     """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
     wanted = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
-    return {"model": asdict(job.model), "machine": cluster.model_dump(mode="json"), "gpus": gpus,
+    return {"model": asdict(job.model), "machine": cluster.described(CLUSTER), "gpus": gpus,
             "sequence": job.sequence, "global_batch": job.global_batch, "tried": ranking.tried,
             "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in wanted]}
 
@@ -63,7 +64,7 @@ def _entry(ranking: Ranking, index: int) -> dict[str, Any]:
             "breakdown_ns": {name: ns[index] for name, ns in results.breakdown_ns.items()}}
 
 
-def print_ranking(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most: int, console: Console) -> None:
+def print_ranking(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: int, console: Console) -> None:
     """Print the fastest mappings; * marks those that none beats in time, memory and energy together."""
     rows = []
     for index in range(min(most, len(ranking.pareto))):
@@ -82,7 +83,7 @@ def print_ranking(ranking: Ranking, cluster: Cluster, job: Job, gpus: int, most:
                   f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
 
 
-def draw_ranking(ranking: Ranking, cluster: Cluster, job: Job):
+def draw_ranking(ranking: Ranking, cluster: Machine, job: Job):
     """Draw time against memory, coloured by energy, with the front."""
     from t3sim.study import plots
 

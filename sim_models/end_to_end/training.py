@@ -22,7 +22,7 @@ from t3sim.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gp
 from t3sim.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.transformer import INPUTS, Transformer
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
 
 #: Keys of `Iteration.breakdown_ns`, in the order of the tables.
 PARTS = ("gemm", "attention", "elementwise", "recompute", "host", "head", "tp", "ep", "pp", "bubble", "dp", "update",
@@ -49,7 +49,7 @@ class Iteration(Result):
     model_flop: np.ndarray  #: without recomputation
 
 
-def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Iteration:
+def train(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Iteration:
     """Return one iteration's time, memory and energy.
 
     `overlap` replaces the time of a GEMM and the all-reduce after it by that of a technique; what it saves is taken
@@ -96,7 +96,7 @@ def train(cluster: Cluster, job: Job, mapping: Mapping, overlap: Overlap | None 
                      energy_joules=energy)
 
 
-def _tensor_parallel_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,
+def _tensor_parallel_ns(cluster: Machine, model: Transformer, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,
                         overlap: Overlap | None) -> dict[str, np.ndarray]:
     """Return the time of two all-reduces per layer and direction; those of latents, backward, are narrower.
 
@@ -122,7 +122,7 @@ def sliced_gemms(ahead: LayerTimes, back: LayerTimes) -> dict[str, dict[str, np.
                 name: back.gemms[gemm] / 2 for gemm, name in INPUTS.items() if gemm in back.gemms}}
 
 
-def _experts_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping):
+def _experts_ns(cluster: Machine, model: Transformer, reduced, m: Mapping):
     """Return the time per direction in which tokens go to their experts and come back (AMPeD, equation 9)."""
     if model.experts == 1:
         return 0.0
@@ -130,7 +130,7 @@ def _experts_ns(cluster: Cluster, model: Transformer, reduced, m: Mapping):
     return share * 2 * all_to_all_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
 
 
-def _head_ns(cluster: Cluster, job: Job, m: Mapping, reduced):
+def _head_ns(cluster: Machine, job: Job, m: Mapping, reduced):
     """Return the time of logits, their loss, and the embedding, per micro-batch on the last stage.
 
     The first one's is hidden by it.
@@ -144,7 +144,7 @@ def _head_ns(cluster: Cluster, job: Job, m: Mapping, reduced):
     return logits + loss + embedding + 2 * all_reduce_ns(cluster.intra, reduced, m.tp)
 
 
-def _gradients_ns(cluster: Cluster, model: Transformer, m: Mapping):
+def _gradients_ns(cluster: Machine, model: Transformer, m: Mapping):
     """Return the time of the all-reduce of the gradients over the replicas.
 
     ZeRO's scatter and gather cost the same; its third stage gathers the weights once more for the forward and once for
@@ -154,7 +154,7 @@ def _gradients_ns(cluster: Cluster, model: Transformer, m: Mapping):
     return group_all_reduce_ns(cluster, size, m.dp, m.tp) * np.where(m.zero == 3, 1.5, 1.0)
 
 
-def _update_ns(cluster: Cluster, model: Transformer, m: Mapping):
+def _update_ns(cluster: Machine, model: Transformer, m: Mapping):
     """Return the time of Adam's update: 30 bytes per weight.
 
     It reads and writes 32-bit weights and moments, reads gradients, writes 16-bit weights.

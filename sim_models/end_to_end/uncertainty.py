@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
 
 SAMPLES = 200
 
 
-def samples(cluster: Cluster, seed: int, count: int = SAMPLES):
+def samples(cluster: Machine, seed: int, count: int = SAMPLES):
     """Yield clusters whose uncertain inputs are drawn from their ranges; shares stay at most 1."""
     random, half = np.random.default_rng(seed), cluster.uncertainty
     for _ in range(count):
@@ -26,7 +26,7 @@ def samples(cluster: Cluster, seed: int, count: int = SAMPLES):
         })
 
 
-def spread(cluster: Cluster, seed: int, evaluate: Callable[[Cluster], float]) -> tuple[float, float]:
+def spread(cluster: Machine, seed: int, evaluate: Callable[[Machine], float]) -> tuple[float, float]:
     """Return the 5th and 95th percentile of `evaluate` over the samples."""
     return ranges({"": evaluate(sample)} for sample in samples(cluster, seed))[""]
 

@@ -1,16 +1,16 @@
 """A GEMM whose output an all-gather then distributes, the host between them (DMA collectives paper, section 4.3.2)."""
 
-from ..machine.engines import Node
+from ..machine import Machine
 from .commands import POSSIBLE
 from .dma import kernel_collective_ns, run_collective
 
 
-def gemm_ns(node: Node, extent: int) -> float:
+def gemm_ns(node: Machine, extent: int) -> float:
     """Return the time of a square GEMM."""
     return 2e-3 * extent**3 / node.stream.gemm_tflop_per_s
 
 
-def with_kernels_ns(node: Node, extent: int, size_bytes: float) -> float:
+def with_kernels_ns(node: Machine, extent: int, size_bytes: float) -> float:
     """Return the time from the GEMM's start until the host sees the end of an all-gather by kernels.
 
     The all-gather follows the GEMM in its stream.
@@ -18,7 +18,7 @@ def with_kernels_ns(node: Node, extent: int, size_bytes: float) -> float:
     return gemm_ns(node, extent) + kernel_collective_ns(node, size_bytes) + node.stream.signal_ns + node.host.observe_ns
 
 
-def with_engines_ns(node: Node, extent: int, size_bytes: float) -> float:
+def with_engines_ns(node: Machine, extent: int, size_bytes: float) -> float:
     """Return the time from the GEMM's start until the host sees the end of an all-gather by DMA engines.
 
     It takes the best prelaunched variant: the stream signals, the host sees it and sets the flags that the engines

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from ..machine.engines import Node
+from ..machine import Machine
 from .commands import POSSIBLE, Command, Queue, plan
 from .fabric import Fabric
 
@@ -44,7 +44,7 @@ class _Costs:
     each_gpu: bool  #: each GPU starts its own queues, beside the others
 
 
-def _costs(node: Node, initiator: str) -> _Costs:
+def _costs(node: Machine, initiator: str) -> _Costs:
     host, gpu, engine, tracker = node.host, node.gpu, node.engine, node.tracker
     return {
         "host": _Costs(host.command_ns, host.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
@@ -56,7 +56,7 @@ def _costs(node: Node, initiator: str) -> _Costs:
         "tracker": _Costs(0, 0, tracker.trigger_ns, tracker.copy_ns, 0, 0, True)}[initiator]
 
 
-def run_collective(node: Node, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
+def run_collective(node: Machine, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`.
 
     An all-reduce is a reduce-scatter, followed in the same queues by an all-gather, whose copies wait for the signals
@@ -67,7 +67,7 @@ def run_collective(node: Node, collective: str, variant: str, size_bytes: float,
                       then[0].queues if then else None)
 
 
-def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: str = "host",
+def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator: str = "host",
                adds: bool = False, then: list[Queue] | None = None) -> DmaRun:
     """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives.
 
@@ -149,7 +149,7 @@ def run_queues(node: Node, queues: list[Queue], chunk_bytes: float, initiator: s
         link_bytes=sum(size for name, size in fabric.moved.items() if name[0] == "link"))
 
 
-def _capacity(node: Node, queues: list[Queue]) -> dict[tuple, float]:
+def _capacity(node: Machine, queues: list[Queue]) -> dict[tuple, float]:
     link = node.link.bandwidth_gb_per_s * node.link.push_efficiency
     capacity: dict[tuple, float] = {("link", a, b): link for a in range(node.gpus) for b in range(node.gpus)
                                     if a != b}
@@ -169,7 +169,7 @@ def _phases(spans, end: float) -> dict[str, float]:
     return phases
 
 
-def kernel_collective_ns(node: Node, size_bytes: float, exchanges: int = 1) -> float:
+def kernel_collective_ns(node: Machine, size_bytes: float, exchanges: int = 1) -> float:
     """Return the time of an exchange, or of two (an all-reduce), by kernels on compute units.
 
     They take the library's best protocol.
@@ -179,7 +179,7 @@ def kernel_collective_ns(node: Node, size_bytes: float, exchanges: int = 1) -> f
                for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
 
 
-def copied_then_added_ns(node: Node, collective: str, size_bytes: float) -> float:
+def copied_then_added_ns(node: Machine, collective: str, size_bytes: float) -> float:
     """Return the time of a reduce-scatter or all-reduce as libraries build it without addition in memory.
 
     Copies go into buffers beside each other; the host sees their end and launches a kernel that reads all parts and

@@ -1,12 +1,13 @@
 """Costs of collectives on a network, of whatever level its description is."""
 
+from ..machine import Machine, load_machine
 from ..machine.levels import CYCLE, NETWORK
-from ..machine.network import ScaleOut
+from ..machine.load import serves
 from ..topologies import Topology, named_topology
 from .collective import KernelCosts, kernel_costs
 
 
-def network_costs(network: ScaleOut) -> KernelCosts:
+def network_costs(network: Machine) -> KernelCosts:
     """Return what collectives on a network cost; memory at the rate of kernels that only move data."""
     gpu = network.accelerator
     return KernelCosts(network.kernel.launch_ns, network.kernel.step_ns, 0.0, network.link.latency_ns,
@@ -19,8 +20,8 @@ def load_costs(name_or_path: str) -> tuple[str, KernelCosts, Topology]:
 
     A machine that says only what the cycle level needs is a network, too (a ring of eight).
     """
-    if CYCLE.has(name_or_path) and not NETWORK.has(name_or_path):
-        machine = CYCLE.load(name_or_path)
+    if serves(name_or_path, CYCLE) and not serves(name_or_path, NETWORK):
+        machine = load_machine(name_or_path)
         return machine.name, kernel_costs(machine), named_topology("ring:8")
-    network = NETWORK.load(name_or_path)
+    network = load_machine(name_or_path, NETWORK)
     return network.name, network_costs(network), named_topology(network.topology)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..machine.engines import Node
+from ..machine import Machine
 from .dma import DmaRun, kernel_collective_ns
 
 
@@ -19,7 +19,7 @@ class Watts:
         return self.compute + self.io + self.memory
 
 
-def engine_watts(node: Node, run: DmaRun) -> Watts:
+def engine_watts(node: Machine, run: DmaRun) -> Watts:
     """Return the power while DMA engines run a collective.
 
     They read each source, and what goes over a link is written.
@@ -28,7 +28,7 @@ def engine_watts(node: Node, run: DmaRun) -> Watts:
                   engine_bytes=run.read_bytes + run.link_bytes, compute_units=0)
 
 
-def kernel_watts(node: Node, size_bytes: float) -> Watts:
+def kernel_watts(node: Machine, size_bytes: float) -> Watts:
     """Return the power while kernels run an all-gather or all-to-all.
 
     What arrives goes through a buffer of their library, from which it is copied to where it belongs (DMA collectives
@@ -39,7 +39,7 @@ def kernel_watts(node: Node, size_bytes: float) -> Watts:
                   engine_bytes=0.0, compute_units=node.kernel.compute_units)
 
 
-def _watts(node: Node, ns: float, link_bytes: float, memory_bytes: float, compute_bytes: float, engine_bytes: float,
+def _watts(node: Machine, ns: float, link_bytes: float, memory_bytes: float, compute_bytes: float, engine_bytes: float,
            compute_units: int) -> Watts:
     """Return the power of one GPU; bytes are those of all."""
     power = node.power

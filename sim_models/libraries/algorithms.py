@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import BadInput
-from ..machine.commercial import Commercial
+from ..machine import Machine
 from .direct import direct_ns, ways
 from .in_switch import BLOCKS, in_switch_ns, transfer_ns
 from .links import link_gb_per_s, pair_gb_per_s
@@ -27,7 +27,7 @@ class Chosen:
     ns: float
 
 
-def library_collective(machine: Commercial, kind: str, gpus: int, size: float, nodes: int = 1,
+def library_collective(machine: Machine, kind: str, gpus: int, size: float, nodes: int = 1,
                        library: str = "", algorithm: str = "") -> Chosen:
     """Return what a library takes, and its time; `size`: bytes of the whole tensor. Raises `NoSuchWay`.
 
@@ -52,7 +52,7 @@ def library_collective(machine: Commercial, kind: str, gpus: int, size: float, n
     return _vendor(machine, kind, gpus, size, nodes, words)
 
 
-def _check(machine: Commercial, gpus: int, nodes: int) -> None:
+def _check(machine: Machine, gpus: int, nodes: int) -> None:
     """Refuse GPUs that a machine has not."""
     if gpus < 2 or nodes < 1 or gpus % nodes or gpus // nodes > machine.gpus:
         raise NoSuchWay(f"{machine.name} has up to {machine.gpus} GPUs in a node")
@@ -60,7 +60,7 @@ def _check(machine: Commercial, gpus: int, nodes: int) -> None:
         raise NoSuchWay(f"{machine.name} has no network cards that are known")
 
 
-def _multicast(machine: Commercial, kind: str, gpus: int, size: float, words: str) -> Chosen:
+def _multicast(machine: Machine, kind: str, gpus: int, size: float, words: str) -> Chosen:
     if machine.in_switch is None:
         raise NoSuchWay(f"the switch of {machine.name} adds nothing")
     blocks = re.search(r"(\d+) (?:cta|thread block|block|sm)", words)
@@ -68,7 +68,7 @@ def _multicast(machine: Commercial, kind: str, gpus: int, size: float, words: st
     return Chosen("in-switch", in_switch_ns(machine, kind, gpus, size, int(blocks[1]) if blocks else BLOCKS, **how))
 
 
-def _send(machine: Commercial, size: float, nodes: int) -> Chosen:
+def _send(machine: Machine, size: float, nodes: int) -> Chosen:
     simple = machine.rings.simple
     if nodes > 1:
         cards = machine.cards
@@ -78,7 +78,7 @@ def _send(machine: Commercial, size: float, nodes: int) -> Chosen:
                               for one, share in ((machine.rings.ll, 0.5), (simple, 1.0))))
 
 
-def copies_ns(machine: Commercial, kind: str, gpus: int, size: float) -> float:
+def copies_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
     """Return the time of copy engines, which add nothing: a kernel then adds what has come."""
     wires = machine.wires
     once = wires.copy_ns + size / gpus / (pair_gb_per_s(machine, gpus) * wires.copy_efficiency)
@@ -88,7 +88,7 @@ def copies_ns(machine: Commercial, kind: str, gpus: int, size: float) -> float:
     return PASSES.get(kind, 1) * once + adds
 
 
-def _vendor(machine: Commercial, kind: str, gpus: int, size: float, nodes: int, words: str) -> Chosen:
+def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, words: str) -> Chosen:
     """Return the vendor's library's choice."""
     found: dict[str, float] = {}
     if kind == "all_to_all":

@@ -14,7 +14,6 @@ import numpy as np
 from ..flow.collective import kernel_costs
 from ..flow.fair import fair_rates
 from ..machine import Machine
-from ..machine.commercial import Commercial
 from .algorithms import copies_ns, library_collective
 from .gemm import BYTES, best
 from .links import ring_gb_per_s
@@ -49,7 +48,7 @@ class Together:
     bound: str  #: what held the GEMM up most
 
 
-def gemm_job(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
+def gemm_job(machine: Machine, m: int, n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
     """Return a GEMM as a job; `held`: compute units that another kernel holds."""
     kernel, bytes_ = best(machine, m, n, k, width), BYTES[width]
     # Tiles of a round share what they read: columns of a round of tiles, and its rows.
@@ -60,12 +59,12 @@ def gemm_job(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", h
     return Job(ns, max(reads, bytes_ * k * (m + n)) + 2 * m * n, clocked=True)
 
 
-def stream_job(machine: Commercial, memory_bytes: float) -> Job:
+def stream_job(machine: Machine, memory_bytes: float) -> Job:
     """Return a kernel that only moves data in memory as a job: units that are held do not slow it down."""
     return Job(memory_bytes / machine.memory_bytes_per_ns + machine.kernels.launch_ns, memory_bytes)
 
 
-def attention_job(machine: Commercial, batch: int, heads: int, rows: int, width: int, held: int = 0) -> Job:
+def attention_job(machine: Machine, batch: int, heads: int, rows: int, width: int, held: int = 0) -> Job:
     """Return fused attention as a job; a unit takes a block of queries, one after the other."""
     blocks, units = batch * heads * ceil(rows / _QUERIES), machine.gpu.compute_units
     flop = 4.0 * batch * heads * rows * rows * width
@@ -74,7 +73,7 @@ def attention_job(machine: Commercial, batch: int, heads: int, rows: int, width:
     return Job(ns + machine.kernels.launch_ns, 8.0 * batch * heads * rows * width)
 
 
-def collective_job(machine: Commercial, kind: str, gpus: int, size: float, mover: str = "units",
+def collective_job(machine: Machine, kind: str, gpus: int, size: float, mover: str = "units",
                    library: str = "") -> Job:
     """Return a collective as a job; `size`: bytes of the whole tensor; `mover`: of `MOVERS`."""
     passes, part = (2 if kind == "all_reduce" else 1), (gpus - 1) / gpus * size
@@ -113,7 +112,7 @@ def slowed_by_copies(machine: Machine, ns: float, memory_bytes: float, read: flo
     return asks / shares(memory if written else max(memory, asks), asks, *copied)[0]
 
 
-def memory_paces(machine: Commercial, asks: float, copied: float, units: int) -> tuple[float, float]:
+def memory_paces(machine: Machine, asks: float, copied: float, units: int) -> tuple[float, float]:
     """Return the paces, of what it takes alone, of a kernel and of copies that share the memory.
 
     `asks`, `copied`: bytes per ns; `units`: that copy. What both ask for and cannot have goes by the units that ask:
@@ -124,7 +123,7 @@ def memory_paces(machine: Commercial, asks: float, copied: float, units: int) ->
     return min(1.0, kernel / asks), min(1.0, max(rate - asks, rate - kernel) / copied) if copied else 1.0
 
 
-def side_by_side(machine: Commercial, whole: Job, held: Job, collective: Job) -> Together:
+def side_by_side(machine: Machine, whole: Job, held: Job, collective: Job) -> Together:
     """Play a kernel beside a collective; `whole`, `held`: the kernel with all units, and with those that are left."""
     asks, copied = held.memory_bytes / held.ns, collective.memory_bytes / collective.ns
     memory_pace, collective_pace = memory_paces(machine, asks, copied, collective.units)
@@ -142,7 +141,7 @@ def side_by_side(machine: Commercial, whole: Job, held: Job, collective: Job) ->
     return Together(max(gemm_end, end), gemm_end, end, max(losses, key=losses.__getitem__))
 
 
-def beside(machine: Commercial, shape: tuple[int, int, int], width: str, collective: Job) -> Together:
+def beside(machine: Machine, shape: tuple[int, int, int], width: str, collective: Job) -> Together:
     """Play a GEMM m x n x k beside a collective."""
     whole = gemm_job(machine, *shape, width)
     return side_by_side(machine, whole, gemm_job(machine, *shape, width, collective.units), collective)

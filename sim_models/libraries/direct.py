@@ -1,15 +1,15 @@
 """Collectives of one kernel that loads or stores at all other GPUs: what serving frameworks have for small messages."""
 
-from ..machine.commercial import Commercial
+from ..machine import Machine
 from .links import pair_gb_per_s
 
 
-def direct_ns(machine: Commercial, kind: str, gpus: int, size: float) -> float:
+def direct_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
     """Return the fastest of one shot, two shots, and packets that carry flags."""
     return min(ways(machine, kind, gpus, size).values())
 
 
-def ways(machine: Commercial, kind: str, gpus: int, size: float) -> dict[str, float]:
+def ways(machine: Machine, kind: str, gpus: int, size: float) -> dict[str, float]:
     """Return the time of each way, ns; `size`: of the whole tensor."""
     direct, part = machine.direct, size / gpus
     rate = pair_gb_per_s(machine, gpus) * direct.efficiency

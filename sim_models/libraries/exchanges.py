@@ -1,13 +1,13 @@
 """Tokens that go to their experts and back, by kernels that store at other GPUs and through network cards (DeepEP)."""
 
-from ..machine.commercial import Commercial
+from ..machine import Machine
 from .gemm import BYTES
 
 #: Of the wires within a node: a flag and a copy out of a buffer for each token.
 _WITHIN = 0.6
 
 
-def exchange_ns(machine: Commercial, gpus: int, nodes: int, token_bytes: float, tokens: int) -> float:
+def exchange_ns(machine: Machine, gpus: int, nodes: int, token_bytes: float, tokens: int) -> float:
     """Return the time in which each GPU sends this many tokens, counted per expert, evenly to all."""
     sent, far = tokens * token_bytes, 1 - 1 / nodes
     card = machine.cards.gb_per_s * machine.cards.efficiency if machine.cards else float("inf")

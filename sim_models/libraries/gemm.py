@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import ceil
 
 from ..errors import BadInput
-from ..machine.commercial import Commercial
+from ..machine import Machine
 
 #: Bytes of an operand, by width; the output has 16 bits.
 BYTES = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
@@ -84,7 +84,7 @@ class Kernel:
 
 
 @lru_cache(maxsize=1 << 14)
-def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Kernel:
+def best(machine: Machine, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Kernel:
     """Return the library's fastest kernel; `units`: that it is made for, all if not given. Raises BadInput."""
     kernels, bytes_ = machine.kernels, BYTES[width]
     units = units or machine.gpu.compute_units
@@ -111,6 +111,6 @@ def best(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units
     return min(found, key=lambda one: one.ns)
 
 
-def gemm_ns(machine: Commercial, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> float:
+def gemm_ns(machine: Machine, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> float:
     """Return the time of a GEMM with its launch."""
     return best(machine, m, n, k, width, units).ns + machine.kernels.launch_ns

@@ -7,14 +7,15 @@ share of headers gives all three rates. A thread block keeps `IN_FLIGHT` bytes i
 fill the wires.
 """
 
-from ..machine.commercial import Commercial, InSwitch
+from ..machine import Machine
+from ..machine.libraries import InSwitch
 
 #: Bytes that a thread block of 1,024 threads has in flight; the first of them come within the latency.
 IN_FLIGHT = 16 << 10
 BLOCKS = 16  #: thread blocks if a source does not say
 
 
-def in_switch_ns(machine: Commercial, kind: str, gpus: int, size: float, blocks: int = BLOCKS, *,
+def in_switch_ns(machine: Machine, kind: str, gpus: int, size: float, blocks: int = BLOCKS, *,
                  shots: int = 2, flags: bool = False, graph: bool = False) -> float:
     """Return the time of a kernel of `blocks` thread blocks; `graph`: launched with others, so that nothing waits.
 
@@ -27,7 +28,7 @@ def in_switch_ns(machine: Commercial, kind: str, gpus: int, size: float, blocks:
     return latency + transfer_ns(machine, kind, gpus, size, blocks, shots)
 
 
-def transfer_ns(machine: Commercial, kind: str, gpus: int, size: float, blocks: int = BLOCKS, shots: int = 2) -> float:
+def transfer_ns(machine: Machine, kind: str, gpus: int, size: float, blocks: int = BLOCKS, shots: int = 2) -> float:
     """Return the time in which the wires, or the thread blocks, move the bytes."""
     switch: InSwitch = machine.in_switch
     header, part = switch.header_share, size / gpus

@@ -2,10 +2,11 @@
 
 from functools import cache
 
-from ..machine.commercial import Commercial, Wires
+from ..machine import Machine
+from ..machine.links import Wires
 
 
-def ring_gb_per_s(machine: Commercial, gpus: int) -> float:
+def ring_gb_per_s(machine: Machine, gpus: int) -> float:
     """Return what each GPU sends while rings through `gpus` of them are full, before any efficiency."""
     wires = machine.wires
     if wires.kind == "full":
@@ -15,7 +16,7 @@ def ring_gb_per_s(machine: Commercial, gpus: int) -> float:
     return wires.gb_per_s
 
 
-def pair_gb_per_s(machine: Commercial, gpus: int) -> float:
+def pair_gb_per_s(machine: Machine, gpus: int) -> float:
     """Return what goes from one GPU to each other one while all send to all."""
     wires = machine.wires
     if wires.kind == "full":

@@ -9,7 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ..errors import BadInput
-from ..machine.commercial import Commercial
+from ..machine import Machine
 from .algorithms import copies_ns, library_collective
 from .contention import beside, collective_job, gemm_job
 from .direct import direct_ns, ways
@@ -70,13 +70,13 @@ class Run:
     memory_bytes: float  #: that the collective moves in a GPU's memory
 
 
-def possible(machine: Commercial, setting: Setting) -> tuple[str, ...]:
+def possible(machine: Machine, setting: Setting) -> tuple[str, ...]:
     """Return the mechanisms that a machine has for an operator."""
     return tuple(name for name, one in MECHANISMS.items() if setting.operator in one.operators
                  and (machine.in_switch is not None or not one.in_switch))
 
 
-def play(machine: Commercial, setting: Setting, mechanism: str) -> Run:
+def play(machine: Machine, setting: Setting, mechanism: str) -> Run:
     """Play an operator under a mechanism. Raises BadInput."""
     if mechanism not in possible(machine, setting):
         raise BadInput(f"mechanism {mechanism[:40]!r} is not possible for {setting.operator} on {machine.name}: "
@@ -84,7 +84,7 @@ def play(machine: Commercial, setting: Setting, mechanism: str) -> Run:
     return MECHANISMS[mechanism].play(machine, setting)
 
 
-def _gemm_ns(machine: Commercial, setting: Setting) -> float:
+def _gemm_ns(machine: Machine, setting: Setting) -> float:
     return gemm_job(machine, *setting.shape, setting.width).ns
 
 
@@ -92,14 +92,14 @@ def _bound(gemm: float, other: float) -> str:
     return "GEMM" if gemm >= other else "collective"
 
 
-def _in_turn(machine: Commercial, setting: Setting) -> Run:
+def _in_turn(machine: Machine, setting: Setting) -> Run:
     job = collective_job(machine, setting.kind, setting.gpus, setting.size, library="torch")
     gemm = _gemm_ns(machine, setting)
     packed = 2 * setting.size / machine.memory_bytes_per_ns if setting.kind == "all_to_all" else 0.0
     return Run("in-turn", gemm + job.ns + packed, "one after the other", job.units, job.memory_bytes)
 
 
-def symmetric_ns(machine: Commercial, kind: str, gpus: int, size: float) -> float:
+def symmetric_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
     """Return the time of kernels over symmetric memory."""
     found = [direct_ns(machine, kind, gpus, size)]
     if machine.in_switch is not None and kind != "all_to_all":
@@ -107,28 +107,28 @@ def symmetric_ns(machine: Commercial, kind: str, gpus: int, size: float) -> floa
     return min(found)
 
 
-def _symmetric(machine: Commercial, setting: Setting) -> Run:
+def _symmetric(machine: Machine, setting: Setting) -> Run:
     job = collective_job(machine, setting.kind, setting.gpus, setting.size)
     ns = _gemm_ns(machine, setting) + symmetric_ns(machine, setting.kind, setting.gpus, setting.size)
     return Run("symmetric", ns, "one after the other", job.units, job.memory_bytes)
 
 
-def _direct(machine: Commercial, setting: Setting, way: str) -> Run:
+def _direct(machine: Machine, setting: Setting, way: str) -> Run:
     job = collective_job(machine, setting.kind, setting.gpus, setting.size)
     ns = _gemm_ns(machine, setting) + ways(machine, setting.kind, setting.gpus, setting.size)[way]
     read = setting.size * (setting.gpus if way == "one-shot" else 2)  # by others, of this GPU's memory
     return Run(way, ns, "one after the other", job.units, read + setting.size)
 
 
-def _one_shot(machine: Commercial, setting: Setting) -> Run:
+def _one_shot(machine: Machine, setting: Setting) -> Run:
     return _direct(machine, setting, "one-shot")
 
 
-def _two_shot(machine: Commercial, setting: Setting) -> Run:
+def _two_shot(machine: Machine, setting: Setting) -> Run:
     return _direct(machine, setting, "two-shot")
 
 
-def _fused_norm(machine: Commercial, setting: Setting) -> Run:
+def _fused_norm(machine: Machine, setting: Setting) -> Run:
     """Play a kernel that norms a GPU's own tokens between its sums and its stores.
 
     The others leave the norm to a kernel of its own, whose time this one saves: it is subtracted.
@@ -139,12 +139,12 @@ def _fused_norm(machine: Commercial, setting: Setting) -> Run:
     return Run("fused-norm", max(_gemm_ns(machine, setting), run.ns - saved), run.bound, run.units, run.memory_bytes)
 
 
-def _copy_engines(machine: Commercial, setting: Setting) -> Run:
+def _copy_engines(machine: Machine, setting: Setting) -> Run:
     job = collective_job(machine, setting.kind, setting.gpus, setting.size, "engines")
     return Run("copy-engines", _gemm_ns(machine, setting) + job.ns, "one after the other", 0, job.memory_bytes)
 
 
-def _decomposed(machine: Commercial, setting: Setting) -> Run:
+def _decomposed(machine: Machine, setting: Setting) -> Run:
     """Play pieces beside copies: a piece per GPU, whose tiles fill rounds badly, and each with its launch and event."""
     (m, n, k), gpus, wires = setting.shape, setting.gpus, machine.wires
     piece = best(machine, ceil(m / gpus), n, k, setting.width).ns
@@ -169,7 +169,7 @@ def _decomposed(machine: Commercial, setting: Setting) -> Run:
     return Run("decomposed", end, _bound(gpus * piece, gpus * hop), 0, 2 * setting.size)
 
 
-def _fused(machine: Commercial, setting: Setting, transfer: float, fixed: float, senders: int) -> tuple[float, float]:
+def _fused(machine: Machine, setting: Setting, transfer: float, fixed: float, senders: int) -> tuple[float, float]:
     """Return the time of one kernel of both, and its GEMM's.
 
     The first round of tiles has nothing to send, or the own rows come first; the last has nothing to hide behind.
@@ -182,7 +182,7 @@ def _fused(machine: Commercial, setting: Setting, transfer: float, fixed: float,
     return machine.kernels.launch_ns + fixed + max(gemm + transfer / setting.gpus, transfer + exposed), gemm
 
 
-def _flux(machine: Commercial, setting: Setting) -> Run:
+def _flux(machine: Machine, setting: Setting) -> Run:
     """Play a kernel that stores at owners, which then add, or that waits for rows that copy engines bring."""
     gpus, size = setting.gpus, setting.size
     part = size / gpus / pair_gb_per_s(machine, gpus)
@@ -198,7 +198,7 @@ def _flux(machine: Commercial, setting: Setting) -> Run:
     return Run("flux", ns, _bound(gemm, transfer), 0, 2 * size)
 
 
-def _fused_units(machine: Commercial, setting: Setting) -> Run:
+def _fused_units(machine: Machine, setting: Setting) -> Run:
     """Play a kernel some of whose units bring rows from, or store them at, other GPUs, and multiply nothing."""
     units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
     part = setting.size / setting.gpus / pair_gb_per_s(machine, setting.gpus)
@@ -207,14 +207,14 @@ def _fused_units(machine: Commercial, setting: Setting) -> Run:
     return Run("fused-units", ns, _bound(gemm, transfer), units, 2 * setting.size)
 
 
-def _in_switch_fused(machine: Commercial, setting: Setting) -> Run:
+def _in_switch_fused(machine: Machine, setting: Setting) -> Run:
     switch = machine.in_switch
     transfer = transfer_ns(machine, setting.kind, setting.gpus, setting.size)
     ns, gemm = _fused(machine, setting, transfer, 2 * switch.barrier_ns, _SENDERS)
     return Run("in-switch-fused", ns, _bound(gemm, transfer), _SENDERS, 2 * setting.size)
 
 
-def _sdma_chain(machine: Commercial, setting: Setting) -> Run:
+def _sdma_chain(machine: Machine, setting: Setting) -> Run:
     """Play copies that flags release. After a collective the GEMM polls each shard and starts with its own.
 
     Before one a round of tiles sets flags, for which chains of poll, copy and signal wait, a part of every shard each;
@@ -238,7 +238,7 @@ def _sdma_chain(machine: Commercial, setting: Setting) -> Run:
     return Run("sdma-chain", ns, _bound(whole, transfer), 0, 2 * size)
 
 
-def _t3(machine: Commercial, setting: Setting) -> Run:
+def _t3(machine: Machine, setting: Setting) -> Run:
     """Play Track & Trigger: the collective is triggered by what is stored, and memory adds what arrives.
 
     An all-reduce's all-gather comes after it, as the paper has it.
@@ -260,7 +260,7 @@ class Mechanism(NamedTuple):
 
     title: str
     source: str
-    play: Callable[[Commercial, Setting], Run]
+    play: Callable[[Machine, Setting], Run]
     operators: tuple[str, ...] = tuple(OPERATORS)
     in_switch: bool = False  #: only with a switch that adds
 

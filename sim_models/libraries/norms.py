@@ -1,6 +1,6 @@
 """An RMSNorm with its residual, alone and in one kernel with its all-reduce (TokenWeave, arXiv 2505.11329)."""
 
-from ..machine.commercial import Commercial
+from ..machine import Machine
 from .algorithms import library_collective
 from .in_switch import in_switch_ns
 
@@ -10,12 +10,12 @@ _PASSES = 4
 _STARTS = 2
 
 
-def norm_ns(machine: Commercial, tokens: float, hidden: int) -> float:
+def norm_ns(machine: Machine, tokens: float, hidden: int) -> float:
     """Return the time of an RMSNorm of tokens of 16 bits."""
     return _STARTS * machine.kernels.launch_ns + _PASSES * 2.0 * tokens * hidden / machine.memory_bytes_per_ns
 
 
-def part_ns(machine: Commercial, gpus: int, tokens: int, hidden: int, part: str) -> float:
+def part_ns(machine: Machine, gpus: int, tokens: int, hidden: int, part: str) -> float:
     """Return the time of a part, or of both in one kernel or in turn. Raises KeyError."""
     size = 2.0 * tokens * hidden
 

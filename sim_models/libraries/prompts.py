@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..end_to_end.layer import gemm_shapes
 from ..end_to_end.transformer import Transformer
-from ..machine.commercial import Commercial
+from ..machine import Machine
 from .contention import ATTENTION_SHARE
 from .gemm import best
 from .in_switch import BLOCKS, in_switch_ns
@@ -46,7 +46,7 @@ def model_of(name: str) -> Transformer | None:
     return next((one for known, one in MODELS.items() if word.startswith(known)), None)
 
 
-def layer(machine: Commercial, model: Transformer, tokens: int, gpus: int) -> Layer:
+def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Layer:
     """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
     steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
     gemms = sum(count * best(machine, m, n, k).ns / steady + starts
@@ -63,7 +63,7 @@ def layer(machine: Commercial, model: Transformer, tokens: int, gpus: int) -> La
                  2 * symmetric_ns(machine, "all_reduce", gpus, reduced))
 
 
-def prompt_ns(machine: Commercial, model: Transformer, tokens: int, gpus: int, way: str = "baseline") -> float:
+def prompt_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way: str = "baseline") -> float:
     """Return the time of a prompt: `baseline`, `without` all-reduces, or as `tokenweave` overlaps it.
 
     TokenWeave cuts the tokens in two, of which one half's all-reduce with its norm, in one kernel of a few units, runs
@@ -72,7 +72,7 @@ def prompt_ns(machine: Commercial, model: Transformer, tokens: int, gpus: int, w
     return sum(count * _layer_ns(machine, one, tokens, gpus, way) for one, count in model.kinds)
 
 
-def _layer_ns(machine: Commercial, model: Transformer, tokens: int, gpus: int, way: str) -> float:
+def _layer_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way: str) -> float:
     whole = layer(machine, model, tokens, gpus)
     if way == "without":
         return whole.without

@@ -5,19 +5,20 @@ flag beside each word and so half of the wires, LL128 one per 128 bytes, Simple 
 has these numbers.
 """
 
-from ..machine.commercial import Commercial, Protocol
+from ..machine import Machine
+from ..machine.libraries import RingProtocol
 from .links import ring_gb_per_s
 
 #: Passes over the wires: an all-reduce is a reduce-scatter and an all-gather.
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
 
 
-def protocols(machine: Commercial) -> dict[str, Protocol]:
+def protocols(machine: Machine) -> dict[str, RingProtocol]:
     """Return the protocols by name."""
     return {"LL": machine.rings.ll, "LL128": machine.rings.ll128, "Simple": machine.rings.simple}
 
 
-def bus_gb_per_s(machine: Commercial, protocol: Protocol, gpus: int, nodes: int = 1, crossings: float = 1.0) -> float:
+def bus_gb_per_s(machine: Machine, protocol: RingProtocol, gpus: int, nodes: int = 1, crossings: float = 1.0) -> float:
     """Return the bandwidth of a ring's GPU under a protocol; a node's cards together carry what its GPUs send.
 
     `crossings`: how often a node's cards send what a ring's would.
@@ -28,7 +29,7 @@ def bus_gb_per_s(machine: Commercial, protocol: Protocol, gpus: int, nodes: int 
     return rate
 
 
-def ring_ns(machine: Commercial, protocol: Protocol, kind: str, gpus: int, size: float, nodes: int = 1) -> float:
+def ring_ns(machine: Machine, protocol: RingProtocol, kind: str, gpus: int, size: float, nodes: int = 1) -> float:
     """Return the time of a ring without what the host adds; `size`: bytes of the whole tensor."""
     passes = PASSES[kind]
     steps, between = passes * (gpus - 1), passes * nodes if nodes > 1 else 0
@@ -36,7 +37,7 @@ def ring_ns(machine: Commercial, protocol: Protocol, kind: str, gpus: int, size:
     return protocol.base_ns + hops + steps * size / gpus / bus_gb_per_s(machine, protocol, gpus, nodes)
 
 
-def tree_ns(machine: Commercial, protocol: Protocol, gpus: int, size: float, nodes: int = 1) -> float:
+def tree_ns(machine: Machine, protocol: RingProtocol, gpus: int, size: float, nodes: int = 1) -> float:
     """Return the time of a double tree's all-reduce: a chain in each node, a tree over nodes.
 
     Between two nodes its sums go once each way where a ring's bytes go twice.

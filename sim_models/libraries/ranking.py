@@ -5,7 +5,7 @@ from typing import Any
 
 from ..end_to_end.layer import gemm_shapes
 from ..end_to_end.transformer import INPUTS, Transformer
-from ..machine.commercial import Commercial
+from ..machine import Machine
 from .mechanisms import MECHANISMS, Setting, play, possible
 
 
@@ -41,7 +41,7 @@ def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool
             for name in ("op", "fc2", *before)}
 
 
-def rank(machine: Commercial, model: Transformer, tokens: int, gpus: int,
+def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
          sequence_parallel: bool = False, width: str = "bf16") -> list[Ranked]:
     """Return the mechanisms, the fastest first; a sub-layer that one does not have runs in turn.
 

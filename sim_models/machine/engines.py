@@ -1,58 +1,10 @@
-"""Sections for the event level of a machine whose DMA engines run collectives."""
+"""Sections about DMA engines: their times, those of the kernels beside them, and power."""
 
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from t3sim.machine.section import NotNegative, Positive, Section, Share
-
-
-class Link(Section):
-    """A link between two GPUs, one direction."""
-
-    bandwidth_gb_per_s: Positive
-    push_efficiency: Share  #: what a DMA engine's packets leave of it
-    store_efficiency: Share  #: what loads and stores of compute units leave of it
-
-
-class Memory(Section):
-    """A GPU's memory, all accesses together."""
-
-    bandwidth_gb_per_s: Positive
-
-
-class HostStart(Section):
-    """The one process that commands all engines."""
-
-    command_ns: NotNegative  #: to write a command into a queue
-    doorbell_ns: NotNegative  #: to tell an engine
-    trigger_ns: NotNegative  #: to set a flag that an engine polls
-
-
-class Host(HostStart):
-    """The one process that commands all engines, and waits for them."""
-
-    observe_ns: NotNegative  #: to see the signal of an engine
-
-
-class GpuStart(Section):
-    """A kernel that commands the engines of its own GPU."""
-
-    command_ns: NotNegative  #: to write a command into a queue
-    doorbell_ns: NotNegative  #: to tell an engine
-
-
-class Gpu(GpuStart):
-    """A kernel that commands the engines of its own GPU, and waits for them."""
-
-    observe_ns: NotNegative  #: to see the signal of an engine
-
-
-class Initiators(Section):
-    """Initiators of copies on the cycle level, whose engines are RTL."""
-
-    host: HostStart
-    gpu: GpuStart
+from t3sim.machine.section import NotNegative, Positive, Section
 
 
 class Stream(Section):
@@ -72,30 +24,6 @@ class Engine(Section):
     sync_ns: NotNegative  #: until its signal is in the host's memory
     poll_ns: NotNegative  #: until it sees a flag that was set
     bandwidth_gb_per_s: Positive  #: of one engine, what it writes
-
-
-class Tracker(Section):
-    """Track & Trigger hardware in front of the memory: the write that completes a tile starts its copy."""
-
-    trigger_ns: NotNegative  #: from the last write's grant to an engine that has its command
-    copy_ns: NotNegative  #: from there to the first line read
-
-
-class Protocol(Section):
-    """Protocol by which a library's kernel sends: latency against efficiency."""
-
-    base_ns: NotNegative
-    hop_ns: NotNegative
-    efficiency: Share
-
-
-class Kernel(Section):
-    """Collectives by kernels on compute units: the library's protocols."""
-
-    compute_units: Annotated[int, Field(ge=1, le=1024)]  #: that they occupy
-    ll: Protocol
-    ll128: Protocol
-    simple: Protocol
 
 
 _Range = Annotated[tuple[NotNegative, NotNegative], Field(strict=False)]
@@ -135,20 +63,3 @@ class Power(Section):
                 raise ValueError(f"range.{name} = {[low, high]}: the least and the most are needed, and {value} "
                                  "between them")
         return self
-
-
-class Node(Section):
-    """GPUs that are linked each with each other."""
-
-    name: str
-    gpus: Annotated[int, Field(ge=2, le=72)]
-    engines_per_gpu: Annotated[int, Field(ge=1, le=1024)]
-    link: Link
-    memory: Memory
-    host: Host
-    gpu: Gpu
-    stream: Stream
-    engine: Engine
-    tracker: Tracker
-    kernel: Kernel
-    power: Power

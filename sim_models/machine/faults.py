@@ -2,28 +2,19 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from types import UnionType
-from typing import get_args
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from t3sim.errors import choices, shown
-from t3sim.machine.section import Section
+from t3sim.machine.section import Section, section_of
 from t3sim.rtl.geometry import GeometryError
 
 #: Where something is: sections, then a key, or an index into a list behind it.
 Place = tuple[str | int, ...]
-
-
-def section_of(field: FieldInfo | None) -> type[Section] | None:
-    """Return the section that a field is, given or not; None for a key."""
-    kinds = get_args(field.annotation) if field and isinstance(field.annotation, UnionType) else (
-        field and field.annotation,)
-    return next((one for one in kinds if isinstance(one, type) and issubclass(one, Section)), None)
 
 
 @cache
@@ -40,21 +31,28 @@ def fields_at(kind: type[Section], sections: Place) -> dict[str, FieldInfo]:
 _LONGEST_KEY = 30  #: of a key that no machine file has, beside the list of those that are allowed
 
 
-def explain(kind: type[Section], error: ValidationError, missing: str) -> str:
-    """Choose the fault to report, and explain it: a wrong value comes before a missing key.
+def is_lack(fault: ErrorDetails) -> bool:
+    """Say whether a fault is a missing key, and not a missing element of a list."""
+    return fault["type"] == "missing" and not isinstance(fault["loc"][-1], int)
 
-    `missing`: the words for a missing key.
+
+def explain(kind: type[Section], error: ValidationError, allowed: Callable[[Place], Iterable[str]],
+            missing: Callable[[Place], str]) -> str:
+    """Choose the fault to report, and explain it: an unknown key, a wrong value, a missing key.
+
+    `allowed`: keys of a section that a message may name; `missing`: the words for a key that is missing there.
     """
     places: dict[Place, list[ErrorDetails]] = {}  # what may be of several types has a fault for each
-    for fault in sorted(error.errors(include_url=False), key=lambda fault: fault["type"] == "missing"):
+    for fault in sorted(error.errors(include_url=False),
+                        key=lambda fault: (fault["type"] != "extra_forbidden", is_lack(fault))):
         places.setdefault(_place(kind, fault["loc"]), []).append(fault)
     (place, faults), *others = places.items()
     more = f" ({len(others)} more of this kind or others)" if others else ""
-    return _explain_one(kind, place, faults, missing) + more
+    return _explain_one(kind, place, faults, allowed, missing) + more
 
 
 def unknown(place: Place, allowed: Iterable[str]) -> str:
-    """Say that no level of simulation has such a key, and which one was meant."""
+    """Say that no machine has such a key, and which one was meant."""
     *sections, key = place
     allowed = [*allowed, *([] if sections else ["extends"])]
     close = _closest(str(key), allowed)
@@ -78,16 +76,21 @@ def _field(kind: type[Section], where: Place) -> FieldInfo | None:
     return fields_at(kind, where[:-1]).get(str(where[-1]))
 
 
-def _explain_one(kind: type[Section], where: Place, faults: list[ErrorDetails], missing: str) -> str:
+def _explain_one(kind: type[Section], where: Place, faults: list[ErrorDetails],
+                 allowed: Callable[[Place], Iterable[str]], missing: Callable[[Place], str]) -> str:
     fault = faults[0]
     *sections, key = where or ("",)
     is_section = where and section_of(_field(kind, where)) is not None
     if sections and isinstance(key, int):  # an element of a list: name the list
-        sections, key = sections[:-1], f"{sections[-1]}[{key}]"
+        sections, key = sections[:-1], sections[-1] if fault["type"] == "missing" else f"{sections[-1]}[{key}]"
     place = brackets(sections)
     match fault["type"]:
+        case "missing" if not is_lack(fault):
+            return f"{place}{key} = {shown(fault['input'])}: element {fault['loc'][-1]} is missing"
         case "missing":
-            return f"{brackets(where).strip() if is_section else place + str(key)} is missing{missing}"
+            return f"{brackets(where).strip() if is_section else place + str(key)} is missing{missing(where)}"
+        case "extra_forbidden":
+            return unknown(where, allowed(tuple(sections)))
         case "value_error":
             error = fault.get("ctx", {})["error"]
             if isinstance(error, GeometryError):
@@ -96,8 +99,8 @@ def _explain_one(kind: type[Section], where: Place, faults: list[ErrorDetails], 
         case "model_type":
             return f"{place}{key} = {shown(fault['input'])} must be a section, [{key}]"
         case _:
-            allowed = " or ".join(dict.fromkeys(said(one, _field(kind, where)) for one in faults))
-            return f"{place}{key} = {shown(fault['input'])}: {allowed}"
+            may_be = " or ".join(dict.fromkeys(said(one, _field(kind, where)) for one in faults))
+            return f"{place}{key} = {shown(fault['input'])}: {may_be}"
 
 
 def said(fault: ErrorDetails, field: FieldInfo | None) -> str:

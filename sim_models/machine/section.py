@@ -1,8 +1,12 @@
 """Base of every section of a machine file."""
 
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic.fields import FieldInfo
+
+from t3sim.machine.levels import Level
 
 
 class Section(BaseModel):
@@ -13,10 +17,68 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    @model_serializer(mode="wrap")
+    def _what_it_says(self, write: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
+        """Leave out what the file does not say, which is None although no value of the key is."""
+        if self is None:  # pydantic asks a section that is left out, too
+            return None
+        fields = type(self).model_fields
+        return {key: value for key, value in write(self).items() if value is not None or may_be_none(fields[key])}
+
 
 def within(low: float, high: float) -> Any:
     """Limit a number, both limits included: `Annotated[int, within(1, 64)]`."""
     return Field(ge=low, le=high)
+
+
+def needed_by(*levels: Level) -> Any:
+    """Make a key of a section that some levels need, and that other levels of the same section do not read.
+
+    A file that says nothing of such a level lacks it: it is None there, and `lacking` refuses it for that level.
+    """
+    return _marked(None, levels, True)
+
+
+def read_by(*levels: Level, default: Any = None) -> Any:
+    """Make a key of a section that only some levels read, and that may be left out."""
+    return _marked(default, levels, False)
+
+
+def _marked(default: Any, levels: tuple[Level, ...], needed: bool) -> Any:
+    marks: dict[str, Any] = {"levels": levels, "needed": needed}
+    return Field(default=default, json_schema_extra=marks)
+
+
+def left_out() -> Any:
+    """Make a section, or a key outside of all, that is there if a level of the file needs it (`Level.needs`)."""
+    return Field(default=None)
+
+
+def _marks(field: FieldInfo) -> dict[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def is_read(field: FieldInfo, level: Level) -> bool:
+    """Say whether a level reads this key of a section that it reads."""
+    levels = _marks(field).get("levels", (level,))
+    return level in levels or level.on in levels
+
+
+def is_needed(field: FieldInfo, level: Level) -> bool:
+    """Say whether a level needs this key of a section that it reads."""
+    return is_read(field, level) and _marks(field).get("needed", field.is_required())
+
+
+def section_of(field: FieldInfo | None) -> type[Section] | None:
+    """Return the section that a field is, given or not; None for a key."""
+    kinds = get_args(field.annotation) if field and isinstance(field.annotation, UnionType) else (
+        field and field.annotation,)
+    return next((one for one in kinds if isinstance(one, type) and issubclass(one, Section)), None)
+
+
+def may_be_none(field: FieldInfo) -> bool:
+    """Say whether a key has None among its values."""
+    return type(None) in get_args(field.annotation)
 
 
 # For closed forms, which no value makes slow. What is simulated needs limits of its own.
@@ -28,3 +90,5 @@ Share = Annotated[float, Field(gt=0, le=1)]
 #: One wait: a hundred times a network's across a data centre, and short enough that at the fastest memory clock no run
 #: takes it for a standstill (`engine.end.IDLE_LIMIT`).
 Wait = Annotated[float, within(0, 10_000)]
+#: 1e9 bytes per second, which is bytes per ns; from Ethernet to NVLink x 10.
+Bandwidth = Annotated[float, within(0.1, 10_000)]

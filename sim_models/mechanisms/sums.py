@@ -13,7 +13,7 @@ from t3sim.rtl.formats import FIXED, NUMBERS, PLAIN_SUMS, SUMS
 from ..driver.driver import MemorySum
 from ..formats import SCALE_BIAS
 from ..machine import Machine
-from ..machine.cycle import Link
+from ..machine.links import Link
 from ..workloads import Workload
 
 ACCUMULATIONS = ("fp32", "fixed")  #: besides the layer's own format

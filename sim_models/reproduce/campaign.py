@@ -50,7 +50,7 @@ class Campaign:
         """The content of `results.json`: nothing in it depends on the host, the number of jobs or the hour."""
         second = [chapter.beside for chapter in self.chapters if chapter.beside]
         return {**_content(self.chapters), **self.provenance, **({} if self.beside is None else {"beside": {
-            **_content(second), "machine": self.beside.machine.model_dump(mode="json")}})}
+            **_content(second), "machine": self.beside.machine.described()}})}
 
     @property
     def host(self) -> dict[str, Any]:

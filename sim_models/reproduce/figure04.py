@@ -1,7 +1,7 @@
 """Figure 4: how much of an iteration is communication (section 2.4)."""
 
 from t3sim.end_to_end.uncertainty import ranges, samples
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, mi210, paper_iterations
 from t3sim.study import plots
@@ -12,7 +12,7 @@ _GROUPS = {"mega-gpt-2": "mega_gpt_2", "t-nlg": "t_nlg", "gpt-3": "large", "palm
            "megatron-1t": "future"}
 
 
-def _iterations(cluster: Cluster, kernels) -> list[LayerIteration]:
+def _iterations(cluster: Machine, kernels) -> list[LayerIteration]:
     future = [layer_iteration(cluster, *_FUTURE, phase, kernels) for phase in ("training", "prompt")]
     return [*paper_iterations(cluster, kernels), *future]
 

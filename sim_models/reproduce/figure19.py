@@ -1,7 +1,7 @@
 """Figure 19: what faster sub-layers make of whole iterations (sections 6.3 and 6.4)."""
 
 from t3sim.end_to_end.uncertainty import ranges, samples
-from t3sim.machine.cluster import Cluster
+from t3sim.machine import Machine
 from t3sim.reproduce.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.iterations import LayerIteration, mi210, paper_iterations
 from t3sim.reproduce.layers import key_of, runs_of, tasks_of
@@ -21,7 +21,7 @@ def _speedups(runs: list[RunResult], iteration: LayerIteration) -> dict[str, flo
     return {name: iteration.speedup({sub: here[sub][name] for sub in iteration.sliced_ns}) for name in _SHOWN}
 
 
-def _found(cluster: Cluster, runs: list[RunResult]) -> list[tuple[LayerIteration, dict[str, float]]]:
+def _found(cluster: Machine, runs: list[RunResult]) -> list[tuple[LayerIteration, dict[str, float]]]:
     return [(one, speedups) for one in paper_iterations(cluster) if (speedups := _speedups(runs, one))]
 
 

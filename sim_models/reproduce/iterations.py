@@ -9,8 +9,8 @@ from t3sim.end_to_end.layer import UNFUSED, Implementation
 from t3sim.end_to_end.operators import ELEMENT_BYTES
 from t3sim.end_to_end.training import sliced_gemms
 from t3sim.end_to_end.transformer import PRESETS
-from t3sim.machine.cluster import Cluster
-from t3sim.machine.levels import load_cluster
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import CLUSTER
 from t3sim.workloads import MODELS
 
 #: The attention split over the GPUs, as Megatron-LM does; T3's projection has it on each GPU.
@@ -45,12 +45,12 @@ class LayerIteration:
         return self.total_ns / (self.total_ns - saved)
 
 
-def mi210() -> Cluster:
+def mi210() -> Machine:
     """Return the cluster of the paper's measurements."""
-    return load_cluster("mi210")
+    return load_machine("mi210", CLUSTER)
 
 
-def layer_iteration(cluster: Cluster, model: str, tp: int, tokens: int, sequence: int, phase: str,
+def layer_iteration(cluster: Machine, model: str, tp: int, tokens: int, sequence: int, phase: str,
                     kernels: Implementation = UNFUSED) -> LayerIteration:
     """Return one layer's training iteration or prompt."""
     shape, batch = PRESETS[model], tokens // sequence
@@ -68,7 +68,7 @@ def layer_iteration(cluster: Cluster, model: str, tp: int, tokens: int, sequence
         float(sum(one_pass.attention for one_pass in passes)), one, {name: float(ns) for name, ns in chosen.items()})
 
 
-def paper_iterations(cluster: Cluster, kernels: Implementation = UNFUSED) -> Iterator[LayerIteration]:
+def paper_iterations(cluster: Machine, kernels: Implementation = UNFUSED) -> Iterator[LayerIteration]:
     """Give the models of table 2, each training and prompt."""
     for model in MODELS.values():
         for tp in model.tp_degrees:

@@ -10,7 +10,8 @@ from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.flow.collective import run_program
 from t3sim.flow.network_costs import network_costs
-from t3sim.machine.levels import load_network
+from t3sim.machine import load_machine
+from t3sim.machine.levels import NETWORK
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.tasks.sources import source_digest
@@ -56,7 +57,7 @@ class CollectiveTask:
 
     @property
     def description(self) -> dict[str, Any]:
-        return {"machine": load_network(self.machine).model_dump(), "topology": self.topology,
+        return {"machine": load_machine(self.machine, NETWORK).model_dump(), "topology": self.topology,
                 "collective": self.collective, "algorithm": self.algorithm, "size_mb": self.size_mb}
 
     @cached_property
@@ -71,12 +72,12 @@ class CollectiveTask:
     def closed_form_ns(self) -> float:
         """Return what the links alone take."""
         return closed_form_ns(self.collective, named_topology(self.topology), self.algorithm,
-                              network_costs(load_network(self.machine)), self.size_mb * 1e6)
+                              network_costs(load_machine(self.machine, NETWORK)), self.size_mb * 1e6)
 
     def run(self, progress: Callable[[float], None]) -> CollectiveTime:
         program, topology = self._algorithm.program(), named_topology(self.topology)
         part = chunk_bytes(self.collective, program, self.size_mb * 1e6)
-        run = run_program(program, topology, lambda chunk: part, network_costs(load_network(self.machine)))
+        run = run_program(program, topology, lambda chunk: part, network_costs(load_machine(self.machine, NETWORK)))
         return CollectiveTime(run.ns, run.busiest_link)
 
 

@@ -93,7 +93,7 @@ def check_out(out: Path) -> None:
 
 
 def _provenance(setup: Setup) -> dict[str, Any]:
-    return {"machine": setup.machine.model_dump(mode="json"), "seed": setup.seed, "versions": collect_versions(),
+    return {"machine": setup.machine.described(), "seed": setup.seed, "versions": collect_versions(),
             "commit": _commit()}
 
 

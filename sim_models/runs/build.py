@@ -26,7 +26,7 @@ from ..fabric.switch import NO_SWITCH, Switch, make_switch
 from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
-from ..machine.cycle import Link as MachineLink
+from ..machine.links import Link as MachineLink
 from ..mechanisms.exchange import REDUCED
 from ..mechanisms.flux_gather import BLOCK_BYTES
 from ..mechanisms.gather_before import gathering_work, tiling_for

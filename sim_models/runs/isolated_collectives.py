@@ -19,7 +19,7 @@ from ..engine.state import Sim
 from ..errors import BadInput
 from ..fabric import memory
 from ..machine import Machine
-from ..machine.cycle import Link
+from ..machine.links import Link
 from ..mechanisms.program_kernels import EXCHANGE, KINDS, LevelPlan, Places, exchange_passes, ring_program
 from ..topologies import Topology
 from ..workloads import DEVICES

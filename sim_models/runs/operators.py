@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from ..custom import make_custom
 from ..errors import BadInput
 from ..machine import Machine
-from ..machine.cycle import Occupancy
+from ..machine.gpu import Occupancy
 from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
 from ..operators.gemm import Gemm, Matrix
 from ..operators.gemv import ROWS, Gemv, gemv_tiling

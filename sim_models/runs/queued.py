@@ -22,7 +22,6 @@ from ..errors import BadInput, Key
 from ..fabric import memory
 from ..line import LINE_BYTES
 from ..machine import Machine
-from ..machine.engines import Initiators
 from ..topologies import fully_connected
 from . import build
 from .copies import COLLECTIVES, VARIANTS, Copied, plan_exchange
@@ -66,15 +65,15 @@ def chunk_bytes(size_bytes: int, gpus: int) -> int:
     return chunk
 
 
-def run_queued(machine: Machine, starts: Initiators, collective: str, gpus: int, size_bytes: int,
+def run_queued(machine: Machine, collective: str, gpus: int, size_bytes: int,
                initiator: str = "host", seed: int = 0, variant: str = "b2b") -> QueuedRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus, all links there are between any two.
 
-    `starts`: what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a Tracker starts is
-    broadcast to all peers at once. Raises BadInput and SimulationError.
+    `machine`, of level `QUEUE`, says what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a
+    Tracker starts is broadcast to all peers at once. Raises BadInput and SimulationError.
     """
     check_asked(machine, collective, gpus, size_bytes, initiator, variant)
-    run = _Run(machine, starts, (collective, gpus, size_bytes), initiator, seed, variant)
+    run = _Run(machine, (collective, gpus, size_bytes), initiator, seed, variant)
     try:
         run.run()
         return run.result()
@@ -119,7 +118,7 @@ def _chain(following: Mapping[int, int], region: int) -> list[int]:
 class _Run(ProgrammedGpus):
     """The GPUs, programmed, and what is compared in the end."""
 
-    def __init__(self, machine: Machine, starts: Initiators, what: tuple[str, int, int], initiator: str, seed: int,
+    def __init__(self, machine: Machine, what: tuple[str, int, int], initiator: str, seed: int,
                  variant: str = "b2b") -> None:
         collective, gpus, size_bytes = what
         machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={"copies": machine.dma.routes})})
@@ -148,7 +147,7 @@ class _Run(ProgrammedGpus):
         backends = [compiled_gpu(library) for _ in range(gpus)]
         ports, doorbells = backends[0].ports, [Driver(geometry).doorbell(len(own))[0] for own in lines]
         hardware, _ = make_hardware(backends, model_ports(ports, geometry), self._requests(ports))
-        agent = make_copy_queue(_queue_ports(ports), self._plan(starts, ports, doorbells), geometry.channel.channels)
+        agent = make_copy_queue(_queue_ports(ports), self._plan(ports, doorbells), geometry.channel.channels)
         network = build.network_of(machine, fully_connected(gpus), {})
         sim = build.machine_state(machine, agent, network, [(gpu + 1) % gpus for gpu in range(gpus)])  # type: ignore
         for gpu, regions in enumerate(self._regions):
@@ -229,8 +228,9 @@ class _Run(ProgrammedGpus):
                 requests[-1].append(sum(value << fields[name].lsb for name, value in values.items()))
         return np.array(requests, np.int64)
 
-    def _plan(self, starts: Initiators, ports: PortMap, doorbells: Sequence[Write]) -> Plan:
-        gpus, clock = self._gpus, self._machine.memory_clock_ghz
+    def _plan(self, ports: PortMap, doorbells: Sequence[Write]) -> Plan:
+        gpus, machine = self._gpus, self._machine
+        clock = machine.memory_clock_ghz
         fields = ports.port("queue_lines.payload").fields
         commands = np.zeros((gpus, max(1, *map(len, self._program_lines)), 2), np.int64)
         for gpu, lines in enumerate(self._program_lines):
@@ -241,10 +241,10 @@ class _Run(ProgrammedGpus):
                 packed = sum(value << fields[name].lsb for name, value in values.items())
                 commands[gpu, number] = np.array([packed & (1 << 64) - 1, packed >> 64], np.uint64).view(np.int64)
         counts = [len(lines) for lines in self._program_lines]
-        costs = {"host": [(count * starts.host.command_ns + starts.host.doorbell_ns) * (gpu + 1)
+        costs = {"host": [(count * machine.host.command_ns + machine.host.doorbell_ns) * (gpu + 1)
                           for gpu, count in enumerate(counts)],
-                 "gpu": [count * starts.gpu.command_ns + starts.gpu.doorbell_ns for count in counts],
-                 "poll": [starts.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
+                 "gpu": [count * machine.gpu.command_ns + machine.gpu.doorbell_ns for count in counts],
+                 "poll": [machine.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
         arriving, signals = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
         for _, one in self._exchange.copies():
             arriving[one.peer] += self._exchange.chunk_bytes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ..agents.units.state import Condition
 from ..errors import BadInput, shown
 from ..machine import Machine
-from ..machine.cycle import Link
+from ..machine.links import Link
 from ..topologies import Topology
 
 _LATE = re.compile(r"late:(\d{1,3}):([\d.]{1,12})", re.ASCII)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from t3sim.errors import BadInput
-from t3sim.machine.levels import load_tiles
-from t3sim.machine.tiles import Node
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import TILES
 from t3sim.scenario.request import check_level
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.tiles import persistent_runs, runs
@@ -56,9 +56,9 @@ class EventLevel:
         if operator not in _OPERATORS:
             raise BadInput(f"layer.operator = {operator!r} is not on the event level: allowed are "
                            f"{', '.join(_OPERATORS)}")
-        node = load_tiles(scenario.machine)
+        node = load_machine(scenario.machine, TILES)
         #: With libraries and hosts that take no time, if the scenario says so.
-        self.node: Node = node if scenario.software else node.without_software()
+        self.node: Machine = node if scenario.software else node.without_software()
         self._play: Callable[[], EventRun] = (
             self._persistent() if operator in persistent_runs.OPERATORS else self._of_a_gemm())
 
@@ -122,7 +122,7 @@ class EventLevel:
                                       scenario.techniques or persistent_runs.TECHNIQUES, sending)
 
 
-def _gemm_alone(node: Node, shape: str, workload: Workload) -> GemmRun:
+def _gemm_alone(node: Machine, shape: str, workload: Workload) -> GemmRun:
     one = best(node, Shape(workload.m, workload.n, workload.k))
     rate, peak = node.gpu.tflop_per_s(workload.flop, one.ns)
     return GemmRun(shape, node.name, one.ns, one.ns + node.host.call_ns, one.name, one.tiles, one.rounds, rate, peak)

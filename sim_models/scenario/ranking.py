@@ -8,8 +8,8 @@ from t3sim.errors import BadInput
 from t3sim.libraries.gemm import width_of
 from t3sim.libraries.prompts import model_of
 from t3sim.libraries.ranking import Ranked, rank
-from t3sim.machine.commercial import Commercial
-from t3sim.machine.levels import load_commercial
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import COMMERCIAL
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.validation.comparison import expected_error
 
@@ -25,7 +25,7 @@ class Ranking:
     """Mechanisms, the fastest first, and how wrong their times may be."""
 
     model: Transformer
-    machine: Commercial
+    machine: Machine
     tp: int
     tokens: int
     width: str  #: of the GEMMs' operands
@@ -61,7 +61,8 @@ class LayerToRank:
         self.model = model_of(name) or load_transformer(name)
         if "machine" in scenario.model_fields_set and not isinstance(scenario.machine, str):
             raise BadInput("machine = ...: a ranking takes a name or a file")
-        self.machine = load_commercial(str(scenario.machine) if "machine" in scenario.model_fields_set else MACHINE)
+        self.machine = load_machine(str(scenario.machine) if "machine" in scenario.model_fields_set else MACHINE,
+                                    COMMERCIAL)
         self.tp = TP if layer.tp is None else layer.tp
         self.tokens = TOKENS if layer.tokens is None else layer.tokens
         if not 2 <= self.tp <= self.machine.gpus or self.model.heads % self.tp:

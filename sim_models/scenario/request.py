@@ -234,9 +234,7 @@ def exchange_of(scenario: Scenario, dtype: str) -> Exchange:
 
 def machine_of(scenario: Scenario) -> Machine:
     """Return the machine of a scenario of the cycle level. Raises MachineError."""
-    machine = scenario.machine
-    found = machine if isinstance(machine, Machine) else load_machine(machine)
-    return with_split_k(found, scenario.layer.split_k)
+    return with_split_k(load_machine(scenario.machine), scenario.layer.split_k)
 
 
 def check_techniques(names: Sequence[str]) -> None:

@@ -102,7 +102,7 @@ class RunResult:
         return {
             "workload": {"model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp,
                          "M": workload.m, "N": workload.n, "K": workload.k},
-            "machine": self.machine.model_dump(mode="json"),
+            "machine": self.machine.described(),
             "seed": self.seed,
             "versions": dict(self.versions),
             "techniques": {name: one.to_json() for name, one in self.techniques.items()},

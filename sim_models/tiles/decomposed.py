@@ -8,7 +8,7 @@ all-gather do. Like the paper, the best of all settings counts.
 from dataclasses import dataclass
 from math import ceil
 
-from ..machine.tiles import Node
+from ..machine import Machine
 from .gemm import OPERAND_BYTES, Kernel, Shape, best
 from .ports import direct_ns, store_bytes_per_ns
 from .slots import run_tiles
@@ -30,7 +30,7 @@ class Decomposed:
     method: str  #: "pipeline" or "ring"
 
 
-def decomposed(node: Node, operator: str, shape: Shape, ranks: int,
+def decomposed(node: Machine, operator: str, shape: Shape, ranks: int,
                communication_units: int = COMMUNICATION_UNITS) -> Decomposed:
     """Return the best setting's run; `communication_units`: those that kernels which send take from the GEMMs."""
     found = []
@@ -44,7 +44,7 @@ def decomposed(node: Node, operator: str, shape: Shape, ranks: int,
     return min(found, key=lambda run: run.ns)
 
 
-def _one_by_one(node: Node, kernel: Kernel, transfer_ns: float, parts: int) -> tuple[float, float]:
+def _one_by_one(node: Machine, kernel: Kernel, transfer_ns: float, parts: int) -> tuple[float, float]:
     """Return (end of the last GEMM, end of the last transfer) of GEMMs one after the other, each before a transfer."""
     gemm_end = sent = 0.0
     for part in range(parts):
@@ -53,24 +53,24 @@ def _one_by_one(node: Node, kernel: Kernel, transfer_ns: float, parts: int) -> t
     return gemm_end, sent
 
 
-def _pipeline(node: Node, shape: Shape, ranks: int, units: int, parts: int) -> Decomposed:
+def _pipeline(node: Machine, shape: Shape, ranks: int, units: int, parts: int) -> Decomposed:
     """Play parts of the rows of all ranks, each scattered by a kernel that pulls from all."""
     kernel = best(node, Shape(shape.m // parts, shape.n, shape.k), node.gpu.compute_units - units)
     transfer_ns = node.link.latency_ns + direct_ns(node, ranks, OPERAND_BYTES * kernel.shape.m * shape.n / ranks)
     return Decomposed(_one_by_one(node, kernel, transfer_ns, parts)[1], kernel, parts, "pipeline")
 
 
-def _ring_scatter(node: Node, shape: Shape, ranks: int, units: int) -> Decomposed:
+def _ring_scatter(node: Machine, shape: Shape, ranks: int, units: int) -> Decomposed:
     """Play one GEMM for each rank's rows; sums go around while they run, and the last one is the rank's own."""
     kernel = best(node, Shape(max(1, shape.m // ranks), shape.n, shape.k), node.gpu.compute_units - units)
     bytes_ = OPERAND_BYTES * kernel.shape.m * shape.n
     gemms, sent = _one_by_one(node, kernel, node.link.latency_ns + bytes_ / store_bytes_per_ns(node), ranks - 1)
     own = gemms + node.host.launch_ns + kernel.ns
-    return Decomposed(max(own, sent) + node.host.event_ns + 3 * bytes_ / node.memory_bytes_per_ns, kernel, ranks,
+    return Decomposed(max(own, sent) + node.host.event_ns + 3 * bytes_ / node.memory.moved_bytes_per_ns, kernel, ranks,
                       "ring")
 
 
-def _ring_gather(node: Node, shape: Shape, ranks: int, units: int, together: int) -> Decomposed:
+def _ring_gather(node: Machine, shape: Shape, ranks: int, units: int, together: int) -> Decomposed:
     """Play one GEMM for the rows of each rank, or of two, as they come around a ring; GEMMs run side by side.
 
     The first of a pair is the rank's own or has come before, the second is waited for.

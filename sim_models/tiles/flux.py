@@ -10,7 +10,7 @@ from itertools import product
 from math import ceil
 
 from ..errors import BadInput, choices
-from ..machine.tiles import Node
+from ..machine import Machine
 from ..mechanisms.signals import SIGNALS
 from .gemm import OPERAND_BYTES, Kernel, Shape, kernels
 from .ports import Egress
@@ -59,7 +59,7 @@ def edges(rows: int, ranks: int) -> list[int]:
     return [rows * rank // ranks for rank in range(ranks + 1)]
 
 
-def gemm_reduce_scatter(node: Node, ranks: int, kernel: Kernel, choice: Choice) -> Fused:
+def gemm_reduce_scatter(node: Machine, ranks: int, kernel: Kernel, choice: Choice) -> Fused:
     """Play a GEMM whose tiles are stored at the ranks that own their rows; what came is added by a second kernel.
 
     A unit that stores waits until its port has taken the tile. With signals of a wave group or a shard it stores here,
@@ -92,7 +92,7 @@ def gemm_reduce_scatter(node: Node, ranks: int, kernel: Kernel, choice: Choice) 
         end = run_tiles(idle, kernel.tile_ns, [0.0] * len(order), lambda tile, now: max(
             [now, *(egress.send(owner, size, now) for owner, size in parts[tile])]))
     chunk = OPERAND_BYTES * ceil(shape.m / ranks) * shape.n
-    reduction = (ranks + 1) * chunk / node.memory_bytes_per_ns
+    reduction = (ranks + 1) * chunk / node.memory.moved_bytes_per_ns
     launch = node.host.event_ns + node.host.launch_ns
     return Fused(max(end, egress.last_ns) + launch + reduction, kernel, choice, reduction, launch)
 
@@ -119,7 +119,7 @@ def _owners(first: int, last: int, firsts: list[int]) -> list[tuple[int, int]]:
             if max(first, firsts[rank]) < min(last, firsts[rank + 1])]
 
 
-def all_gather_gemm(node: Node, ranks: int, kernel: Kernel, choice: Choice) -> Fused:
+def all_gather_gemm(node: Machine, ranks: int, kernel: Kernel, choice: Choice) -> Fused:
     """Play a GEMM whose tiles wait for the signals of the rows that they need, while copy engines bring them.
 
     Copies start when all GPUs are known to be there; tiles of the rank's own rows need not wait.
@@ -155,7 +155,7 @@ def _pieces(first: int, last: int, firsts: list[int], pieces: int) -> list[tuple
     return found
 
 
-def arrivals(node: Node, ranks: int, chunk_bytes: float, choice: Choice, rank: int = 0) -> dict[int, list[float]]:
+def arrivals(node: Machine, ranks: int, chunk_bytes: float, choice: Choice, rank: int = 0) -> dict[int, list[float]]:
     """Return when the signal of each communication tile of each rank's rows is set at `rank`, ns.
 
     Copies one after the other on one stream: through a switch from each peer directly, the next rank's first; between
@@ -212,7 +212,7 @@ def choices_of(operator: str, shape: Shape, ranks: int) -> list[Choice]:
     return [Choice("shifted", transfer, count) for transfer, count in product(TRANSFERS, pieces)]
 
 
-def fused(node: Node, operator: str, shape: Shape, ranks: int, choice: Choice | None = None) -> Fused:
+def fused(node: Machine, operator: str, shape: Shape, ranks: int, choice: Choice | None = None) -> Fused:
     """Return the fused kernel's run with `choice` and the fastest GEMM kernel for it; None: the best of all choices."""
     play = gemm_reduce_scatter if operator == "gemm-rs" else all_gather_gemm
     found = kernels(node, shape, split=False, band=max(1, shape.m // ranks))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, sqrt
 
-from ..machine.tiles import Node
+from ..machine import Machine
 
 OPERAND_BYTES = 2
 _SUM_BYTES = 4
@@ -75,7 +75,7 @@ class Kernel:
         return f"{self.tile_m}x{self.tile_n}" + (f", K in {self.split}" if self.split > 1 else "")
 
 
-def kernel(node: Node, shape: Shape, tile: tuple[int, int], split: int = 1, units: int | None = None,
+def kernel(node: Machine, shape: Shape, tile: tuple[int, int], split: int = 1, units: int | None = None,
            band: int | None = None) -> Kernel:
     """Return one kernel's times.
 
@@ -86,17 +86,17 @@ def kernel(node: Node, shape: Shape, tile: tuple[int, int], split: int = 1, unit
     tile_ns = ceil(shape.k / split) * _step_cycles(node, *tile) / gpu.clock_ghz + gpu.tile_ns
     sum_ns, parts = 0.0, _part_bytes(shape, split)
     if split > 1:
-        sum_ns = node.host.launch_ns + (parts + OPERAND_BYTES * shape.m * shape.n) / node.memory_bytes_per_ns
+        sum_ns = node.host.launch_ns + (parts + OPERAND_BYTES * shape.m * shape.n) / node.memory.moved_bytes_per_ns
     made = Kernel(shape, *tile, split, units, tile_ns, sum_ns)
     moved = _read_bytes(made, band or shape.m) + OPERAND_BYTES * shape.m * shape.n + parts
-    return replace(made, tile_ns=max(tile_ns, moved / node.memory_bytes_per_ns / made.rounds))
+    return replace(made, tile_ns=max(tile_ns, moved / node.memory.moved_bytes_per_ns / made.rounds))
 
 
 def _part_bytes(shape: Shape, split: int) -> int:
     return split * shape.m * shape.n * _SUM_BYTES if split > 1 else 0
 
 
-def _step_cycles(node: Node, tile_m: int, tile_n: int) -> float:
+def _step_cycles(node: Machine, tile_m: int, tile_n: int) -> float:
     """Return cycles per step along K: the longest of multiplying, loading from the cache, and moving in the LDS."""
     gpu = node.gpu
     rows, columns = min(gpu.matrix_block[0], tile_m), min(gpu.matrix_block[1], tile_n)
@@ -122,7 +122,7 @@ def _read_bytes(one: Kernel, band: int) -> float:
     return max(once, blocks * OPERAND_BYTES * shape.k * (rows + columns))
 
 
-def kernels(node: Node, shape: Shape, units: int | None = None, split: bool = True,
+def kernels(node: Machine, shape: Shape, units: int | None = None, split: bool = True,
             band: int | None = None) -> list[Kernel]:
     """Return all kernels that the library has, the fastest first; `split`: along K, too, as its workspace allows."""
     found = [kernel(node, shape, tile, parts, units, band) for tile in node.gpu.tiles
@@ -132,6 +132,6 @@ def kernels(node: Node, shape: Shape, units: int | None = None, split: bool = Tr
 
 
 @lru_cache(maxsize=4096)
-def best(node: Node, shape: Shape, units: int | None = None) -> Kernel:
+def best(node: Machine, shape: Shape, units: int | None = None) -> Kernel:
     """Return the library's fastest kernel for a shape."""
     return kernels(node, shape, units)[0]

@@ -1,16 +1,17 @@
 """Collectives of the vendor's library, alone: rings with one efficiency and one latency per step, software included."""
 
-from ..machine.tiles import Node, Protocol
+from ..machine import Machine
+from ..machine.software import LibraryProtocol
 from .gemm import OPERAND_BYTES, Shape, best
 
 
-def port_bytes_per_ns(node: Node, gpus: int) -> float:
+def port_bytes_per_ns(node: Machine, gpus: int) -> float:
     """Return what a GPU sends to all others together, as many rings as its links allow."""
     bandwidth = node.link.bandwidth_gb_per_s
     return bandwidth * (min(gpus, node.gpus) - 1) if node.link.kind == "full" else bandwidth
 
 
-def pass_ns(node: Node, gpus: int, size_bytes: float) -> float:
+def pass_ns(node: Machine, gpus: int, size_bytes: float) -> float:
     """Return the time of a reduce-scatter or all-gather of `size_bytes` (the whole array) on `gpus` GPUs.
 
     On two nodes rings lead through all network cards of a node, so that a node's cards carry what a link carries.
@@ -18,12 +19,12 @@ def pass_ns(node: Node, gpus: int, size_bytes: float) -> float:
     return min(one.base_ns + (gpus - 1) * _step_ns(node, one, gpus, size_bytes) for one in _protocols(node))
 
 
-def all_reduce_ns(node: Node, gpus: int, size_bytes: float) -> float:
+def all_reduce_ns(node: Machine, gpus: int, size_bytes: float) -> float:
     """Return the time of an all-reduce of `size_bytes` on `gpus` GPUs."""
     return min(one.base_ns + 2 * (gpus - 1) * _step_ns(node, one, gpus, size_bytes) for one in _protocols(node))
 
 
-def all_to_all_ns(node: Node, gpus: int, part_bytes: float) -> float:
+def all_to_all_ns(node: Machine, gpus: int, part_bytes: float) -> float:
     """Return the time in which all GPUs exchange `part_bytes` with each other one, directly."""
     times = []
     for one in _protocols(node):
@@ -34,18 +35,18 @@ def all_to_all_ns(node: Node, gpus: int, part_bytes: float) -> float:
     return min(times)
 
 
-def _protocols(node: Node) -> list[Protocol]:
+def _protocols(node: Machine) -> list[LibraryProtocol]:
     return [one for one in (node.library, node.library.small) if one is not None]
 
 
-def _step_ns(node: Node, protocol: Protocol, gpus: int, size_bytes: float) -> float:
+def _step_ns(node: Machine, protocol: LibraryProtocol, gpus: int, size_bytes: float) -> float:
     rate = port_bytes_per_ns(node, gpus) * protocol.efficiency
     if gpus > node.gpus:
         rate = min(rate, node.gpus * node.network.bandwidth_gb_per_s * node.network.efficiency)
     return protocol.step_ns + size_bytes / gpus / rate
 
 
-def gemm_ns(node: Node, shape: Shape) -> float:
+def gemm_ns(node: Machine, shape: Shape) -> float:
     """Return the time of the library's fastest kernel, its launch not included."""
     return best(node, shape).ns
 

@@ -11,7 +11,7 @@ Source: Optimizing Distributed ML Communication with Fused Computation-Collectiv
 from dataclasses import dataclass, replace
 
 from ..errors import BadInput, choices
-from ..machine.tiles import Node
+from ..machine import Machine
 from ..mechanisms.signals import SIGNALS
 from .gemm import Shape, kernel
 from .library import all_reduce_ns, all_to_all_ns
@@ -64,7 +64,7 @@ class PersistentRun:
     skew: float  #: difference between first and last rank, of their mean
 
 
-def places(node: Node, sending: bool, share: float | None = None) -> int:
+def places(node: Machine, sending: bool, share: float | None = None) -> int:
     """Return how many workgroups are resident at once. Raises BadInput for a machine without [occupancy].
 
     `share`: of the most that there can be, instead of what registers allow.
@@ -78,7 +78,7 @@ def places(node: Node, sending: bool, share: float | None = None) -> int:
     return max(1, held // has.wavefronts_per_workgroup) * node.gpu.compute_units
 
 
-def embedding(node: Node, gpus: int, batch: int, tables: int, dimension: int = 256, pooled: int = 10) -> Tasks:
+def embedding(node: Machine, gpus: int, batch: int, tables: int, dimension: int = 256, pooled: int = 10) -> Tasks:
     """Return the pooling of `tables` tables per GPU for a batch of all GPUs: a task is one sample of one table."""
     resident = places(node, True)
     has, row = node.occupancy, dimension * _SINGLE
@@ -86,7 +86,7 @@ def embedding(node: Node, gpus: int, batch: int, tables: int, dimension: int = 2
                  places(node, False), resident)
 
 
-def gemv(node: Node, gpus: int, m: int, k: int, rows: int = 16) -> Tasks:
+def gemv(node: Machine, gpus: int, m: int, k: int, rows: int = 16) -> Tasks:
     """Return a product of an m x k matrix per GPU and a vector: a task is `rows` elements of the output."""
     if m % (gpus * rows):
         raise BadInput(f"M = {m} of a GEMV is not a multiple of {gpus * rows}: {rows} for a workgroup on each GPU")
@@ -95,19 +95,19 @@ def gemv(node: Node, gpus: int, m: int, k: int, rows: int = 16) -> Tasks:
                  per_place, reduced=True)
 
 
-def gemm_tasks(node: Node, gpus: int, shape: Shape, tile: tuple[int, int] = (128, 128)) -> Tasks:
+def gemm_tasks(node: Machine, gpus: int, shape: Shape, tile: tuple[int, int] = (128, 128)) -> Tasks:
     """Return an expert's GEMM whose output rows belong to all GPUs in equal parts: a task is a tile."""
     one = kernel(node, shape, tile)
     return Tasks(max(1, one.tiles // gpus), one.tile_ns, 0.0, tile[0] * tile[1] * _HALF, node.gpu.compute_units,
                  node.gpu.compute_units)
 
 
-def task_ns(node: Node, tasks: Tasks, resident: int) -> float:
+def task_ns(node: Machine, tasks: Tasks, resident: int) -> float:
     """Return a task's time if this many run at once: its own time, or its share of the memory."""
-    return max(tasks.task_ns, resident * (tasks.read_bytes + tasks.out_bytes) / node.memory_bytes_per_ns)
+    return max(tasks.task_ns, resident * (tasks.read_bytes + tasks.out_bytes) / node.memory.moved_bytes_per_ns)
 
 
-def kernels_ns(node: Node, gpus: int, tasks: Tasks, launches: int = 1) -> tuple[float, float]:
+def kernels_ns(node: Machine, gpus: int, tasks: Tasks, launches: int = 1) -> tuple[float, float]:
     """Return (kernels, collective) of a framework and a library, one after the other.
 
     `launches`: kernels that the tasks are divided among, each with its own last round.
@@ -123,14 +123,15 @@ def kernels_ns(node: Node, gpus: int, tasks: Tasks, launches: int = 1) -> tuple[
     return alone, all_to_all_ns(node, gpus, part)
 
 
-def over_cards_ns(node: Node, tasks: Tasks) -> float:
+def over_cards_ns(node: Machine, tasks: Tasks) -> float:
     """Return the library's all-to-all between two nodes of one GPU each."""
     network, library = node.network, node.library
     return library.base_ns + network.latency_ns + tasks.for_each * tasks.out_bytes / (
         network.bandwidth_gb_per_s * network.efficiency)
 
 
-def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(), cards: bool = False) -> PersistentRun:
+def fused_run(node: Machine, gpus: int, tasks: Tasks, sending: Sending = Sending(),
+              cards: bool = False) -> PersistentRun:
     """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""
     if not 1 <= sending.slice_tasks:
         raise BadInput(f"fused_wg.slice_tasks = {sending.slice_tasks} is not possible: a task or more")
@@ -163,7 +164,8 @@ def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(),
                 for rank, (computed, _) in enumerate(ranks)]
     if tasks.reduced:  # sums go back to all, and are seen there
         back = tasks.for_each * tasks.out_bytes
-        after = back * (gpus + 1) / node.memory_bytes_per_ns + back / store_bytes_per_ns(node) + node.link.latency_ns
+        added = back * (gpus + 1) / node.memory.moved_bytes_per_ns
+        after = added + back / store_bytes_per_ns(node) + node.link.latency_ns
         ends = [end + after + poll for end in ends]
     mean = sum(ends) / len(ends)
     return PersistentRun(max(ends), max(computed for computed, _ in ranks), (max(ends) - min(ends)) / mean)
@@ -172,7 +174,7 @@ def fused_run(node: Node, gpus: int, tasks: Tasks, sending: Sending = Sending(),
 class _Ways:
     """Links of their own to each other GPU, or a network card."""
 
-    def __init__(self, node: Node, task_bytes: float, tracked: bool, cards: bool) -> None:
+    def __init__(self, node: Machine, task_bytes: float, tracked: bool, cards: bool) -> None:
         self.node, self.task_bytes, self.tracked, self.cards = node, task_bytes, tracked, cards
         self._free: dict[int, float] = {}
         self.arrived: dict[int, float] = {}  #: when the last slice is at each rank
@@ -200,6 +202,6 @@ def reduction(sequential_ns: float, fused_ns: float) -> float:
     return 1 - fused_ns / sequential_ns
 
 
-def with_share(tasks: Tasks, node: Node, share: float) -> Tasks:
+def with_share(tasks: Tasks, node: Machine, share: float) -> Tasks:
     """Return the same tasks in a kernel that is resident with a share of the most workgroups."""
     return replace(tasks, sending_places=places(node, True, share))

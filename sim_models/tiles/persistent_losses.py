@@ -2,23 +2,24 @@
 
 from dataclasses import replace
 
-from ..machine.tiles import Node
+from ..machine import Machine
 from .persistent import Sending, Tasks, fused_run, task_ns
 from .slots import run_slices
 
 
-def alone_ns(node: Node, gpus: int, tasks: Tasks) -> float:
+def alone_ns(node: Machine, gpus: int, tasks: Tasks) -> float:
     """Return what one kernel of all tasks takes that sends nothing, ns from its start."""
     return run_slices(tasks.plain_places, lambda running: task_ns(node, tasks, running), [tasks.for_each * gpus],
                       lambda _, computed: computed)
 
 
-def separate_losses(node: Node, gpus: int, tasks: Tasks, kernels_ns: float, collective_ns: float) -> dict[str, float]:
+def separate_losses(node: Machine, gpus: int, tasks: Tasks, kernels_ns: float,
+                    collective_ns: float) -> dict[str, float]:
     """Return what kernels and a library's collective take longer than one kernel alone, ns by cause."""
     return {"kernels of a framework": kernels_ns - alone_ns(node, gpus, tasks), "collective": collective_ns}
 
 
-def fused_losses(node: Node, gpus: int, tasks: Tasks, sending: Sending) -> dict[str, float]:
+def fused_losses(node: Machine, gpus: int, tasks: Tasks, sending: Sending) -> dict[str, float]:
     """Return what the fused kernel takes longer than one that sends nothing, ns by cause; they add up to all of it.
 
     Flags that are polled, masks, and registers that cost occupancy are taken away in this order; what is left beside

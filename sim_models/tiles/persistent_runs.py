@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..errors import BadInput, choices
-from ..machine.tiles import Node
+from ..machine import Machine
 from .gemm import Shape
 from .persistent import Sending, embedding, fused_run, gemm_tasks, gemv, kernels_ns, places, reduction
 from .persistent_losses import fused_losses, separate_losses
@@ -41,8 +41,8 @@ class PersistentRun:
         return asdict(self)
 
 
-def run_persistent(node: Node, operator: str, gpus: int, shape: tuple[int, ...], techniques: Sequence[str] = TECHNIQUES,
-                   sending: Sending | str = Sending()) -> PersistentRun:
+def run_persistent(node: Machine, operator: str, gpus: int, shape: tuple[int, ...],
+                   techniques: Sequence[str] = TECHNIQUES, sending: Sending | str = Sending()) -> PersistentRun:
     """Play an operator on the GPUs of one node; `sending`: how, or how fine a signal. Raises BadInput.
 
     It is `embedding-a2a` (shape: batch of all GPUs, tables per GPU), `gemv-ar` (m, k) or `gemm-a2a` (m, n, k: one

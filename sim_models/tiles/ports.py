@@ -1,25 +1,25 @@
 """Resources that a GPU's stores take on their way to others: its port, and what CPUs or network cards share."""
 
-from ..machine.tiles import Node
+from ..machine import Machine
 
 
-def host_of(node: Node, rank: int) -> int:
+def host_of(node: Machine, rank: int) -> int:
     """Return the CPU of a GPU: half of a node's GPUs share one."""
     return rank // max(1, node.gpus // 2)
 
 
-def store_bytes_per_ns(node: Node) -> float:
+def store_bytes_per_ns(node: Machine) -> float:
     """Return what compute units store over one link."""
     return node.link.bandwidth_gb_per_s * node.link.store_efficiency
 
 
-def crossing_bytes_per_ns(node: Node, distance: int) -> float:
+def crossing_bytes_per_ns(node: Machine, distance: int) -> float:
     """Return a GPU's share of what goes between two CPUs while every GPU sends this many ranks on."""
     distance %= node.gpus
     return node.link.between_hosts_gb_per_s / max(1, min(distance, node.gpus - distance, node.gpus // 2))
 
 
-def direct_ns(node: Node, ranks: int, part_bytes: float) -> float:
+def direct_ns(node: Machine, ranks: int, part_bytes: float) -> float:
     """Return the time in which all GPUs of a node exchange a part with each other one, the next rank first."""
     if node.link.kind == "full":
         return part_bytes / store_bytes_per_ns(node)
@@ -30,7 +30,7 @@ def direct_ns(node: Node, ranks: int, part_bytes: float) -> float:
 class Egress:
     """Ways out of one GPU. A message takes every port on its way, each serves one after the other."""
 
-    def __init__(self, node: Node, rank: int, crowd: float = 1.0, efficiency: float | None = None) -> None:
+    def __init__(self, node: Machine, rank: int, crowd: float = 1.0, efficiency: float | None = None) -> None:
         """Take a node's ports; `crowd`: GPUs that store at the same one at once and share its port, on average.
 
         `efficiency`: of the links, that of stores if not given.

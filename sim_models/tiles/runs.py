@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import BadInput, choices
-from ..machine.tiles import Node
+from ..machine import Machine
 from .decomposed import COMMUNICATION_UNITS, decomposed
 from .flux import Choice, fused
 from .gemm import Shape, best
@@ -47,7 +47,7 @@ class OverlapRun:
         return asdict(self)
 
 
-def check_gpus(node: Node, gpus: int, m: int) -> None:
+def check_gpus(node: Machine, gpus: int, m: int) -> None:
     """Refuse a number of GPUs that a node, or two, has not. Raises BadInput."""
     if gpus < 2 or gpus > 2 * node.gpus or node.gpus < gpus < 2 * node.gpus:
         raise BadInput(f"layer.devices = {gpus}: machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on "
@@ -59,7 +59,7 @@ def check_gpus(node: Node, gpus: int, m: int) -> None:
         raise BadInput(f"M = {m} cannot be shared by {gpus} GPUs: a row each is needed")
 
 
-def run_overlap(node: Node, operator: str, shape: Shape, gpus: int, techniques: Sequence[str] = TECHNIQUES,
+def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, techniques: Sequence[str] = TECHNIQUES,
                 choice: Choice | None = None, communication_units: int = COMMUNICATION_UNITS) -> OverlapRun:
     """Play `operator` under each technique; `shape`: one GPU's GEMM; `choice`: of Flux, None for the best.
 
@@ -91,7 +91,7 @@ def run_overlap(node: Node, operator: str, shape: Shape, gpus: int, techniques: 
     return OverlapRun(operator, node.name, gpus, shape.m, shape.n, shape.k, gemm.ns, gemm.name, collective_ns, found)
 
 
-def _play(name: str, node: Node, operator: str, shape: Shape, gpus: int,
+def _play(name: str, node: Machine, operator: str, shape: Shape, gpus: int,
           more: tuple[float, Choice | None, int]) -> tuple[float, dict[str, Any], dict[str, float]]:
     """Play a technique; return the total in ns, what was chosen, and the losses besides waiting."""
     collective_ns, choice, units = more

@@ -16,9 +16,8 @@ from ..libraries.gemm import gemm_ns, width_of
 from ..libraries.mechanisms import OPERATORS, Setting, play, possible
 from ..libraries.norms import part_ns
 from ..libraries.prompts import model_of, prompt_ns
-from ..machine.cluster import Cluster
-from ..machine.commercial import Commercial
-from ..machine.levels import load_cluster
+from ..machine import Machine, load_machine
+from ..machine.levels import CLUSTER
 from .gpus import loaded
 from .requests import (
     Access,
@@ -47,18 +46,18 @@ def answer(request: Request, machine: str) -> float:
 
 
 @singledispatch
-def _answer(request: Request, machine: Commercial) -> float:
+def _answer(request: Request, machine: Machine) -> float:
     raise NotExpressible(f"no model answers rows of this kind: {type(request).__name__.lower()}")
 
 
 @_answer.register
-def _(request: Collective, machine: Commercial) -> float:
+def _(request: Collective, machine: Machine) -> float:
     return library_collective(machine, request.kind, request.gpus, request.size_bytes, request.nodes,
                               request.library, request.algorithm).ns
 
 
 @_answer.register
-def _(request: Gemm, machine: Commercial) -> float:
+def _(request: Gemm, machine: Machine) -> float:
     width = width_of(request.dtype)
     if width is None:
         raise NotExpressible(f"GEMMs with operands {request.dtype[:40]!r} have no rate")
@@ -67,7 +66,7 @@ def _(request: Gemm, machine: Commercial) -> float:
 
 
 @_answer.register
-def _(request: Access, machine: Commercial) -> float:
+def _(request: Access, machine: Machine) -> float:
     wires, size = machine.wires, request.size_bytes
     if "SDMA" in request.operation:
         return wires.copy_ns + size / (wires.gb_per_s * wires.copy_efficiency)
@@ -88,12 +87,12 @@ def _(request: Access, machine: Commercial) -> float:
 
 
 @cache
-def _training_cluster() -> Cluster:
-    return load_cluster("a100-40gb")
+def _training_cluster() -> Machine:
+    return load_machine("a100-40gb", CLUSTER)
 
 
 @_answer.register
-def _(request: Training, machine: Commercial) -> float:
+def _(request: Training, machine: Machine) -> float:
     if machine.name != "a100-sxm":
         raise NotExpressible("trainings have a model of an A100's host alone")
     cluster, (tp, pp, dp) = _training_cluster(), request.mapping
@@ -113,7 +112,7 @@ _WAYS = ((r"epoch before|overlap.*next", "epoch"), (r"multimem all-gather|multim
 
 
 @_answer.register
-def _(request: Operator, machine: Commercial) -> float:
+def _(request: Operator, machine: Machine) -> float:
     if request.operator.startswith("gemm beside"):
         return _operator_beside(request, machine)
     if request.operator not in OPERATORS:
@@ -144,7 +143,7 @@ def _setting(request: Operator) -> Setting:
     return Setting(request.operator, request.gpus, (request.gemm.m, request.gemm.n, request.gemm.k), width)
 
 
-def _operator_beside(request: Operator, machine: Commercial) -> float:
+def _operator_beside(request: Operator, machine: Machine) -> float:
     """Answer a GEMM beside a collective of 128 MB per GPU, whose row gives the ratio to one after the other."""
     kind = {"rs": "reduce_scatter", "ag": "all_gather"}.get(request.operator.rpartition(" ")[2])
     if kind is None:
@@ -158,14 +157,14 @@ def _operator_beside(request: Operator, machine: Commercial) -> float:
 
 
 @_answer.register
-def _(request: Norm, machine: Commercial) -> float:
+def _(request: Norm, machine: Machine) -> float:
     if machine.in_switch is None:
         raise NotExpressible(f"the switch of {machine.name} adds nothing")
     return part_ns(machine, request.gpus, request.tokens, request.hidden, request.part)
 
 
 @_answer.register
-def _(request: Prompt, machine: Commercial) -> float:
+def _(request: Prompt, machine: Machine) -> float:
     model = model_of(request.model)
     if model is None:
         raise NotExpressible(f"the shape of model {request.model[:40]!r} is not known")
@@ -178,7 +177,7 @@ _EXTENTS = re.compile(r"(gemm|attention|add of|rms_norm) ([1-9]\d{0,8}(?:x[1-9]\
 _PASSES = {("add of", 1): 3, ("rms_norm", 2): 2}  #: over the tensor, by kernel and how many extents it has
 
 
-def _kernel(machine: Commercial, compute: str, held: int) -> contention.Job:
+def _kernel(machine: Machine, compute: str, held: int) -> contention.Job:
     """Return a kernel that a row names, beside another one that holds units."""
     found = _EXTENTS.match(compute)
     width = width_of(found[3]) if found else None
@@ -195,7 +194,7 @@ def _kernel(machine: Commercial, compute: str, held: int) -> contention.Job:
 
 
 @_answer.register
-def _(request: Crowded, machine: Commercial) -> float:
+def _(request: Crowded, machine: Machine) -> float:
     if request.units >= machine.gpu.compute_units:
         raise NotExpressible(f"{machine.name} has {machine.gpu.compute_units} compute units")
     job = _kernel(machine, request.compute, request.units)
@@ -203,7 +202,7 @@ def _(request: Crowded, machine: Commercial) -> float:
 
 
 @_answer.register
-def _(request: Steady, machine: Commercial) -> float:
+def _(request: Steady, machine: Machine) -> float:
     return _kernel(machine, request.compute, 0).ns / (1 - machine.sharing.power_share)
 
 
@@ -211,7 +210,7 @@ _BYTES = re.compile(r"([0-9.]+) *(K|M|G)i?B", re.IGNORECASE)
 
 
 @_answer.register
-def _(request: Beside, machine: Commercial) -> float:
+def _(request: Beside, machine: Machine) -> float:
     shape, amount = re.search(r"gemm (\d+)x(\d+)x(\d+)(?: (\w+))?", request.compute), _BYTES.search(request.amount)
     if shape is None or amount is None:
         raise NotExpressible("the row says neither which kernel nor how many bytes")
@@ -232,7 +231,7 @@ def _(request: Beside, machine: Commercial) -> float:
 
 
 @_answer.register
-def _(request: Exchange, machine: Commercial) -> float:
+def _(request: Exchange, machine: Machine) -> float:
     if request.nodes > 1 and machine.cards is None:
         raise NotExpressible(f"{machine.name} has no network cards that are known")
     return exchange_ns(machine, request.gpus, request.nodes, token_bytes(request.hidden, request.dtype),

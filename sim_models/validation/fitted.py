@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 
-from ..machine.commercial import Commercial, Fit
+from ..machine import Machine
+from ..machine.libraries import Fit
 from .gpus import MACHINES, loaded
 from .requests import Measured
 
@@ -31,7 +32,7 @@ def _machines_of(key: str, value: str) -> tuple[str, ...]:
                  if one.key == key and _value(loaded(name), key) == value)
 
 
-def _value(machine: Commercial, key: str) -> str:
+def _value(machine: Machine, key: str) -> str:
     """Return a constant, or several: `rings.call_ns, rings.launch_ns`, or a whole section."""
     found = []
     for place in key.split(", "):

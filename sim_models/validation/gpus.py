@@ -3,8 +3,8 @@
 import re
 from functools import cache
 
-from ..machine.commercial import Commercial
-from ..machine.levels import load_commercial
+from ..machine import Machine, load_machine
+from ..machine.levels import COMMERCIAL
 from .requests import NotExpressible
 
 #: Looked for in this order, in what the row says.
@@ -27,6 +27,6 @@ def machine_of(gpu: str) -> str:
 
 
 @cache
-def loaded(machine: str) -> Commercial:
+def loaded(machine: str) -> Machine:
     """Load a machine once."""
-    return load_commercial(machine)
+    return load_machine(machine, COMMERCIAL)

@@ -15,14 +15,15 @@ from t3sim.end_to_end.memory import activation_bytes, state_bytes, weights_per_g
 from t3sim.end_to_end.operators import gemm_ns, move_ns
 from t3sim.end_to_end.training import PARTS, Job, train
 from t3sim.end_to_end.transformer import PRESETS, Transformer
-from t3sim.machine.levels import load_cluster
+from t3sim.machine import load_machine
+from t3sim.machine.levels import CLUSTER
 
-A100 = load_cluster("dgx-a100")
+A100 = load_machine("dgx-a100", CLUSTER)
 
 
 @pytest.mark.parametrize("name", ["dgx-a100", "a100-40gb", "h100-nvlink", "mi210", "t3-table1"])
 def test_every_cluster_loads(name):
-    assert load_cluster(name).name == name
+    assert load_machine(name, CLUSTER).name == name
 
 
 def test_a_gemm_runs_in_whole_waves():
@@ -41,7 +42,7 @@ def test_a_gemm_with_one_row_is_bound_by_its_weights():
 
 def test_the_gemm_law_of_the_t3_machine():
     """98.7 TFLOP/s x K/(K + 180) was derived from the paper's ideal speedups; the machine file gives the parts."""
-    gpu = load_cluster("t3-table1").accelerator
+    gpu = load_machine("t3-table1", CLUSTER).accelerator
     sustained = gpu.peak_tflop_per_s * gpu.matrix_efficiency
     assert sustained == pytest.approx(98.7, rel=0.01)
     assert 100 < gpu.tile_overhead_k < 200

@@ -11,7 +11,8 @@ from t3sim.errors import BadInput
 from t3sim.interchange.config import config_workloads
 from t3sim.libraries.prompts import prompt_ns
 from t3sim.libraries.ranking import settings
-from t3sim.machine.levels import load_commercial
+from t3sim.machine import load_machine
+from t3sim.machine.levels import COMMERCIAL
 
 #: The numbers of deepseek-ai/DeepSeek-V3's config.json.
 V3 = {"hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
@@ -92,7 +93,7 @@ def test_overlap_takes_each_token_once_in_the_collective(model):
         "q_b": ("ag+gemm", (4096, 3072, 1536), 2 * 4096 * 1536),
         "kv_b": ("ag+gemm", (4096, 4096, 512), 2 * 4096 * 512),
         "fc1": ("ag+gemm", (9 * 4096, 512, 7168), 2 * 4096 * 7168)}
-    node = load_commercial("h100-sxm")
+    node = load_machine("h100-sxm", COMMERCIAL)
     assert prompt_ns(node, load_transformer(model()), 4096, 8) > prompt_ns(
         node, load_transformer(model(num_hidden_layers=60)), 4096, 8)
 

@@ -18,7 +18,7 @@ from t3sim.end_to_end.amped import (
     update_s,
 )
 from t3sim.machine import load_machine
-from t3sim.machine.levels import load_cluster
+from t3sim.machine.levels import CLUSTER
 from t3sim.reproduce.amped import case_studies, measured, tables
 from t3sim.reproduce.figure import paper_setup
 from t3sim.reproduce.paper import TARGETS, compare
@@ -33,7 +33,7 @@ def test_megatron_at_scale():
 
 
 def test_training_on_one_node():
-    table, errors = measured.single_node_errors(load_cluster("a100-40gb"))
+    table, errors = measured.single_node_errors(load_machine("a100-40gb", CLUSTER))
     assert len(table) == 720
     assert np.abs(errors).mean() < 0.12
     assert np.abs(errors.mean()) < 0.05  # neither too fast nor too slow on the whole

@@ -9,12 +9,13 @@ from t3sim.flow.after_gemm import with_engines_ns, with_kernels_ns
 from t3sim.flow.commands import POSSIBLE, Command, Queue, plan
 from t3sim.flow.dma import PHASES, copied_then_added_ns, kernel_collective_ns, run_collective, run_queues
 from t3sim.flow.power import engine_watts, kernel_watts
-from t3sim.machine.levels import load_engines
+from t3sim.machine import load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.dma.after_gemm import AFTER_GEMM
 from t3sim.reproduce.dma.copies import COPIES, interval_ns
 from t3sim.reproduce.dma.power import POWER
 
-NODE = load_engines("mi300x")
+NODE = load_machine("mi300x", ENGINES)
 LINK = NODE.link.bandwidth_gb_per_s * NODE.link.push_efficiency
 
 
@@ -228,7 +229,7 @@ def test_measured_copies_of_another_gpu():
     findings = COPIES.evaluate(None, {})
     assert len(findings.tables[0].rows) == 8
     assert findings.targets["copy_error_max_percent"].missed_by(findings.ours["copy_error_max_percent"]) == 0
-    assert interval_ns(load_engines("mi355x"), 1 << 20) == pytest.approx(
+    assert interval_ns(load_machine("mi355x", ENGINES), 1 << 20) == pytest.approx(
         NODE.gpu.command_ns + NODE.engine.next_copy_ns + NODE.engine.copy_ns + (1 << 20) / (76.8 * 0.75))
 
 

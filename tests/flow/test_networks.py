@@ -14,8 +14,8 @@ from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.flow.collective import run_program
 from t3sim.flow.network_costs import load_costs
 from t3sim.flow.timeline import LinkRates, write_timeline
-from t3sim.machine import MachineError
-from t3sim.machine.levels import load_network
+from t3sim.machine import MachineError, load_machine
+from t3sim.machine.levels import NETWORK
 from t3sim.topologies import named_topology
 
 _, COSTS, TORUS_128 = load_costs("torus-128")
@@ -185,12 +185,12 @@ def test_a_network_of_one_s_own(capsys, tmp_path):
         code, _, error = t3(capsys, "--machine", str(mine))
         assert code == 2
         assert named in error and error.count("\n") == 1
-    assert load_network("torus-128").topology == "torus:8x16"
+    assert load_machine("torus-128", NETWORK).topology == "torus:8x16"
 
 
 def test_a_link_that_moves_nothing_is_refused(tmp_path):
     """Times of a bandwidth near 0 overflow, and no run ends."""
     path = tmp_path / "slow.toml"
     path.write_text('extends = "torus-128"\n[link]\nbandwidth_gb_per_s = 1e-308\n')
-    with pytest.raises(MachineError, match=r"\[link\] bandwidth_gb_per_s = 1e-308: 1e-9 to 1e12"):
-        load_network(str(path))
+    with pytest.raises(MachineError, match=r"\[link\] bandwidth_gb_per_s = 1e-308: 0.1 to 10000 is"):
+        load_machine(str(path), NETWORK)

@@ -8,10 +8,12 @@ from t3sim.libraries.direct import ways
 from t3sim.libraries.gemm import Kernel, best, gemm_ns, width_of
 from t3sim.libraries.in_switch import in_switch_ns, transfer_ns
 from t3sim.libraries.links import ring_gb_per_s
-from t3sim.machine.levels import COMMERCIAL, load_commercial
+from t3sim.machine import load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.machine.load import machines_of
 
-H100, V100, MB = load_commercial("h100-sxm"), load_commercial("dgx-v100"), 1 << 20
-MACHINES = [load_commercial(name) for name in COMMERCIAL.presets()]
+H100, V100, MB = load_machine("h100-sxm", COMMERCIAL), load_machine("dgx-v100", COMMERCIAL), 1 << 20
+MACHINES = [load_machine(name, COMMERCIAL) for name in machines_of(COMMERCIAL)]
 
 
 @pytest.mark.parametrize(("gpus", "links"), [(2, 1), (4, 4), (8, 6)])
@@ -127,7 +129,7 @@ def test_memory_serves_streams_in_turn():
 
 def test_a_split_gemm_waits_for_the_kernel_that_adds_its_parts():
     """Its sums start after the launch of another kernel, so that a GEMM is split only where that pays."""
-    machine = load_commercial("mi308x")
+    machine = load_machine("mi308x", COMMERCIAL)
     few, many = best(machine, 32, 384, 7168), best(machine, 8192, 8192, 8192)
     assert few.split > 1 and few.sum_ns > machine.kernels.next_ns + machine.kernels.tile_ns
     assert many.split == 1 and many.sum_ns == 0

@@ -11,10 +11,12 @@ from t3sim.libraries.contention import beside, collective_job, gemm_job
 from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, Setting, play, possible
 from t3sim.libraries.norms import norm_ns
 from t3sim.libraries.prompts import MODELS, prompt_ns
-from t3sim.machine.levels import COMMERCIAL, load_commercial
+from t3sim.machine import load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.machine.load import machines_of
 
-H100, MB = load_commercial("h100-sxm"), 1 << 20
-MACHINES = [load_commercial(name) for name in COMMERCIAL.presets()]
+H100, MB = load_machine("h100-sxm", COMMERCIAL), 1 << 20
+MACHINES = [load_machine(name, COMMERCIAL) for name in machines_of(COMMERCIAL)]
 LARGE = 8192, 8192, 8192
 
 
@@ -72,7 +74,7 @@ def test_shots_by_size_and_norms_in_the_all_reduce():
 
 @pytest.mark.parametrize("machine", ["mi300x", "h100-sxm"])
 def test_chains_after_a_gemm_hide_all_but_the_last_shard(machine):
-    node, setting = load_commercial(machine), Setting("gemm+rs", 8, (8192, 8192, 8192))
+    node, setting = load_machine(machine, COMMERCIAL), Setting("gemm+rs", 8, (8192, 8192, 8192))
     chain, turn = (play(node, setting, name) for name in ("sdma-chain", "copy-engines"))
     assert gemm_job(node, *setting.shape).ns < chain.ns < turn.ns and chain.units == 0
     reduced = play(node, Setting("gemm+ar", 8, setting.shape), "sdma-chain").ns
@@ -80,7 +82,7 @@ def test_chains_after_a_gemm_hide_all_but_the_last_shard(machine):
 
 
 def test_units_that_exchange_do_not_multiply():
-    node, setting = load_commercial("mi355x"), Setting("a2a+gemm", 8, (6144, 8192, 8192))
+    node, setting = load_machine("mi355x", COMMERCIAL), Setting("a2a+gemm", 8, (6144, 8192, 8192))
     fused, engines = play(node, setting, "fused-units"), play(node, setting, "flux")
     assert fused.units == node.sharing.kernel_units and engines.units == 0
     assert engines.ns < fused.ns < play(node, setting, "in-turn").ns
@@ -98,7 +100,7 @@ def test_what_is_not_possible_is_named():
     with pytest.raises(BadInput, match="'scan' is unknown"):
         Setting("scan", 8, LARGE)
     with pytest.raises(BadInput, match="allowed are in-turn"):
-        play(load_commercial("a100-sxm"), Setting("gemm+ar", 8, LARGE), "in-switch-fused")
+        play(load_machine("a100-sxm", COMMERCIAL), Setting("gemm+ar", 8, LARGE), "in-switch-fused")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -5,19 +5,18 @@ from importlib import resources
 import pytest
 
 from t3sim.cli import main
-from t3sim.machine import PRESETS, MachineError
+from t3sim.machine import PRESETS, Machine, MachineError, load_machine
 from t3sim.machine.levels import (
     CLUSTER,
     COMMERCIAL,
     CYCLE,
     ENGINES,
-    INITIATORS,
     LEVELS,
     NETWORK,
+    QUEUE,
     TILES,
-    load_cluster,
-    load_tiles,
 )
+from t3sim.machine.load import machines_of, sections
 from t3sim.machine.loader import read
 
 CYCLE_LEVEL = ("hbm2-reference", "t3-accelsim", "t3-table1")
@@ -25,7 +24,7 @@ MI300 = ("mi300x", "mi308x", "mi325x", "mi355x")
 HOPPER_AND_LATER = ("b200", "b300", "gb200", "gh200", "h100-sxm", "h200-sxm", "h800-sxm")
 TAKES = {
     CYCLE: CYCLE_LEVEL,
-    INITIATORS: (*MI300, *CYCLE_LEVEL),
+    QUEUE: CYCLE_LEVEL,
     ENGINES: MI300,
     TILES: ("a100-nvlink", "a100-pcie", "dgx-a100", "dgx-v100", "h800-nvlink", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL,
             "a100-sxm", *HOPPER_AND_LATER),
@@ -45,16 +44,16 @@ def write(tmp_path):
 
 def refusal(level, name: str) -> str:
     with pytest.raises(MachineError) as caught:
-        level.load(name)
+        load_machine(name, level)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_every_machine_serves_the_levels_for_which_it_says_enough():
-    assert [level.presets() for level in LEVELS] == [sorted(TAKES[level]) for level in LEVELS]
+    assert [machines_of(level) for level in LEVELS] == [sorted(TAKES[level]) for level in LEVELS]
     assert {name for names in TAKES.values() for name in names} == set(PRESETS)
     for level, names in TAKES.items():
-        assert [getattr(level.load(name), "name", name) for name in names] == [*names]
+        assert [load_machine(name, level).name for name in names] == [*names]
 
 
 @pytest.mark.parametrize(("level", "name"), [(level, name) for level in LEVELS for name in PRESETS
@@ -62,10 +61,10 @@ def test_every_machine_serves_the_levels_for_which_it_says_enough():
 def test_what_a_machine_does_not_say_is_named(level, name):
     line, there = refusal(level, name), read(name)
     assert line.startswith(f"{name}: ") and f" missing, which {level.called} needs; machines that have all are" in line
-    lacking = [f"[{one}]" for one in level.sections if one not in there]
+    lacking = [f"[{one}]" for one in sections(level) if one not in there]
     said = line.removeprefix(f"{name}: ").partition(" missing, which")[0]
-    assert said.removesuffix(" are").removesuffix(" is") == ", ".join(lacking) if lacking else any(
-        field in said for field in level.kind.model_fields)
+    assert said.removesuffix(" are").removesuffix(" is") == ", ".join(lacking) if lacking else said.removesuffix(
+        " is") in Machine.model_validate(there).lacks(level)
 
 
 def test_a_file_that_lacks_sections_is_told_which_its_level_needs(write):
@@ -87,8 +86,8 @@ def test_every_machine_has_its_own_file_with_its_name():
     ("[power]\nlink_watt = 1.0", "[power] link_watt is unknown; allowed are compute_idle_w"),
     ("[link]\nkind = 'swich'", "[link] kind = 'swich': input should be 'switch', 'full' or 'host'"),
     ("[library.small]\nefficiency = 2.0", "[library.small] efficiency = 2.0"),
-    ("power = 3", "power = 3: a section is needed"),
-    ("[gpu]\nsplit_k = [0]", "[gpu] split_k = [0]"),
+    ("power = 3", "power = 3 must be a section, [power]"),
+    ("[gpu]\nsplit_k = [0]", "[gpu] split_k[0] = 0"),
 ])
 def test_what_is_there_for_another_level_is_checked(write, text, words):
     assert words in refusal(CYCLE, write(f'extends = "t3-table1"\n{text}\n'))
@@ -103,8 +102,8 @@ def test_levels_agree_on_the_hardware(write):
 
 def test_a_file_for_the_cycle_level_serves_the_others(write, capsys):
     mine = write('extends = "t3-table1"\nname = "mine"\n[gpu]\ncompute_units = 160\n')
-    assert load_tiles(mine).gpu.compute_units == load_cluster(mine).accelerator.cores == 160
-    assert load_cluster(mine).cycle_machine == mine
+    assert load_machine(mine, TILES).gpu.compute_units == load_machine(mine, CLUSTER).accelerator.cores == 160
+    assert load_machine(mine, CLUSTER).cycle_machine == mine
     assert main(["collective", "--machine", mine, "--sizes", "1M", "--json", "-"]) == 0
     assert '"machine": "mine"' in capsys.readouterr().out
 
@@ -114,3 +113,36 @@ def test_a_file_for_the_cycle_level_serves_the_others(write, capsys):
 def test_memory_without_refresh_is_a_machine_of_the_event_level(words, capsys):
     assert main([*words, "--machine", "t3-accelsim"]) == 0
     assert "t3-accelsim" in capsys.readouterr().out
+
+
+def test_levels_name_what_a_machine_may_have():
+    for level in LEVELS:
+        assert set(level.reads) <= set(Machine.model_fields), level.called
+        assert level.example in machines_of(level)
+
+
+def test_what_a_level_does_not_read_is_not_there():
+    """And changes nothing that a result is kept by."""
+    more = load_machine({"extends": "t3-table1", "link": {"kind": "full"}, "cards": read("h100-sxm")["cards"]})
+    assert more == load_machine() and "kind" not in more.model_dump()["link"]
+
+
+def test_a_machine_of_python_is_asked_as_a_file_is():
+    """A record that was loaded for one level is refused by another one in the same words."""
+    with pytest.raises(MachineError, match=r"h100-sxm: \[llc\], .* which the cycle level needs"):
+        load_machine(load_machine("h100-sxm", COMMERCIAL))
+    assert load_machine(load_machine("t3-table1", QUEUE)) == load_machine()
+
+
+def test_one_gpu_exchanges_nothing(write):
+    assert refusal(TILES, write('extends = "gh200"\ngpus = 1\n')).endswith(
+        "gpus = 1: the event level of tiles needs at least 2")
+
+
+def test_machines_are_listed_with_the_commands_that_they_serve(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["machines"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1)[0] for line in lines if line.split(" ")[0] in PRESETS] == sorted(PRESETS)
+    assert any(line.startswith("mi300x ") and "dma, validate " in line for line in lines)
+    assert any(line.startswith("  t3 dma (") and "[stream], [engine]" in line for line in lines)

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from t3sim.machine import PRESETS, MachineError, cycle, load_machine
+from t3sim.machine import PRESETS, MachineError, hardware, load_machine
 from t3sim.mechanisms.track_trigger import map_output
 from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import Geometry
@@ -206,4 +206,4 @@ def test_ids_may_be_short_but_must_name_every_tile(tmp_path):
 
 
 def test_a_machine_may_have_every_protection_of_the_hardware():
-    assert get_args(cycle.Tracker.model_fields["protection"].annotation) == PROTECTIONS
+    assert get_args(hardware.Tracker.model_fields["protection"].annotation) == PROTECTIONS

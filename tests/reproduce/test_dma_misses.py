@@ -3,12 +3,12 @@
 import pytest
 
 from t3sim.flow.dma import kernel_collective_ns
-from t3sim.machine import MachineError
-from t3sim.machine.levels import load_engines
+from t3sim.machine import MachineError, load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.dma import misses, power
 from t3sim.reproduce.dma.misses import changed, engine_watt_savings, fastest_until, overtaken_from, quicker_kernels
 
-NODE = load_engines("mi300x")
+NODE = load_machine("mi300x", ENGINES)
 
 
 def test_the_estimate_lies_in_its_range_and_each_input_in_its_own():
@@ -34,7 +34,7 @@ def test_a_range_that_is_none_is_refused(line, words, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(f'extends = "mi300x"\n[power.range]\n{line}\n')
     with pytest.raises(MachineError) as caught:
-        load_engines(str(path))
+        load_machine(str(path), ENGINES)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 

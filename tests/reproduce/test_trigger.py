@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.machine.levels import load_engines
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.dma.trigger import TriggerTask, _times
 from t3sim.trace.schema import COMPLETE, EVENT, READ, Kind
 
@@ -33,7 +33,7 @@ def test_the_event_level_takes_what_the_rtl_takes():
     dram = {"queue_entries": 64, "write_high_watermark": 32, "write_low_watermark": 8}  # what mi300x was read with
     machine = load_machine({"extends": "t3-table1", "dram": dram})
     times = TriggerTask(machine, 128, 128, 1).run(lambda fraction: None)
-    tracker = load_engines("mi300x").tracker
+    tracker = load_machine("mi300x", ENGINES).tracker
     assert times.copies == 64 and times.copy_bytes == 4096
     assert times.issue_cycles[0] < 16
     assert tracker.trigger_ns == pytest.approx(times.issue_cycles[1], abs=1)

@@ -8,7 +8,7 @@ import pytest
 from t3sim.cli import main
 from t3sim.driver.driver import Driver
 from t3sim.machine import load_machine
-from t3sim.machine.levels import load_initiators
+from t3sim.machine.levels import QUEUE
 from t3sim.rtl.queue_commands import POLL
 from t3sim.runs import queued
 from t3sim.runs.failure import SimulationError
@@ -20,7 +20,7 @@ SMALL, GPUS, SIZE = "tests/data/machines/ring_small.toml", 4, 16 * 1024
 
 
 def run(collective: str, initiator: str, seed: int = 0, size: int = SIZE, variant: str = "b2b"):
-    return run_queued(load_machine(SMALL), load_initiators(SMALL), collective, GPUS, size, initiator, seed, variant)
+    return run_queued(load_machine(SMALL, QUEUE), collective, GPUS, size, initiator, seed, variant)
 
 
 def test_all_to_all_by_whatever_it_is_started():
@@ -51,7 +51,7 @@ def test_memory_adds(collective, whole):
 
     And all that should be whole is.
     """
-    one = queued._Run(load_machine(SMALL), load_initiators(SMALL), (collective, GPUS, SIZE), "gpu", 3)
+    one = queued._Run(load_machine(SMALL, QUEUE), (collective, GPUS, SIZE), "gpu", 3)
     try:
         one.run()
         done, data = one.result(), one.ledger.data
@@ -89,7 +89,7 @@ def test_a_swap_needs_no_second_buffer(gpus, initiator):
 
     Who of a pair is first is shared out.
     """
-    one = queued._Run(load_machine(SMALL), load_initiators(SMALL), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
+    one = queued._Run(load_machine(SMALL, QUEUE), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
     try:
         one.run()
         done, data = one.result(), one.ledger.data
@@ -122,14 +122,14 @@ def test_a_part_that_is_added_twice_is_found(monkeypatch):
 
 def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
     """The numbers are compared: over slow links a ring without its polls sends on what has not come."""
-    machine = load_machine(SMALL)
+    machine = load_machine(SMALL, QUEUE)
     slow = machine.model_copy(update={"link": machine.link.model_copy(update={"latency_ns": 2000.0})})
-    run_queued(slow, load_initiators(SMALL), "ag-ring", GPUS, SIZE, "gpu")
+    run_queued(slow, "ag-ring", GPUS, SIZE, "gpu")
     whole = queued._Run._commands
     monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu: [
         line for line in whole(self, gpu) if line.op != POLL])
     with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
-        run_queued(slow, load_initiators(SMALL), "ag-ring", GPUS, SIZE, "gpu")
+        run_queued(slow, "ag-ring", GPUS, SIZE, "gpu")
 
 
 @pytest.mark.parametrize("options, message", [

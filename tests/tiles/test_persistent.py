@@ -5,7 +5,8 @@ import json
 import pytest
 
 from t3sim.cli import main
-from t3sim.machine.levels import load_tiles
+from t3sim.machine import load_machine
+from t3sim.machine.levels import TILES
 from t3sim.mechanisms.signals import SIGNALS
 from t3sim.tiles.flux import Choice
 from t3sim.tiles.gemm import Shape, kernel
@@ -28,7 +29,7 @@ from t3sim.tiles.ports import store_bytes_per_ns
 from t3sim.tiles.runs import run_overlap
 from t3sim.tiles.slots import run_slices
 
-NODE = load_tiles("mi210-x4")
+NODE = load_machine("mi210-x4", TILES)
 SMALL = embedding(NODE, 4, 256, 64)
 SHAPES = {"embedding-a2a": (256, 64), "gemv-ar": (8192, 2048), "gemm-a2a": (2048, 1024, 4096)}
 
@@ -44,7 +45,7 @@ def test_registers_decide_how_many_wavefronts_there_are():
 def test_pooling_waits_for_its_rows_then_for_the_memory():
     few, many = (task_ns(NODE, SMALL, resident) for resident in (100, 832))
     assert few == SMALL.task_ns == 3500 and many == pytest.approx(832 * (SMALL.read_bytes + 1024)
-                                                                  / NODE.memory_bytes_per_ns)
+                                                                  / NODE.memory.moved_bytes_per_ns)
     times = [fused_run(NODE, 4, with_share(SMALL, NODE, share)).computed_ns for share in (0.25, 0.5, 0.75)]
     assert times[0] > 1.5 * times[2] and times[0] > times[1] >= times[2]
 
@@ -176,7 +177,7 @@ def test_a_loss_is_what_its_cause_costs():
 def test_the_finer_flux_is_told_the_less_waits(operator, shape):
     """A copy engine sends a wave's tiles and a chunk's; tiles wait for their own rows, or for all of a GPU's."""
     m, n, k = map(int, shape.split("x"))
-    node = load_tiles("a100-pcie")
+    node = load_machine("a100-pcie", TILES)
     efficiency = {signal: run_overlap(node, operator, Shape(m, n, k), 8, ("flux",), Choice(signal=signal))
                   .techniques["flux"].overlap_efficiency for signal in SIGNALS}
     plain = run_overlap(node, operator, Shape(m, n, k), 8, ("flux",), Choice()).techniques["flux"].overlap_efficiency

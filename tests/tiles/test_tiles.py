@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from t3sim.cli import main
 from t3sim.machine import load_machine
-from t3sim.machine.levels import load_tiles
+from t3sim.machine.levels import TILES
 from t3sim.mechanisms.flux import FluxOptions
 from t3sim.reproduce.flux.measured import all_reduce_errors, all_reduce_times, gemm_errors, least_error
 from t3sim.runs import kernels as cycle_kernels
@@ -29,7 +29,7 @@ from t3sim.tiles.slots import run_tiles
 from t3sim.topologies import switch
 from t3sim.workloads import gemm_workload
 
-A100 = load_tiles("a100-nvlink")
+A100 = load_machine("a100-nvlink", TILES)
 PRESETS = ("a100-nvlink", "a100-pcie", "h800-nvlink", "mi210-x4", "dgx-v100")
 LAYER = {"ag-gemm": Shape(1024, 6144, 12288), "gemm-rs": Shape(1024, 12288, 6144)}
 
@@ -46,7 +46,7 @@ def test_every_number_has_its_source(name):
     lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
     words = ("name", "kind", "key", "file", "rows")
     assert [line for line in lines if "  # " not in line and not line.startswith(words)] == []
-    assert load_tiles(name).name == name and len(tomllib.loads(text)["gpu"]) > 5
+    assert load_machine(name, TILES).name == name and len(tomllib.loads(text)["gpu"]) > 5
 
 
 def test_gemms_of_an_a100_as_measured():
@@ -68,7 +68,7 @@ def test_all_reduces_as_measured():
     measured = all_reduce_times("a100")
     worst = max(map(abs, all_reduce_errors(A100, measured)))
     assert worst < 0.067 and 0.065 < least_error(A100, measured) <= worst + 1e-3
-    v100 = load_tiles("dgx-v100")
+    v100 = load_machine("dgx-v100", TILES)
     larger = [one for one in all_reduce_times("v100") if one[0] > 5e6]
     assert max(map(abs, all_reduce_errors(v100, larger))) < 0.04
 
@@ -85,7 +85,7 @@ def test_the_librarys_software_can_be_left_out():
 def test_two_nodes_send_what_their_cards_carry():
     cards = 8 * A100.network.bandwidth_gb_per_s * A100.network.efficiency
     assert pass_ns(A100, 16, 1e9) == pytest.approx(15 * (A100.library.step_ns + 1e9 / 16 / cards))
-    assert port_bytes_per_ns(load_tiles("mi210-x4"), 4) == 3 * 80
+    assert port_bytes_per_ns(load_machine("mi210-x4", TILES), 4) == 3 * 80
 
 
 # kernels
@@ -97,7 +97,7 @@ def test_a_gemm_is_never_faster_than_its_units_or_its_memory(m, n, k):
     one = best(A100, shape)
     peak = A100.gpu.compute_units * A100.gpu.matrix_flop_per_cycle_per_cu * A100.gpu.clock_ghz
     assert one.ns >= shape.flop / peak / A100.gpu.matrix_efficiency
-    assert one.ns >= shape.compulsory_bytes / A100.memory_bytes_per_ns * (1 - 1e-9)
+    assert one.ns >= shape.compulsory_bytes / A100.memory.moved_bytes_per_ns * (1 - 1e-9)
     assert one.ns == min(other.ns for other in kernels(A100, shape))
 
 
@@ -110,7 +110,7 @@ def test_a_small_tile_is_limited_by_the_lds():
 def test_a_split_needs_its_workspace():
     assert all(one.split * one.shape.m * one.shape.n * 4 <= A100.gpu.workspace_bytes
                for one in kernels(A100, Shape(128, 6144, 12288)) if one.split > 1)
-    assert any(one.split > 1 for one in kernels(load_tiles("h800-nvlink"), Shape(128, 6144, 12288)))
+    assert any(one.split > 1 for one in kernels(load_machine("h800-nvlink", TILES), Shape(128, 6144, 12288)))
 
 
 @settings(max_examples=50, deadline=None)
@@ -124,7 +124,7 @@ def test_tiles_run_in_rounds(tiles, units, ns):
 
 @pytest.mark.parametrize(("name", "operator"), [*product(PRESETS, OPERATORS)])
 def test_nothing_is_faster_than_its_bounds_and_losses_add_up(name, operator):
-    node, shape = load_tiles(name), LAYER[operator]
+    node, shape = load_machine(name, TILES), LAYER[operator]
     run = run_overlap(node, operator, shape, node.gpus)
     moved = (node.gpus - 1) / node.gpus * (scattered_bytes(shape) if operator == "gemm-rs" else 2 * shape.m * shape.k)
     for technique, one in run.techniques.items():
@@ -176,9 +176,9 @@ def test_an_order_of_ones_own_is_faster_and_more_so_for_more_rows(operator):
 def test_rows_come_in_the_order_of_ranks_or_around_a_ring():
     direct = arrivals(A100, 8, 1e6, Choice(), 5)
     assert sorted(direct, key=lambda source: direct[source][0]) == [5, 6, 7, 0, 1, 2, 3, 4]
-    ring = arrivals(load_tiles("a100-pcie"), 8, 1e6, Choice(), 5)
+    ring = arrivals(load_machine("a100-pcie", TILES), 8, 1e6, Choice(), 5)
     assert sorted(ring, key=lambda source: ring[source][0]) == [5, 4, 3, 2, 1, 0, 7, 6]
-    linked = arrivals(load_tiles("mi210-x4"), 4, 1e6, Choice())
+    linked = arrivals(load_machine("mi210-x4", TILES), 4, 1e6, Choice())
     assert len({times[0] for source, times in linked.items() if source}) == 1
 
 
@@ -205,7 +205,7 @@ def test_splitting_loses_more_for_fewer_rows():
 @pytest.mark.builds_loops
 def test_the_cycle_level_agrees():
     """On its machine, a GEMM alone and one that stores at its owners."""
-    machine, node = load_machine(), load_tiles("t3-table1")
+    machine, node = load_machine(), load_machine("t3-table1", TILES)
     workload, shape = gemm_workload("2048x1024x512", 4), Shape(2048, 1024, 512)
     gemm = cycle_kernels.simulate(cycle_kernels.GEMM, machine, workload).ns
     flux = run_flux(machine, workload, FluxOptions(), switch(4)).cycles
@@ -267,7 +267,7 @@ def test_bad_input_is_one_line(capsys, options, words):
 def test_a_machine_has_only_what_differs(tmp_path):
     path = tmp_path / "faster.toml"
     path.write_text('extends = "h800-nvlink"\nname = "faster"\nlink.bandwidth_gb_per_s = 450.0\n')
-    faster, base = load_tiles(str(path)), load_tiles("h800-nvlink")
+    faster, base = load_machine(str(path), TILES), load_machine("h800-nvlink", TILES)
     assert faster.link.bandwidth_gb_per_s == 450 and faster.link.latency_ns == base.link.latency_ns
     assert (faster.gpu, faster.library, faster.host) == (base.gpu, base.library, base.host)
 

@@ -10,8 +10,8 @@ from t3sim.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.transformer import PRESETS, Transformer
 from t3sim.end_to_end.uncertainty import SAMPLES, ranges, samples
-from t3sim.machine.cluster import Cluster
-from t3sim.machine.levels import load_cluster
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import CLUSTER
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
@@ -49,14 +49,14 @@ class Compared:
 
 def megatron_runs(seed: int = 0) -> list[Compared]:
     """Return every published run of Megatron-LM beside ours."""
-    cluster, found = load_cluster("dgx-a100"), []
+    cluster, found = load_machine("dgx-a100", CLUSTER), []
     for row in csv_rows("t3sim.end_to_end.measured", "megatron"):
         job = Job(PRESETS[row["model"]], 2048, int(row["global_batch"]))
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
             mapping = Mapping(tp=int(row["tp"]), pp=int(row["pp"]), micro=int(row["micro"]),
                               interleave=int(row["interleave"]), sp=sp, recompute=recompute)
 
-            def seconds(sample: Cluster, job: Job = job, mapping: Mapping = mapping) -> float:
+            def seconds(sample: Machine, job: Job = job, mapping: Mapping = mapping) -> float:
                 return float(train(sample, job, mapping).iteration_ns) / 1e9
 
             found.append(Compared(row["model"], name, float(row[f"{name}_s"]), seconds(cluster),
@@ -105,7 +105,7 @@ def _draw(found: list[Compared]):
     return drawn
 
 
-def single_node_errors(cluster: Cluster) -> tuple[list[dict[str, str]], np.ndarray]:
+def single_node_errors(cluster: Machine) -> tuple[list[dict[str, str]], np.ndarray]:
     """Return the measured runs on one node, and the relative error of each prediction."""
     table = csv_rows("t3sim.end_to_end.measured", "single_node")
     columns = {name: np.array([int(float(row[name])) for row in table]) for name in table[0] if name != "iteration_ms"}
@@ -134,7 +134,7 @@ def _others(table: list[dict[str, str]]) -> np.ndarray:
 
 
 def evaluate_single_node(setup: Setup, results: Results) -> Findings:
-    cluster = load_cluster("a100-40gb")
+    cluster = load_machine("a100-40gb", CLUSTER)
     table, errors = single_node_errors(cluster)
     ours, other = _summary(table, errors), _others(table)
     mean = ours["mean_error_percent"]

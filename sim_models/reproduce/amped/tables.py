@@ -7,8 +7,8 @@ from t3sim.end_to_end.mapping import FULL, Mapping
 from t3sim.end_to_end.training import Job, train
 from t3sim.end_to_end.transformer import PRESETS
 from t3sim.end_to_end.uncertainty import SAMPLES, ranges, samples
-from t3sim.machine.cluster import Cluster
-from t3sim.machine.levels import load_cluster
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import CLUSTER
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 
@@ -28,7 +28,7 @@ _PCIE_BYTES_PER_S = 12e9  # PCIe 3.0 x16 as measured by many; all messages go th
 _HALF_WIDTH = 0.1  #: of the efficiency and the bus bandwidth, relative
 
 
-def _throughputs(cluster: Cluster) -> dict[str, float]:
+def _throughputs(cluster: Machine) -> dict[str, float]:
     """Return TFLOP/s per GPU of table II's models, and its largest error in percent."""
     found = {name: float(train(cluster, Job(PRESETS[name], 2048, batch), _mapping(gpus, pp)).tflops_per_gpu)
              for name, gpus, batch, pp, _, _ in TABLE2}
@@ -40,7 +40,7 @@ def _mapping(gpus: int, pp: int) -> Mapping:
 
 
 def evaluate_table2(setup: Setup, results: Results) -> Findings:
-    cluster = load_cluster("dgx-a100")
+    cluster = load_machine("dgx-a100", CLUSTER)
     found, spread = _throughputs(cluster), ranges(map(_throughputs, samples(cluster, setup.seed)))
     worst = found["worst_error_percent"]
     cells = [(name, str(_mapping(gpus, pp)), f"{published}", f"{theirs:g}", f"{found[name]:.1f}",

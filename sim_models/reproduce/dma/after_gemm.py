@@ -1,7 +1,8 @@
 """Figure 16 of the DMA collectives paper: a GEMM, then an all-gather of what it made, the host between them."""
 
 from t3sim.flow.after_gemm import with_engines_ns, with_kernels_ns
-from t3sim.machine.levels import load_engines
+from t3sim.machine import load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 
@@ -12,7 +13,7 @@ _SIZES = [1 << bits for bits in range(18, 29)]  # 256 KB to 256 MB
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node, rows, ratios = load_engines("mi300x"), [], {}
+    node, rows, ratios = load_machine("mi300x", ENGINES), [], {}
     for extent in _EXTENTS:
         for size in _SIZES:
             kernels, engines = with_kernels_ns(node, extent, size), with_engines_ns(node, extent, size)

@@ -3,15 +3,15 @@
 from t3sim.csv_rows import csv_rows
 from t3sim.flow.commands import Command, Queue
 from t3sim.flow.dma import run_queues
-from t3sim.machine.engines import Node
-from t3sim.machine.levels import load_engines
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 
 _KB = 1 << 10
 
 
-def interval_ns(node: Node, size_bytes: float) -> float:
+def interval_ns(node: Machine, size_bytes: float) -> float:
     """Return the time from copy to copy in a queue that a kernel fills with copies of the same buffer."""
     few, many = (run_queues(node, [Queue(0, (Command(0, (1,), in_order=True),) * count)], size_bytes, "gpu").ns
                  for count in (10, 20))
@@ -19,7 +19,7 @@ def interval_ns(node: Node, size_bytes: float) -> float:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node, rows, errors = load_engines("mi355x"), [], []
+    node, rows, errors = load_machine("mi355x", ENGINES), [], []
     for one in csv_rows("t3sim.flow.measured", "sdma_copies"):
         size, measured = int(one["bytes"]), float(one["gb_per_s"])
         ours = size / interval_ns(node, size)

@@ -2,7 +2,8 @@
 
 from t3sim.flow.commands import POSSIBLE, Command, Queue
 from t3sim.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
-from t3sim.machine.levels import load_engines
+from t3sim.machine import load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target, geomean
 from t3sim.study import plots
@@ -17,7 +18,7 @@ _TITLES = {"ag": "all-gather", "a2a": "all-to-all"}
 
 
 def evaluate_figure6(setup: Setup, results: Results) -> Findings:
-    node, rows, ours = load_engines("mi300x"), [], {}
+    node, rows, ours = load_machine("mi300x", ENGINES), [], {}
     for size in (4 * _KB, 64 * _KB, _MB, 2 * _MB):
         run = run_queues(node, [Queue(0, (Command(0, (1,)),))], size)
         shares = {name: 100 * run.phases_ns[name] / run.ns for name in PHASES}
@@ -41,7 +42,7 @@ def evaluate_figure6(setup: Setup, results: Results) -> Findings:
 
 def _times(collective: str) -> dict[str, dict[int, float]]:
     """Return times by variant and size, kernels on compute units among them."""
-    node = load_engines("mi300x")
+    node = load_machine("mi300x", ENGINES)
     times = {"kernels": {size: kernel_collective_ns(node, size) for size in _SIZES}}
     for variant in POSSIBLE[collective]:
         for initiator, prefix in (("host", ""), ("poll", "prelaunch-")):

@@ -10,8 +10,8 @@ from typing import Any
 from t3sim.flow.commands import POSSIBLE, Command, Queue
 from t3sim.flow.dma import DmaRun, kernel_collective_ns, run_collective, run_queues
 from t3sim.flow.power import engine_watts
-from t3sim.machine.engines import Node
-from t3sim.machine.levels import load_engines
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import geomean
 
@@ -22,12 +22,12 @@ _LATENCIES, _NEXT_COPY_NS = (1.0, 0.75, 0.5, 0.35, 0.25), (60.0, 125.0, 250.0, 5
 _RATES, _POLLS_NS, _ENGINE_W = (1.0, 0.995, 0.99, 0.98), (5_000.0, 20_000.0), (0.0, 0.5, 1.0, 1.5)
 
 
-def changed(node: Node, section: str, **values: Any) -> Node:
+def changed(node: Machine, section: str, **values: Any) -> Machine:
     """Return a node of which a section has other values."""
     return node.model_copy(update={section: getattr(node, section).model_copy(update=values)})
 
 
-def quicker_kernels(node: Node, factor: float) -> Node:
+def quicker_kernels(node: Machine, factor: float) -> Machine:
     """Return a node whose library's protocols have so much of their latencies."""
     protocols = {name: (one := getattr(node.kernel, name)).model_copy(
         update={"base_ns": factor * one.base_ns, "hop_ns": factor * one.hop_ns}) for name in ("ll", "ll128", "simple")}
@@ -35,17 +35,17 @@ def quicker_kernels(node: Node, factor: float) -> Node:
 
 
 @cache
-def _run(node: Node, collective: str, variant: str, size: int, initiator: str) -> DmaRun:
+def _run(node: Machine, collective: str, variant: str, size: int, initiator: str) -> DmaRun:
     return run_collective(node, collective, variant, size, initiator)
 
 
-def _times(node: Node, collective: str, variants: Sequence[str], sizes: Sequence[int],
+def _times(node: Machine, collective: str, variants: Sequence[str], sizes: Sequence[int],
            initiator: str = "host") -> list[float]:
     """Return the time of the best of the variants at each size."""
     return [min(_run(node, collective, variant, size, initiator).ns for variant in variants) for size in sizes]
 
 
-def _baselines(node: Node) -> list[tuple[str, ...]]:
+def _baselines(node: Machine) -> list[tuple[str, ...]]:
     """Compare how much slower engines are than kernels, with kernels' latencies shortened."""
     times = {(collective, count): _times(node, collective, POSSIBLE[collective][:count], _SMALL)
              for collective in ("ag", "a2a") for count in (1, 2, 3)}
@@ -60,14 +60,14 @@ def _baselines(node: Node) -> list[tuple[str, ...]]:
     return [*rows, ("paper", "4.5", "3.0", "2.3", "1.3", "2.5", "1.6", "1.3", f"{1 / 1.2:.2f}")]
 
 
-def fastest_until(node: Node, collective: str) -> int:
+def fastest_until(node: Machine, collective: str) -> int:
     """Return the size (bytes) below which prelaunched back-to-back copies are the fastest; 0: for none."""
     fastest = [size for size in _SMALL if size < 2 * _MB and min(
         POSSIBLE[collective], key=lambda variant: _run(node, collective, variant, size, "poll").ns) == "b2b"]
     return 2 * max(fastest, default=0)
 
 
-def _crossovers(node: Node) -> list[tuple[str, ...]]:
+def _crossovers(node: Machine) -> list[tuple[str, ...]]:
     rows = []
     for next_copy_ns in _NEXT_COPY_NS:
         other = changed(node, "engine", next_copy_ns=next_copy_ns)
@@ -75,7 +75,7 @@ def _crossovers(node: Node) -> list[tuple[str, ...]]:
     return [*rows, ("paper", "256 KB", "64 KB")]
 
 
-def overtaken_from(node: Node, prelaunched: Node, collective: str) -> str:
+def overtaken_from(node: Machine, prelaunched: Machine, collective: str) -> str:
     """Return the size from which copies that the host starts are faster than prelaunched ones."""
     for size in _LARGE:
         (plain,), (polled,) = (_times(of, collective, ("pcpy",), [size], initiator)
@@ -85,7 +85,7 @@ def overtaken_from(node: Node, prelaunched: Node, collective: str) -> str:
     return "never"
 
 
-def _overtaking(node: Node) -> list[tuple[str, ...]]:
+def _overtaking(node: Machine) -> list[tuple[str, ...]]:
     slower = [(f"{100 * (1 - rate):g} % less of the link", changed(
         node, "link", push_efficiency=rate * node.link.push_efficiency)) for rate in _RATES]
     later = [(f"a poll of {poll_ns / 1e3:g} µs", changed(node, "engine", poll_ns=poll_ns)) for poll_ns in _POLLS_NS]
@@ -93,7 +93,7 @@ def _overtaking(node: Node) -> list[tuple[str, ...]]:
               (*slower, *later)), ("paper", "512 MB", "1 GB")]
 
 
-def engine_watt_savings(node: Node, engine_w: float) -> tuple[float, float]:
+def engine_watt_savings(node: Machine, engine_w: float) -> tuple[float, float]:
     """Return the power of prelaunched b2b and bcst below that of pcpy, percent, if an engine that is awake has some."""
     def watts(variant: str, size: int) -> float:
         run = _run(node, "ag", variant, size, "poll")
@@ -105,13 +105,13 @@ def engine_watt_savings(node: Node, engine_w: float) -> tuple[float, float]:
     return below("b2b", [16 * _KB, 32 * _KB, 64 * _KB]), below("bcst", [2 * _MB << step for step in range(5)])
 
 
-def _awake(node: Node) -> list[tuple[str, ...]]:
+def _awake(node: Machine) -> list[tuple[str, ...]]:
     rows = [(f"{engine_w:g}", *(f"{value:.1f} %" for value in engine_watt_savings(node, engine_w)))
             for engine_w in _ENGINE_W]
     return [*rows, ("paper", "3 to 4 %", "5 to 10 %")]
 
 
-def _scattered(node: Node) -> list[tuple[str, ...]]:
+def _scattered(node: Machine) -> list[tuple[str, ...]]:
     """Time 64 copies of 4 KB that a kernel starts, overlapping or each after the one before."""
     rows = []
     for title, in_order in (("overlapping", False), ("one after the other", True)):
@@ -121,7 +121,7 @@ def _scattered(node: Node) -> list[tuple[str, ...]]:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node = load_engines("mi300x")
+    node = load_machine("mi300x", ENGINES)
     awake = {engine_w: engine_watt_savings(node, engine_w) for engine_w in (0.0, 1.0)}
     return Findings(
         text="One input is changed at a time, to see which one a miss hangs on. The all-gather's distance to kernels "
@@ -146,7 +146,8 @@ def evaluate(setup: Setup, results: Results) -> Findings:
                   _overtaking(node)),
             Table("Power below prelaunched pcpy, by what an engine takes while it is awake",
                   ("W", "b2b, 16 to 64 KB", "bcst, 2 to 32 MB"), _awake(node)),
-            Table("64 copies of 4 KB of an MI355X (µs)", ("copies", "µs"), _scattered(load_engines("mi355x")))])
+            Table("64 copies of 4 KB of an MI355X (µs)", ("copies", "µs"),
+                  _scattered(load_machine("mi355x", ENGINES)))])
 
 
 MISSES = Figure("dma-misses", "What the misses hang on", lambda setup: (), evaluate, short="misses", paper="dma")

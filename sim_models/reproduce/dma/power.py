@@ -7,8 +7,8 @@ from itertools import product
 from t3sim.flow.commands import POSSIBLE
 from t3sim.flow.dma import DmaRun, run_collective
 from t3sim.flow.power import Watts, engine_watts, kernel_watts
-from t3sim.machine.engines import Node
-from t3sim.machine.levels import load_engines
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 
@@ -19,19 +19,19 @@ _SIZES = [1 << bits for bits in range(26, 33)]  # 64 MB to 4 GB
 @cache
 def _fastest(size: int) -> DmaRun:
     """Return the run of the fastest variant, which does not depend on power."""
-    node = load_engines("mi300x")
+    node = load_machine("mi300x", ENGINES)
     runs = [run_collective(node, "ag", variant, size, initiator)
             for variant in POSSIBLE["ag"] for initiator in ("host", "poll")]
     return min(runs, key=lambda run: run.ns)
 
 
-def _ratios(node: Node, sizes: list[int]) -> dict[str, float]:
+def _ratios(node: Machine, sizes: list[int]) -> dict[str, float]:
     pairs = [(engine_watts(node, _fastest(size)), kernel_watts(node, size)) for size in sizes]
     return {"power_lower_percent": 100 * sum(1 - a.total / b.total for a, b in pairs) / len(pairs),
             "compute_share_percent": 100 * sum(a.compute / b.compute for a, b in pairs) / len(pairs)}
 
 
-def _varied(node: Node, inputs: Mapping[str, float]) -> Node:
+def _varied(node: Machine, inputs: Mapping[str, float]) -> Machine:
     """Return a node with other inputs of the estimate, those of `PowerRange`, and the same power at rest in all."""
     power, kernel, inputs = node.power, node.kernel, dict(inputs)
     if (units := inputs.pop("kernel_units", None)) is not None:
@@ -44,7 +44,7 @@ def _varied(node: Node, inputs: Mapping[str, float]) -> Node:
     return node.model_copy(update={"kernel": kernel, "power": power.model_copy(update=inputs)})
 
 
-def _given(node: Node, name: str) -> float:
+def _given(node: Machine, name: str) -> float:
     """Return what the estimate takes for an input."""
     power = node.power
     if name == "kernel_units":
@@ -54,18 +54,18 @@ def _given(node: Node, name: str) -> float:
     return getattr(power, name)
 
 
-def _below_pcpy(node: Node, variant: str, sizes: list[int]) -> float:
+def _below_pcpy(node: Machine, variant: str, sizes: list[int]) -> float:
     """Return the power of a prelaunched variant below that of one engine per copy, percent, mean over sizes."""
     ratios = [_prelaunched(node, variant, size).total / _prelaunched(node, "pcpy", size).total for size in sizes]
     return 100 * (1 - sum(ratios) / len(ratios))
 
 
-def _prelaunched(node: Node, variant: str, size: int) -> Watts:
+def _prelaunched(node: Machine, variant: str, size: int) -> Watts:
     return engine_watts(node, run_collective(node, "ag", variant, size, "poll"))
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node = load_engines("mi300x")
+    node = load_machine("mi300x", ENGINES)
     ours = _ratios(node, _SIZES)
     unknown = node.power.range.model_dump()
     varied = [_ratios(_varied(node, dict(zip(unknown, case))), _SIZES[:1]) for case in product(*unknown.values())]

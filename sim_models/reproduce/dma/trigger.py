@@ -12,8 +12,8 @@ import numpy as np
 
 from t3sim.flow.commands import Command, Queue
 from t3sim.flow.dma import INITIATORS, run_queues
-from t3sim.machine import Machine
-from t3sim.machine.levels import load_engines
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import ENGINES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.study import plots
 from t3sim.tasks.sources import source_digest
@@ -112,7 +112,7 @@ def _tasks(setup: Setup) -> list[TriggerTask]:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    node, rows = load_engines("mi300x"), []
+    node, rows = load_machine("mi300x", ENGINES), []
     times = {results[task].copy_bytes: results[task] for task in _tasks(setup)}
     whole: dict[str, list[float]] = {initiator: [] for initiator in INITIATORS}
     for size, one in sorted(times.items()):

@@ -5,8 +5,8 @@ from statistics import fmean
 import numpy as np
 
 from t3sim.csv_rows import csv_rows
-from t3sim.machine.levels import load_tiles
-from t3sim.machine.tiles import Node
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import TILES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
@@ -17,7 +17,7 @@ _MEASURED = "t3sim.tiles.measured"
 _MB = 1 << 20
 
 
-def gemm_errors(node: Node) -> dict[Shape, float]:
+def gemm_errors(node: Machine) -> dict[Shape, float]:
     """Return the relative error of a node's GEMMs, calls that are waited for, against those measured on an A100."""
     return {shape: (best(node, shape).ns + node.host.call_ns) / float(row["time_ns"]) - 1
             for row in csv_rows(_MEASURED, "gemms")
@@ -30,12 +30,12 @@ def all_reduce_times(gpu: str) -> list[tuple[int, float]]:
             if row["gpu"] == gpu and int(row["size_bytes"]) >= 4 * _MB]
 
 
-def all_reduce_errors(node: Node, measured: list[tuple[int, float]]) -> list[float]:
+def all_reduce_errors(node: Machine, measured: list[tuple[int, float]]) -> list[float]:
     """Return relative errors of the library's all-reduce on 4 GPUs."""
     return [all_reduce_ns(node, 4, size) / time - 1 for size, time in measured]
 
 
-def least_error(node: Node, measured: list[tuple[int, float]]) -> float:
+def least_error(node: Machine, measured: list[tuple[int, float]]) -> float:
     """Return the least that the largest relative error can be, whatever the efficiency and the latency of a step."""
     bytes_ns = np.array([1.5 * size / node.link.bandwidth_gb_per_s for size, _ in measured])
     times = np.array([time for _, time in measured])
@@ -45,7 +45,7 @@ def least_error(node: Node, measured: list[tuple[int, float]]) -> float:
 
 
 def _evaluate_gemms(setup: Setup, results: Results) -> Findings:
-    node = load_tiles("a100-nvlink")
+    node = load_machine("a100-nvlink", TILES)
     errors = gemm_errors(node)
     sizes = [100 * abs(error) for error in errors.values()]
     rows = [(f"{shape.m} x {shape.n} x {shape.k}", float(row["time_ns"]), best(node, shape), error)
@@ -72,7 +72,7 @@ _GPUS = {"a100": "a100-nvlink", "v100": "dgx-v100"}
 def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
     ours, targets, rows, drawn = {}, {}, [], {}
     for gpu, name in _GPUS.items():
-        node, measured = load_tiles(name), all_reduce_times(gpu)
+        node, measured = load_machine(name, TILES), all_reduce_times(gpu)
         errors = [100 * error for error in all_reduce_errors(node, measured)]
         drawn[gpu] = [size / _MB for size, _ in measured], errors
         ours |= {f"{gpu}_error_max_percent": max(map(abs, errors)),
@@ -84,7 +84,7 @@ def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
         rows += [(f"{gpu.upper()}, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}",
                   f"{all_reduce_ns(node, 4, size) / 1e3:,.1f}", f"{error:+.1f} %")
                  for (size, time), error in zip(measured, errors)]
-    node = load_tiles("a100-nvlink")
+    node = load_machine("a100-nvlink", TILES)
     other = [(int(row["size_bytes"]), float(row["median_time_ns"])) for row in csv_rows(_MEASURED, "all_reduces_dgx")
              if row["box"] == "a100_dgx" and int(row["size_bytes"]) >= 4 * _MB]
     errors = [100 * error for error in all_reduce_errors(node, other)]

@@ -7,8 +7,8 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from t3sim.machine.levels import load_tiles
-from t3sim.machine.tiles import Node
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import TILES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
@@ -69,8 +69,8 @@ class OverlapTask:
         return Shape(self.m, n // self.gpus, k) if self.operator == "ag-gemm" else Shape(self.m, n, k // self.gpus)
 
     @property
-    def machine(self) -> Node:
-        node, by = load_tiles(self.node), self.factors
+    def machine(self) -> Machine:
+        node, by = load_machine(self.node, TILES), self.factors
         link, gpu, host = node.link, node.gpu, node.host
         return node.model_copy(update={
             "link": link.model_copy(update={

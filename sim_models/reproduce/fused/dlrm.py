@@ -11,8 +11,8 @@ import numpy as np
 
 from t3sim.dlrm import PAPER, Dlrm, Graph, Pass, training_pass
 from t3sim.end_to_end.uncertainty import ranges
-from t3sim.machine.levels import load_network
-from t3sim.machine.network import ScaleOut
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import NETWORK
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
@@ -46,8 +46,8 @@ class PassTask:
     seconds = 12.0
 
     @property
-    def machine(self) -> ScaleOut:
-        machine, factors = load_network("torus-128"), self.factors
+    def machine(self) -> Machine:
+        machine, factors = load_machine("torus-128", NETWORK), self.factors
         link, gpu = machine.link, machine.accelerator
         return machine.model_copy(update={
             "link": link.model_copy(update={"bandwidth_gb_per_s": link.bandwidth_gb_per_s * factors.link}),

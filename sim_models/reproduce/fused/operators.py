@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import cache
 from statistics import fmean
 
-from t3sim.machine.levels import load_tiles
-from t3sim.machine.tiles import Node
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import TILES
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
@@ -36,7 +36,7 @@ _POINTS = 5  # the tolerance that this project was given
 _Row = tuple[str, float, float, float]
 
 
-def _row(label: str, node: Node, gpus: int, tasks: Tasks, separate_ns: float, slice_tasks: int = 32,
+def _row(label: str, node: Machine, gpus: int, tasks: Tasks, separate_ns: float, slice_tasks: int = 32,
          cards: bool = False) -> _Row:
     fused, tracked = (fused_run(node, gpus, tasks, Sending(slice_tasks, tracked=one), cards).ns
                       for one in (False, True))
@@ -44,7 +44,7 @@ def _row(label: str, node: Node, gpus: int, tasks: Tasks, separate_ns: float, sl
 
 
 @cache
-def _embeddings(node: Node, together: bool = False, pooled: int = 10) -> list[_Row]:
+def _embeddings(node: Machine, together: bool = False, pooled: int = 10) -> list[_Row]:
     """Compare embeddings; `together`: the framework pools all tables in one kernel."""
     rows = []
     for batch in _BATCHES:
@@ -55,7 +55,7 @@ def _embeddings(node: Node, together: bool = False, pooled: int = 10) -> list[_R
     return rows
 
 
-def _over_cards(node: Node) -> list[_Row]:
+def _over_cards(node: Machine) -> list[_Row]:
     rows = []
     for batch in _BATCHES_OVER_CARDS:
         for tables in _TABLES:
@@ -65,7 +65,7 @@ def _over_cards(node: Node) -> list[_Row]:
     return rows
 
 
-def _products(node: Node, shapes: list, make: Callable[[Node, int, tuple], Tasks]) -> list[_Row]:
+def _products(node: Machine, shapes: list, make: Callable[[Machine, int, tuple], Tasks]) -> list[_Row]:
     """Compare GEMVs and GEMMs: the tasks of a product store by themselves, each for itself."""
     return [_row(" x ".join(map(str, shape)), node, _GPUS, tasks, sum(kernels_ns(node, _GPUS, tasks)), slice_tasks=1)
             for shape in shapes for tasks in [make(node, _GPUS, shape)]]
@@ -73,7 +73,7 @@ def _products(node: Node, shapes: list, make: Callable[[Node, int, tuple], Tasks
 
 @cache
 def _times() -> dict[str, list[_Row]]:
-    node = load_tiles(_NODE)
+    node = load_machine(_NODE, TILES)
     return {"embedding": _embeddings(node),
             "gemv": _products(node, _GEMVS, lambda node, gpus, shape: gemv(node, gpus, *shape)),
             "gemm": _products(node, [(one.m, one.n, one.k) for one in _GEMMS],
@@ -101,7 +101,7 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
             f"{name}_mean_percent": Target(f"{_TITLES[name]}: shorter, mean", "%", mean, where, _POINTS),
             f"{name}_max_percent": Target(f"{_TITLES[name]}: shorter, most", "%", most, where),
             f"{name}_tracked_mean_percent": Target(f"{_TITLES[name]}: with tracked stores, mean", "%", None, "beyond")}
-    node = load_tiles(_NODE)
+    node = load_machine(_NODE, TILES)
     baselines = [("as above", times["embedding"]), ("the framework pools all tables in one kernel",
                                                     _embeddings(node, together=True))]
     baselines += [(f"{pooled} rows are pooled instead of 10", _embeddings(node, pooled=pooled)) for pooled in (20, 40)]
@@ -145,7 +145,7 @@ _SLICES = {"workgroup": 1, "4": 4, "16": 16, "32": 32, "256": 256, "shard": 1 <<
 @cache
 def _profile() -> tuple[dict[float, float], dict[bool, float], dict[str, dict[str, float]]]:
     """Return µs by occupancy, skew by order, and µs by granularity for four ways to send."""
-    node = load_tiles(_NODE)
+    node = load_machine(_NODE, TILES)
     tasks = embedding(node, 2, 1024, 256)
     occupancy = {share: fused_run(node, 2, with_share(tasks, node, share), cards=True).computed_ns / 1e3
                  for share in _SHARES}
@@ -164,7 +164,7 @@ def _skews(rate: float = 1.0, pooled: int = 10) -> tuple[float, float]:
 
     `rate`: what the network card's is multiplied by; `pooled`: rows of a sum.
     """
-    node = load_tiles(_NODE)
+    node = load_machine(_NODE, TILES)
     card = node.network.model_copy(update={"bandwidth_gb_per_s": node.network.bandwidth_gb_per_s * rate})
     node = node.model_copy(update={"network": card})
     in_order, remote_first = (100 * fmean(fused_run(node, 2, embedding(node, 2, batch, 256, pooled=pooled), Sending(

@@ -1,4 +1,4 @@
-"""One GPU as closed forms and the event level see it."""
+"""Sections for closed forms: one GPU, as the event level of networks sees it, too, and how sure its numbers are."""
 
 from t3sim.machine.section import Count, NotNegative, Positive, Section, Share
 
@@ -19,3 +19,12 @@ class Accelerator(Section):
     host_ns_per_kernel: NotNegative  #: what the host spends per kernel; it limits small layers
     busy_watts: Positive
     idle_watts: NotNegative  #: while it waits in a bubble or for the network
+
+
+class Uncertainty(Section):
+    """Half-widths of the ranges from which inputs are drawn, relative to their values."""
+
+    matrix_efficiency: NotNegative
+    memory_efficiency: NotNegative
+    network_efficiency: NotNegative
+    host_ns_per_kernel: NotNegative

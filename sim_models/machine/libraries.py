@@ -1,28 +1,12 @@
-"""Sections that models of libraries need: rates by operand, wires as a graph, and what software costs."""
+"""Sections for the models of libraries on GPUs that are sold: rates by operand, and what software costs."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
+from t3sim.machine.gpu import Tile
 from t3sim.machine.section import NotNegative, Positive, Section, Share, within
-
-_Edge = Annotated[int, within(8, 1024)]
-_Tile = Annotated[tuple[_Edge, _Edge], Field(strict=False)]
-_Place = Annotated[int, within(0, 63)]
-_Pair = Annotated[tuple[_Place, _Place, Annotated[int, within(1, 64)]], Field(strict=False)]
-
-
-class Units(Section):
-    """Compute units."""
-
-    compute_units: Annotated[int, within(1, 1024)]
-
-
-class Memory(Section):
-    """A GPU's memory."""
-
-    bandwidth_gb_per_s: Positive
 
 
 class Rates(Section):
@@ -36,8 +20,8 @@ class Rates(Section):
 class Kernels(Section):
     """Kernels of the GEMM library, and others that only move data."""
 
-    shapes: Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
-    fp8_shapes: Annotated[tuple[_Tile, ...], Field(strict=False, max_length=32)] = ()  #: with 8 bits, if others
+    shapes: Annotated[tuple[Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
+    fp8_shapes: Annotated[tuple[Tile, ...], Field(strict=False, max_length=32)] = ()  #: with 8 bits, if others
     split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False, min_length=1, max_length=16)]
     cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, a tile each
     #: Rounds up to which a cluster's tiles are dealt out before it starts; beyond, all but its first. 0: none is.
@@ -53,28 +37,7 @@ class Kernels(Section):
     own_store_efficiency: Share | None = None  #: likewise of stores
 
 
-class Wires(Section):
-    """Wires that join the GPUs of a node, each direction."""
-
-    #: switch: a port; full: a link to each other GPU; graph: links as listed; host: a port into the CPUs.
-    kind: Literal["switch", "full", "graph", "host"]
-    gb_per_s: Positive  #: of a GPU's port, or of one link
-    latency_ns: NotNegative  #: of a remote access and its answer
-    #: graph only: GPU, GPU, how many links.
-    pairs: Annotated[tuple[_Pair, ...], Field(strict=False)] = ()
-    store_efficiency: Share  #: of large streams of stores by compute units
-    all_efficiency: Share  #: of what units load or store at all others at once
-    copy_efficiency: Share  #: of copy engines
-    copy_ns: NotNegative  #: of one copy besides its bytes
-
-    @model_validator(mode="after")
-    def _links_are_listed(self) -> "Wires":
-        if (self.kind == "graph") != bool(self.pairs):
-            raise ValueError(f"kind = {self.kind!r}: pairs goes with kind graph, and only there")
-        return self
-
-
-class Protocol(Section):
+class RingProtocol(Section):
     """Protocol by which a ring's or tree's kernels pass data on."""
 
     base_ns: NotNegative
@@ -91,9 +54,9 @@ class Rings(Section):
     call_ns: NotNegative  #: the least time between calls that the host makes
     launch_ns: NotNegative  #: of each call besides its protocol
     in_switch_base_ns: NotNegative  #: of the library's in-switch kernels, whose buffers are copied through
-    ll: Protocol
-    ll128: Protocol
-    simple: Protocol
+    ll: RingProtocol
+    ll128: RingProtocol
+    simple: RingProtocol
 
 
 class InSwitch(Section):
@@ -115,16 +78,6 @@ class Direct(Section):
     phase_ns: NotNegative  #: a barrier before each further phase
     efficiency: Share  #: of the wires
     packets: bool  #: data may carry flags, which doubles its bytes and saves the barrier
-
-
-class Cards(Section):
-    """Network cards, per GPU and direction."""
-
-    gb_per_s: Positive
-    efficiency: Share  #: of collectives, whose channels keep every card busy
-    pair_efficiency: Share  #: of one send
-    hop_ns: NotNegative
-    message_ns: NotNegative  #: of a send that its receiver waits for
 
 
 class Sharing(Section):
@@ -158,26 +111,3 @@ class Measurements(Section):
     """Rows that gave constants."""
 
     fitted: Annotated[tuple[Fit, ...], Field(strict=False)]
-
-
-class Commercial(Section):
-    """Equal GPUs of one node, and the software that comes with them."""
-
-    name: str
-    gpus: Annotated[int, within(1, 72)]
-    gpu: Units
-    memory: Memory
-    peak: Rates  #: TFLOP/s, dense
-    sustained: Rates  #: of the peak, in the main loop of a large GEMM: what clock and power leave
-    kernels: Kernels
-    wires: Wires
-    rings: Rings
-    in_switch: InSwitch | None = None
-    direct: Direct
-    cards: Cards | None = None
-    sharing: Sharing
-    measured: Measurements | None = None
-
-    @property
-    def memory_bytes_per_ns(self) -> float:
-        return self.memory.bandwidth_gb_per_s * self.kernels.memory_efficiency

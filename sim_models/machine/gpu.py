@@ -1,0 +1,144 @@
+"""Sections about a GPU: its compute units and their kernels, its caches, its memory."""
+
+from math import ceil
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from t3sim.formats import FP16
+from t3sim.machine.dram import is_power_of_two
+from t3sim.machine.levels import COMMERCIAL, CYCLE, ENGINES, NETWORK, QUEUE, TILES
+from t3sim.machine.section import Count, NotNegative, Positive, Section, Share, Wait, needed_by, read_by, within
+
+_Edge = Annotated[int, within(8, 1024)]
+Tile = Annotated[tuple[_Edge, _Edge], Field(strict=False)]  #: rows, columns
+
+
+class Gpu(Section):
+    """Compute units, the tiled GEMM kernels that run on them, and the kernel that commands DMA engines."""
+
+    compute_units: Annotated[int, within(1, 1024)] = needed_by(CYCLE, TILES, COMMERCIAL)  #: MI300X has 304
+    clock_ghz: Annotated[float, within(0.1, 10)] = needed_by(CYCLE, TILES)
+    #: Dense, operands of 16 bits; H100: 4096.
+    matrix_flop_per_cycle_per_cu: Annotated[int, within(1, 1 << 17)] = needed_by(CYCLE, TILES)
+    matrix_efficiency: Annotated[float, within(0.01, 1)] = needed_by(CYCLE, TILES)  #: of the peak, in the main loop
+    #: Resident at once; as many wavefronts as a CU of AMD or NVIDIA schedules.
+    workgroups_per_cu: Annotated[int, within(1, 64)] = needed_by(CYCLE)
+    #: Rows of C per workgroup; a column is whole 64-byte requests; CUTLASS: at most 256.
+    tile_m: Annotated[int, within(32, 1024)] = needed_by(CYCLE)
+    tile_n: Annotated[int, within(1, 1024)] = needed_by(CYCLE)  #: columns of C per workgroup
+    block_k: Annotated[int, within(1, 1024)] = needed_by(CYCLE)  #: depth of one load of A and B; CUTLASS: 16 to 128
+    #: Parts that K is cut into, each computed by a workgroup of its own, whose sums are added (split-K).
+    k_parts: Annotated[int, within(1, 64)] = read_by(CYCLE, default=1)
+    #: Blocks of K that a workgroup has room for; 1: it computes or it loads.
+    load_buffers: Annotated[int, within(1, 8)] = needed_by(CYCLE)
+    #: Along which extent of the output consecutive workgroups lie: "hidden" streams weights, "tokens" activations.
+    workgroup_order: Literal["hidden", "tokens"] = needed_by(CYCLE)
+    #: A workgroup of 1024 threads has 32.
+    wavefronts_per_workgroup: Annotated[int, within(1, 64)] = needed_by(CYCLE)
+    prologue_ns: Wait = needed_by(CYCLE)  #: of a workgroup, before its first load
+    epilogue_ns: Wait = needed_by(CYCLE)  #: between its last multiply-add and its first store
+    #: Port between a CU's L1 and the last-level cache, each direction.
+    cu_bytes_per_ns: Annotated[float, within(0.1, 10_000)] = needed_by(CYCLE)
+    #: fp32, for kernels that have no matrices; None: none can run. MI300X: 256
+    vector_flop_per_cycle_per_cu: Annotated[int, within(1, 1 << 17)] | None = read_by(CYCLE)
+    #: Tiles that the GEMM library has: rows, columns.
+    tiles: Annotated[tuple[Tile, ...], Field(strict=False, min_length=1, max_length=32)] = needed_by(TILES)
+    #: Numbers of parts that the library cuts K into.
+    split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...],
+                       Field(strict=False, min_length=1, max_length=16)] = needed_by(TILES)
+    #: For the parts of a GEMM that is split along K.
+    workspace_bytes: Annotated[int, within(0, 1 << 40)] = needed_by(TILES)
+    #: That a compute unit moves into its matrix units, and into its LDS.
+    lds_bytes_per_cycle_per_cu: Positive = needed_by(TILES)
+    #: Rows and columns that a wavefront, or a group of them, multiplies from the LDS at once.
+    matrix_block: Tile = needed_by(TILES)
+    #: Of these that keep a compute unit's matrix units busy.
+    blocks_at_once: Annotated[int, within(1, 64)] = needed_by(TILES)
+    tile_ns: NotNegative = needed_by(TILES)  #: of a tile besides its main loop: first loads, last multiply-adds, stores
+    l2_bytes_per_cycle: Positive = needed_by(TILES)  #: that all compute units together load from the last-level cache
+    command_ns: NotNegative = needed_by(ENGINES, QUEUE)  #: of a kernel, to write a command into a queue
+    doorbell_ns: NotNegative = needed_by(ENGINES, QUEUE)  #: to tell an engine
+    observe_ns: NotNegative = needed_by(ENGINES)  #: to see the signal of an engine
+
+    @model_validator(mode="after")
+    def _tile_splits_into_wavefronts(self) -> "Gpu":
+        n, wavefronts = self.tile_n or 0, self.wavefronts_per_workgroup or 1  # None: not of the cycle level
+        if n % wavefronts:
+            raise ValueError(f"tile_n = {n} does not split evenly over wavefronts_per_workgroup = {wavefronts}")
+        if (self.tile_m or 0) * FP16.bytes % 64:
+            raise ValueError(f"tile_m = {self.tile_m} does not make tile columns of whole 64-byte requests")
+        return self
+
+    @property
+    def wavefront_tile_bytes(self) -> int:
+        """Output of one wavefront of a full tile."""
+        return self.tile_m * self.tile_n // self.wavefronts_per_workgroup * FP16.bytes
+
+    @property
+    def peak_flop_per_ns(self) -> float:
+        return self.compute_units * self.matrix_flop_per_cycle_per_cu * self.clock_ghz
+
+    def tflop_per_s(self, flop: float, ns: float) -> tuple[float, float]:
+        """Return the rate of a kernel, and the matrix units' peak."""
+        return flop / ns / 1e3, self.peak_flop_per_ns / 1e3
+
+
+class Occupancy(Section):
+    """Limits of how many wavefronts a compute unit holds at once, and the registers that they share."""
+
+    wavefronts_per_cu: Annotated[int, within(1, 1024)]
+    registers_per_lane: Annotated[int, within(1, 1 << 20)]  #: of all wavefronts on a SIMD unit together
+    simd_units: Annotated[int, within(1, 64)]
+    register_step: Annotated[int, within(1, 1 << 16)]  #: registers are given out in so many
+    plain_registers: Annotated[int, within(1, 1 << 16)]  #: of a kernel that pools embeddings
+    loads_at_once: Annotated[int, within(1, 1 << 16)]  #: of a wavefront, while it adds up rows
+    lds_bytes_per_cu: Annotated[int, within(1, 1 << 24)] = needed_by(CYCLE)
+    wavefronts_per_workgroup: Count = needed_by(TILES)  #: of a persistent kernel
+    sending_registers: Count = needed_by(TILES)  #: that calls of a library for communication add
+    load_ns: NotNegative = needed_by(TILES)  #: from a load to its data, memory not busy
+
+    def held(self, registers: int) -> int:
+        """Return how many wavefronts with this many registers a compute unit holds."""
+        each = ceil(registers / self.register_step) * self.register_step
+        return min(self.wavefronts_per_cu, self.registers_per_lane // each * self.simd_units)
+
+
+class Llc(Section):
+    """The last-level cache (L2)."""
+
+    size_bytes: Annotated[int, within(1 << 10, 1 << 30)]  #: MI300X: 256 MB
+    line_bytes: Annotated[int, within(64, 1024)]  #: whole 64-byte requests
+    ways: Annotated[int, within(1, 64)]
+    replacement: Literal["lru", "srrip"]  #: which line makes room: `fabric.replacement`
+    slices: Annotated[int, within(0, 512)]  #: that serve loads in order each; 0: whoever comes first is served
+    slice_queue_loads: Annotated[int, within(1, 1024)]  #: that wait at a slice
+    hit_latency_ns: Wait  #: from a CU's load to its data
+    fill_latency_ns: Wait  #: what a miss adds besides the DRAM's own time
+    bandwidth_bytes_per_ns: Annotated[float, within(1, 1_000_000)]  #: all banks together
+
+    @model_validator(mode="after")
+    def _whole_sets(self) -> "Llc":
+        if self.size_bytes % (self.line_bytes * self.ways):
+            raise ValueError(f"size_bytes = {self.size_bytes} is not a whole number of sets of ways = {self.ways} "
+                             f"lines of line_bytes = {self.line_bytes}")
+        if not is_power_of_two(self.line_bytes):
+            raise ValueError(f"line_bytes = {self.line_bytes}: a power of two is needed")
+        sets = self.size_bytes // (self.line_bytes * self.ways)
+        if not is_power_of_two(sets):
+            raise ValueError(f"size_bytes = {self.size_bytes} makes {sets} sets of ways = {self.ways} lines of "
+                             f"line_bytes = {self.line_bytes}: a power of two is needed")
+        return self
+
+
+class Memory(Section):
+    """A GPU's memory, without its channels."""
+
+    bandwidth_gb_per_s: Positive = needed_by(TILES, ENGINES, COMMERCIAL)  #: all accesses together
+    efficiency: Share = needed_by(TILES)  #: of the peak, for kernels that only move data
+    line_bytes: Count = needed_by(NETWORK)  #: read at once, where it is read at random
+
+    @property
+    def moved_bytes_per_ns(self) -> float:
+        """The rate that kernels that only move data reach."""
+        return self.bandwidth_gb_per_s * self.efficiency

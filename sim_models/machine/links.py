@@ -1,0 +1,101 @@
+"""Sections about links: a GPU's to other GPUs of its node, and its network card's."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from t3sim.machine.levels import CYCLE, ENGINES, NETWORK, TILES
+from t3sim.machine.section import (
+    Bandwidth,
+    NotNegative,
+    Positive,
+    Section,
+    Share,
+    Wait,
+    needed_by,
+    read_by,
+    within,
+)
+
+
+class Link(Section):
+    """A GPU's link, in one direction: on the cycle level the ring's, to the next GPU."""
+
+    bandwidth_gb_per_s: Bandwidth  #: of the port, or of the link to one GPU
+    latency_ns: Wait = needed_by(CYCLE, TILES, NETWORK)
+    egress_buffer_bytes: Annotated[int, within(64, 1 << 26)] = needed_by(CYCLE)  #: what may wait to leave
+    head_bytes: Annotated[int, within(1, 256)] = needed_by(CYCLE)  #: that a dispatch window's head takes on it
+    #: before that: a store with room here holds its compute unit no longer; None: of the same size
+    store_buffer_bytes: Annotated[int, within(64, 1 << 26)] | None = read_by(CYCLE)
+    #: switch: a port into a switch; full: a link to each other GPU; host: a port into a CPU, two CPUs joined.
+    kind: Literal["switch", "full", "host"] = needed_by(TILES)
+    store_efficiency: Share = needed_by(TILES, ENGINES)  #: what loads and stores of compute units leave of it
+    push_efficiency: Share = needed_by(TILES, ENGINES)  #: what a copy engine that writes to a peer leaves of it
+    pull_efficiency: Share = needed_by(TILES)  #: what a copy engine that reads from a peer leaves of it
+    between_hosts_gb_per_s: Positive | None = read_by(TILES)  #: host only: all that goes from one CPU to the other
+
+    @model_validator(mode="after")
+    def _hosts_are_joined(self) -> "Link":
+        if (self.kind == "host") != (self.between_hosts_gb_per_s is not None):
+            raise ValueError(f"kind = {self.kind!r}: between_hosts_gb_per_s goes with kind host, and only there")
+        return self
+
+    @property
+    def stores_bytes(self) -> int:
+        """Return how many bytes of compute units' stores may wait for the egress buffer."""
+        return self.egress_buffer_bytes if self.store_buffer_bytes is None else self.store_buffer_bytes
+
+
+class Network(Section):
+    """A GPU's network card, in one direction, where nodes are joined."""
+
+    bandwidth_gb_per_s: Bandwidth
+    latency_ns: Wait
+    efficiency: Share = needed_by(TILES)
+
+
+class Tier(Section):
+    """One level of the closed form's network, per GPU and direction: within nodes, or between them."""
+
+    bandwidth_gb_per_s: Positive
+    efficiency: Share  #: of the bandwidth, for large messages
+    step_ns: NotNegative  #: latency of one step of a collective, software included
+
+    @property
+    def bytes_per_ns(self) -> float:
+        return self.bandwidth_gb_per_s * self.efficiency
+
+
+_Place = Annotated[int, within(0, 63)]
+_Pair = Annotated[tuple[_Place, _Place, Annotated[int, within(1, 64)]], Field(strict=False)]
+
+
+class Wires(Section):
+    """Wires that join the GPUs of a node, each direction."""
+
+    #: switch: a port; full: a link to each other GPU; graph: links as listed; host: a port into the CPUs.
+    kind: Literal["switch", "full", "graph", "host"]
+    gb_per_s: Positive  #: of a GPU's port, or of one link
+    latency_ns: NotNegative  #: of a remote access and its answer
+    #: graph only: GPU, GPU, how many links.
+    pairs: Annotated[tuple[_Pair, ...], Field(strict=False)] = ()
+    store_efficiency: Share  #: of large streams of stores by compute units
+    all_efficiency: Share  #: of what units load or store at all others at once
+    copy_efficiency: Share  #: of copy engines
+    copy_ns: NotNegative  #: of one copy besides its bytes
+
+    @model_validator(mode="after")
+    def _links_are_listed(self) -> "Wires":
+        if (self.kind == "graph") != bool(self.pairs):
+            raise ValueError(f"kind = {self.kind!r}: pairs goes with kind graph, and only there")
+        return self
+
+
+class Cards(Section):
+    """Network cards, per GPU and direction."""
+
+    gb_per_s: Positive
+    efficiency: Share  #: of collectives, whose channels keep every card busy
+    pair_efficiency: Share  #: of one send
+    hop_ns: NotNegative
+    message_ns: NotNegative  #: of a send that its receiver waits for

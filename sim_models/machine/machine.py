@@ -1,0 +1,235 @@
+"""The machine: one record, whose sections are there as far as its file says something."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from t3sim.formats import FP16
+from t3sim.line import LINE_BYTES
+from t3sim.machine.closed_form import Accelerator, Uncertainty
+from t3sim.machine.dram import Dram
+from t3sim.machine.engines import Engine, Power, Stream
+from t3sim.machine.gpu import Gpu, Llc, Memory, Occupancy
+from t3sim.machine.hardware import LONGEST_STARVATION, Arbiter, Channels, Dma, Switch, Tracker
+from t3sim.machine.levels import CYCLE, Level
+from t3sim.machine.libraries import Direct, InSwitch, Kernels, Measurements, Rates, Rings, Sharing
+from t3sim.machine.links import Cards, Link, Network, Tier, Wires
+from t3sim.machine.section import Count, NotNegative, Section, is_needed, is_read, left_out, section_of, within
+from t3sim.machine.software import Collective, Host, Kernel, Library, Signals
+from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry, bits_for
+from t3sim.topologies import named_topology
+
+_LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
+
+
+class Machine(Section):
+    """Equal GPUs, what joins them, and their software, as far as levels of simulation need it.
+
+    `load_machine` returns one that has all that a level needs, and nothing else: what is left out is None.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=80)]
+    #: The clock of memory controllers and Track & Trigger hardware.
+    memory_clock_ghz: Annotated[float, within(0.1, 10)] = left_out()
+    gpu: Gpu = left_out()
+    occupancy: Occupancy | None = None  #: None: only kernels that say nothing of registers can run
+    llc: Llc = left_out()
+    link: Link = left_out()
+    tracker: Tracker = left_out()
+    channels: Channels = left_out()
+    dma: Dma = left_out()
+    arbiter: Arbiter = left_out()
+    collective: Collective = left_out()
+    dram: Dram = left_out()
+    switch: Switch | None = None
+    network: Network | None = None  #: if nodes are joined
+    gpus: Annotated[int, within(1, 72)] = left_out()  #: of a node
+    memory: Memory = left_out()
+    library: Library = left_out()
+    host: Host = left_out()
+    signals: Signals | None = None  #: of persistent kernels
+    engines_per_gpu: Annotated[int, Field(ge=1, le=1024)] = left_out()
+    stream: Stream = left_out()
+    engine: Engine = left_out()
+    kernel: Kernel = left_out()
+    power: Power = left_out()
+    topology: str = left_out()  #: as in `named_topology`
+    accelerator: Accelerator = left_out()
+    gpus_per_node: Count = left_out()
+    #: Of an iteration, besides everything that is modelled: input, loss scaling, logging.
+    iteration_ns: NotNegative = left_out()
+    cycle_machine: str | None = None  #: machine of the cycle level with these GPUs; None if there is none
+    intra: Tier = left_out()
+    inter: Tier = left_out()
+    uncertainty: Uncertainty = left_out()
+    peak: Rates = left_out()  #: TFLOP/s, dense
+    sustained: Rates = left_out()  #: of the peak, in the main loop of a large GEMM: what clock and power leave
+    kernels: Kernels = left_out()
+    wires: Wires = left_out()
+    rings: Rings = left_out()
+    in_switch: InSwitch | None = None
+    direct: Direct = left_out()
+    cards: Cards | None = None
+    sharing: Sharing = left_out()
+    measured: Measurements | None = None
+
+    @field_validator("topology")
+    @classmethod
+    def _is_one(cls, text: str) -> str:
+        named_topology(text)
+        return text
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Machine":
+        """Refuse keys that say different things of the same hardware."""
+        for one, other in _SAME:
+            values = _at(self, one), _at(self, other)
+            if None not in values and values[0] != values[1]:
+                raise ValueError(f"{_named(one)} = {values[0]} and {_named(other)} = {values[1]} must agree")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_simulated(self) -> "Machine":
+        if not self.lacks(CYCLE):
+            self._check_sizes()
+            self._check_speeds()
+        return self
+
+    def _check_sizes(self) -> None:
+        if self.dram.channels != self.channels.count:
+            raise ValueError(f"[dram] channels = {self.dram.channels} and [channels] count = {self.channels.count} "
+                             "must agree")
+        if self.llc.slices % self.channels.count:
+            raise ValueError(f"[llc] slices = {self.llc.slices}: 0 or a multiple of [channels] count = "
+                             f"{self.channels.count} is needed")
+        geometry = self.geometry()
+        if self.dram.held_requests >= 1 << (geometry.channel.occupancy_bits + 1):
+            raise ValueError(f"[dram] queue_entries = {self.dram.queue_entries}: with a request in each of "
+                             f"{self.dram.banks} banks there are more than the hardware's order guard counts")
+        if self.tracker.ways < self.gpu.wavefronts_per_workgroup:
+            raise ValueError(f"[tracker] ways = {self.tracker.ways}: a workgroup of [gpu] wavefronts_per_workgroup = "
+                             f"{self.gpu.wavefronts_per_workgroup} needs as many in its set, or it could never start")
+        if self.dma.ready_commands < self.gpu.wavefronts_per_workgroup:
+            raise ValueError(f"[dma] ready_commands = {self.dma.ready_commands}: a workgroup of [gpu] "
+                             f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup} may make as many, or it "
+                             "could never start")
+        updates = 2 * self.gpu.wavefront_tile_bytes
+        if updates >= 1 << geometry.tracker.count_bits:
+            raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
+                             f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring (tile_m x "
+                             "tile_n over wavefronts_per_workgroup)")
+        for name in ("egress_buffer_bytes", "store_buffer_bytes"):
+            size = getattr(self.link, name)
+            if size is not None and size < self.gpu.tile_m * FP16.bytes:
+                raise ValueError(f"[link] {name} = {size} does not hold the {self.gpu.tile_m * FP16.bytes} bytes of "
+                                 "one tile column")
+        if self.dma.tiles_per_block > self.gpu.wavefronts_per_workgroup:
+            raise ValueError(f"[dma] tiles_per_block = {self.dma.tiles_per_block} is more than [gpu] "
+                             f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")
+
+    def _check_speeds(self) -> None:
+        """Refuse compute units that do something so seldom that their run would be taken for one that stands still."""
+        gpu, residents = self.gpu, self.gpu.workgroups_per_cu
+        flop = 2 * gpu.tile_m * gpu.tile_n * gpu.block_k * residents
+        moved = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * FP16.bytes * residents
+        matrix = gpu.matrix_flop_per_cycle_per_cu, gpu.matrix_efficiency
+        rates = {"matrix_flop_per_cycle_per_cu = {}, matrix_efficiency = {}".format(*matrix):
+                 flop / (matrix[0] * matrix[1] * gpu.clock_ghz),
+                 f"cu_bytes_per_ns = {gpu.cu_bytes_per_ns}": moved / gpu.cu_bytes_per_ns}
+        for rate, ns in rates.items():
+            cycles = ns * self.memory_clock_ghz
+            if cycles > _LONGEST_STEP_CYCLES:
+                raise ValueError(f"[gpu] {rate}: a step of block_k = {gpu.block_k}, workgroups_per_cu = {residents} "
+                                 f"takes {cycles:.1g} memory cycles, more than {_LONGEST_STEP_CYCLES}")
+
+    def lacks(self, level: Level) -> list[str]:
+        """List what a level needs and this machine has not: sections, or keys if it has all sections."""
+        fields = type(self).model_fields
+        absent = [name for name in level.needs if getattr(self, name) is None]
+        return [f"[{name}]" for name in absent if section_of(fields[name])] or absent or [
+            f"[{name}] {key}" for name in (*level.needs, *level.takes)
+            if isinstance(section := getattr(self, name), Section)
+            for key, field in type(section).model_fields.items()
+            if is_needed(field, level) and getattr(section, key) is None]
+
+    def part(self, level: Level) -> "Machine":
+        """Return what a level reads of this machine, and nothing else."""
+        changes = {}
+        for name in type(self).model_fields:
+            section = getattr(self, name)
+            if name not in level.reads:
+                changes[name] = None
+            elif isinstance(section, Section):
+                unread = {key: field.default for key, field in type(section).model_fields.items()
+                          if not is_read(field, level)}
+                changes[name] = section.model_copy(update=unread)
+        return self.model_copy(update=changes)
+
+    def described(self, level: Level = CYCLE) -> dict[str, Any]:
+        """Return what a level reads of this machine, for JSON."""
+        fields = type(self).model_fields
+        return {name: {key: one for key, one in value.items()
+                       if is_read(kind.model_fields[key], level)} if value and (kind := section_of(fields[name]))
+                else value
+                for name, value in self.model_dump(mode="json").items()
+                if name in level.reads}
+
+    @property
+    def starvation_limit_cycles(self) -> int:
+        """Memory cycles after which communication that waits at a channel goes first; 0: never.
+
+        Derived: each line of a ring is written once and read once at a GPU, so a channel that serves communication this
+        often keeps up with the link. At least 1, for a link as fast as the channels.
+        """
+        if self.arbiter.starvation_limit_cycles != "derived":
+            return self.arbiter.starvation_limit_cycles
+        link_bytes_per_cycle = self.link.bandwidth_gb_per_s / self.memory_clock_ghz
+        between_requests = int(self.channels.count * LINE_BYTES / (2 * link_bytes_per_cycle))
+        return min(max(between_requests, 1), LONGEST_STARVATION)
+
+    def geometry(self) -> Geometry:
+        """Return the sizes of this machine's Track & Trigger hardware. Raises `GeometryError`."""
+        return Geometry(
+            tracker=TrackerGeometry(
+                sets=self.tracker.sets, ways=self.tracker.ways, banks=self.tracker.banks,
+                wg_bits=self.tracker.wg_bits, count_bits=self.tracker.count_bits,
+                protection=self.tracker.protection,
+                wf_bits=bits_for(self.gpu.wavefronts_per_workgroup)),
+            channel=ChannelGeometry(
+                channels=self.channels.count, interleave_bytes=self.channels.interleave_bytes,
+                queue_entries=self.dram.queue_entries, guard_buckets=self.channels.guard_buckets,
+                dma_fifo=self.channels.dma_fifo, coalescer_timeout_cycles=self.channels.coalescer_timeout_cycles,
+                sample_bits=self.channels.sample_bits,
+                sums="plain" if self.channels.sums is None else self.channels.sums),
+            dma=DmaGeometry(
+                regions=self.dma.regions, block_shapes=self.dma.block_shapes, routes=self.dma.routes,
+                copies=self.dma.copies, engines=self.dma.engines, ready_commands=self.dma.ready_commands,
+                outstanding_lines=self.dma.outstanding_lines, egress_lanes=self.dma.egress_lanes,
+                peers=self.dma.peers, ready_groups=self.dma.ready_groups))
+
+    @property
+    def memory_bytes_per_ns(self) -> float:
+        """The rate that kernels that only move data reach, as libraries have them."""
+        return self.memory.bandwidth_gb_per_s * self.kernels.memory_efficiency
+
+    def without_software(self) -> "Machine":
+        """Return the same hardware for the event level of tiles, with a library and a host that take no time."""
+        return self.model_copy(update={
+            "library": self.library.model_copy(update={"step_ns": self.link.latency_ns, "base_ns": 0.0, "small": None}),
+            "host": Host(launch_ns=0.0, event_ns=0.0, copy_ns=0.0, call_ns=0.0)})
+
+
+def _at(machine: Machine, where: str) -> object:
+    section, key = where.split(".")
+    return getattr(getattr(machine, section), key, None)
+
+
+def _named(where: str) -> str:
+    section, key = where.split(".")
+    return f"[{section}] {key}"
+
+
+#: Keys that say the same about the hardware.
+_SAME = (("gpu.compute_units", "accelerator.cores"), ("memory.bandwidth_gb_per_s", "accelerator.memory_gb_per_s"),
+         ("link.bandwidth_gb_per_s", "intra.bandwidth_gb_per_s"),
+         ("network.bandwidth_gb_per_s", "inter.bandwidth_gb_per_s"))
