@@ -37,9 +37,9 @@ def hbm_replay(
     if recorded_name:
         from t3sim.hbm_replay import recorded
 
-        if trace not in recorded.workloads():
+        if trace not in recorded.workloads("hbm3"):
             raise BadInput(f"trace {trace!r} is neither a file nor one of the recorded workloads "
-                           f"{choices(trace, recorded.workloads())}")
+                           f"{choices(trace, recorded.workloads('hbm3'))}")
     check_json_target(json)
     described = load_machine(machine)
 
@@ -53,7 +53,7 @@ def hbm_replay(
         from t3sim.hbm_replay.report import print_validation
         from t3sim.hbm_replay.validation import validate, validate_micro, verdicts
 
-        configs = CONFIGS if config is None else [config]
+        configs = None if config is None else [config]
         with progress_bar(["replay"]) as progress:
             rows = validate(described.dram, configs, progress=lambda share: progress("replay", share))
         micro = validate_micro(described.dram, configs)
@@ -70,7 +70,8 @@ def hbm_replay(
 
     config = config or "base"
     try:
-        requests = recorded.trace(trace, config) if recorded_name else read_trace(Path(trace))
+        requests = recorded.trace(trace, config) if recorded_name else read_trace(
+            Path(trace), described.dram.request_bytes)
     except BadInput:
         raise
     except (ValueError, OverflowError) as error:  # no text, or numbers that no address can have

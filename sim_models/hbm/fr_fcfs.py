@@ -6,6 +6,8 @@ queued or writes have waited for `write_wait_limit_cycles`, and lasts for as man
 `write_low_watermark`). Before the next drain as many reads go first as waited at the end of the last one. So neither
 side starves and bus turnarounds are paid once per batch.
 
+Refresh per bank takes, of the banks that have not had theirs in this round, one that nobody waits for, if there is one.
+
 Order: requests for the same line are served in the order in which they came. A request that meets an older one of
 the other kind for its line joins that one's list (and is served in the other kind's turn), where the same row keeps
 its order.
@@ -30,6 +32,7 @@ from t3sim.hbm.state import (
     PREVIOUS,
     RD,
     REF,
+    REFPB,
     ROW,
     TOKEN,
     WR,
@@ -37,12 +40,15 @@ from t3sim.hbm.state import (
 from t3sim.hbm.timing import (
     activate,
     all_closed_ready,
+    bank_refresh_ready,
     channel_activate_ready,
+    choose_bank_to_refresh,
     log_command,
     precharge,
     read_column,
     read_ready,
     refresh,
+    refresh_bank,
     refresh_bank_to_close,
     write_column,
     write_ready,
@@ -315,11 +321,47 @@ def _step_refresh(config: np.record, channel: np.record, cycle: int) -> None:
 
 
 @compiled
+def _step_bank_refresh(config: np.record, channel: np.record, cycle: int) -> bool:
+    """Step the refresh of one bank, which is not served meanwhile; tell whether it took this cycle's row command."""
+    if channel.refreshing == 0:
+        busy = channel.pending_read | channel.pending_write
+        every = (1 << config.banks) - 1
+        if (busy | channel.open | channel.refreshed) & every != every:
+            busy |= channel.open  # a closed bank before one whose row may be asked for again
+        bank = choose_bank_to_refresh(config, channel, busy)
+        put(channel, "open_row", bank, NOWHERE)  # so that no request joins
+        _set_hit(channel, READS, config.banks, bank, NOWHERE)
+        _set_hit(channel, WRITES, config.banks, bank, NOWHERE)
+    bank = lowest_bit(channel.refreshing)
+    if channel.open >> bank & 1:
+        ready = item(channel, "bank_pre_ready", bank)
+        if ready <= cycle:
+            precharge(config, channel, cycle, bank)
+            if channel.log_entries:
+                log_command(channel, cycle, PRE, bank, 0)
+            channel.refresh_due = bank_refresh_ready(config, channel, bank)
+            return True
+    else:
+        ready = bank_refresh_ready(config, channel, bank)
+        if ready <= cycle:
+            refresh_bank(config, channel, cycle, bank)
+            if channel.log_entries:
+                log_command(channel, cycle, REFPB, bank, 0)
+            channel.row_next = cycle + 1
+            return True
+    channel.refresh_due = ready
+    return False
+
+
+@compiled
 def step(config: np.record, channel: np.record, cycle: int) -> int:
     """Step one memory cycle in which something may happen; return a finished request's token or -1."""
+    row_taken = False
     if cycle >= channel.refresh_due:
-        _step_refresh(config, channel, cycle)
-        return -1
+        if config.refresh_per_bank == 0:
+            _step_refresh(config, channel, cycle)
+            return -1
+        row_taken = _step_bank_refresh(config, channel, cycle)
     banks = config.banks
     token = -1
     side = _choose_direction(config, channel, cycle)
@@ -349,6 +391,8 @@ def step(config: np.record, channel: np.record, cycle: int) -> int:
         else:
             channel.column_next = earliest
 
+    if row_taken:
+        channel.row_next = max(channel.row_next, cycle + 1)
     if channel.row_next <= cycle:
         if side == READS:
             wanted, hits, others, other_hits = (channel.pending_read, channel.hit_read, channel.pending_write,
@@ -359,11 +403,12 @@ def step(config: np.record, channel: np.record, cycle: int) -> int:
             wanted, hits, others, other_hits = (channel.pending_write, channel.hit_write, channel.pending_read,
                                                 channel.hit_read)
             prepare = True
-        bank, earliest = _choose_row(config, channel, cycle, side, wanted & ~hits, NEVER)
+        bank, earliest = _choose_row(config, channel, cycle, side, wanted & ~hits & ~channel.refreshing, NEVER)
         helped = side
         if bank < 0 and prepare:
             helped = 1 - side
-            bank, earliest = _choose_row(config, channel, cycle, helped, others & ~wanted & ~other_hits, earliest)
+            bank, earliest = _choose_row(config, channel, cycle, helped,
+                                         others & ~wanted & ~other_hits & ~channel.refreshing, earliest)
         if bank >= 0:
             if channel.open >> bank & 1:
                 precharge(config, channel, cycle, bank)

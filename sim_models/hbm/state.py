@@ -8,6 +8,7 @@ import numpy as np
 
 from t3sim.compiled.records import aligned_zeros
 from t3sim.hbm.address import field_places
+from t3sim.line import LINE_BYTES
 from t3sim.machine.dram import Dram
 
 NEVER = 1 << 62  #: a cycle that does not come
@@ -21,17 +22,17 @@ ENTRIES = (64, 160)
 LOG_ENTRIES = 1 << 15  #: commands that one channel's log keeps
 FR_FCFS, DRAMSIM3, GPGPUSIM = range(3)
 _SCHEDULERS = {"fr_fcfs": FR_FCFS, "dramsim3": DRAMSIM3, "gpgpusim": GPGPUSIM}
-COMMANDS = ("ACT", "PRE", "RD", "WR", "REF")
-ACT, PRE, RD, WR, REF = range(len(COMMANDS))
+COMMANDS = ("ACT", "PRE", "RD", "WR", "REF", "REFPB")
+ACT, PRE, RD, WR, REF, REFPB = range(len(COMMANDS))
 
 _CONFIG_FIELDS = (
     "banks", "groups", "bank_bits", "group_banks", "entries", "columns_per_request", "burst", "scheduler",
     "row_shift", "row_mask", "bank_shift", "bank_mask", "group_shift", "group_mask", "column_shift", "column_mask",
     "group_high_shift", "group_high_mask", "group_low_bits", "bank_hash",
     "act_to_read", "act_to_write", "act_to_act", "act_to_act_s", "act_to_act_l", "act_to_pre", "act_window",
-    "pre_to_act", "read_to_read_s", "read_to_read_l", "read_to_write", "read_to_pre", "write_to_write_s",
-    "store_to_write_l", "update_to_write_l", "write_to_read_s", "write_to_read_l", "write_to_pre", "refresh_to_act",
-    "refresh_interval",
+    "pre_to_act", "read_to_read_s", "read_to_read_l", "read_to_read_r", "read_to_write", "read_to_pre",
+    "write_to_write_s", "store_to_write_l", "update_to_write_l", "write_to_read_s", "write_to_read_l", "write_to_pre",
+    "refresh_to_act", "refresh_interval", "refresh_per_bank", "refresh_to_refresh", "stack_banks",
     "write_high", "write_low", "write_wait_limit", "row_hit_limit", "read_data", "write_data",
 )
 CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
@@ -49,7 +50,11 @@ def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
         "foreign",  # banks whose chosen read-list (write-list) hit is a write (read)
         "reads", "writes",
         # timing that holds for the whole channel
-        "read_ready", "write_ready", "act_ready", "act_index", "refresh_due", "refresh_ready",
+        "read_ready", "write_ready", "act_ready", "act_index",
+        "refresh_due",  # when a refresh begins or, per bank, goes on
+        "refresh_ready",
+        # refresh per bank: the first cycle of the next one; masks over banks: had theirs in this round; waits for it
+        "bank_refresh_due", "refreshed", "refreshing",
         # counters
         "columns_read", "columns_written", "activates", "precharges", "refreshes", "busy_cycles",
         "log_entries", "log_length",
@@ -110,11 +115,14 @@ def _config_record(dram: Dram) -> np.ndarray:
         "act_to_act_s": dram.trrd_s_cycles, "act_to_act_l": dram.trrd_l_cycles, "act_to_pre": dram.tras_cycles,
         "act_window": dram.tfaw_cycles, "pre_to_act": dram.trp_cycles,
         "read_to_read_s": dram.read_to_read_s_cycles, "read_to_read_l": dram.read_to_read_l_cycles,
+        "read_to_read_r": max(dram.burst_cycles, dram.tccd_r_cycles),
+        "stack_banks": dram.banks // dram.stack_ids,
         "read_to_write": dram.read_to_write_cycles, "read_to_pre": dram.trtp_cycles,
         "write_to_write_s": dram.read_to_read_s_cycles, "store_to_write_l": dram.store_to_write_l_cycles,
         "update_to_write_l": dram.update_to_write_l_cycles, "write_to_read_s": dram.write_to_read_s_cycles,
         "write_to_read_l": dram.write_to_read_l_cycles, "write_to_pre": dram.write_to_precharge_cycles,
-        "refresh_to_act": dram.trfc_cycles, "refresh_interval": dram.trefi_cycles,
+        "refresh_to_act": dram.trfc_cycles, "refresh_interval": dram.refresh_interval_cycles,
+        "refresh_per_bank": int(dram.refresh == "per_bank"), "refresh_to_refresh": dram.trrefd_cycles,
         "write_high": dram.write_high_watermark, "write_low": dram.write_low_watermark,
         "write_wait_limit": dram.write_wait_limit_cycles, "row_hit_limit": dram.row_hit_limit,
         "read_data": dram.read_data_cycles, "write_data": dram.write_data_cycles,
@@ -131,6 +139,8 @@ def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
     """
     if channels < 1:
         raise ValueError(f"channels = {channels}: at least one is needed")
+    if dram.scheduler == "dramsim3" and dram.column_bytes != LINE_BYTES:
+        raise ValueError(f"scheduler = 'dramsim3', column_bytes = {dram.column_bytes}: its requests have one column")
     state = aligned_zeros(channels, _channel_dtype(dram, log))
     for name in ("open_row", "head", "tail", "hit"):
         state[name] = NOWHERE
@@ -140,9 +150,9 @@ def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
     state["log_entries"] = LOG_ENTRIES if log else 0
     state["column_next"] = state["row_next"] = NEVER
     state["refresh_due"] = NEVER
-    if dram.trefi_cycles:
-        stagger = np.arange(channels) % dram.channels * dram.trefi_cycles // dram.channels
-        state["refresh_due"] = dram.trefi_cycles + (stagger if dram.refresh_stagger else 0)
+    if interval := dram.refresh_interval_cycles:
+        stagger = np.arange(channels) % dram.channels * interval // dram.channels
+        state["refresh_due"] = state["bank_refresh_due"] = interval + (stagger if dram.refresh_stagger else 0)
     state["next_cycle"] = state["refresh_due"]
     return HbmState(
         occupancy=state["occupancy"], next_cycle=state["next_cycle"], read_data_cycles=dram.read_data_cycles,

@@ -90,6 +90,12 @@ def read_column(config: np.record, channel: np.record, cycle: int, bank: int) ->
     channel.read_ready = cycle + config.read_to_read_s
     channel.write_ready = max(channel.write_ready, cycle + config.read_to_write)
     _hold_group(config, channel, "column_ready", 0, bank, cycle + config.read_to_read_l)
+    if config.stack_banks < config.banks:
+        first = bank // config.stack_banks * config.stack_banks
+        for other in range(config.banks):
+            if other < first or other >= first + config.stack_banks:
+                put(channel, "column_ready", other,
+                    max(item(channel, "column_ready", other), cycle + config.read_to_read_r))
     put(channel, "bank_pre_ready", bank, max(item(channel, "bank_pre_ready", bank), cycle + config.read_to_pre))
     channel.columns_read += 1
     channel.busy_cycles += config.burst
@@ -139,3 +145,46 @@ def all_closed_ready(config: np.record, channel: np.record) -> int:
         # ACT to REF is tRC; bank_act_ready holds exactly max(ACT + tRC, PRE + tRP, REF + tRFC).
         ready = max(ready, item(channel, "bank_act_ready", bank))
     return ready
+
+
+@inlined
+def bank_refresh_ready(config: np.record, channel: np.record, bank: int) -> int:
+    """Return the earliest refresh of a closed bank alone: like an ACT, but for the window of four."""
+    return max(item(channel, "bank_act_ready", bank), channel.act_ready)
+
+
+@compiled
+def choose_bank_to_refresh(config: np.record, channel: np.record, busy: int) -> int:
+    """Stop serving the bank whose refresh is due, and return it.
+
+    Each bank comes once in a round: first those that are not in the mask `busy`, else one of each bank group in turn,
+    stack ID by stack ID.
+    """
+    groups = config.stack_banks >> config.bank_bits
+    chosen = -1
+    for place in range(config.banks):
+        within = place % config.stack_banks
+        bank = place - within + (within % groups << config.bank_bits) + within // groups
+        if channel.refreshed >> bank & 1:
+            continue
+        if chosen < 0:
+            chosen = bank
+        if not busy >> bank & 1:
+            chosen = bank
+            break
+    channel.refreshed |= 1 << chosen
+    if channel.refreshed == (1 << config.banks) - 1:
+        channel.refreshed = 0
+    channel.refreshing = 1 << chosen
+    return chosen
+
+
+@compiled
+def refresh_bank(config: np.record, channel: np.record, cycle: int, bank: int) -> None:
+    """Issue a REF of one closed bank, which is served again."""
+    put(channel, "bank_act_ready", bank, max(item(channel, "bank_act_ready", bank), cycle + config.refresh_to_act))
+    channel.act_ready = max(channel.act_ready, cycle + config.refresh_to_refresh)
+    channel.bank_refresh_due += config.refresh_interval
+    channel.refresh_due = max(channel.bank_refresh_due, cycle + 1)
+    channel.refreshing = 0
+    channel.refreshes += 1

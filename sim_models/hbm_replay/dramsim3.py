@@ -14,7 +14,7 @@ Written from that simulator's behaviour, so that differences between its results
   issued goes. A precharge needs the oldest command to want another row, and either no hit after it or
   `row_hit_limit` columns served. A second command may follow in the same cycle; it is dropped (and the turn with it)
   if it is of the same kind, row or column, as the first.
-- Refresh stops everything, closes the banks one per cycle, and refreshes all.
+- Refresh stops everything, closes the banks one per cycle, and refreshes all. Refresh per bank stops that bank.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ import numpy as np
 from t3sim.compiled.jit import compiled
 from t3sim.hbm.address import bank_of, row_of
 from t3sim.hbm.bits import item, lowest_bit, put
-from t3sim.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, WR
+from t3sim.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, REFPB, WR
 from t3sim.hbm.timing import (
     activate,
     activate_ready,
     all_closed_ready,
+    bank_refresh_ready,
+    choose_bank_to_refresh,
     log_command,
     precharge,
     read_column,
     read_ready,
     refresh,
+    refresh_bank,
     refresh_bank_to_close,
     write_column,
     write_ready,
@@ -280,8 +283,9 @@ def _next_command(config: np.record, front: np.record, channel: np.record, cycle
 
     It is (-1, earliest cycle of one) if none may go.
     """
-    above = front.busy & -(2 << front.turn)
-    below = front.busy & ~above
+    busy = front.busy & ~channel.refreshing
+    above = busy & -(2 << front.turn)
+    below = busy & ~above
     earliest = NEVER
     for half in range(2):
         candidates = above if half == 0 else below
@@ -368,6 +372,44 @@ def _refresh_step(config: np.record, front: np.record, channel: np.record, cycle
 
 
 @compiled
+def _second_command(config: np.record, front: np.record, channel: np.record, cycle: int, column: bool, done: np.ndarray,
+                    mates: np.ndarray) -> int:
+    """Issue one more command if the next in turn is of the other kind; return the next cycle in which one may go."""
+    bank, position = _next_command(config, front, channel, cycle)
+    if bank < 0:
+        return max(position, cycle + 1)
+    second_column = channel.open >> bank & 1 == 1 and position < front.depth
+    if second_column and not column:
+        _issue_column(config, front, channel, cycle, bank, position, done, mates)
+    elif column and not second_column:
+        _issue_row(config, front, channel, cycle, bank, position)
+    return cycle + 1
+
+
+@compiled
+def _bank_refresh_step(config: np.record, front: np.record, channel: np.record, cycle: int, done: np.ndarray,
+                       mates: np.ndarray) -> int:
+    """Step one cycle of a bank's refresh, which goes first; return the next cycle in which something may happen."""
+    if channel.refreshing == 0:
+        choose_bank_to_refresh(config, channel, 0)
+    bank = lowest_bit(channel.refreshing)
+    is_open = channel.open >> bank & 1 == 1
+    ready = item(channel, "bank_pre_ready", bank) if is_open else bank_refresh_ready(config, channel, bank)
+    if ready > cycle:
+        return min(ready, _commands(config, front, channel, cycle, done, mates))
+    if is_open:
+        precharge(config, channel, cycle, bank)
+        _find_hits(front, channel, bank)
+    else:
+        refresh_bank(config, channel, cycle, bank)
+        front.refresh_waiting = 0
+    if channel.log_entries:
+        log_command(channel, cycle, PRE if is_open else REFPB, bank, 0)
+    _second_command(config, front, channel, cycle, False, done, mates)
+    return cycle + 1
+
+
+@compiled
 def _commands(config: np.record, front: np.record, channel: np.record, cycle: int, done: np.ndarray,
               mates: np.ndarray) -> int:
     """Issue up to two commands; returns the next cycle in which one may go."""
@@ -379,16 +421,7 @@ def _commands(config: np.record, front: np.record, channel: np.record, cycle: in
         _issue_column(config, front, channel, cycle, bank, position, done, mates)
     else:
         _issue_row(config, front, channel, cycle, bank, position)
-    bank, position = _next_command(config, front, channel, cycle)
-    if bank < 0:
-        return max(position, cycle + 1)
-    second_column = channel.open >> bank & 1 == 1 and position < front.depth
-    if second_column != column:
-        if second_column:
-            _issue_column(config, front, channel, cycle, bank, position, done, mates)
-        else:
-            _issue_row(config, front, channel, cycle, bank, position)
-    return cycle + 1
+    return _second_command(config, front, channel, cycle, column, done, mates)
 
 
 class Requests(NamedTuple):
@@ -418,12 +451,15 @@ def run(config: np.record, front: np.record, channel: np.record, requests: Reque
         if cycle >= channel.refresh_due:
             front.refresh_waiting = 1
         if front.command_next <= cycle:
-            if front.refresh_waiting:
+            if front.refresh_waiting and config.refresh_per_bank:
+                front.command_next = _bank_refresh_step(config, front, channel, cycle, done, mates)
+            elif front.refresh_waiting:
                 front.command_next = _refresh_step(config, front, channel, cycle)
             else:
                 front.command_next = _commands(config, front, channel, cycle, done, mates)
         if _schedule(config, front, channel):
-            front.command_next = min(front.command_next, cycle + 1) if not front.refresh_waiting else front.command_next
+            if config.refresh_per_bank or not front.refresh_waiting:
+                front.command_next = min(front.command_next, cycle + 1)
             changed = True
         following = front.command_next
         if i < stop:

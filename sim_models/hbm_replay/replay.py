@@ -14,14 +14,14 @@ from t3sim.compiled.jit import compiled
 from t3sim.hbm.channel import hbm_enqueue, hbm_step
 from t3sim.hbm.state import HbmState, make_hbm
 from t3sim.hbm_replay import dramsim3
-from t3sim.hbm_replay.configurations import CONFIGS, configured
+from t3sim.hbm_replay.configurations import configured
 from t3sim.hbm_replay.trace import Trace, read_trace
 from t3sim.machine.dram import Dram
 
 if TYPE_CHECKING:
     from t3sim.hbm_replay.dramsim3 import Requests
 
-__all__ = ["CONFIGS", "ReplayResult", "Replayed", "replay", "replay_trace"]
+__all__ = ["ReplayResult", "Replayed", "replay", "replay_trace"]
 
 CHUNK_REQUESTS = 1 << 16  #: between two progress reports
 
@@ -77,7 +77,7 @@ def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | Non
     accepted, done, mates = (np.full(n, -1, np.int64) for _ in range(3))
     requests = dramsim3.Requests(lines, ops, cycles, accepted, done, mates)
     reference = dram.scheduler == "dramsim3"
-    state = make_hbm(dram.model_copy(update={"scheduler": "fr_fcfs"}) if reference else dram, 1, log=log)
+    state = make_hbm(dram.by_column if reference else dram, 1, log=log)
     front = dramsim3.make_front(dram)
     config, channel = state.config[0], state.channels[0]
     begin = time.process_time()
@@ -135,7 +135,7 @@ def replay(trace: Trace | Path | str, dram: Dram, config: str = "base",
            progress: Callable[[int], None] | None = None) -> ReplayResult:
     """Replay with the scheduler of `dram`; `progress` takes the number of requests accepted."""
     if not isinstance(trace, Trace):
-        trace = read_trace(Path(trace))
+        trace = read_trace(Path(trace), dram.request_bytes)
     variant = configured(dram, config)
     warm_up(variant)
     result = replay_trace(trace, variant, progress)

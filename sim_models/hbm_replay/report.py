@@ -11,7 +11,7 @@ from rich.table import Table
 from t3sim.hbm_replay.validation import GROUPS, SCHEDULING, MicroRow, Outcome, ValidationRow, Verdict
 
 _TITLES = {
-    "timing-bound": "Bound by timing, or paced (DRAMsim3 and Ramulator 2 agree within 1.3 %)",
+    "timing-bound": "Bound by timing, or paced (where both were run, DRAMsim3 and Ramulator 2 agree within 1.3 %)",
     "load": "Loads below and above saturation",
     SCHEDULING: "Bound by scheduling: with equal timing, what differs is policy",
 }
@@ -29,15 +29,15 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) ->
     return table
 
 
-def _percent(ours: Outcome, theirs: Outcome, what: str = "cycles") -> str:
-    if getattr(theirs, what) is None:
+def _percent(ours: Outcome | None, theirs: Outcome, what: str = "cycles") -> str:
+    if ours is None or getattr(theirs, what) is None:
         return "-"
     difference = 100 * ours.difference(theirs, what)
-    return f"{difference:+.2f}" if abs(difference) >= 0.005 else "0"
+    return f"{difference:+.{2 if abs(difference) < 9.995 else 1}f}" if abs(difference) >= 0.005 else "0"
 
 
-def _latency(one: Outcome) -> str:
-    if one.read_latency_cycles is None:
+def _latency(one: Outcome | None) -> str:
+    if one is None or one.read_latency_cycles is None:
         return "-"
     return f"{one.read_latency_cycles:.{1 if one.read_latency_cycles < 1000 else 0}f}"
 
@@ -46,28 +46,29 @@ def _millions(one: Outcome) -> str:
     if one.requests_per_second is None:
         return "-"
     speed = one.requests_per_second / 1e6
-    return f"{speed:.{1 if speed < 9.95 else 0}f}"
+    return f"{speed:.{1 if speed < 1.95 else 0}f}"
 
 
 def _timing(rows: list[ValidationRow], title: str) -> Table:
     return _table(title, ("workload", "config", "cycles\nD3", "%\nours", "%\nFR", "%\nR2", "lat.\nD3", "\nours", "\nFR",
-                          "\nR2", "ACT\nD3", "%\nours", "REF\nD3", "±\n", "M/s\nours", "\nFR"), (
+                          "\nR2", "ACT\nD3", "%\n", "REF\nD3", "±\n", "M/s\nours", "\nFR"), (
         (row.workload, row.config, f"{row.dramsim3.cycles:,}", _percent(row.ours, row.dramsim3),
-         _percent(row.fr_fcfs, row.dramsim3), _percent(row.ramulator2[SHOWN], row.dramsim3),
-         *map(_latency, (row.dramsim3, row.ours, row.fr_fcfs, row.ramulator2[SHOWN])),
+         _percent(row.fr_fcfs, row.dramsim3), _percent(row.ramulator2.get(SHOWN), row.dramsim3),
+         *map(_latency, (row.dramsim3, row.ours, row.fr_fcfs, row.ramulator2.get(SHOWN))),
          f"{row.dramsim3.activates:,}", _percent(row.ours, row.dramsim3, "activates"),
          str(row.dramsim3.refreshes), str(row.ours.refreshes - row.dramsim3.refreshes), _millions(row.ours),
          _millions(row.fr_fcfs)) for row in rows))
 
 
 def _scheduling(rows: list[ValidationRow], title: str) -> Table:
-    names = list(rows[0].ramulator2)
+    names = list(dict.fromkeys(name for row in rows for name in row.ramulator2))
     return _table(title, ("workload", "config", "cycles\nD3", "%\nours", "%\nFR",
                           *("R2 %\n" + name.replace("-", "\n") for name in names), "ACT\nD3", "\nours", "\nFR", "\nR2",
                           "FR is\nnearest to"), (
         (row.workload, row.config, f"{row.dramsim3.cycles:,}", _percent(row.ours, row.dramsim3),
-         _percent(row.fr_fcfs, row.dramsim3), *(_percent(one, row.dramsim3) for one in row.ramulator2.values()),
-         *(f"{one.activates:,}" for one in (row.dramsim3, row.ours, row.fr_fcfs, row.ramulator2[SHOWN])),
+         _percent(row.fr_fcfs, row.dramsim3), *(_percent(row.ramulator2.get(name), row.dramsim3) for name in names),
+         *(f"{one.activates:,}" if one else "-" for one in (row.dramsim3, row.ours, row.fr_fcfs,
+                                                           row.ramulator2.get(SHOWN))),
          row.nearest) for row in rows))
 
 

@@ -1,4 +1,4 @@
-"""Request traces: lines `0xADDRESS READ|WRITE CYCLE`, one 64-byte request each."""
+"""Request traces: lines `0xADDRESS READ|WRITE CYCLE`, one request each, of 64 bytes if not said otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_CYCLE = 1_000_000_000  #: a second at 1 GHz
 class Trace(NamedTuple):
     """Requests in the order in which they are offered."""
 
-    lines: np.ndarray  #: int64: 64-byte line index
+    lines: np.ndarray  #: int64: line index, one per request's size
     ops: np.ndarray  #: int64: 0 read, 1 write
     cycles: np.ndarray  #: int64: earliest cycle of each
 
@@ -37,7 +37,7 @@ class Trace(NamedTuple):
         return trace
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path, request_bytes: int = LINE_BYTES) -> Trace:
     """Read a trace file; BadInput names the first bad line."""
     addresses, ops, cycles = [], [], []
     with path.open() as file:
@@ -57,7 +57,7 @@ def read_trace(path: Path) -> Trace:
                     f"{path}:{number}: expected '0xADDRESS READ|WRITE CYCLE', got {text.strip()!r}") from None
     if not addresses:
         raise BadInput(f"{path} has no request: expected lines '0xADDRESS READ|WRITE CYCLE'")
-    return Trace.of(np.array(addresses, np.int64) // LINE_BYTES, ops, cycles)
+    return Trace.of(np.array(addresses, np.int64) // request_bytes, ops, cycles)
 
 
 def write_trace(trace: Trace, path: Path) -> None:

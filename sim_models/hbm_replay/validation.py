@@ -14,7 +14,7 @@ from t3sim.errors import BadInput
 from t3sim.hbm.address import line_of
 from t3sim.hbm.state import commands
 from t3sim.hbm_replay import recorded
-from t3sim.hbm_replay.configurations import CONFIGS, configured
+from t3sim.hbm_replay.configurations import RECORDED, configured
 from t3sim.hbm_replay.replay import replay, replay_trace
 from t3sim.hbm_replay.trace import Trace
 from t3sim.machine import load_machine
@@ -55,6 +55,7 @@ class ValidationRow:
 
     workload: str
     config: str
+    held_out: bool  #: not looked at before the model was finished
     kind: str  #: of the trace, as in recorded/workloads.json
     group: str  #: one of `GROUPS`
     requests: int
@@ -106,20 +107,25 @@ class Verdict:
         return asdict(self)
 
 
-def check_memory(dram: Dram) -> None:
-    """Raise BadInput unless the recorded traces mean what they say on this memory."""
-    wanted = {"bank_groups": 4, "banks_per_group": 4, "rows_per_bank": 32768, "row_bytes": 2048, "column_bytes": 64,
-              "bank_hash": False, "scheduler": "dramsim3"}
+_SHAPES = {"hbm2": {"row_bytes": 2048, "column_bytes": 64}, "hbm3": {"row_bytes": 1024, "column_bytes": 32}}
+
+
+def recorded_memory(dram: Dram) -> str:
+    """Return which of `recorded.MEMORIES` this is; BadInput unless its traces mean what they say on it."""
+    memory = next((name for name, shape in _SHAPES.items() if dram.column_bytes == shape["column_bytes"]), "hbm2")
+    wanted = {"bank_groups": 4, "banks_per_group": 4, "stack_ids": 1, "rows_per_bank": 32768, "bank_hash": False,
+              "scheduler": "dramsim3", **_SHAPES[memory]}
     for name, value in wanted.items():
         if getattr(dram, name) != value:
             raise BadInput(f"[dram] {name} = {getattr(dram, name)}: the recorded results are for {name} = {value}, "
-                           "as in the machine hbm2-reference")
+                           f"as in the machine {memory}-reference")
+    return memory
 
 
 def with_fr_fcfs(dram: Dram) -> Dram:
     """Return the same memory with the controller of t3-table1."""
     usual = load_machine().dram
-    return dram.model_copy(update={"scheduler": "fr_fcfs", **{name: getattr(usual, name) for name in _CONTROLLER}})
+    return dram.by_column.model_copy(update={**{name: getattr(usual, name) for name in _CONTROLLER}})
 
 
 def _recorded(counts: dict[str, Any]) -> Outcome:
@@ -139,34 +145,36 @@ def _group(workload: dict[str, Any], dramsim3: dict[str, Any], ramulator2: dict[
     differ belong to them, too. Deep queues that merged writes did other work and do not count.
     """
     columns = dramsim3["reads"] + dramsim3["writes"]
-    apart = max(abs(one["cycles"] / dramsim3["cycles"] - 1) for one in ramulator2.values()
-                if one["reads"] + one["writes"] > 0.99 * columns)
+    apart = max((abs(one["cycles"] / dramsim3["cycles"] - 1) for one in ramulator2.values()
+                 if one["reads"] + one["writes"] > 0.99 * columns), default=0.0)
     mixed = workload["kind"] in ("gemm", "dual", "pingpong") and not workload.get("read_gap")
     if mixed or apart > AGREEMENT:
         return SCHEDULING
     return LOAD if workload["kind"] == "load" else TIMING
 
 
-def validate(dram: Dram, configs: Iterable[str] = tuple(CONFIGS), workloads: Iterable[str] | None = None,
+def validate(dram: Dram, configs: Iterable[str] | None = None, workloads: Iterable[str] | None = None,
              progress: Callable[[float], None] | None = None) -> list[ValidationRow]:
     """Replay the recorded workloads on one channel of `dram` with both schedulers; some of them, if names are given.
 
     `progress` takes the share that is done."""
-    check_memory(dram)
-    configs, names = set(configs), set(recorded.workloads() if workloads is None else workloads)
-    for unknown in sorted(configs - set(CONFIGS)) + sorted(names - set(recorded.workloads())):
-        raise BadInput(f"{unknown!r} is no recorded configuration or workload")
-    cases = [case for case in recorded.results() if case["config"] in configs and case["workload"] in names]
+    memory = recorded_memory(dram)
+    known = recorded.workloads(memory)
+    configs = set(RECORDED[memory] if configs is None else configs)
+    names = set(known if workloads is None else workloads)
+    for unknown in sorted(configs - set(RECORDED[memory])) + sorted(names - set(known)):
+        raise BadInput(f"{unknown!r} is no recorded configuration or workload of {memory}-reference")
+    cases = [case for case in recorded.results(memory) if case["config"] in configs and case["workload"] in names]
     rows = []
     for number, case in enumerate(cases):
         if progress is not None:
             progress(number / len(cases))
-        workload, dramsim3 = recorded.workloads()[case["workload"]], case["DRAMsim3"]
+        workload, dramsim3 = known[case["workload"]], case["DRAMsim3"]
         trace, variant = recorded.trace(case["workload"], case["config"]), configured(dram, case["config"])
         last = int(trace.cycles[-1])
         rows.append(ValidationRow(
-            workload=workload["name"], config=case["config"], kind=workload["kind"],
-            group=_group(workload, dramsim3, case["Ramulator2"]), requests=trace.lines.size,
+            workload=workload["name"], config=case["config"], held_out=workload.get("held_out", False),
+            kind=workload["kind"], group=_group(workload, dramsim3, case["Ramulator2"]), requests=trace.lines.size,
             saturated=dramsim3["cycles"] > 1.01 * last,
             ours=_measured(trace, variant), fr_fcfs=_measured(trace, with_fr_fcfs(variant)),
             dramsim3=_recorded(dramsim3),
@@ -188,12 +196,12 @@ def _recorded_commands(case: dict[str, Any], simulator: str, delay: int = 0) -> 
             for cycle, name, *place in case[simulator]["commands"]]
 
 
-def validate_micro(dram: Dram, configs: Iterable[str] = tuple(CONFIGS)) -> list[MicroRow]:
+def validate_micro(dram: Dram, configs: Iterable[str] | None = None) -> list[MicroRow]:
     """Replay the recorded cases of a few requests each."""
-    check_memory(dram)
-    configs = set(configs)
+    memory = recorded_memory(dram)
+    configs = set(RECORDED[memory] if configs is None else configs)
     rows = []
-    for case in recorded.micro_cases():
+    for case in recorded.micro_cases(memory):
         if case["config"] not in configs:
             continue
         variant = configured(dram, case["config"])
@@ -244,6 +252,9 @@ def verdicts(rows: list[ValidationRow], micro: Sequence[MicroRow] = ()) -> list[
     for config in dict.fromkeys(row.config for row in steady):
         found += _worst(f"finishing time, timing-bound and paced, {config}", 2, "%",
                         apart([row for row in steady if row.config == config], "cycles"))
+    held_out = [row for row in rows if row.held_out]
+    found += _worst("finishing time, held out", 0, "%", apart(held_out, "cycles"))
+    found += _worst("activates, held out", 0, "%", apart(held_out, "activates"))
     found += _worst("read latency of unsaturated loads", 10, "%", apart(relaxed, "read_latency_cycles"))
     found += _worst("activates, random and conflict", 3, "%", apart(activated, "activates"))
     found += _worst("refreshes, all workloads", 1, "refreshes", [

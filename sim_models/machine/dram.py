@@ -1,8 +1,11 @@
-"""The `[dram]` section of a machine file: one HBM2 channel's organisation, timing and controller.
+"""The `[dram]` section of a machine file: an HBM channel's organisation, timing and controller.
 
 Every timing is a whole number of memory clock cycles, counted from command issue to command issue. The names are
 JEDEC's with the suffix `_cycles`. Where a distance follows from others (read to write, write to precharge, ...) it is
 a property here and nowhere else.
+
+HBM3 halves each channel into two pseudo channels with a data bus and banks of their own: each of those is a channel
+here.
 """
 
 from __future__ import annotations
@@ -35,8 +38,10 @@ class Dram(Section):
     """
 
     # organisation
-    channels: Annotated[int, within(1, 128)] = 32  #: per GPU
-    bank_groups: Annotated[int, within(1, 32)] = 4
+    channels: Annotated[int, within(1, 255)] = 32  #: per GPU; of HBM3 its pseudo channels
+    bank_groups: Annotated[int, within(1, 32)] = 4  #: of all stack IDs
+    #: JEDEC's SID: dies above one another, each with an equal share of the bank groups.
+    stack_ids: Annotated[int, within(1, 4)] = 1
     banks_per_group: Annotated[int, within(1, 32)] = 4
     rows_per_bank: Annotated[int, within(1 << 10, 1 << 20)] = 16384  #: JEDEC: 2^13 to 2^16 in DRAMs of 8 to 32 Gbit
     row_bytes: Annotated[int, within(LINE_BYTES, 1 << 14)] = 2048  #: JEDEC: 1 to 8 KB
@@ -52,6 +57,7 @@ class Dram(Section):
     trc_cycles: Cycles = 47  #: activate to activate, same bank
     tccd_s_cycles: Cycles = 1  #: column to column, other bank group
     tccd_l_cycles: Cycles = 2  #: column to column, same bank group
+    tccd_r_cycles: Cycles = 1  #: read to read, other stack ID
     ccdwl_cycles: Cycles = 4  #: write to write, same bank group, after an op-and-store (T3, Table 1)
     ccdwl_applies_to: Literal["update", "write"] = "update"  #: "write": plain stores pay it as well
     trrd_s_cycles: Cycles = 4  #: activate to activate, other bank group
@@ -62,8 +68,11 @@ class Dram(Section):
     twr_cycles: Cycles = 12  #: end of write data to precharge
     trtp_cycles: Cycles = 4  #: read to precharge
     trtrs_cycles: Cycles = 2  #: idle data bus cycles between read and write data
-    trfc_cycles: Annotated[int, within(0, 1 << 13)] = 260  #: refresh to activate
-    trefi_cycles: Annotated[int, within(0, 1 << 17)] = 3900  #: refresh interval; 0 = no refresh
+    #: "per_bank": one bank after the other, while the others serve.
+    refresh: Literal["all_banks", "per_bank"] = "all_banks"
+    trfc_cycles: Annotated[int, within(0, 1 << 13)] = 260  #: refresh to activate; of one bank (tRFCpb) if per bank
+    trrefd_cycles: Cycles = 8  #: per_bank: refresh of a bank to refresh or activate of another
+    trefi_cycles: Annotated[int, within(0, 1 << 17)] = 3900  #: in which all banks are refreshed once; 0 = no refresh
     refresh_stagger: bool = True  #: spread the channels' refreshes over the interval
     # address map, most significant field first
     address_fields: Annotated[tuple[AddressField, ...], Field(strict=False)] = (  # TOML has lists only
@@ -101,7 +110,19 @@ class Dram(Section):
         if self.cwl_cycles > self.cl_cycles + self.burst_cycles + self.trtrs_cycles:
             raise ValueError(f"cwl_cycles = {self.cwl_cycles}: more than cl + burst + trtrs, so write data would meet "
                              "read data on the bus")
-        if self.trefi_cycles and self.trefi_cycles <= self.trfc_cycles + self.trc_cycles + self.banks:
+        if self.bank_groups % self.stack_ids:
+            raise ValueError(f"stack_ids = {self.stack_ids}: must divide bank_groups = {self.bank_groups}")
+        if self.stack_ids > 1 and self.tccd_r_cycles < self.tccd_s_cycles:
+            raise ValueError(f"tccd_r_cycles = {self.tccd_r_cycles}: less than tccd_s_cycles = {self.tccd_s_cycles}")
+        if self.refresh == "per_bank":
+            if self.trefi_cycles and self.refresh_interval_cycles <= self.trc_cycles + self.trrefd_cycles:
+                raise ValueError(f"trefi_cycles = {self.trefi_cycles}: no time is left between refreshes of "
+                                 f"{self.banks} banks, trc_cycles + trrefd_cycles = "
+                                 f"{self.trc_cycles + self.trrefd_cycles} each")
+            if self.trefi_cycles and self.trefi_cycles <= self.trfc_cycles + self.trc_cycles:
+                raise ValueError(f"trefi_cycles = {self.trefi_cycles}: no time is left between refreshes of a bank, "
+                                 f"trfc_cycles = {self.trfc_cycles}")
+        elif self.trefi_cycles and self.trefi_cycles <= self.trfc_cycles + self.trc_cycles + self.banks:
             raise ValueError(f"trefi_cycles = {self.trefi_cycles}: no time is left between refreshes of "
                              f"trfc_cycles = {self.trfc_cycles}")
         if self.scheduler == "fr_fcfs":
@@ -113,9 +134,6 @@ class Dram(Section):
                                  f"write_high_watermark = {self.write_high_watermark}")
         if self.scheduler == "gpgpusim" and self.trefi_cycles:
             raise ValueError(f"trefi_cycles = {self.trefi_cycles}: the gpgpusim scheduler has no refresh, 0 is allowed")
-        if self.scheduler == "dramsim3" and self.column_bytes != LINE_BYTES:
-            raise ValueError(f"column_bytes = {self.column_bytes}: the dramsim3 scheduler has one column command of "
-                             f"{LINE_BYTES} bytes per request")
         self._check_address_map()
         return self
 
@@ -145,8 +163,15 @@ class Dram(Section):
         return self.bank_groups * self.banks_per_group
 
     @property
+    def refresh_interval_cycles(self) -> int:
+        """Cycles from one refresh command to the next; 0 = none."""
+        return self.trefi_cycles // self.banks if self.refresh == "per_bank" else self.trefi_cycles
+
+    @property
     def refreshed(self) -> float:
-        """Share of the time that refresh leaves."""
+        """Share of the time that refresh leaves the channel: all, if the other banks serve meanwhile."""
+        if self.refresh == "per_bank":
+            return 1.0
         return 1 - self.trfc_cycles / self.trefi_cycles if self.trefi_cycles else 1.0
 
     @property
@@ -155,9 +180,20 @@ class Dram(Section):
         return self.queue_entries + (self.banks if self.scheduler == "gpgpusim" else 0)
 
     @property
+    def by_column(self) -> Dram:
+        """Such a channel under FR-FCFS whose requests are of one column, as DRAMsim3's and Ramulator's are."""
+        return self.model_copy(update={"scheduler": "fr_fcfs", "column_bytes": LINE_BYTES,
+                                       "row_bytes": self.row_bytes * LINE_BYTES // self.column_bytes})
+
+    @property
     def columns_per_request(self) -> int:
-        """Column commands of one 64-byte request."""
-        return LINE_BYTES // self.column_bytes
+        """Column commands of one 64-byte request; the dramsim3 scheduler's requests are one column each."""
+        return 1 if self.scheduler == "dramsim3" else LINE_BYTES // self.column_bytes
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of one request."""
+        return self.column_bytes * self.columns_per_request
 
     @property
     def column_bits(self) -> int:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from t3sim.hbm_replay.configurations import CONFIGS
+from t3sim.hbm_replay.configurations import RECORDED
 from t3sim.hbm_replay.validation import (
     GROUPS,
     MicroRow,
@@ -66,7 +66,7 @@ class HbmTask:
 
 
 def evaluate(setup: Setup, results: Results) -> Findings:
-    done = [results[HbmTask(config)] for config in CONFIGS]
+    done = [results[HbmTask(config)] for config in RECORDED["hbm2"]]
     rows, micro = [row for one in done for row in one.rows], [row for one in done for row in one.micro]
     found = verdicts(rows, micro)
     steady = [one for one in found if one.unit != _SPEED]
@@ -154,4 +154,4 @@ def _draw(rows: list[ValidationRow]):
 
 
 TABLE_HBM = Figure("hbm", "The DRAM model against DRAMsim3 and Ramulator 2",
-                   lambda setup: [HbmTask(config) for config in CONFIGS], evaluate, short="DRAM model")
+                   lambda setup: [HbmTask(config) for config in RECORDED["hbm2"]], evaluate, short="DRAM model")

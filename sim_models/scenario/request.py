@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from t3sim.errors import BadInput, choices, named_once
+from t3sim.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.decomposed import units_left
 from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_collective, fused_with
@@ -234,7 +235,11 @@ def exchange_of(scenario: Scenario, dtype: str) -> Exchange:
 
 def machine_of(scenario: Scenario) -> Machine:
     """Return the machine of a scenario of the cycle level. Raises MachineError."""
-    return with_split_k(load_machine(scenario.machine), scenario.layer.split_k)
+    machine = with_split_k(load_machine(scenario.machine), scenario.layer.split_k)
+    if machine.dram.request_bytes != LINE_BYTES:
+        raise BadInput(f"{machine.name}: [dram] scheduler = {machine.dram.scheduler} has requests of one column, "
+                       f"column_bytes = {machine.dram.column_bytes}: a run needs fr_fcfs, or {LINE_BYTES} bytes")
+    return machine
 
 
 def check_techniques(names: Sequence[str]) -> None:

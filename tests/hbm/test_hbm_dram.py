@@ -36,7 +36,10 @@ def test_derived_distances_of_the_default():
     ({"write_high_watermark": 100}, "more than queue_entries"),
     ({"cwl_cycles": 30}, "write data would meet read data"),
     ({"column_bytes": 128}, "less than or equal to 64"),
-    ({"scheduler": "dramsim3"}, "one column command of 64 bytes"),
+    ({"stack_ids": 3}, "stack_ids = 3: must divide bank_groups = 4"),
+    ({"stack_ids": 2, "tccd_r_cycles": 0}, "tccd_r_cycles = 0: less than tccd_s_cycles = 1"),
+    ({"refresh": "per_bank", "trefi_cycles": 800}, "no time is left between refreshes of 16 banks"),
+    ({"refresh": "per_bank", "trfc_cycles": 3890}, "no time is left between refreshes of a bank, trfc_cycles = 3890"),
     ({"scheduler": "gpgpusim"}, "trefi_cycles = 3900: the gpgpusim scheduler has no refresh, 0 is allowed"),
     ({"address_fields": ("row", "bank")}, "are needed"),
     ({"address_fields": ("row", "bank_group_high", "column"), "bank_hash": False}, "are needed"),
@@ -84,6 +87,11 @@ def test_hash_is_a_permutation_of_the_places():
     places = {(row_of(record, int(line)), bank_of(record, int(line))) for line in lines}
     assert len(places) == (1 << 14) // 32
     assert {bank_of(record, int(line)) // 4 for line in lines[:4]} == {0, 1, 2, 3}
+
+
+def test_requests_of_one_column_are_for_replays_only():
+    with pytest.raises(ValueError, match="scheduler = 'dramsim3', column_bytes = 32: its requests have one column"):
+        make_hbm(load_machine("hbm3-reference").dram, 1)
 
 
 def test_config_must_fit():

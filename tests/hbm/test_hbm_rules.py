@@ -34,6 +34,8 @@ class Channel:
             timing.read_column(self.config, self.channel, cycle, bank)
         elif command == "REF":
             timing.refresh(self.config, self.channel, cycle)
+        elif command == "REFPB":
+            timing.refresh_bank(self.config, self.channel, cycle, bank)
         else:
             timing.write_column(self.config, self.channel, cycle, bank, command == "UPDATE")
 
@@ -44,6 +46,8 @@ class Channel:
             return int(self.channel["bank_pre_ready"][bank])
         if command == "REF":
             return timing.all_closed_ready(self.config, self.channel)
+        if command == "REFPB":
+            return timing.bank_refresh_ready(self.config, self.channel, bank)
         ready = timing.read_ready if command == "RD" else timing.write_ready
         return ready(self.config, self.channel, bank)
 
@@ -64,6 +68,12 @@ RULES = {
     "tRP before REF": ("PRE", "REF", "same", lambda d: d.trp_cycles),
     "tRC before REF": ("ACT", "REF", "same", lambda d: d.trc_cycles),
     "tRFC": ("REF", "ACT", "same", lambda d: d.trfc_cycles),
+    "tRFCpb": ("REFPB", "ACT", "same", lambda d: d.trfc_cycles),
+    "tRREFD": ("REFPB", "ACT", "group", lambda d: d.trrefd_cycles),
+    "tRREFD, two refreshes": ("REFPB", "REFPB", "other", lambda d: d.trrefd_cycles),
+    "tRP before REFpb": ("PRE", "REFPB", "same", lambda d: d.trp_cycles),
+    "tRC before REFpb": ("ACT", "REFPB", "same", lambda d: d.trc_cycles),
+    "tRRD before REFpb": ("ACT", "REFPB", "other", lambda d: d.trrd_s_cycles),
     "tRTP": ("RD", "PRE", "same", lambda d: d.trtp_cycles),
     "tWR": ("WR", "PRE", "same", lambda d: d.cwl_cycles + d.burst_cycles + d.twr_cycles),
     "tCCD_L read": ("RD", "RD", "group", lambda d: burst_and(d, d.tccd_l_cycles)),
@@ -89,7 +99,8 @@ def drams(draw) -> Dram:
     values = {name: draw(st.integers(1, 60)) for name in (
         "cl_cycles", "trcdrd_cycles", "trcdwr_cycles", "trp_cycles", "twr_cycles", "trtp_cycles")}
     values["tras_cycles"] = draw(st.integers(25, 60))  # more than tRRD_L, as in any memory
-    values |= {name: draw(short) for name in ("cwl_cycles", "trtrs_cycles", "tfaw_cycles")}
+    values |= {name: draw(short) for name in (
+        "cwl_cycles", "trtrs_cycles", "tfaw_cycles", "trrefd_cycles")}
     for rule in ("tccd", "trrd", "twtr"):
         values[f"{rule}_s_cycles"] = draw(short)
         values[f"{rule}_l_cycles"] = values[f"{rule}_s_cycles"] + draw(st.integers(0, 9))
@@ -120,6 +131,20 @@ def test_rule_is_tight(rule, dram):
 
 
 @settings(max_examples=15, deadline=None)
+@given(dram=drams(), longer=st.integers(0, 9))
+def test_reads_of_another_stack_id(dram, longer):
+    """tCCDR: between dies of different stack IDs; within one the bank groups count."""
+    distance = dram.tccd_s_cycles + longer
+    dram = dram.model_copy(update={"stack_ids": 2, "tccd_r_cycles": distance})
+    channel = Channel(dram)
+    for number, bank in enumerate((1, 5, 9)):  # the first two are of one stack ID
+        channel.issue("ACT", bank, LONG_AGO + 200 * number)
+    channel.issue("RD", 5, NOW)
+    assert channel.earliest("RD", 1) == NOW + burst_and(dram, dram.tccd_s_cycles)
+    assert channel.earliest("RD", 9) == NOW + burst_and(dram, distance)
+
+
+@settings(max_examples=15, deadline=None)
 @given(dram=drams(), spare=st.integers(0, 9))
 def test_activate_window_is_tight(dram, spare):
     """tFAW: the fifth activate waits for the first, not for the fourth."""
@@ -142,3 +167,37 @@ def test_refresh_interval_is_tight(interval, refresh):
     log = commands(state, 0)
     assert [cycle for cycle, name, *_ in log if name == "REF"] == [interval, 2 * interval, 3 * interval]
     assert [cycle for cycle, name, *_ in log if name == "ACT"] == [3 * interval + refresh]
+
+
+def refreshes(dram: Dram, requests: dict[int, int]) -> list[tuple[int, int]]:
+    """Cycle and bank of every refresh of 17; `requests`: cycle -> line."""
+    state = make_hbm(dram, 1, log=True)
+    for cycle in range(17 * dram.refresh_interval_cycles + 20):
+        hbm_step(state, 0, cycle)
+        if cycle in requests:
+            hbm_enqueue(state, 0, cycle, requests[cycle], 0, 0)
+    return [(cycle, bank) for cycle, name, bank, _ in commands(state, 0) if name == "REFPB"]
+
+
+def test_banks_are_refreshed_in_turn():
+    """Each once in tREFI, a bank group after the other, stack ID by stack ID; those with an open row last."""
+    dram = REFERENCE.model_copy(update={"refresh": "per_bank", "stack_ids": 2})
+    interval = dram.trefi_cycles // 16
+    order = [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]
+    assert refreshes(dram, {}) == [(interval * (i + 1), bank) for i, bank in enumerate([*order, 0])]
+    seen = refreshes(dram, {5: 32 * 4})
+    assert [bank for _, bank in seen[:16]] == [bank for bank in order if bank != 4] + [4]
+    assert seen[15][0] == 16 * interval + dram.trp_cycles  # closed first
+
+
+def test_a_bank_in_refresh_is_not_served_others_are():
+    dram = REFERENCE.model_copy(update={"refresh": "per_bank"})
+    first = dram.refresh_interval_cycles
+    state = make_hbm(dram, 1, log=True)
+    for cycle in range(first + 2 * dram.trfc_cycles):
+        hbm_step(state, 0, cycle)
+        if cycle == first + dram.trrefd_cycles:
+            hbm_enqueue(state, 0, cycle, 0, 0, 0)  # of the bank in refresh
+            hbm_enqueue(state, 0, cycle, 32 * 15, 0, 0)
+    assert [(cycle, bank) for cycle, name, bank, _ in commands(state, 0) if name == "ACT"] == [
+        (first + dram.trrefd_cycles + 1, 15), (first + dram.trfc_cycles, 0)]

@@ -61,6 +61,8 @@ def observed(log: list, dram: Dram) -> dict:
         bus = column_busy if name in ("RD", "WR") else row_busy
         assert cycle not in bus, f"two commands on one bus in cycle {cycle}"
         bus.add(cycle)
+        if name == "REFPB":
+            assert bank not in open_banks
         if name == "REF":
             assert not open_banks
             for (earlier, _), when in last.items():
@@ -68,7 +70,7 @@ def observed(log: list, dram: Dram) -> dict:
                     see((earlier, "REF"), cycle - when)
             last = {("REF", -1): cycle}
             continue
-        assert (bank in open_banks) == (name != "ACT"), f"{name} of bank {bank} in cycle {cycle}"
+        assert (bank in open_banks) == (name not in ("ACT", "REFPB")), f"{name} of bank {bank} in cycle {cycle}"
         for (earlier, other), when in last.items():
             if earlier == "REF":
                 if name == "ACT":
@@ -136,6 +138,39 @@ def test_distances_are_kept_and_tight(kind):
     assert least["REF", "ACT"] == dram.trfc_cycles
     assert least["PRE", "REF"] == dram.trp_cycles
     assert least["ACT", "REF"] >= dram.trc_cycles
+
+
+HBM3 = load_machine("hbm3-reference").dram
+PER_BANK = configured(HBM3, "refpb")
+
+
+@pytest.mark.parametrize("dram", [
+    PER_BANK.by_column, PER_BANK.model_copy(update={"scheduler": "fr_fcfs"}),
+    DEFAULT.model_copy(update={"refresh": "per_bank"})], ids=["hbm3", "hbm3 lines", "hbm2"])
+def test_distances_are_kept_when_banks_are_refreshed_one_by_one(dram):
+    table = rules(dram, False) | {
+        ("REFPB", "ACT", "same"): dram.trfc_cycles, ("REFPB", "ACT", "group"): dram.trrefd_cycles,
+        ("REFPB", "ACT", "other"): dram.trrefd_cycles, ("PRE", "REFPB", "same"): dram.trp_cycles,
+        ("ACT", "REFPB", "same"): dram.trc_cycles, ("ACT", "REFPB", "other"): dram.trrd_s_cycles}
+    least = defaultdict(lambda: 1 << 30)
+    refreshes = 0
+    for seed, spread, density in ((1, 1 << 20, 0.5), (2, 1 << 11, 0.9), (3, 1 << 15, 0.05), (4, 1 << 9, 0.3)):
+        log = run_load(dram, seed, (READ, STORE), 15000, spread, density)
+        refreshes += sum(name == "REFPB" for _, name, *_ in log)
+        for key, value in observed(log, dram).items():
+            least[key] = min(least[key], value)
+    assert refreshes == 4 * (15000 // dram.refresh_interval_cycles)
+    for key, distance in table.items():
+        assert least[key] >= distance, f"{key} came after {least[key]} cycles"
+    for key in (("REFPB", "ACT", "same"), ("PRE", "REFPB", "same"), ("ACT", "RD", "same"), ("RD", "RD", "group")):
+        assert least[key] == table[key], f"{key} never came closer than {least[key]} cycles"
+
+
+def test_random_reads_lose_less_to_refresh_per_bank():
+    lines = np.random.default_rng(1).integers(0, 1 << 24, 20000)
+    trace = Trace.of(lines, [0] * 20000, [0] * 20000)
+    once, one_by_one = (replay_trace(trace, configured(HBM3, name).by_column).cycles for name in ("base", "refpb"))
+    assert once > 1.03 * one_by_one
 
 
 def test_gpgpusim_scheduler_keeps_distances():

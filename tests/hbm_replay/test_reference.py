@@ -5,7 +5,7 @@ import pytest
 from t3sim.errors import BadInput
 from t3sim.hbm.address import line_of
 from t3sim.hbm_replay import recorded
-from t3sim.hbm_replay.configurations import CONFIGS, configured
+from t3sim.hbm_replay.configurations import RECORDED, configured
 from t3sim.hbm_replay.replay import replay, replay_trace
 from t3sim.hbm_replay.trace import Trace
 from t3sim.hbm_replay.validation import (
@@ -16,7 +16,7 @@ from t3sim.hbm_replay.validation import (
     MicroRow,
     Outcome,
     ValidationRow,
-    check_memory,
+    recorded_memory,
     validate,
     validate_micro,
     verdicts,
@@ -67,6 +67,30 @@ def test_workload(case):
         assert ours.mean_read_latency_cycles == pytest.approx(expected["read_latency_cycles"], abs=6e-4)
 
 
+HBM3 = load_machine("hbm3-reference").dram
+
+
+def test_micro_cases_of_hbm3():
+    rows = validate_micro(HBM3)
+    assert len(rows) == 108 and [row.case for row in rows if not row.equal] == []
+
+
+@pytest.mark.parametrize("case", recorded.results("hbm3"), ids=lambda c: f"{c['workload']}-{c['config']}")
+def test_workload_of_hbm3(case):
+    """Of the traces that were held out, too: every count is DRAMsim3's."""
+    ours, expected = replay(recorded.trace(case["workload"], case["config"]), HBM3, case["config"]), case["DRAMsim3"]
+    assert {name: getattr(ours, name) for name in FIELDS} == {name: expected[name] for name in FIELDS}
+    if expected["read_latency_cycles"] is not None:
+        assert ours.mean_read_latency_cycles == pytest.approx(expected["read_latency_cycles"], abs=6e-4)
+
+
+def test_fr_fcfs_and_ramulator_on_hbm3():
+    """Where timing or pace decides and both close all banks for a refresh."""
+    rows = [row for row in validate(HBM3, ["base", "bgil"]) if row.ramulator2 and row.group != SCHEDULING]
+    assert len(rows) == 24
+    assert max(abs(row.fr_fcfs.difference(row.ramulator2["FRFCFS-q32"])) for row in rows) < 0.025
+
+
 def test_traces_are_the_recorded_traces():
     for name in ("rand_rw50", "load_faw25", "gemm_2to1_paced", "dual_2to1_chunk32", "stride_2048"):
         assert recorded.sha256(name) == recorded.hashes()[name]
@@ -75,7 +99,7 @@ def test_traces_are_the_recorded_traces():
 
 
 def test_covers_every_configuration():
-    assert {case["config"] for case in recorded.results()} == set(CONFIGS)
+    assert {case["config"] for case in recorded.results()} == set(RECORDED["hbm2"])
 
 
 def test_validation_of_one_workload_of_each_group():
@@ -95,7 +119,8 @@ def test_validation_of_one_workload_of_each_group():
 
 def row(workload: str, kind: str, group: str, ours: Outcome, saturated: bool = False) -> ValidationRow:
     theirs = Outcome(100_000, 100.0, 1000, 25)
-    return ValidationRow(workload, "base", kind, group, 1000, saturated, ours, ours, theirs, {"FRFCFS-q32": theirs})
+    return ValidationRow(workload, "base", False, kind, group, 1000, saturated, ours, ours, theirs,
+                         {"FRFCFS-q32": theirs})
 
 
 @pytest.mark.parametrize(("kind", "ours", "target"), [
@@ -124,6 +149,6 @@ def test_limits_hold_where_they_are_asked_for():
 
 def test_another_memory_is_refused():
     with pytest.raises(BadInput, match="rows_per_bank = 16384: the recorded results are for rows_per_bank = 32768"):
-        check_memory(REFERENCE.model_copy(update={"rows_per_bank": 16384}))
+        recorded_memory(REFERENCE.model_copy(update={"rows_per_bank": 16384}))
     with pytest.raises(BadInput, match="'seq' is no recorded"):
         validate(REFERENCE, ["base"], ["seq"])

@@ -22,6 +22,19 @@ def test_all_of_a_configuration(tmp_path, capsys):
     assert {row["difference"] for row in payload["rows"] if row["workload"] != "conflict_wr"} == {0.0}
 
 
+def test_all_of_hbm3(tmp_path, capsys):
+    target = tmp_path / "validation.json"
+    assert cli.main(["hbm-replay", "--all", "--machine", "hbm3-reference", "--config", "refpb", "--json",
+                     str(target)]) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed and max(map(len, printed.splitlines())) <= 120
+    payload = json.loads(target.read_text())
+    assert len(payload["rows"]) == 26 and all(row["held_out"] for row in payload["rows"])
+    assert {row["difference"] for row in payload["rows"]} == {0.0}
+    verdicts = {one["target"]: one["met"] for one in payload["verdicts"]}
+    assert verdicts["finishing time, held out"] and verdicts["micro: command cycles are DRAMsim3's"]
+
+
 def test_a_recorded_workload_by_name(capsys):
     assert cli.main(["hbm-replay", "hits_1bg_rd", "--config", "ccdl4_bgil", "--json", "-"]) == 0
     payload = json.loads(capsys.readouterr().out)
@@ -34,6 +47,7 @@ def test_a_recorded_workload_by_name(capsys):
     (["seq"], "neither a file nor one of the recorded workloads seq_"),
     (["--all", "--machine", "t3-table1"], "recorded results are for"),
     (["--all", "--config", "ddr5"], "'ddr5' is unknown"),
+    (["--all", "--config", "refpb"], "'refpb' is no recorded configuration or workload of hbm2-reference"),
 ])
 def test_bad_input(capsys, arguments, words):
     assert cli.main(["hbm-replay", *arguments]) == 2

@@ -155,6 +155,11 @@ def test_a_kernel_alone_has_no_exchange(capsys):
         requested(scenario_of({"layer": {"kernel": "k.npz", "operator": "gemv"}}, {}))
 
 
+def test_a_memory_whose_requests_are_columns_is_for_replays():
+    with pytest.raises(BadInput, match=r"hbm3-reference: \[dram\] scheduler = dramsim3 has requests of one column"):
+        requested(Scenario(machine="hbm3-reference"))
+
+
 def test_the_help_is_one_screen(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["run", "--help"]) == 0

@@ -163,7 +163,7 @@ def trace(w, m):
     return KINDS[w["kind"]](w, m)
 
 
-def text(line, wr, cycle):
+def text(line, wr, cycle, line_bytes=LINE):
     """Write the trace as a file: `0xADDRESS READ|WRITE CYCLE` per request."""
     requests = zip(np.asarray(line, np.int64).tolist(), np.asarray(wr).tolist(), np.asarray(cycle).tolist())
-    return "".join(f"0x{a * LINE:X} {'WRITE' if x else 'READ'} {c}\n" for a, x, c in requests)
+    return "".join(f"0x{a * line_bytes:X} {'WRITE' if x else 'READ'} {c}\n" for a, x, c in requests)
