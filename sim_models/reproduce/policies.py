@@ -1,7 +1,7 @@
 """Beyond the T3 paper: what each arbitration policy loses where another would have been better, over all 28 layers.
 
-T3-MCA+ is more than its policy, ring-aware arbitration: where the GEMM outlasts the ring it stages the first chunk in
-local memory. So both are shown, and the best is that of the three policies.
+T3-MCA+ is more than its policy, ring-aware arbitration: where that pays it stages the first chunk in local memory.
+So both are shown, and the best is that of the three policies.
 """
 
 from collections.abc import Mapping

@@ -40,7 +40,7 @@ from . import build
 from .beside_copies import Copies, with_copies
 from .failure import to_end
 from .fused import FusedRun
-from .isolated_collectives import ring_time_ns, run_collective, run_program, with_compute_units
+from .isolated_collectives import run_collective, run_program, with_compute_units
 from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from .phases import PURPOSES, Moved, bytes_by_phase, named
@@ -48,6 +48,7 @@ from .pipelining import fused_options
 from .policy import Policy
 from .programmed import mapped
 from .skew import Skew
+from .staging import staging_pays
 from .switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
 
 Progress = Callable[[float], None]
@@ -573,20 +574,6 @@ def rtl_library(geometry: Geometry):
     """Return the compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
     from ..cosim.gpu import gpu_library
     return gpu_library(geometry)
-
-
-def staging_pays(machine: Machine, workload: Workload) -> bool:
-    """Say whether the first chunk is better staged in local memory: whether the GEMM outlasts a link-bound ring.
-
-    The GEMM computes without a stall. If it does, what its stores to the link cost the units counts; else the ring's
-    early start does.
-    """
-    tiling = build.make_tiling(machine, workload)
-    gemm, gpu = build.gemm_operator(machine, workload, tiling), machine.gpu
-    stages = -(-tiling.tiles * gpu.k_parts // (gpu.compute_units * gpu.workgroups_per_cu))
-    loop = gemm.k / gpu.k_parts * gemm.cycles_per_k * gpu.workgroups_per_cu
-    compute = stages * (gemm.launch_cycles + loop + gemm.epilogue_cycles)
-    return compute / machine.memory_clock_ghz > ring_time_ns(machine, workload.output_bytes, workload.tp)
 
 
 def fused_run(policy: str, machine: Machine, workload: Workload, options: build.Options = build.Options(),

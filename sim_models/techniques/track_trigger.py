@@ -68,5 +68,5 @@ T3, T3_MCA, T3_MCA_PLUS = (
     for name, title, source in (
         ("t3", "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather", "T3, section 4"),
         ("t3-mca", "the same with the communication-aware arbiter", "T3, section 4.5"),
-        ("t3-mca+", "ring-aware arbitration; the first chunk through local memory where the GEMM outlasts the ring",
+        ("t3-mca+", "ring-aware arbitration; the first chunk through local memory where that pays",
          "of this project, beyond T3")))

@@ -1,0 +1,61 @@
+"""Whether to stage the first chunk of a reduce-scatter in local memory, by sizes that are known before a run."""
+
+from ..machine import Machine
+from ..workloads import Workload
+from . import build
+from .isolated_collectives import ring_time_ns
+
+
+def staging_pays(machine: Machine, workload: Workload) -> bool:
+    """Say whether staging the first chunk saves more than it costs, if the GEMM computes without a stall.
+
+    - The GEMM outlasts a link-bound ring. Then what stores to the link cost its units counts, else the ring's early
+      start does.
+    - The buffer before the link does not hold that chunk: else no unit waits for the link.
+    - DRAM has less than half of that time to work, the staged chunk included. A GEMM that asks for more waits for DRAM
+      in all units at once; stores to the link put units out of step, which is then worth more than they cost.
+    """
+    tiling = build.make_tiling(machine, workload)
+    gemm, gpu = build.gemm_operator(machine, workload, tiling), machine.gpu
+    loop = gemm.k / gpu.k_parts * gemm.cycles_per_k * gpu.workgroups_per_cu
+    compute = _stages(machine, workload) * (gemm.launch_cycles + loop + gemm.epilogue_cycles) / machine.memory_clock_ghz
+    return (compute > ring_time_ns(machine, workload.output_bytes, workload.tp)
+            and workload.output_bytes / workload.tp > machine.link.stores_bytes
+            and _dram_ns(machine, workload) < compute / 2)
+
+
+def gemm_read_bytes(machine: Machine, workload: Workload) -> float:
+    """Return what a GEMM reads of its inputs from DRAM, by a closed form.
+
+    Workgroups that are next to each other share one operand and go along the other. If the cache does not hold that
+    other one, it comes again with every row of tiles, or every stage that has several of them.
+    """
+    tiling, element_bytes = build.make_tiling(machine, workload), workload.format.bytes
+    weights, activations = (size * workload.k * element_bytes for size in (workload.n, workload.m))
+    along, across = (weights, tiling.tile_rows), (activations, tiling.tile_columns)
+    if tiling.along_n:
+        along, across = across, along
+    streamed, tiles = along
+    kept, rows = across
+    if streamed <= machine.llc.size_bytes:
+        return streamed + kept
+    at_once = machine.gpu.compute_units * machine.gpu.workgroups_per_cu / machine.gpu.k_parts
+    return streamed * min(rows, _stages(machine, workload) * min(1.0, at_once / tiles)) + kept
+
+
+def _stages(machine: Machine, workload: Workload) -> int:
+    gpu = machine.gpu
+    tiles = build.make_tiling(machine, workload).tiles
+    return -(-tiles * gpu.k_parts // (gpu.compute_units * gpu.workgroups_per_cu))
+
+
+def _dram_ns(machine: Machine, workload: Workload) -> float:
+    """Time of a GEMM's reads and of all chunks of a staged ring, in which every chunk but one arrives and leaves.
+
+    An op-and-store keeps its bank group longer than a store, and counts so much more.
+    """
+    dram, chunks = machine.dram, workload.tp
+    update = dram.update_to_write_l_cycles / dram.store_to_write_l_cycles
+    moved = (update * (2 * chunks - 1) + chunks - 1) * workload.output_bytes / chunks
+    return ((gemm_read_bytes(machine, workload) + moved)
+            / (dram.peak_bytes_per_cycle * dram.channels * machine.memory_clock_ghz))
