@@ -1,4 +1,4 @@
-"""Whether to stage the first chunk of a reduce-scatter in local memory, by sizes that are known before a run."""
+"""The choice to stage a reduce-scatter's first chunk in local memory, by sizes that are known before a run."""
 
 from ..machine import Machine
 from ..workloads import Workload
