@@ -115,7 +115,7 @@ class ChannelGeometry:
         names = [] if self.sums == "plain" else self.sums.split("+")
         _require(all(name in wide for name in names) and len(set(names)) == len(names), "sums", self.sums,
                  f"plain, or once each, a + between: {', '.join([*wide][:2])} and {len(wide) - 2} more")
-        _require(1 <= self.channels <= 128, "channels", self.channels, "1 to 128")
+        _require(1 <= self.channels <= 255, "channels", self.channels, "1 to 255")
         _require(self.request_bytes == 64, "request_bytes", self.request_bytes, "64 is the only supported line")
         _require(_is_power_of_two(self.interleave_bytes) and self.interleave_bytes >= self.request_bytes,
                  "interleave_bytes", self.interleave_bytes, f"a power of two, at least {self.request_bytes}")
@@ -192,7 +192,7 @@ class DmaGeometry:
         _require(2 <= self.ready_commands <= 4096, "ready_commands", self.ready_commands, "2 to 4096")
         _require(2 * self.engines <= self.outstanding_lines <= 65535, "outstanding_lines", self.outstanding_lines,
                  f"2 x engines={2 * self.engines} to 65535")
-        _require(1 <= self.egress_lanes <= 4, "egress_lanes", self.egress_lanes, "1 to 4")
+        _require(1 <= self.egress_lanes <= 8, "egress_lanes", self.egress_lanes, "1 to 8")
         _require(self.queue_commands in (0, *(1 << bit for bit in range(1, 13))), "queue_commands", self.queue_commands,
                  "0, or a power of two from 2 to 4096")
         _require(self.ready_groups in (0, *(1 << bit for bit in range(1, 13))), "ready_groups", self.ready_groups,

@@ -34,6 +34,8 @@ class Gpu(Section):
     load_buffers: Annotated[int, within(1, 8)] = needed_by(CYCLE)
     #: Along which extent of the output consecutive workgroups lie: "hidden" streams weights, "tokens" activations.
     workgroup_order: Literal["hidden", "tokens"] = needed_by(CYCLE)
+    #: Workgroups that follow one another and load what their tiles have in common once.
+    cluster: Annotated[int, within(1, 16)] = read_by(CYCLE, default=1)
     #: A workgroup of 1024 threads has 32.
     wavefronts_per_workgroup: Annotated[int, within(1, 64)] = needed_by(CYCLE)
     prologue_ns: Wait = needed_by(CYCLE)  #: of a workgroup, before its first load

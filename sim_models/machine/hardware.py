@@ -28,7 +28,7 @@ class Tracker(Section):
 class Channels(Section):
     """Memory channels and their controllers."""
 
-    count: Annotated[int, within(1, 128)]
+    count: Annotated[int, within(1, 255)]
     interleave_bytes: Annotated[int, within(64, 1 << 16)]  #: at most some rows: beyond it a tile lies on one channel
     guard_buckets: Annotated[int, within(1, 256)]
     dma_fifo: Annotated[int, within(1, 64)]
@@ -49,7 +49,7 @@ class Dma(Section):
     copies: Annotated[int, within(1, 64)]  #: destinations of one region
     ready_commands: Annotated[int, within(2, 4096)]
     outstanding_lines: Annotated[int, within(1, 65535)]
-    egress_lanes: Annotated[int, within(1, 4)]
+    egress_lanes: Annotated[int, within(1, 8)]
     ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` gives it; 0: none
     peers: Annotated[int, within(1, 31)]  #: GPUs whose dispatch windows' heads it knows: to so many it can send
     tiles_per_block: Annotated[int, within(1, 64)]  #: wavefront tiles that one DMA command moves

@@ -5,6 +5,9 @@ With split-K, a workgroup for each part of K: whole steps, as many as the other 
 Rows, columns, A and B are the BLAS library's (operators/tiling.py): A holds the weights, kept along K forward and along
 its rows backward, B the activations, always kept along K. A ragged tile costs the time of a whole one, as in a kernel
 with predicated lanes.
+
+In a cluster, workgroups whose tiles follow one another load what they have in common once: each a share of it, which
+goes to all of them (Hopper's multicast). That they wait for one another is not modelled, nor their ports' share of it.
 """
 
 from dataclasses import dataclass
@@ -42,6 +45,7 @@ class Gemm:
     buffers: int = 2  #: of blocks of K; 1: a block is loaded, then computed, and another workgroup hides the wait
     resources: Resources = Resources()
     parts: int = 1  #: of K (split-K), each computed by a workgroup of its own
+    cluster: int = 1  #: workgroups that load what they have in common once
     operand_bytes: int | None = None  #: of an element of A and B; None: as many as the output's
 
     def __post_init__(self) -> None:
@@ -103,4 +107,16 @@ class Gemm:
         b = rows_of(LOAD, count, base=self.b.base + tiling.first_column * self.b.pitch + k * size, rows=tiling.columns,
                     bytes=depth * size, step_stride=self.block_k * size, pitch=self.b.pitch)
         a["pitch"] = self.a.pitch
+        self._share(a, tiling.first_row)
+        self._share(b, tiling.first_column)
         return [a, b]
+
+    def _share(self, blocks: np.ndarray, place: np.ndarray) -> None:
+        """Leave each workgroup of a cluster its share of the rows, where all of them have the same block."""
+        whole = len(blocks) // self.cluster * self.cluster
+        same = (place[:whole].reshape(-1, self.cluster) == place[:whole:self.cluster, None]).all(axis=1)
+        shared = np.flatnonzero(np.repeat(same, self.cluster) & (blocks["rows"][:whole] >= self.cluster))
+        member, rows = shared % self.cluster, blocks["rows"][shared]
+        first, end = (rows * edge // self.cluster for edge in (member, member + 1))
+        blocks["base"][shared] += first * blocks["pitch"][shared]
+        blocks["rows"][shared] = end - first

@@ -138,7 +138,8 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
         cycles_per_k=2 * elements / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.prologue_ns * clock,
         epilogue_cycles=gpu.epilogue_ns * clock * (elements / (gpu.tile_m * gpu.tile_n)),  # sums through the LDS
-        buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts, operand_bytes=workload.format.bytes)
+        buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts, cluster=gpu.cluster,
+        operand_bytes=workload.format.bytes)
 
 
 def _gemv(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None) -> Gemv:

@@ -97,5 +97,7 @@ def _told(error: ValidationError) -> str:
         case "literal_error":
             return f"{key} = {shown(fault['input'])} is unknown: allowed are " + fault["ctx"]["expected"].replace(
                 "'", "").replace(" or ", ", ")
+        case "value_error":
+            return str(fault["ctx"]["error"])
         case kind:
             return f"{key} = {shown(fault['input'])}: {_ALLOWED.get(kind, fault['msg'].lower())} is allowed"

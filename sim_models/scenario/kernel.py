@@ -15,7 +15,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.phases import Moved, by_stream
 from t3sim.scenario.layers import ALONE, in_format, is_alone, small_workload
-from t3sim.scenario.request import check_level, check_operator, machine_of
+from t3sim.scenario.request import check_level, check_operator, fraction_of_tokens, machine_of
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import BesideRun, KernelRun
@@ -43,7 +43,8 @@ class KernelAlone:
                            f"{', '.join(ALONE)}, and layer.kernel = FILE")
         self.copies, self.file = copies, layer.kernel
         self.table: KernelTable | None = load_kernel(Path(layer.kernel)) if layer.kernel is not None else None
-        workload = None if self.table is not None else in_format(small_workload(layer, scenario.seed), layer.dtype)
+        workload = None if self.table is not None else fraction_of_tokens(
+            in_format(small_workload(layer, scenario.seed), layer.dtype), scenario)
         self.machine: Machine = machine_of(scenario)
         self.workload: Workload | None = None if workload is None else with_its_kernel(self.machine, workload)
         name = Path(self.file).name if self.workload is None else f"{self.workload.kind} {self.workload.size}"

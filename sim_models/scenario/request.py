@@ -5,11 +5,12 @@ have the scenario's words, `exchange.topology = ring`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from t3sim.errors import BadInput, choices, named_once
 from t3sim.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
+from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.decomposed import units_left
 from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.mechanisms.flux import FluxOptions, tuned
@@ -36,7 +37,7 @@ from t3sim.workloads import Workload
 OPERATORS = (*FUSED_OPERATORS, *ALONE)
 #: Keys of the event level, keys that it has not, and values of these that say nothing else than nothing.
 _EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
-_CYCLE_ONLY = ("layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.kernel",
+_CYCLE_ONLY = ("fraction", "layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.kernel",
                "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
                "exchange.topology", "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire",
                "layer.collective", "layer.bytes",
@@ -168,6 +169,7 @@ def requested(scenario: Scenario) -> Request:
     check_operator(scenario)
     layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
     found, notes = workloads_of(layer, scenario.seed)
+    found = [(fraction_of_tokens(one, scenario), count) for one, count in found]
     names = BY_DEFAULT if scenario.techniques is None else scenario.techniques
     check_techniques(names)
     check_policy(scenario.t3.policy, names)
@@ -239,7 +241,14 @@ def machine_of(scenario: Scenario) -> Machine:
     if machine.dram.request_bytes != LINE_BYTES:
         raise BadInput(f"{machine.name}: [dram] scheduler = {machine.dram.scheduler} has requests of one column, "
                        f"column_bytes = {machine.dram.column_bytes}: a run needs fr_fcfs, or {LINE_BYTES} bytes")
-    return machine
+    return fraction_of(machine, scenario.parts)
+
+
+def fraction_of_tokens(workload: Workload, scenario: Scenario) -> Workload:
+    """Return what a scenario's fraction of a GPU computes. Raises BadInput for tokens that have no such part."""
+    if workload.m % scenario.parts:
+        raise BadInput(f"{said('fraction', scenario.fraction)}: {workload.m} tokens have no such part")
+    return replace(workload, m=workload.m // scenario.parts)
 
 
 def check_techniques(names: Sequence[str]) -> None:

@@ -1,11 +1,13 @@
 """Scenario: all to be asked of `t3 run`, as sections and keys. A file, options and Python make the same object."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf
 
 from t3sim.custom import reference_of
+from t3sim.errors import BadInput
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES
 from t3sim.workloads import Workload
@@ -31,8 +33,15 @@ def _topology(name: str) -> str:
     return name if name in TOPOLOGIES else reference_of("exchange.topology", name)
 
 
+def _fraction(text: str) -> str:
+    if re.fullmatch(r"1(/[1-9]\d{0,2})?", text, re.ASCII) is None:
+        raise BadInput(f"fraction = {text[:40]!r}: 1, 1/2, 1/3 to 1/999 are allowed")
+    return text
+
+
 _Operator, _By, _Over = (Annotated[str, AfterValidator(one)] for one in (_operator, _algorithm, _topology))
 _Level = Literal["cycle", "event", "library"]
+_Fraction = Annotated[str, AfterValidator(_fraction)]
 _Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 
 
@@ -117,6 +126,7 @@ class Scenario(Section):
     software: bool = True  #: event level: libraries and hosts take time
     techniques: _Names | None = None  #: those of the T3 paper if not given; of the event level all
     machine: str | Mapping[str, Any] | InstanceOf[Machine] = "t3-table1"  #: name, file, or `extends` and what differs
+    fraction: _Fraction = "1"  #: of each GPU and of the tokens that is simulated, such as 1/4
     layer: Layer = Layer()
     exchange: ExchangeSection = ExchangeSection()
     t3: T3Section = T3Section()
@@ -124,6 +134,11 @@ class Scenario(Section):
     flux: FluxSection = FluxSection()
     fused_wg: FusedWgSection = FusedWgSection()
     gpus: GpusSection = GpusSection()
+
+    @property
+    def parts(self) -> int:
+        """Parts of each GPU, of which one is simulated."""
+        return int(self.fraction.removeprefix("1/"))
 
     def given(self) -> dict[str, Any]:
         """Return what differs from a scenario that says nothing, by its key: `exchange.topology`."""

@@ -124,7 +124,7 @@ def test_refuses_to_extend_itself(write):
     ("[link]\nbandwidth_gbit_per_s = 600", "did you mean bandwidth_gb_per_s?"),
     ("[llc]\nsize_mb = 16", "[llc] size_mb is unknown; did you mean size_bytes?"),
     ("[gpu]\ncompute_unit = 80", "did you mean compute_units?"),
-    ("[gpu]\ncolour = 3", "[gpu] colour is unknown; allowed are block_k, clock_ghz"),
+    ("[gpu]\nhue = 3", "[gpu] hue is unknown; allowed are block_k, clock_ghz"),
     ("[dram]\ntrp_ns = 14", "[dram] trp_ns is unknown; did you mean trp_cycles?"),
     ("[gpus]\ncompute_units = 80", "gpus = {'compute_units': 80}: input should be a valid integer"),
     ("[gpuz]\ncompute_units = 80", "gpuz is unknown; did you mean gpu?"),
@@ -178,7 +178,8 @@ def test_wrong_unit_outranks_the_key_that_it_replaces(write):
 
 
 def test_unreadable(write, tmp_path):
-    assert "neither a file nor one of hbm2-reference, hbm3-reference, t3-accelsim, t3-table1" in one_line("v100")
+    assert "neither a file nor one of h100-t3, hbm2-reference, hbm3-reference, t3-accelsim, t3-table1" in one_line(
+        "v100")
     assert "cannot be read" in one_line(str(tmp_path))
     assert "not a TOML file" in one_line(write("[gpu\n"))
     assert "not a TOML file" in one_line(write('name = "twice"\nname = "twice"\n'))

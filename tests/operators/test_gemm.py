@@ -7,6 +7,7 @@ import pytest
 
 from t3sim.agents.units.state import STATES, settle
 from t3sim.machine import load_machine
+from t3sim.runs.operators import gemm_operator, make_tiling
 from t3sim.runs.phases import PURPOSES
 from t3sim.workloads import gemm_workload
 from tests.support.variants import run_kernel, variant
@@ -180,3 +181,33 @@ def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
     assert spent["load"] > 0 and spent["store_memory"] > 0
     assert spent["blocked"] == spent["store_link"] == 0, "an unfused kernel has neither window nor link"
     assert sim.kernel.state.finished[0] == tiles
+
+
+@pytest.mark.parametrize(("order", "shape"), [("hidden", "512x768x128"), ("tokens", "600x640x128"),
+                                              ("hidden", "300x900x128")])
+def test_a_cluster_loads_what_its_workgroups_have_in_common_once(machine, order, shape):
+    """Each a share, which together are the whole; a pair whose tiles have nothing in common loads as without."""
+    workload = gemm_workload(shape, 4)
+    alone, pairs = (variant(machine, gpu={"workgroup_order": order, "cluster": size}) for size in (1, 2))
+    tiling = make_tiling(alone, workload)
+    whole, shared = (gemm_operator(one, workload, tiling).work(0).loads.reshape(tiling.tiles, -1)
+                     for one in (alone, pairs))
+    places = {0: tiling.first_row, 1: tiling.first_column}
+    for operand, place in places.items():
+        for tile in range(0, tiling.tiles - 1, 2):
+            before, after = whole[tile, operand], shared[tile:tile + 2, operand]
+            if place[tile] != place[tile + 1]:
+                assert after[0] == before and after[1] == whole[tile + 1, operand]
+                continue
+            assert after["rows"].sum() == before["rows"] and abs(int(after["rows"][0]) - int(after["rows"][1])) <= 1
+            assert after["base"][0] == before["base"]
+            assert after["base"][1] == before["base"] + after["rows"][0] * before["pitch"]
+    if tiling.tiles % 2:
+        assert (shared[-1] == whole[-1]).all()
+
+
+def test_a_cluster_asks_the_cache_for_less(machine):
+    """With a cache of half the bandwidth that a GEMM asks for, pairs take less time."""
+    slow = {"bandwidth_bytes_per_ns": 700.0}
+    alone, pairs = (gemm_run(variant(machine, llc=slow, gpu={"cluster": size}), "2048x1024x512")[1] for size in (1, 2))
+    assert pairs < 0.85 * alone

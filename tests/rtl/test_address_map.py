@@ -18,7 +18,7 @@ GEOMETRIES = [
     Geometry(channel=ChannelGeometry(channels=2, interleave_bytes=64), tracker=TrackerGeometry(address_bits=33)),
     Geometry(channel=ChannelGeometry(channels=64, interleave_bytes=4096), tracker=TrackerGeometry(address_bits=64)),
     Geometry(channel=ChannelGeometry(channels=128), tracker=TrackerGeometry(address_bits=41)),
-    *(Geometry(channel=ChannelGeometry(channels=channels)) for channels in (3, 6, 7, 40, 80, 96, 127)),
+    *(Geometry(channel=ChannelGeometry(channels=channels)) for channels in (3, 6, 7, 40, 80, 96, 160, 255)),
 ]
 
 
@@ -57,15 +57,15 @@ def test_numbers_and_hardware_agree(geometry):
 
 
 @pytest.mark.parametrize("pitch", [256, 1024, 4096, 8192, 65536, 1 << 20])
-@pytest.mark.parametrize("channels", [32, 80, 96, 128])
+@pytest.mark.parametrize("channels", [32, 80, 96, 128, 160])
 def test_power_of_two_pitches_use_every_channel(pitch, channels):
     geometry = Geometry(channel=ChannelGeometry(channels=channels))
     assert {channel_of(i * pitch, geometry) for i in range(4096)} == set(range(channels))
 
 
-@pytest.mark.parametrize("channels", [0, 129])
+@pytest.mark.parametrize("channels", [0, 256])
 def test_other_numbers_of_channels_are_refused(channels):
-    with pytest.raises(ValueError, match=rf"channels.*{channels}.*1 to 128"):
+    with pytest.raises(ValueError, match=rf"channels.*{channels}.*1 to 255"):
         ChannelGeometry(channels=channels)
 
 

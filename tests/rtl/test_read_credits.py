@@ -15,7 +15,7 @@ pytestmark = pytest.mark.builds_rtl
 SEVERAL = GEOMETRIES["several"]
 SIZES = {name: (replace(SEVERAL, dma=replace(SEVERAL.dma, **sizes))) for name, sizes in {
     "several": {}, "one lane": {"egress_lanes": 1}, "few lines": {"outstanding_lines": 8},
-    "4,096 lines": {"outstanding_lines": 4096, "engines": 8, "egress_lanes": 4},
+    "4,096 lines": {"outstanding_lines": 4096, "engines": 8, "egress_lanes": 8},
     "queued": {"queue_commands": 4}, "queued, few lines": {"queue_commands": 4, "outstanding_lines": 8}}.items()}
 
 
