@@ -10,9 +10,12 @@ def all_reduce(scatter: Program, gather: Program) -> Program:
     it, because everything that is gathered was reduced before.
     """
     offset = len(scatter.transfers)
+    shifted = {id(transfer.after): tuple(offset + before for before in transfer.after)
+               for transfer in {id(one.after): one for one in gather.transfers}.values()}  # many share one
     after_sum = (transfer._replace(after=(*scatter.arrivals.get((transfer.source, transfer.chunk), ()),
-                                          *(offset + before for before in transfer.after)))
+                                          *shifted[id(transfer.after)]))
                  for transfer in gather.transfers)
     everybody = all_ranks(scatter.ranks)
     return Program(scatter.ranks, scatter.chunks, (*scatter.transfers, *after_sum), scatter.start,
-                   {key: everybody for key in gather.goal}, in_switch=scatter.in_switch)
+                   {key: everybody for key in gather.goal}, in_switch=scatter.in_switch,
+                   alike=scatter.alike)

@@ -1,14 +1,16 @@
 """All-to-all: a chunk for each pair of ranks (experts: T3 paper, section 7.2)."""
 
-from .program import Op, Program, in_turn
+from ..topologies import Alike
+from .program import Op, Program, in_turn, owners
 
 
-def all_to_all(ranks: int) -> Program:
+def all_to_all(ranks: int, alike: Alike | None = None) -> Program:
     """Build the direct all-to-all: chunk s * ranks + d, made by rank s, goes to rank d; (s, s) stays."""
     made = {(source, source * ranks + destination): frozenset({source})
-            for source in range(ranks) for destination in range(ranks)}
+            for source in owners(ranks, alike) for destination in range(ranks)}
     received = {(destination, source * ranks + destination): frozenset({source})
-                for source in range(ranks) for destination in range(ranks)}
+                for source in owners(ranks, alike) for destination in range(ranks)}
     return Program(ranks, ranks * ranks, in_turn((rank * ranks + (rank + hop) % ranks, rank, (rank + hop) % ranks,
-                                                  Op.COPY) for rank in range(ranks) for hop in range(1, ranks)),
-                   start=made, goal=received, pairs=True)
+                                                  Op.COPY) for rank in owners(ranks, alike)
+                                                 for hop in range(1, ranks)),
+                   start=made, goal=received, pairs=True, alike=alike)

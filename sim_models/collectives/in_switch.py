@@ -5,15 +5,16 @@ The parts of a sum that come from other ranks leave the switch as one, and what 
 
 from dataclasses import replace
 
+from ..topologies import Alike
 from . import direct
 from .program import Program
 
 
-def reduce_scatter(ranks: int) -> Program:
+def reduce_scatter(ranks: int, alike: Alike | None = None) -> Program:
     """Build the reduce-scatter: the switch sums the others' parts of chunk c, and rank c adds the sum to its own."""
-    return replace(direct.reduce_scatter(ranks), in_switch=True)
+    return replace(direct.reduce_scatter(ranks, alike), in_switch=True)
 
 
-def all_gather(ranks: int) -> Program:
+def all_gather(ranks: int, alike: Alike | None = None) -> Program:
     """Build the all-gather: rank c sends chunk c once, and the switch copies it to everybody else."""
-    return replace(direct.all_gather(ranks), in_switch=True)
+    return replace(direct.all_gather(ranks, alike), in_switch=True)

@@ -7,13 +7,14 @@ function `ranks -> Program`, in a file of its own.
 
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import Told
+from ..topologies import Alike
 
 #: Ranks whose contributions a chunk at some rank contains.
 Contributions = frozenset[int]
@@ -58,6 +59,9 @@ class Program:
     goal: dict[tuple[int, int], Contributions]
     pairs: bool = False  #: a chunk for each pair of ranks, source * ranks + destination; else chunks are alike
     in_switch: bool = False  #: what is added at one place is summed on the way, what is copied to several leaves once
+    #: If not None, only the chunks of ranks that stand for all are there. A transfer waits for each one of `after` as
+    #: renamed such that it arrives at the source.
+    alike: Alike | None = None
 
     @cached_property
     def arrivals(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -236,19 +240,26 @@ def all_ranks(ranks: int) -> Contributions:
     return frozenset(range(ranks))
 
 
-def reduce_scatter_ends(ranks: int) -> dict[str, dict[tuple[int, int], Contributions]]:
-    """Return `start` and `goal` of a reduce-scatter.
+def owners(ranks: int, alike: Alike | None) -> Sequence[int]:
+    """Return the ranks whose chunks are in a program: all, or those that stand for all."""
+    return range(ranks) if alike is None else alike.standing
+
+
+def reduce_scatter_ends(ranks: int, alike: Alike | None = None) -> dict[str, Any]:
+    """Return `start`, `goal` and `alike` of a reduce-scatter.
 
     Everybody has a part of every chunk; chunk c ends summed at rank c.
     """
-    return {"start": {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in range(ranks)},
-            "goal": {(chunk, chunk): all_ranks(ranks) for chunk in range(ranks)}}
+    chunks, everybody = owners(ranks, alike), all_ranks(ranks)
+    return {"start": {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in chunks},
+            "goal": {(chunk, chunk): everybody for chunk in chunks}, "alike": alike}
 
 
-def all_gather_ends(ranks: int) -> dict[str, dict[tuple[int, int], Contributions]]:
-    """Return `start` and `goal` of an all-gather: rank c has chunk c; everybody ends with every chunk."""
-    return {"start": {(chunk, chunk): frozenset({chunk}) for chunk in range(ranks)},
-            "goal": {(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in range(ranks)}}
+def all_gather_ends(ranks: int, alike: Alike | None = None) -> dict[str, Any]:
+    """Return `start`, `goal` and `alike` of an all-gather: rank c has chunk c; everybody ends with every chunk."""
+    chunks = owners(ranks, alike)
+    return {"start": {(chunk, chunk): frozenset({chunk}) for chunk in chunks},
+            "goal": {(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in chunks}, "alike": alike}
 
 
 def in_turn(transfers: Iterable[tuple[int, int, int, Op]]) -> tuple[Transfer, ...]:

@@ -2,24 +2,27 @@
 
 from collections.abc import Iterator
 
-from .program import Op, Program, all_gather_ends, in_turn, reduce_scatter_ends
+from ..topologies import Alike
+from .program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
 
 
-def reduce_scatter(ranks: int, step: int = -1) -> Program:
+def reduce_scatter(ranks: int, step: int = -1, alike: Alike | None = None) -> Program:
     """Build the ring reduce-scatter in which rank r sends to r + step (T3 paper, figure 7: r - 1).
 
     Chunk c starts at the owner's next rank and gathers the others' contributions on the way around to rank c.
     """
-    return Program(ranks, ranks, in_turn(_path(ranks, step, 1, Op.ADD)), **reduce_scatter_ends(ranks))
+    return Program(ranks, ranks, in_turn(_path(ranks, step, 1, Op.ADD, alike)),
+                   **reduce_scatter_ends(ranks, alike))
 
 
-def all_gather(ranks: int, step: int = -1) -> Program:
+def all_gather(ranks: int, step: int = -1, alike: Alike | None = None) -> Program:
     """Build the ring all-gather in which rank r sends to r + step: chunk c starts at rank c and is passed on."""
-    return Program(ranks, ranks, in_turn(_path(ranks, step, 0, Op.COPY)), **all_gather_ends(ranks))
+    return Program(ranks, ranks, in_turn(_path(ranks, step, 0, Op.COPY, alike)),
+                   **all_gather_ends(ranks, alike))
 
 
-def _path(ranks: int, step: int, first: int, op: Op) -> Iterator[tuple[int, int, int, Op]]:
+def _path(ranks: int, step: int, first: int, op: Op, alike: Alike | None) -> Iterator[tuple[int, int, int, Op]]:
     """Return every chunk's hops; its first one starts `first` steps from rank c."""
     for hop in range(first, first + ranks - 1):
-        for chunk in range(ranks):
+        for chunk in owners(ranks, alike):
             yield chunk, (chunk + step * hop) % ranks, (chunk + step * (hop + 1)) % ranks, op

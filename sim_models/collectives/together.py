@@ -21,4 +21,4 @@ def together(programs: Sequence[Program]) -> Program:
                       for transfer in program.transfers]
         start |= {(rank, chunk + shift): by for (rank, chunk), by in program.start.items()}
         goal |= {(rank, chunk + shift): by for (rank, chunk), by in program.goal.items()}
-    return Program(ranks, chunks * len(programs), tuple(transfers), start, goal)
+    return Program(ranks, chunks * len(programs), tuple(transfers), start, goal, alike=programs[0].alike)

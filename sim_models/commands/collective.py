@@ -29,8 +29,10 @@ def collective(
         help="Instead of --collective and --algorithm: a plan in MSCCL's XML or MSCCL++'s JSON.")] = None,
     write_plan: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="With one algorithm: write it as MSCCL's XML.")] = None,
+    every_gpu: Annotated[bool, typer.Option(
+        "--every-gpu", help="Simulate each GPU; otherwise one stands for all that are alike.")] = False,
     timeline: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="With one size and algorithm: a Perfetto timeline.")] = None,
+        metavar="FILE", parser=file_name, help="With one size and algorithm: a Perfetto timeline of every GPU.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
@@ -42,7 +44,7 @@ def collective(
 
     wanted = size_range(sizes)
     asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
-                    None if plan is None else Path(plan))
+                    None if plan is None else Path(plan), every_gpu or timeline is not None or write_plan is not None)
     names = ", ".join(one.name for one in asked.chosen)
     if write_plan is not None and len(asked.chosen) > 1:
         raise BadInput(f"--write-plan {write_plan[:40]!r} holds one algorithm: give --algorithm, one of {names}")
@@ -71,9 +73,10 @@ def collective(
     console = output_console()
     print_table(f"{COLLECTIVES[found.collective].capitalize()} on {found.nodes} GPUs, topology {found.topology}; "
                 f"machine {found.machine} (µs)",
-                ("algorithm", "size", "events", "closed\nform", "difference", "messages", "busiest\nlink"),
+                ("algorithm", "size", "events", "closed\nform", "difference", "messages", "GPUs\nsimulated",
+                 "busiest\nlink"),
                 [(run.algorithm, shown_size(run.size_bytes), f"{run.collective_ns / 1e3:,.1f}",
-                  *_closed(run), f"{run.messages:,}",
+                  *_closed(run), f"{run.messages:,}", f"{run.simulated:,}",
                   f"{run.busiest_link_share:.0%}") for run in found.runs], console)
     console.print(f"{found.links} links; {found.host_seconds:.1f} s on this computer.")
 

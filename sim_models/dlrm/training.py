@@ -8,7 +8,6 @@ into the rows' gradients as soon as it arrives; the persistent kernel holds its 
 """
 
 import time
-from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -17,7 +16,8 @@ import simpy
 from t3sim.collectives.algorithms import algorithms
 from t3sim.dlrm.model import Dlrm, operators
 from t3sim.flow.closed_forms import chunk_bytes
-from t3sim.flow.collective import Network
+from t3sim.flow.beside import Beside
+from t3sim.flow.layout import Also, Layout, Play, nothing_else
 from t3sim.flow.network_costs import network_costs
 from t3sim.machine import Machine
 from t3sim.topologies import named_topology
@@ -58,9 +58,18 @@ def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
     # is that of the plain one: the 12.5 % that it loses cost the paper's no time (section IV-C).
     made = model.pooled_bytes(topology.nodes)
     rates = {"pooling": made / times.pooling, "gradients": made / backward_ns}
+    pooled, mlps = model.pooled_bytes(topology.nodes), {"bottom": model.bottom_layers,
+                                                        "top": model.mlp_layers - model.bottom_layers}
+
+    def exchanged(uses: Also) -> Play:
+        return _play("a2a", machine.topology, graph.exchange, pooled, uses if graph.fused else nothing_else)
+
+    plays = {"all-to-all forward": exchanged(lambda source, destination: {("pooling", source): 1.0}),
+             "all-to-all backward": exchanged(lambda source, destination: {("gradients", destination): 1.0}),
+             **{f"all-reduce of the {name} MLP": _play("ar", machine.topology, graph.reduction,
+                                                       layers * model.mlp_bytes) for name, layers in mlps.items()}}
     env = simpy.Environment()
-    network = Network(env, topology, costs, {(name, node): rate for name, rate in rates.items()
-                                             for node in range(topology.nodes)})
+    network = Beside(env, Layout(list(plays.values()), topology, costs, rates))
     spans: list[tuple[str, float, float]] = []
 
     def kernel(name: str, ns: float):
@@ -68,22 +77,15 @@ def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
         yield env.timeout(ns)
         spans.append((name, start, env.now))
 
-    def collective(name: str, kind: str, algorithm: str, size: float,
-                   also: Callable[[int, int], Mapping[Hashable, float]] = lambda source, destination: {}):
-        program, start = _program(kind, machine.topology, algorithm), env.now
+    def collective(name: str):
+        start = env.now
         yield env.timeout(costs.launch_ns)
-        yield network.start(program, lambda chunk, part=chunk_bytes(kind, program, size): part, also=also)
+        yield network.start(list(plays).index(name))
         spans.append((name, start, env.now))
-
-    def exchange(name: str, also=lambda source, destination: {}):
-        return collective(name, "a2a", graph.exchange, model.pooled_bytes(topology.nodes), also)
-
-    def reduce(name: str, layers: int):
-        return env.process(collective(name, "ar", graph.reduction, layers * model.mlp_bytes))
 
     def forward():
         if graph.fused:
-            slices = env.process(exchange("all-to-all forward", lambda source, destination: {("pooling", source): 1.0}))
+            slices = env.process(collective("all-to-all forward"))
             pooling = env.process(kernel("pooling", times.pooling))
             if graph.bottom_beside:
                 yield pooling
@@ -94,7 +96,7 @@ def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
                 yield from kernel("bottom MLP forward", times.bottom_forward)
         else:
             yield from kernel("pooling", times.pooling)
-            sent = env.process(exchange("all-to-all forward"))
+            sent = env.process(collective("all-to-all forward"))
             yield from kernel("bottom MLP forward", times.bottom_forward)
             yield sent
         yield from kernel("interaction forward", times.interaction_forward)
@@ -102,14 +104,13 @@ def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
 
     def backward():
         yield from kernel("top MLP backward", times.top_backward)
-        top = reduce("all-reduce of the top MLP", model.mlp_layers - model.bottom_layers)
+        top = env.process(collective("all-reduce of the top MLP"))
         yield from kernel("interaction backward", times.interaction_backward)
-        sent = None if graph.fused else env.process(exchange("all-to-all backward"))
+        sent = None if graph.fused else env.process(collective("all-to-all backward"))
         yield from kernel("bottom MLP backward", times.bottom_backward)
-        bottom = reduce("all-reduce of the bottom MLP", model.bottom_layers)
+        bottom = env.process(collective("all-reduce of the bottom MLP"))
         if graph.fused:
-            arriving = env.process(exchange("all-to-all backward",
-                                            lambda source, destination: {("gradients", destination): 1.0}))
+            arriving = env.process(collective("all-to-all backward"))
             yield env.process(kernel("row gradients", backward_ns)) & arriving
         else:
             yield sent
@@ -126,6 +127,12 @@ def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
     started = time.perf_counter()
     env.run(env.process(whole()))
     return Pass(float(env.now), tuple(spans), time.perf_counter() - started)
+
+
+def _play(kind: str, topology: str, algorithm: str, size: float, also: Also = nothing_else) -> Play:
+    program = _program(kind, topology, algorithm)
+    part = chunk_bytes(kind, program, size)
+    return Play(program, lambda chunk: part, also=also)
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..collectives import Program
 from ..topologies import MultiNode, Topology, Torus
-from .collective import KernelCosts
+from .costs import KernelCosts
 
 #: Of the costs and the array's bytes per GPU: the time.
 Form = Callable[[KernelCosts, float], float]

@@ -4,7 +4,7 @@ from ..machine import Machine, load_machine
 from ..machine.levels import CYCLE, NETWORK
 from ..machine.load import serves
 from ..topologies import Topology, named_topology
-from .collective import KernelCosts, kernel_costs
+from .costs import KernelCosts, kernel_costs
 
 
 def network_costs(network: Machine) -> KernelCosts:

@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from ..flow.collective import kernel_costs
+from ..flow.costs import kernel_costs
 from ..flow.fair import fair_rates
 from ..machine import Machine
 from .algorithms import copies_ns, library_collective

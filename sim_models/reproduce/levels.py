@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from t3sim.collectives import ring as rings
 from t3sim.collectives.algorithms import algorithms
-from t3sim.flow.collective import kernel_costs, run_program
+from t3sim.flow.collective import run_program
+from t3sim.flow.costs import kernel_costs
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
 from t3sim.runs.kernels import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, REDUCE_SCATTER_NMC

@@ -8,8 +8,8 @@ from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.custom import is_custom
 from t3sim.errors import BadInput, choices
 from t3sim.flow.closed_forms import chunk_bytes
-from t3sim.flow.collective import kernel_costs
 from t3sim.flow.collective import run_program as run_event_level
+from t3sim.flow.costs import kernel_costs
 from t3sim.mechanisms.exchange import Exchange, check_topology, custom_program, own_algorithm, own_topology
 from t3sim.mechanisms.program_kernels import LevelPlan
 from t3sim.runs.build import card_of

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from .alike import Alike
 from .topology import Link, Topology
 
 
@@ -14,6 +17,21 @@ class MultiNode(Topology):
 
     groups: int
     per_group: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.groups, self.per_group
+
+    def seen(self, alike: Alike, reference: int, node: int) -> int:
+        """Return what becomes of a node; a rail goes with its place."""
+        if node < self.gpus:
+            return alike.seen(reference, node)
+        return self.gpus + alike.seen(reference, node - self.gpus) % self.per_group
+
+    def moved(self, alike: Alike, nodes: np.ndarray, by: tuple[int, ...]) -> np.ndarray:
+        """Return the nodes that lie some periods further; a rail goes with its place."""
+        return np.where(nodes < self.gpus, alike.moved(nodes, by),
+                        self.gpus + alike.moved(nodes - self.gpus, by) % self.per_group)
 
     def next_hop(self, node: int, destination: int) -> int:
         """Return the next neighbour: the GPU of the destination's place, its rail, the destination."""

@@ -11,20 +11,23 @@ from .switch import switch
 from .topology import Topology, TopologyError
 from .torus import torus
 
-_KINDS: dict[str, tuple[str, Callable[..., Topology]]] = {
-    "ring": ("N", ring), "full": ("N", fully_connected), "switch": ("N", switch), "torus": ("RxC", torus),
-    "nodes": ("NxG", multi_node)}
-_LARGEST = 1024  #: GPUs
+#: Of each kind: its form, a function that builds it, and one that says how many links that has at most.
+_KINDS: dict[str, tuple[str, Callable[..., Topology], Callable[..., int]]] = {
+    "ring": ("N", ring, lambda gpus: 2 * gpus), "full": ("N", fully_connected, lambda gpus: gpus * (gpus - 1)),
+    "switch": ("N", switch, lambda gpus: 2 * gpus), "torus": ("RxC", torus, lambda rows, columns: 4 * rows * columns),
+    "nodes": ("NxG", multi_node, lambda groups, places: groups * places * (places + 1))}
+_LARGEST = 1 << 17  #: GPUs
+_MOST_LINKS = 1_000_000
 
 
 def named_topology(text: str) -> Topology:
     """Return the topology that `text` describes. Raises TopologyError with what is allowed."""
     kind, _, size = text.partition(":")
-    shape, build = _KINDS.get(kind, ("", None))
-    pattern = r"(\d{1,4})x(\d{1,4})" if "x" in shape else r"(\d{1,4})"
+    shape, build, links = _KINDS.get(kind, ("", None, len))
+    pattern = r"(\d{1,6})x(\d{1,6})" if "x" in shape else r"(\d{1,6})"
     numbers = re.fullmatch(pattern, size, re.ASCII)
     if build is None or numbers is None:
-        allowed = ", ".join(f"{name}:{form}" for name, (form, _) in _KINDS.items())
+        allowed = ", ".join(f"{name}:{form}" for name, (form, *_) in _KINDS.items())
         raise TopologyError(Key("topology", repr(text[:40])), f" is unknown: allowed are {allowed}")
     lengths = [int(number) for number in numbers.groups()]
     nodes = lengths[0] * lengths[-1] if len(lengths) > 1 else lengths[0]
@@ -33,4 +36,6 @@ def named_topology(text: str) -> Topology:
     if kind == "nodes" and lengths[0] < 2:
         raise TopologyError(Key("topology", repr(text)),
                             f" joins {lengths[0]} nodes: at least 2 are needed, full:N is one")
+    if (many := links(*lengths)) > _MOST_LINKS:
+        raise TopologyError(Key("topology", repr(text)), f" has {many} links: up to {_MOST_LINKS} are possible")
     return build(*lengths)

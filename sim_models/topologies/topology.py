@@ -4,7 +4,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from ..errors import Told
+from .alike import Alike
 
 
 class TopologyError(Told, ValueError):
@@ -46,14 +49,18 @@ class Topology:
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
         """Nodes that each node has a link to, in the order of the links."""
-        return tuple(tuple(dict.fromkeys(link.destination for link in self.links if link.source == node))
-                     for node in range(self.nodes))
+        found: list[dict[int, None]] = [{} for _ in range(self.nodes)]
+        for link in self.links:
+            found[link.source][link.destination] = None
+        return tuple(map(tuple, found))
 
     def next_hop(self, node: int, destination: int) -> int:
         """Return the neighbour that is next on a shortest way. Raises TopologyError.
 
         Of several it is the one whose link is named first.
         """
+        if (node, destination) in self.link_of:
+            return destination
         distance = self._distances(destination)
         reaching = [neighbour for neighbour in self.neighbours[node] if neighbour in distance]
         if node == destination or not reaching:
@@ -73,16 +80,53 @@ class Topology:
         if destination not in self._known:
             distance, front = {destination: 0}, [destination]
             for node in front:
-                for link in self.links:
-                    if link.destination == node and link.source not in distance:
-                        distance[link.source] = distance[node] + 1
-                        front.append(link.source)
+                for source in self._sources[node]:
+                    if source not in distance:
+                        distance[source] = distance[node] + 1
+                        front.append(source)
             self._known[destination] = distance
         return self._known[destination]
 
     @cached_property
+    def link_of(self) -> dict[tuple[int, int], Link]:
+        """The links by source and destination."""
+        return {(link.source, link.destination): link for link in self.links}
+
+    @cached_property
+    def _sources(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes that have a link to each node."""
+        found: list[list[int]] = [[] for _ in range(self.nodes)]
+        for link in self.links:
+            found[link.destination].append(link.source)
+        return tuple(map(tuple, found))
+
+    @cached_property
     def _known(self) -> dict[int, dict[int, int]]:
         return {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the dimensions in which GPUs are numbered, the last one's positions following each other."""
+        return (self.gpus,)
+
+    def seen(self, alike: Alike, reference: int, node: int) -> int:
+        """Return what becomes of a node when GPUs are renamed, as in `Alike.seen`; a switch stays what it is."""
+        return alike.seen(reference, node) if node < self.gpus else node
+
+    def moved(self, alike: Alike, nodes: np.ndarray, by: tuple[int, ...]) -> np.ndarray:
+        """Return the nodes that lie some periods further, as in `Alike.moved`; a switch stays what it is."""
+        return np.where(nodes < self.gpus, alike.moved(nodes, by), nodes)
+
+    def same_links(self, alike: Alike, by: tuple[int, ...]) -> bool:
+        """Say whether links are the same if nodes are renamed to those some periods further."""
+        source, destination, network = self._link_table
+        renamed = self.moved(alike, source, by), self.moved(alike, destination, by)
+        return bool((np.sort((renamed[0] * self.nodes + renamed[1]) * 2 + network)
+                     == np.sort((source * self.nodes + destination) * 2 + network)).all())
+
+    @cached_property
+    def _link_table(self) -> np.ndarray:
+        return np.array([[link[place] for link in self.links] for place in range(3)], np.int64)
 
     def invariant_under_shift(self) -> bool:
         """Say whether the topology is the same if every GPU is renamed to the next one; switches stay what they are."""

@@ -12,6 +12,10 @@ class Torus(Topology):
     rows: int
     columns: int
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows, self.columns
+
     def next_hop(self, node: int, destination: int) -> int:
         """Return the next neighbour in dimension order: along the row the shorter way around, then along the column.
 

@@ -43,6 +43,7 @@ def test_plans_of_other_shapes(name, kind, transfers, steps):
     assert sum(one.op is Op.ADD for one in program.transfers) == (12 if kind == "ar" else 0)
 
 
+@pytest.mark.builds_loops
 @pytest.mark.parametrize(("name", "topology", "machine", "messages", "busiest", "gb_per_s"), [
     ("ring-all-reduce-4", "ring:4", "torus-128", 24, 6, 25),
     ("all-pairs-all-reduce-4", "full:4", "torus-128", 24, 2, 25),
@@ -62,6 +63,7 @@ def test_every_shape_runs_end_to_end(name, topology, machine, messages, busiest,
     assert bound_ns < run["collective_ns"] < 1.02 * bound_ns
 
 
+@pytest.mark.builds_loops
 def test_the_ring_plan_takes_what_our_ring_takes(capsys):
     times = []
     for arguments in (["--plan", str(PLANS / "ring-all-reduce-4.xml")], ["--algorithm", "ring"]):
@@ -70,6 +72,7 @@ def test_the_ring_plan_takes_what_our_ring_takes(capsys):
     assert times[0] == pytest.approx(times[1])
 
 
+@pytest.mark.builds_loops
 def test_the_command_writes_and_reads_plans(tmp_path, capsys):
     plan = tmp_path / "mine.xml"
     assert main(["collective", "--collective", "ag", "--topology", "torus:3x3", "--algorithm", "hierarchical",

@@ -23,6 +23,7 @@ def test_plans_of_other_shapes(name, kind, added, copied, steps):
     assert Counter(one.op for one in program.transfers) == Counter({Op.ADD: added, Op.COPY: copied})
 
 
+@pytest.mark.builds_loops
 def test_sums_of_either_kind_take_as_long(capsys):
     """Reading what others have, or being sent it into scratch, is the same traffic."""
     times = []
@@ -33,6 +34,7 @@ def test_sums_of_either_kind_take_as_long(capsys):
     assert times[1:] == pytest.approx([times[0]] * 2)
 
 
+@pytest.mark.builds_loops
 @pytest.mark.parametrize(("name", "messages", "rounds"), [(GATHER, 12, 1), (SUM, 24, 2), (PACKETS, 24, 2)])
 def test_every_shape_runs_end_to_end(name, messages, rounds, capsys):
     """Around links of 25 GB/s between all, each round takes what a part of the array takes, and a few latencies."""
@@ -45,6 +47,7 @@ def test_every_shape_runs_end_to_end(name, messages, rounds, capsys):
     assert bound_ns < run["collective_ns"] < 1.02 * bound_ns
 
 
+@pytest.mark.builds_loops
 def test_the_direct_all_gather_takes_what_ours_takes(capsys):
     times = []
     for arguments in (["--plan", str(PLANS / f"{GATHER}.json")], ["--collective", "ag", "--algorithm", "direct"]):

@@ -41,6 +41,7 @@ def test_mlps_have_their_layers():
     assert SMALL.pooled_bytes(9) == 2 * 256 * 9 * 92 * 4
 
 
+@pytest.mark.builds_loops
 @pytest.mark.parametrize("fused", [False, True])
 def test_without_a_network_only_kernels_are_left(fused):
     done = training_pass(SMALL, with_links(1e9), Graph(fused))
@@ -48,6 +49,7 @@ def test_without_a_network_only_kernels_are_left(fused):
     assert done.ns == pytest.approx(kernels, rel=0.01)
 
 
+@pytest.mark.builds_loops
 def test_what_is_fused_takes_the_longer_of_both():
     """From a fast to a slow network, first the kernel is longer, then the all-to-all.
 
@@ -69,6 +71,7 @@ def test_what_is_fused_takes_the_longer_of_both():
             assert fused.ns < plain.ns
 
 
+@pytest.mark.builds_loops
 def test_collectives_share_the_links():
     """The gradients' all-reduce goes beside the all-to-all of the backward pass and makes it longer."""
     slow = with_links(2.0)
@@ -76,6 +79,7 @@ def test_collectives_share_the_links():
     assert done.duration_ns("all-to-all backward") > 1.1 * done.duration_ns("all-to-all forward")
 
 
+@pytest.mark.builds_loops
 def test_variants_change_what_they_say():
     base, applied, beside = (training_pass(SMALL, MACHINE, Graph(True, **kind)) for kind in (
         {}, {"applied": True}, {"bottom_beside": True}))

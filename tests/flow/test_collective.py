@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from t3sim.collectives import all_to_all, direct, ring
-from t3sim.flow.collective import kernel_costs, run_program
+from t3sim.flow.collective import run_program
+from t3sim.flow.costs import kernel_costs
 from t3sim.machine import load_machine
 from t3sim.mechanisms.program_kernels import EXCHANGE
 from t3sim.runs.isolated_collectives import run_collective

@@ -20,7 +20,8 @@ BUILDERS = {"amaranth.sim": "builds_rtl", "t3sim.cosim.gpu": "builds_rtl", "t3si
             "t3sim.cosim.compiled": "builds_rtl", "t3sim.cosim.testbench": "builds_rtl",
             "t3sim.runs.data_mode": "builds_rtl", "t3sim.runs.fused": "builds_rtl",
             "tests.support.recorded": "builds_rtl", "tests.support.gpu": "builds_rtl",
-            "t3sim.engine.loop": "builds_loops", "t3sim.hbm_replay.replay": "builds_loops"}
+            "t3sim.engine.loop": "builds_loops", "t3sim.flow.collective": "builds_loops",
+            "t3sim.hbm_replay.replay": "builds_loops"}
 
 
 def marks(tree: ast.Module) -> set[str]:

@@ -100,6 +100,7 @@ def test_levels_agree_on_the_hardware(write):
         TILES, write('extends = "dgx-a100"\n[inter]\nbandwidth_gb_per_s = 50.0\n'))
 
 
+@pytest.mark.builds_loops
 def test_a_file_for_the_cycle_level_serves_the_others(write, capsys):
     mine = write('extends = "t3-table1"\nname = "mine"\n[gpu]\ncompute_units = 160\n')
     assert load_machine(mine, TILES).gpu.compute_units == load_machine(mine, CLUSTER).accelerator.cores == 160
@@ -108,6 +109,7 @@ def test_a_file_for_the_cycle_level_serves_the_others(write, capsys):
     assert '"machine": "mine"' in capsys.readouterr().out
 
 
+@pytest.mark.builds_loops
 @pytest.mark.parametrize("words", [["run", "--level", "event", "--operator", "gemm-rs", "--gemm", "1024x1024x1024"],
                                    ["collective", "--sizes", "1M"]])
 def test_memory_without_refresh_is_a_machine_of_the_event_level(words, capsys):

@@ -5,7 +5,7 @@ import pytest
 from t3sim.collectives.algorithms import algorithms
 from t3sim.errors import BadInput
 from t3sim.flow.closed_forms import closed_form_ns
-from t3sim.flow.collective import kernel_costs
+from t3sim.flow.costs import kernel_costs
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.program_kernels import LevelPlan, Places

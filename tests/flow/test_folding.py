@@ -1,0 +1,131 @@
+"""GPUs that stand for others: what is simulated of them against the simulation of every one, and what is not alike."""
+
+from dataclasses import replace
+
+import pytest
+
+from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
+from t3sim.flow.collective import run_program
+from t3sim.flow.folding import folded
+from t3sim.flow.network_costs import load_costs
+from t3sim.topologies import Alike, Topology, Torus, named_topology
+
+pytestmark = pytest.mark.builds_loops
+
+COSTS, NODES = (load_costs(name)[1] for name in ("torus-128", "mi210-2x4"))
+SMALL = ("ring:2", "ring:7", "ring:8", "full:5", "switch:2", "switch:6", "torus:4x4", "torus:3x5", "torus:2x6",
+         "torus:1x8", "torus:6x1", "nodes:2x4", "nodes:3x2", "nodes:4x1")
+
+
+def costs_of(text):
+    return NODES if text.startswith("nodes") else COSTS
+
+
+@pytest.mark.parametrize("text", SMALL)
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_those_that_stand_for_all_take_what_every_gpu_takes(kind, text):
+    """Bit for bit: copies of a message share a link with each other as every message does with others."""
+    topology = named_topology(text)
+    for name, one in algorithms(kind, topology).items():
+        program, part = folded(one.program, topology), one.program()
+        assert program.alike.copies * len(program.transfers) == len(part.transfers)
+        for size in (12345.0, 64e6):
+            for near_memory in (False, True):
+                few, every = (run_program(which, topology, lambda chunk, size=chunk_bytes(kind, which, size): size,
+                                          costs_of(text), near_memory) for which in (program, part))
+                assert (few.ns, few.messages) == (every.ns, every.messages), name
+                assert few.simulated < every.simulated == topology.gpus
+                assert (few.link_bytes, few.memory_bytes, few.busiest_link) == pytest.approx(
+                    (every.link_bytes, every.memory_bytes, every.busiest_link), rel=1e-12)
+
+
+@pytest.mark.parametrize("text", SMALL)
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_chunks_of_those_that_stand_for_all_make_up_the_program(kind, text):
+    """Moved to all others they are the whole program, transfer by transfer."""
+    topology = named_topology(text)
+    for one in algorithms(kind, topology).values():
+        part, whole = folded(one.program, topology), one.program()
+        alike, gpus = part.alike, topology.gpus
+
+        def moved(gpu, to, alike=alike):
+            """Return the GPU that sees `to` as the one standing for it sees `gpu`."""
+            return next(other for other in range(gpus) if alike.seen(to, other) == alike.seen(alike.home(to), gpu))
+
+        places = {home: [gpu for gpu in range(gpus) if alike.home(gpu) == home] for home in alike.standing}
+        seen = sorted((to, moved(one.destination, to) if alike.home(one.source) == one.source else -1,
+                       one.op.value, len(one.after))
+                      for one in part.transfers for to in places[alike.home(one.source)]
+                      for one in [one._replace(source=alike.home(one.source),
+                                               destination=alike.seen(one.source, one.destination))])
+        assert seen == sorted((one.source, one.destination, one.op.value, len(one.after)) for one in whole.transfers)
+
+
+def test_a_torus_of_even_length_has_every_second_gpu_alike():
+    """Messages for the GPU half-way around go up from even positions and down from odd ones."""
+    def period(kind, text):
+        topology = named_topology(text)
+        return folded(next(iter(algorithms(kind, topology).values())).program, topology).alike.period
+
+    assert period("a2a", "torus:4x6") == (2, 2)
+    assert period("a2a", "torus:3x6") == (1, 2)
+    assert period("a2a", "torus:3x5") == (1, 1)
+    assert period("ar", "torus:4x6") == (1, 1)  # to neighbours only
+
+
+def test_a_link_more_leaves_every_gpu_to_itself():
+    """In the dimension in which it breaks what is alike."""
+    on = named_topology("torus:3x3")
+    whole_row = tuple(type(on.links[0])(row * 3, 9) for row in range(3)) + tuple(
+        type(on.links[0])(9, row * 3) for row in range(3))
+    chord = Torus("torus", 9, on.links[:-1], 3, 3)
+    one = algorithms("ar", on)["hierarchical"]
+    assert folded(one.program, chord).alike.period == (3, 3)
+    spine = Torus("torus", 10, on.links + whole_row, 3, 3, switches=1)
+    assert folded(one.program, spine).alike.period == (1, 3)
+
+
+def test_a_gpu_that_goes_another_way_is_not_alike():
+    class Detour(Torus):
+        def next_hop(self, node, destination):
+            return 3 if (node, destination) == (0, 4) else super().next_hop(node, destination)
+
+    on = named_topology("torus:3x3")
+    one, detour = algorithms("a2a", on)["direct"], Detour("torus", 9, on.links, 3, 3)
+    assert folded(one.program, on).alike.period == (1, 1)
+    assert folded(one.program, detour).alike.period == (3, 3)
+
+
+def test_a_rank_that_sends_something_else_is_not_alike():
+    on = named_topology("ring:6")
+    ring = algorithms("ag", on)["ring"]
+
+    def unlike(alike):
+        """Let what rank 1 makes wait for nothing on its second hop."""
+        made = ring.program(alike)
+        return replace(made, transfers=tuple(one._replace(after=()) if (one.chunk, one.source) == (1, 0) else one
+                                             for one in made.transfers))
+
+    assert folded(ring.program, on).alike.period == (1,)
+    assert folded(unlike, on).alike.period == (6,)
+
+
+def test_a_topology_without_dimensions_is_one():
+    star = Topology("star", 5, named_topology("switch:4").links, switches=1)
+    assert star.shape == (4,)
+    one = algorithms("ag", named_topology("switch:4"))["direct"]
+    assert folded(one.program, star).alike == Alike((4,), (1,))
+
+
+@pytest.mark.parametrize(("kind", "name", "text"), [
+    ("ar", "all-rings", "torus:32x32"), ("a2a", "direct", "torus:32x32"), ("a2a", "hierarchical", "torus:32x32"),
+    ("a2a", "direct", "nodes:128x72"), ("ar", "ring", "ring:4096"), ("ar", "direct", "switch:4096"),
+    ("a2a", "direct", "switch:4096")])
+def test_thousands_of_gpus_take_what_the_closed_form_says(kind, name, text):
+    topology = named_topology(text)
+    program = folded(algorithms(kind, topology)[name].program, topology)
+    part = chunk_bytes(kind, program, 192e6)
+    run = run_program(program, topology, lambda chunk: part, costs_of(text))
+    assert run.ns == pytest.approx(closed_form_ns(kind, topology, name, costs_of(text), 192e6), rel=0.03)
+    assert run.simulated in (1, 4)
