@@ -91,7 +91,8 @@ def _torus_rings(collective: str, on: Torus) -> dict[str, _Build]:
                        alike)
 
     both = {} if 2 in (on.rows, on.columns) else {  # a ring of two has one link in each direction
-        "all-rings": lambda alike: together([one(step, order, alike) for order in (False, True) for step in _EITHER_WAY])}
+        "all-rings": lambda alike: together([one(step, order, alike) for order in (False, True)
+                                             for step in _EITHER_WAY])}
     return {"hierarchical": lambda alike: one(-1, False, alike), **both}
 
 

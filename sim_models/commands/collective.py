@@ -32,7 +32,7 @@ def collective(
     every_gpu: Annotated[bool, typer.Option(
         "--every-gpu", help="Simulate each GPU; otherwise one stands for all that are alike.")] = False,
     timeline: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="With one size and algorithm: a Perfetto timeline of every GPU.")] = None,
+        metavar="FILE", parser=file_name, help="With one size and algorithm: a Perfetto timeline of each GPU.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""

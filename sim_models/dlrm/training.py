@@ -15,8 +15,8 @@ import simpy
 
 from t3sim.collectives.algorithms import algorithms
 from t3sim.dlrm.model import Dlrm, operators
-from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.beside import Beside
+from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.layout import Also, Layout, Play, nothing_else
 from t3sim.flow.network_costs import network_costs
 from t3sim.machine import Machine

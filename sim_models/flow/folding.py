@@ -68,4 +68,5 @@ def _transfers(program: Program, alike: Alike) -> Counter[tuple]:
     name = (home * math.prod(alike.shape) + seen) * 2 + adds
     waits = {id(one.after): np.sort(name[list(one.after)]).tobytes() if len(one.after) > 1 else
              int(name[one.after[0]]) if one.after else None for one in program.transfers}
-    return Counter(zip(home.tolist(), seen.tolist(), adds.tolist(), (waits[id(one.after)] for one in program.transfers)))
+    return Counter(zip(home.tolist(), seen.tolist(), adds.tolist(),
+                       (waits[id(one.after)] for one in program.transfers)))

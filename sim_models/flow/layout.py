@@ -72,7 +72,7 @@ class Ways:
 
     @property
     def walked(self) -> list[tuple[int, int]]:
-        """Who stands for all, and for whom it had something, wherever on its way."""
+        """GPUs that stand for all, each with a destination that it has sent to or passed on to."""
         return [at for at in self._known if at[0] != at[1]]
 
 

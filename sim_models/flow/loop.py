@@ -92,7 +92,7 @@ class State(NamedTuple):
 
 
 @inlined
-def _sooner(s, one, other):
+def _sooner(s: State, one: int, other: int) -> bool:
     if s.due[one] != s.due[other]:
         return s.due[one] < s.due[other]
     if s.mover[one] != s.mover[other]:
@@ -101,7 +101,7 @@ def _sooner(s, one, other):
 
 
 @inlined
-def _swap(s, one, other):
+def _swap(s: State, one: int, other: int) -> None:
     s.due[one], s.due[other] = s.due[other], s.due[one]
     s.what[one], s.what[other] = s.what[other], s.what[one]
     s.mover[one], s.mover[other] = s.mover[other], s.mover[one]
@@ -109,7 +109,7 @@ def _swap(s, one, other):
 
 
 @compiled
-def _sink(s, place):
+def _sink(s: State, place: int) -> None:
     while 2 * place + 1 < s.number[PENDING]:
         child = 2 * place + 1
         if child + 1 < s.number[PENDING] and _sooner(s, child + 1, child):
@@ -121,7 +121,7 @@ def _sink(s, place):
 
 
 @compiled
-def _push(s, due, what, mover, tag):
+def _push(s: State, due: float, what: int, mover: int, tag: int) -> None:
     place = s.number[PENDING]
     if place == s.due.shape[0]:  # drop ends of rounds that others have replaced: of those in force each has a flow
         kept = 0
@@ -141,7 +141,7 @@ def _push(s, due, what, mover, tag):
 
 
 @compiled
-def _pop(s):
+def _pop(s: State) -> int:
     s.number[PENDING] -= 1
     _swap(s, 0, s.number[PENDING])
     _sink(s, 0)
@@ -149,7 +149,7 @@ def _pop(s):
 
 
 @inlined
-def _soil(s, resource):
+def _soil(s: State, resource: int) -> None:
     if not s.is_dirty[resource]:
         s.is_dirty[resource] = 1
         s.dirty[s.number[DIRTY]] = resource
@@ -157,7 +157,7 @@ def _soil(s, resource):
 
 
 @compiled
-def _leave(s, transfer, cause):
+def _leave(s: State, transfer: int, cause: int) -> None:
     """Let a transfer go, in one message with others of its kind that the same arrival lets go."""
     kind = s.kind[transfer]
     message = s.newest[kind]
@@ -175,13 +175,13 @@ def _leave(s, transfer, cause):
 
 
 @inlined
-def _end(s, mover):
+def _end(s: State, mover: int) -> None:
     wait = s.time[LAST_WRITES] if mover >= s.kind.shape[0] else s.latency[s.mover_kind[mover]]
     _push(s, s.time[NOW] + wait, ARRIVE, mover, 0)
 
 
 @compiled
-def _start(s, mover):
+def _start(s: State, mover: int) -> None:
     kind = s.mover_kind[mover]
     if s.bytes[mover] <= 0:
         _end(s, mover)
@@ -200,7 +200,7 @@ def _start(s, mover):
 
 
 @compiled
-def _stop(s, mover):
+def _stop(s: State, mover: int) -> None:
     """Take a flow's entries away."""
     entry = s.entries[mover]
     while entry >= 0:
@@ -220,7 +220,7 @@ def _stop(s, mover):
 
 
 @compiled
-def _spread(s, stamp, found, reached):
+def _spread(s: State, stamp: int, found: int, reached: int) -> int:
     """Find all that share resources with `found` flows or `reached` resources; return how many of both there are."""
     flow, resource = 0, 0
     while flow < found or resource < reached:
@@ -249,7 +249,7 @@ def _spread(s, stamp, found, reached):
 
 
 @inlined
-def _account(s, flow):
+def _account(s: State, flow: int) -> None:
     elapsed = s.time[NOW] - s.since[flow]
     if elapsed > 0:
         s.left[flow] = max(s.left[flow] - s.rate[flow] * elapsed, 0.0)
@@ -257,7 +257,7 @@ def _account(s, flow):
 
 
 @inlined
-def _hold(s, flow, level):
+def _hold(s: State, flow: int, level: float) -> None:
     """Give a flow its rate, and count what it takes."""
     s.rate[flow] = level
     entry = s.entries[flow]
@@ -268,7 +268,7 @@ def _hold(s, flow, level):
 
 
 @compiled
-def _fill(s, reached):
+def _fill(s: State, reached: int) -> None:
     """Find the rates of `found` flows: all grow alike until a resource is full, which holds those that use it."""
     for place in range(reached):
         resource = s.reached[place]
@@ -306,7 +306,7 @@ def _fill(s, reached):
 
 
 @compiled
-def _settle(s):
+def _settle(s: State) -> None:
     """Find the rates of all that shares resources with what has changed, one component after the other."""
     s.number[STAMP] += 1
     stamp = s.number[STAMP]
@@ -332,7 +332,7 @@ def _settle(s):
 
 
 @compiled
-def _end_round(s, first):
+def _end_round(s: State, first: int) -> None:
     """End a flow, and all of its component that would end within rounding of now."""
     s.number[STAMP] += 1
     s.mark[first], s.found[0] = s.number[STAMP], first
@@ -347,13 +347,13 @@ def _end_round(s, first):
 
 
 @inlined
-def _finish(s, part):
+def _finish(s: State, part: int) -> None:
     s.unfinished[s.play[part]] -= 1
     s.number[ENDS] += not s.unfinished[s.play[part]]
 
 
 @compiled
-def _arrive(s, message):
+def _arrive(s: State, message: int) -> None:
     s.ended[message] = s.time[NOW]
     s.order[s.number[ARRIVED]] = message
     s.number[ARRIVED] += 1
@@ -375,7 +375,7 @@ def _arrive(s, message):
 
 
 @inlined
-def _has_room(s, kind):
+def _has_room(s: State, kind: int) -> bool:
     free = s.number[FREE]
     for _ in range(s.uses_first[kind], s.uses_first[kind + 1]):
         if free < 0:
@@ -385,7 +385,7 @@ def _has_room(s, kind):
 
 
 @unlocked
-def begin(state, transfers, now):
+def begin(state: State, transfers: np.ndarray, now: float) -> None:
     """Let transfers go that wait for nothing."""
     s = by_reference(state)
     s.time[NOW] = now
@@ -394,7 +394,7 @@ def begin(state, transfers, now):
 
 
 @unlocked
-def run(state, until):
+def run(state: State, until: float) -> int:
     """Go on until a time, or until nothing is left to do (IDLE), or a collective has ended (ENDED).
 
     Or until there is no room for another flow's entries (FULL), or, if WATCH is set, rates have changed (CHANGED).

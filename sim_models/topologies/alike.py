@@ -66,7 +66,7 @@ class Alike:
 
     @cached_property
     def dimensions(self) -> list[tuple[int, int, int, int]]:
-        """Of each dimension: GPUs from one position to the next, length, period, position of the origin."""
+        """The dimensions: GPUs from one position to the next, length, period, position of the origin."""
         strides = [prod(self.shape[place + 1:]) for place in range(len(self.shape))]
         return [(stride, length, step, self.origin // stride % length)
                 for stride, length, step in zip(strides, self.shape, self.period)]

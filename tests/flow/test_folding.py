@@ -42,24 +42,23 @@ def test_those_that_stand_for_all_take_what_every_gpu_takes(kind, text):
 
 @pytest.mark.parametrize("text", SMALL)
 @pytest.mark.parametrize("kind", COLLECTIVES)
-def test_chunks_of_those_that_stand_for_all_make_up_the_program(kind, text):
-    """Moved to all others they are the whole program, transfer by transfer."""
+def test_every_gpu_sends_what_the_one_that_stands_for_it_sends(kind, text):
+    """All GPUs of the whole program, not only those that `folded` compares."""
     topology = named_topology(text)
     for one in algorithms(kind, topology).values():
-        part, whole = folded(one.program, topology), one.program()
-        alike, gpus = part.alike, topology.gpus
+        few = folded(one.program, topology)
 
-        def moved(gpu, to, alike=alike):
-            """Return the GPU that sees `to` as the one standing for it sees `gpu`."""
-            return next(other for other in range(gpus) if alike.seen(to, other) == alike.seen(alike.home(to), gpu))
+        def sent(program, alike=few.alike, gpus=topology.gpus):
+            """List what leaves each GPU, to whom as seen by the one that stands for it."""
+            found = {gpu: [] for gpu in range(gpus)}
+            for transfer in program.transfers:
+                at = transfer.source if program.alike is None else alike.home(transfer.source)
+                found[at].append((alike.seen(transfer.source, transfer.destination), transfer.op.value,
+                                  len(transfer.after)))
+            return {gpu: sorted(transfers) for gpu, transfers in found.items()}
 
-        places = {home: [gpu for gpu in range(gpus) if alike.home(gpu) == home] for home in alike.standing}
-        seen = sorted((to, moved(one.destination, to) if alike.home(one.source) == one.source else -1,
-                       one.op.value, len(one.after))
-                      for one in part.transfers for to in places[alike.home(one.source)]
-                      for one in [one._replace(source=alike.home(one.source),
-                                               destination=alike.seen(one.source, one.destination))])
-        assert seen == sorted((one.source, one.destination, one.op.value, len(one.after)) for one in whole.transfers)
+        every, standing = sent(one.program()), sent(few)
+        assert every == {gpu: standing[few.alike.home(gpu)] for gpu in every}
 
 
 def test_a_torus_of_even_length_has_every_second_gpu_alike():
