@@ -181,12 +181,9 @@ def _in_options(error: Exception, command: str) -> str:
     """Return an error's message with keys as options, but for those of a file."""
     try:
         from t3sim.commands.app import in_options
-        from t3sim.commands.flags import in_dashes
     except ValueError:  # it is of a part of another distribution, without which there are no commands
         return str(error)
-    if isinstance(error, InScenario):
-        return str(error)
-    return in_dashes(in_options(error, command) if isinstance(error, Told) else str(error))
+    return in_options(error, command) if isinstance(error, Told) and not isinstance(error, InScenario) else str(error)
 
 
 def _ended_by(error: OSError) -> int:

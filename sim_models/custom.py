@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from .errors import BadInput, choices, shown
+from .errors import BadInput, Key, choices, shown
 
 Made = TypeVar("Made")
 
@@ -62,10 +62,10 @@ def make_custom(key: str, reference: str, kind: type[Made] | None, *arguments: A
     `key`: of the scenario, for messages; `kind`: what it must return, None: anything.
     """
     function = _function(key, reference)
-    with _of_a_user(f"{key} = {reference}"):
+    with _of_a_user(Key(key, reference)):
         made = function(*arguments)
     if kind is not None and not isinstance(made, kind):
-        raise BadInput(f"{key} = {reference} returns {shown(made)}: a {kind.__name__} is needed")
+        raise BadInput(Key(key, reference), f" returns {shown(made)}: a {kind.__name__} is needed")
     return made
 
 
@@ -76,13 +76,13 @@ def digest_of_custom(key: str, reference: str) -> str:
 
 
 @contextmanager
-def _of_a_user(said: str) -> Iterator[None]:
+def _of_a_user(said: str | Key) -> Iterator[None]:
     """Turn whatever a user's code raises into one line."""
     try:
         yield
     except Exception as met:
         why = met.strerror if isinstance(met, OSError) and met.strerror else " ".join(str(met).split())[:_LONGEST]
-        raise BadInput(f"{said} fails: {type(met).__name__}{f': {why}' if why else ''}") from None
+        raise BadInput(said, f" fails: {type(met).__name__}{f': {why}' if why else ''}") from None
 
 
 def _function(key: str, reference: str) -> Callable[..., Any]:
@@ -90,14 +90,14 @@ def _function(key: str, reference: str) -> Callable[..., Any]:
     found = getattr(module, name, None)
     if not callable(found):
         there = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-        raise BadInput(f"{key} = {reference}: no function {name!r} is there: allowed are {choices(name, there)}")
+        raise BadInput(Key(key, reference), f": no function {name!r} is there: allowed are {choices(name, there)}")
     return found
 
 
 @cache
 def _module(key: str, reference: str) -> ModuleType:
     source = reference.rpartition(":")[0]
-    with _of_a_user(f"{key} = {reference}"):
+    with _of_a_user(Key(key, reference)):
         if not source.endswith(".py"):
             return importlib.import_module(source)
         path = Path(source).resolve(strict=True)

@@ -19,22 +19,39 @@ class Key:
     value: object = None  #: None: the key alone, True: a switch
 
     def __str__(self) -> str:
-        return self.name if self.value is None else f"{self.name} = {'true' if self.value is True else self.value}"
+        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        return self.name if value is None else f"{self.name} = {value}"
 
     def by(self, option: str) -> str:
         """Write it by an option: `--gpus 8`."""
         return option if self.value is None or self.value is True else f"{option} {self.value}"
 
 
-class Told(Exception):
-    """An error whose message has parts, text and keys: `Told(Key("gpus", 3), " is odd")`."""
+class Words:
+    """A message of parts, text and keys: `Words(Key("gpus", 3), " is odd")`."""
+
+    def __init__(self, *parts: "str | Key | Words") -> None:
+        self.parts = parts
 
     def __str__(self) -> str:
-        return "".join(map(str, self.args))
+        return "".join(map(str, self.parts))
 
     def written(self, write: Callable[[Key], str]) -> str:
         """Return the message with its keys as `write` writes them."""
-        return "".join(write(part) if isinstance(part, Key) else str(part) for part in self.args)
+        return "".join(write(part) if isinstance(part, Key) else part.written(write) if isinstance(part, Words)
+                       else str(part) for part in self.parts)
+
+
+class Told(Exception):
+    """An error whose message has parts, as `Words`: `Told(Key("gpus", 3), " is odd")`."""
+
+    def __str__(self) -> str:
+        return str(self.words)
+
+    @property
+    def words(self) -> Words:
+        """The message."""
+        return Words(*self.args)
 
 
 class BadInput(Told, ValueError):
@@ -87,10 +104,10 @@ def choices(value: str, allowed: Iterable[str]) -> str:
     return f"{', '.join(some)} and {len(allowed) - len(some)} more"
 
 
-def named_once(option: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that an option lists. Raises BadInput for one that is listed twice."""
+def named_once(key: Key, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that a key lists. Raises BadInput for one that is listed twice."""
     names = tuple(names)
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise BadInput(f"{option} names {shown(name)} twice: once is enough")
+            raise BadInput(key, f" names {shown(name)} twice: once is enough")
     return names

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key
 from t3sim.formats import FORMATS, FP32, Format
 from t3sim.locality import named_weights, weights_of_file
 
@@ -263,7 +263,8 @@ def gemv_workload(shape: str, devices: int) -> GemvWorkload:
     """Return a product of one device's M x K matrix and a vector, `Mx1xK`. Raises `WorkloadError`."""
     found = gemm_workload(shape, devices)
     if found.n != 1:
-        raise WorkloadError(f"a GEMV multiplies by a vector: layer.gemm = {found.m}x1x{found.k}, not {shape.strip()}")
+        raise WorkloadError("a GEMV multiplies by a vector: ", Key("layer.gemm", f"{found.m}x1x{found.k}"),
+                            f", not {shape.strip()}")
     return GemvWorkload("custom", "gemv", devices, found.m, 1, found.k, found.dtype)
 
 
@@ -271,7 +272,7 @@ def decode_workload(shape: str, devices: int) -> DecodeWorkload:
     """Return a GEMM of 1 to `MOST_DECODED` tokens, `MxNxK` with the K of one device. Raises `WorkloadError`."""
     found = gemm_workload(shape, devices)
     if found.m > MOST_DECODED:
-        raise WorkloadError(f"layer.gemm = {shape.strip()}: {MOST_DECODED} tokens are decoded at once at most")
+        raise WorkloadError(Key("layer.gemm", shape.strip()), f": {MOST_DECODED} tokens are decoded at once at most")
     return DecodeWorkload("custom", "decode", devices, found.m, found.n, found.k, found.dtype)
 
 
@@ -286,8 +287,8 @@ def batch_and_tables(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,7})[xX](\d{1,7})", text.strip(), re.ASCII)
     batch, tables = map(int, match.groups()) if match else (0, 0)
     if not (0 < batch <= LARGEST_EXTENT and 0 < tables <= LARGEST_EXTENT):
-        raise WorkloadError(f"layer.embedding = {text[:40]!r} is not BATCHxTABLES (tables per GPU), for example "
-                            f"2048x256, each 1 to {LARGEST_EXTENT}")
+        raise WorkloadError(Key("layer.embedding", repr(text[:40])),
+                            f" is not BATCHxTABLES (tables per GPU), for example 2048x256, each 1 to {LARGEST_EXTENT}")
     return batch, tables
 
 
@@ -300,7 +301,8 @@ def embedding_workload(shape: str, devices: int, locality: str = "uniform", seed
     """
     batch, tables = batch_and_tables(shape)
     if not alone and batch % devices:
-        raise WorkloadError(f"layer.embedding = {shape}: a batch of {batch} cannot be shared evenly by {devices} GPUs")
+        raise WorkloadError(Key("layer.embedding", shape),
+                            f": a batch of {batch} cannot be shared evenly by {devices} GPUs")
     given = weights_of_file(locality) if named_weights(locality, 1) is None else ()
     return EmbeddingWorkload("custom", "embedding", devices, batch * tables * (1 if alone else devices), DIMENSION,
                              POOLED, "fp32", tables, len(given) or TABLE_ROWS,

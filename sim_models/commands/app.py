@@ -17,6 +17,7 @@ from t3sim.commands.compare import compare
 from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
+from t3sim.commands.flags import by_flag
 from t3sim.commands.hbm_replay import hbm_replay
 from t3sim.commands.kernel import kernel
 from t3sim.commands.machines import machines
@@ -103,8 +104,8 @@ def group() -> TyperGroup:
 
 
 def in_options(error: Told, command: str) -> str:
-    """Return an error's message with its keys as a command's options, where it has them."""
+    """Return an error's message with its keys as a scenario's short-cuts or a command's options, where these are."""
     known = {option.removeprefix("--").replace("-", "_"): option for option in (
         parameter.opts[0] for parameter in (group().commands[command].params if command in COMMANDS else ()))
              if option.startswith("--")}
-    return error.written(lambda key: key.by(known[key.name]) if key.name in known else str(key))
+    return error.words.written(lambda key: key.by(known[key.name]) if key.name in known else by_flag(key))

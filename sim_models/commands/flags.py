@@ -4,7 +4,6 @@ A key that has no short-cut is set by `--set`, or in a file.
 """
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from t3sim.commands.options import file_name, natural_number, whole_number
-from t3sim.errors import BadInput, InScenario, is_ours
+from t3sim.commands.options import file_name, natural_number, size_in_bytes, whole_number
+from t3sim.errors import BadInput, InScenario, Key, Told, Words, is_ours
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.scenario.short_names import SHORT_NAMES, SWITCHES, keys_of
 
 if TYPE_CHECKING:
     from t3sim.scenario.scenario import Scenario
 
+_NUMBERS = (whole_number, natural_number, size_in_bytes)  #: parsers of one
 LAYER, MECHANISM, MACHINE = "Layer", "Exchange and mechanisms", "Machine"  #: panels of the help
 
 
@@ -51,7 +51,7 @@ class Flag:
         """The option as typer takes it."""
         option = typer.Option(self.word, metavar=self.metavar or None, parser=self.parser, help=self.help,
                               hidden=self.hidden, rich_help_panel=self.panel or None)
-        kind = bool if not self.metavar else int if self.parser in (whole_number, natural_number) else str
+        kind = bool if not self.metavar else int if self.parser in _NUMBERS else str
         return inspect.Parameter(_parameter(self.name), inspect.Parameter.KEYWORD_ONLY,
                                  default=None if self.metavar else False,
                                  annotation=Annotated[kind | None if self.metavar else kind, option])
@@ -72,7 +72,7 @@ FLAGS = (
     Flag("chakra", "FILE", "A Chakra execution trace.", parser=file_name),
     Flag("kernel", "FILE", "A custom kernel, alone.", parser=file_name),
     Flag("collective", "rs|ag|ar|a2a", "A collective alone."),
-    Flag("bytes", "N", "Of each GPU's array, for a collective alone.", parser=whole_number),
+    Flag("bytes", "N", "Of each GPU's array, for a collective alone: 65536 or 64K.", parser=size_in_bytes),
     Flag("values", help="GPUs carry numbers, all of whose bits are compared."),
     Flag("embedding", "BATCHxTABLES", "The batch of all GPUs, and tables per GPU."),
     Flag("locality", "NAME|FILE", "Which rows of its table a sum has."),
@@ -142,7 +142,8 @@ def scenario_of_file(file: str | None, flags: Mapping[str, Any], settings: Itera
     except ValueError as error:
         if file is None or not is_ours(error):
             raise
-        raise InScenario(f"{file}: {in_dashes(str(error), flags)}") from None
+        words = error.words if isinstance(error, Told) else str(error)
+        raise InScenario(f"{file}: {in_dashes(words, flags)}") from None
 
 
 def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Iterable[str]) -> "Scenario":
@@ -157,21 +158,25 @@ def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Itera
     return scenario_of(content, changes)
 
 
-def print_notes(notes: Iterable[str]) -> None:
+def print_notes(notes: Iterable[str | Words]) -> None:
     """Print notes on what a scenario comes to."""
     for note in notes:
         print(f"t3: {in_dashes(note)}", file=sys.stderr, flush=True)
 
 
-def in_dashes(message: str, only: Iterable[str] | None = None) -> str:
-    """Write the keys in a message as the options that stand for them; `only` these keys, all if not given."""
-    for flag in FLAGS:
-        if only is not None and flag.key not in only:
-            continue
-        key = rf"(?<![\w.'-]){re.escape(flag.key)}"
-        if not flag.metavar:
-            message = re.sub(rf"{key} = {str(SWITCHES[flag.name]).lower()}\b", flag.word, message)
-        message = re.sub(rf"{key} =(?= )", flag.word, message)
-        if "." in flag.key:
-            message = re.sub(rf"{key}(?![\w.])", flag.word, message)
-    return message
+def in_dashes(message: str | Words, only: Iterable[str] | None = None) -> str:
+    """Write a message with its keys as the options that stand for them; `only` these keys, all if not given."""
+    if isinstance(message, str):
+        return message
+    return message.written(lambda key: by_flag(key) if only is None or key.name in only else str(key))
+
+
+def by_flag(key: Key) -> str:
+    """Write a key of a scenario as the option that stands for it, if there is one: `--gpus 8`."""
+    flag = _BY_KEY.get(key.name)
+    if flag is None or not flag.metavar and key.value not in (None, SWITCHES[flag.name]):
+        return str(key)
+    return key.by(flag.word) if flag.metavar else flag.word
+
+
+_BY_KEY = {flag.key: flag for flag in FLAGS}

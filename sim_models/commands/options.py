@@ -60,7 +60,7 @@ def check_estimate(found: "Estimate", workload: "Sized", insist: bool) -> None:
         check(found, workload)
     except BadInput as error:
         if not insist:
-            raise BadInput(f"{error}; --insist runs it all the same") from None
+            raise BadInput(error.words, "; --insist runs it all the same") from None
 
 
 def file_name(text: str) -> str:
@@ -82,6 +82,12 @@ def folder_name(text: str | Path) -> Path:
 
 
 _SIZE_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+def size_in_bytes(text: str | int) -> int:
+    """Parse a size: 65536 or 64K; its error names the value."""
+    found = re.fullmatch(r"(\d{1,12})([KMG])", str(text).strip(), re.ASCII)
+    return int(found[1]) << _SIZE_UNITS[found[2]] if found else whole_number(text)
 
 
 def size_range(text: str) -> list[int]:

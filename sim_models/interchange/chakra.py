@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ..bounded import read_bounded, reading
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..workloads import Workload
 
 _ALL_REDUCE, _ALL_GATHER, _ALL_TO_ALL, _REDUCE_SCATTER = 0, 2, 6, 7  #: CollectiveCommType
@@ -69,7 +69,7 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs") -> list[Foun
 
     Which collectives: an all-reduce or a reduce-scatter, and for other operators of `t3 run` theirs. Raises BadInput.
     """
-    file, shown = Path(path), f"layer.chakra = {path[:60]!r}"
+    file, shown = Path(path), Key("layer.chakra", repr(path[:60]))
     nodes: dict[int, Node] = {}
     with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
         for node in _nodes(read_bounded(file)):
@@ -83,11 +83,11 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs") -> list[Foun
         before = found.get(workload)
         found[workload] = Found(gemm.name, node.name, workload, before.count + 1 if before else 1)
     if not found:
-        raise ChakraError(
-            f"{shown}: no GEMM's whole output goes to {' or '.join(_NAMES[one] for one in _AFTER[operator])} "
-            f"(layer.operator = {operator}); of {len(nodes)} nodes "
-            f"{sum(node.type == _COMPUTES for node in nodes.values())} compute, "
-            f"{sum(node.type == _COLLECTIVE for node in nodes.values())} are collectives")
+        raise ChakraError(shown, ": no GEMM's whole output goes to "
+                          f"{' or '.join(_NAMES[one] for one in _AFTER[operator])} (",
+                          Key("layer.operator", operator), f"); of {len(nodes)} nodes "
+                          f"{sum(node.type == _COMPUTES for node in nodes.values())} compute, "
+                          f"{sum(node.type == _COLLECTIVE for node in nodes.values())} are collectives")
     return list(found.values())
 
 

@@ -1,6 +1,7 @@
 """The sub-layers of a Hugging Face config.json that a tensor-parallel training all-reduces."""
 
 from ..end_to_end.transformer import Transformer, load_transformer
+from ..errors import Key, Words
 from ..workloads import DEVICES, Workload, WorkloadError
 
 #: Formats by the names that a config.json gives them.
@@ -36,13 +37,13 @@ def config_workloads(path: str, tp: int, tokens: int = TOKENS, sublayer: str | N
             for name, (columns, depth, times) in found.items() if name in wanted]
 
 
-def lacking(path: str) -> str | None:
+def lacking(path: str) -> Words | None:
     """Say in a sentence which format a model has that cannot be run, and what runs instead; None: it can be."""
     model = load_transformer(path)
     if not model.dtype or model.dtype in _FORMATS:
         return None
-    return (f"{model.name} is in {model.dtype}, which neither the machines nor the near-memory ALU have: it runs in "
-            f"fp16 (layer.dtype: {', '.join(_FORMATS.values())})")
+    return Words(f"{model.name} is in {model.dtype}, which neither the machines nor the near-memory ALU have: it runs "
+                 "in fp16 (", Key("layer.dtype"), f": {', '.join(_FORMATS.values())})")
 
 
 def _reduced(model: Transformer) -> dict[str, tuple[int, int, int]]:

@@ -12,7 +12,7 @@ baseline's kernels is taken here, so that baseline and decomposition differ in n
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..operators.gemm import Gemm, Matrix
 from ..operators.in_turn import in_turn
 from ..operators.kernel_table import KernelTable
@@ -23,8 +23,8 @@ COMMUNICATION_UNITS = 16  #: TransformerEngine's
 def units_left(compute_units: int, communication_units: int) -> int:
     """Count the compute units that communication leaves to the GEMM. Raises BadInput."""
     if not 1 <= communication_units < compute_units:
-        raise BadInput(f"decomposed.communication_units = {communication_units} of {compute_units} compute units is "
-                       f"not possible: 1 to {compute_units - 1}")
+        raise BadInput(Key("decomposed.communication_units", communication_units),
+                       f" of {compute_units} compute units is not possible: 1 to {compute_units - 1}")
     return compute_units - communication_units
 
 

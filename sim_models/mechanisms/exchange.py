@@ -11,7 +11,7 @@ from ..collectives.algorithms import COLLECTIVES, algorithms
 from ..collectives.all_reduce import all_reduce
 from ..collectives.all_to_all import all_to_all
 from ..custom import is_custom, make_custom
-from ..errors import BadInput, choices
+from ..errors import BadInput, Key, choices
 from ..machine import Machine
 from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
 from ..topologies import Topology, fully_connected, named_topology
@@ -92,13 +92,14 @@ class Exchange:
         if is_custom(self.topology):
             made = make_custom("exchange.topology", self.topology, Topology, ranks)
             if made.gpus != ranks:
-                raise BadInput(f"exchange.topology = {self.topology} is of {made.gpus} GPUs, and here are {ranks}")
+                raise BadInput(Key("exchange.topology", self.topology),
+                               f" is of {made.gpus} GPUs, and here are {ranks}")
             return made
         if ":" not in self.topology:
             return named_topology(f"{self.topology}:{ranks}")
         found = named_topology(self.topology)
         if found.gpus != ranks:
-            raise BadInput(f"exchange.topology = {self.topology} is of {found.gpus} GPUs, and here are {ranks}")
+            raise BadInput(Key("exchange.topology", self.topology), f" is of {found.gpus} GPUs, and here are {ranks}")
         return found
 
     def _fullest(self, ranks: int) -> float:
@@ -137,21 +138,22 @@ class Exchange:
             return custom_program(self.algorithm, self.collective, ranks)
         found = algorithms(self.collective, self.links(ranks))
         if self.algorithm not in found:
-            raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible on {self.topology}:{ranks}: "
-                           f"allowed are {choices(self.algorithm, found)}")
+            raise BadInput(Key("exchange.algorithm", repr(self.algorithm)),
+                           f" is not possible on {self.topology}:{ranks}: allowed are {choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
     def check_sums(self, order: str, ranks: int, parts: int = 1) -> None:
         """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
         if order not in SUM_ORDERS:
-            raise BadInput(f"exchange.sums = {order!r} is unknown: allowed are {choices(order, SUM_ORDERS)}")
+            raise BadInput(Key("exchange.sums", repr(order)), f" is unknown: allowed are {choices(order, SUM_ORDERS)}")
         if self.sums.in_any_order:
             return
         if order == "fixed" and (terms := most_terms(self.program(ranks), parts)) > FIXED_TERMS:
             split = f" of a GEMM whose K is in {parts} parts" if parts > 1 else ""
-            raise BadInput(f"exchange.sums = fixed: exchange.algorithm = {self.algorithm} between {ranks} GPUs{split} "
-                           f"adds up {terms} terms in the order in which they come: allowed are ring and both-rings "
-                           "of whole K, whose sums have two, and exchange.accumulate = fixed")
+            raise BadInput(Key("exchange.sums", "fixed"), ": ", Key("exchange.algorithm", self.algorithm), " between "
+                           f"{ranks} GPUs{split} adds up {terms} terms in the order in which they come: allowed are "
+                           "ring and both-rings of whole K, whose sums have two, and ",
+                           Key("exchange.accumulate", "fixed"))
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
@@ -173,8 +175,8 @@ class Exchange:
             return machine if gpu.k_parts == 1 else _counting(
                 machine, roles_of(self.program(ranks), parts=gpu.k_parts), workload.sum_bytes)
         if ranks - 1 > MOST_PEERS:
-            raise BadInput(f"exchange.algorithm = {self.algorithm} between {ranks} GPUs: a dispatch window knows the "
-                           f"heads of at most {MOST_PEERS} others")
+            raise BadInput(Key("exchange.algorithm", self.algorithm),
+                           f" between {ranks} GPUs: a dispatch window knows the heads of at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.sum_bytes
         counted = max(machine.tracker.count_bits, (ranks * gpu.k_parts * tile_bytes).bit_length())
         dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
@@ -258,7 +260,7 @@ def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
     try:
         made.check()
     except CollectiveError as error:
-        raise BadInput(f"{key} = {algorithm}: {error}") from None
+        raise BadInput(Key(key, algorithm), ": ", error.words) from None
     terms = 1 if collective == "ag" else ranks
     if collective == "a2a":
         right = made.goal == all_to_all(ranks).goal
@@ -268,7 +270,7 @@ def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
             sorted(chunk for _, chunk in made.goal) == list(range(made.chunks)) if collective == "rs" else
             sorted(made.goal) == ends)
     if made.ranks != ranks or not right:
-        raise BadInput(f"{key} = {algorithm} makes a program of {made.ranks} ranks whose goal is not that of the "
+        raise BadInput(Key(key, algorithm), f" makes a program of {made.ranks} ranks whose goal is not that of the "
                        f"{COLLECTIVES[collective]} of {ranks}")
     return made
 
@@ -289,7 +291,7 @@ def own_topology(collective: str | None) -> str:
 def own_algorithm(collective: str | None, topology: str) -> str:
     """Name the algorithm of links for which none is named. Raises BadInput for custom links."""
     if is_custom(topology):
-        raise BadInput(f"exchange.topology = {topology} needs exchange.algorithm = NAME")
+        raise BadInput(Key("exchange.topology", topology), " needs ", Key("exchange.algorithm", "NAME"))
     if ":" in topology:
         return "hierarchical"
     return "direct" if topology == "full" or collective == "a2a" else "ring"
@@ -299,7 +301,8 @@ def check_topology(topology: str) -> None:
     """Refuse links that there are not. Raises BadInput."""
     sized = topology.partition(":")[0] in ("torus", "nodes")
     if topology not in TOPOLOGIES[:3] and not sized and not is_custom(topology):
-        raise BadInput(f"exchange.topology = {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
+        raise BadInput(Key("exchange.topology", repr(topology)),
+                       f" is unknown: allowed are {choices(topology, TOPOLOGIES)}")
 
 
 def fused_with(operator: str, topology: str | None = None, algorithm: str | None = None,
@@ -310,37 +313,43 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
     """
     collective = fused_collective(operator)
     if collective is None:
-        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
+        raise BadInput(Key("layer.operator", repr(operator)),
+                       f" is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     topology = own_topology(collective) if topology is None else topology
     if algorithm is None:
         algorithm = "direct" if collective == "a2a" and not is_custom(topology) else own_algorithm(collective, topology)
     custom = is_custom(algorithm) or is_custom(topology)
     if algorithm not in ALGORITHMS and not is_custom(algorithm):
-        raise BadInput(f"exchange.algorithm = {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
+        raise BadInput(Key("exchange.algorithm", repr(algorithm)),
+                       f" is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     check_topology(topology)
     each = (collective, algorithm) == ("a2a", "direct")
     if not custom and not each and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
-        raise BadInput(f"exchange.algorithm = {algorithm} does not go with exchange.topology = {topology}: torus:RxC "
-                       "has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")
+        raise BadInput(Key("exchange.algorithm", algorithm), " does not go with ", Key("exchange.topology", topology),
+                       ": torus:RxC has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a "
+                       "ring")
     if algorithm == IN_SWITCH and topology != "switch":
-        raise BadInput(f"exchange.algorithm = {IN_SWITCH} adds and copies in a switch: it needs exchange.topology = "
-                       "switch")
+        raise BadInput(Key("exchange.algorithm", IN_SWITCH), " adds and copies in a switch: it needs ",
+                       Key("exchange.topology", "switch"))
     if algorithm == "direct" and topology == "ring":
-        raise BadInput("exchange.algorithm = direct sends to every GPU, in a ring over the others' links too, where "
-                       "full buffers could hold up each other in a circle: it needs exchange.topology = switch or full")
+        raise BadInput(Key("exchange.algorithm", "direct"), " sends to every GPU, in a ring over the others' links "
+                       "too, where full buffers could hold up each other in a circle: it needs ",
+                       Key("exchange.topology", "switch"), " or full")
     if algorithm == "ring" and topology == "full":
-        raise BadInput("exchange.topology = full divides a GPU's bandwidth among its links, of which a ring uses one: "
-                       "it needs exchange.algorithm = direct")
+        raise BadInput(Key("exchange.topology", "full"),
+                       " divides a GPU's bandwidth among its links, of which a ring uses one: it needs ",
+                       Key("exchange.algorithm", "direct"))
     if signal not in (None, *signals.SIGNALS):
-        raise BadInput(f"exchange.signal = {signal!r} is unknown: allowed are {choices(signal, signals.SIGNALS)}")
+        raise BadInput(Key("exchange.signal", repr(signal)),
+                       f" is unknown: allowed are {choices(signal, signals.SIGNALS)}")
     if signal and (operator, algorithm) != ("gemm-rs", "ring"):
-        raise BadInput(f"exchange.signal = {signal} says what DMA waits for around a ring: it needs layer.operator = "
-                       "gemm-rs and exchange.algorithm = ring")
+        raise BadInput(Key("exchange.signal", signal), " says what DMA waits for around a ring: it needs ",
+                       Key("layer.operator", "gemm-rs"), " and ", Key("exchange.algorithm", "ring"))
     before = operator in BEFORE
     if algorithm != "direct" and not custom and collective == "a2a":
-        raise BadInput(f"layer.operator = {operator} sends something else to every GPU: it needs exchange.algorithm = "
-                       "direct")
+        raise BadInput(Key("layer.operator", operator), " sends something else to every GPU: it needs ",
+                       Key("exchange.algorithm", "direct"))
     producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")
     found = Exchange(collective, algorithm, topology, before, producer, signal, sums)
     sums.check(found.operator, algorithm)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import BadInput, choices
+from ..errors import BadInput, Key, choices
 from ..line import lines_of
 from ..operators.copy import Pass
 from ..operators.kernel_table import KernelTable, Route
@@ -30,9 +30,10 @@ class FluxOptions:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise BadInput(f"flux.order = {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
+            raise BadInput(Key("flux.order", repr(self.order)),
+                           f" is unknown: allowed are {choices(self.order, ORDERS)}")
         if not 1 <= self.pieces <= MOST_PIECES:
-            raise BadInput(f"flux.pieces = {self.pieces} is not possible: 1 to {MOST_PIECES}")
+            raise BadInput(Key("flux.pieces", self.pieces), f" is not possible: 1 to {MOST_PIECES}")
 
     @property
     def mirrored(self) -> bool:

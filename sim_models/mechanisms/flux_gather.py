@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..line import LINE_BYTES
 from ..operators.gemm import Gemm
 from ..operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
@@ -33,8 +33,8 @@ class Arrivals:
 
     def __post_init__(self) -> None:
         if self.options.pieces > self.rows.columns // self.rows.ranks:
-            raise BadInput(f"flux.pieces = {self.options.pieces} of {self.rows.columns // self.rows.ranks} rows is not "
-                           "possible: a row each is needed")
+            raise BadInput(Key("flux.pieces", self.options.pieces),
+                           f" of {self.rows.columns // self.rows.ranks} rows is not possible: a row each is needed")
 
     def sources(self) -> list[int]:
         """List the other ranks in the order in which their rows come."""

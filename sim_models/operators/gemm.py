@@ -15,6 +15,7 @@ from itertools import chain
 
 import numpy as np
 
+from ..errors import Key
 from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
 from .operator import output_stores
 from .tiling import Tiling, TilingError
@@ -50,8 +51,8 @@ class Gemm:
 
     def __post_init__(self) -> None:
         if self.parts > self._blocks:
-            raise TilingError(f"[gpu] k_parts = {self.parts} (layer.split_k) is not possible: K = {self.k} has "
-                              f"{self._blocks} steps of {self.block_k}, and each part needs one")
+            raise TilingError(f"[gpu] k_parts = {self.parts} (", Key("layer.split_k"), f") is not possible: K = "
+                              f"{self.k} has {self._blocks} steps of {self.block_k}, and each part needs one")
 
     @property
     def _blocks(self) -> int:

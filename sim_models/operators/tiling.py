@@ -9,10 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
+from ..errors import Told
 from ..line import LINE_BYTES
 
 
-class TilingError(ValueError):
+class TilingError(Told, ValueError):
     """A GEMM that cannot be cut this way; the message names the value and what is allowed."""
 
 

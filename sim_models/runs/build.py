@@ -16,7 +16,7 @@ from ..driver.driver import Driver
 from ..engine.chaos import make_chaos
 from ..engine.hardware import Hardware
 from ..engine.state import Control, Sim
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..fabric import bits, memory, queues
 from ..fabric import network as links
 from ..fabric.llc import make_llc
@@ -154,8 +154,8 @@ def network_of(machine: Machine, topology: topologies.Topology,
     The way through a switch takes as long as one link, half on either side. Raises BadInput.
     """
     if unknown := links_of_their_own.keys() - {(link.source, link.destination) for link in topology.links}:
-        raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links "
-                       "(gpus.skew = link:FROM-TO names them)")
+        raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links (",
+                       Key("gpus.skew", "link:FROM-TO"), " names them)")
     ports = []
     for source, destination, card in topology.links:
         own = links_of_their_own.get((source, destination))

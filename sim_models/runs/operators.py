@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, replace
 
 from ..custom import make_custom
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..machine import Machine
 from ..machine.gpu import Occupancy
 from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
@@ -106,8 +106,8 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
     Raises BadInput for a machine that does not say what it needs.
     """
     if machine.gpu.k_parts > 1 and isinstance(workload, GemvWorkload | EmbeddingWorkload):
-        raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (layer.split_k) cuts a GEMM's K: a {workload.kind} has "
-                       "1")
+        raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (", Key("layer.split_k"),
+                       f") cuts a GEMM's K: a {workload.kind} has 1")
     if isinstance(workload, CustomWorkload):
         at = Addresses.of(workload, tiling).c if c_base is None else c_base
         return make_custom("layer.operator", workload.source, None, machine, workload, tiling, at)

@@ -95,13 +95,13 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
                        f" is not possible for {collective} on the cycle level: allowed are "
                        f"{', '.join(possible)}")
     if initiator == "tracker" and collective not in BY_TRACKER[variant]:
-        why = ("each copy of a swap waits for the other GPU's" if variant == "swap" else
-               "a tile is sent once" if collective in ("ag", "a2a", "rs") else
-               "what comes from peers is counted in `t3 run` only, whose rings and layer.operator = gemm-ar a "
-               "Tracker starts")
-        raise BadInput(Key("initiator", "tracker"),
-                       f" is not possible for {collective} by {variant} on the cycle level: {why}; "
-                       "allowed are " + ", ".join(f"{one} by {name}" for name, of in BY_TRACKER.items() for one in of))
+        why = ("each copy of a swap waits for the other GPU's",) if variant == "swap" else (
+            "a tile is sent once",) if collective in ("ag", "a2a", "rs") else (
+            "what comes from peers is counted in `t3 run` only, whose rings and ", Key("layer.operator", "gemm-ar"),
+            " a Tracker starts")
+        allowed = ", ".join(f"{one} by {name}" for name, of in BY_TRACKER.items() for one in of)
+        raise BadInput(Key("initiator", "tracker"), f" is not possible for {collective} by {variant} on the cycle "
+                       "level: ", *why, f"; allowed are {allowed}")
     regions = 2 if collective == "ar" else 1  # to each peer: one that is added there, one that is copied
     most = min((machine.dma.regions - 1) // regions + 1, 16)
     if not 2 <= gpus <= most:

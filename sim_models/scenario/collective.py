@@ -6,7 +6,7 @@ from functools import cached_property, partial
 
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.custom import is_custom
-from t3sim.errors import BadInput, choices
+from t3sim.errors import BadInput, Key, Words, choices
 from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.collective import run_program as run_event_level
 from t3sim.flow.costs import kernel_costs
@@ -45,15 +45,15 @@ class CollectiveAlone:
         self.collective = collective = layer.collective or ""
         whole = said("layer.collective", collective)
         if collective not in COLLECTIVES:
-            raise BadInput(f"layer.collective = {collective!r} is unknown: allowed are "
-                           f"{choices(collective, COLLECTIVES)}")
+            raise BadInput(Key("layer.collective", repr(collective)),
+                           f" is unknown: allowed are {choices(collective, COLLECTIVES)}")
         for key, value in given.items():
             if key not in _KEYS:
-                raise BadInput(f"{said(key, value)} does not go with {whole}, which is alone")
+                raise BadInput(said(key, value), " does not go with ", whole, ", which is alone")
         if layer.bytes is None:
-            raise BadInput(f"{whole} needs layer.bytes = N, of each GPU's array")
+            raise BadInput(whole, " needs ", Key("layer.bytes", "N"), ", of each GPU's array")
         if layer.bytes < 1:
-            raise BadInput(f"layer.bytes = {layer.bytes} is not possible: 1 or more")
+            raise BadInput(Key("layer.bytes", layer.bytes), " is not possible: 1 or more")
         check_skew(scenario)
         self.machine = machine_of(scenario)
         self.topology, self.links = _links(scenario, whole)
@@ -61,8 +61,8 @@ class CollectiveAlone:
         usual = own_algorithm(collective, self.topology) if asked is None else asked
         self.algorithm = usual if usual in possible or asked is not None else next(iter(possible))
         if self.algorithm not in possible and not is_custom(self.algorithm):
-            raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible for {whole} on {self.topology}: "
-                           f"allowed are {choices(self.algorithm, possible)}")
+            raise BadInput(Key("exchange.algorithm", repr(self.algorithm)), " is not possible for ", whole,
+                           f" on {self.topology}: allowed are {choices(self.algorithm, possible)}")
         if any(link.network for link in self.links.links):
             card_of(self.machine)
         self._program = possible[self.algorithm].program() if self.algorithm in possible else custom_program(
@@ -75,7 +75,8 @@ class CollectiveAlone:
             skew.check(self.links, self.machine)
         #: For people: what is run instead of what was asked for.
         self.notes = () if self.bytes == layer.bytes else (
-            f"layer.bytes = {layer.bytes} is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes",)
+            Words(Key("layer.bytes", layer.bytes),
+                  f" is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes"),)
         self.planned = PlannedCollective(
             self.machine, "all-gather" if collective == "ag" else "reduce-scatter", chunk, self._program, self.links,
             skew, scenario.seed if layer.values else None)
@@ -150,7 +151,7 @@ class CollectiveAlone:
             ("latency", sum(steps.values())))}
 
 
-def _links(scenario: Scenario, whole: str) -> tuple[str, Topology]:
+def _links(scenario: Scenario, whole: Key) -> tuple[str, Topology]:
     """Return the links by name, and themselves. Raises BadInput, TopologyError."""
     asked, devices = scenario.exchange.topology, scenario.layer.devices
     topology = own_topology(scenario.layer.collective) if asked is None else asked
@@ -158,7 +159,7 @@ def _links(scenario: Scenario, whole: str) -> tuple[str, Topology]:
     if devices is None and ":" in topology and not is_custom(topology):
         devices = named_topology(topology).gpus
     if devices is None:
-        raise BadInput(f"{whole} needs layer.devices = N")
+        raise BadInput(whole, " needs ", Key("layer.devices", "N"))
     if not 2 <= devices <= MOST_GPUS:
-        raise BadInput(f"{said('layer.devices', devices)} is not possible for {whole}: 2 to {MOST_GPUS}")
+        raise BadInput(said("layer.devices", devices), " is not possible for ", whole, f": 2 to {MOST_GPUS}")
     return topology, Exchange(topology=topology).links(devices)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
 from t3sim.scenario.request import check_level
@@ -46,7 +46,7 @@ EventRun = OverlapRun | PersistentRun | GemmRun
 class EventLevel:
     """Event-level play of a scenario; made ready, which raises BadInput, before it starts."""
 
-    what = "level = event"  #: for people
+    what = Key("level", "event")  #: for people
 
     def __init__(self, scenario: Scenario) -> None:
         check_level(scenario)
@@ -54,8 +54,8 @@ class EventLevel:
         self._check_signal()
         operator = scenario.layer.operator
         if operator not in _OPERATORS:
-            raise BadInput(f"layer.operator = {operator!r} is not on the event level: allowed are "
-                           f"{', '.join(_OPERATORS)}")
+            raise BadInput(Key("layer.operator", repr(operator)),
+                           f" is not on the event level: allowed are {', '.join(_OPERATORS)}")
         node = load_machine(scenario.machine, TILES)
         #: With libraries and hosts that take no time, if the scenario says so.
         self.node: Machine = node if scenario.software else node.without_software()
@@ -70,13 +70,13 @@ class EventLevel:
         scenario, signal = self._scenario, self._scenario.exchange.signal
         if signal and scenario.techniques is not None and not (
                 {"flux", "fused-wg", "t3-model"} & set(scenario.techniques)):
-            raise BadInput(f"{said('exchange.signal', signal)} is for flux, or fused-wg and t3-model, of which "
-                           f"{said('techniques', scenario.techniques)} names none")
+            raise BadInput(said("exchange.signal", signal), " is for flux, or fused-wg and t3-model, of which ",
+                           said("techniques", scenario.techniques), " names none")
         for key, value in (("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
-                           ("flux.pieces", scenario.flux.pieces), ("flux.tune = true", scenario.flux.tune)):
+                           ("flux.pieces", scenario.flux.pieces), ("flux.tune", scenario.flux.tune)):
             if signal and value not in (None, False):
-                raise BadInput(f"{said('exchange.signal', signal)} does not go with {key}, which says how much is sent "
-                               "together")
+                raise BadInput(said("exchange.signal", signal), " does not go with ", Key(key, value is True or None),
+                               ", which says how much is sent together")
 
     def _of_a_gemm(self) -> Callable[[], EventRun]:
         scenario, layer, flux, node = self._scenario, self._scenario.layer, self._scenario.flux, self.node
@@ -85,15 +85,16 @@ class EventLevel:
                            ("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
                            ("exchange.signal", signal if layer.operator == "gemm" else None)):
             if value is not None:
-                raise BadInput(f"{said(key, value)} does not go with {said('layer.operator', layer.operator)}")
+                raise BadInput(said(key, value), " does not go with ", said("layer.operator", layer.operator))
         if layer.gemm is None:
-            raise BadInput("level = event needs layer.gemm = MxNxK, the GEMM of one GPU")
+            raise BadInput(Key("level", "event"), " needs ", Key("layer.gemm", "MxNxK"), ", the GEMM of one GPU")
         workload = gemm_workload(layer.gemm, node.gpus if layer.devices is None else layer.devices)
         if layer.operator == "gemm":
             return lambda: _gemm_alone(node, layer.gemm or "", workload)
         choice = Choice(flux.order, flux.transfer or "push", 1 if flux.pieces is None else flux.pieces, signal)
         if flux.tune and choice != Choice():
-            raise BadInput("flux.tune = true tries every flux.order, flux.transfer and flux.pieces: give it or them")
+            raise BadInput(Key("flux.tune", True), " tries every ", Key("flux.order"), ", ", Key("flux.transfer"),
+                           " and ", Key("flux.pieces"), ": give it or them")
         every = tuple(name for name in runs.TECHNIQUES if name != "decomposed" or workload.tp <= node.gpus)
         return lambda: run_overlap(node, layer.operator, Shape(workload.m, workload.n, workload.k), workload.tp,
                                    scenario.techniques or every, None if flux.tune else choice,
@@ -105,15 +106,18 @@ class EventLevel:
         operator, devices = layer.operator, node.gpus if layer.devices is None else layer.devices
         if operator == "embedding-a2a":
             if layer.gemm is not None or layer.embedding is None:
-                raise BadInput("layer.operator = embedding-a2a needs layer.embedding = BATCHxTABLES (tables per GPU), "
-                               "for example 2048x256, and no layer.gemm")
+                raise BadInput(Key("layer.operator", "embedding-a2a"), " needs ",
+                               Key("layer.embedding", "BATCHxTABLES"),
+                               " (tables per GPU), for example 2048x256, and no ", Key("layer.gemm"))
             shape: tuple[int, ...] = batch_and_tables(layer.embedding)
         elif layer.gemm is None or layer.embedding is not None:
-            raise BadInput(f"layer.operator = {operator} needs layer.gemm = MxNxK, one GPU's, and no layer.embedding")
+            raise BadInput(Key("layer.operator", operator), " needs ", Key("layer.gemm", "MxNxK"),
+                           ", one GPU's, and no ", Key("layer.embedding"))
         else:
             one = gemm_workload(layer.gemm, devices)
             if operator == "gemv-ar" and one.n != 1:
-                raise BadInput(f"layer.operator = gemv-ar multiplies by a vector: layer.gemm = {one.m}x1x{one.k}")
+                raise BadInput(Key("layer.operator", "gemv-ar"), " multiplies by a vector: ",
+                               Key("layer.gemm", f"{one.m}x1x{one.k}"))
             shape = (one.m, one.k) if operator == "gemv-ar" else (one.m, one.n, one.k)
         said_tasks = scenario.fused_wg.slice_tasks
         tasks = _SLICE_TASKS.get(operator, 1) if said_tasks is None else said_tasks

@@ -2,13 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from t3sim.bounded import read_toml, reading
-from t3sim.errors import BadInput, InScenario, choices, shown
+from t3sim.errors import BadInput, InScenario, Key, Told, Words, choices, shown
 from t3sim.scenario.scenario import Scenario, Section
 
 _ALLOWED = {"bool_type": "true or false", "int_type": "a whole number", "int_from_float": "a whole number",
@@ -83,7 +84,7 @@ def _put(whole: dict[str, Any], key: str, value: Any) -> None:
         inner[name] = value
 
 
-def _told(error: ValidationError) -> str:
+def _told(error: ValidationError) -> str | Words:
     """Explain the first fault: what is wrong with which key, and what is allowed."""
     fault = error.errors(include_url=False)[0]
     section, *inner = map(str, fault["loc"])
@@ -91,13 +92,17 @@ def _told(error: ValidationError) -> str:
     key = ".".join((section, *inner[:1])) if section in known else section
     match fault["type"]:
         case "extra_forbidden":
-            return f"{shown(key)} is unknown: allowed are {choices(key, keys())}"
+            if "." not in key and (close := get_close_matches(key, Scenario.model_fields, 1)):
+                return f"{shown(key)} is unknown: did you mean {close[0]}?"
+            allowed = keys() if "." in key else Scenario.model_fields
+            return f"{shown(key)} is unknown: allowed are {choices(key, allowed)}"
         case "model_type" if section in known:
-            return f"{section} = {shown(fault['input'])}: a section is allowed, [{section}]"
+            return Words(Key(section, shown(fault["input"])), f": a section is allowed, [{section}]")
         case "literal_error":
-            return f"{key} = {shown(fault['input'])} is unknown: allowed are " + fault["ctx"]["expected"].replace(
-                "'", "").replace(" or ", ", ")
+            expected = fault["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+            return Words(Key(key, shown(fault["input"])), f" is unknown: allowed are {expected}")
         case "value_error":
-            return str(fault["ctx"]["error"])
+            error = fault["ctx"]["error"]
+            return error.words if isinstance(error, Told) else str(error)
         case kind:
-            return f"{key} = {shown(fault['input'])}: {_ALLOWED.get(kind, fault['msg'].lower())} is allowed"
+            return Words(Key(key, shown(fault["input"])), f": {_ALLOWED.get(kind, fault['msg'].lower())} is allowed")

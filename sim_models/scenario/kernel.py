@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key
 from t3sim.interchange.kernel_file import load_kernel
 from t3sim.libraries.contention import slowed_by_copies
 from t3sim.machine import Machine
@@ -39,8 +39,8 @@ class KernelAlone:
         check_operator(scenario)
         layer = scenario.layer
         if not is_alone(layer):
-            raise BadInput(f"{said('layer.operator', layer.operator)} is no kernel alone: allowed are "
-                           f"{', '.join(ALONE)}, and layer.kernel = FILE")
+            raise BadInput(said("layer.operator", layer.operator),
+                           f" is no kernel alone: allowed are {', '.join(ALONE)}, and ", Key("layer.kernel", "FILE"))
         self.copies, self.file = copies, layer.kernel
         self.table: KernelTable | None = load_kernel(Path(layer.kernel)) if layer.kernel is not None else None
         workload = None if self.table is not None else fraction_of_tokens(

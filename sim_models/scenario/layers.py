@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from t3sim import workloads
 from t3sim.custom import is_custom
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key, Words
 from t3sim.interchange.chakra import chakra_workloads
 from t3sim.interchange.config import TOKENS, config_workloads, lacking
 from t3sim.scenario.scenario import ALONE, Layer, said
@@ -28,7 +28,7 @@ def of_file(layer: Layer) -> bool:
     return layer.chakra is not None or (layer.model or "").endswith(".json")
 
 
-def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], list[str]]:
+def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
     """Return what a layer's kernels compute and how often a file has each; and notes on what a file says.
 
     Raises BadInput for keys that contradict each other.
@@ -36,8 +36,8 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     if layer.workload is not None:
         found, notes = [(layer.workload, 1)], []
     elif layer.operator in _SMALL or is_custom(_producer(layer)):
-        refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), "does not go with " + said(
-            "layer.operator", layer.operator))
+        refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), " does not go with ",
+               said("layer.operator", layer.operator))
         found, notes = [(small_workload(layer, seed), 1)], []
     elif layer.chakra is not None:
         found, notes = _of_a_trace(layer)
@@ -61,16 +61,16 @@ def small_workload(layer: Layer, seed: int) -> Workload:
     operator, alone = layer.operator, is_alone(layer)
     devices = None if alone else layer.devices
     if devices is None and not alone:
-        raise BadInput(f"{said('layer.operator', operator)} needs layer.devices = N")
+        raise BadInput(said("layer.operator", operator), " needs ", Key("layer.devices", "N"))
     if operator.startswith("embedding"):
         if layer.embedding is None or layer.gemm is not None:
-            raise BadInput(f"{said('layer.operator', operator)} needs layer.embedding = BATCHxTABLES, and no "
-                           "layer.gemm")
+            raise BadInput(said("layer.operator", operator), " needs ", Key("layer.embedding", "BATCHxTABLES"),
+                           ", and no ", Key("layer.gemm"))
         locality = "uniform" if layer.locality is None else layer.locality
         return workloads.embedding_workload(layer.embedding, devices or 2, locality, seed, alone=alone)
     if layer.gemm is None:
-        raise BadInput(f"{said('layer.operator', operator)} needs layer.gemm = "
-                       f"{'Mx1xK' if operator.startswith('gemv') else 'MxNxK'}")
+        raise BadInput(said("layer.operator", operator), " needs ",
+                       Key("layer.gemm", 'Mx1xK' if operator.startswith('gemv') else 'MxNxK'))
     if is_custom(producer := operator if alone else _producer(layer)):
         return workloads.custom_workload(producer, layer.gemm, devices or 2)
     make = {"gemm": gemm_workload, "decode": workloads.decode_workload}.get(operator, workloads.gemv_workload)
@@ -82,30 +82,31 @@ def _producer(layer: Layer) -> str:
     return layer.operator.rpartition("-")[0]
 
 
-def refuse(layer: Layer, keys: tuple[str, ...], why: str) -> None:
+def refuse(layer: Layer, keys: tuple[str, ...], *why: str | Key) -> None:
     """Refuse keys of a layer. Raises BadInput for the first that is there."""
     for key in keys:
         if (value := getattr(layer, key)) is not None:
-            raise BadInput(f"{said(f'layer.{key}', value)} {why}")
+            raise BadInput(said(f"layer.{key}", value), *why)
 
 
-def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
+def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
     trace = said("layer.chakra", layer.chakra)
     if layer.operator == "ag-gemm":
-        raise BadInput(f"{said('layer.operator', layer.operator)} does not go with {trace}: the GEMMs of a trace are "
-                       "found by what follows them")
-    refuse(layer, ("model", "sublayer", "gemm", "devices", "tokens"), f"does not go with {trace}: give a model or a "
-                                                                      "trace")
+        raise BadInput(said("layer.operator", layer.operator),
+                       " does not go with ", trace, ": the GEMMs of a trace are found by what follows them")
+    refuse(layer, ("model", "sublayer", "gemm", "devices", "tokens"), " does not go with ", trace,
+           ": give a model or a trace")
     if layer.tp is None:
-        raise BadInput(f"{trace} needs layer.tp = N: a trace is of one rank")
+        raise BadInput(trace, " needs ", Key("layer.tp", "N"), ": a trace is of one rank")
     found = chakra_workloads(layer.chakra, layer.tp, layer.operator)
     return [(one.workload, one.count) for one in found], [
         f"found: {one.gemm}, {one.workload.size} {one.workload.dtype}, then {one.collective}; {one.count} times"
         for one in found]
 
 
-def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
-    refuse(layer, ("gemm", "devices"), f"does not go with {said('layer.model', layer.model)}: give a model or a GEMM")
+def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
+    refuse(layer, ("gemm", "devices"), " does not go with ", said("layer.model", layer.model),
+           ": give a model or a GEMM")
     found = config_workloads(layer.model, 8 if layer.tp is None else layer.tp,
                              TOKENS if layer.tokens is None else layer.tokens, layer.sublayer)
     if layer.operator == "ag-gemm":
@@ -117,16 +118,17 @@ def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
 def _workload(layer: Layer) -> Workload:
     """Return the sub-layer of a model of the T3 paper, or a custom GEMM."""
     if layer.tokens is not None:
-        raise BadInput(f"{said('layer.tokens', layer.tokens)} is for a config.json: models of the T3 paper have their "
-                       "own")
+        raise BadInput(said("layer.tokens", layer.tokens),
+                       " is for a config.json: models of the T3 paper have their own")
     if layer.gemm is not None:
-        refuse(layer, ("model", "sublayer", "tp"), f"does not go with {said('layer.gemm', layer.gemm)}: give a model "
-                                                   "or a GEMM, not both")
+        refuse(layer, ("model", "sublayer", "tp"), " does not go with ", said("layer.gemm", layer.gemm),
+               ": give a model or a GEMM, not both")
         if layer.devices is None:
-            raise BadInput(f"{said('layer.gemm', layer.gemm)} needs layer.devices = N")
+            raise BadInput(said("layer.gemm", layer.gemm), " needs ", Key("layer.devices", "N"))
         return gemm_workload(layer.gemm, layer.devices)
     if layer.devices is not None:
-        raise BadInput(f"{said('layer.devices', layer.devices)} goes with layer.gemm only: for a model give layer.tp")
+        raise BadInput(said("layer.devices", layer.devices), " goes with ", Key("layer.gemm"),
+                       " only: for a model give ", Key("layer.tp"))
     gathers = layer.operator == "ag-gemm"
     given = {"model": layer.model, "sublayer": "fc1" if gathers and layer.sublayer is None else layer.sublayer,
              "tp": layer.tp}

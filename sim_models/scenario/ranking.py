@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from t3sim.end_to_end.transformer import Transformer, load_transformer
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key
 from t3sim.libraries.gemm import width_of
 from t3sim.libraries.prompts import model_of
 from t3sim.libraries.ranking import Ranked, rank
@@ -50,29 +50,29 @@ class LayerToRank:
     def __init__(self, scenario: Scenario, sequence_parallel: bool = False) -> None:
         for key, value in scenario.given().items():
             if key not in _KEYS or value in ("cycle", "event"):
-                raise BadInput(f"{said(key, value)} does not go with a ranking of mechanisms, which has "
-                               f"{', '.join(_KEYS[1:])}")
+                allowed = [part for one in _KEYS[1:] for part in (", ", Key(one))]
+                raise BadInput(said(key, value), " does not go with a ranking of mechanisms, which has ", *allowed[1:])
         layer = scenario.layer
         if "operator" in layer.model_fields_set and layer.operator not in _SPLIT:
-            raise BadInput(f"{said('layer.operator', layer.operator)} is not ranked: allowed are {', '.join(_SPLIT)}")
+            raise BadInput(said("layer.operator", layer.operator), f" is not ranked: allowed are {', '.join(_SPLIT)}")
         self.sequence_parallel = sequence_parallel or (
             "operator" in layer.model_fields_set and _SPLIT[layer.operator])
         name = MODEL if layer.model is None else layer.model
         self.model = model_of(name) or load_transformer(name)
         if "machine" in scenario.model_fields_set and not isinstance(scenario.machine, str):
-            raise BadInput("machine = ...: a ranking takes a name or a file")
+            raise BadInput(Key("machine", "..."), ": a ranking takes a name or a file")
         self.machine = load_machine(str(scenario.machine) if "machine" in scenario.model_fields_set else MACHINE,
                                     COMMERCIAL)
         self.tp = TP if layer.tp is None else layer.tp
         self.tokens = TOKENS if layer.tokens is None else layer.tokens
         if not 2 <= self.tp <= self.machine.gpus or self.model.heads % self.tp:
-            raise BadInput(f"layer.tp = {self.tp} is not possible: 2 to {self.machine.gpus} GPUs of "
+            raise BadInput(Key("layer.tp", self.tp), f" is not possible: 2 to {self.machine.gpus} GPUs of "
                            f"{self.machine.name} that divide the {self.model.heads} heads of {self.model.name}")
         least = self.tp if self.sequence_parallel else 1
         if not least <= self.tokens <= _MOST_TOKENS:
-            raise BadInput(f"layer.tokens = {self.tokens} is not possible: {least} to {_MOST_TOKENS}")
+            raise BadInput(Key("layer.tokens", self.tokens), f" is not possible: {least} to {_MOST_TOKENS}")
         if layer.dtype not in (None, *_DTYPES):
-            raise BadInput(f"{said('layer.dtype', layer.dtype)} is unknown: allowed are {', '.join(_DTYPES)}")
+            raise BadInput(said("layer.dtype", layer.dtype), f" is unknown: allowed are {', '.join(_DTYPES)}")
         self.width, self.width_chosen = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:

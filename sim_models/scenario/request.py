@@ -7,7 +7,7 @@ have the scenario's words, `exchange.topology = ring`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from t3sim.errors import BadInput, choices, named_once
+from t3sim.errors import BadInput, Key, Words, choices, named_once
 from t3sim.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
@@ -71,7 +71,7 @@ class Request:
     scenario: Scenario
     techniques: tuple[str, ...]
     sublayers: tuple[SubLayer, ...]
-    notes: tuple[str, ...]  #: for people: what was read in a file
+    notes: tuple[str | Words, ...]  #: for people: what was read in a file
 
     @property
     def of_file(self) -> bool:
@@ -126,46 +126,46 @@ def check_level(scenario: Scenario) -> None:
     if scenario.techniques is not None:
         named_once(said("techniques", scenario.techniques), scenario.techniques)
     if scenario.level == "library":
-        raise BadInput("level = library is of a ranking of mechanisms, and of nothing else")
+        raise BadInput(Key("level", "library"), " is of a ranking of mechanisms, and of nothing else")
     event = scenario.level == "event"
     given = scenario.given()
     for key in _CYCLE_ONLY if event else _EVENT_ONLY:
         if key in given and given[key] != _SAYS_NOTHING.get(key):
-            raise BadInput(f"{said(key, given[key])} " + (
-                "does not go with level = event" if event else "needs level = event"))
+            raise BadInput(said(key, given[key]), " does not go with " if event else " needs ", Key("level", "event"))
 
 
 def check_operator(scenario: Scenario) -> None:
     """Refuse an operator that is none, and keys that another one has. Raises BadInput."""
     layer, given = scenario.layer, scenario.given()
     if fused_collective(layer.operator) is None and not is_alone(layer):
-        raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
-                       f"{choices(layer.operator, OPERATORS)}")
+        raise BadInput(Key("layer.operator", repr(layer.operator)),
+                       f" is unknown: allowed are {choices(layer.operator, OPERATORS)}")
     if "layer.bytes" in given:
-        raise BadInput(f"{said('layer.bytes', layer.bytes)} is for layer.collective = rs, ag, ar or a2a")
+        raise BadInput(said("layer.bytes", layer.bytes), " is for ", Key("layer.collective", "rs"), ", ag, ar or a2a")
     for key in ("layer.embedding", "layer.locality"):
         if key in given and not layer.operator.startswith("embedding"):
-            raise BadInput(f"{said(key, given[key])} is for layer.operator = embedding and embedding-a2a")
+            raise BadInput(said(key, given[key]), " is for ", Key("layer.operator", "embedding"), " and embedding-a2a")
     if not is_alone(layer):
         return
     for key in _NOT_ALONE:
         if key in given and given[key] != _SAYS_NOTHING.get(key):
-            raise BadInput(f"{said(key, given[key])} does not go with a kernel alone")
+            raise BadInput(said(key, given[key]), " does not go with a kernel alone")
     if layer.kernel is None:
         return
     kernel = said("layer.kernel", layer.kernel)
     if layer.operator != "gemm-rs" or layer.gemm is not None:
-        raise BadInput(f"{kernel} is an operator of its own: neither layer.operator nor layer.gemm goes with it")
+        raise BadInput(kernel, " is an operator of its own: neither ", Key("layer.operator"), " nor ",
+                       Key("layer.gemm"), " goes with it")
     if layer.split_k is not None:
-        raise BadInput(f"{said('layer.split_k', layer.split_k)} does not go with {kernel}, which says what its parts "
-                       "are")
+        raise BadInput(said("layer.split_k", layer.split_k),
+                       " does not go with ", kernel, ", which says what its parts are")
 
 
 def requested(scenario: Scenario) -> Request:
     """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work."""
     check_level(scenario)
     if is_collective(scenario.layer):
-        raise BadInput(f"{said('layer.collective', scenario.layer.collective)} is alone: no techniques are compared")
+        raise BadInput(said("layer.collective", scenario.layer.collective), " is alone: no techniques are compared")
     check_operator(scenario)
     layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
     found, notes = workloads_of(layer, scenario.seed)
@@ -179,10 +179,11 @@ def requested(scenario: Scenario) -> Request:
     exchange = exchange_of(scenario, found[0][0].dtype)
     workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
     if flux.pieces is not None and not exchange.before:
-        raise BadInput(f"{said('flux.pieces', flux.pieces)} cuts what an all-gather brings: it needs layer.operator = "
-                       "ag-gemm")
+        raise BadInput(said("flux.pieces", flux.pieces), " cuts what an all-gather brings: it needs ",
+                       Key("layer.operator", "ag-gemm"))
     if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
-        raise BadInput("flux.tune = true chooses itself: neither flux.order nor flux.pieces goes with it")
+        raise BadInput(Key("flux.tune", True), " chooses itself: neither ", Key("flux.order"), " nor ",
+                       Key("flux.pieces"), " goes with it")
     for one in workloads:
         if exchange.custom:  # a user's functions fail before any work
             exchange.links(one.tp)
@@ -190,13 +191,13 @@ def requested(scenario: Scenario) -> Request:
         exchange.check_sums(asked.sums, one.tp, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
     if exchange.sums.accumulate and not set(FUSIONS) & set(names):
-        raise BadInput(f"{said('exchange.accumulate', asked.accumulate)} is for {', '.join(FUSIONS)}, of which "
-                       f"{said('techniques', names)} names none")
+        raise BadInput(said("exchange.accumulate", asked.accumulate), f" is for {', '.join(FUSIONS)}, of which ",
+                       said("techniques", names), " names none")
     for key, value in (("exchange.signal", asked.signal),
                        ("exchange.algorithm", None if asked.algorithm == "ring" else asked.algorithm)):
         if value and not exchange.of_parts and not set(fused) & set(names):
-            raise BadInput(f"{said(key, value)} is for {', '.join(fused)}, of which {said('techniques', names)} names "
-                           "none")
+            raise BadInput(said(key, value), f" is for {', '.join(fused)}, of which ", said("techniques", names),
+                           " names none")
     sublayers = [SubLayer(one, count, exchange.hardware(described, one), _choices(scenario, exchange, one))
                  for one, (_, count) in zip(workloads, found)]
     if layer.values:
@@ -216,16 +217,16 @@ def requested(scenario: Scenario) -> Request:
 def check_numbers(sublayers: Sequence[SubLayer], names: Sequence[str]) -> None:
     """Refuse outputs that are too large to carry numbers, and techniques that carry none. Raises BadInput."""
     if not set(FUSIONS) & set(names):
-        raise BadInput(f"layer.values = true is for {', '.join(FUSIONS)}, of which {said('techniques', names)} names "
-                       "none")
+        raise BadInput(Key("layer.values", True), f" is for {', '.join(FUSIONS)}, of which ", said("techniques", names),
+                       " names none")
     for workload in (one.workload for one in sublayers):
         if (elements := workload.m * workload.n * workload.tp) > _MOST_NUMBERS:
-            raise BadInput(f"layer.values = true: {workload.tp} GPUs of {workload.m:,} x {workload.n:,} are "
+            raise BadInput(Key("layer.values", True), f": {workload.tp} GPUs of {workload.m:,} x {workload.n:,} are "
                            f"{elements:,} numbers: at most {_MOST_NUMBERS:,} are compared")
     for one in sublayers:
         if one.choices.exchange.sums.wire in BLOCKS:
-            raise BadInput(f"exchange.wire = {one.choices.exchange.sums.wire}: layer.values = true carries numbers of "
-                           "16 and 32 bits on links")
+            raise BadInput(Key("exchange.wire", one.choices.exchange.sums.wire), ": ", Key("layer.values", True),
+                           " carries numbers of 16 and 32 bits on links")
 
 
 def exchange_of(scenario: Scenario, dtype: str) -> Exchange:
@@ -247,7 +248,7 @@ def machine_of(scenario: Scenario) -> Machine:
 def fraction_of_tokens(workload: Workload, scenario: Scenario) -> Workload:
     """Return what a scenario's fraction of a GPU computes. Raises BadInput for tokens that have no such part."""
     if workload.m % scenario.parts:
-        raise BadInput(f"{said('fraction', scenario.fraction)}: {workload.m} tokens have no such part")
+        raise BadInput(said("fraction", scenario.fraction), f": {workload.m} tokens have no such part")
     return replace(workload, m=workload.m // scenario.parts)
 
 
@@ -255,27 +256,27 @@ def check_techniques(names: Sequence[str]) -> None:
     """Raise BadInput for an unknown technique."""
     for name in names:
         if name not in TECHNIQUES:
-            raise BadInput(f"techniques = {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
+            raise BadInput(Key("techniques", repr(name)), f" is unknown: allowed are {', '.join(TECHNIQUES)}")
 
 
 def check_policy(name: str | None, names: Sequence[str] = ("t3",)) -> None:
     """Raise BadInput for a policy that the hardware does not have, or without technique `t3`, which takes it."""
     if name is not None and name not in POLICIES:
-        raise BadInput(f"t3.policy = {name!r} is unknown: allowed are {choices(name, POLICIES)}")
+        raise BadInput(Key("t3.policy", repr(name)), f" is unknown: allowed are {choices(name, POLICIES)}")
     if name is not None and "t3" not in names:
-        raise BadInput(f"{said('t3.policy', name)} is for technique t3, which {said('techniques', tuple(names))} does "
-                       "not name")
+        raise BadInput(said("t3.policy", name), " is for technique t3, which ", said("techniques", tuple(names)),
+                       " does not name")
 
 
 def check_skew(scenario: Scenario) -> None:
     """Refuse a skew without every GPU, and one that says nothing. Raises BadInput."""
     gpus = scenario.gpus
     if gpus.skew is not None and not gpus.every:
-        raise BadInput(f"{said('gpus.skew', gpus.skew)} needs gpus.every = true: one GPU that stands for all is like "
-                       "the others")
+        raise BadInput(said("gpus.skew", gpus.skew), " needs ", Key("gpus.every", True),
+                       ": one GPU that stands for all is like the others")
     if gpus.skew == "":
-        raise BadInput("gpus.skew = '' is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or link:FROM-TO:GB/S, "
-                       "for example late:3:20000")
+        raise BadInput(Key("gpus.skew", "''"), " is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or "
+                       "link:FROM-TO:GB/S, for example late:3:20000")
 
 
 def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
@@ -283,8 +284,8 @@ def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
     given = scenario.given()
     for key, needed in _OF_A_TECHNIQUE.items():
         if key in given and needed not in names:
-            raise BadInput(f"{said(key, given[key])} is for technique {needed}, which {said('techniques', names)} does "
-                           "not name")
+            raise BadInput(said(key, given[key]), f" is for technique {needed}, which ", said("techniques", names),
+                           " does not name")
 
 
 def _choices(scenario: Scenario, exchange: Exchange, workload: Workload) -> Choices:

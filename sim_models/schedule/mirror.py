@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import Key
 from ..line import lines_of
 from .roles import ScheduleError
 from .schedule import NO_ID, Schedule
@@ -48,7 +49,8 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     """
     if not schedule.is_symmetric():
         raise ScheduleError("one GPU cannot stand for all: renaming every rank to the next one changes the collective "
-                            "or the topology, or a chunk is empty; every GPU must be simulated (gpus.every = true)")
+                            "or the topology, or a chunk is empty; every GPU must be simulated (",
+                            Key("gpus.every", True), ")")
     tiling, rows = schedule.tiling, schedule.rows(device)
     widths = tiling.wf_widths[rows.tile]
     column_bytes = tiling.rows[rows.tile] * tiling.element_bytes

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..collectives import Op, Program
+from ..errors import Told
 
 
-class ScheduleError(ValueError):
+class ScheduleError(Told, ValueError):
     """A collective that cannot run this way; the message names what does not fit."""
 
 

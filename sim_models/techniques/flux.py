@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+from ..errors import Key, Words
 from ..runs.kernels import ALL_GATHER, GatheringGemm, Kernel, KernelResult, StoringGemm
 from . import losses
 from .choices import Choices
@@ -11,18 +12,18 @@ from .result import TechniqueResult, Tried
 from .technique import Technique
 
 
-def _refuses(choices: Choices) -> str | None:
+def _refuses(choices: Choices) -> Words | None:
     exchange = choices.exchange
     if not exchange.before and (refused := only_a_reduce_scatter("flux", choices)):
         return refused
     if exchange.signal is not None:
-        return (f"technique flux adds in a kernel after everything: exchange.signal = {exchange.signal} does not go "
-                "with it")
+        return Words("technique flux adds in a kernel after everything: ", Key("exchange.signal", exchange.signal),
+                     " does not go with it")
     if refused := unlike_gpus("flux", choices):
         return refused
     if exchange.topology != "switch":
-        return ("technique flux stores at every GPU, in a ring over the others' links too: it needs exchange.topology "
-                "= switch")
+        return Words("technique flux stores at every GPU, in a ring over the others' links too: it needs ",
+                     Key("exchange.topology", "switch"))
     return None
 
 

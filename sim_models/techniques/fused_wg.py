@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ..custom import is_custom
+from ..errors import Key, Words
 from ..runs.kernels import ALL_GATHER, Kernel, KernelResult, SendingKernel
 from . import losses
 from .choices import Choices
@@ -11,16 +12,17 @@ from .result import TechniqueResult
 from .technique import Technique
 
 
-def _refuses(choices: Choices) -> str | None:
+def _refuses(choices: Choices) -> Words | None:
     exchange = choices.exchange
     if is_custom(exchange.producer):
-        return f"technique fused-wg has its own kernels: layer.operator = {exchange.operator} does not go with it"
+        return Words("technique fused-wg has its own kernels: ", Key("layer.operator", exchange.operator),
+                     " does not go with it")
     if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
-        return ("technique fused-wg adds what GPUs make, or sends each its part: layer.operator = "
-                f"{exchange.operator} does neither")
+        return Words("technique fused-wg adds what GPUs make, or sends each its part: ",
+                     Key("layer.operator", exchange.operator), " does neither")
     if exchange.topology not in ("switch", "full"):
-        return ("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs "
-                "exchange.topology = switch, or full with exchange.algorithm = direct")
+        return Words("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs ",
+                     Key("exchange.topology", "switch"), ", or full with ", Key("exchange.algorithm", "direct"))
     return unlike_gpus("fused-wg", choices)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ..errors import Key, Words
 from ..runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
 from .choices import Choices
 from .parts import gemm_alone, in_turn, unlike_gpus
@@ -9,11 +10,11 @@ from .result import TechniqueResult
 from .technique import Technique
 
 
-def _refuses(choices: Choices) -> str | None:
+def _refuses(choices: Choices) -> Words | None:
     if choices.exchange.collective not in ("rs", "ar"):
-        return f"technique in-switch all-reduces: layer.operator = {choices.exchange.operator} does not"
+        return Words("technique in-switch all-reduces: ", Key("layer.operator", choices.exchange.operator), " does not")
     if choices.exchange.topology != "switch":
-        return "technique in-switch adds and copies in a switch: it needs exchange.topology = switch"
+        return Words("technique in-switch adds and copies in a switch: it needs ", Key("exchange.topology", "switch"))
     return unlike_gpus("in-switch", choices)
 
 

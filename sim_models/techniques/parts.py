@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..custom import is_custom
+from ..errors import Key, Words
 from ..mechanisms.exchange import Exchange
 from ..runs.kernels import (
     GEMM,
@@ -32,30 +33,34 @@ def slowing(choices: Choices) -> Skew | None:
     return choices.skew if choices.skew and choices.skew.slows_collectives else None
 
 
-def unlike_gpus(technique: str, choices: Choices) -> str | None:
+def unlike_gpus(technique: str, choices: Choices) -> Words | None:
     """Refuse GPUs that are not alike."""
     return None if choices.skew is None else (
-        f"technique {technique} has no GPUs that are not alike: gpus.every = true does not go with it")
+        Words(f"technique {technique} has no GPUs that are not alike: ", Key("gpus.every", True),
+              " does not go with it"))
 
 
-def slow_levels(choices: Choices) -> str | None:
+def slow_levels(choices: Choices) -> Words | None:
     """Refuse slow GPUs and links beside kernels that run level by level."""
     return None if not choices.exchange.by_levels or slowing(choices) is None else (
-        f"gpus.skew of a clock, units or a link does not go with exchange.algorithm = {choices.exchange.algorithm}: "
-        "its kernels alone have all GPUs and links alike")
+        Words(Key("gpus.skew"), " of a clock, units or a link does not go with ",
+              Key("exchange.algorithm", choices.exchange.algorithm),
+              ": its kernels alone have all GPUs and links alike"))
 
 
-def only_a_reduce_scatter(technique: str, choices: Choices) -> str | None:
+def only_a_reduce_scatter(technique: str, choices: Choices) -> Words | None:
     """Refuse what is no reduce-scatter around one ring."""
     exchange = choices.exchange
     if is_custom(exchange.producer):
-        return f"technique {technique} has its own GEMM: layer.operator = {exchange.operator} does not go with it"
+        return Words(f"technique {technique} has its own GEMM: ", Key("layer.operator", exchange.operator),
+                     " does not go with it")
     if exchange.collective in ("ag", "a2a"):
-        return f"technique {technique} is of a reduce-scatter: layer.operator = {exchange.operator} has none"
+        return Words(f"technique {technique} is of a reduce-scatter: ", Key("layer.operator", exchange.operator),
+                     " has none")
     if refused := unlike_gpus(technique, choices):
         return refused
-    return (f"technique {technique} does not go with exchange.algorithm = "
-            f"{exchange.algorithm}" if exchange.by_levels else None)
+    return Words(f"technique {technique} does not go with ",
+                 Key("exchange.algorithm", exchange.algorithm)) if exchange.by_levels else None
 
 
 def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],

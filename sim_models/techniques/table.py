@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from ..custom import installed
-from ..errors import BadInput
+from ..errors import BadInput, Key
 from ..machine import Machine
 from ..mechanisms.exchange import IN_SWITCH as BY_SWITCH
 from ..mechanisms.exchange import Exchange
@@ -40,11 +40,12 @@ def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[s
     if parts == 1:
         return
     if exchange.collective not in ("rs", "ar") or exchange.algorithm == BY_SWITCH or exchange.producer != "gemm":
-        raise BadInput(f"layer.split_k = {parts} is for layer.operator = gemm-rs and gemm-ar, whose tiles are added "
-                       f"up by GPUs: layer.operator = {exchange.operator} exchange.algorithm = {exchange.algorithm} "
-                       "is not among them")
+        raise BadInput(Key("layer.split_k", parts), " is for ", Key("layer.operator", "gemm-rs"),
+                       " and gemm-ar, whose tiles are added up by GPUs: ", Key("layer.operator", exchange.operator),
+                       " ", Key("exchange.algorithm", exchange.algorithm), " is not among them")
     if exchange.signal is not None:
-        raise BadInput(f"layer.split_k = {parts} does not go with exchange.signal = {exchange.signal}: its tiles are "
-                       "complete one by one")
+        raise BadInput(Key("layer.split_k", parts), " does not go with ", Key("exchange.signal", exchange.signal),
+                       ": its tiles are complete one by one")
     if without := [name for name in techniques if not TECHNIQUES[name].splits_k]:
-        raise BadInput(f"layer.split_k = {parts} does not go with technique {without[0]}, whose kernels do not have it")
+        raise BadInput(Key("layer.split_k", parts),
+                       f" does not go with technique {without[0]}, whose kernels do not have it")

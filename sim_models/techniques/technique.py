@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..errors import BadInput
+from ..errors import BadInput, Words
 from ..runs.kernels import Kernel, KernelResult
 from .choices import Choices
 from .result import TechniqueResult
@@ -20,7 +20,7 @@ class Technique:
     kernels: Callable[[Choices], tuple[Kernel, ...]]
     #: Of the technique's name, its kernels' results, GHz of the memory's clock, and the choices.
     combine: Callable[[str, Sequence[KernelResult], float, Choices], TechniqueResult]
-    refuses: Callable[[Choices], str | None] = lambda choices: None  #: a sentence that says why, None: it goes
+    refuses: Callable[[Choices], str | Words | None] = lambda choices: None  #: a sentence that says why, None: it goes
     by_default: bool = False  #: run if none is named
     splits_k: bool = False  #: its GEMM's K can be in parts
 

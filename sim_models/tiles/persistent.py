@@ -10,7 +10,7 @@ Source: Optimizing Distributed ML Communication with Fused Computation-Collectiv
 
 from dataclasses import dataclass, replace
 
-from ..errors import BadInput, choices
+from ..errors import BadInput, Key, choices
 from ..machine import Machine
 from ..mechanisms.signals import SIGNALS
 from .gemm import Shape, kernel
@@ -50,7 +50,7 @@ class Sending:
         The wavefronts of a workgroup end together here. Raises BadInput.
         """
         if signal not in SIGNALS:
-            raise BadInput(f"exchange.signal = {signal!r} is unknown: allowed are {choices(signal, SIGNALS)}")
+            raise BadInput(Key("exchange.signal", repr(signal)), f" is unknown: allowed are {choices(signal, SIGNALS)}")
         many = {"wave-group": min(tasks.sending_places, tasks.for_each), "shard": tasks.for_each}
         return cls(many.get(signal, 1))
 
@@ -134,7 +134,7 @@ def fused_run(node: Machine, gpus: int, tasks: Tasks, sending: Sending = Sending
               cards: bool = False) -> PersistentRun:
     """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""
     if not 1 <= sending.slice_tasks:
-        raise BadInput(f"fused_wg.slice_tasks = {sending.slice_tasks} is not possible: a task or more")
+        raise BadInput(Key("fused_wg.slice_tasks", sending.slice_tasks), " is not possible: a task or more")
     resident = tasks.plain_places if sending.tracked else tasks.sending_places
     signals = node.signals
     count = min(sending.slice_tasks, tasks.for_each)

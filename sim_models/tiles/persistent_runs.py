@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..errors import BadInput, choices
+from ..errors import BadInput, Key, choices
 from ..machine import Machine
 from .gemm import Shape
 from .persistent import Sending, embedding, fused_run, gemm_tasks, gemv, kernels_ns, places, reduction
@@ -50,11 +50,11 @@ def run_persistent(node: Machine, operator: str, gpus: int, shape: tuple[int, ..
     """
     for name in techniques:
         if name not in TECHNIQUES:
-            raise BadInput(f"techniques = {name!r} is unknown for persistent kernels: allowed are "
-                           f"{choices(name, TECHNIQUES)}")
+            raise BadInput(Key("techniques", repr(name)),
+                           f" is unknown for persistent kernels: allowed are {choices(name, TECHNIQUES)}")
     if not 2 <= gpus <= node.gpus:
-        raise BadInput(f"layer.devices = {gpus}: persistent kernels run on 2 to {node.gpus} GPUs of machine "
-                       f"{node.name}")
+        raise BadInput(Key("layer.devices", gpus),
+                       f": persistent kernels run on 2 to {node.gpus} GPUs of machine {node.name}")
     launches = 1
     if operator == "embedding-a2a":
         tasks, launches = embedding(node, gpus, *shape), shape[1]

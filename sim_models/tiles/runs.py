@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import BadInput, choices
+from ..errors import BadInput, Key, choices
 from ..machine import Machine
 from .decomposed import COMMUNICATION_UNITS, decomposed
 from .flux import Choice, fused
@@ -50,11 +50,11 @@ class OverlapRun:
 def check_gpus(node: Machine, gpus: int, m: int) -> None:
     """Refuse a number of GPUs that a node, or two, has not. Raises BadInput."""
     if gpus < 2 or gpus > 2 * node.gpus or node.gpus < gpus < 2 * node.gpus:
-        raise BadInput(f"layer.devices = {gpus}: machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on "
-                       "two nodes")
+        raise BadInput(Key("layer.devices", gpus),
+                       f": machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on two nodes")
     if gpus > node.gpus and node.network is None:
-        raise BadInput(f"layer.devices = {gpus}: machine {node.name} has no [network] that joins two nodes of "
-                       f"{node.gpus}")
+        raise BadInput(Key("layer.devices", gpus),
+                       f": machine {node.name} has no [network] that joins two nodes of {node.gpus}")
     if m < gpus:
         raise BadInput(f"M = {m} cannot be shared by {gpus} GPUs: a row each is needed")
 
@@ -66,17 +66,18 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
     Raises BadInput for what the node has not, or a name that is unknown.
     """
     if operator not in OPERATORS:
-        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
+        raise BadInput(Key("layer.operator", repr(operator)),
+                       f" is unknown: allowed are {choices(operator, OPERATORS)}")
     for name in techniques:
         if name not in TECHNIQUES:
-            raise BadInput(f"techniques = {name!r} is unknown on the event level: allowed are "
-                           f"{choices(name, TECHNIQUES)}")
+            raise BadInput(Key("techniques", repr(name)),
+                           f" is unknown on the event level: allowed are {choices(name, TECHNIQUES)}")
     check_gpus(node, gpus, shape.m)
     if not 1 <= communication_units < node.gpu.compute_units:
-        raise BadInput(f"decomposed.communication_units = {communication_units}: machine {node.name} has "
-                       f"{node.gpu.compute_units} compute units, and the GEMM needs one")
+        raise BadInput(Key("decomposed.communication_units", communication_units),
+                       f": machine {node.name} has {node.gpu.compute_units} compute units, and the GEMM needs one")
     if "decomposed" in techniques and gpus > node.gpus:
-        raise BadInput(f"techniques = decomposed works within a node: {node.name}'s has {node.gpus} GPUs")
+        raise BadInput(Key("techniques", "decomposed"), f" works within a node: {node.name}'s has {node.gpus} GPUs")
     gemm = best(node, shape)
     moved = scattered_bytes(shape) if operator == "gemm-rs" else gathered_bytes(shape)
     collective_ns = pass_ns(node, gpus, moved)

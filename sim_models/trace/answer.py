@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..errors import Words
 from .store import Trace
 
 
@@ -13,7 +14,7 @@ class Answer:
     subject: str
     steps: list[tuple[int | None, str]] = field(default_factory=list)  #: (cycle, what happened)
     verdict: list[str] = field(default_factory=list)
-    caveats: list[str] = field(default_factory=list)
+    caveats: list[str | Words] = field(default_factory=list)
     gpus: list[dict[str, str]] = field(default_factory=list)  #: what waits where, of a run that stands still
 
     def tell(self, cycle: int | None, text: str) -> None:
@@ -32,7 +33,7 @@ class Answer:
             "subject": self.subject,
             "steps": [{"cycle": cycle, "text": text} for cycle, text in self.steps],
             "verdict": self.verdict,
-            "caveats": self.caveats,
+            "caveats": [*map(str, self.caveats)],
             "gpus": self.gpus,
         }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..agents.units.state import STATES
+from ..errors import Key, Words
 from .answer import Answer, caveats
 from .explain_workgroup import IDLE, STORES
 from .passes import HERE, Arriving, Piece, Span
@@ -56,8 +57,8 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     _origins(trace, piece, answer)
     _on_links(trace, piece, stages, answer)
     if trace.run["mirrored"]:
-        answer.caveats.append("One GPU stands for all: what arrives is what another one would send at that moment. "
-                              "Record with gpus.every = true to follow the very packets.")
+        answer.caveats.append(Words("One GPU stands for all: what arrives is what another one would send at that "
+                                    "moment. Record with ", Key("gpus.every", True), " to follow the very packets."))
     return answer.in_order()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..errors import Key, Words
 from .answer import Answer, caveats
 from .explain_workgroup import IDLE, explain_consumer, workgroup
 from .names import ALONE
@@ -340,11 +341,11 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
             answer.conclude(f"{plural(len(mine), 'packet')} named device {to[0]}, but the tile goes to "
                             f"{joined([f'device {device}' for device in sorted(numbers)])}.")
     if trace.run["mirrored"]:
-        answer.caveats.append(
+        answer.caveats.append(Words(
             "One GPU stands for all: what arrives is what " + (
                 "its neighbour would send at that moment, its own next ring position's lines"
                 if trace.run["around_a_ring"] else "another one would send at that moment, which is of another tile")
-            + ". Record with gpus.every = true to follow the very packets.")
+            + ". Record with ", Key("gpus.every", True), " to follow the very packets."))
         for target in trace.map.feeds(tile.id):
             _arrival(tile, target, answer)
         return

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..bounded import LARGEST_ARRAYS, TooLarge, read_arrays, read_json, reading
-from ..errors import BadInput, shown
+from ..errors import BadInput, Key, shown
 from ..support.output import naming, part_of
 from .decisions import give_reasons
 from .header import fault
@@ -250,8 +250,9 @@ class Trace:
     def check_device(self, device: int) -> None:
         """Check that a device was simulated. Raises BadInput."""
         if not 0 <= device < self.devices:
-            told = " (one GPU stands for all: record with gpus.every = true)" if self.run["mirrored"] else ""
-            raise BadInput(f"device {device} is not in this trace: it has 0 to {self.devices - 1}{told}")
+            why = (" (one GPU stands for all: record with ", Key("gpus.every", True), ")")
+            raise BadInput(f"device {device} is not in this trace: it has 0 to {self.devices - 1}",
+                           *(why if self.run["mirrored"] else ()))
 
     @property
     def window(self) -> tuple[int, int]:

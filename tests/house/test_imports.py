@@ -149,7 +149,7 @@ ROOMS = {
     "collectives": {"collectives", "topologies", "bounded", "errors", "numerals"},
     "topologies": {"topologies", "errors"},
     "operators": {"operators", "line", "errors"},
-    "schedule": {"schedule", "collectives", "topologies", "operators", "line"},
+    "schedule": {"errors", "schedule", "collectives", "topologies", "operators", "line"},
     "agents": {"agents", "engine", "compiled", "fabric", "hbm", "operators", "line"},
     "fabric": {"fabric", "compiled", "hbm", "line", *PLAIN_RTL},  # one resource each: neither matrices nor roles
     "hbm": {"hbm", "compiled", "machine", "line"},

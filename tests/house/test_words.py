@@ -5,6 +5,8 @@ import re
 
 from test_imports import ROOT, files, parse
 
+from t3sim.scenario.files import keys
+
 #: Options of other programs, or of our own that these run or print commands for.
 OTHERS = {
     "area/fpga.py", "area/history.py", "cosim/build.py", "cosim/cocotb_run.py",
@@ -20,6 +22,23 @@ def options_in(tree: ast.Module) -> list[str]:
     return [node.value for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told
             and re.search(r"(?<![\w-])--[a-z]", node.value)]
+
+
+def keys_in(tree: ast.Module) -> list[str]:
+    """Return strings that have a scenario's key among other words, but for docstrings."""
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    key = r"(?<![\w.'`-])(?:" + "|".join(map(re.escape, (one for one in keys() if "." in one))) + r")(?![\w.])"
+    return [node.value for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told
+            and re.search(key, node.value) and node.value not in keys()]
+
+
+def test_keys_of_a_scenario_are_no_text():
+    """A message has them as `Key`, for which a command writes its option."""
+    found = {path.relative_to(ROOT / "sim_models").as_posix(): keys_in(parse(path)) for path in files("sim_models")}
+    assert not {name: texts for name, texts in found.items() if texts and not name.startswith("commands/")}
+    assert keys_in(ast.parse('"""exchange.sums."""\nx = f"exchange.sums = {y}"\nz = "exchange.sums"')) == [
+        "exchange.sums = "]
 
 
 def test_only_commands_name_options():

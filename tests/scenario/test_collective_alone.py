@@ -167,6 +167,8 @@ def test_what_cannot_be_is_refused(changes, told):
 
 @pytest.mark.parametrize(("words", "told"), [
     (["run", "--bytes", "4096"], "--bytes 4096 is for --collective rs, ag, ar or a2a"),
+    (["run", "--bytes", "4K"], "--bytes 4096 is for"),
+    (["run", "--bytes", "4k"], "Invalid value for '--bytes': '4k' is not a whole number"),
     (["run", "--values"], "--values: 8 GPUs of 8,192 x 4,256 are 278,921,216 numbers: at most 16,777,216 are compared"),
     (["run", "--values", "--technique", "sequential", "--gemm", "512x512x256", "--devices", "4"], "--values is for t3"),
     (["run", "--values", "--operator", "gemm", "--gemm", "256x256x64"], "--values does not go with a kernel alone"),

@@ -6,7 +6,7 @@ import pytest
 
 from t3sim import cli
 from t3sim.commands.flags import FLAGS, in_dashes
-from t3sim.errors import BadInput
+from t3sim.errors import BadInput, Key, Words
 from t3sim.machine import load_machine
 from t3sim.scenario.files import keys, read_scenario, scenario_of, value_of
 from t3sim.scenario.request import requested
@@ -93,7 +93,7 @@ def test_every_option_is_a_short_cut_for_a_key():
     ("[exchange]\ntopology = 'ring'", ["--algorithm", "direct"],
      "direct.toml: --algorithm direct sends to every GPU, .* needs exchange.topology = switch or full"),
     ("[exchange]\ntopolgy = 'ring'", [], "direct.toml: 'exchange.topolgy' is unknown: allowed are exchange.topology"),
-    ("[exchnge]\nx = 1", [], "direct.toml: 'exchnge' is unknown: allowed are exchange"),
+    ("[exchnge]\nx = 1", [], "direct.toml: 'exchnge' is unknown: did you mean exchange"),
     ("techniques = []", [], r"direct.toml: techniques = \(\): one or more is allowed"),
     ("seed = -3", [], "direct.toml: seed = -3: 0 or more is allowed"),
     ("seed = 9223372036854775808", [], "direct.toml: seed = 9223372036854775808: a number of 63 bits is allowed"),
@@ -142,10 +142,15 @@ def test_only_what_differs_is_given():
 
 
 def test_keys_are_written_as_the_options_that_stand_for_them():
-    assert in_dashes("exchange.topology = switch needs gpus.every = true, no layer.gemm; level = event") == (
+    level = Words("; ", Key("level", "event"))
+    assert in_dashes(Words(Key("exchange.topology", "switch"), " needs ", Key("gpus.every", True), ", no ",
+                           Key("layer.gemm"), level)) == (
         "--topology switch needs --every-gpu, no --gemm; --level event")
-    assert in_dashes("software = false; t3.policy = 'x'", ["t3.policy"]) == "software = false; --policy 'x'"
-    assert in_dashes("[dram] seed = 3 and layer.gemma") == "[dram] --seed 3 and layer.gemma"
+    assert in_dashes(Words(Key("software", False), "; ", Key("t3.policy", "'x'")), ["t3.policy"]) == (
+        "software = false; --policy 'x'")
+    assert in_dashes(Words(Key("software", False), Key("flux.tune"))) == "--no-software--tune"
+    assert in_dashes(Words(Key("software", True), "; ", Key("exchange.wire", "fp16"), "; seed = 3; layer.gemm")) == (
+        "software = true; exchange.wire = fp16; seed = 3; layer.gemm")
 
 
 def test_a_kernel_alone_has_no_exchange(capsys):

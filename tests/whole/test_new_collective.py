@@ -56,9 +56,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t3sim.cli import main
 from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
-from t3sim.cli import main
 from t3sim.operators.operator import output_stores
 
 
