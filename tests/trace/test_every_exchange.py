@@ -101,7 +101,7 @@ def check_tile(trace: Trace, tile: Tile) -> None:
     found = trace.map
     answer = explain_tile(trace, tile.wg, tile.wf, tile.device)
     told, verdict = [text for _, text in answer.steps], " ".join(answer.verdict)
-    check_words(trace, [answer.subject, *told, *answer.verdict, *answer.caveats])
+    check_words(trace, [answer.subject, *told, *answer.verdict, *map(str, answer.caveats)])
     senders = [Tile.of_id(trace, one) for one in found.fed_by(tile.id)]
     if tile.role in ("event", "dma"):
         assert verdict.startswith("It fired at cycle") and tile.updates["a"][-1] == tile.wanted_bytes

@@ -196,7 +196,7 @@ def test_what_was_open_before_the_window_is_known(tmp_path, whole):
     tile = Replay(part, 1).open_tiles(6000)[0]
     told = explain_tile(part, int(tile["wg"]), int(tile["wf"]), 1)
     first = next(cycle for cycle, text in told.steps if "allocated" in text)
-    assert first < 6000 and any("starts at cycle 6,000" in line for line in told.caveats)
+    assert first < 6000 and any("starts at cycle 6,000" in str(line) for line in told.caveats)
 
 
 def test_the_limit_bounds_a_trace_and_says_from_when(tmp_path, whole):
@@ -204,7 +204,7 @@ def test_the_limit_bounds_a_trace_and_says_from_when(tmp_path, whole):
     assert len(few.events) == 1000 and few.run["recorded"]["dropped"] > 0
     assert (few.events == whole.events[:1000]).all()
     assert few.window[1] == whole.events["cycle"][1000]
-    assert any("limit" in line for line in explain_tile(few, 20, 1, 1).caveats)
+    assert any("limit" in str(line) for line in explain_tile(few, 20, 1, 1).caveats)
 
 
 def test_the_life_of_a_tile(whole):
