@@ -22,8 +22,8 @@ def bench(
     """Measure cycles per second: lockstep, a bare C++ loop with and without what is at rest, cocotb, and Amaranth.
 
     And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus). Only if they
-    are named: a whole run at full size (whole), and the first run in an empty cache (first). Cycles are per second of a
-    core's time, but cocotb's.
+    are named: messages per second of the event level (event), a whole run at full size (whole), and the first run in
+    an empty cache (first). Cycles are per second of a core's time, but cocotb's.
     """
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult
@@ -38,6 +38,7 @@ def bench(
     check_json_target(json)
     described = load_machine(machine)
 
+    from t3sim.flow.speed import measure_event
     from t3sim.study.first_run import measure_first_run
     from t3sim.study.lockstep_speed import run_bench
     from t3sim.study.report import output_console, print_bench, progress_bar
@@ -47,6 +48,8 @@ def bench(
         if "first" in engines:
             result = replace(result, first=measure_first_run(machine))
             progress("first", 1.0)
+        if "event" in engines:
+            result = replace(result, event=measure_event(lambda done: progress("event", done)))
     if json is not None:
         write_json(result.to_json(), json)
     if json != "-":

@@ -45,10 +45,7 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
     """
     network = Network(Layout([Play(program, chunk_bytes, near_memory)], topology, costs))
     network.watch = watch
-    network.begin(0, 0.0)
-    while network.unfinished:
-        if not network.advance(np.inf):
-            raise RuntimeError(f"{network.unfinished} transfers wait for each other")
+    network.run()
     ns, copies = network.now + costs.launch_ns + costs.step_ns, network.layout.alike.copies
     moved = network.moved()
     carried = {name: size for name, size in moved.items() if name[0] == "link"}
@@ -74,6 +71,14 @@ class Network:
     def unfinished(self) -> int:
         """Transfers and last additions that have not ended."""
         return int(self.state.unfinished.sum())
+
+    def run(self) -> None:
+        """Start all collectives and go on until they have ended."""
+        for play in range(len(self.layout.plays)):
+            self.begin(play, 0.0)
+        while self.unfinished:
+            if not self.advance(np.inf):
+                raise RuntimeError(f"{self.unfinished} transfers wait for each other")
 
     def begin(self, play: int, now: float) -> None:
         """Start a collective."""

@@ -45,7 +45,7 @@ class State(NamedTuple):
     # Kinds of messages: who sends to whom, and what that uses.
     uses_first: np.ndarray
     uses: np.ndarray  # resources
-    weight: np.ndarray  # bytes of each per byte of the message
+    weight: np.ndarray  # bytes of each per byte of the message: whole numbers, of which sums are exact
     latency: np.ndarray
     newest: np.ndarray  # message of the kind
     cause: np.ndarray  # message whose arrival let that go, by its number, from 1

@@ -97,5 +97,5 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
         for name in others:
             progress(name, 1.0)
     return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},
-                       cycles={name: cycles for name in engines}, versions=collect_versions(), gpus=gpus,
-                       whole=whole)
+                       cycles={name: cycles for name in engines if name != "event"}, gpus=gpus, whole=whole,
+                       versions=collect_versions())

@@ -404,11 +404,19 @@ def print_bench(result: BenchResult, console: Console) -> None:
             ratio = f"{speed['lockstep'] / speed[engine]:,.2f}x" if "lockstep" in speed else NOTHING
             cycles = f"{result.cycles[engine]:,}" if engine in result.cycles else NOTHING
             rows.append((engine, f"{speed[engine]:,.0f}", ratio, cycles))
-    console.print(_table("Engine speed on the same RTL and stimulus", "engine",
-                         ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
+    if rows or not result.event:
+        console.print(_table("Engine speed on the same RTL and stimulus", "engine",
+                             ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
+    if result.event:
+        console.print(_table("Event level", "collective", (
+            "GPUs", "of these\nsimulated", "messages", "of these\nsimulated", "simulated\nper second",
+            "seconds\nof a core", "over\nclosed form"),
+            [(one.what, f"{one.gpus:,}", f"{one.simulated_gpus:,}", f"{one.messages:,}",
+              f"{one.simulated_messages:,}", f"{one.messages_per_second:,.0f}", f"{one.seconds:.1f}",
+              f"{one.over_closed_form:+.1%}") for one in result.event]))
     for engine in BenchResult.ENGINES:
-        if engine not in speed and not {"gpus": result.gpus, "whole": result.whole,
-                                       "first": result.first}.get(engine):
+        if engine not in speed and not {"gpus": result.gpus, "whole": result.whole, "first": result.first,
+                                       "event": result.event}.get(engine):
             console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")

@@ -254,6 +254,25 @@ class WholeRun:
 
 
 @dataclass(frozen=True)
+class EventCase:
+    """A collective on the event level."""
+
+    what: str
+    gpus: int
+    simulated_gpus: int
+    simulated_messages: int
+    messages: int  #: of all GPUs
+    seconds: float  #: of a core, from the request to the last arrival
+    loop_seconds: float  #: of these in the compiled loop
+    over_closed_form: float  #: share by which it takes longer than the closed form
+
+    @property
+    def messages_per_second(self) -> float:
+        """Messages that the loop simulates in a second of a core."""
+        return self.simulated_messages / self.loop_seconds
+
+
+@dataclass(frozen=True)
 class FirstRun:
     """Processor seconds of all cores, and seconds that passed, in a cache that was empty."""
 
@@ -276,9 +295,10 @@ class BenchResult:
     gpus: GpusSpeed | None = None  #: of engine `gpus`
     whole: WholeRun | None = None  #: of engine `whole`
     first: FirstRun | None = None  #: of engine `first`
+    event: tuple[EventCase, ...] = ()  #: of engine `event`, which has no RTL
 
-    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth", "whole", "first")
-    ON_REQUEST = ("whole", "first")  #: minutes each, only if named
+    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth", "event", "whole", "first")
+    ON_REQUEST = ("event", "whole", "first")  #: only if named
 
     @property
     def lockstep_over_bare(self) -> float | None:
@@ -299,4 +319,5 @@ class BenchResult:
                 "bare_over_full": self.bare_over_full, "cycles": dict(self.cycles), "notes": dict(self.notes),
                 "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None,
                 "whole": asdict(self.whole) if self.whole else None,
-                "first": asdict(self.first) if self.first else None}
+                "first": asdict(self.first) if self.first else None,
+                "event": [asdict(one) | {"messages_per_second": one.messages_per_second} for one in self.event]}

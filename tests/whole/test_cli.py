@@ -31,6 +31,7 @@ from t3sim.study import report, techniques
 from t3sim.study.report import print_bench, print_run
 from t3sim.study.results import (
     BenchResult,
+    EventCase,
     FirstRun,
     RunResult,
     TechniqueResult,
@@ -236,7 +237,7 @@ def test_no_zero_has_a_sign():
 
 def test_bench_table_and_json(monkeypatch, capsys):
     def run_bench(machine, engines, cycles, progress, seed):
-        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES[:-2], 20_000, 0)
+        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES[:-3], 20_000, 0)
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
     replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
@@ -247,6 +248,16 @@ def test_bench_table_and_json(monkeypatch, capsys):
     payload = json.loads(capsys.readouterr().out)
     assert payload["lockstep_over_bare"] == pytest.approx(2 / 3)
     assert set(payload["cycles_per_second"]) == {"lockstep", "bare", "amaranth"}
+
+
+def test_bench_of_the_event_level(monkeypatch, capsys):
+    case = EventCase("ar, ring, ring:100000", 100_000, 1, 199_998, 19_999_800_000, 9.0, 0.25, -0.004)
+    replace_module(monkeypatch, "t3sim.flow.speed", measure_event=lambda progress: (case,))
+    assert cli.main(["bench", "--engine", "event"]) == 0
+    out = capsys.readouterr().out
+    assert "799,992" in out and "19,999,800,000" in out and "-0.4%" in out and "Engine speed" not in out
+    assert cli.main(["bench", "--engine", "event", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["event"][0]["messages_per_second"] == 199_998 / 0.25
 
 
 def test_bench_without_the_lockstep():
