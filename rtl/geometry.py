@@ -107,6 +107,7 @@ class ChannelGeometry:
     dma_fifo: int = 32  #: DMA reads that may wait at one channel
     coalescer_timeout_cycles: int = 16  #: an update is held back at most this long for a neighbour
     sample_bits: int = 24  #: MCA's threshold comes from at most 2**sample_bits cycles: 17 ms at 1 GHz
+    more_bits: int = 0  #: of a request: parts of a sum that it has beside the first; 0: none has any
     sums: str = "plain"  #: what memory adds; plain: fp16, bf16 and fp32 in one format each; others by name, + between
 
     def __post_init__(self) -> None:
@@ -126,6 +127,7 @@ class ChannelGeometry:
         _require(1 <= self.coalescer_timeout_cycles <= 255, "coalescer_timeout_cycles",
                  self.coalescer_timeout_cycles, "1 to 255")
         _require(1 <= self.sample_bits <= 32, "sample_bits", self.sample_bits, "1 to 32")
+        _require(0 <= self.more_bits <= 7, "more_bits", self.more_bits, "0 to 7")
 
     @property
     def wide_sums(self) -> tuple[Sum, ...]:
@@ -152,8 +154,8 @@ class ChannelGeometry:
 
     @property
     def amount_bits(self) -> int:
-        """Width of a coalesced update's byte amount: up to four interleave units."""
-        return (4 * self.interleave_bytes).bit_length()
+        """Width of a coalesced update's byte amount: up to four interleave units, each byte once for each part."""
+        return (4 * self.interleave_bytes).bit_length() + self.more_bits
 
     @property
     def occupancy_bits(self) -> int:

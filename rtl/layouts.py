@@ -39,7 +39,13 @@ def request(geometry: Geometry) -> data.StructLayout:
         "region": geometry.dma.region_bits,  # 0: not mapped by T3, never tracked
         "wf": geometry.tracker.wf_bits,  # wavefront id in the workgroup
         "wg": geometry.tracker.wg_bits,  # the tile's id on the GPU whose memory this is (sim_models/schedule)
+        **_more(geometry),
     })
+
+
+def _more(geometry: Geometry) -> dict[str, int]:
+    """Lay out what a request or a packet says of its parts, if a switch may have added any up."""
+    return {"more": geometry.channel.more_bits} if geometry.channel.more_bits else {}
 
 
 def dram_command(geometry: Geometry) -> data.StructLayout:
@@ -60,7 +66,7 @@ def update(geometry: Geometry) -> data.StructLayout:
     """Lay out the bytes that arrived for one wavefront tile, as the Tracker sees them."""
     return data.StructLayout({
         "address": geometry.tracker.address_bits,  # smallest address of the coalesced accesses
-        "amount": geometry.channel.amount_bits,  # bytes
+        "amount": geometry.channel.amount_bits,  # bytes, of a sum those of all its parts
         "source": Source,  # of the last access merged
         "region": geometry.dma.region_bits,
         "wf": geometry.tracker.wf_bits,
@@ -152,6 +158,7 @@ def packet(geometry: Geometry) -> data.StructLayout:
         "region": geometry.dma.region_bits,
         "wf": geometry.tracker.wf_bits,
         "wg": geometry.tracker.wg_bits,
+        **_more(geometry),  # 0 as a GPU sends it
         "device": geometry.dma.device_bits,
     })
 

@@ -282,7 +282,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
                   bits_for(c.interleave_bytes)),
             Field("guard_log2", 9, 4, "log2 of the order guard's buckets", (c.guard_buckets - 1).bit_length()),
             Field("dma_fifo", 13, 7, "DMA reads that may wait at a channel", c.dma_fifo),
-            Field("request_bytes", 20, 8, "bytes of a line", c.request_bytes))),
+            Field("request_bytes", 20, 8, "bytes of a line", c.request_bytes),
+            Field("more_bits", 28, 3, "width of the parts of a sum that a packet has beside the first", c.more_bits))),
         Register("GEOMETRY5", 0x068, "ro", (
             Field("coalescer_timeout_cycles", 0, 8, "cycles for which an update is held back for a neighbour",
                   c.coalescer_timeout_cycles),

@@ -12,11 +12,11 @@ GEOMETRIES = {
         DmaGeometry(regions=8, engines=2, ready_commands=4, outstanding_lines=16),
         SwitchGeometry(ports=3, packet_bytes=4, merge_sets=4, merge_ways=2, part_bits=3, buffer_packets=4)),
     #: as small, with four of what small has two of: what reaches only the first is seen, and the last, and a wrong one;
-    #: and with few mappings, some of them to several GPUs
+    #: and with few mappings, some of them to several GPUs, and sums of up to four parts that arrive
     "several": Geometry(
         TrackerGeometry(sets=16, ways=2, banks=4, wg_bits=8, wf_bits=2, address_bits=40, count_bits=12),
         ChannelGeometry(channels=4, guard_buckets=8, queue_entries=100, dma_fifo=2, coalescer_timeout_cycles=4,
-                        sample_bits=8),
+                        sample_bits=8, more_bits=2),
         DmaGeometry(regions=8, block_shapes=3, buffers=2, routes=5, copies=3, engines=4, ready_commands=8,
                     outstanding_lines=32, egress_lanes=3, peers=3),
         SwitchGeometry(ports=4, packet_bytes=8, merge_sets=8, merge_ways=3, part_bits=4, buffer_packets=9)),

@@ -114,7 +114,7 @@ def fits(described: Machine, workload: Workload, options: Options) -> bool:
             return False
         schedule, driver = make_schedule(described, workload, options), Driver(described.geometry())
         windows = [window_of(described, schedule.waits_for(device)) for device in range(workload.tp)]
-        if schedule.program.in_switch:
+        if schedule.program.in_switch and not described.switch.rtl:
             windows = [window_for_sums(schedule, min(windows), described.switch.hardware().merge_bytes)]
         if schedule.slack >= min(windows) or not schedule.is_live(min(windows)):
             return False
@@ -168,7 +168,8 @@ def _attempt(seed: int, rng: np.random.Generator, exchange: Exchange) -> Case | 
               "egress_buffer_bytes": max(pick(column_bytes, 1024, 65536), column_bytes)},
         dma={"tiles_per_block": pick(*(2**i for i in range(4) if gpu.wavefronts_per_workgroup % 2**i == 0))},
         arbiter={"starvation_limit_cycles": starvation},
-        switch={"merge_sets": pick(64, 4096)} if exchange.algorithm == IN_SWITCH else {})
+        switch=pick({"merge_sets": 64}, {"merge_sets": 4096}, {"merge_sets": 8, "rtl": True}) if (
+            exchange.algorithm == IN_SWITCH) else {})
     ordered = Options(stage_first_chunk=pick(False, True), slices=pick(1, 2, 3),
                       limits=pick(*Limits) if exchange.peers == 1 else Limits.EXACT,
                       collective=exchange.program, topology=exchange.topology)

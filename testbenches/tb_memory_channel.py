@@ -27,6 +27,7 @@ def traffic(bench: Bench, stream: str, count: int, first: int = 0) -> list[dict]
     They come in runs of the same tile, so that accesses merge.
     """
     rng, items = bench.rng, []
+    parts = 1 << bench.geometry.channel.more_bits
     wgs, wfs, regions = (near(bench, bits) for bits in (
         bench.geometry.tracker.wg_bits, bench.geometry.tracker.wf_bits, bench.geometry.dma.region_bits))
     while len(items) < count:
@@ -34,7 +35,8 @@ def traffic(bench: Bench, stream: str, count: int, first: int = 0) -> list[dict]
         for _ in range(rng.choice((1, 1, 2, 6))):
             reads = stream == "dma" or (stream == "compute" and rng.random() < 0.3)
             items.append({"address": first + 64 * rng.randrange(24), "bytes": rng.choice((4, 32, 64)),
-                          "op": READ if reads else rng.choice((1, 2)), "source": rng.choice(_SOURCES[stream]), **tile})
+                          "op": READ if reads else rng.choice((1, 2)), "source": rng.choice(_SOURCES[stream]), **tile,
+                          **({"more": rng.randrange(parts)} if parts > 1 else {})})
     return items[:count]
 
 
@@ -124,7 +126,8 @@ async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
     if await bench.run(lambda: channel.idle, 20_000):
         channel.model.check_empty()
         assert channel.model.shown == 300 and not bench.get("tracked_waiting")
-        written = sum(item["bytes"] for items in sent.values() for item in items if is_tracked(item))
+        written = sum(item["bytes"] * (item.get("more", 0) + 1) for items in sent.values() for item in items
+                      if is_tracked(item))
         reported = sum(update["amount"] for update in channel.updates.items)
         bench.reach("forgotten" if reported < written else "reported")
 

@@ -190,9 +190,10 @@ class MemoryChannel(wiring.Component):
             ]
         with m.If(tracked):
             tapped = data.View(layout, write)
+            parts = tapped.more + 1 if self._geometry.channel.more_bits else 1
             m.d.sync += [
                 access.address.eq(tapped.address),
-                access.amount.eq(tapped.bytes),
+                access.amount.eq(tapped.bytes * parts),
                 access.source.eq(tapped.source),
                 access.region.eq(tapped.region),
                 access.wf.eq(tapped.wf),

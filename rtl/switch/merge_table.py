@@ -261,6 +261,7 @@ class MergeTable(wiring.Component):
             self.happened.refuses.eq(move & merges & over),
             self.happened.evicts.eq(move & evicts),
             self.happened.expires.eq(move & expires),
+            self.happened.source.eq(source),
             self.happened.address.eq(Cat(Const(0, switch.packet_shift), looks_set,
                                          Mux(merges, tag.line, entry.tag.line))),
         ]
@@ -302,6 +303,7 @@ class MergeTable(wiring.Component):
             *(packet.request[name].eq(done.about[name]) for name, _ in sum_about(g)),
             packet.dtype.eq(done.tag.dtype),
             packet.parts.eq(done.parts),
+            *([packet.request.more.eq(done.parts - 1)] if g.channel.more_bits else []),
             packet.column.eq(result.payload.column),
         ]
         m.d.sync += self.holds.eq(self.holds + self.happened.begins

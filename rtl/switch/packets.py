@@ -6,7 +6,7 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 from amaranth.lib import data, enum
 
 from ..channel.nmc_alu import AluDtype
-from ..geometry import Geometry
+from ..geometry import Geometry, bits_for
 from ..layouts import request
 
 
@@ -22,13 +22,14 @@ class Why(enum.Enum, shape=2):
 def sum_about(geometry: Geometry) -> data.StructLayout:
     """Lay out what a merge table keeps of a sum's last part for the Tracker that it goes to."""
     return data.StructLayout({name: shape for name, shape in request(geometry).members.items()
-                              if name not in ("address", "op")})
+                              if name not in ("address", "op", "more")})
 
 
 def switch_packet(geometry: Geometry) -> data.StructLayout:
     """Lay out a packet between GPUs and a switch, with its data.
 
-    What is to be added is an UPDATE; its address is the line's, of which the lowest bits do not count.
+    What is to be added is an UPDATE; its address is the line's, of which the lowest bits do not count. A request that
+    says how many parts it has (`more`) says the same as `parts` when it leaves, and nothing before.
     """
     return data.StructLayout({
         "request": request(geometry),
@@ -57,6 +58,7 @@ def merge_event(geometry: Geometry) -> data.StructLayout:
         "refuses": 1,  # a part goes on alone, for its sum would have too many, or it has none
         "evicts": 1,  # a sum makes room for a part, which waits for it
         "expires": 1,  # a sum leaves because no part has come for too long
+        "source": bits_for(geometry.switch.ports),  # of the part, in the first four
         "address": geometry.tracker.address_bits,  # of the part's line or, of the last two, of the sum's
     })
 

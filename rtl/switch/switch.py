@@ -14,7 +14,7 @@ from .credited_input import CreditedInput
 from .credited_output import CreditedOutput
 from .merge_table import TIMEOUT_BITS, MergeTable
 from .multicast import Multicast
-from .packets import SwitchError, bound_packet, switch_error, switch_packet
+from .packets import SwitchError, bound_packet, merge_event, switch_error, switch_packet
 
 #: Events that a switch counts, those of all its ports together.
 SWITCH_COUNTERS = ("arrived", "left", "begun", "joined", "completed", "refused", "evicted", "expired")
@@ -50,6 +50,8 @@ class Switch(wiring.Component):
         Modulo 2^32, of events until three cycles ago.
     holds : Out(...).array(ports)
         Sums in each table.
+    happened : Out(merge_event).array(ports)
+        In each table.
     error : Out(switch_error)
         The first since reset or `clear_error`.
     clear_error : In(1)
@@ -70,6 +72,7 @@ class Switch(wiring.Component):
             "timeout": In(TIMEOUT_BITS),
             "counters": Out(32).array(len(SWITCH_COUNTERS)),
             "holds": Out(self._tables[0].holds.shape()).array(ports),
+            "happened": Out(merge_event(geometry)).array(ports),
             "error": Out(switch_error(geometry)),
             "clear_error": In(1),
             "busy": Out(1),
@@ -98,6 +101,7 @@ class Switch(wiring.Component):
                 tables[number].whole.eq(self.whole),
                 tables[number].timeout.eq(self.timeout),
                 self.holds[number].eq(tables[number].holds),
+                self.happened[number].eq(tables[number].happened),
             ]
             self._to_port(m, number, [one.copies[number] for one in copies], past[number], outputs[number])
 

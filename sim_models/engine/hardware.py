@@ -20,6 +20,7 @@ from .backend import Backend
 from .chaos import extra_delay, held_back
 from .observers import Observer
 from .ports import Ports
+from .switch_hardware import SwitchHardware, no_switch, run_switch
 
 if TYPE_CHECKING:
     from ..fabric.queues import RequestQueue, TagQueue, TimedQueue
@@ -76,6 +77,12 @@ def clock_edge(hardware, device):
     """Let the RTL take its clock edge."""
 
 
+@by_type
+def switch_cycle(hardware, sim, node, now):
+    """Let the RTL of the switch at a node pass on packets for a cycle; False: it has none."""
+    return False
+
+
 class Hardware(NamedTuple):
     """One RTL instance per simulated GPU."""
 
@@ -91,6 +98,8 @@ class Hardware(NamedTuple):
     part: np.ndarray  # int64 [device, lane, _LANE]: of K, of what an egress lane makes packets of, one after the other
     parts_in: np.ndarray  # int64 [device, lane]: how many it was given
     parts_out: np.ndarray  # int64 [device, lane]: how many of them have left
+    switch_step: Callable  # as `step`, of the switch
+    switch: SwitchHardware
 
     def memory_cycle(self, sim, device, now):
         _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
@@ -129,6 +138,12 @@ class Hardware(NamedTuple):
 
     def clock_edge(self, device):
         self.step(self.handle[device])
+
+    def switch_cycle(self, sim, node, now):
+        there = len(self.switch.handle) > 0
+        if there:
+            run_switch(self.switch, self.switch_step, sim, node, now)
+        return there
 
 
 @compiled
@@ -378,4 +393,4 @@ def make_hardware(backends: Sequence[Backend], ports: Ports, requests: np.ndarra
                     np.zeros(len(backends), np.int64),
                     np.zeros((len(backends), 0), np.int64) if asks is None else asks,
                     np.zeros(len(backends), np.int64), np.zeros((*lanes, _LANE), np.int64),
-                    np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)), python
+                    np.zeros(lanes, np.int64), np.zeros(lanes, np.int64), step, no_switch()), python

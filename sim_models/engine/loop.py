@@ -18,7 +18,7 @@ from ..fabric.memory_map import channel_of
 from ..fabric.queues import pop_timed, push, push_at, room, timed_room
 from . import agents
 from .end import LOOK_STUCK, RUNNING, outcome
-from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals
+from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals, switch_cycle
 from .observers import Observer, after_edge, before_edge, together
 from .state import Sim
 
@@ -65,7 +65,7 @@ def deliver(sim: Sim, node: int, now: int) -> None:
                 if room(sim.inbound, row) < 1:
                     break
                 push(sim.inbound, row, lo, request_of(hi, sim.b), tag)
-                network.arrived[node] += 1
+                network.arrived[node] += 1 + get(lo, hi, sim.b.more, sim.b.more_bits)
                 if sim.control.signals.shape[1] > 1:
                     sim.control.signals[node, get(lo, hi, sim.b.wg, sim.b.wg_bits)] += 1
             elif switches.works_on(sim.switch, lo, hi, sim.b):
@@ -82,6 +82,14 @@ def deliver(sim: Sim, node: int, now: int) -> None:
             network.taken[port] += 1
             wires.take(flight, port, now)
         deliver_heads(sim, node, port, now)
+
+
+@compiled
+def deliver_all_heads(sim: Sim, node: int, now: int) -> None:
+    """Hand on heads of dispatch windows that have arrived at a node whose packets its hardware takes."""
+    network = sim.network
+    for i in range(network.first_in[node], network.first_in[node + 1]):
+        deliver_heads(sim, node, network.ports_in[i], now)
 
 
 @inlined
@@ -154,8 +162,11 @@ def step_nodes(sim, kernel, hardware, watching, member, now, until):
             step_alone(sim, kernel, hardware, watching, device, now, until)
     for switch in range(devices + member.number, len(sim.network.arrived), member.threads):
         for cycle in range(now, until):
-            deliver(sim, switch, cycle)
-            switches.send_sums(sim, switch, cycle)
+            if switch_cycle(hardware, sim, switch, cycle):
+                deliver_all_heads(sim, switch, cycle)
+            else:
+                deliver(sim, switch, cycle)
+                switches.send_sums(sim, switch, cycle)
 
 
 @unlocked

@@ -28,6 +28,8 @@ class RequestBits(NamedTuple):
     wf_bits: int
     wg: int
     wg_bits: int
+    more: int  # no bits of it where no switch adds
+    more_bits: int
     device: int
     device_bits: int
     dram_communication: int  # in the dram_command struct, which starts with the request
@@ -46,10 +48,11 @@ def request_bits(geometry: Geometry) -> RequestBits:
     region = source + 2
     wf = region + dma.region_bits
     wg = wf + tracker.wf_bits
-    end = wg + tracker.wg_bits
+    more = wg + tracker.wg_bits
+    end = more + channel.more_bits
     head_source = tracker.wg_bits + 1 + EPOCH_BITS
     return RequestBits(tracker.address_bits, byte_count, op, source, region, dma.region_bits, wf, tracker.wf_bits, wg,
-                       tracker.wg_bits, end, dma.device_bits, end, end + 1,
+                       tracker.wg_bits, more, channel.more_bits, end, dma.device_bits, end, end + 1,
                        (channel.guard_buckets - 1).bit_length() or 1, head_source, head_source + dma.device_bits)
 
 

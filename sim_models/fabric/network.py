@@ -69,7 +69,7 @@ class Network(NamedTuple):
     sent_heads: np.ndarray  # int64 [port]
     heard: queues.TimedQueue  # heads that have arrived at a GPU [node]
     injected: np.ndarray  # int64 [node]: packets that are its own
-    arrived: np.ndarray  # int64 [node]: packets delivered to its memory channels
+    arrived: np.ndarray  # int64 [node]: packets delivered to its memory channels, a sum once for each of its parts
     unroutable: np.ndarray  # int64 [node]: packets that were dropped, because no way leads to their destination
 
 

@@ -119,6 +119,7 @@ def add(sim: "Sim", gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
     switch.came[gpu, line] = came + 1
     if came + 1 == switch.parts:
         whole_lo, whole_hi = bits.put(lo, hi, sim.b.op, 2, switch.sum_op)
+        whole_lo, whole_hi = bits.put(whole_lo, whole_hi, sim.b.more, sim.b.more_bits, switch.parts - 1)
         queues.push_at(switch.sums, gpu, now + switch.latency_cycles, whole_lo, whole_hi, tag)
 
 

@@ -109,17 +109,23 @@ class Layout:
     def _memory(self, gpu: int) -> int:
         return self._resource(("memory", gpu), self.costs.memory_bytes_per_ns)
 
-    def _message(self, play: Play, source: int, destination: int, forwards: bool) -> int:
-        """Add a kind of message; what `forwards` reads twice at its source. Return its number."""
+    def _message(self, play: Play, source: int, destination: int, forwards: bool, copied: bool) -> int:
+        """Add a kind of message; what `forwards` reads twice at its source. Return its number.
+
+        Those that a switch makes one of use together what carries that one: those to one GPU, or `copied` those of one.
+        """
         home, uses, latency_ns = self.alike.home, {}, 0.0
-        for name, times in ((self._memory(source), 2.0 if forwards else 1.0),
-                            (self._memory(home(destination)), 1.0),
+        together = 1 / (play.program.ranks - 1) if play.program.in_switch else 1.0
+        up, down = (together, 1.0) if copied else (1.0, together)
+        for name, times in ((self._memory(source), 2.0 if forwards else up),
+                            (self._memory(home(destination)), down),
                             *((self._resource((what, home(gpu)), self.also[what]), times)
                               for (what, gpu), times in play.also(source, destination).items())):
             uses[name] = uses.get(name, 0.0) + times
         for hop, times in self._ways.links(source, destination).items():
             link = self.topology.link_of[hop]
-            uses[self._resource(("link", *hop), self.costs.rate(link) * self.topology.share)] = float(times)
+            share = up if hop[0] == source else down if hop[1] == destination else 1.0
+            uses[self._resource(("link", *hop), self.costs.rate(link) * self.topology.share)] = times * share
             latency_ns += times * self.costs.latency_ns(link, self.topology)
         self._uses.append(uses)
         self._latency.append(latency_ns)
@@ -139,8 +145,11 @@ class Layout:
         gpus = np.array([one[1:3] for one in transfers], np.int64).reshape(-1, 2)
         forwards = np.array([bool(one.after) and one.op is Op.ADD and not play.near_memory for one in transfers], bool)
         source, seen = alike.home(gpus[:, 0]), alike.seen(gpus[:, 0], gpus[:, 1])
-        kinds, which = np.unique((source * self.topology.gpus + seen) * 2 + forwards, return_inverse=True)
-        numbers = [self._message(play, *divmod(int(kind) // 2, self.topology.gpus), bool(kind % 2)) for kind in kinds]
+        copied = np.array([play.program.in_switch and one.op is Op.COPY for one in transfers], bool)
+        kinds, which = np.unique(((source * self.topology.gpus + seen) * 2 + forwards) * 2 + copied,
+                                 return_inverse=True)
+        numbers = [self._message(play, *divmod(int(kind) // 4, self.topology.gpus), bool(kind & 2), bool(kind & 1))
+                   for kind in kinds]
         sets: dict[tuple[int, ...], int] = {}
         known: dict[int, int] = {}  # by the tuple itself, for many transfers may wait for the same many
         waits = [-1] * len(transfers)

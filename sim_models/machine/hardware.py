@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from t3sim.machine.levels import CYCLE, ENGINES
-from t3sim.machine.section import NotNegative, Section, needed_by, within
+from t3sim.machine.section import NotNegative, Section, Wait, needed_by, within
 from t3sim.rtl.geometry import SwitchGeometry
 
 LONGEST_STARVATION = 65535  #: cycles; the register has 16 bits
@@ -37,6 +37,8 @@ class Channels(Section):
     #: Names of `t3sim.rtl.formats.SUMS`, a + between: what memory adds beside plain sums; plain: no more than those;
     #: None: what an exchange needs.
     sums: str | None = None
+    #: For how many parts of a sum a packet may count; an exchange in the switch gives it what its sums need.
+    more_bits: Annotated[int, within(0, 7)] = 0
 
 
 class Dma(Section):
@@ -79,6 +81,8 @@ class Switch(Section):
 
     merge_sets: Annotated[int, within(1, 65536)]  #: of the table of sums at each port that wait for parts, or to leave
     merge_ways: Annotated[int, within(1, 16)]  #: lines of 64 bytes in each
+    timeout_ns: Wait  #: after which a sum leaves as it is, if no part comes; at the latest after twice as long
+    rtl: bool = False  #: its RTL, where every GPU is simulated; else a model of its size and latency
 
     @model_validator(mode="after")
     def _can_be_built(self) -> "Switch":

@@ -199,7 +199,7 @@ class Machine(Section):
                 channels=self.channels.count, interleave_bytes=self.channels.interleave_bytes,
                 queue_entries=self.dram.queue_entries, guard_buckets=self.channels.guard_buckets,
                 dma_fifo=self.channels.dma_fifo, coalescer_timeout_cycles=self.channels.coalescer_timeout_cycles,
-                sample_bits=self.channels.sample_bits,
+                sample_bits=self.channels.sample_bits, more_bits=self.channels.more_bits,
                 sums="plain" if self.channels.sums is None else self.channels.sums),
             dma=DmaGeometry(
                 regions=self.dma.regions, block_shapes=self.dma.block_shapes, routes=self.dma.routes,

@@ -14,6 +14,7 @@ from ..custom import is_custom, make_custom
 from ..errors import BadInput, Key, choices
 from ..machine import Machine
 from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
+from ..schedule.sums import more_bits
 from ..topologies import Topology, fully_connected, named_topology
 from ..workloads import Workload
 from . import signals
@@ -184,8 +185,16 @@ class Exchange:
         if self.collective in ("ag", "ar"):
             copies = 1 if self.algorithm == IN_SWITCH else ranks - 1
             dma |= {"routes": MOST_ROUTES, "copies": max(machine.dma.copies, copies)}
+        if self.algorithm == IN_SWITCH and self.collective != "ag":
+            machine = counting_parts(machine, ranks)
         return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
                                           "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
+
+
+def counting_parts(machine: Machine, ranks: int) -> Machine:
+    """Return the machine with channels that count a packet as often as it has parts, of all GPUs but one."""
+    bits = max(machine.channels.more_bits, more_bits(ranks))
+    return machine.model_copy(update={"channels": machine.channels.model_copy(update={"more_bits": bits})})
 
 
 def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machine:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from ..collectives import Op, Program, ring
+from ..collectives import Op, Program, Transfer, ring
 from ..line import LINE_BYTES, lines_of
 from ..operators.copy import Pass
 from ..operators.kernel_table import Route
@@ -53,8 +53,18 @@ class LevelPlan:
 
     @cached_property
     def peers(self) -> list[int]:
-        """Devices to which it sends, as its stores number them."""
-        return sorted({one.destination for one in self.program.transfers if one.source == self.rank})
+        """Devices to which it sends, as its stores number them; what a switch copies goes to a group, after them."""
+        return sorted({self._goes_to(one) for one in self.program.transfers if one.source == self.rank})
+
+    @property
+    def copied_to(self) -> list[tuple[int, int]]:
+        """List the devices to which a switch copies its chunk, with what to add to the address of the first of them."""
+        found = [(one.destination, self._chunk(one.destination, one.chunk)) for one in self.program.transfers
+                 if one.source == self.rank and self._goes_to(one) == self.program.ranks]
+        return [(device, address - found[0][1]) for device, address in found]
+
+    def _goes_to(self, one: Transfer) -> int:
+        return self.program.ranks if self.program.in_switch and one.op is Op.COPY else one.destination
 
     @property
     def order(self) -> list[int]:
@@ -101,7 +111,9 @@ class LevelPlan:
         """The transfers (indices) that it sends in each level, the nearest destination first."""
         found: list[list[int]] = [[] for _ in range(max(self.program.levels) + 1)]
         for index, one in enumerate(self.program.transfers):
-            if one.source == self.rank:
+            copied = self._goes_to(one) == self.program.ranks and any(
+                self.program.transfers[other].chunk == one.chunk for other in found[self.program.levels[index]])
+            if one.source == self.rank and not copied:
                 found[self.program.levels[index]].append(index)
         for level in found:
             level.sort(key=lambda index: (self.program.transfers[index].destination - self.rank) % self.program.ranks)
@@ -117,7 +129,7 @@ class LevelPlan:
         came = self.program.transfers[arriving]
         to = self._received(arriving) if adds and not self.in_memory else self._chunk(came.destination, came.chunk)
         sources = self._parts(one.chunk, one.after) if adds else (self._chunk(self.rank, one.chunk),)
-        return Pass(sources, to, Route.PEER, adds and self.in_memory, peer=self.peers.index(one.destination))
+        return Pass(sources, to, Route.PEER, adds and self.in_memory, peer=self.peers.index(self._goes_to(one)))
 
     def _arriving(self, index: int) -> int:
         """Return the transfer that what is sent arrives as: if mirrored, from the GPU as far away on the other side."""

@@ -19,6 +19,7 @@ from ..schedule import Action, Limits, Schedule, ScheduleError
 from ..schedule.regions import Destination as RegionDestination
 from ..schedule.regions import Region, RegionTable, plan_regions
 from ..schedule.schedule import NO_DEVICE
+from ..schedule.sums import more_bits
 
 _OUTPUT = 0  #: range that is open to peers: a device's output
 _WORD_BITS = 63  #: of a request, as the models keep it
@@ -125,6 +126,10 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                                 f"copies={geometry.dma.copies} sends a tile to as many")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
+    there, needed = geometry.channel.more_bits, more_bits(schedule.devices)
+    if schedule.program.in_switch and schedule.program.adds and there < needed:
+        raise ScheduleError(f"packets have up to {schedule.devices - 1} parts of a sum: [channels] more_bits={there} "
+                            f"counts {1 << there}")
     needed, ids = schedule.rows(device).ids, 1 << geometry.tracker.wg_bits
     if needed > ids:
         raise ScheduleError(f"device {device}: {needed} ids are needed: [tracker] wg_bits={geometry.tracker.wg_bits} "

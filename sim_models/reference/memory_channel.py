@@ -93,7 +93,7 @@ class MemoryChannelModel:
             _check(bool(self.accesses), f"{update} reports more bytes than were written")
             access = self.accesses.popleft()
             _check([access[name] for name in ("wg", "wf", "region")] == key, f"{update} skips {access}")
-            amount += access["bytes"]
+            amount += access["bytes"] * (access.get("more", 0) + 1)
             addresses.append(access["address"])
             source = access["source"]
         _check(amount == update["amount"] and bool(addresses), f"{update} splits an access")

@@ -30,6 +30,7 @@ from .isolated_collectives import alike, planned_sim, program_plans
 from .phases import bytes_by_phase
 from .programmed import ProgrammedGpus
 from .skew import Skew
+from .switch_rtl import SwitchRtl
 
 _OPEN = 0  #: range of memory that is open to peers
 _POLICY = "round_robin"
@@ -109,6 +110,10 @@ class ProgrammedCollective(ProgrammedGpus):
             for device, condition in skew.conditions(machine).items():
                 set_condition(sim.kernel, device, condition)
             sim.control.start[:] = skew.start_cycles(machine, len(self.plans))
+            if asked.program.in_switch and machine.switch and machine.switch.rtl:
+                self.switch = SwitchRtl(machine, machine.switch, sim)
+                held.callback(self.switch.close)
+                sim = sim._replace(hardware=self.switch.beside(hardware))
             super().__init__(sim, geometry, backends, range(len(self.plans)))
             self.reset()
             self.restart(self._settings)
@@ -124,6 +129,8 @@ class ProgrammedCollective(ProgrammedGpus):
                 + driver.plain_arrivals([_OPEN]))
 
     def check(self) -> None:
+        if self.switch:
+            self.switch.check(self.sim)
         nothing_counted(self, self._before)
         super().check()
 

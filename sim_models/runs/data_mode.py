@@ -19,6 +19,7 @@ an element leaves its operand, bit for bit.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from ..cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
 from ..cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS, WIDE_OPERATIONS, compiled_alu, compiled_wide_alu
 from ..engine.library import Library
 from ..engine.observers import Observer
+from ..engine.switch_hardware import Numbers
 from ..fabric import bits
 from ..fabric.queues import number_of, part_sent, sender_of
 from ..fabric.switch import line_at
@@ -46,6 +48,7 @@ from .failure import SimulationError
 from .fused import FusedRun
 from .near_memory import Alu, add, alu_of, control, sum_in_turn
 from .policy import Policy
+from .switch_rtl import SwitchRtl
 
 if TYPE_CHECKING:
     from ..engine.hardware import Hardware
@@ -58,6 +61,7 @@ ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-stor
             "local store", "store by a peer's store", "store by a peer's DMA")
 DMA_READ, PLAIN = 3, 4
 OPERAND = len(ACCESSES)  #: a read of the GEMM's
+_SUM = 1 << 15  #: in `Ledger.came`, with a number of parts: a sum that the switch's RTL has made of so many
 _NAMES = (*ACCESSES, "read of the GEMM's")
 FAULTS = {1: "outside the output", 2: "of what the upstream device has not read",
           3: "without an answer from the near-memory ALU", 4: "of an operand that has not come"}
@@ -84,7 +88,9 @@ class Ledger(NamedTuple):
     arriving: np.ndarray  # to add what a link brought
     draining: np.ndarray  # to round a sum for a link; -1: a link carries it as it is
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
-    came: np.ndarray  # uint16 [update, device, element]: whose product it was, plus 1; no updates: their order is known
+    #: uint16 [update, device, element]: whose product it was, plus 1, or _SUM and the parts that it stands for; no
+    #: updates: their order is known
+    came: np.ndarray
     base: np.ndarray  # int64 [device]: address of element 0
     operands: np.ndarray  # uint32 [device, element]: what the GEMM's reads must find; no devices: it reads other memory
     operand_reads: np.ndarray  # int64 [device]
@@ -181,6 +187,15 @@ def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, part: Par
 
 
 @compiled
+def unpack(data: Ledger, columns: np.ndarray, number: int, part: Part) -> None:
+    """Take a sum out of a packet that the switch's RTL sent."""
+    per_word, width = 8 >> data.shift, 8 << data.shift
+    for i in range(part.count):
+        data.summed[part.device, part.first + i] = np.uint32(
+            (columns[number, i // per_word] >> (width * (i % per_word))) & ((1 << width) - 1))
+
+
+@compiled
 def read_operand(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int) -> int:
     """Check that what the GEMM reads is there. Returns 0 or a fault."""
     offset = bits.address_of(lo, fields) - data.base[device]
@@ -196,10 +211,12 @@ def read_operand(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: 
 
 
 @compiled
-def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int) -> int:
+def perform(data: Ledger, sim: "Sim", columns: np.ndarray, number: int, device: int, lo: int, hi: int) -> int:
     """Do to the numbers what the request that DRAM performs now does. Returns 0 or a fault.
 
-    `number`: of the request's tag: who sent it, and of which part of K it is; of one that is local that part.
+    `columns`: of packets with sums from the switch's RTL; no packets: there is none.
+    `number`: of the request's tag: who sent it, and of which part of K it is; of one that is local that part, of a
+    packet from the switch's RTL its place in `columns`.
     """
     b = sim.b
     op = bits.get(lo, hi, b.op, 2)
@@ -209,13 +226,14 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
     access = DMA_READ if op == bits.READ else source + PLAIN if op == bits.STORE else source
     offset = bits.address_of(lo, b) - data.base[device]
     data.fault[device, 1], data.fault[device, 2] = access, offset
+    parts = 1 + bits.get(lo, hi, b.more, b.more_bits)
     at = offset >> data.shift
     count = bits.get(lo, hi, b.bytes, b.op - b.bytes) >> data.shift
     if offset < 0 or at + count > data.memory.shape[1]:
         own = len(data.operands) > 0 and op == bits.STORE and source == bits.LOCAL  # of the GEMM's output
         return 0 if own else OUTSIDE
     for i in range(at, at + count):
-        data.tally[access, device, i] += np.uint8(1)
+        data.tally[access, device, i] += np.uint8(parts)
     where = Part(device, bits.get(lo, hi, b.region, b.region_bits), at, count)
     if op == bits.READ:
         return 0 if data.overtaking_reads or drain(data, data.memory, data.fetched, where) else ALU_SILENT
@@ -228,7 +246,9 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
         data.product if source == bits.LOCAL else data.sent, whose)
     if source != bits.LOCAL and op != bits.STORE and len(data.summed):
         line = line_at(sim.switch, device, bits.address_of(lo, b))
-        if not add_in_switch(data, sim.switch, operand, where, line):
+        if columns.shape[0]:
+            unpack(data, columns, number, where)
+        elif not add_in_switch(data, sim.switch, operand, where, line):
             return ALU_SILENT
         operand, origin = data.summed, device
     if op == bits.STORE:
@@ -242,9 +262,9 @@ def perform(data: Ledger, sim: "Sim", number: int, device: int, lo: int, hi: int
     elif data.came.shape[0]:
         for i in range(at, at + count):
             before = (data.tally[bits.LOCAL, device, i] + data.tally[bits.REMOTE, device, i]
-                      + data.tally[bits.DMA, device, i] - 1)
+                      + data.tally[bits.DMA, device, i] - parts)
             if before < data.came.shape[0]:
-                data.came[before, device, i] = whose + 1
+                data.came[before, device, i] = _SUM + parts if columns.shape[0] and source != bits.LOCAL else whose + 1
     if not add_columns(data, data.memory, where, operand, origin, source == bits.LOCAL):
         return ALU_SILENT
     data.additions[0] += 0 if op == bits.STORE else -(-count // (COLUMN_BYTES >> data.shift))
@@ -274,8 +294,8 @@ def account(data: Ledger, sim: "Sim", hardware: "Hardware", device: int, now: in
                 and not overtake(data, sim.b, device, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])):
             fault = ALU_SILENT
         if sim.mem.retired[row] and fault == 0 and data.fault[device, 0] == 0:
-            fault = perform(data, sim, number_of(sim.mem.retired_tag[row]), device, sim.mem.retired_lo[row],
-                            sim.mem.retired_hi[row])
+            fault = perform(data, sim, hardware.switch.numbers.columns, number_of(sim.mem.retired_tag[row]), device,
+                            sim.mem.retired_lo[row], sim.mem.retired_hi[row])
         if fault:
             data.fault[device, 0], data.fault[device, 3] = fault, now
             sim.control.halt[0] = 1
@@ -354,7 +374,8 @@ def wide_sums(workload: Workload) -> WideSums:
 
 
 def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums = FP16,
-              came: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+              came: np.ndarray | None = None,
+              added: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Follow the schedule in numpy: (memory, tally, owner) as in `Products`.
 
     A device adds its own product to what arrives, in its format, keeps the sum, or the copy, and, if its role has a
@@ -362,7 +383,8 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
     says that its parts came, uint16[update, device, N, pitch], a product's row plus 1 each (of what DMA sends the
     sender's first); without, or where it names others than the schedule does, the device's own come first and the
     others in the schedule's order. What a switch
-    adds is a sum of its own, of which `came` is the order, and is then added to the device's.
+    adds is a sum of its own, of which `came` is the order, and is then added to the device's. Its RTL may send several
+    sums of some parts each: `added` then says in which order memory added what, as `Ledger.came`.
     """
     tiling, split = schedule.tiling, schedule.policy.parts
     memory = np.full_like(product[:schedule.devices], number.negative_zero)
@@ -381,13 +403,17 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             stores = [number.arrived(number.sent_product(product[(row, *part)])) for row in own]
             parts |= {source.device * split + turn: one for source in role.fed_by
                       for turn, one in enumerate(sent[source.device, source.role, tile])}
-            if schedule.program.in_switch and len(role.fed_by) > 1:
-                others = {device: one for device, one in parts.items() if device != d}
-                switched = _sum(others, None if came is None else came[(slice(len(others)), d, *part)], number)
-                parts = {d: parts[d], -1: number.arrived(number.sent_sum(switched))}
-            arrived = None if came is None or not role.tracked else came[(slice(role.updates), d, *part)]
-            total = _sum(parts, arrived, number)
-            for source in role.fed_by[:1] if schedule.program.in_switch else role.fed_by:
+            switched = schedule.program.in_switch and len(role.fed_by) > 1
+            order = None if came is None or not (switched or role.tracked) else came[
+                (slice(len(parts) - 1 if switched else role.updates), d, *part)]
+            if switched and added is not None:
+                total = _by_packets(d, parts, order, added[(slice(role.updates), d, *part)], number)
+            elif switched:
+                others = _sum({device: one for device, one in parts.items() if device != d}, order, number)
+                total = _sum({d: parts[d], -1: number.arrived(number.sent_sum(others))}, None, number)
+            else:
+                total = _sum(parts, order, number)
+            for source in role.fed_by:
                 stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
                 tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * role.copied, d, *part)] += split if stored else 1
             sent[d, share.number, tile] = stores if Action.SEND_STORES in role.actions else [
@@ -403,6 +429,29 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             if Action.EVENT in role.actions:
                 owner[part] = d
     return memory, tally, owner
+
+
+def _by_packets(device: int, parts: Mapping[int, np.ndarray], came: np.ndarray, added: np.ndarray,
+                number: Format) -> np.ndarray:
+    """Add up parts as the switch put others' into packets and the device's memory added those, element by element.
+
+    `came`: in which order the switch took them; `added`: as `Ledger.came`.
+    """
+    shape, flat = parts[device].shape, {whose: one.ravel() for whose, one in parts.items()}
+    rows = np.vstack([came.reshape(len(came), -1), added.reshape(len(added), -1)]).T
+    kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+    total = np.zeros_like(flat[device])
+    for index, row in enumerate(kinds.tolist()):
+        at, terms = kind.ravel() == index, []
+        taken = [flat[whose - 1][at] for whose in row[:len(came)] if whose - 1 in flat]
+        for what in row[len(came):]:
+            if what > _SUM:
+                packet, taken = taken[:what - _SUM], taken[what - _SUM:]
+                terms += [reduce(lambda before, one: number.add(one, before), packet)] if packet else []
+            elif what:
+                terms.append(flat[device][at])
+        total[at] = reduce(lambda before, one: number.add(one, before), terms)
+    return total.reshape(shape)
 
 
 def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Format | WideSums) -> np.ndarray:
@@ -465,6 +514,16 @@ class DataLedger(Observer):
             came=np.zeros((updates if updates > 2 else 0, *empty.shape), np.uint16),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
             fault=np.zeros((devices, 4), np.int64), additions=np.zeros(1, np.int64), alu=alu_of(self._alu))
+        if run.switch:
+            self._give_switch(run.switch)
+
+    def _give_switch(self, switch: SwitchRtl) -> None:
+        """Let the switch's RTL add these numbers."""
+        data, hardware = self.data, self._run.sim.hardware
+        numbers = Numbers(data.sent, data.fetched, data.parts, data.shift, switch.columns(self._run.sim),
+                          DTYPES[self._run.workload.dtype])
+        self._run.sim = self._run.sim._replace(
+            hardware=hardware._replace(switch=hardware.switch._replace(numbers=numbers)))
 
     def _at_first(self, product: np.ndarray, gathers: bool) -> np.ndarray:
         """Memory before the run: what each device has of its own, if anything."""
@@ -505,7 +564,9 @@ class DataLedger(Observer):
         memory, expected = self.data.memory.reshape(shape), self.products.memory
         if len(self.data.came) or self._switched:
             came = self._came_at_switch() if self._switched else self.data.came
-            expected = reduction(self._run.schedule, self.products.product, self._format, came.reshape(-1, *shape))[0]
+            added = self.data.came.reshape(-1, *shape) if self._run.switch and len(self.data.came) else None
+            expected = reduction(self._run.schedule, self.products.product, self._format, came.reshape(-1, *shape),
+                                 added)[0]
         wrong = np.argwhere(memory != expected)
         for d, n, m in wrong[:1]:
             got, wanted = memory[d, n, m], expected[d, n, m]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..engine.switch_hardware import no_switch
 from ..fabric import memory
 from ..fabric.switch import NO_SWITCH
 from ..line import LINE_BYTES, lines_of
@@ -25,6 +26,8 @@ class FusedRun(ProgrammedRun):
         return SimulationError(f"{super().standstill()}: {in_a_line(self)}", waits(self))
 
     def check(self) -> None:
+        if self.switch:
+            self.switch.check(self.sim)
         check(self)
 
     def all_gather(self, progress: Callable[[float], None] = lambda fraction: None, by_switch: bool = False) -> int:
@@ -49,7 +52,8 @@ class FusedRun(ProgrammedRun):
             self.write(master, driver.open_memory(
                 _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * LINE_BYTES))
             self.write(master, driver.plain_arrivals([_ALL_GATHER]))
-        self.sim = self.sim._replace(kernel=kernel, network=network, switch=switch, mirrored=False,
+        hardware = self.sim.hardware._replace(switch=no_switch())
+        self.sim = self.sim._replace(kernel=kernel, network=network, switch=switch, mirrored=False, hardware=hardware,
                                      expected_events=np.zeros_like(self.sim.expected_events))
         to_end(self, "all-gather",
                lambda: progress(min(0.99, float(kernel.state.phase[0]) / len(kernel.state.phase_over[0]))))

@@ -18,6 +18,7 @@ from ..engine.loop import Lockstep
 from ..engine.state import Sim
 from ..errors import BadInput
 from ..fabric import memory
+from ..fabric.switch import Group, Switch, make_switch
 from ..machine import Machine
 from ..machine.links import Link
 from ..mechanisms.program_kernels import EXCHANGE, KINDS, LevelPlan, Places, exchange_passes, ring_program
@@ -100,14 +101,25 @@ def program_plans(chunk_bytes: int, kind: str, program: Program, alone: bool) ->
 def planned_sim(machine: Machine, plans: Sequence[LevelPlan], kind: str, topology: Topology,
                 links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective that is planned, over `links` where they are not the machine's."""
+    copied = [plan.copied_to for plan in plans]
     network = (build.mirrored_network(machine, topology, 0) if plans[0].mirrored
-               else build.network_of(machine, topology, links))
-    return build.machine_state(machine, _units(machine, plans, kind), network, [plan.peers for plan in plans])
+               else build.network_of(machine, topology, links, int(any(copied))))
+    sim = build.machine_state(machine, _units(machine, plans, kind), network, [plan.peers for plan in plans])
+    return sim._replace(switch=_switch(machine, plans, copied)) if plans[0].program.in_switch else sim
+
+
+def _switch(machine: Machine, plans: Sequence[LevelPlan], copied: Sequence[list[tuple[int, int]]]) -> Switch:
+    """Make the switch around which GPUs with these plans are; `copied`: as `LevelPlan.copied_to`, of each."""
+    program = plans[0].program
+    return make_switch(program.ranks, program.ranks - 1 if program.adds else 0, np.array([
+        plan.at.chunk(program.held[plan.rank].index(plan.rank)) for plan in plans]), plans[0].at.chunk_bytes,
+        *build.switch_shape(machine),
+        groups=tuple((tuple(Group(device, offset, 0) for device, offset in one),) if one else () for one in copied))
 
 
 def alike(program: Program, topology: Topology) -> bool:
-    """Say whether one GPU can stand for all: they do the same, and no message goes through another GPU."""
-    return program.invariant_under_shift() and topology.invariant_under_shift() and all(
+    """Say whether one GPU can stand for all: they do the same, no message goes through another GPU, none is added."""
+    return not program.in_switch and program.invariant_under_shift() and topology.invariant_under_shift() and all(
         node >= topology.gpus for one in program.transfers
         for _, node in topology.way(one.source, one.destination)[:-1])
 

@@ -14,10 +14,11 @@ from ..engine.hardware import make_hardware, offer_request
 from ..engine.loop import BATCH_CYCLES, Lockstep
 from ..engine.ports import Ports
 from ..engine.state import Sim
+from ..errors import BadInput
 from ..fabric.network import come_back, head_arrival, head_destination
 from ..machine import Machine
 from ..mechanisms.gather_before import ready_asks
-from ..mechanisms.sums import region_sum
+from ..mechanisms.sums import region_sum, sums_in_memory
 from ..mechanisms.track_trigger import AddressSpace, dispatch_requests, map_output
 from ..schedule import Schedule
 from ..schedule.sums import window_for_sums
@@ -25,6 +26,7 @@ from ..workloads import Workload
 from . import build
 from .failure import SimulationError
 from .policy import Policy
+from .switch_rtl import SwitchRtl
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
 AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy",
@@ -46,6 +48,8 @@ def mapped(machine: Machine, workload: Workload, schedule: Schedule, gathers: bo
 
 class ProgrammedGpus(Lockstep):
     """GPUs with an RTL instance each, or one that stands for all, which a driver reaches through their buses."""
+
+    switch: SwitchRtl | None = None  #: around which they are
 
     def __init__(self, sim: Sim, geometry: Geometry, backends: Sequence, devices: Sequence[int]) -> None:
         """Take the state at cycle 0; `devices`: the number of each GPU, for messages."""
@@ -123,6 +127,8 @@ class ProgrammedGpus(Lockstep):
             if backend.outputs[backend.ports.outputs["irq"].offset]:
                 raise SimulationError(f"device {device}: the hardware reports "
                                       f"{error_in_words(driver.first_error(master.read))}")
+        if self.switch:
+            self.switch.raise_errors()
 
     def counters(self, device: int = 0) -> dict[str, int]:
         """Return the RTL's counters, read through its bus."""
@@ -131,7 +137,7 @@ class ProgrammedGpus(Lockstep):
 
     def close(self) -> None:
         """Free the hardware and what observers hold."""
-        for held in (*self.backends, *self.observers):
+        for held in (*self.backends, *self.observers, *([self.switch] if self.switch else [])):
             held.close()
 
 
@@ -160,7 +166,18 @@ class ProgrammedRun(ProgrammedGpus):
                          [space.device for space in self.spaces])
         if python:
             self.observers.append(python)
+        self.switch = self._switch(machine, mirrored)
         self._program()
+
+    def _switch(self, machine: Machine, mirrored: bool) -> SwitchRtl | None:
+        """Make the switch's RTL, if the machine has it and every GPU is there."""
+        if mirrored or not self.schedule.program.in_switch or machine.switch is None or not machine.switch.rtl:
+            return None
+        if self.backends[0].library is None or sums_in_memory(self.workload):
+            raise BadInput("[switch] rtl = true: it is stepped compiled, and adds fp16, bf16 and fp32")
+        made = SwitchRtl(machine, machine.switch, self.sim)
+        self.sim = self.sim._replace(hardware=made.beside(self.sim.hardware))
+        return made
 
     def _program(self) -> None:
         """Do what a driver does before the kernel starts."""
@@ -210,8 +227,8 @@ class ProgrammedRun(ProgrammedGpus):
             inputs[ports.heard_valid] = 0
 
     def _window(self, largest: int) -> int:
-        """Return the dispatch window's size: the largest, unless a switch would have to hold too many sums."""
-        if not self.schedule.program.in_switch:
+        """Return the dispatch window's size: the largest, unless the model of a switch could not hold all sums."""
+        if not self.schedule.program.in_switch or self.switch:
             return largest
         return window_for_sums(self.schedule, largest, build.switch_shape(self.machine)[0])
 

@@ -4,15 +4,23 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property, partial
 
-from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.custom import is_custom
 from t3sim.errors import BadInput, Key, Words, choices
 from t3sim.flow.closed_forms import chunk_bytes
 from t3sim.flow.collective import run_program as run_event_level
 from t3sim.flow.costs import kernel_costs
-from t3sim.mechanisms.exchange import Exchange, check_topology, custom_program, own_algorithm, own_topology
+from t3sim.mechanisms.exchange import (
+    IN_SWITCH,
+    Exchange,
+    check_topology,
+    counting_parts,
+    custom_program,
+    own_algorithm,
+    own_topology,
+)
 from t3sim.mechanisms.program_kernels import LevelPlan
-from t3sim.runs.build import card_of
+from t3sim.runs.build import card_of, switch_shape
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, held_bytes
 from t3sim.runs.collective_numbers import BYTES_PER_WORD, WORD_BYTES
 from t3sim.runs.isolated_collectives import program_plans
@@ -58,6 +66,9 @@ class CollectiveAlone:
         self.machine = machine_of(scenario)
         self.topology, self.links = _links(scenario, whole)
         possible, asked = algorithms(collective, self.links), scenario.exchange.algorithm
+        if self.topology == "switch" and collective != "a2a":
+            possible[IN_SWITCH] = Algorithm(IN_SWITCH, lambda alike: Exchange(collective, IN_SWITCH, "switch").program(
+                self.links.gpus))
         usual = own_algorithm(collective, self.topology) if asked is None else asked
         self.algorithm = usual if usual in possible or asked is not None else next(iter(possible))
         if self.algorithm not in possible and not is_custom(self.algorithm):
@@ -67,6 +78,12 @@ class CollectiveAlone:
             card_of(self.machine)
         self._program = possible[self.algorithm].program() if self.algorithm in possible else custom_program(
             self.algorithm, collective, self.links.gpus)
+        if self.algorithm == IN_SWITCH:
+            if layer.values:
+                raise BadInput(said("layer.values", True), " does not go with ",
+                               said("exchange.algorithm", IN_SWITCH), ": a fused run compares the switch's sums")
+            self.machine = counting_parts(self.machine, self.links.gpus)
+            switch_shape(self.machine)
         words = chunk_bytes(collective, self._program, layer.bytes) / WORD_BYTES
         chunk = int(-(-words // 1)) * WORD_BYTES
         self.bytes = chunk * self._program.chunks // (self.links.gpus if collective == "a2a" else 1)
@@ -78,15 +95,23 @@ class CollectiveAlone:
             Words(Key("layer.bytes", layer.bytes),
                   f" is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes"),)
         self.planned = PlannedCollective(
-            self.machine, "all-gather" if collective == "ag" else "reduce-scatter", chunk, self._program, self.links,
+            self.machine, self._kernels, chunk, self._program, self.links,
             skew, scenario.seed if layer.values else None)
         held_bytes(self.machine, self._alone)
+
+    @property
+    def _kernels(self) -> str:
+        """Which kernels it is, of `program_kernels.KINDS`: what a switch adds, memory adds to the GPU's own."""
+        if self.collective == "ag":
+            return "all-gather"
+        return "reduce-scatter-nmc" if self.algorithm == IN_SWITCH else "reduce-scatter"
 
     @cached_property
     def _event_ns(self) -> float:
         """The event level's time."""
         part = self.planned.chunk_bytes
-        return run_event_level(self._program, self.links, lambda chunk: part, kernel_costs(self.machine)).ns
+        return run_event_level(self._program, self.links, lambda chunk: part, kernel_costs(self.machine),
+                               self.algorithm == IN_SWITCH).ns
 
     @property
     def _alone(self) -> list[LevelPlan]:
@@ -117,7 +142,13 @@ class CollectiveAlone:
                         _BASE_BYTES + gpus * (_GPU_BYTES + words * BYTES_PER_WORD))
 
     def recorded(self, kept: Results | None = None) -> CollectiveSetup:
-        """Return it as a trace records it; `kept`: where its result is kept, too, if it runs to its end."""
+        """Return it as a trace records it; `kept`: where its result is kept, too, if it runs to its end.
+
+        Raises BadInput for one in the switch, whose groups a trace has no words for.
+        """
+        if self.algorithm == IN_SWITCH:
+            raise BadInput(said("exchange.algorithm", IN_SWITCH), " alone is not recorded: allowed are "
+                           f"{', '.join(algorithms(self.collective, self.links))}")
         keep = (lambda end: None) if kept is None else partial(kept.save, self.task)
         return CollectiveSetup(self.planned, self.kind, self.task.label, keep)
 

@@ -153,7 +153,7 @@ def roles_of(program: Program, staged: bool = False, parts: int = 1) -> tuple[tu
             actions |= Action.SEND_DMA if tracked(key) else Action.SEND_STORES
         if wanted_here and tracked(key):
             actions |= Action.EVENT
-        came = min(len(arriving), 1) if program.in_switch else sum(map(updates, arriving))
+        came = sum(map(updates, arriving))  # of a switch's sum each part
         return Role(chunk, levels[key], contributes, (came + contributes * parts) * tracked(key), actions,
                     tuple(route(_arrives_as(program, index)) for index in leaving),
                     tuple(route(_leaves_as(program, index)) for index in arriving))

@@ -1,14 +1,20 @@
-"""Largest dispatch window around a switch that adds, whose memory must never be full.
+"""Sums of a switch: how their parts are counted, and the largest dispatch window around one that must never be full.
 
-While it is full, a part of another sum holds up its link, and the part that a sum waits for may come after it on
-that link. But a GPU starts no workgroup whose tile is not in the owner's window, so that a port holds lines of no
-more tiles than the owner sums within one: with a window that is small enough there is always room.
+The RTL's table may be full: then a sum leaves before it is whole. While the model's is, a part of another sum holds up
+its link, and the part that a sum waits for may come after it on that link. But a GPU starts no workgroup whose tile is
+not in the owner's window, so that a port holds lines of no more tiles than the owner sums within one: with a window
+that is small enough there is always room.
 """
 
 import numpy as np
 
 from .roles import Action, ScheduleError
 from .schedule import Schedule
+
+
+def more_bits(devices: int) -> int:
+    """Return the bits in which a packet says how many of the other devices' parts it has beside the first."""
+    return max(0, devices - 2).bit_length()
 
 
 def window_for_sums(schedule: Schedule, window: int, memory_bytes: int) -> int:

@@ -51,6 +51,7 @@ class Recorder(NamedTuple):
     decision: np.ndarray  # int64 [row]
     blocked: np.ndarray  # int64 [device]
     late: np.ndarray  # int64 [device]
+    merged: np.ndarray  # int64 [device]: events of the switch's table that were seen
     open_banks: np.ndarray  # int64 [row]
     refreshes: np.ndarray  # int64 [row]
 
@@ -99,7 +100,8 @@ def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: P
         np.zeros(ports, np.int64), np.zeros(ports, np.int64),
         np.zeros((devices, 1 << fields.device_bits), np.int64) if port_to is None else port_to,
         np.full(rows, -1, np.int64),
-        np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+        np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
+        np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
 
 def look(sim: Sim, r: Recorder) -> None:
@@ -111,6 +113,7 @@ def look(sim: Sim, r: Recorder) -> None:
     r.flight_head[:], r.flight_tail[:] = sim.network.flight.head, sim.network.flight.tail
     r.open_banks[:], r.refreshes[:] = sim.hbm.channels["open"], sim.hbm.channels["refreshes"]
     r.decision[:], r.blocked[:], r.late[:] = -1, 0, 0
+    r.merged[:] = sim.hardware.switch.happened if sim.hardware is not None and len(sim.hardware.switch.happened) else 0
 
 
 @inlined

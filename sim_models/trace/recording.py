@@ -14,7 +14,7 @@ from ..runs.programmed import ProgrammedGpus
 from . import waves
 from .model_events import observe_models
 from .recorder import Chosen, Recorder, look, make_recorder
-from .rtl_events import observe_ports, observe_rtl
+from .rtl_events import observe_ports, observe_rtl, observe_switch
 from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
 from .setup import Filter
 from .store import TraceWriter
@@ -39,11 +39,12 @@ class Recording(NamedTuple):
         observe_ports(hardware.ports, sim.b, self.recorder, device, words_at(hardware.inputs[device]),
                       words_at(hardware.outputs[device]), now)
         observe_models(sim, kernel, self.recorder, device, now)
+        observe_switch(sim.b, hardware.switch, self.recorder, device, now)
 
     def after_edge(self, sim, kernel, hardware, device, now):
         observe_rtl(sim.b, self.recorder, device, words_at(hardware.outputs[device]), hardware.ports.dram, now)
         devices, units = kernel.state.state.shape
-        most = devices * (_PER_CHANNEL * sim.m.channels + 6 * units + _OTHERS)
+        most = devices * (_PER_CHANNEL * sim.m.channels + 6 * units + _OTHERS + hardware.switch.steps)
         if self.recorder.count[0] + most >= len(self.recorder.events):
             sim.control.halt[0] = 1  # another cycle's might not fit
 

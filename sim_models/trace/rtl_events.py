@@ -19,6 +19,7 @@ from .schema import (
     COMPLETE,
     CONDITIONS,
     EXCEEDS,
+    MERGES,
     NO_STREAM,
     NO_WAVEFRONT,
     POLICY_AT,
@@ -29,9 +30,11 @@ from .schema import (
 
 if TYPE_CHECKING:
     from ..engine.ports import Ports
+    from ..engine.switch_hardware import SwitchHardware
     from ..fabric.bits import RequestBits
     from .recorder import Recorder
 
+MERGE = int(Kind.MERGE)
 (BLOCKED, ENTER, DECIDE, REPORT, UPDATE, FULL, TRIGGER, READY, ISSUE, LINE, WALKED, PACKET, COMPLETION, LATE) = (
     int(kind) for kind in (Kind.BLOCKED, Kind.ENTER, Kind.DECIDE, Kind.REPORT, Kind.UPDATE, Kind.FULL, Kind.TRIGGER,
                            Kind.READY, Kind.ISSUE, Kind.LINE, Kind.WALKED, Kind.PACKET, Kind.EVENT, Kind.LATE))
@@ -85,6 +88,24 @@ def observe_ports(p: "Ports", fields: "RequestBits", r: "Recorder", device: int,
             put(r, BLOCKED, now, device, 0, asks, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head], there,
                 r.parts[device, r.asking[device]], 0)
     r.blocked[device] = blocked
+
+
+@compiled
+def observe_switch(fields: "RequestBits", switch: "SwitchHardware", r: "Recorder", device: int, now: int) -> None:
+    """Record what the switch's table of a GPU's port did in the cycle before."""
+    switch = by_reference(switch)
+    r = by_reference(r)
+    if len(switch.happened) == 0:
+        return
+    for number in range(r.merged[device], switch.happened[device]):
+        at = number & (switch.events.shape[1] - 1)
+        word = switch.events[device, at, 0]
+        if r.kinds[MERGE] and r.all_wgs:
+            source = bits.get(word, np.int64(0), switch.ports.source, switch.ports.source_bits)
+            address = bits.get(word, np.int64(0), switch.ports.address, fields.address_bits)
+            put(r, MERGE, now, device, source, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
+                address, 0, switch.events[device, at, 1], -1, -1, word & ((1 << len(MERGES)) - 1))
+    r.merged[device] = switch.happened[device]
 
 
 @inlined

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     EVENT = 18
     WAITING = 19
     LATE = 20
+    MERGE = 21
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ MEANINGS = {
     Kind.ARRIVE: Meaning("a packet has come over the link and joins a channel's inbound queue", "channel",
                          b="requests ahead of it there", rtl=False),
     Kind.EVENT: Meaning("a complete tile is announced, which is final here", ""),
+    Kind.MERGE: Meaning("a cycle before, the switch's table of this GPU's port took a part of a sum, or let one go",
+                        "GPU whose part it is", "parts of the line that it has taken", flags="MERGES"),
     Kind.WAITING: Meaning("where a request was when the recording ended", "channel", "position in the queue", "QUEUES",
                           "destination device of what is on a link", rtl=False),
 }
@@ -96,6 +99,9 @@ MEANINGS = {
 NAMES = {kind.name.lower(): kind for kind in Kind}
 OPS = ("read", "store", "update")
 READ = OPS.index("read")
+#: Bits of a MERGE event's flags, as of `rtl.switch.packets.merge_event`.
+MERGES = ("begins a sum", "joins its sum", "completes its sum", "is refused", "makes room: a sum leaves",
+          "waited too long: a sum leaves")
 SOURCES = ("local", "remote", "dma", "copy")  #: copy: reads for a copy of the command queue, inside one GPU
 STREAMS = ("compute", "inbound", "dma")
 NO_STREAM = NO_WAVEFRONT = 255

@@ -69,6 +69,14 @@ def _update(e) -> str:
             + "".join(f", {mark}" for mark in marks))
 
 
+def _merge(e) -> str:
+    what = next(text for bit, text in enumerate(schema.MERGES) if int(e["flags"]) >> bit & 1)
+    line = f"line {int(e['address']):#x}"
+    if "leaves" in what:
+        return f"switch, {line}: {what}, {e['a']} of its parts have come"
+    return f"switch, {line}: part {e['a']}, of device {e['unit']}, {what}"
+
+
 _DESCRIBE: dict[Kind, Callable[[object], str]] = {
     Kind.DISPATCH: lambda e: f"{workgroup(e)} starts" + (f" on compute unit {e['unit']}" if e["a"] >= 0 else ""),
     Kind.STAGE: lambda e: f"unit {e['unit']}, {workgroup(e)}: {state(e['a'])} -> {state(e['b'])}",
@@ -91,6 +99,7 @@ _DESCRIBE: dict[Kind, Callable[[object], str]] = {
     Kind.PACKET: lambda e: f"{'lane' if e['region'] else 'link'} {e['unit']}: {access(e)} of device {e['a']}",
     Kind.ARRIVE: lambda e: f"arrives for channel {e['unit']}: {access(e)}",
     Kind.EVENT: lambda e: f"final tile {owner(e)} announced",
+    Kind.MERGE: _merge,
     Kind.WAITING: lambda e: f"at the end in the {place(e)}, {e['a']} before it: {access(e)}",
 }
 

@@ -199,3 +199,39 @@ def test_a_study_of_collectives(tmp_path):
     assert cli.main(["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")]) == 0
     rows = pandas.read_parquet(tmp_path / "out" / "results.parquet")
     assert sorted(rows["bytes"]) == [4096, 400_000] and rows["collective_ns"].nunique() == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+@pytest.mark.parametrize("collective", ["rs", "ag", "ar"])
+def test_a_collective_in_the_switch_is_within_three_percent(collective, gpus):
+    """What is summed comes once to its owner, what is copied leaves once; memory adds a sum to the owner's own part."""
+    one = ran(collective, "switch", gpus, "in-switch", 4_000_000)
+    assert abs(one.event_error) < 0.03 and len(one.gpus) == gpus
+    chunk, adds, gathers = 4_000_000 // gpus, collective != "ag", collective != "rs"
+    for gpu in one.gpus:
+        assert gpu.sent_bytes == chunk * (adds * (gpus - 1) + gathers)
+        assert gpu.written_bytes == chunk * (adds + gathers * (gpus - 1))
+
+
+def test_the_rtl_of_the_switch_adds_for_a_collective_alone(tmp_path):
+    """A table of any size: where it is full a sum takes several packets, and the kernel waits for all of its parts."""
+    found = {}
+    for sets, ways in ((64, 16), (1, 1)):
+        own = tmp_path / f"{sets}.toml"
+        own.write_text(f'extends = "t3-table1"\nname = "own"\n[switch]\nmerge_sets = {sets}\nmerge_ways = {ways}\n'
+                       'rtl = true\n')
+        found[sets] = ran("rs", "switch", 4, "in-switch", 200_000, machine=str(own))
+    model = ran("rs", "switch", 4, "in-switch", 200_000)
+    assert model.collective_ns < found[64].collective_ns < 1.3 * model.collective_ns
+    assert found[64].gpus[0].written_bytes == model.gpus[0].written_bytes == 50_000
+    assert found[1].collective_ns > 1.1 * model.collective_ns and found[1].gpus[0].written_bytes > 100_000
+
+
+def test_numbers_of_a_collective_in_the_switch_are_refused():
+    with pytest.raises(BadInput, match="layer.values = true does not go with exchange.algorithm = in-switch"):
+        CollectiveAlone(scenario("rs", "switch", 4, "in-switch", 4096, **{"layer.values": True}))
+    with pytest.raises(BadInput, match="in-switch alone is not recorded: allowed are direct, ring"):
+        CollectiveAlone(scenario("rs", "switch", 4, "in-switch", 4096)).recorded()
+    with pytest.raises(BadInput, match="allowed are direct, ring, in-switch"):
+        CollectiveAlone(scenario("rs", "switch", 4, "hierarchical", 4096))

@@ -3,9 +3,12 @@
 All rows share one geometry of RTL.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from t3sim.machine.hardware import Switch as SwitchSection
 from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
 from t3sim.runs.operators import make_tiling
 from t3sim.schedule import Action
@@ -14,7 +17,7 @@ from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.names import ALONE
 from t3sim.trace.output_map import TileId
 from t3sim.trace.record import record
-from t3sim.trace.schema import COMPLETE, SOURCES, Kind
+from t3sim.trace.schema import COMPLETE, MERGES, SOURCES, Kind
 from t3sim.trace.setup import Filter, Setup
 from t3sim.trace.store import Trace
 from t3sim.trace.tile import Tile
@@ -225,3 +228,34 @@ def test_an_action_of_a_schedule_is_the_kind_of_its_region(tmp_path):
                     assert Tile(trace, int(rows.id[at]), 0, device).role == wanted
     finally:
         run.close()
+
+
+def test_what_the_switch_s_table_does_is_traced(tmp_path):
+    """Each part that it takes, and each sum that leaves before it is whole; the RTL's counters say as much."""
+    row = Row(fused_with("gemm-rs", "switch", "in-switch"), 4, skew="late:1:900")
+    machine = row.machine.model_copy(update={"switch": SwitchSection(merge_sets=8, merge_ways=2, timeout_ns=5000.0,
+                                                                     rtl=True)})
+    setup = replace(row.setup(), machine=machine)
+    assert record(setup, tmp_path).outcome == "done"
+    trace = Trace.load(tmp_path)
+    events = trace.events[trace.events["kind"] == Kind.MERGE]
+    happened = [int((events["flags"] >> bit & 1).sum()) for bit in range(len(MERGES))]
+    begins, joins, completes, refused, evicted, expired = happened
+    run = setup.programmed()
+    try:
+        run.run()
+        counted = run.switch.counters
+        assert counted == run.switch.counters | dict(zip(("begun", "joined", "completed", "refused", "evicted",
+                                                          "expired"), happened))
+    finally:
+        run.close()
+    lines = setup.workload.output_bytes // 64
+    assert begins + joins + completes == 3 * lines and evicted > 100 and refused == 0
+    assert counted["left"] == completes + evicted + expired
+    for device in range(4):
+        mine = events[(events["device"] == device) & (events["flags"] < 8)]
+        assert sorted(np.unique(mine["unit"]).tolist()) == [other for other in range(4) if other != device]
+        for address in np.unique(mine["address"])[::97]:
+            assert mine["a"][mine["address"] == address].tolist() == [1, 2, 3]
+    told = {describe(e).partition(": ")[2] for e in events[::29]}
+    assert any("begins a sum" in one for one in told) and any("a sum leaves" in one for one in told)

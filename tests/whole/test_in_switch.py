@@ -6,11 +6,13 @@ import pytest
 from t3sim.collectives import Program, in_switch
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.fabric.network import outgoing
-from t3sim.runs.build import Options, late_starts
+from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import Variation, data_run
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
+from t3sim.runs.programmed import mapped
 from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
+from t3sim.schedule.sums import more_bits
 from t3sim.testbenches.soak import machine
 from t3sim.topologies import switch
 from t3sim.workloads import gemm_workload
@@ -24,11 +26,16 @@ def in_switch_all_reduce(ranks: int) -> Program:
     return all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))
 
 
+def in_ring_small(devices: int, bits: int | None = None, **sizes):
+    """Machine of as many GPUs, with a switch; `bits`: in which a packet says how many parts it has."""
+    return machine("ring_small", dma={"peers": max(1, devices - 1)}, switch=sizes,
+                   channels={"more_bits": more_bits(devices) if bits is None else bits})
+
+
 def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_ways: int = 16,
-        merge_sets: int = TILE_BYTES // 64, slices: int = 3):
+        merge_sets: int = TILE_BYTES // 64, slices: int = 3, rtl: bool = False):
     """Every GPU with its own RTL, disturbed, late and out of order; each bit is compared with numpy's sum."""
-    described = machine("ring_small", dma={"peers": max(1, devices - 1)},
-                        switch={"merge_sets": merge_sets, "merge_ways": merge_ways})
+    described = in_ring_small(devices, merge_sets=merge_sets, merge_ways=merge_ways, rtl=rtl)
     options = Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective, topology=switch,
                       start_cycles=late_starts(devices, 1000, seed), limits=Limits.EXACT, ids=Ids.TRACKED,
                       shuffle=Shuffle(2, seed), slices=slices)
@@ -71,6 +78,43 @@ def test_a_small_memory_is_never_full(seed):
     for tiles in (4, 8):
         run, _ = ran(in_switch.reduce_scatter, 4, seed, "512x512x24", merge_ways=tiles, slices=8)
         assert TILE_BYTES // 64 < run.sim.switch.most_held.max() <= tiles * TILE_BYTES // 64
+
+
+@pytest.mark.parametrize("collective", [in_switch.reduce_scatter, in_switch_all_reduce, in_switch.all_gather])
+def test_the_rtl_of_the_switch_in_the_loop(collective, seed):
+    """Its table has room for all: what it sends is what the model sends, in about the same time."""
+    model, result = ran(collective, 3, seed, "200x300x70")
+    run, _ = ran(collective, 3, seed, "200x300x70", rtl=True)
+    adds, gathers = collective is not in_switch.all_gather, collective is not in_switch.reduce_scatter
+    assert run.switch.counters["evicted"] == run.switch.counters["expired"] == 0
+    assert run.switch.counters["completed"] == run.switch.counters["begun"] * adds
+    for ours, models in zip(link_bytes(run), link_bytes(model)):
+        assert ours.tolist() == models.tolist()
+    assert run.now == pytest.approx(model.now, rel=0.1)
+    assert link_bytes(run)[1].sum() == result.elements * 2 * (adds + 2 * gathers)
+
+
+@pytest.mark.parametrize("collective", [in_switch.reduce_scatter, in_switch_all_reduce])
+def test_a_full_table_of_the_rtl_costs_packets_and_no_bit(collective, seed):
+    """Sums leave before they are whole; memory adds them, and the Tracker counts the parts that are in each."""
+    run, result = ran(collective, 3, seed, "200x300x70", merge_sets=4, merge_ways=2, rtl=True)
+    counted = run.switch.counters
+    assert counted["evicted"] > 1000 and counted["expired"] > 0 and run.sim.switch.most_held.max() == 8
+    down = link_bytes(run)[1].sum() - result.elements * 4 * (collective is in_switch_all_reduce)
+    assert down > 1.5 * result.elements * 2, "a sum goes down in several packets"
+
+
+def test_two_gpus_have_nothing_to_add_in_the_switch(seed):
+    run, _ = ran(in_switch.reduce_scatter, 2, seed, merge_sets=4, merge_ways=2, rtl=True)
+    assert run.switch.counters["begun"] == 0 and run.switch.counters["completed"] == run.switch.counters["left"]
+
+
+def test_packets_that_cannot_say_how_many_parts_they_have_are_refused():
+    described, workload = in_ring_small(4, bits=1), gemm_workload("256x192x40", 4)
+    made = make_schedule(described, workload, Options(collective=in_switch.reduce_scatter, topology=switch,
+                                                      limits=Limits.EXACT, ids=Ids.TRACKED))
+    with pytest.raises(ScheduleError, match=r"up to 3 parts of a sum: \[channels\] more_bits=1 counts 2"):
+        mapped(described, workload, made)
 
 
 def test_a_memory_that_is_too_small_is_refused():

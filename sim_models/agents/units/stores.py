@@ -139,7 +139,7 @@ def store_row(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, block:
             if sim.control.rs_start[device] < 0:
                 sim.control.rs_start[device] = now
             links.send(sim.network, sim.network.next_port[device, peer], now, size, 0, lo,
-                       links.bound_for(hi, peer, sim.b), queues.tag_of(kernel.work.peer_stream, 0))
+                       links.bound_for(hi, peer, sim.b), queues.tag_of(kernel.work.peer_stream, device))
             sim.network.injected[device] += 1
     return True
 
