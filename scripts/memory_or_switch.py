@@ -1,0 +1,224 @@
+"""Memory or switch for sums: `python scripts/memory_or_switch.py` writes docs/results/memory-or-switch.json.
+
+What GPUs and switches do is the library level's (`t3sim.libraries`), but for full tables: those are runs with the RTL.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable
+from math import ceil
+from pathlib import Path
+
+from t3sim.libraries.contention import collective_job, gemm_job
+from t3sim.libraries.direct import direct_ns
+from t3sim.libraries.gemm import best
+from t3sim.libraries.in_switch import in_switch_ns, transfer_ns
+from t3sim.libraries.mechanisms import GATES, Setting, play
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.reproduce.paper import geomean
+from t3sim.scenario.collective import CollectiveAlone
+from t3sim.scenario.files import scenario_of
+from t3sim.workloads import MODELS
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "docs" / "results" / "memory-or-switch.json"
+_AREA = ROOT / "docs" / "results" / "area-merge-table.json"
+
+#: Geometric means of CAIS's speedup over each of its baselines (HPCA 2026, arXiv 2605.05628, section V-A): prompts,
+#: training, and the four sub-layers.
+CAIS = {"FuseLib-NVLS": (1.21, 1.20, 1.20), "CoCoNet-NVLS": (1.25, 1.23, 1.24), "TP-NVLS": (1.38, 1.37, 1.39),
+        "T3-NVLS": (1.45, 1.45, 1.47), "T3": (1.61, 1.60, 1.64), "SP-NVLS": (1.89, 1.89, 1.91),
+        "FuseLib": (1.90, 1.89, 1.91), "CoCoNet": (1.98, 1.96, 1.99), "LADM": (7.60, 7.59, 7.90)}
+#: Hidden sizes, which the paper halves; of which models it does not say here: those of 7 to 30 billion parameters.
+HIDDEN = (2048, 2560, 3072, 3584)
+_TOKENS, _GPUS = 4096, 8
+
+
+def of_rows(kind: str, shape: tuple[int, int, int], gpus: int = _GPUS) -> Setting:
+    return Setting({"rs": "gemm+rs", "ag": "ag+gemm", "ar": "gemm+ar"}[kind], gpus, shape)
+
+
+def exposed(machine: Machine, setting: Setting) -> float:
+    """Return the part of a GEMM that nothing hides: its first round of tiles, or one GPU's rows that come first."""
+    rounds = max(1, ceil(best(machine, *setting.shape).tiles / machine.gpu.compute_units))
+    return gemm_job(machine, *setting.shape).ns / (setting.gpus if setting.before else rounds)
+
+
+def beside_transfer(machine: Machine, gemms: float, transfer: float, alone: float) -> float:
+    """Return the time of GEMMs beside a transfer, which takes power from them, and begins or ends without them."""
+    power = machine.sharing.power_share
+    return max(min(gemms / (1 - power), gemms + transfer * power), transfer + alone)
+
+
+def triggered(machine: Machine, setting: Setting) -> float:
+    """Return the time of a GEMM whose tiles go to, or come from, a switch as Track & Trigger has it."""
+    transfer = transfer_ns(machine, setting.kind, setting.gpus, setting.size) + machine.wires.latency_ns
+    return beside_transfer(machine, gemm_job(machine, *setting.shape).ns, transfer, exposed(machine, setting))
+
+
+def at_once(machine: Machine, first: Setting, second: Setting) -> float:
+    """Return the time of two GEMMs of which the second takes each of the first's sums as it comes, as CAIS has it.
+
+    What goes up to the switch and what comes down are on the links at the same time.
+    """
+    transfer = transfer_ns(machine, "all_reduce", first.gpus, first.size) + 2 * machine.wires.latency_ns
+    return beside_transfer(machine, sum(gemm_job(machine, *one.shape).ns for one in (first, second)), transfer,
+                           exposed(machine, first) + exposed(machine, second))
+
+
+def in_pieces(machine: Machine, setting: Setting) -> float:
+    """Return the time of a GEMM in the best number of pieces, each summed or copied by the switch beside the next."""
+    (m, n, k), found = setting.shape, []
+    for pieces in (1, 2, 4, 8):
+        piece = best(machine, ceil(m / pieces), n, k).ns + machine.kernels.next_ns
+        moved = in_switch_ns(machine, setting.kind, setting.gpus, setting.size / pieces, graph=True)
+        found.append(machine.kernels.launch_ns + piece + (pieces - 1) * max(piece, moved) + moved)
+    return min(found)
+
+
+def pair(machine: Machine, hidden: int, wide: int, after: int) -> dict[str, float]:
+    """Time a GEMM of `wide` columns of weights whose sums all GPUs need, and the one after it, by each way."""
+    first, second = (_TOKENS, hidden, wide // _GPUS), (_TOKENS, after // _GPUS, hidden)
+    size = 2.0 * _TOKENS * hidden
+    gemms = gemm_job(machine, *first).ns, gemm_job(machine, *second).ns
+
+    def switched(kind: str) -> float:
+        return in_switch_ns(machine, kind, _GPUS, size)
+
+    def both(play_one: Callable[[Setting], float]) -> float:
+        return play_one(of_rows("rs", first)) + play_one(of_rows("ag", second))
+    return {
+        "CAIS": at_once(machine, of_rows("rs", first), of_rows("ag", second)),
+        "T3 and switch": triggered(machine, of_rows("ar", first)) + gemms[1],
+        "FuseLib-NVLS": play(machine, of_rows("ar", first), "in-switch-fused").ns + gemms[1],
+        "CoCoNet-NVLS": both(lambda one: in_pieces(machine, one)),
+        "TP-NVLS": sum(gemms) + switched("all_reduce"),
+        "T3-NVLS": both(lambda one: triggered(machine, one)),
+        "T3": both(lambda one: play(machine, one, "t3").ns),
+        "SP-NVLS": sum(gemms) + switched("reduce_scatter") + switched("all_gather"),
+        "FuseLib": both(lambda one: play(machine, one, "flux").ns),
+        "CoCoNet": both(lambda one: play(machine, one, "decomposed").ns),
+        "ring": sum(gemms) + sum(collective_job(machine, kind, _GPUS, size).ns
+                                 for kind in ("reduce_scatter", "all_gather")),
+    }
+
+
+def cais() -> dict:
+    """Play CAIS and its baselines."""
+    machine = load_machine("cais-8x4", COMMERCIAL)
+    found = [pair(machine, hidden, *ways) for hidden in HIDDEN
+             for ways in ((hidden, 4 * hidden), (4 * hidden, 3 * hidden))]
+    ours = {name: geomean([one[name] / one["CAIS"] for one in found]) for name in found[0]}
+    theirs = {name: means[2] for name, means in CAIS.items()}
+    known = [name for name in CAIS if name in ours]
+    ranks = {name: place for place, name in enumerate(sorted(known, key=ours.__getitem__))}
+    pairs = [(a, b) for place, a in enumerate(known) for b in known[place + 1:]]
+    return {
+        "machine": machine.name, "tokens": _TOKENS, "hidden": HIDDEN,
+        "t3_and_switch": ours["T3 and switch"], "rings_in_turn": ours["ring"],
+        "baselines": {name: {"ours": ours.get(name), "cais": theirs[name], "rank": ranks.get(name),
+                             "cais_rank": place} for place, name in enumerate(CAIS)},
+        "pairs_in_order": sum(ours[a] <= ours[b] for a, b in pairs), "pairs": len(pairs),
+        "t3_over_sp": {"ours": ours["SP-NVLS"] / ours["T3"], "cais": theirs["SP-NVLS"] / theirs["T3"]},
+        "t3_over_tp": {"ours": ours["TP-NVLS"] / ours["T3"], "cais": theirs["TP-NVLS"] / theirs["T3"]},
+        "implied": implied(theirs)}
+
+
+def implied(theirs: dict[str, float]) -> dict[str, float]:
+    """Say what the paper's means of TP-NVLS and SP-NVLS alone imply, in times of CAIS.
+
+    An all-reduce by the switch sends and gets the tensor and an eighth of it at once, a reduce-scatter and an
+    all-gather each the whole in turn. So the difference between the two is 7/8 of the tensor's time on a link.
+    """
+    tensor = (theirs["SP-NVLS"] - theirs["TP-NVLS"]) / (2 - 9 / 8)
+    gemms = theirs["SP-NVLS"] - 2 * tensor
+    ring = 2 * 7 / 8 * tensor
+    return {"tensor": tensor, "gemms": gemms, "rings_in_turn": gemms + ring, "rings_hidden": max(gemms, ring),
+            "hidden_share_of_t3": (gemms + ring - theirs["T3"]) / min(gemms, ring),
+            "ring_share_if_hidden": ring / theirs["T3"]}
+
+
+def layers(name: str, counts: Iterable[int]) -> list[dict]:
+    """Time sub-layers whose sums all GPUs need: libraries in turn, memory (T3), the switch in one kernel, and both."""
+    machine, rows = load_machine(name, COMMERCIAL), []
+    for gpus in counts:
+        for model in ("t-nlg", "gpt-3", "mt-nlg"):
+            hidden = MODELS[model].hidden
+            for layer, depth in (("op", hidden), ("fc2", 4 * hidden)):
+                setting = Setting("gemm+ar", gpus, (_TOKENS, hidden, max(1, depth // gpus)))
+                gemm, size = gemm_job(machine, *setting.shape).ns, setting.size
+                rings = gemm + collective_job(machine, "all_reduce", gpus, size, "near-memory").ns
+                times = {"gemm": gemm, "rings": rings, "memory": play(machine, setting, "t3").ns,
+                         "switch": gemm + in_switch_ns(machine, "all_reduce", gpus, size),
+                         "both": triggered(machine, setting)}
+                rows.append({"machine": name, "gpus": gpus, "model": model, "layer": layer, "ns": times} | {
+                    "speedup": {way: rings / times[way] for way in ("memory", "switch", "both")}})
+    return rows
+
+
+def means(rows: list[dict]) -> dict[str, dict[str, float]]:
+    """Return geometric means of speedups by number of GPUs."""
+    return {f"{name}-{gpus}": {way: geomean([row["speedup"][way] for row in rows
+                                             if (row["machine"], row["gpus"]) == (name, gpus)])
+                               for way in ("memory", "switch", "both")}
+            for name, gpus in dict.fromkeys((row["machine"], row["gpus"]) for row in rows)}
+
+
+def moved(gpus: int) -> dict[str, dict[str, float]]:
+    """Return what an all-reduce of one tensor after a GEMM moves at a GPU, in tensors.
+
+    With memory: a ring's reduce-scatter, tracked, then its all-gather. With the switch: a kernel that sends each line
+    once and gets each sum once. With both: GEMM's tiles go to the switch, sums to their owner's memory, and once from
+    there to all others.
+    """
+    part = 1 / gpus
+    return {
+        "memory": {"sent": 2 * (1 - part), "got": 2 * (1 - part),
+                   # own updates, arriving ones, reads of sums that go on; copies: read once at each GPU that sends
+                   "dram": (1 - part) * 2 + (1 - 2 * part) + 2 * (1 - part)},
+        "switch": {"sent": 1.0, "got": 1.0, "dram": 1.0 + 1.0 + 1.0},  # the GEMM's stores, reads, sums
+        "both": {"sent": 1.0, "got": 1.0, "dram": part + part + part + (1 - part)}}
+
+
+def small(name: str, gpus: int) -> dict[str, dict[str, float]]:
+    """Time all-reduces of small tensors: over links and memory, and in the switch."""
+    machine = load_machine(name, COMMERCIAL)
+    return {str(size): {
+        "memory_ns": direct_ns(machine, "all_reduce", gpus, size),
+        "switch_ns": in_switch_ns(machine, "all_reduce", gpus, size, flags=True)} for size in (8192, 65536, 524288)}
+
+
+def full_tables(sizes: Iterable[tuple[int, int]], gpus: int = 4, size: int = 200_000) -> list[dict]:
+    """Run a reduce-scatter in the switch whose RTL has tables of these sets and ways, every GPU's RTL beside it."""
+    rows = []
+    for sets, ways in sizes:
+        machine = {"extends": "t3-table1", "name": "own", "switch": {"merge_sets": sets, "merge_ways": ways,
+                                                                    "timeout_ns": 2000.0, "rtl": True}}
+        asked = CollectiveAlone(scenario_of({}, {
+            "layer.collective": "rs", "layer.devices": gpus, "layer.bytes": size, "exchange.topology": "switch",
+            "exchange.algorithm": "in-switch", "machine": machine}))
+        found = asked.run(lambda what, share: None)
+        chunk = size // gpus
+        rows.append({"bytes": sets * ways * 64, "ns": found.collective_ns, "event_ns": found.event_ns,
+                     "packets_per_sum": sum(gpu.written_bytes for gpu in found.gpus) / chunk / gpus})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", action="store_true", help="run tables of the RTL anew, too (minutes)")
+    kept = json.loads(RESULT.read_text())["tables"] if RESULT.exists() else []
+    tables = full_tables([(64, 16), (64, 8), (1, 1)]) if parser.parse_args().tables else kept
+    rows = [*layers("h100-sxm", (2, 4, 8)), *layers("gb200", (8, 16, 32, 72))]
+    merge = json.loads(_AREA.read_text())["blocks"]["merge_table"]
+    RESULT.write_text(json.dumps({
+        "cais": cais(), "layers": rows, "means": means(rows), "moved": {str(n): moved(n) for n in (8, 72)},
+        "gates": {"t3_per_gpu": GATES, "switch_per_port": merge["gate_equivalents"],
+                  "switch_bits_per_port": merge["macro_bits"], "ports_of_gpu": 4},
+        "small": {f"{name}-{n}": small(name, n) for name, n in (("h100-sxm", 8), ("gb200", 72))},
+        "tables": tables}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
