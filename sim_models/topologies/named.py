@@ -23,10 +23,10 @@ _MOST_LINKS = 1_000_000
 def named_topology(text: str) -> Topology:
     """Return the topology that `text` describes. Raises TopologyError with what is allowed."""
     kind, _, size = text.partition(":")
-    shape, build, links = _KINDS.get(kind, ("", None, len))
+    shape, build, links = _KINDS.get(kind, ("", None, None))
     pattern = r"(\d{1,6})x(\d{1,6})" if "x" in shape else r"(\d{1,6})"
     numbers = re.fullmatch(pattern, size, re.ASCII)
-    if build is None or numbers is None:
+    if build is None or links is None or numbers is None:
         allowed = ", ".join(f"{name}:{form}" for name, (form, *_) in _KINDS.items())
         raise TopologyError(Key("topology", repr(text[:40])), f" is unknown: allowed are {allowed}")
     lengths = [int(number) for number in numbers.groups()]
