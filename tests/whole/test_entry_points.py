@@ -4,42 +4,22 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from t3sim.collectives import direct
 from t3sim.custom import GROUPS, installed, reference_of
 from t3sim.errors import BadInput
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.kernel import KernelAlone
 from t3sim.scenario.request import requested
 from t3sim.user_cache import cache_folder
+from tests.whole.test_new_collective import COLLECTIVE, OPERATOR, TOPOLOGY
 from tests.whole.test_new_policy import POLICY
 from tests.whole.test_new_technique import TECHNIQUE
 
 SMALL = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
-LINKS = """
-from t3sim import topologies
-from t3sim.collectives import direct
-from t3sim.operators.gemm import Gemm
-from t3sim.runs.operators import gemm_operator
-
-
-def chords(gpus):
-    return topologies.fully_connected(gpus)
-
-
-def leaping(collective, ranks):
-    return (direct.reduce_scatter if collective == "rs" else direct.all_gather)(ranks)
-
-
-def outer(machine, workload, tiling, base):
-    return gemm_operator(machine, workload, tiling)
-
-
-NOTHING = 7
-"""
 ENTRIES = """
 [t3sim.operators]
 outer = my_parts.links:outer
@@ -61,7 +41,7 @@ def distribution(folder: Path, entries: str) -> Path:
     for made in (package, metadata):
         made.mkdir()
     (package / "__init__.py").write_text("")
-    (package / "links.py").write_text(LINKS)
+    (package / "links.py").write_text(f"{COLLECTIVE}{TOPOLOGY}{OPERATOR}\nNOTHING = 7\n")
     (package / "halves.py").write_text(TECHNIQUE.replace("from ..runs", "from t3sim.runs").replace(
         "from .", "from t3sim.techniques."))
     (package / "short_queue.py").write_text(POLICY.replace("from .", "from t3sim.rtl.arbiter."))
@@ -91,7 +71,8 @@ def test_names_stand_for_functions(mine):
     exchange = requested(scenario_of({}, given)).sublayers[0].choices.exchange
     assert exchange.custom == {"layer.operator": "my_parts.links:outer", "exchange.topology": "my_parts.links:chords",
                                "exchange.algorithm": "my_parts.links:leaping"}
-    assert exchange.program(4) == direct.reduce_scatter(4) and exchange.links(4).gpus == 4
+    assert exchange.program(4) == import_module("my_parts.links").leaping("rs", 4)
+    assert (exchange.links(4).name, exchange.links(4).gpus) == ("chords", 4)
     alone = KernelAlone(scenario_of({}, {"layer.operator": "outer", "layer.gemm": "64x64x64", "machine": SMALL}))
     assert "my_parts.links:outer" in str(vars(alone))
 
@@ -125,3 +106,31 @@ def test_of_another_kind_or_name(mine):
         installed("techniques", Path, {})
     assert not installed("techniques", Path, {"halves"}) and set(GROUPS) == {
         "layer.operator", "exchange.algorithm", "exchange.topology", "techniques"}
+
+
+@pytest.mark.slow
+@pytest.mark.builds_rtl
+@pytest.mark.builds_loops
+def test_all_of_them_are_simulated(tmp_path):
+    """By their names, with the RTL of a fifth policy in the loop; each changes something that the others do not."""
+    folder = distribution(tmp_path, ENTRIES)
+
+    def run(name: str, *more: str) -> dict:
+        code, told = t3(folder, "run", "--gemm", "256x256x64", "--devices", "4", "--machine", SMALL, *more,
+                        "--json", f"{name}.json")
+        assert code == 0, told
+        return json.loads((folder / f"{name}.json").read_text())
+
+    parts = ("--operator", "outer-rs", "--topology", "chords", "--algorithm", "leaping", "--technique", "sequential,t3")
+    whole = run("whole", *parts, "--policy", "short_queue")
+    assert (whole["operator"], whole["topology"], whole["algorithm"], whole["policy"]) == (
+        "my_parts.links:outer-rs", "my_parts.links:chords", "my_parts.links:leaping", "short_queue")
+    usual, policy = run("usual", "--technique", "sequential,halves,t3"), run("policy", "--policy", "short_queue",
+                                                                             "--technique", "t3")
+
+    def ns(found: dict, technique: str, phase: str) -> float:
+        return found["techniques"][technique]["phases_ns"][phase]
+    assert ns(whole, "sequential", "gemm") != ns(usual, "sequential", "gemm")
+    assert len({ns(one, "t3", "reduce-scatter") for one in (whole, usual, policy)}) == 3
+    halves, alone = (usual["techniques"][name]["total_ns"] for name in ("halves", "sequential"))
+    assert halves < alone
