@@ -69,7 +69,7 @@ waves: setup  ## waveforms of the blocks' pages, from their testbenches, into do
 	@$(python) -m t3sim.testbenches.waveforms $(BLOCK)
 
 reports: setup  ## every paper's evaluation anew (an hour or two), for the site; resumes; option: PAPER=flux
-	@for paper in $(or $(PAPER),t3 fused flux dma amped beyond); do \
+	@for paper in $(or $(PAPER),t3 fused flux dma amped today beyond); do \
 		$(python) -m t3sim.cli reproduce --paper $$paper --out docs/reports/$$paper || exit; done
 
 site: setup  ## the documentation as a site, links checked, into build/site

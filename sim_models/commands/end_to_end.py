@@ -20,7 +20,8 @@ _TOP = 10
 
 def end_to_end(
     model: Annotated[str, typer.Option(
-        metavar="NAME|FILE", help="A Transformer by name (megatron-145b, t-nlg, ...), or a Hugging Face config.json.")],
+        metavar="NAME|FILE", help="A Transformer by name (megatron-145b, llama-3.1-405b, ...), or a Hugging Face "
+                                  "config.json.")],
     gpus: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="GPUs in all.")],
     sequence: Annotated[int, typer.Option(
         metavar="S", parser=whole_number, help="Tokens per sequence; when decoding, tokens in the context.")] = 2048,

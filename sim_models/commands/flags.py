@@ -62,12 +62,12 @@ def _parameter(name: str) -> str:
 
 
 FLAGS = (
-    Flag("model", "MODEL|FILE", "Of the T3 paper, or a Hugging Face config.json.", LAYER, False),
+    Flag("model", "MODEL|FILE", "Of the T3 paper, llama-3.1-8b, ..., or a Hugging Face config.json.", LAYER, False),
     Flag("sublayer", "NAME", "op, fc1, fc2 or ip.", LAYER, False),
     Flag("tp", "N", "Tensor-parallel degree: GPUs, 2 to 64.", LAYER, False, whole_number),
     Flag("gemm", "MxNxK", "Instead of a model: one GPU's GEMM.", LAYER, False),
     Flag("devices", "N", "GPUs for --gemm, 2 to 64.", LAYER, False, whole_number),
-    Flag("tokens", "N", "Tokens of a batch for a config.json.", parser=whole_number),
+    Flag("tokens", "N", "Tokens of a batch, of a model of today or a config.json.", parser=whole_number),
     Flag("dtype", "NAME", "Format of every element."),
     Flag("chakra", "FILE", "A Chakra execution trace.", parser=file_name),
     Flag("kernel", "FILE", "A custom kernel, alone.", parser=file_name),

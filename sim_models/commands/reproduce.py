@@ -27,7 +27,7 @@ def reproduce(
     only: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="Figures and tables to reproduce: figure16, figure18, ...; all if not given.")] = None,
     paper: Annotated[str | None, typer.Option(
-        metavar="t3|fused|flux|dma|amped|beyond|all", help="Whose evaluation; T3's if not given.")] = None,
+        metavar="t3|fused|flux|dma|amped|today|beyond|all", help="Whose evaluation; T3's if not given.")] = None,
     jobs: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
     machine: MachineOption = _FIRST,

@@ -37,7 +37,8 @@ def activation_bytes(model: Transformer, kernels: Implementation, mapping: Mappi
     unit = b * length * model.hidden
     replicated = np.where(mapping.sp, t, 1)
     wide = model.active_feed_forward / (4 * model.hidden)
-    attended = 8 if model.latent is None else 2 * (model.heads_width + model.projections["op"][1]) / model.hidden
+    values = model.projections["op"][1]  # of all heads
+    attended = (8 * values if model.latent is None else 2 * (model.heads_width + values)) / model.hidden
     linear = 10 / replicated + (attended + 16 * wide * (1.5 if model.gated else 1)) / t
     written = any(kernel.tensor == "scores" for kernel in kernels.kernels)
     scores = 5 * model.heads * length / model.hidden / (t if kernels.heads_split else 1) if written else 0.0

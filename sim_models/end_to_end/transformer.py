@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from t3sim.bounded import read_json, reading
 from t3sim.errors import BadInput, Key
@@ -40,6 +41,7 @@ class Transformer:
     feed_forward: int
     vocabulary: int
     kv_heads: int = 0  #: heads of keys and values; 0: as many as heads
+    head_width: int = 0  #: columns of a head; 0: all heads are as wide as the hidden vector
     gated: bool = False  #: the feed-forward part has a third matrix (SwiGLU)
     experts: int = 1  #: feed-forward networks per layer
     experts_per_token: int = 1
@@ -55,7 +57,7 @@ class Transformer:
             value = getattr(self, key)
             if type(value) is not int or not 1 <= value <= _LARGEST:
                 raise TransformerError(f"{self.name}: {key} = {str(value)[:40]} is not possible: 1 to {_LARGEST}")
-        if self.latent is None and self.hidden % self.heads:
+        if self.latent is None and not self.head_width and self.hidden % self.heads:
             raise TransformerError(f"{self.name}: heads = {self.heads} must divide hidden = {self.hidden}")
         if self.kv_heads and self.heads % self.kv_heads:
             raise TransformerError(f"{self.name}: kv_heads = {self.kv_heads} must divide heads = {self.heads}")
@@ -69,20 +71,21 @@ class Transformer:
     @property
     def kv_width(self) -> int:
         """Columns of the keys, and of the values."""
-        return self.hidden // self.heads * (self.kv_heads or self.heads)
+        return self.head_widths[1] * (self.kv_heads or self.heads)
 
     @property
     def head_widths(self) -> tuple[int, int]:
         """Columns of a head's queries and keys, and of its values."""
         if self.latent is None:
-            return (self.hidden // self.heads,) * 2
+            return (self.head_width or self.hidden // self.heads,) * 2
         return self.latent.plain + self.latent.rotated, self.latent.value
 
     @property
     def heads_width(self) -> int:
         """Columns of queries, keys and values of all heads."""
         query, value = self.head_widths
-        return self.hidden + 2 * self.kv_width if self.latent is None else self.heads * (2 * query + value)
+        return (self.heads * query + 2 * self.kv_width if self.latent is None else
+                self.heads * (2 * query + value))
 
     @property
     def cached_width(self) -> int:
@@ -93,7 +96,7 @@ class Transformer:
     def projections(self) -> dict[str, tuple[int, int]]:
         """Columns and depth of the attention's GEMMs: `op` is split by depth, `*_a` not at all, others by columns."""
         if self.latent is None:
-            return {"qkv": (self.heads_width, self.hidden), "op": (self.hidden, self.hidden)}
+            return {"qkv": (self.heads_width, self.hidden), "op": (self.hidden, self.heads * self.head_widths[1])}
         one, (query, value) = self.latent, self.head_widths
         queries = {"q_a": (one.query_rank, self.hidden)} if one.query_rank else {}
         return queries | {"q_b": (self.heads * query, one.query_rank or self.hidden),
@@ -190,6 +193,26 @@ PRESETS = {model.name: model for model in (
     _gpt("megatron-1t", 25600, 128, 160),
 )}
 
+def _today(name: str, hidden: int, layers: int, heads: int, feed_forward: int, vocabulary: int,
+           **others: Any) -> Transformer:
+    return Transformer(name, hidden, layers, heads, feed_forward, vocabulary, gated=True, dtype="bfloat16", **others)
+
+
+#: Models that run today, as their config.json files on Hugging Face have them. DeepSeek's weights are in fp8 there.
+TODAY = {model.name: model for model in (
+    _today("llama-3.1-8b", 4096, 32, 32, 14336, 128256, kv_heads=8),
+    _today("llama-3.3-70b", 8192, 80, 64, 28672, 128256, kv_heads=8),
+    _today("llama-3.1-405b", 16384, 126, 128, 53248, 128256, kv_heads=8),
+    _today("qwen2.5-72b", 8192, 80, 64, 29568, 152064, kv_heads=8),
+    _today("qwen3-32b", 5120, 64, 64, 25600, 151936, kv_heads=8, head_width=128),
+    _today("qwen3-235b-a22b", 4096, 94, 64, 1536, 151936, kv_heads=4, head_width=128, experts=128,
+           experts_per_token=8),
+    _today("mixtral-8x7b", 4096, 32, 32, 14336, 32000, kv_heads=8, experts=8, experts_per_token=2),
+    _today("mixtral-8x22b", 6144, 56, 48, 16384, 32768, kv_heads=8, experts=8, experts_per_token=2),
+    _today("deepseek-v3", 7168, 61, 128, 2048, 129280, experts=256, experts_per_token=8, shared_experts=1,
+           dense_layers=3, dense_feed_forward=18432, latent=Latent(1536, 512, 128, 64, 128)),
+)}
+
 #: Hugging Face's keys, and the older ones of GPT-2.
 _KEYS = {"hidden": ("hidden_size", "n_embd", "d_model"), "layers": ("num_hidden_layers", "n_layer", "num_layers"),
          "heads": ("num_attention_heads", "n_head"), "vocabulary": ("vocab_size",)}
@@ -200,12 +223,12 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 def load_transformer(name_or_path: str) -> Transformer:
     """Return a preset by its name, or what a Hugging Face config.json describes. Raises `TransformerError`."""
-    if name_or_path in PRESETS:
-        return PRESETS[name_or_path]
+    if found := PRESETS.get(name_or_path) or TODAY.get(name_or_path):
+        return found
     path, shown = Path(name_or_path), name_or_path[:60]
     if not name_or_path.endswith(".json"):
         raise TransformerError(Key("model", repr(shown)),
-                               f" is unknown: allowed are {', '.join(PRESETS)}, or a config.json")
+                               f" is unknown: allowed are {', '.join([*PRESETS, *TODAY])}, or a config.json")
     with reading(Key("model", repr(shown)), "JSON", TransformerError):
         try:
             config = read_json(path)
@@ -235,9 +258,6 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
         latent = Latent(number(("q_lora_rank",), 0), number(("kv_lora_rank",)), number(("qk_nope_head_dim",)),
                         number(("qk_rope_head_dim",)), number(("v_head_dim",)))
     width = number(("head_dim",), 0) if latent is None else 0
-    if width and width * shape["heads"] != shape["hidden"]:
-        raise TransformerError(Key("model", repr(shown)), f": head_dim = {width} times {shape['heads']} heads is "
-                               f"not {shape['hidden']}, the hidden size: such an attention is not modelled")
     gated = str(config.get("hidden_act", "")) in ("silu", "swiglu", "geglu")
     experts = number(_EXPERTS, 1)
     # Of experts that have a width of their own, the other one is that of the first, dense layers.
@@ -248,6 +268,7 @@ def _of_config(name: str, shown: str, config: dict) -> Transformer:
     return Transformer(
         name=name or "model", gated=gated, **shape, feed_forward=number(widths, 4 * shape["hidden"]),
         kv_heads=number(("num_key_value_heads",), shape["heads"]) if latent is None else 0,
+        head_width=0 if width * shape["heads"] == shape["hidden"] else width,
         experts=experts, experts_per_token=number(("num_experts_per_tok",), 1) if experts > 1 else 1,
         shared_experts=number(("n_shared_experts",), 0, 0) if experts > 1 else 0, dense_layers=dense,
         dense_feed_forward=number(("intermediate_size",)) if dense else 0, latent=latent,

@@ -3,23 +3,13 @@
 from dataclasses import dataclass
 
 from ..end_to_end.layer import gemm_shapes
-from ..end_to_end.transformer import Transformer
+from ..end_to_end.transformer import TODAY, Transformer
 from ..machine import Machine
 from .contention import ATTENTION_SHARE
 from .gemm import best
 from .in_switch import BLOCKS, in_switch_ns
 from .mechanisms import symmetric_ns
 from .norms import norm_ns
-
-#: Transformers of the rows and of `t3 overlap`, as their config.json files have them.
-MODELS = {one.name: one for one in (
-    Transformer("llama-3.3-70b", 8192, 80, 64, 28672, 128256, kv_heads=8, gated=True),
-    Transformer("llama-3.1-8b", 4096, 32, 32, 14336, 128256, kv_heads=8, gated=True),
-    Transformer("llama-3.1-405b", 16384, 126, 128, 53248, 128256, kv_heads=8, gated=True),
-    Transformer("qwen2.5-72b", 8192, 80, 64, 29568, 152064, kv_heads=8, gated=True),
-    Transformer("mixtral-8x22b", 6144, 56, 48, 16384, 32768, kv_heads=8, gated=True, experts=8, experts_per_token=2),
-    Transformer("mixtral-8x7b", 4096, 32, 32, 14336, 32000, kv_heads=8, gated=True, experts=8, experts_per_token=2),
-)}
 
 #: Passes over what a layer's small kernels move: rotation of queries and keys, and the gate.
 _SMALL_PASSES = 3
@@ -43,7 +33,7 @@ class Layer:
 def model_of(name: str) -> Transformer | None:
     """Return the Transformer that a source's name means; None if it is not known."""
     word = name.lower().replace("_", "-")
-    return next((one for known, one in MODELS.items() if word.startswith(known)), None)
+    return next((one for known, one in TODAY.items() if word.startswith(known)), None)
 
 
 def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Layer:

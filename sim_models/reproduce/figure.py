@@ -24,16 +24,18 @@ PAPERS = {"t3": "T3: Transparent Tracking & Triggering for Fine-grained Overlap 
           "flux": "FLUX: Fast Software-based Communication Overlap On GPUs Through Kernel Fusion",
           "dma": "DMA Collectives for Efficient ML Communication Offloads",
           "amped": "AMPeD: An Analytical Model for Performance in Distributed Training of Transformers (ISPASS 2023)",
+          "today": "Track & Trigger on GPUs of today",
           "beyond": "Beyond the papers"}
 #: What they are called in a heading or a list.
 PAPER_NAMES = {"t3": "T3", "fused": "Fused operators", "flux": "Flux", "dma": "DMA collectives", "amped": "AMPeD",
-               "beyond": "Beyond the papers"}
+               "today": "GPUs of today", "beyond": "Beyond the papers"}
 #: What a paper's report answers first, and the figure whose words and plot do.
 FIRST_ANSWERS = {"t3": ("How much faster is a sub-layer whose GEMM triggers its own reduce-scatter?", "figure16"),
                  "fused": ("How much shorter are kernels that send what they compute?", "fused-operators"),
                  "flux": ("How much of the communication do kernels hide that send, or wait, tile by tile?", "flux"),
                  "dma": ("Are DMA engines faster than kernels that copy?", "dma-all-gather"),
                  "amped": ("How far is the closed form from measured training?", "megatron"),
+                 "today": ("What would Track & Trigger give an H100 or an MI300X, by layer and phase?", "today-layers"),
                  "beyond": ("What does Track & Trigger gain if the all-gather follows tile by tile, too?",
                             "all-reduce")}
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from t3sim import workloads
 from t3sim.custom import is_custom
+from t3sim.end_to_end.transformer import TODAY
 from t3sim.errors import BadInput, Key, Words
 from t3sim.interchange.chakra import chakra_workloads
 from t3sim.interchange.config import TOKENS, config_workloads, lacking
@@ -24,8 +25,13 @@ def is_collective(layer: Layer) -> bool:
 
 
 def of_file(layer: Layer) -> bool:
-    """Say whether a file names the layers, which may be several."""
-    return layer.chakra is not None or (layer.model or "").endswith(".json")
+    """Say whether a trace, or a model of which more is known than T3's table has, names the layers: often several."""
+    return layer.chakra is not None or _is_described(layer.model or "")
+
+
+def _is_described(model: str) -> bool:
+    """Say whether it is a Hugging Face config.json, or a model whose file is known here."""
+    return model.endswith(".json") or model in TODAY
 
 
 def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
@@ -41,7 +47,7 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
         found, notes = [(small_workload(layer, seed), 1)], []
     elif layer.chakra is not None:
         found, notes = _of_a_trace(layer)
-    elif (layer.model or "").endswith(".json"):
+    elif _is_described(layer.model or ""):
         found, notes = _of_a_config(layer)
     else:
         found, notes = [(_workload(layer), 1)], []
@@ -119,7 +125,7 @@ def _workload(layer: Layer) -> Workload:
     """Return the sub-layer of a model of the T3 paper, or a custom GEMM."""
     if layer.tokens is not None:
         raise BadInput(said("layer.tokens", layer.tokens),
-                       " is for a config.json: models of the T3 paper have their own")
+                       " is for a config.json and models of today: those of the T3 paper have their own")
     if layer.gemm is not None:
         refuse(layer, ("model", "sublayer", "tp"), " does not go with ", said("layer.gemm", layer.gemm),
                ": give a model or a GEMM, not both")

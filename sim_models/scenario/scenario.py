@@ -55,10 +55,10 @@ class Layer(Section):
     """Layer that is computed: a model's sub-layer, a custom GEMM or kernel, those of a file, or a collective alone."""
 
     operator: _Operator = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
-    model: str | None = None  #: of the T3 paper, t-nlg by default; or a Hugging Face config.json
-    sublayer: str | None = None  #: op, fc1, fc2 or ip; if not given fc2, fc1 after an all-gather, all of a config.json
+    model: str | None = None  #: of the T3 paper, t-nlg by default; of today; or a Hugging Face config.json
+    sublayer: str | None = None  #: op, fc1, fc2 or ip; else fc2, fc1 after an all-gather, or all of a model of today
     tp: int | None = None  #: tensor-parallel degree: GPUs, 2 to 64; 8 if not given
-    tokens: int | None = None  #: of a batch, for a config.json; 8192 if not given
+    tokens: int | None = None  #: of a batch, for a model of today or a config.json; 8192 if not given
     gemm: str | None = None  #: MxNxK of one GPU, instead of a model
     devices: int | None = None  #: GPUs for `gemm` and `embedding`, 2 to 64; for `collective`, 2 to 32
     embedding: str | None = None  #: BATCHxTABLES: the batch of all GPUs, and tables per GPU

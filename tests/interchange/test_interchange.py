@@ -174,7 +174,7 @@ def test_a_bad_trace_is_one_line(content, told, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("changes", "told"), [
     ({"hidden_size": None}, "hidden_size is missing"), ({"hidden_size": "512"}, "hidden_size = 512"),
-    ({"num_attention_heads": 7}, "heads"), ({"head_dim": 128}, "head_dim = 128 times 8 heads is not 512"),
+    ({"num_attention_heads": 7}, "heads"), ({"head_dim": -1}, "head_dim = -1"),
     ({"num_attention_heads": 1024}, "must divide"),
     ({"intermediate_size": 1537}, "TP=4 does not divide K=3074 of a fc1"),
     ({"hidden_size": 1 << 40}, "hidden_size"), ({"num_hidden_layers": True}, "num_hidden_layers = True")])

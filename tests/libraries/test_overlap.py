@@ -5,12 +5,13 @@ import json
 import pytest
 
 from t3sim.cli import main
+from t3sim.end_to_end.transformer import TODAY
 from t3sim.errors import BadInput
 from t3sim.libraries.algorithms import copies_ns
 from t3sim.libraries.contention import beside, collective_job, gemm_job
 from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, Setting, play, possible
 from t3sim.libraries.norms import norm_ns
-from t3sim.libraries.prompts import MODELS, prompt_ns
+from t3sim.libraries.prompts import prompt_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.load import machines_of
@@ -103,9 +104,9 @@ def test_what_is_not_possible_is_named():
         play(load_machine("a100-sxm", COMMERCIAL), Setting("gemm+ar", 8, LARGE), "in-switch-fused")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TODAY)
 def test_a_prompt_without_all_reduces_is_faster_and_longer_ones_take_longer(name):
-    model = MODELS[name]
+    model = TODAY[name]
     times = {way: [prompt_ns(H100, model, tokens, 8, way) for tokens in (1024, 4096, 16384)]
              for way in ("baseline", "without", "tokenweave")}
     assert all(one == sorted(one) for one in times.values())

@@ -1,0 +1,1 @@
+"""Track & Trigger on GPUs of today, by models of what their libraries do."""
