@@ -18,8 +18,8 @@ from ..machine import Machine
 from ..machine.hardware import Switch as SwitchSection
 from .failure import SimulationError
 
-_LONGEST_TIMEOUT = (1 << 16) - 1  #: as `rtl.switch.merge_table.TIMEOUT_BITS`
-_EXPIRED = 3  #: of `rtl.switch.packets.SwitchError`: a sum that was late, but nothing was lost
+_LONGEST_TIMEOUT = (1 << 16) - 1  #: as `t3sim.rtl.switch.merge_table.TIMEOUT_BITS`
+_EXPIRED = 3  #: of `t3sim.rtl.switch.packets.SwitchError`: a sum that was late, but nothing was lost
 
 
 class SwitchRtl:

@@ -99,7 +99,7 @@ MEANINGS = {
 NAMES = {kind.name.lower(): kind for kind in Kind}
 OPS = ("read", "store", "update")
 READ = OPS.index("read")
-#: Bits of a MERGE event's flags, as of `rtl.switch.packets.merge_event`.
+#: Bits of a MERGE event's flags, as of `t3sim.rtl.switch.packets.merge_event`.
 MERGES = ("begins a sum", "joins its sum", "completes its sum", "is refused", "makes room: a sum leaves",
           "waited too long: a sum leaves")
 SOURCES = ("local", "remote", "dma", "copy")  #: copy: reads for a copy of the command queue, inside one GPU

@@ -55,6 +55,7 @@ def edited(run: dict) -> Iterator[tuple[str, dict]]:
             yield f"{'.'.join(map(str, path))} {value!r:.20}", made
 
 
+@pytest.mark.slow
 def test_edited_descriptions(folder, capsys):
     run = json.loads((folder / RUN).read_text())
     every = [*edited(run)]

@@ -159,6 +159,7 @@ def test_unknown_simulator(design):
         build_simulation(*design, simulator="modelsim")
 
 
+@pytest.mark.slow
 def test_benchmark(design, seed, monkeypatch):
     monkeypatch.setattr(engine_speed, "_BARE_SECONDS", 0.1)
     monkeypatch.setattr(engine_speed, "_AMARANTH_SECONDS", 0.1)
@@ -168,6 +169,7 @@ def test_benchmark(design, seed, monkeypatch):
     assert speeds["bare"] > 10 * speeds["cocotb"] and speeds["bare"] > 10 * speeds["amaranth"] > 0
 
 
+@pytest.mark.slow
 def test_benchmark_refuses_different_outputs(design):
     steps = iter([0, 1])  # the second component is the one that Amaranth simulates
     with pytest.raises(Failure, match="amaranth and the compiled RTL differ from cycle 0 on"):

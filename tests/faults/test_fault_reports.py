@@ -13,7 +13,7 @@ from tests.support.flippable import FlippableTop
 from tests.support.gpu import BASE, EVENT_REGION, INTERLEAVE, LIMIT, Gpu
 from tests.support.variants import small_machine
 
-pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
 _SMALL = small_machine(load_machine()).geometry()
 #: Of two groups of channels, each feeds a bank in every cycle.

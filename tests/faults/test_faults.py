@@ -24,7 +24,7 @@ from t3sim.testbenches.soak import machine
 from t3sim.workloads import gemm_workload
 from tests.support.flippable import FlippableTop
 
-pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
 DEVICES = 3
 SENDER, RECEIVER = 1, 0
@@ -220,7 +220,6 @@ def flip(run: FusedRun, device: int, way: int, row: int, in_entry: int, bits: li
     put(0)
 
 
-@pytest.mark.slow
 def test_a_bit_of_every_word_of_every_tracker_flips_and_no_bit_of_the_result_does(flippable, seed):
     rng, t = random.Random(seed), _SIZES
     words = [(device, way, row, in_entry) for device in range(DEVICES) for way in range(t.ways)
@@ -236,7 +235,6 @@ def test_a_bit_of_every_word_of_every_tracker_flips_and_no_bit_of_the_result_doe
     assert found["kind"] == "corrected" and found["memory"] in ("tag", "entry")
 
 
-@pytest.mark.slow
 def test_two_bits_of_an_entry_that_flip_are_told_at_once_with_their_place(flippable, seed):
     """Every entry that is open on one GPU is hit: one of them is the next to be updated."""
     rng, t = random.Random(seed), _SIZES

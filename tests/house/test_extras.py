@@ -42,7 +42,9 @@ def test_every_module_is_in_its_extra(extra):
 
 
 @pytest.mark.parametrize("arguments", [
-    ["--help"], ["run", "--gemm", "256x256x64", "--devices", "2", "--technique", "sequential"],
+    ["--help"],
+    pytest.param(["run", "--gemm", "256x256x64", "--devices", "2", "--technique", "sequential"],
+                 marks=pytest.mark.slow),
     ["collective", "--collective", "ar", "--topology", "ring:4", "--sizes", "1M:1M"], ["registers"],
     ["end-to-end", "--model", "gpt-3", "--gpus", "8", "--mapping", "tp=8", "--ignore-memory"],
     ["dma", "--collective", "ag", "--sizes", "1M:1M"],

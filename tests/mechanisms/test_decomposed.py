@@ -17,7 +17,7 @@ from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.techniques.choices import Choices
 from t3sim.workloads import gemm_workload
 
-pytestmark = pytest.mark.builds_loops
+pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
 
 N = 4
 UNITS = 16  #: of communication

@@ -16,7 +16,7 @@ from t3sim.runs.kernels import GEMM, BesideCopies, simulate
 from t3sim.workloads import gemm_workload, gemv_workload
 from tests.support import damaged_kernels
 
-pytestmark = pytest.mark.builds_loops
+pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -150,6 +150,7 @@ def test_blocks_of_several_tiles(machine, tiles_per_block):
     check_exact(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["round_robin", "mca"])
 def test_a_small_tracker_only_takes_longer(small, policy):
     run = fused(small, "1024x1024x64", policy=policy)

@@ -14,7 +14,7 @@ from t3sim.runs import queued
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.queued import run_queued
 
-pytestmark = pytest.mark.builds_loops
+pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
 
 SMALL, GPUS, SIZE = "tests/data/machines/ring_small.toml", 4, 16 * 1024
 

@@ -45,6 +45,7 @@ def answer(tmp_path: Path, *arguments: str) -> dict:
     return json.loads((tmp_path / "answer.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_run_repeats_nothing(simulated, tmp_path, capsys):
     first = answer(tmp_path, *RUN)
     needed = len(simulated)

@@ -24,6 +24,8 @@ from t3sim.tasks.task import kernel_task
 from t3sim.workloads import gemm_workload
 from tests.support.fake_kernels import FakeTask, fake_kernel
 
+pytestmark = pytest.mark.slow
+
 
 class Watch(Monitor):
     """Remembers what it was told; interrupts after so many tasks."""

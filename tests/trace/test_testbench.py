@@ -13,6 +13,7 @@ from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.schema import COMPLETE, REFUSED, Kind
 from t3sim.trace.store import Trace
 from t3sim.trace.testbench import explain_failure
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -26,7 +27,7 @@ BROKEN = {
 }
 
 
-@pytest.fixture(scope="module", params=BROKEN)
+@pytest.fixture(scope="module", params=on_one(BROKEN, "tracker"))
 def failed(request, tmp_path_factory) -> tuple[str, str, Trace]:
     block = request.param
     what, instead, message = BROKEN[block]

@@ -40,6 +40,7 @@ def cases(*outcomes):
 DONE = data_mode.DataResult(2, 100, 1, 10, 1, 1, 1, 0, 0, None, 0.0)
 
 
+@pytest.mark.slow
 def test_a_seed_is_a_case_and_every_choice_is_drawn():
     drawn = [soak.draw(seed) for seed in range(200)]
     assert drawn[5] == soak.draw(5)
