@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from t3sim.errors import BadInput
 from t3sim.machine.dram import Dram
 
-_GROUP_LOW = {"address_fields": ("row", "bank", "column", "bank_group")}
-_PER_BANK = {"refresh": "per_bank", "trfc_cycles": 320}  # Ramulator 2.1, HBM3_6400Mbps: nRFCpb
+_GROUP_LOW: dict[str, object] = {"address_fields": ("row", "bank", "column", "bank_group")}
+_PER_BANK: dict[str, object] = {"refresh": "per_bank", "trfc_cycles": 320}  # Ramulator 2.1, HBM3_6400Mbps: nRFCpb
 
 #: what each variant changes: the write-to-write or every column distance within a bank group, the address map, refresh
 CONFIGS: dict[str, dict[str, object]] = {
