@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from t3sim.bounded import read_json, reading
-from t3sim.errors import BadInput, Key
+from t3sim.errors import BadInput, Key, choices
 
 _LARGEST = 1 << 24
 
@@ -227,8 +227,8 @@ def load_transformer(name_or_path: str) -> Transformer:
         return found
     path, shown = Path(name_or_path), name_or_path[:60]
     if not name_or_path.endswith(".json"):
-        raise TransformerError(Key("model", repr(shown)),
-                               f" is unknown: allowed are {', '.join([*PRESETS, *TODAY])}, or a config.json")
+        raise TransformerError(Key("model", repr(shown)), f" is unknown: allowed are "
+                               f"{choices(name_or_path, [*PRESETS, *TODAY])}, or a config.json")
     with reading(Key("model", repr(shown)), "JSON", TransformerError):
         try:
             config = read_json(path)

@@ -45,6 +45,7 @@ def test_whatever_is_accepted_stays_within_its_arrays(tmp_path):
     assert int(done.stdout) > 50, "most change nothing that is unlawful"
 
 
+@pytest.mark.slow
 def test_damaged(tmp_path, capsys):
     whole = write(tmp_path).read_bytes()
     for content in damaged(whole, 60):

@@ -17,7 +17,7 @@ from t3sim.trace.store import EVENTS, PLAN, RUN, Trace
 from tests.support.damage import answered, damaged
 from tests.support.recorded import make
 
-pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
+pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
 VALUES = (None, True, -1, 0, 1 << 62, 1e300, 0.5, "", "x" * 2000, [], [[]], [None], [-1], ["x"], {}, {"a": 1})
 _LAWFUL = {"seed", "machine", "technique", "policy", "workload", "bug", "errors", "counters", "versions"}  #: not read
@@ -55,7 +55,6 @@ def edited(run: dict) -> Iterator[tuple[str, dict]]:
             yield f"{'.'.join(map(str, path))} {value!r:.20}", made
 
 
-@pytest.mark.slow
 def test_edited_descriptions(folder, capsys):
     run = json.loads((folder / RUN).read_text())
     every = [*edited(run)]

@@ -214,6 +214,7 @@ def test_a_collective_in_the_switch_is_within_three_percent(collective, gpus):
         assert gpu.written_bytes == chunk * (adds + gathers * (gpus - 1))
 
 
+@pytest.mark.slow
 def test_the_rtl_of_the_switch_adds_for_a_collective_alone(tmp_path):
     """A table of any size: where it is full a sum takes several packets, and the kernel waits for all of its parts."""
     found = {}

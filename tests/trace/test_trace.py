@@ -238,7 +238,7 @@ def test_every_kind_is_described_and_most_occur(whole):
     for kind, meaning in MEANINGS.items():
         assert f"| `{kind.name.lower()}` | {meaning.text} | {'RTL' if meaning.rtl else 'models'} |" in document
     assert all(f"- `{condition}`" in document for condition in CONDITION_HELP)
-    rare = {Kind.BLOCKED, Kind.FULL, Kind.WAITING}
+    rare = {Kind.BLOCKED, Kind.FULL, Kind.WAITING, Kind.MERGE}
     assert {Kind(int(k)) for k in np.unique(whole.events["kind"])} >= set(Kind) - rare
 
 

@@ -409,7 +409,7 @@ def test_json_of_numpy_and_of_what_is_no_number():
     (["run", "--json", "/tmp"], ["'/tmp'"]),
     (["run", "--json", ""], ["--json"]),
     (["run", "--seed", "-1"], ["--seed", "-1"]),
-    (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, full, gpus, cocotb, amaranth, whole, first"]),
+    (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, full, gpus, cocotb, amaranth, event, whole"]),
     (["bench", "--cycles", "1"], ["--cycles 1", "1000"]),
     (["hbm-replay"], ["TRACE"]),
     (["hbm-replay", "/no/such/trace"], ["/no/such/trace"]),

@@ -8,7 +8,7 @@ import typer
 
 from t3sim import cli
 from t3sim.commands.app import COMMANDS, in_options
-from t3sim.commands.options import OUTPUTS, decimal_number, natural_number, whole_number
+from t3sim.commands.options import OUTPUTS, decimal_number, natural_number, size_in_bytes, whole_number
 from t3sim.commands.trace import _numbers
 from t3sim.cosim.cache import limit_bytes
 from t3sim.errors import BadInput, Key
@@ -40,7 +40,7 @@ def test_every_number_among_the_options_is_read_by_a_parser_of_ours():
                if {int, float} & ({of} | set(typing.get_args(of)))}
     assert len(numbers) > 20
     assert not [option for option, parser in numbers.items()
-                if parser not in (whole_number, natural_number, decimal_number)]
+                if parser not in (whole_number, natural_number, decimal_number, size_in_bytes)]
 
 
 @pytest.mark.parametrize("text", NOT_WHOLE)
@@ -151,4 +151,4 @@ def test_keys_of_a_machine_stay_as_its_file_has_them(capsys, tmp_path):
     mine = tmp_path / "mine.toml"
     mine.write_text('extends = "mi300x"\ngpus = 1\n')
     assert cli.main(["dma", "--machine", str(mine)]) == 2
-    assert "mine.toml: gpus = 1: 2 to" in capsys.readouterr().err
+    assert "mine.toml: gpus = 1: the event level of DMA engines needs at least 2" in capsys.readouterr().err

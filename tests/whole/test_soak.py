@@ -111,6 +111,7 @@ def test_exit_codes(outcome, code, words, monkeypatch, tmp_path):
     assert report["interrupted"] == (code == 130)
 
 
+@pytest.mark.slow
 def test_a_wrong_bit_is_a_failure(monkeypatch):
     """The campaign sees what data mode sees."""
     case = soak.draw(11)
