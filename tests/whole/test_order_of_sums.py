@@ -17,6 +17,7 @@ from t3sim.runs.policy import Policy
 from t3sim.scenario.request import requested
 from t3sim.scenario.scenario import Scenario
 from t3sim.schedule import FIXED_TERMS, Limits, most_terms, roles_of
+from t3sim.schedule.sums import more_bits
 from t3sim.study.report import print_run
 from t3sim.testbenches.soak import machine
 from t3sim.topologies import fully_connected
@@ -32,8 +33,10 @@ DIRECT = Options(limits=Limits.EXACT, collective=direct.reduce_scatter, topology
 
 def run(options: Options, start_cycles: tuple[int, ...] = (), sums: Sums = Sums(), dtype: str = "fp16"):
     workload = gemm_workload("256x192x40", DEVICES, dtype)
-    copies = max(len(role.routes) for roles in roles_of(options.collective(DEVICES)) for role in roles)
-    described = machine("ring_small", dma={"peers": 3} | ({"copies": copies} if copies > 1 else {}))
+    program = options.collective(DEVICES)
+    copies = max(len(role.routes) for roles in roles_of(program) for role in roles)
+    described = machine("ring_small", dma={"peers": 3} | ({"copies": copies} if copies > 1 else {}),
+                        channels={"more_bits": more_bits(DEVICES)} if program.in_switch and program.adds else {})
     options = replace(options, seed=5, start_cycles=start_cycles)
     return run_data_mode(sums.seen_from_memory(described, workload), sums.of(workload), Policy("mca"), options)
 
