@@ -100,7 +100,7 @@ def fake_hbm(task: HbmTask) -> HbmResult:
     """One workload of each group: ours ends 1 % after DRAMsim3, our FR-FCFS 5 %."""
     theirs, ours, policy = (Outcome(cycles, 50.0, 300, 3, speed) for cycles, speed in
                             ((10_000, None), (10_100, 8e6), (10_500, 9e6)))
-    rows = tuple(ValidationRow(name, task.config, kind, group, 1000, False, ours, policy, theirs,
+    rows = tuple(ValidationRow(name, task.config, False, kind, group, 1000, False, ours, policy, theirs,
                                {"FRFCFS-q32": replace(theirs, cycles=10_400)})
                  for name, kind, group in zip(("seq_rd", "load_10", "gemm"), ("seq", "load", "gemm"), GROUPS))
     return HbmResult(rows, (MicroRow("act", task.config, 4, True, True, True),), host_seconds=3.0)
