@@ -20,8 +20,7 @@ def _with_tiles(machine: Machine, name_or_path: str) -> Machine:
     one kernel is the machine's, and its collectives start when a kernel is launched. Rows here are tokens, which that
     machine's tiles have along their second extent.
     """
-    gpu, link, dram = machine.gpu, machine.link, machine.dram
-    peak = dram.peak_bytes_per_cycle * dram.channels * machine.memory_clock_ghz
+    gpu, link, peak = machine.gpu, machine.link, machine.dram_peak_bytes_per_ns
     return machine.model_copy(update={
         "gpus": 8, "network": None, "occupancy": None, "signals": None,
         "gpu": gpu.model_copy(update={
@@ -30,7 +29,7 @@ def _with_tiles(machine: Machine, name_or_path: str) -> Machine:
             "tile_ns": gpu.prologue_ns + gpu.epilogue_ns + 2 * gpu.tile_m * gpu.tile_n * gpu.compute_units / peak,
             "l2_bytes_per_cycle": min(gpu.cu_bytes_per_ns * gpu.compute_units, machine.llc.bandwidth_bytes_per_ns)
             / gpu.clock_ghz}),
-        "memory": Memory(bandwidth_gb_per_s=peak, efficiency=dram.refreshed),
+        "memory": Memory(bandwidth_gb_per_s=peak, efficiency=machine.dram.refreshed),
         "link": link.model_copy(update={"kind": "switch", "store_efficiency": 1.0, "push_efficiency": 1.0,
                                         "pull_efficiency": 1.0}),
         "library": Library(efficiency=1.0, step_ns=link.latency_ns, base_ns=machine.collective.kernel_launch_ns),
@@ -45,7 +44,7 @@ def _with_cluster(machine: Machine, name_or_path: str) -> Machine:
     """
     gpu = machine.gpu
     step_ns = 2 * gpu.tile_m * gpu.tile_n / (gpu.matrix_flop_per_cycle_per_cu * gpu.clock_ghz * gpu.matrix_efficiency)
-    memory_gb_per_s = machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
+    memory_gb_per_s = machine.dram_peak_bytes_per_ns
     store_ns = 2 * gpu.tile_m * gpu.tile_n * gpu.compute_units / memory_gb_per_s
     ring = Tier(bandwidth_gb_per_s=machine.link.bandwidth_gb_per_s, efficiency=1.0, step_ns=machine.link.latency_ns)
     return machine.model_copy(update={

@@ -208,6 +208,11 @@ class Machine(Section):
                 peers=self.dma.peers, ready_groups=self.dma.ready_groups))
 
     @property
+    def dram_peak_bytes_per_ns(self) -> float:
+        """The rate of all channels' data buses."""
+        return self.dram.peak_bytes_per_cycle * self.dram.channels * self.memory_clock_ghz
+
+    @property
     def memory_bytes_per_ns(self) -> float:
         """The rate that kernels that only move data reach, as libraries have them."""
         return self.memory.bandwidth_gb_per_s * self.kernels.memory_efficiency

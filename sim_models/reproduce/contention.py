@@ -35,12 +35,10 @@ def _machines(setup: Setup):
 
 def _cases(setup: Setup) -> Iterator[tuple[str, str, str, KernelTask, KernelTask, Copies]]:
     for machine, described in _machines(setup).items():
-        dram = described.dram
-        peak = dram.channels * dram.peak_bytes_per_cycle * described.memory_clock_ghz
         for title, workload in _WORKLOADS.items():
             for rate in _RATES:
                 copies = Copies.of(rate)
-                if copies.read + copies.write > peak:
+                if copies.read + copies.write > described.dram_peak_bytes_per_ns:
                     continue
                 alone, beside = (setup.task(kernel, workload, described) for kernel in (GEMM, BesideCopies(copies)))
                 yield machine, title, rate, alone, beside, copies

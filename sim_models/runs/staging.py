@@ -1,6 +1,7 @@
 """The choice to stage a reduce-scatter's first chunk in local memory, by sizes that are known before a run."""
 
 from ..machine import Machine
+from ..operators.tiling import Tiling
 from ..workloads import Workload
 from . import build
 from .isolated_collectives import ring_time_ns
@@ -18,7 +19,7 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
     tiling = build.make_tiling(machine, workload)
     gemm, gpu = build.gemm_operator(machine, workload, tiling), machine.gpu
     loop = gemm.k / gpu.k_parts * gemm.cycles_per_k * gpu.workgroups_per_cu
-    compute = _stages(machine, workload) * (gemm.launch_cycles + loop + gemm.epilogue_cycles) / machine.memory_clock_ghz
+    compute = _stages(machine, tiling) * (gemm.launch_cycles + loop + gemm.epilogue_cycles) / machine.memory_clock_ghz
     return (compute > ring_time_ns(machine, workload.output_bytes, workload.tp)
             and workload.output_bytes / workload.tp > machine.link.stores_bytes
             and _dram_ns(machine, workload) < compute / 2)
@@ -40,13 +41,12 @@ def gemm_read_bytes(machine: Machine, workload: Workload) -> float:
     if streamed <= machine.llc.size_bytes:
         return streamed + kept
     at_once = machine.gpu.compute_units * machine.gpu.workgroups_per_cu / machine.gpu.k_parts
-    return streamed * min(rows, _stages(machine, workload) * min(1.0, at_once / tiles)) + kept
+    return streamed * min(rows, _stages(machine, tiling) * min(1.0, at_once / tiles)) + kept
 
 
-def _stages(machine: Machine, workload: Workload) -> int:
+def _stages(machine: Machine, tiling: Tiling) -> int:
     gpu = machine.gpu
-    tiles = build.make_tiling(machine, workload).tiles
-    return -(-tiles * gpu.k_parts // (gpu.compute_units * gpu.workgroups_per_cu))
+    return -(-tiling.tiles * gpu.k_parts // (gpu.compute_units * gpu.workgroups_per_cu))
 
 
 def _dram_ns(machine: Machine, workload: Workload) -> float:
@@ -57,5 +57,4 @@ def _dram_ns(machine: Machine, workload: Workload) -> float:
     dram, chunks = machine.dram, workload.tp
     update = dram.update_to_write_l_cycles / dram.store_to_write_l_cycles
     moved = (update * (2 * chunks - 1) + chunks - 1) * workload.output_bytes / chunks
-    return ((gemm_read_bytes(machine, workload) + moved)
-            / (dram.peak_bytes_per_cycle * dram.channels * machine.memory_clock_ghz))
+    return (gemm_read_bytes(machine, workload) + moved) / machine.dram_peak_bytes_per_ns

@@ -78,7 +78,7 @@ def _bound(result: "RunResult", name: str) -> Bound:
     time_ns = one.total_ns - (0.0 if gathers else one.ag_ns)
     moved = result.exchange.link_bytes(workload)
     in_memory = sum(sum(moved) for phase, moved in one.moved.items() if gathers or phase != "ag")
-    peak = machine.dram.peak_bytes_per_cycle * machine.dram.channels * machine.memory_clock_ghz
+    peak = machine.dram_peak_bytes_per_ns
     shares = {"gemm": result.baseline.gemm_ns / time_ns, "link": moved / machine.link.bandwidth_gb_per_s / time_ns,
               "dram": in_memory / peak / time_ns}
     fullest = max(shares, key=shares.__getitem__)

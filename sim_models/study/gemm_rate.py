@@ -54,7 +54,7 @@ def gemm_rate(machine: "Machine", workload: "Workload", ns: float, dram_bytes: f
     even = workload.flop / gpu.peak_flop_per_ns / gpu.matrix_efficiency
     multiplying = fullest * depth * operator.cycles_per_k / clock
     loaded = fullest * depth * (tiling.tile_m + tiling.tile_n) * tiling.element_bytes
-    moved_per_ns = machine.dram.peak_bytes_per_cycle * machine.dram.channels * clock
+    moved_per_ns = machine.dram_peak_bytes_per_ns
     ends = ceil(fullest / places) * (operator.launch_cycles + operator.epilogue_cycles) / clock
     bounds = {
         f"the matrix units, which reach {gpu.matrix_efficiency:.0%} of their peak": multiplying,

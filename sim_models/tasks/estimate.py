@@ -82,10 +82,8 @@ def ring_ns(machine: Machine, workload: Workload) -> float:
 
 def gemm_ns(machine: Machine, workload: Workload) -> float:
     """Estimate a kernel's time: its rate, and a fixed cost per tile worth 180 steps of K, or its inputs at peak."""
-    dram = machine.dram
-    peak = dram.peak_bytes_per_cycle * dram.channels * machine.memory_clock_ghz
     return max(workload.flop * (1 + 180 / workload.k) / (machine.gpu.peak_flop_per_ns * machine.gpu.matrix_efficiency),
-               workload.input_bytes / peak)
+               workload.input_bytes / machine.dram_peak_bytes_per_ns)
 
 
 class Sized(Protocol):
