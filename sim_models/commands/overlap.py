@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from t3sim.commands.flags import takes_scenario_by
-from t3sim.commands.options import JsonOption, check_json_target
-from t3sim.errors import printable
+from t3sim.commands.options import JsonOption, check_json_target, decimal_number, file_name, natural_number
+from t3sim.errors import BadInput, printable
 
 if TYPE_CHECKING:
-    from t3sim.scenario.ranking import LayerToRank
+    from t3sim.scenario.ranking import ExpertsToRank, LayerToRank
     from t3sim.scenario.scenario import Scenario
 
 
@@ -25,11 +25,31 @@ def overlap(
     scenario: "Scenario",
     sequence_parallel: Annotated[bool, typer.Option(
         "--sequence-parallel", help="Reduce-scatters after and all-gathers before GEMMs, no all-reduces.")] = False,
+    expert_parallel: Annotated[bool, typer.Option(
+        "--expert-parallel", help="Rank instead how tokens get to their experts and back: --tp GPUs share the experts, "
+        "each has its part of the tokens.")] = False,
+    zipf: Annotated[float, typer.Option(
+        metavar="S", parser=decimal_number, help="Exponent of the experts' popularity; 0: all alike.")] = 0.0,
+    seed: Annotated[int, typer.Option(
+        metavar="N", parser=natural_number, help="Seed of the tokens' experts.")] = 0,
+    routing: Annotated[str | None, typer.Option(
+        metavar="FILE.json", parser=file_name, help="Tokens of each GPU for each expert, as lists, instead of a draw.",
+    )] = None,
     json: JsonOption = None,
 ) -> None:
     """Rank the mechanisms that hide a layer's collectives, with what bounds each, and Track & Trigger beside them."""
-    from t3sim.scenario.ranking import LayerToRank
+    from t3sim.scenario.ranking import ExpertsToRank, LayerToRank
 
+    if expert_parallel:
+        if sequence_parallel:
+            raise BadInput("--sequence-parallel does not go with --expert-parallel")
+        experts = ExpertsToRank(scenario, zipf, seed, routing)
+        check_json_target(json)
+        _rank_experts(experts, json)
+        return
+    for option, value in (("--zipf", zipf), ("--seed", seed), ("--routing", routing)):
+        if value:
+            raise BadInput(f"{option} is of --expert-parallel")
     layer = LayerToRank(scenario, sequence_parallel)
     check_json_target(json)
     run_ranking(layer, json)
@@ -68,3 +88,26 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
         console.print(f"Expected error, over {wrong['rows']} measured rows of {node.name} that gave no constant: "
                       f"{wrong['mean_abs_error']:.0%} on average, {wrong['worst']:.0%} at worst. Track & Trigger is "
                       "hardware that nobody has built: no row checks its line.")
+
+
+def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
+    from t3sim.libraries.mechanisms import GATES
+    from t3sim.study.report import output_console, print_table
+    from t3sim.support.output import write_json
+
+    found = layer.run()
+    if json is not None:
+        write_json(found.to_json(), json)
+    if json == "-":
+        return
+    console, routing, model = output_console(), found.routing, found.model
+    in_turn = next(one for one in found.ranked if one.mechanism == "in-turn").ns
+    print_table(f"Dispatch, GEMMs and combine of {model.experts} experts of {model.name}, {routing.tokens:,} tokens, "
+                f"{found.width}, on {routing.gpus} GPUs of {found.machine.name}",
+                ("mechanism", "µs", "than\nin turn", "to the first\nGEMM's end", "from\nthere", "units\nheld", "gates"),
+                [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", f"{one.first_ns / 1e3:,.1f}",
+                  f"{one.second_ns / 1e3:,.1f}", f"{one.units}", f"{GATES:,}" if one.mechanism == "t3" else "0")
+                 for one in found.ranked], console)
+    console.print(f"The GPU with the most tokens has {routing.imbalance:.2f} times the mean; {routing.used} of "
+                  f"{model.experts} experts have some. No measured row checks experts' GEMMs; DeepEP's dispatch and "
+                  "combine are in `t3 validate`.")

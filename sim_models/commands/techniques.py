@@ -6,6 +6,7 @@ from t3sim.errors import BadInput
 
 def techniques(json: JsonOption = None) -> None:
     """List the techniques of `t3 run` and the mechanisms of `t3 overlap`: what each does, its source, what it needs."""
+    from t3sim.libraries.experts import EXPERTS_MECHANISMS
     from t3sim.libraries.mechanisms import MECHANISMS
     from t3sim.support.output import write_json
     from t3sim.techniques.table import TECHNIQUES
@@ -15,10 +16,11 @@ def techniques(json: JsonOption = None) -> None:
                    **_goes_with(one)} for name, one in TECHNIQUES.items()}
     overlaps = {name: {"title": one.title, "source": one.source, "operators": list(one.operators),
                        "in_switch": one.in_switch} for name, one in MECHANISMS.items()}
+    experts = {name: {"title": one.title, "source": one.source} for name, one in EXPERTS_MECHANISMS.items()}
     if json is not None:
-        write_json({"techniques": rows, "mechanisms": overlaps}, json)
+        write_json({"techniques": rows, "mechanisms": overlaps, "experts": experts}, json)
     if json != "-":
-        _show(rows, overlaps)
+        _show(rows, overlaps, experts)
 
 
 def _goes_with(technique) -> dict[str, list[str]]:
@@ -39,7 +41,7 @@ def _goes_with(technique) -> dict[str, list[str]]:
     return {"operators": [*operators], "topologies": [*links]}
 
 
-def _show(rows: dict, overlaps: dict) -> None:
+def _show(rows: dict, overlaps: dict, experts: dict) -> None:
     from rich import box
     from rich.table import Table
 
@@ -55,4 +57,9 @@ def _show(rows: dict, overlaps: dict) -> None:
     for name, row in overlaps.items():
         table.add_row(name, row["title"], row["source"] + (" (a switch that adds)" if row["in_switch"] else ""),
                       ", ".join(row["operators"]))
+    output_console().print(table)
+    print("Of `t3 overlap --expert-parallel`:")
+    table = Table("mechanism", "what it does", "source", box=box.SIMPLE_HEAD)
+    for name, row in experts.items():
+        table.add_row(name, row["title"], row["source"])
     output_console().print(table)

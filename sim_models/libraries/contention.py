@@ -15,8 +15,8 @@ from ..flow.costs import kernel_costs
 from ..flow.fair import fair_rates
 from ..machine import Machine
 from .algorithms import copies_ns, library_collective
-from .gemm import BYTES, best
-from .links import ring_gb_per_s
+from .gemm import BYTES, grouped
+from .triggered import triggered_ns
 
 #: What moves a collective's bytes: kernels on compute units, copy engines, Track & Trigger with near-memory addition.
 MOVERS = ("units", "engines", "near-memory")
@@ -50,13 +50,18 @@ class Together:
 
 def gemm_job(machine: Machine, m: int, n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
     """Return a GEMM as a job; `held`: compute units that another kernel holds."""
-    kernel, bytes_ = best(machine, m, n, k, width), BYTES[width]
+    return grouped_job(machine, (m,), n, k, width, held)
+
+
+def grouped_job(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
+    """Return GEMMs of one kernel as a job; `rows`: of each, which has weights of its own."""
+    kernel, bytes_, m = grouped(machine, rows, n, k, width), BYTES[width], sum(rows)
     # Tiles of a round share what they read: columns of a round of tiles, and its rows.
-    rows, columns = kernel.tile
-    a_round = max(1.0, (kernel.units * rows * columns / kernel.split) ** 0.5)
-    reads = bytes_ * k * m * n * (1 / min(m, a_round) + 1 / min(n, a_round))
+    high, wide = kernel.tile
+    a_round = max(1.0, (kernel.units * high * wide / kernel.split) ** 0.5)
+    reads = sum(bytes_ * k * one * n * (1 / min(one, a_round) + 1 / min(n, a_round)) for one in rows if one)
     ns = kernel.ns_beside(held) + machine.kernels.launch_ns
-    return Job(ns, max(reads, bytes_ * k * (m + n)) + 2 * m * n, clocked=True)
+    return Job(ns, max(reads, bytes_ * k * (m + len(rows) * n)) + 2 * m * n, clocked=True)
 
 
 def stream_job(machine: Machine, memory_bytes: float) -> Job:
@@ -84,10 +89,8 @@ def collective_job(machine: Machine, kind: str, gpus: int, size: float, mover: s
         return Job(ns, 2 * wires + sums, wires, min(machine.sharing.kernel_units, machine.gpu.compute_units - 1))
     if mover == "engines":
         return Job(copies_ns(machine, kind, gpus, size), 2 * wires, wires)
-    # No kernel, no launch: what arrives is added in memory; a read per chunk that is sent on.
-    simple = machine.rings.simple
-    rate = ring_gb_per_s(machine, gpus) * simple.efficiency
-    return Job(machine.wires.latency_ns * passes * (gpus - 1) + wires / rate, 2 * wires, wires)
+    # A read per chunk that is sent on.
+    return Job(triggered_ns(machine, kind, gpus, size), 2 * wires, wires)
 
 
 def shares(memory_bytes_per_ns: float, *asks: float) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from ..machine import Machine
 from .gemm import BYTES
+from .links import ring_gb_per_s
 
 #: Of the wires within a node: a flag and a copy out of a buffer for each token.
 _WITHIN = 0.6
@@ -11,7 +12,7 @@ def exchange_ns(machine: Machine, gpus: int, nodes: int, token_bytes: float, tok
     """Return the time in which each GPU sends this many tokens, counted per expert, evenly to all."""
     sent, far = tokens * token_bytes, 1 - 1 / nodes
     card = machine.cards.gb_per_s * machine.cards.efficiency if machine.cards else float("inf")
-    within = (1 - far) * sent / (machine.wires.gb_per_s * _WITHIN)
+    within = (1 - far) * sent / (ring_gb_per_s(machine, max(2, gpus // nodes)) * _WITHIN)
     return machine.rings.simple.base_ns + machine.direct.base_ns + max(within, far * sent / card)
 
 

@@ -83,31 +83,40 @@ class Kernel:
         return f"{self.tile[0]}x{self.tile[1]}" + (f", K in {self.split}" if self.split > 1 else "")
 
 
-@lru_cache(maxsize=1 << 14)
 def best(machine: Machine, m: int, n: int, k: int, width: str = "bf16", units: int | None = None) -> Kernel:
     """Return the library's fastest kernel; `units`: that it is made for, all if not given. Raises BadInput."""
-    kernels, bytes_ = machine.kernels, BYTES[width]
+    return grouped(machine, (m,), n, k, width, units)
+
+
+@lru_cache(maxsize=1 << 14)
+def grouped(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: str = "bf16",
+            units: int | None = None) -> Kernel:
+    """Return the library's fastest kernel for GEMMs that share its units, as those of experts do.
+
+    `rows`: of each, which has weights of its own. Of several none is split along K. Raises BadInput.
+    """
+    kernels, bytes_, m = machine.kernels, BYTES[width], sum(rows)
     units = units or machine.gpu.compute_units
     peak, sustained = getattr(machine.peak, width), getattr(machine.sustained, width)
     if peak is None or sustained is None:
         raise BadInput(f"{machine.name} has no rate of {width}")
     flop_per_ns = 1e3 * peak * sustained / machine.gpu.compute_units
-    compulsory = (bytes_ * k * (m + n) + _OUT_BYTES * m * n) / machine.memory_bytes_per_ns
+    compulsory = (bytes_ * k * (m + len(rows) * n) + _OUT_BYTES * m * n) / machine.memory_bytes_per_ns
     memory_share = machine.memory_bytes_per_ns / machine.gpu.compute_units
     found = []
-    for rows, columns in (kernels.fp8_shapes if width == "fp8" else ()) or kernels.shapes:
-        for split in kernels.split_k:
+    for high, wide in (kernels.fp8_shapes if width == "fp8" else ()) or kernels.shapes:
+        for split in kernels.split_k if len(rows) == 1 else (1,):
             depth = ceil(k / split)
             if split > 1 and depth < 128:
                 continue
-            loop = max(2 * rows * columns * depth / flop_per_ns,
-                       bytes_ * (rows + columns) * depth / kernels.unit_bytes_per_ns)
+            loop = max(2 * high * wide * depth / flop_per_ns,
+                       bytes_ * (high + wide) * depth / kernels.unit_bytes_per_ns)
             sums = 0.0 if split == 1 else (split * _SUM_BYTES + _OUT_BYTES) * m * n / machine.memory_bytes_per_ns
             sums += kernels.next_ns + kernels.tile_ns if split > 1 else 0.0  # a kernel of its own
-            stores = kernels.shown_stores * _OUT_BYTES * rows * columns / memory_share
-            found.append(Kernel((rows, columns), split, ceil(m / rows) * ceil(n / columns) * split, units,
-                                loop + kernels.tile_ns + stores, compulsory, sums, kernels.cluster,
-                                kernels.dealt_rounds, sustained))
+            stores = kernels.shown_stores * _OUT_BYTES * high * wide / memory_share
+            tiles = sum(ceil(one / high) for one in rows) * ceil(n / wide) * split
+            found.append(Kernel((high, wide), split, tiles, units, loop + kernels.tile_ns + stores, compulsory, sums,
+                                kernels.cluster, kernels.dealt_rounds, sustained))
     return min(found, key=lambda one: one.ns)
 
 

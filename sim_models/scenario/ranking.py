@@ -1,10 +1,13 @@
 """A scenario whose layer's collectives are hidden on GPUs that are sold: mechanisms ranked by models of libraries."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from t3sim.bounded import read_json, reading
 from t3sim.end_to_end.transformer import Transformer, load_transformer
 from t3sim.errors import BadInput, Key
+from t3sim.libraries.experts import ExpertsRun, Routing, drawn, given, rank_experts
 from t3sim.libraries.gemm import width_of
 from t3sim.libraries.prompts import model_of
 from t3sim.libraries.ranking import Ranked, rank
@@ -15,6 +18,7 @@ from t3sim.validation.comparison import expected_error
 
 MODEL, MACHINE, TP, TOKENS = "llama-3.3-70b", "h100-sxm", 8, 8192  #: of a scenario that does not say
 _MOST_TOKENS = 1 << 20
+_MOST_ZIPF = 4.0
 _DTYPES = ("bf16", "fp16", "fp8", "fp4")
 _KEYS = ("level", "layer.model", "layer.tp", "layer.tokens", "layer.dtype", "layer.operator", "machine")
 _SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
@@ -79,3 +83,50 @@ class LayerToRank:
         ranked = rank(self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width)
         return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, ranked,
                        expected_error(self.machine.name))
+
+
+@dataclass(frozen=True)
+class ExpertsRanking:
+    """Ways to bring tokens to experts and back, the fastest first."""
+
+    model: Transformer
+    machine: Machine
+    routing: Routing
+    width: str
+    ranked: list[ExpertsRun]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model.name, "machine": self.machine.name, "gpus": self.routing.gpus,
+                "tokens": self.routing.tokens, "width": self.width, "imbalance": self.routing.imbalance,
+                "experts_with_tokens": self.routing.used, "ranking": [one.to_json() for one in self.ranked]}
+
+
+class ExpertsToRank(LayerToRank):
+    """Experts of a model's layer, of which each GPU has an equal part and an equal part of the tokens.
+
+    `zipf`: exponent of the experts' popularity in routings that are drawn; `routing`: a file with one instead, which
+    raises BadInput if it cannot be. A routing that is given has its tokens.
+    """
+
+    def __init__(self, scenario: Scenario, zipf: float = 0.0, seed: int = 0, routing: str | None = None) -> None:
+        super().__init__(scenario)
+        if self.sequence_parallel:
+            raise BadInput(said("layer.operator", "gemm-rs"), " does not go with experts that GPUs share")
+        self.model = model = self.model.kinds[-1][0]
+        if model.experts < 2 or model.experts % self.tp:
+            raise BadInput(Key("layer.tp", self.tp), f" GPUs cannot share the experts of {model.name}, which has "
+                           f"{model.experts if model.experts > 1 else 'none'}: a divisor of their number is needed")
+        if not 0 <= zipf <= _MOST_ZIPF:
+            raise BadInput(Key("zipf", zipf), f" is not possible: 0 to {_MOST_ZIPF}")
+        if routing is None:
+            self.routing = drawn(self.tp, model.experts, model.experts_per_token, self.tokens, zipf, seed)
+            return
+        if zipf or seed or scenario.layer.tokens is not None:
+            raise BadInput(Key("routing", routing), " says how many tokens go to which expert: ", Key("zipf"), ", ",
+                           Key("seed"), " and ", Key("layer.tokens"), " do not go with it")
+        with reading(Key("routing", routing), "a routing"):
+            self.routing = given(read_json(Path(routing)), self.tp, model.experts, model.experts_per_token)
+
+    def run(self) -> ExpertsRanking:
+        return ExpertsRanking(self.model, self.machine, self.routing, self.width,
+                              rank_experts(self.machine, self.model, self.routing, self.width))

@@ -9,6 +9,7 @@ from t3sim.end_to_end.transformer import TODAY
 from t3sim.errors import BadInput
 from t3sim.libraries.algorithms import copies_ns
 from t3sim.libraries.contention import beside, collective_job, gemm_job
+from t3sim.libraries.experts import EXPERTS_MECHANISMS
 from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, Setting, play, possible
 from t3sim.libraries.norms import norm_ns
 from t3sim.libraries.prompts import prompt_ns
@@ -91,10 +92,13 @@ def test_units_that_exchange_do_not_multiply():
 
 def test_every_mechanism_is_in_the_table_of_techniques(capsys):
     assert main(["techniques", "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)["mechanisms"]
+    all_told = json.loads(capsys.readouterr().out)
+    told = all_told["mechanisms"]
     assert set(told) == set(MECHANISMS) and all(one["source"] and one["operators"] for one in told.values())
+    assert set(all_told["experts"]) == set(EXPERTS_MECHANISMS)
     assert main(["techniques"]) == 0
-    assert "opus_gemm_dist" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "opus_gemm_dist" in shown and "2502.19811" in shown
 
 
 def test_what_is_not_possible_is_named():
