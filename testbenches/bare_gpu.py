@@ -13,6 +13,7 @@ from .dram import Dram
 from .drivers import ApbDriver, StreamDriver
 from .mappings import Tables, fields_of
 from .monitors import StreamMonitor
+from .scoreboard import of_one_part
 
 READ, STORE, UPDATE = range(3)
 LOCAL, REMOTE, DMA, COPIED = range(4)
@@ -49,7 +50,7 @@ class BareGpu:
 
     @property
     def packets(self) -> list[dict]:
-        return [packet for lane in self.lanes for packet in lane.items]
+        return [of_one_part(packet) for lane in self.lanes for packet in lane.items]
 
     @property
     def reads(self) -> list[dict]:

@@ -24,7 +24,7 @@ from .drivers import ApbDriver, StreamDriver
 from .mappings import Tables
 from .monitors import StreamMonitor
 from .pauses import never
-from .scoreboard import Scoreboard, words
+from .scoreboard import Scoreboard, of_one_part, words
 
 NO_REGION = 0
 REQUEST = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: as in `t3sim.rtl.layouts.request`
@@ -86,7 +86,7 @@ class FusedGpu:
         self.outbound = [StreamDriver(bench, name, on_accept=lambda line, lane=lane: self._outbound(lane, line))
                          for lane, name in enumerate(bench.elements("outbound"))]
         for scoreboard, name in zip(self.packets, bench.elements("packets")):
-            StreamMonitor(bench, name, scoreboard.check)
+            StreamMonitor(bench, name, lambda packet, check=scoreboard.check: check(of_one_part(packet)))
         self.dispatch = Dispatcher(bench, self._started)
         self._events = StreamMonitor(bench, "events", self._event)
         StreamMonitor(bench, "heads", self._told)

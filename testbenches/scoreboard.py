@@ -29,6 +29,13 @@ class MismatchError(AssertionError):
         self.items = items
 
 
+def of_one_part(item: dict) -> dict:
+    """Return a request or packet of a GPU without its count of parts, which only a switch makes more than one."""
+    if item.get("more"):
+        raise MismatchError(f"a GPU sends one part of a sum: {words(item)}", item)
+    return {name: value for name, value in item.items() if name != "more"}
+
+
 class Scoreboard:
     """Items that must come in this order, all of them and no others."""
 
