@@ -57,7 +57,7 @@ def overlap(
 
 def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     """Compute a ranking, and write it down."""
-    from t3sim.libraries.mechanisms import GATES
+    from t3sim.libraries.mechanisms import GATES, TRIGGERED
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import write_json
 
@@ -77,7 +77,7 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
                 f"GPUs of {node.name}",
                 ("mechanism", "µs", "than\nin turn", "bound by", "units\nheld", "MB in\nmemory", "gates"),
                 [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", one.bound, f"{one.units}",
-                  f"{one.memory_bytes / (1 << 20):,.0f}", f"{GATES:,}" if one.mechanism == "t3" else "0")
+                  f"{one.memory_bytes / (1 << 20):,.0f}", f"{GATES:,}" if one.mechanism in TRIGGERED else "0")
                  for one in ranked], console)
     if any(one.mechanism == "fused-norm" for one in ranked):
         console.print("fused-norm is less the RMSNorm that the others leave to a kernel of its own. Memory: what the "

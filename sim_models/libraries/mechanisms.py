@@ -4,22 +4,25 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
 from ..errors import BadInput
 from ..machine import Machine
 from .algorithms import copies_ns, library_collective
-from .contention import beside, collective_job, gemm_job
+from .contention import Job, beside, collective_job, gemm_job
 from .direct import direct_ns, ways
 from .gemm import best
 from .in_switch import in_switch_ns, transfer_ns
 from .links import pair_gb_per_s
 from .norms import norm_ns
+from .triggered import triggered_ns
 
 OPERATORS = {"gemm+ar": "all_reduce", "gemm+rs": "reduce_scatter", "ag+gemm": "all_gather", "a2a+gemm": "all_to_all"}
 
+#: Track & Trigger, by either way.
+TRIGGERED = ("t3", "t3-direct")
 #: Track & Trigger of one GPU in gate equivalents, without memories (`t3 area`, docs/results/area.md).
 GATES = 435_000
 
@@ -238,21 +241,27 @@ def _sdma_chain(machine: Machine, setting: Setting) -> Run:
     return Run("sdma-chain", ns, _bound(whole, transfer), 0, 2 * size)
 
 
-def _t3(machine: Machine, setting: Setting) -> Run:
+def _t3(machine: Machine, setting: Setting, way: str = "ring") -> Run:
     """Play Track & Trigger: the collective is triggered by what is stored, and memory adds what arrives.
 
-    An all-reduce's all-gather comes after it, as the paper has it.
+    An all-reduce's all-gather comes after it, as the paper has it. `way`: of `triggered.WAYS`.
     """
-    kind = {"all_reduce": "reduce_scatter"}.get(setting.kind, setting.kind)
-    job = collective_job(machine, kind if kind != "all_to_all" else "all_gather", setting.gpus, setting.size,
-                         "near-memory")
+    def exchange(kind: str) -> Job:
+        ring = collective_job(machine, kind, setting.gpus, setting.size, "near-memory")
+        return replace(ring, ns=triggered_ns(machine, kind, setting.gpus, setting.size, way))
+
+    job = exchange({"all_reduce": "reduce_scatter", "all_to_all": "all_gather"}.get(setting.kind, setting.kind))
     found = beside(machine, setting.shape, setting.width, job)
     rounds = max(1, ceil(best(machine, *setting.shape, setting.width).tiles / machine.gpu.compute_units))
     gemm = _gemm_ns(machine, setting)
     ns = max(found.ns, job.ns + gemm / (setting.gpus if setting.before else rounds))
     if setting.kind == "all_reduce":
-        ns += collective_job(machine, "all_gather", setting.gpus, setting.size, "near-memory").ns
-    return Run("t3", ns, _bound(gemm, job.ns), 0, job.memory_bytes)
+        ns += exchange("all_gather").ns
+    return Run("t3" if way == "ring" else f"t3-{way}", ns, _bound(gemm, job.ns), 0, job.memory_bytes)
+
+
+def _t3_direct(machine: Machine, setting: Setting) -> Run:
+    return _t3(machine, setting, "direct")
 
 
 class Mechanism(NamedTuple):
@@ -290,5 +299,7 @@ MECHANISMS = {
                                  "FlagTree PR 861", _in_switch_fused, _REDUCED, in_switch=True),
     "sdma-chain": Mechanism("chains of poll, copy and signal that a GEMM's flags release, or that it polls",
                             "gcnasm opus_gemm_dist; ROCm/mori", _sdma_chain),
-    "t3": Mechanism("Track & Trigger with near-memory addition: no units, no launch", "T3, ASPLOS 2024", _t3),
+    "t3": Mechanism("Track & Trigger with near-memory addition around a ring: no units, no launch", "T3, ASPLOS 2024",
+                    _t3),
+    "t3-direct": Mechanism("the same, each tile straight to its owner", "T3, ASPLOS 2024, section 7.1", _t3_direct),
 }

@@ -10,7 +10,7 @@ from t3sim.errors import BadInput
 from t3sim.libraries.algorithms import copies_ns
 from t3sim.libraries.contention import beside, collective_job, gemm_job
 from t3sim.libraries.experts import EXPERTS_MECHANISMS
-from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, Setting, play, possible
+from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, TRIGGERED, Setting, play, possible
 from t3sim.libraries.norms import norm_ns
 from t3sim.libraries.prompts import prompt_ns
 from t3sim.machine import load_machine
@@ -51,10 +51,18 @@ def test_without_power_and_with_endless_memory_engines_take_nothing_from_a_gemm(
 def test_every_mechanism_takes_at_least_the_gemm(machine, operator):
     setting = Setting(operator, min(8, machine.gpus), (4096, 4096, 2048))
     names = possible(machine, setting)
-    assert {"in-turn", "t3"} <= set(names) <= set(MECHANISMS)
+    assert {"in-turn", *TRIGGERED} <= set(names) <= set(MECHANISMS)
     for name in names:
         run = play(machine, setting, name)
         assert run.ns >= gemm_job(machine, 4096, 4096, 2048).ns * 0.999 and run.memory_bytes > 0 and run.bound
+
+
+@pytest.mark.parametrize("operator", ["gemm+ar", "gemm+rs"])
+def test_few_tokens_go_straight_to_their_owners_and_wait_for_fewer_links_than_around_a_ring(operator):
+    few = Setting(operator, 8, (8, 8192, 8192))
+    steps = (2 if operator == "gemm+ar" else 1) * (7 - 1)
+    saved = play(H100, few, "t3").ns - play(H100, few, "t3-direct").ns
+    assert saved == pytest.approx(steps * H100.wires.latency_ns, rel=0.1)
 
 
 def test_small_pieces_make_decomposition_slower_than_in_turn_and_large_ones_faster():

@@ -5,7 +5,7 @@ from functools import cache
 from textwrap import fill
 
 from t3sim.end_to_end.transformer import TODAY, Transformer
-from t3sim.libraries.mechanisms import GATES
+from t3sim.libraries.mechanisms import GATES, TRIGGERED
 from t3sim.libraries.norms import norm_ns
 from t3sim.libraries.ranking import Ranked, rank
 from t3sim.machine import load_machine
@@ -16,7 +16,7 @@ from t3sim.study import plots
 from t3sim.validation.comparison import expected_error
 
 _MACHINES, _TP = ("h100-sxm", "mi300x"), 8
-_OURS, _IN_TURN = "t3", "in-turn"
+_IN_TURN = "in-turn"
 _NORMS = 2  #: of a layer, after its reductions
 
 
@@ -47,7 +47,12 @@ class _Case:
     @property
     def today(self) -> str:
         """The fastest that can be had."""
-        return next(name for name in self.ranked if name != _OURS)
+        return next(name for name in self.ranked if name not in TRIGGERED)
+
+    @property
+    def ours(self) -> str:
+        """Track & Trigger by the faster way."""
+        return next(name for name in self.ranked if name in TRIGGERED)
 
     def ns(self, mechanism: str) -> float:
         """Time with both norms, of which a mechanism that has them in its own kernel is less already."""
@@ -57,7 +62,7 @@ class _Case:
 
     def gain(self, over: str) -> float:
         """Return the speedup of Track & Trigger."""
-        return self.ns(over) / self.ns(_OURS)
+        return self.ns(over) / self.ns(self.ours)
 
 
 @cache
@@ -102,28 +107,28 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
 
 def _case(one: _Case) -> dict:
     return {"figure": "today-layers", "machine": one.machine, "model": one.model.name, "phase": one.phase.title,
-            "tokens": one.phase.tokens, "tp": _TP, "norms_ns": one.ns(_OURS) - one.ranked[_OURS].ns,
+            "tokens": one.phase.tokens, "tp": _TP, "norms_ns": one.ns(one.ours) - one.ranked[one.ours].ns,
             "ranking": [ranked.to_json() for ranked in one.ranked.values()]}
 
 
 def _table(machine: str) -> Table:
     cases = [_Case(machine, model, phase) for model in TODAY.values() for phase in _PHASES]
     return Table(f"A layer on {_TP} GPUs of {machine}", (
-        "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "T3 over it",
+        "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
         "T3 bound by"), [
         (f"{one.model.name}, {one.phase.title}", f"{one.ns(_IN_TURN) / 1e3:,.1f}", f"{one.ns(one.today) / 1e3:,.1f}",
-         one.today, str(one.ranked[one.today].units), f"{one.ns(_OURS) / 1e3:,.1f}",
-         f"{percent(one.gain(one.today)):+.1f} %", one.ranked[_OURS].bound) for one in cases])
+         one.today, str(one.ranked[one.today].units), f"{one.ns(one.ours) / 1e3:,.1f}",
+         one.ours, f"{percent(one.gain(one.today)):+.1f} %", one.ranked[one.ours].bound) for one in cases])
 
 
 def _draw(groups: dict[tuple[str, _Phase], list[_Case]]):
     drawn, axes = plots.figure(3.4)
     series = {"today": [geomean([one.gain(_IN_TURN) / one.gain(one.today) for one in cases])
                         for cases in groups.values()],
-              _OURS: [geomean([one.gain(_IN_TURN) for one in cases]) for cases in groups.values()]}
+              "ours": [geomean([one.gain(_IN_TURN) for one in cases]) for cases in groups.values()]}
     plots.grouped_bars(axes, [f"{machine}\n{fill(phase.title, 9)}" for machine, phase in groups], series,
-                       {"today": plots.LIGHT, _OURS: plots.BLUE},
-                       {"today": "best of today", _OURS: f"Track & Trigger, {GATES:,} gates a GPU"}, baseline=1.0)
+                       {"today": plots.LIGHT, "ours": plots.BLUE},
+                       {"today": "best of today", "ours": f"Track & Trigger, {GATES:,} gates a GPU"}, baseline=1.0)
     axes.set_ylabel("speedup over in turn,\ngeomean of the models")
     axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 1.2))
     return drawn
