@@ -1,11 +1,14 @@
 """Options that every test may use."""
 
+import gc
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+#: Objects made between looks for garbage, as for the command line: what tests elaborate and compile is kept.
+ALLOCATIONS = 50_000
 BUILDS = {"builds_rtl", "builds_loops", "slow"}  #: marks of what `make check` leaves out
 
 
@@ -17,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.set_threshold(ALLOCATIONS)
     seed = config.getoption("--seed")
     if hasattr(config, "workerinput"):  # one of xdist's processes: all use the same
         seed = config.workerinput["seed"]
