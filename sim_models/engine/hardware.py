@@ -253,7 +253,7 @@ def _egress_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: n
     for lane in range(len(ports.outbound)):
         if outputs[ports.packet_valid[lane]]:
             at = ports.packet[lane]
-            port = links.port_to(sim.network, device, links.destination_of(outputs[at + 1], sim.b))
+            port = links.port_for(sim.network, device, links.destination_of(outputs[at + 1], sim.b), outputs[at], sim.b)
             known = port != links.NO_PORT
             accepted = (not known or links.can_send(sim.network, port, now)) and not held_back(sim.chaos, device)
             inputs[ports.packet_ready[lane]] = accepted

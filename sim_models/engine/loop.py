@@ -72,7 +72,7 @@ def deliver(sim: Sim, node: int, now: int) -> None:
                 if not switches.take(sim, node, now, lo, hi, tag):
                     break
             else:
-                onward = links.port_to(network, node, destination)
+                onward = links.port_for(network, node, destination, lo, sim.b)
                 if onward == links.NO_PORT:
                     network.unroutable[node] += 1
                 elif not links.can_send(network, onward, now):

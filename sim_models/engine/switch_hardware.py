@@ -3,6 +3,8 @@
 Links and credits are models: a packet that has no credit waits at its link's end, where a GPU would keep it, and news
 of a place that is free again takes no time. The switch's clock is as many times the memory's as its links need.
 
+Of switches side by side each has its own RTL. It sees the numbers of its own lines, without the bits that choose it.
+
 A sum's data are in its packets, if the run has real numbers; else they are zeros. Data of anything else are not looked
 at: the switch carries whom a packet serves, and which group it is for, in their place.
 """
@@ -16,19 +18,18 @@ from ..compiled.words import words_at
 from ..fabric import bits, queues, wires
 from ..fabric import network as links
 from ..fabric.switch import NOBODY, line_at
-from ..line import LINE_BYTES
+from ..line import LINE_BYTES, LINE_SHIFT
 
 if TYPE_CHECKING:
     from .state import Sim
 
 WORDS = LINE_BYTES // 8  #: of a packet's data
-EVENTS = 256  #: that are remembered of a table, more than come between two looks
 BEGINS, JOINS, COMPLETES, REFUSES, EVICTS, EXPIRES = range(6)  #: bits of `merge_event`, the first of them
 _TAKEN = 1 << BEGINS | 1 << JOINS | 1 << COMPLETES | 1 << REFUSES
 
 
 class SwitchPorts(NamedTuple):
-    """First words of the RTL's ports, [port], and lowest bits of what lies in them."""
+    """First words of the RTL's ports, [GPU], and lowest bits of what lies in them."""
 
     arriving: np.ndarray
     words: int  # of one of those
@@ -67,16 +68,17 @@ class SwitchHardware(NamedTuple):
     """One instance of the RTL, or none; [GPU] unless said otherwise."""
 
     ports: SwitchPorts
-    handle: np.ndarray  # int64 [1]; [0]: there is none
-    inputs: int  # address of its input words
-    outputs: int
+    handle: np.ndarray  # int64 [plane]; [0]: there is none
+    inputs: np.ndarray  # int64 [plane]: address of its input words
+    outputs: np.ndarray
     steps: int  # clock edges in a memory cycle
-    link_in: np.ndarray  # int64: port of the link from a GPU
-    link_out: np.ndarray  # int64: port of the link to it
-    credits: np.ndarray  # int64: packets that its port has room for
-    owed: np.ndarray  # int64: credits that the GPU's end has not given back
-    leaving: queues.TimedQueue  # what waits for its link
-    events: np.ndarray  # int64 [GPU, EVENTS, 2]: a word of `happened`, and how many parts of its line have come
+    link_in: np.ndarray  # int64: port of the first link from a GPU
+    link_out: np.ndarray  # int64: port of the first link to it
+    credits: np.ndarray  # int64 [GPU, plane]: packets that its port has room for
+    owed: np.ndarray  # int64 [GPU, plane]: credits that the GPU's end has not given back
+    leaving: queues.TimedQueue  # what waits for its link [GPU and plane]
+    #: int64 [GPU, event, 2]: a word of `happened` with the address in memory, and how many parts of its line have come
+    events: np.ndarray
     happened: np.ndarray  # int64: events so far
     sums: np.ndarray  # int64 [1]: packets with sums that have left
     numbers: Numbers
@@ -85,8 +87,9 @@ class SwitchHardware(NamedTuple):
 def no_switch() -> SwitchHardware:
     none = np.zeros(0, np.int64)
     ports = SwitchPorts(none, 0, none, none, none, none, none, *(0,) * 10)
-    return SwitchHardware(ports, none, 0, 0, 0, none, none, none, none, queues.timed_queue(1, 2),
-                          np.zeros((0, EVENTS, 2), np.int64), none, np.zeros(1, np.int64), NO_NUMBERS)
+    pairs = np.zeros((0, 1), np.int64)
+    return SwitchHardware(ports, none, none, none, 0, none, none, pairs, pairs, queues.timed_queue(1, 2),
+                          np.zeros((0, 1, 2), np.int64), none, np.zeros(1, np.int64), NO_NUMBERS)
 
 
 @inlined
@@ -109,49 +112,66 @@ def extract(words: np.ndarray, first: int, lsb: int) -> int:
 
 @compiled
 def run_switch(hardware: SwitchHardware, step: object, sim: "Sim", node: int, now: int) -> None:
-    """Let the RTL of the switch at a node take its clock edges of a memory cycle."""
-    inputs, outputs, ports = words_at(hardware.inputs), words_at(hardware.outputs), hardware.ports
-    for _ in range(hardware.steps):
-        for gpu in range(len(ports.arriving)):
-            _arrive(hardware, sim, inputs, gpu, now)
-            inputs[ports.taken[gpu]] = hardware.owed[gpu] > 0
-            hardware.owed[gpu] -= hardware.owed[gpu] > 0
-        step(hardware.handle[0])  # pyright: ignore
-        for gpu in range(len(ports.arriving)):
-            hardware.credits[gpu] += outputs[ports.returned[gpu]] & 1
-            held = outputs[ports.holds[gpu]]
-            sim.switch.held[gpu] = held
-            sim.switch.most_held[gpu] = max(sim.switch.most_held[gpu], held)
-            _note(hardware, sim, outputs[ports.happened[gpu]], gpu)
-            if outputs[ports.leaving[gpu]] & 1:
-                _leave(hardware, sim, outputs, gpu, now)
+    """Let the RTL of the switches at a node take its clock edges of a memory cycle."""
+    ports, planes = hardware.ports, len(hardware.handle)
+    for plane in range(planes):
+        inputs, outputs = words_at(hardware.inputs[plane]), words_at(hardware.outputs[plane])
+        for _ in range(hardware.steps):
+            for gpu in range(len(ports.arriving)):
+                _arrive(hardware, sim, inputs, gpu, plane, now)
+                inputs[ports.taken[gpu]] = hardware.owed[gpu, plane] > 0
+                hardware.owed[gpu, plane] -= hardware.owed[gpu, plane] > 0
+            step(hardware.handle[plane])  # pyright: ignore
+            for gpu in range(len(ports.arriving)):
+                hardware.credits[gpu, plane] += outputs[ports.returned[gpu]] & 1
+                held = outputs[ports.holds[gpu]]
+                sim.switch.held[gpu, plane] = held
+                sim.switch.most_held[gpu, plane] = max(sim.switch.most_held[gpu, plane], held)
+                _note(hardware, sim, outputs[ports.happened[gpu]], gpu, plane)
+                if outputs[ports.leaving[gpu]] & 1:
+                    _leave(hardware, sim, outputs, gpu, plane, now)
+    queue = hardware.leaving
     for gpu in range(len(ports.arriving)):
-        queue, port = hardware.leaving, hardware.link_out[gpu]
-        while queue.count[gpu] > 0 and links.can_send(sim.network, port, now):
-            at = queue.head[gpu]
-            lo, hi = queue.lo[gpu, at], queue.hi[gpu, at]
-            size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
-            links.send(sim.network, port, now, size, 0, lo, hi, queue.tag[gpu, at])
-            queues.pop_timed(queue, gpu)
-            hardware.owed[gpu] += 1
+        for plane in range(planes):
+            row, port = gpu * planes + plane, hardware.link_out[gpu] + plane
+            while queue.count[row] > 0 and links.can_send(sim.network, port, now):
+                at = queue.head[row]
+                lo, hi = queue.lo[row, at], queue.hi[row, at]
+                size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
+                links.send(sim.network, port, now, size, 0, lo, hi, queue.tag[row, at])
+                queues.pop_timed(queue, row)
+                hardware.owed[gpu, plane] += 1
 
 
 @inlined
-def _arrive(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, gpu: int, now: int) -> None:
+def own_address(address: int, planes: int) -> int:
+    """Return the address by which one of some switches knows a line."""
+    return address // (planes << LINE_SHIFT) << LINE_SHIFT
+
+
+@inlined
+def address_at(own: int, plane: int, planes: int) -> int:
+    """Return a line's address in memory from that by which a switch knows it."""
+    return (own >> LINE_SHIFT) * planes + plane << LINE_SHIFT
+
+
+@inlined
+def _arrive(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, gpu: int, plane: int, now: int) -> None:
     """Offer a packet to the RTL that a GPU's link has brought."""
-    ports, flight, link = hardware.ports, sim.network.flight, hardware.link_in[gpu]
+    ports, flight, link, b = hardware.ports, sim.network.flight, hardware.link_in[gpu] + plane, sim.b
     first = ports.arriving[gpu]
     inputs[first] = 0
-    if hardware.credits[gpu] == 0 or not wires.arrives(flight, link, now):
+    if hardware.credits[gpu, plane] == 0 or not wires.arrives(flight, link, now):
         return
     for word in range(1, ports.words):
         inputs[first + word] = 0
     at = wires.head_of(flight, link)
     lo, hi, tag = flight.lo[link, at], flight.hi[link, at], flight.tag[link, at]
-    destination, gpus = links.destination_of(hi, sim.b), len(ports.arriving)
+    destination, gpus = links.destination_of(hi, b), len(ports.arriving)
     inputs[first] = 1
-    deposit(inputs, first, ports.request, lo)
-    deposit(inputs, first, ports.request + 64, bits.request_of(hi, sim.b))
+    own = own_address(bits.address_of(lo, b), len(hardware.handle))
+    deposit(inputs, first, ports.request, bits.put(lo, hi, 0, b.address_bits, own)[0])
+    deposit(inputs, first, ports.request + 64, bits.request_of(hi, b))
     mask = 0
     if destination < gpus:
         mask = 1 << destination
@@ -161,14 +181,14 @@ def _arrive(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, gpu: int, 
             if sim.switch.copy_to[source, group, copy] != NOBODY:
                 mask |= 1 << sim.switch.copy_to[source, group, copy]
     deposit(inputs, first, ports.to, mask)
-    if bits.get(lo, hi, sim.b.op, 2) == bits.UPDATE:
+    if bits.get(lo, hi, b.op, 2) == bits.UPDATE:
         deposit(inputs, first, ports.dtype, hardware.numbers.dtype)
         deposit(inputs, first, ports.parts, 1)
         _load(hardware, sim, inputs, destination, lo, hi, tag)
     else:
         deposit(inputs, first, ports.column, tag)
         deposit(inputs, first, ports.column + 64, destination)
-    hardware.credits[gpu] -= 1
+    hardware.credits[gpu, plane] -= 1
     sim.network.taken[link] += 1
     wires.take(flight, link, now)
 
@@ -196,31 +216,33 @@ def _load(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, to: int, lo:
 
 
 @inlined
-def _note(hardware: SwitchHardware, sim: "Sim", word: int, gpu: int) -> None:
+def _note(hardware: SwitchHardware, sim: "Sim", word: int, gpu: int, plane: int) -> None:
     """Note what the table of a port does, and in which order it adds."""
     if word & ((1 << (EXPIRES + 1)) - 1) == 0:
         return
-    switch, ports = sim.switch, hardware.ports
-    address = bits.get(word, np.int64(0), ports.address, sim.b.address_bits)
+    switch, ports, b = sim.switch, hardware.ports, sim.b
+    own = bits.get(word, np.int64(0), ports.address, b.address_bits)
+    address = address_at(own, plane, len(hardware.handle))
     line = line_at(switch, gpu, address)
     if word & _TAKEN:
         turn = np.int64(switch.came[gpu, line])
         if turn < switch.order.shape[2]:
             switch.order[gpu, line, turn] = bits.get(word, np.int64(0), ports.source, ports.source_bits)
         switch.came[gpu, line] = turn + 1
-    at = hardware.happened[gpu] & (EVENTS - 1)
-    hardware.events[gpu, at, 0] = word
+    at = hardware.happened[gpu] & (hardware.events.shape[1] - 1)
+    hardware.events[gpu, at, 0] = bits.put(word, np.int64(0), ports.address, b.address_bits, address)[0]
     hardware.events[gpu, at, 1] = switch.came[gpu, line]
     hardware.happened[gpu] += 1
 
 
 @inlined
-def _leave(hardware: SwitchHardware, sim: "Sim", outputs: np.ndarray, gpu: int, now: int) -> None:
+def _leave(hardware: SwitchHardware, sim: "Sim", outputs: np.ndarray, gpu: int, plane: int, now: int) -> None:
     """Let what the RTL has for a GPU wait for its link."""
-    ports, b = hardware.ports, sim.b
+    ports, b, planes = hardware.ports, sim.b, len(hardware.handle)
     first = ports.leaving[gpu]
     lo = extract(outputs, first, ports.whole)
     hi = bits.request_of(extract(outputs, first, ports.whole + 64), b)
+    lo, hi = bits.put(lo, hi, 0, b.address_bits, address_at(bits.address_of(lo, b), plane, planes))
     if bits.get(lo, hi, b.op, 2) == bits.UPDATE:
         number = hardware.sums[0]
         hardware.sums[0] += 1
@@ -232,7 +254,7 @@ def _leave(hardware: SwitchHardware, sim: "Sim", outputs: np.ndarray, gpu: int, 
         tag, destination = extract(outputs, first, ports.data), extract(outputs, first, ports.data + 64)
         if destination >= len(ports.arriving):
             lo, hi = _copy(sim, gpu, destination - len(ports.arriving), lo, hi, tag)
-    queues.push_at(hardware.leaving, gpu, now, lo, links.bound_for(hi, gpu, b), tag)
+    queues.push_at(hardware.leaving, gpu * planes + plane, now, lo, links.bound_for(hi, gpu, b), tag)
 
 
 @inlined

@@ -11,6 +11,7 @@ from ..compiled.jit import inlined
 from ..compiled.records import record_fields
 from ..hbm import hbm_enqueue, hbm_step
 from . import bits, queues
+from . import network as links
 from .memory_map import local_line
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
                     mem.waited[device, other] += mem.served[row, other] - mem.before[row, entry, other]
             queues.push_at(mem.fills, device, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
         else:
-            port = sim.control.region_ports[device, bits.get(lo, hi, b.region, b.region_bits), 0]
+            port = (sim.control.region_ports[device, bits.get(lo, hi, b.region, b.region_bits), 0]
+                    + links.plane_of(sim.network, lo, b))
             queues.push_at(mem.dma_returns, port, now + hbm.read_data_cycles, lo, hi, tag)
         return -1
     if bits.get(lo, hi, b.region, b.region_bits) == 0:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..compiled.jit import inlined
-from ..line import LINE_BYTES, lines_of
+from ..line import LINE_BYTES, LINE_SHIFT, lines_of
 from . import bits, queues, wires
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Network(NamedTuple):
     ports_in: np.ndarray
     one_for_all: bool  # one GPU stands for all: whatever its ports send arrives at itself
     gpus: int  # columns of `next_port` behind them are groups of GPUs
+    planes: int  # links side by side wherever there is one, a power of two; lines take turns on them
     flight: wires.Wires  # packets [port]
     free_time: np.ndarray  # float [port]: when the last accepted packet has left
     last_arrival: np.ndarray  # int64 [port]
@@ -73,8 +74,12 @@ class Network(NamedTuple):
     unroutable: np.ndarray  # int64 [node]: packets that were dropped, because no way leads to their destination
 
 
-def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool = False, groups: int = 0) -> Network:
-    """Build a network without traffic; `next_port` and `one_for_all` as in `Network`, `groups`: of its columns."""
+def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool = False, groups: int = 0,
+                 planes: int = 1) -> Network:
+    """Build a network without traffic; arguments as in `Network`, `groups`: of the columns of `next_port`.
+
+    `next_port` names the first of links that are side by side, which follow each other in `ports`.
+    """
     nodes, shapes = len(next_port), [port.shape for port in ports]
     # Twice the latency: news of a place that is free takes as long as a packet.
     in_flight = max(int(2 * shape.latency_cycles * shape.bytes_per_cycle + shape.buffer_bytes) for shape in shapes)
@@ -93,7 +98,7 @@ def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool
           for name, column in zip(LinkShape._fields, zip(*shapes))),
         np.array([port.target for port in ports]),
         np.ascontiguousarray(next_port, np.int64), *by_node([port.source for port in ports]),
-        *by_node([port.target for port in ports]), one_for_all, next_port.shape[1] - groups,
+        *by_node([port.target for port in ports]), one_for_all, next_port.shape[1] - groups, planes,
         wires.make_wires(count, packets),
         each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
         wires.make_wires(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
@@ -113,9 +118,22 @@ def destination_of(hi: int, fields: "RequestBits") -> int:
 
 @inlined
 def port_to(network: Network, node: int, destination: int) -> int | np.int64:
-    """Return the port through which a node's packets for another one leave, or NO_PORT."""
+    """Return the port through which a node's packets for another one leave, or NO_PORT; the first side by side."""
     known = destination < network.next_port.shape[1]
     return network.next_port[node, destination] if known else np.int64(NO_PORT)
+
+
+@inlined
+def plane_of(network: Network, lo: int, fields: "RequestBits") -> int:
+    """Return which of the links that are side by side a packet takes."""
+    return bits.address_of(lo, fields) >> LINE_SHIFT & (network.planes - 1)
+
+
+@inlined
+def port_for(network: Network, node: int, destination: int, lo: int, fields: "RequestBits") -> int | np.int64:
+    """Return the port through which a packet leaves a node for another one, or NO_PORT."""
+    port = port_to(network, node, destination)
+    return port if port == NO_PORT else port + plane_of(network, lo, fields)
 
 
 @inlined

@@ -3,7 +3,8 @@
 The parts of a line that GPUs send to one of them are added in the order in which they come; when all have, one line
 goes on. Sums that have begun, or wait to leave, lie in a memory of each port; a part of another sum waits on its link
 while that is full. Schedules keep it from ever being full (`schedule.sums`), because what waits there holds up parts
-for which others wait. A packet for a group leaves through the port of each of its GPUs when all have room.
+for which others wait. Of several switches side by side each has such ports, and lines take turns on them. A packet for
+a group leaves through the port of each of its GPUs when all have room.
 Source: Klenk et al., An In-Network Architecture for Accelerating Shared-Memory Multiprocessor Collectives (ISCA 2020).
 """
 
@@ -34,9 +35,9 @@ class Switch(NamedTuple):
     base: np.ndarray  # int64 [gpu]: address of line 0
     came: np.ndarray  # uint8 [gpu, line]: parts
     order: np.ndarray  # uint8 [gpu, line, part]: whose they were
-    held: np.ndarray  # int64 [gpu]: lines in the port's memory
-    most_held: np.ndarray  # int64 [gpu]
-    sums: queues.TimedQueue  # whole, [gpu]
+    held: np.ndarray  # int64 [gpu, plane]: lines in the port's memory
+    most_held: np.ndarray  # int64 [gpu, plane]
+    sums: queues.TimedQueue  # whole, [gpu and plane]
     copy_to: np.ndarray  # int64 [gpu, group, copy]; NOBODY: no more
     address_offset: np.ndarray  # int64 [gpu, group, copy]: to what the packet says
     id_offset: np.ndarray  # the same
@@ -50,27 +51,35 @@ class Group(NamedTuple):
     id_offset: int
 
 
-def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, most_bytes: int, latency_cycles: int,
+class Shape(NamedTuple):
+    """Switches side by side that are alike."""
+
+    most_bytes: int  #: of sums at a port of one
+    latency_cycles: int
+    planes: int = 1
+
+
+def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, shape: Shape,
                 sum_op: int = bits.UPDATE, groups: tuple[tuple[tuple[Group, ...], ...], ...] = ()) -> Switch:
     """Make a switch before the first packet.
 
     `bases`: of the simulated GPUs' arrays of `size_bytes`; `groups`: of each of them; the others as in `Switch`.
     """
     lines = lines_of(size_bytes) if parts else 1
-    shape = len(bases), max(1, *map(len, groups), 0), max([1, *(len(one) for own in groups for one in own)])
-    copies = np.full((3, *shape), 0)
+    most = len(bases), max(1, *map(len, groups), 0), max([1, *(len(one) for own in groups for one in own)])
+    copies = np.full((3, *most), 0)
     copies[0] = NOBODY
     for gpu, own in enumerate(groups):
         for number, group in enumerate(own):
             copies[:, gpu, number, :len(group)] = np.array(group).T
-    most_lines = most_bytes // LINE_BYTES
-    return Switch(gpus, parts, most_lines, latency_cycles, sum_op, np.array(bases, np.int64),
+    most_lines, rows = shape.most_bytes // LINE_BYTES, (len(bases), shape.planes)
+    return Switch(gpus, parts, most_lines, shape.latency_cycles, sum_op, np.array(bases, np.int64),
                   np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines, parts), np.uint8),
-                  np.zeros(len(bases), np.int64), np.zeros(len(bases), np.int64),
-                  queues.timed_queue(len(bases), max(2, min(most_lines, lines))), copies[0], copies[1], copies[2])
+                  np.zeros(rows, np.int64), np.zeros(rows, np.int64),
+                  queues.timed_queue(len(bases) * shape.planes, max(2, min(most_lines, lines))), *copies)
 
 
-NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, 0, 0)
+NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, Shape(0, 0))
 
 
 @inlined
@@ -94,7 +103,8 @@ def take(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
     if sim.mirrored:
         return add_mirrored(sim, now, lo, hi, tag)
     gpu = links.destination_of(hi, sim.b) if len(sim.switch.base) > 1 else 0
-    if begins(sim.switch, gpu, lo, sim.b) and sim.switch.held[gpu] >= sim.switch.most_lines:
+    plane = links.plane_of(sim.network, lo, sim.b)
+    if begins(sim.switch, gpu, lo, sim.b) and sim.switch.held[gpu, plane] >= sim.switch.most_lines:
         return False
     add(sim, gpu, now, lo, hi, tag)
     return True
@@ -111,16 +121,17 @@ def add(sim: "Sim", gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
     """Add a part to its sum, for which there is room."""
     switch = sim.switch
     line = line_at(switch, gpu, bits.address_of(lo, sim.b))
-    came = np.int64(switch.came[gpu, line])
+    came, plane = np.int64(switch.came[gpu, line]), links.plane_of(sim.network, lo, sim.b)
     if came == 0:
-        switch.held[gpu] += 1
-        switch.most_held[gpu] = max(switch.most_held[gpu], switch.held[gpu])
+        switch.held[gpu, plane] += 1
+        switch.most_held[gpu, plane] = max(switch.most_held[gpu, plane], switch.held[gpu, plane])
     switch.order[gpu, line, came] = queues.sender_of(queues.number_of(tag))
     switch.came[gpu, line] = came + 1
     if came + 1 == switch.parts:
         whole_lo, whole_hi = bits.put(lo, hi, sim.b.op, 2, switch.sum_op)
         whole_lo, whole_hi = bits.put(whole_lo, whole_hi, sim.b.more, sim.b.more_bits, switch.parts - 1)
-        queues.push_at(switch.sums, gpu, now + switch.latency_cycles, whole_lo, whole_hi, tag)
+        row, then = gpu * sim.network.planes + plane, now + switch.latency_cycles
+        queues.push_at(switch.sums, row, then, whole_lo, whole_hi, tag)
 
 
 @inlined
@@ -131,7 +142,7 @@ def add_mirrored(sim: "Sim", now: int, lo: int, hi: int, tag: int) -> bool:
     for target in range(first, last):
         _, new_lo, _ = links.mirrored_line(sim, becomes, target, lo, hi)
         begun += begins(switch, 0, new_lo, sim.b)
-    if begun and switch.held[0] + begun > switch.most_lines:
+    if begun and switch.held[0, 0] + begun > switch.most_lines:  # a mirrored GPU has one switch
         return False
     for target in range(first, last):
         _, new_lo, new_hi = links.mirrored_line(sim, becomes, target, lo, hi)
@@ -148,7 +159,7 @@ def send_copies(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> 
     copies = switch.copy_to.shape[2]
     for copy in range(copies):
         to = switch.copy_to[source, group, copy]
-        if to != NOBODY and not links.can_send(network, links.port_to(network, node, to), now):
+        if to != NOBODY and not links.can_send(network, links.port_for(network, node, to, lo, b), now):
             return False
     size = bits.get(lo, hi, b.bytes, b.op - b.bytes)
     for copy in range(copies):
@@ -159,7 +170,7 @@ def send_copies(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> 
         own_lo, own_hi = bits.put(lo, links.bound_for(bits.request_of(hi, b), to, b), b.wg, b.wg_bits, wg)
         address = bits.address_of(lo, b) + switch.address_offset[source, group, copy]
         own_lo, own_hi = bits.put(own_lo, own_hi, 0, b.address_bits, address)
-        port = links.port_to(network, node, to)
+        port = links.port_for(network, node, to, lo, b)
         if sim.mirrored:
             links.send_mirrored(sim, port, now, size, own_lo, own_hi, tag)
         else:
@@ -174,12 +185,13 @@ def send_sums(sim: "Sim", node: int, now: int) -> None:
     if switch.parts == 0:
         return
     sums = switch.sums
-    for gpu in range(len(switch.held)):
-        while sums.count[gpu] > 0 and sums.time[gpu, sums.head[gpu]] <= now:
-            port, at = links.port_to(network, node, gpu), sums.head[gpu]
+    for row in range(len(sums.count)):
+        gpu, plane = row // network.planes, row % network.planes
+        while sums.count[row] > 0 and sums.time[row, sums.head[row]] <= now:
+            port, at = links.port_to(network, node, gpu) + plane, sums.head[row]
             if not links.can_send(network, port, now):
                 break
-            lo, hi = sums.lo[gpu, at], sums.hi[gpu, at]
-            links.send(network, port, now, bits.get(lo, hi, b.bytes, b.op - b.bytes), 0, lo, hi, sums.tag[gpu, at])
-            queues.pop_timed(sums, gpu)
-            switch.held[gpu] -= 1
+            lo, hi = sums.lo[row, at], sums.hi[row, at]
+            links.send(network, port, now, bits.get(lo, hi, b.bytes, b.op - b.bytes), 0, lo, hi, sums.tag[row, at])
+            queues.pop_timed(sums, row)
+            switch.held[gpu, plane] -= 1

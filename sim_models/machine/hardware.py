@@ -82,6 +82,8 @@ class Switch(Section):
     merge_sets: Annotated[int, within(1, 65536)]  #: of the table of sums at each port that wait for parts, or to leave
     merge_ways: Annotated[int, within(1, 16)]  #: lines of 64 bytes in each
     timeout_ns: Wait  #: after which a sum leaves as it is, if no part comes; at the latest after twice as long
+    #: Switches side by side, each with a table at each port, where every GPU is simulated: lines take turns.
+    planes: Literal[1, 2, 4, 8, 16] = 1
     rtl: bool = False  #: its RTL, where every GPU is simulated; else a model of its size and latency
 
     @model_validator(mode="after")

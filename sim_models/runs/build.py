@@ -22,7 +22,7 @@ from ..fabric import network as links
 from ..fabric.llc import make_llc
 from ..fabric.llc_slices import make_slices
 from ..fabric.memory_map import memory_map
-from ..fabric.switch import NO_SWITCH, Switch, make_switch
+from ..fabric.switch import NO_SWITCH, Shape, Switch, make_switch
 from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -146,10 +146,12 @@ def loop_network(machine: Machine) -> links.Network:
 
 
 def network_of(machine: Machine, topology: topologies.Topology,
-               links_of_their_own: Mapping[tuple[int, int], MachineLink], groups: int = 0) -> links.Network:
+               links_of_their_own: Mapping[tuple[int, int], MachineLink], groups: int = 0,
+               planes: int = 1) -> links.Network:
     """Make the network of a topology with the machine's links.
 
-    Links between certain nodes (source, destination) may differ; `groups`: where a GPU sends over its one link.
+    Links between certain nodes (source, destination) may differ; `groups`: where a GPU sends over its one link;
+    `planes`: links side by side that share the rate of each, and its buffer.
 
     The way through a switch takes as long as one link, half on either side. Raises BadInput.
     """
@@ -165,15 +167,16 @@ def network_of(machine: Machine, topology: topologies.Topology,
         early, late = shape.latency_cycles // 2, shape.latency_cycles - shape.latency_cycles // 2
         if max(source, destination) >= topology.gpus:
             shape = shape._replace(latency_cycles=early if destination >= topology.gpus else late)
-        ports.append(links.Port(source, destination, shape))
-    number = {(port.source, port.target): index for index, port in enumerate(ports)}
+        shape = shape._replace(bytes_per_cycle=shape.bytes_per_cycle / planes, buffer_bytes=shape.buffer_bytes / planes)
+        ports += [links.Port(source, destination, shape)] * planes
+    number = {(port.source, port.target): index for index, port in reversed(list(enumerate(ports)))}
     next_port = np.full((topology.nodes, topology.gpus), links.NO_PORT)
     for node, destination in np.ndindex(next_port.shape):
         if node != destination:
             with suppress(topologies.TopologyError):
                 next_port[node, destination] = number[node, topology.next_hop(node, destination)]
     to_groups = np.repeat(next_port.max(axis=1, keepdims=True), groups, axis=1)
-    return links.make_network(ports, np.hstack([next_port, to_groups]), groups=groups)
+    return links.make_network(ports, np.hstack([next_port, to_groups]), groups=groups, planes=planes)
 
 
 def network_at_switch(machine: Machine, gpus: int, groups: int) -> links.Network:
@@ -184,15 +187,23 @@ def network_at_switch(machine: Machine, gpus: int, groups: int) -> links.Network
     return links.make_network(ports, np.repeat([[0], [1]], gpus + groups, axis=1), one_for_all=True, groups=groups)
 
 
-def switch_shape(machine: Machine) -> tuple[int, int]:
-    """Return the bytes of sums that a port of the machine's switch holds, and an addition's cycles. Raises BadInput."""
+def switch_shape(machine: Machine, planes: int = 1) -> Shape:
+    """Return what the machine's switches hold, and an addition's cycles. Raises BadInput.
+
+    `planes`: switches that are simulated; a single one stands for all of the machine's.
+    """
     if machine.switch is None:
         raise BadInput(f"machine {machine.name!r} has no [switch], which a collective in the switch needs")
     hardware = machine.switch.hardware()
-    return hardware.merge_bytes, hardware.latency_cycles
+    return Shape(hardware.merge_bytes * machine.switch.planes // planes, hardware.latency_cycles, planes)
 
 
-def switch_of(machine: Machine, spaces: Sequence[AddressSpace]) -> Switch:
+def planes_of(machine: Machine, in_switch: bool) -> int:
+    """Return the switches that are side by side where every GPU is simulated, if they add or copy."""
+    return machine.switch.planes if in_switch and machine.switch else 1
+
+
+def switch_of(machine: Machine, spaces: Sequence[AddressSpace], planes: int) -> Switch:
     """Make the switch around which the simulated devices are; one that only passes on, if it is not to add or copy."""
     schedule = spaces[0].schedule
     if not schedule.program.in_switch:
@@ -200,7 +211,7 @@ def switch_of(machine: Machine, spaces: Sequence[AddressSpace]) -> Switch:
     adds = schedule.program.adds
     return make_switch(
         schedule.devices, schedule.devices - 1 if adds else 0, np.array([space.base for space in spaces]),
-        schedule.tiling.output_bytes, *switch_shape(machine),
+        schedule.tiling.output_bytes, switch_shape(machine, planes),
         groups=tuple(tuple(map(space.group_offsets, space.groups)) for space in spaces))
 
 
@@ -261,7 +272,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         slices=make_slices(devices, machine.llc.slices, channels, machine.llc.slice_queue_loads,
                            _slice_cycles(machine)),
         stores_out=queues.timed_queue(ports, machine.link.stores_bytes // LINE_BYTES + 1),
-        store_limit=machine.link.stores_bytes // LINE_BYTES, network=network, switch=NO_SWITCH,
+        store_limit=-(-machine.link.stores_bytes // LINE_BYTES // network.planes), network=network, switch=NO_SWITCH,
         mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.EXCHANGE,
         fill_cycles=fill_cycles, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
@@ -334,7 +345,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         network = mirrored_network(machine, spaces[0].schedule.topology, spaces[0].device)
     else:
         network = network_of(machine, spaces[0].schedule.topology, options.links,
-                             max(len(space.groups) for space in spaces))
+                             max(len(space.groups) for space in spaces),
+                             planes_of(machine, spaces[0].schedule.program.in_switch))
     sim = machine_state(machine, kernel, network, [0] if mirrored else [space.peers[0] for space in spaces],
                         len(tables[0].signals))
     sim.control.start[:] = starts
@@ -346,11 +358,11 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
             ways = region.destinations[:1] if region.destinations in space.groups else region.destinations
             for copy, to in enumerate(ways):
                 sim.control.region_ports[d, number, copy] = network.next_port[d, to.device]
-        sim.control.picks_ports[d] = len(set(network.next_port[d, list(space.peers)])) > 1
+        sim.control.picks_ports[d] = len(set(network.next_port[d, list(space.peers)])) * network.planes > 1
     mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
                          spaces[0].table.arrivals) if mirrored else NO_MIRROR
     return sim._replace(
         control=sim.control._replace(
             events=np.zeros((devices, _most_ids(spaces), spaces[0].schedule.tiling.wavefronts), np.int32)),
-        mirrored=mirrored, mirror=mirror, hardware=hardware, switch=switch_of(machine, spaces),
+        mirrored=mirrored, mirror=mirror, hardware=hardware, switch=switch_of(machine, spaces, network.planes),
         chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))

@@ -103,7 +103,8 @@ def planned_sim(machine: Machine, plans: Sequence[LevelPlan], kind: str, topolog
     """Make the state at cycle 0 of a collective that is planned, over `links` where they are not the machine's."""
     copied = [plan.copied_to for plan in plans]
     network = (build.mirrored_network(machine, topology, 0) if plans[0].mirrored
-               else build.network_of(machine, topology, links, int(any(copied))))
+               else build.network_of(machine, topology, links, int(any(copied)),
+                                     build.planes_of(machine, plans[0].program.in_switch)))
     sim = build.machine_state(machine, _units(machine, plans, kind), network, [plan.peers for plan in plans])
     return sim._replace(switch=_switch(machine, plans, copied)) if plans[0].program.in_switch else sim
 
@@ -113,7 +114,7 @@ def _switch(machine: Machine, plans: Sequence[LevelPlan], copied: Sequence[list[
     program = plans[0].program
     return make_switch(program.ranks, program.ranks - 1 if program.adds else 0, np.array([
         plan.at.chunk(program.held[plan.rank].index(plan.rank)) for plan in plans]), plans[0].at.chunk_bytes,
-        *build.switch_shape(machine),
+        build.switch_shape(machine, build.planes_of(machine, True)),
         groups=tuple((tuple(Group(device, offset, 0) for device, offset in one),) if one else () for one in copied))
 
 

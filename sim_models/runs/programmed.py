@@ -230,7 +230,8 @@ class ProgrammedRun(ProgrammedGpus):
         """Return the dispatch window's size: the largest, unless the model of a switch could not hold all sums."""
         if not self.schedule.program.in_switch or self.switch:
             return largest
-        return window_for_sums(self.schedule, largest, build.switch_shape(self.machine)[0])
+        shape = build.switch_shape(self.machine, self.sim.network.planes)
+        return window_for_sums(self.schedule, largest, shape.most_bytes)
 
     def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
         """Return what the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy it saw, in entries."""

@@ -39,7 +39,7 @@ def all_reduce(machine: Machine, size_bytes: int, data: int) -> Switched:
     kernel = build.copy_units(machine, build.copy_kernel(machine, [[whole]], size_bytes), memory.EXCHANGE)
     shape = build.switch_shape(machine)
     return Switched(kernel, build.network_at_switch(machine, 1, 0), make_switch(
-        1, 1, np.array([data]), size_bytes, *shape, bits.STORE), 0)
+        1, 1, np.array([data]), size_bytes, shape, bits.STORE), 0)
 
 
 def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switched:
@@ -50,7 +50,7 @@ def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switc
     kernel = build.copy_units(machine, build.copy_kernel(machine, [[own]], chunk_bytes), memory.OTHER)
     others = tuple(Group(0, other * pitch, 0) for other in range(gpus - 1))
     return Switched(kernel, build.network_at_switch(machine, gpus, 1), make_switch(
-        gpus, 0, np.array([data]), 0, *build.switch_shape(machine), groups=((others,),)), gpus)
+        gpus, 0, np.array([data]), 0, build.switch_shape(machine), groups=((others,),)), gpus)
 
 
 def switched_sim(machine: Machine, size_bytes: int, gpus: int, kind: str) -> Sim:

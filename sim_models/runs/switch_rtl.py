@@ -1,5 +1,6 @@
 """The switch's RTL around which a run's GPUs are."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil
 
@@ -11,7 +12,7 @@ from ..cosim.compiled import CompiledBackend
 from ..cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
 from ..engine.hardware import Hardware
 from ..engine.state import Sim
-from ..engine.switch_hardware import EVENTS, NO_NUMBERS, SwitchHardware
+from ..engine.switch_hardware import NO_NUMBERS, SwitchHardware, address_at
 from ..fabric import queues
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -19,49 +20,60 @@ from ..machine.hardware import Switch as SwitchSection
 from .failure import SimulationError
 
 _LONGEST_TIMEOUT = (1 << 16) - 1  #: as `t3sim.rtl.switch.merge_table.TIMEOUT_BITS`
+_EVENTS = 256  #: of a GPU's tables that are remembered, more than come between two looks
 _EXPIRED = 3  #: of `t3sim.rtl.switch.packets.SwitchError`: a sum that was late, but nothing was lost
 
 
 class SwitchRtl:
-    """One instance, and how the loop steps it."""
+    """An instance for each of the switches side by side, and how the loop steps them."""
 
     def __init__(self, machine: Machine, section: SwitchSection, sim: Sim) -> None:
-        gpus = len(sim.switch.base)
+        gpus, network = len(sim.switch.base), sim.network
+        planes = self._planes = network.planes
         geometry: Geometry = machine.geometry()
         geometry = replace(geometry, switch=replace(section.hardware(), ports=gpus))
-        self._backend: CompiledBackend = compiled_switch(geometry)
-        self._ports = switch_ports(self._backend.ports, geometry)
-        network, places = sim.network, geometry.switch.buffer_packets
+        self._backends: list[CompiledBackend] = [compiled_switch(geometry) for _ in range(planes)]
+        self._ports = switch_ports(self._backends[0].ports, geometry)
+        places = geometry.switch.buffer_packets
         steps = max(1, ceil(network.bytes_per_cycle.max() / geometry.switch.packet_bytes))
         cycles = section.timeout_ns * machine.memory_clock_ghz * steps
-        for name, value in (("whole", sim.switch.parts), ("timeout", min(_LONGEST_TIMEOUT, max(1, round(
-                cycles / geometry.switch.merge_sets))))):
-            self._backend.inputs[self._backend.ports.port(name).offset] = value
+        for backend in self._backends:
+            for name, value in (("whole", sim.switch.parts), ("timeout", min(_LONGEST_TIMEOUT, max(1, round(
+                    cycles / geometry.switch.merge_sets))))):
+                backend.inputs[backend.ports.port(name).offset] = value
 
         def link(source: int, target: int) -> int:
             out = network.ports_out[network.first_out[source]:network.first_out[source + 1]]
             return int(out[network.target[out] == target][0])
+
+        def each(values: Iterable[int]) -> np.ndarray:
+            return np.array(list(values), np.int64)
         self.hardware = SwitchHardware(
-            self._ports, np.array([self._backend.handle], np.int64), self._backend.inputs.ctypes.data,
-            self._backend.outputs.ctypes.data, steps, np.array([link(gpu, gpus) for gpu in range(gpus)]),
-            np.array([link(gpus, gpu) for gpu in range(gpus)]), np.full(gpus, places), np.zeros(gpus, np.int64),
-            queues.timed_queue(gpus, places), np.zeros((gpus, EVENTS, 2), np.int64), np.zeros(gpus, np.int64),
+            self._ports, each(backend.handle for backend in self._backends),
+            each(backend.inputs.ctypes.data for backend in self._backends),
+            each(backend.outputs.ctypes.data for backend in self._backends), steps,
+            each(link(gpu, gpus) for gpu in range(gpus)), each(link(gpus, gpu) for gpu in range(gpus)),
+            np.full((gpus, planes), places), np.zeros((gpus, planes), np.int64),
+            queues.timed_queue(gpus * planes, places), np.zeros((gpus, _EVENTS, 2), np.int64), np.zeros(gpus, np.int64),
             np.zeros(1, np.int64), NO_NUMBERS)
 
     def beside(self, hardware: Hardware) -> Hardware:
         """Return GPUs' hardware with it."""
-        return hardware._replace(switch_step=self._backend.library.step, switch=self.hardware)
+        return hardware._replace(switch_step=self._backends[0].library.step, switch=self.hardware)
 
     @property
     def counters(self) -> dict[str, int]:
-        return switch_counters(self._backend)
+        """Events of all of them together."""
+        counted = [switch_counters(backend) for backend in self._backends]
+        return {name: sum(one[name] for one in counted) for name in counted[0]}
 
     def raise_errors(self) -> None:
         """Raise SimulationError with what the RTL reports; that sums waited for too long is none here."""
-        error = switch_error(self._backend)
-        if error["code"] not in (0, _EXPIRED):
-            raise SimulationError(f"switch: error {error['code']} at port {error['port']}, address "
-                                  f"{error['address']:#x}")
+        for plane, backend in enumerate(self._backends):
+            error = switch_error(backend)
+            if error["code"] not in (0, _EXPIRED):
+                raise SimulationError(f"switch {plane}: error {error['code']} at port {error['port']}, address "
+                                      f"{address_at.py_func(error['address'], plane, self._planes):#x}")
 
     def check(self, sim: Sim) -> None:
         """Check it after a run. Raises SimulationError."""
@@ -75,4 +87,5 @@ class SwitchRtl:
         return np.zeros((sim.switch.came.size * max(1, sim.switch.parts), LINE_BYTES // 8), np.int64)
 
     def close(self) -> None:
-        self._backend.close()
+        for backend in self._backends:
+            backend.close()

@@ -14,6 +14,7 @@ from ..compiled.jit import compiled, inlined
 from ..cosim.traced import Probes
 from ..engine.state import Sim
 from ..fabric import bits
+from ..fabric.network import Network
 from ..line import LINE_BYTES
 from .schema import EVENT, NO_WAVEFRONT, Kind
 
@@ -48,6 +49,7 @@ class Recorder(NamedTuple):
     flight_tail: np.ndarray  # int64 [port]: packets that were sent over its link
     backlog: np.ndarray  # int64 [port]: cycles until the next packet is on its link
     port_to: np.ndarray  # int64 [device, destination]: the port of what leaves for it
+    planes: int  # as in `Network`
     decision: np.ndarray  # int64 [row]
     blocked: np.ndarray  # int64 [device]
     late: np.ndarray  # int64 [device]
@@ -77,12 +79,12 @@ class Workgroups(NamedTuple):
 
 
 def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: Probes, workgroups: Workgroups,
-                  chosen: Chosen = Chosen(), ports: int = 1, port_to: np.ndarray | None = None) -> Recorder:
+                  chosen: Chosen = Chosen(), network: Network | None = None) -> Recorder:
     """Make a recorder of as many devices as `workgroups` has rows, of this many channels and units each.
 
-    `ports`: of the network; `port_to`: as in `Recorder`, None: there is but one.
+    `network`: the links, None: there is but one.
     """
-    devices = len(workgroups.names)
+    devices, ports = len(workgroups.names), 1 if network is None else len(network.taken)
     rows, ids = devices * channels, max(1 << fields.wg_bits, int(workgroups.names.max()) + 1, workgroups.count)
 
     def mask(wanted: Collection[int] | None, size: int) -> np.ndarray:
@@ -98,7 +100,8 @@ def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: P
         np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64),
         np.full((devices, units), -1, np.int64), np.zeros(ports, np.int64),
         np.zeros(ports, np.int64), np.zeros(ports, np.int64),
-        np.zeros((devices, 1 << fields.device_bits), np.int64) if port_to is None else port_to,
+        np.zeros((devices, 1 << fields.device_bits), np.int64) if network is None else network.next_port[:devices],
+        1 if network is None else network.planes,
         np.full(rows, -1, np.int64),
         np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
         np.zeros(rows, np.int64), np.zeros(rows, np.int64))

@@ -44,7 +44,8 @@ class Recording(NamedTuple):
     def after_edge(self, sim, kernel, hardware, device, now):
         observe_rtl(sim.b, self.recorder, device, words_at(hardware.outputs[device]), hardware.ports.dram, now)
         devices, units = kernel.state.state.shape
-        most = devices * (_PER_CHANNEL * sim.m.channels + 6 * units + _OTHERS + hardware.switch.steps)
+        merged = hardware.switch.steps * len(hardware.switch.handle)
+        most = devices * (_PER_CHANNEL * sim.m.channels + 6 * units + _OTHERS + merged)
         if self.recorder.count[0] + most >= len(self.recorder.events):
             sim.control.halt[0] = 1  # another cycle's might not fit
 
@@ -65,10 +66,10 @@ class TraceRecording(Observer):
         sim = run.sim
         devices, units = sim.kernel.state.state.shape
         watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), subject.workgroups
-        ports = len(sim.network.taken), sim.network.next_port[:devices]
-        self._recorder = make_recorder(*watched, subject.chosen(wanted), *ports)
+        self._recorder = make_recorder(*watched, subject.chosen(wanted), sim.network)
         updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
-        self._earlier, self._open = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), *ports), np.zeros(0, EVENT)
+        self._earlier = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), sim.network)
+        self._open = np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(library.ports, run.geometry, d, device)
                       for d, device in enumerate(run.devices)] if with_waves else []

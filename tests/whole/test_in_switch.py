@@ -33,9 +33,9 @@ def in_ring_small(devices: int, bits: int | None = None, **sizes):
 
 
 def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_ways: int = 16,
-        merge_sets: int = TILE_BYTES // 64, slices: int = 3, rtl: bool = False):
+        merge_sets: int = TILE_BYTES // 64, slices: int = 3, rtl: bool = False, planes: int = 1):
     """Every GPU with its own RTL, disturbed, late and out of order; each bit is compared with numpy's sum."""
-    described = in_ring_small(devices, merge_sets=merge_sets, merge_ways=merge_ways, rtl=rtl)
+    described = in_ring_small(devices, merge_sets=merge_sets, merge_ways=merge_ways, rtl=rtl, planes=planes)
     options = Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective, topology=switch,
                       start_cycles=late_starts(devices, 1000, seed), limits=Limits.EXACT, ids=Ids.TRACKED,
                       shuffle=Shuffle(2, seed), slices=slices)
@@ -49,10 +49,10 @@ def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_wa
 
 
 def link_bytes(run) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes that each GPU sent to the switch, and got from it."""
+    """Bytes that each GPU sent to the switches, and got from them."""
     network, gpus = run.sim.network, run.schedule.devices
     up = np.array([network.sent_bytes[outgoing(network, gpu)].sum() for gpu in range(gpus)])
-    return up, network.sent_bytes[outgoing(network, gpus)]
+    return up, network.sent_bytes[outgoing(network, gpus)].reshape(gpus, -1).sum(axis=1)
 
 
 @pytest.mark.parametrize(("devices", "shape"), [(2, "256x192x40"), (3, "200x300x70"), (4, "256x192x40"),
@@ -102,6 +102,21 @@ def test_a_full_table_of_the_rtl_costs_packets_and_no_bit(collective, seed):
     assert counted["evicted"] > 1000 and counted["expired"] > 0 and run.sim.switch.most_held.max() == 8
     down = link_bytes(run)[1].sum() - result.elements * 4 * (collective is in_switch_all_reduce)
     assert down > 1.5 * result.elements * 2, "a sum goes down in several packets"
+
+
+@pytest.mark.parametrize("rtl", [False, True])
+@pytest.mark.parametrize("collective", [in_switch.reduce_scatter, in_switch_all_reduce])
+def test_two_switches_take_turns_line_by_line(collective, rtl, seed):
+    """Each adds its own lines, and has half of each link; every bit is compared."""
+    run, result = ran(collective, 4, seed, rtl=rtl, planes=2)
+    network, gathers = run.sim.network, collective is in_switch_all_reduce
+    by_plane = network.sent_bytes.reshape(-1, 2)
+    assert (by_plane[:, 0] == by_plane[:, 1]).all() and by_plane.min() > 0
+    assert (network.bytes_per_cycle == run.machine.link.bandwidth_gb_per_s / run.machine.memory_clock_ghz / 2).all()
+    assert link_bytes(run)[1].sum() == result.elements * 2 * (1 + 3 * gathers)
+    if rtl:
+        assert run.switch.counters["evicted"] == run.switch.counters["expired"] == 0
+        assert run.switch.counters["completed"] == run.switch.counters["begun"] == result.elements * 2 // 64
 
 
 def test_two_gpus_have_nothing_to_add_in_the_switch(seed):
