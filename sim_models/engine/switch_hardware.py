@@ -59,9 +59,11 @@ class Numbers(NamedTuple):
     shift: int  # log2 of an element's bytes
     columns: np.ndarray  # int64 [packet, word]: data of packets with sums that have left the switch
     dtype: int  # of `nmc_alu.AluDtype`
+    base: np.ndarray  # int64 [device]: address of element 0
 
 
-NO_NUMBERS = Numbers(np.zeros((0, 0), np.uint32), np.zeros((0, 0), np.uint32), 1, 1, np.zeros((0, WORDS), np.int64), 0)
+NO_NUMBERS = Numbers(np.zeros((0, 0), np.uint32), np.zeros((0, 0), np.uint32), 1, 1, np.zeros((0, WORDS), np.int64), 0,
+                     np.zeros(0, np.int64))
 
 
 class SwitchHardware(NamedTuple):
@@ -200,7 +202,7 @@ def _load(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, to: int, lo:
     if len(numbers.sent) == 0:
         return
     sender = queues.sender_of(number)
-    at = (bits.address_of(lo, sim.b) - sim.switch.base[to]) >> numbers.shift
+    at = (bits.address_of(lo, sim.b) - numbers.base[to]) >> numbers.shift
     count = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes) >> numbers.shift
     from_memory = bits.get(lo, hi, sim.b.source, 2) == bits.DMA
     whose = sender * numbers.parts + queues.part_sent(number)

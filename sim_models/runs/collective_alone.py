@@ -18,6 +18,7 @@ from ..engine.hardware import make_hardware
 from ..engine.library import Library
 from ..errors import BadInput
 from ..fabric.network import outgoing
+from ..line import LINE_BYTES
 from ..machine import Machine
 from ..mechanisms.program_kernels import LevelPlan, most_additions
 from ..topologies import Topology
@@ -31,6 +32,7 @@ from .phases import bytes_by_phase
 from .programmed import ProgrammedGpus
 from .skew import Skew
 from .switch_rtl import SwitchRtl
+from .switched_numbers import SwitchedNumbers
 
 _OPEN = 0  #: range of memory that is open to peers
 _POLICY = "round_robin"
@@ -56,6 +58,7 @@ class CollectiveEnd:
     cycles: int  #: simulated
     gpus: tuple[GpuEnd, ...]  #: one if it stands for all
     words: int | None  #: that were compared; None: no numbers were carried
+    switch: dict[str, int] | None = None  #: what the tables of the switch's RTL counted, and the most that one held
     host_seconds: float = field(default=0.0, compare=False)
 
 
@@ -119,9 +122,18 @@ class ProgrammedCollective(ProgrammedGpus):
             self.restart(self._settings)
             held.pop_all()
         self._before = [self.counters(d) for d in range(len(backends))]
-        self.numbers = None if asked.seed is None else NumbersObserver(self.plans, asked.seed)
+        self.numbers = None if asked.seed is None else self._numbers(asked.seed)
         if self.numbers:
             self.observers.append(self.numbers)
+
+    def _numbers(self, seed: int) -> NumbersObserver | SwitchedNumbers:
+        if not self.asked.program.in_switch:
+            return NumbersObserver(self.plans, seed)
+        columns = self.switch.columns(self.sim) if self.switch else np.zeros((0, LINE_BYTES // 8), np.int64)
+        numbers = SwitchedNumbers(self.plans, seed, columns)
+        if self.switch:
+            self.sim = self.switch.with_numbers(self.sim, numbers.sent)
+        return numbers
 
     def _settings(self, place: int) -> list[Write]:
         driver = self.drivers[place]
@@ -149,7 +161,9 @@ class ProgrammedCollective(ProgrammedGpus):
         """Return what a run that has ended came to."""
         launch, clock = self.asked.machine.collective.kernel_launch_ns, self.asked.machine.memory_clock_ghz
         return CollectiveEnd(self.now / clock + launch, self.now, tuple(map(self._end, range(len(self.plans)))),
-                             self.numbers.words if self.numbers else None)
+                             self.numbers.words if self.numbers else None,
+                             self.switch.counters | {"most_held": int(self.sim.switch.most_held.max())}
+                             if self.switch else None)
 
     def _end(self, device: int) -> GpuEnd:
         sim, clock = self.sim, self.asked.machine.memory_clock_ghz

@@ -519,11 +519,10 @@ class DataLedger(Observer):
 
     def _give_switch(self, switch: SwitchRtl) -> None:
         """Let the switch's RTL add these numbers."""
-        data, hardware = self.data, self._run.sim.hardware
+        data = self.data
         numbers = Numbers(data.sent, data.fetched, data.parts, data.shift, switch.columns(self._run.sim),
-                          DTYPES[self._run.workload.dtype])
-        self._run.sim = self._run.sim._replace(
-            hardware=hardware._replace(switch=hardware.switch._replace(numbers=numbers)))
+                          DTYPES[self._run.workload.dtype], self._run.sim.switch.base)
+        self._run.sim = switch.with_numbers(self._run.sim, numbers)
 
     def _at_first(self, product: np.ndarray, gathers: bool) -> np.ndarray:
         """Memory before the run: what each device has of its own, if anything."""

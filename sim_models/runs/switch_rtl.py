@@ -12,7 +12,7 @@ from ..cosim.compiled import CompiledBackend
 from ..cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
 from ..engine.hardware import Hardware
 from ..engine.state import Sim
-from ..engine.switch_hardware import NO_NUMBERS, SwitchHardware, address_at
+from ..engine.switch_hardware import NO_NUMBERS, Numbers, SwitchHardware, address_at
 from ..fabric import queues
 from ..line import LINE_BYTES
 from ..machine import Machine
@@ -56,6 +56,11 @@ class SwitchRtl:
             np.full((gpus, planes), places), np.zeros((gpus, planes), np.int64),
             queues.timed_queue(gpus * planes, places), np.zeros((gpus, _EVENTS, 2), np.int64), np.zeros(gpus, np.int64),
             np.zeros(1, np.int64), NO_NUMBERS)
+
+    def with_numbers(self, sim: Sim, numbers: Numbers) -> Sim:
+        """Return a run's state whose switch adds these."""
+        self.hardware = self.hardware._replace(numbers=numbers)
+        return sim._replace(hardware=sim.hardware._replace(switch=self.hardware))
 
     def beside(self, hardware: Hardware) -> Hardware:
         """Return GPUs' hardware with it."""

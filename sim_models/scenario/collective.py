@@ -79,9 +79,6 @@ class CollectiveAlone:
         self._program = possible[self.algorithm].program() if self.algorithm in possible else custom_program(
             self.algorithm, collective, self.links.gpus)
         if self.algorithm == IN_SWITCH:
-            if layer.values:
-                raise BadInput(said("layer.values", True), " does not go with ",
-                               said("exchange.algorithm", IN_SWITCH), ": a fused run compares the switch's sums")
             self.machine = counting_parts(self.machine, self.links.gpus)
             switch_shape(self.machine)
         words = chunk_bytes(collective, self._program, layer.bytes) / WORD_BYTES
@@ -167,7 +164,8 @@ class CollectiveAlone:
         return CollectiveRun(
             self.collective, self.algorithm, self.topology, self.machine.name, self.links.gpus, self.bytes, end.ns,
             end.cycles, gpus, self._bounds_ns(gpus, end.cycles / self.machine.memory_clock_ghz),
-            None if skew and skew != Skew() else self._event_ns, end.words, end.host_seconds, collect_versions())
+            None if skew and skew != Skew() else self._event_ns, end.words, end.host_seconds, end.switch,
+            collect_versions())
 
     def _bounds_ns(self, gpus: tuple[CollectiveGpu, ...], ns: float) -> dict[str, float]:
         """Return what each resource alone would take, with the launch."""

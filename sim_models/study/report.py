@@ -390,6 +390,10 @@ def print_collective(result: CollectiveRun, console: Console) -> None:
             ("fullest link", f"{link.link_busy:.0%} busy"), ("it carries", f"{link.sent_bytes:,} bytes"),
             ("DRAM, read", f"{last.read_bytes:,} bytes"), ("DRAM, write", f"{last.written_bytes:,} bytes"),
             *([("compared", f"{result.words_compared:,} words, all right")] if result.words_compared else [])]
+    if result.switch and result.switch["begun"]:
+        rows += [(what, f"{result.switch[name]:,}") for what, name in (
+            ("most sums in a merge table", "most_held"), ("sums that left whole", "completed"),
+            ("in parts, as a table was full", "evicted"), ("in parts, as no part came", "expired"))]
     console.print(_table(f"{result.collective} of {result.array_bytes:,} bytes alone, {result.devices} GPUs, "
                          f"{result.algorithm} on {result.topology}; {result.machine}", "what", ("value",), rows))
     bounds = ", ".join(f"{name} {ns:,.0f}" for name, ns in result.bounds_ns.items())

@@ -197,6 +197,7 @@ class CollectiveRun:
     event_ns: float | None  #: None: GPUs are not alike, which the event level does not know
     words_compared: int | None  #: None: no numbers were carried
     host_seconds: float
+    switch: dict[str, int] | None = None  #: what its RTL's tables counted, and the most sums in one; None: no RTL
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

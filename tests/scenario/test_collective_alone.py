@@ -7,6 +7,7 @@ import pytest
 
 from t3sim import cli
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.engine.loop import LOOK
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
@@ -32,6 +33,10 @@ def scenario(collective: str, topology: str, gpus: int, algorithm: str | None, s
 
 def ran(*what, **more) -> CollectiveRun:
     return CollectiveAlone(scenario(*what, **more)).run(lambda what, share: None)
+
+
+def switched(**section) -> dict:
+    return {"extends": "t3-table1", "name": "own", "switch": section}
 
 
 @pytest.mark.slow
@@ -215,23 +220,50 @@ def test_a_collective_in_the_switch_is_within_three_percent(collective, gpus):
 
 
 @pytest.mark.slow
-def test_the_rtl_of_the_switch_adds_for_a_collective_alone(tmp_path):
+def test_the_rtl_of_the_switch_adds_for_a_collective_alone():
     """A table of any size: where it is full a sum takes several packets, and the kernel waits for all of its parts."""
     found = {}
     for sets, ways in ((64, 16), (1, 1)):
-        own = tmp_path / f"{sets}.toml"
-        own.write_text(f'extends = "t3-table1"\nname = "own"\n[switch]\nmerge_sets = {sets}\nmerge_ways = {ways}\n'
-                       'rtl = true\n')
-        found[sets] = ran("rs", "switch", 4, "in-switch", 200_000, machine=str(own))
+        found[sets] = ran("rs", "switch", 4, "in-switch", 200_000, machine=switched(
+            merge_sets=sets, merge_ways=ways, rtl=True))
     model = ran("rs", "switch", 4, "in-switch", 200_000)
     assert model.collective_ns < found[64].collective_ns < 1.3 * model.collective_ns
     assert found[64].gpus[0].written_bytes == model.gpus[0].written_bytes == 50_000
     assert found[1].collective_ns > 1.1 * model.collective_ns and found[1].gpus[0].written_bytes > 100_000
 
 
-def test_numbers_of_a_collective_in_the_switch_are_refused():
-    with pytest.raises(BadInput, match="layer.values = true does not go with exchange.algorithm = in-switch"):
-        CollectiveAlone(scenario("rs", "switch", 4, "in-switch", 4096, **{"layer.values": True}))
+@pytest.mark.slow
+@pytest.mark.parametrize("rtl", [False, True])
+@pytest.mark.parametrize("collective", ["rs", "ag", "ar"])
+def test_every_word_is_right_in_switches_side_by_side(collective, rtl):
+    """Sums in a table that is too small, too: they leave in parts, and their GPU's memory adds those."""
+    own = switched(merge_sets=64, merge_ways=4, timeout_ns=1000.0, planes=2, rtl=rtl)
+    one = ran(collective, "switch", 4, "in-switch", 100_008, machine=own, **{"layer.values": True, "seed": 3})
+    assert one.words_compared == (1 if collective == "rs" else 4) * one.array_bytes // 8
+    assert (one.switch is not None) == rtl
+    if rtl and collective != "ag":
+        assert one.switch["begun"] == one.switch["completed"] + one.switch["evicted"] + one.switch["expired"]
+        assert one.switch["evicted"] > 0 and one.switch["most_held"] == 256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("break_it", "told"), [
+    (lambda data: data.found.__setitem__((1, 3), 7.0), r"device 0: element 3 of chunk 0 is "),
+    (lambda data: data.parts.__setitem__((0, 2), 1), "element 2 of chunk 0: 4 parts of other GPUs were added instead"),
+    (lambda data: data.stored.__setitem__((0, 0), 1), "device 0: element 0 of chunk 0: 1 times it was stored")])
+def test_wrong_numbers_in_the_switch_are_found(break_it, told):
+    run = ProgrammedCollective(CollectiveAlone(scenario("rs", "switch", 4, "in-switch", 4096, **{
+        "layer.values": True})).planned)
+    try:
+        run.run(until=5 * LOOK)
+        break_it(run.numbers.data)
+        with pytest.raises(SimulationError, match=told):
+            run.run()
+    finally:
+        run.close()
+
+
+def test_what_does_not_go_with_the_switch_is_refused():
     with pytest.raises(BadInput, match="in-switch alone is not recorded: allowed are direct, ring"):
         CollectiveAlone(scenario("rs", "switch", 4, "in-switch", 4096)).recorded()
     with pytest.raises(BadInput, match="allowed are direct, ring, in-switch"):
