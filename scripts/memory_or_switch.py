@@ -6,6 +6,7 @@ What GPUs and switches do is the library level's (`t3sim.libraries`), but for fu
 import argparse
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from t3sim.machine.levels import COMMERCIAL
 from t3sim.reproduce.paper import geomean
 from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.files import scenario_of
+from t3sim.study.results import CollectiveRun
 from t3sim.workloads import MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +35,7 @@ CAIS = {"FuseLib-NVLS": (1.21, 1.20, 1.20), "CoCoNet-NVLS": (1.25, 1.23, 1.24), 
 #: Hidden sizes, which the paper halves; of which models it does not say here: those of 7 to 30 billion parameters.
 HIDDEN = (2048, 2560, 3072, 3584)
 _TOKENS, _GPUS = 4096, 8
+_TABLES = ((1, 64, 16), (1, 64, 8), (1, 1, 1), (4, 64, 16))  #: switches, sets and ways
 
 
 def of_rows(kind: str, shape: tuple[int, int, int], gpus: int = _GPUS) -> Setting:
@@ -189,27 +192,55 @@ def small(name: str, gpus: int) -> dict[str, dict[str, float]]:
         "switch_ns": in_switch_ns(machine, "all_reduce", gpus, size, flags=True)} for size in (8192, 65536, 524288)}
 
 
-def full_tables(sizes: Iterable[tuple[int, int]], gpus: int = 4, size: int = 200_000) -> list[dict]:
-    """Run a reduce-scatter in the switch whose RTL has tables of these sets and ways, every GPU's RTL beside it."""
-    rows = []
-    for sets, ways in sizes:
-        machine = {"extends": "t3-table1", "name": "own", "switch": {"merge_sets": sets, "merge_ways": ways,
-                                                                    "timeout_ns": 2000.0, "rtl": True}}
-        asked = CollectiveAlone(scenario_of({}, {
-            "layer.collective": "rs", "layer.devices": gpus, "layer.bytes": size, "exchange.topology": "switch",
-            "exchange.algorithm": "in-switch", "machine": machine}))
-        found = asked.run(lambda what, share: None)
-        chunk = size // gpus
-        rows.append({"bytes": sets * ways * 64, "ns": found.collective_ns, "event_ns": found.event_ns,
-                     "packets_per_sum": sum(gpu.written_bytes for gpu in found.gpus) / chunk / gpus})
+def by_rtl(collective: str, gpus: int, size: int, machine: dict, **more) -> tuple[CollectiveAlone, CollectiveRun]:
+    """Run a collective in the switch, every GPU's and the switch's RTL in the loop, and compare all of its numbers."""
+    asked = CollectiveAlone(scenario_of({}, {
+        "layer.collective": collective, "layer.devices": gpus, "layer.bytes": size, "layer.values": True,
+        "exchange.topology": "switch", "exchange.algorithm": "in-switch", "machine": {"name": "own"} | machine} | more))
+    return asked, asked.run(lambda what, share: None)
+
+
+def full_tables(sizes: Iterable[tuple[int, int, int]], gpus: int = 4, size: int = 200_000) -> list[dict]:
+    """Run a reduce-scatter by one or more switches side by side whose tables have these sets and ways.
+
+    Beside it by the model, which no table bounds, and with as many workgroups as the machine says.
+    """
+    rows, usual = [], load_machine().collective
+    for planes, sets, ways in sizes:
+        section = {"planes": planes, "merge_sets": sets, "merge_ways": ways, "timeout_ns": 2000.0, "rtl": True}
+        asked, found = by_rtl("rs", gpus, size, {"extends": "t3-table1", "switch": section})
+        _, model = by_rtl("rs", gpus, size, {"extends": "t3-table1", "switch": {"rtl": False}})
+        apart = replace(asked.planned, machine=asked.machine.model_copy(update={"collective": usual})).simulate()
+        rows.append({"switches": planes, "bytes": sets * ways * 64, "ns": found.collective_ns,
+                     "event_ns": found.event_ns, "workgroups": asked.machine.collective.workgroups_per_cu,
+                     "packets_per_sum": sum(gpu.written_bytes for gpu in found.gpus) / size,
+                     "most_held": found.switch["most_held"], "evicted": found.switch["evicted"],
+                     "model_ns": model.collective_ns, "apart": {
+                         "ns": apart.ns, "workgroups": usual.workgroups_per_cu,
+                         "packets_per_sum": sum(gpu.written_bytes for gpu in apart.gpus) / size}})
+    return rows
+
+
+def cycles(sizes: Iterable[int]) -> list[dict]:
+    """Run collectives by half of `cais-8x4-t3`, with the RTL, beside the level of libraries; without their launches."""
+    rows, machine = [], load_machine("cais-8x4", COMMERCIAL)
+    for size in sizes:
+        for name, kind in (("rs", "reduce_scatter"), ("ar", "all_reduce")):
+            described = {"extends": "cais-8x4-t3", "switch": {"rtl": True}}
+            asked, found = by_rtl(name, _GPUS, size, described, fraction="1/2")
+            rows.append({"collective": name, "bytes": size, "switch": found.switch, "event_ns": found.event_ns,
+                         "ns": found.collective_ns - asked.machine.collective.kernel_launch_ns,
+                         "library_ns": transfer_ns(machine, kind, _GPUS, size)})
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", action="store_true", help="run tables of the RTL anew, too (minutes)")
-    kept = json.loads(RESULT.read_text())["tables"] if RESULT.exists() else []
-    tables = full_tables([(64, 16), (64, 8), (1, 1)]) if parser.parse_args().tables else kept
+    parser.add_argument("--cycles", action="store_true", help="run CAIS's GPUs on the cycle level anew, too (minutes)")
+    kept, given = json.loads(RESULT.read_text()) if RESULT.exists() else {}, parser.parse_args()
+    tables = full_tables(_TABLES) if given.tables else kept.get("tables", [])
+    of_cais = cycles((1 << 20, 4 << 20)) if given.cycles else kept.get("cycles", [])
     rows = [*layers("h100-sxm", (2, 4, 8)), *layers("gb200", (8, 16, 32, 72))]
     merge = json.loads(_AREA.read_text())["blocks"]["merge_table"]
     RESULT.write_text(json.dumps({
@@ -217,7 +248,7 @@ def main() -> None:
         "gates": {"t3_per_gpu": GATES, "switch_per_port": merge["gate_equivalents"],
                   "switch_bits_per_port": merge["macro_bits"], "ports_of_gpu": 4},
         "small": {f"{name}-{n}": small(name, n) for name, n in (("h100-sxm", 8), ("gb200", 72))},
-        "tables": tables}, indent=1) + "\n")
+        "tables": tables, "cycles": of_cais}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

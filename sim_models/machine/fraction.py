@@ -12,7 +12,7 @@ _SIZES = ("link.egress_buffer_bytes", "link.store_buffer_bytes", "tracker.banks"
 
 
 def fraction_of(machine: Machine, parts: int) -> Machine:
-    """Return a GPU with one of `parts` equal parts of a machine's units, channels, cache, links and tables.
+    """Return a GPU with one of `parts` equal parts of a machine's units, channels, cache, links, tables and switches.
 
     Latencies, clocks, and what a unit or a channel is, stay. Raises BadInput where a count has no such part.
     """
@@ -28,6 +28,8 @@ def fraction_of(machine: Machine, parts: int) -> Machine:
             raise BadInput(f"fraction = 1/{parts}: [{section}] {key} = {value} of {machine.name} has no such part")
         changes.setdefault(section, {})[key] = (value / parts if where in _RATES else
                                                 value // parts if where in _COUNTS else -(-value // parts))
+    if machine.switch and machine.switch.planes % parts == 0:  # a switch that is alone stays whole
+        changes["switch"] = {"planes": machine.switch.planes // parts}
     content = machine.model_dump()
     for section, keys in changes.items():
         content[section] |= keys

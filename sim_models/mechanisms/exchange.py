@@ -12,6 +12,7 @@ from ..collectives.all_reduce import all_reduce
 from ..collectives.all_to_all import all_to_all
 from ..custom import is_custom, make_custom
 from ..errors import BadInput, Key, choices
+from ..line import LINE_BYTES, lines_of
 from ..machine import Machine
 from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
 from ..schedule.sums import more_bits
@@ -195,6 +196,25 @@ def counting_parts(machine: Machine, ranks: int) -> Machine:
     """Return the machine with channels that count a packet as often as it has parts, of all GPUs but one."""
     bits = max(machine.channels.more_bits, more_bits(ranks))
     return machine.model_copy(update={"channels": machine.channels.model_copy(update={"more_bits": bits})})
+
+
+def kept_together(machine: Machine, ranks: int, chunk_bytes: int) -> Machine:
+    """Return the machine with a collective's kernels whose parts of a chunk come to its tables close to each other.
+
+    What all units of a GPU have under way of a chunk is at most half of the tables of a GPU's ports, by shorter, then
+    by fewer workgroups; the other half is for what GPUs are apart. Tables that hold a whole chunk change nothing.
+    """
+    switch, kernel, units = machine.switch, machine.collective, machine.gpu.compute_units
+    if switch is None:
+        return machine
+    most = switch.planes * switch.merge_sets * switch.merge_ways
+    half, lines = most // 2, max(1, kernel.workgroup_bytes // (ranks - 1) // LINE_BYTES)
+    if lines_of(chunk_bytes) <= most or units * kernel.workgroups_per_cu * lines <= half:
+        return machine
+    lines = max(1, min(lines, half // (units * kernel.workgroups_per_cu)))
+    places = max(1, min(kernel.workgroups_per_cu, half // (units * lines)))
+    return machine.model_copy(update={"collective": kernel.model_copy(update={
+        "workgroup_bytes": lines * LINE_BYTES * (ranks - 1), "workgroups_per_cu": places})})
 
 
 def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machine:

@@ -20,6 +20,7 @@ from ..machine.hardware import Switch as SwitchSection
 from .failure import SimulationError
 
 _LONGEST_TIMEOUT = (1 << 16) - 1  #: as `t3sim.rtl.switch.merge_table.TIMEOUT_BITS`
+_CYCLES_PER_PART = 2  #: in which an input hands on one that is added: it leaves when its row has been looked at
 _EVENTS = 256  #: of a GPU's tables that are remembered, more than come between two looks
 _EXPIRED = 3  #: of `t3sim.rtl.switch.packets.SwitchError`: a sum that was late, but nothing was lost
 
@@ -35,7 +36,7 @@ class SwitchRtl:
         self._backends: list[CompiledBackend] = [compiled_switch(geometry) for _ in range(planes)]
         self._ports = switch_ports(self._backends[0].ports, geometry)
         places = geometry.switch.buffer_packets
-        steps = max(1, ceil(network.bytes_per_cycle.max() / geometry.switch.packet_bytes))
+        steps = max(1, ceil(_CYCLES_PER_PART * network.bytes_per_cycle.max() / geometry.switch.packet_bytes))
         cycles = section.timeout_ns * machine.memory_clock_ghz * steps
         for backend in self._backends:
             for name, value in (("whole", sim.switch.parts), ("timeout", min(_LONGEST_TIMEOUT, max(1, round(

@@ -16,6 +16,7 @@ from t3sim.mechanisms.exchange import (
     check_topology,
     counting_parts,
     custom_program,
+    kept_together,
     own_algorithm,
     own_topology,
 )
@@ -39,7 +40,7 @@ MOST_GPUS = 32
 _GPU_BYTES = 100_000_000  #: of this computer, that a simulated GPU with its RTL takes at most
 _BASE_BYTES = 400_000_000
 _KEYS = ("layer.collective", "layer.bytes", "layer.values", "layer.devices", "exchange.topology",
-         "exchange.algorithm", "gpus.every", "gpus.skew", "machine", "seed")
+         "exchange.algorithm", "gpus.every", "gpus.skew", "machine", "seed", "fraction")
 
 
 class CollectiveAlone:
@@ -81,16 +82,24 @@ class CollectiveAlone:
         if self.algorithm == IN_SWITCH:
             self.machine = counting_parts(self.machine, self.links.gpus)
             switch_shape(self.machine)
-        words = chunk_bytes(collective, self._program, layer.bytes) / WORD_BYTES
+        asked_bytes = layer.bytes / scenario.parts
+        words = chunk_bytes(collective, self._program, asked_bytes) / WORD_BYTES
         chunk = int(-(-words // 1)) * WORD_BYTES
+        together = self.machine
+        if self.algorithm == IN_SWITCH and collective != "ag":
+            together = kept_together(self.machine, self.links.gpus, chunk)
         self.bytes = chunk * self._program.chunks // (self.links.gpus if collective == "a2a" else 1)
         skew = Skew.of(scenario.gpus.skew or "", self.links.gpus) if scenario.gpus.every else None
         if skew:
             skew.check(self.links, self.machine)
         #: For people: what is run instead of what was asked for.
-        self.notes = () if self.bytes == layer.bytes else (
+        self.notes = () if self.bytes == asked_bytes else (
             Words(Key("layer.bytes", layer.bytes),
                   f" is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes"),)
+        if together is not self.machine:
+            kernel, self.machine = together.collective, together
+            self.notes += (Words(f"kernels have {kernel.workgroups_per_cu} workgroups at once on a unit, of "
+                                 f"{kernel.workgroup_bytes} bytes each, for sums to fit the switch's tables"),)
         self.planned = PlannedCollective(
             self.machine, self._kernels, chunk, self._program, self.links,
             skew, scenario.seed if layer.values else None)

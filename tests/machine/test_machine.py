@@ -178,8 +178,8 @@ def test_wrong_unit_outranks_the_key_that_it_replaces(write):
 
 
 def test_unreadable(write, tmp_path):
-    assert "neither a file nor one of h100-t3, hbm2-reference, hbm3-reference, t3-accelsim, t3-table1" in one_line(
-        "v100")
+    assert ("neither a file nor one of cais-8x4-t3, h100-t3, hbm2-reference, hbm3-reference, t3-accelsim, t3-table1"
+            in one_line("v100"))
     assert "cannot be read" in one_line(str(tmp_path))
     assert "not a TOML file" in one_line(write("[gpu\n"))
     assert "not a TOML file" in one_line(write('name = "twice"\nname = "twice"\n'))

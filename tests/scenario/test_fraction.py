@@ -5,6 +5,7 @@ import pytest
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.machine.fraction import fraction_of
+from t3sim.scenario.collective import CollectiveAlone
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.kernel import KernelAlone
 from t3sim.scenario.request import requested
@@ -27,6 +28,14 @@ def test_everything_shrinks_alike(parts):
                          ("dram", "queue_entries")):
         assert getattr(getattr(part, section), key) == getattr(getattr(WHOLE, section), key)
     assert part.name == f"1/{parts} of t3-table1"
+
+
+def test_half_of_four_switches_are_two_and_a_collective_has_half_of_its_bytes():
+    layer = {"collective": "rs", "devices": 8, "bytes": 800_000}
+    alone = CollectiveAlone(Scenario(fraction="1/2", machine="cais-8x4-t3", layer=layer, exchange={
+        "topology": "switch", "algorithm": "in-switch"}))
+    assert (alone.machine.switch.planes, alone.machine.gpu.compute_units, alone.bytes) == (2, 33, 400_000)
+    assert not alone.notes and fraction_of(WHOLE, 2).switch == WHOLE.switch
 
 
 def test_the_layer_has_as_large_a_part_of_its_tokens():
