@@ -19,7 +19,7 @@ from ..engine.port_map import PortMap
 from . import at_rest, verilog
 from .cache import cached, digest
 from .clock_enable import write_registers_in_place
-from .shared_modules import share_modules
+from .shared_modules import initialize_in_loops, share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 from .verilog import generate_verilog
 from .wrapper import previous_clock, wrapper
@@ -32,7 +32,8 @@ _UNIT_BYTES = 300_000
 _HEADERS = "headers.h"
 
 VERILATOR_FLAGS = ("--cc", "-O3", "-Wno-fatal", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
-                   "--no-timing", "-fno-dfg-scoped", "--output-split", "5000", "--output-split-cfuncs", "500")
+                   "--no-timing", "-fno-dfg-scoped", "--unroll-count", "1",
+                   "--output-split", "5000", "--output-split-cfuncs", "500")
 #: For the code that every cycle runs.
 FAST_FLAGS = ("-O2",)
 #: Verilator puts what runs once (initial values, first settling) into files of their own.
@@ -76,7 +77,7 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
           verilator_flags: Sequence[str] = VERILATOR_FLAGS) -> Library:
     """Compile Verilog into a library, or open the cached one. Raises ToolchainError."""
     tools = find_toolchain()
-    text = share_modules(write_registers_in_place(text))
+    text = share_modules(initialize_in_loops(write_registers_in_place(text)))
     sources = [*(wrapper(ports, quick, quick) for quick in (True, False)),
                *(Path(at_rest.__file__).with_suffix(suffix).read_text() for suffix in (".py", ".h"))]
     key = "library-" + digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags,
@@ -111,17 +112,18 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     objects = ["wrapper.o", *(f"{unit}.o" for unit in order), *runtime]
     link = [*tools.compiler, "-shared", *objects, "-lpthread", "-o", f"../{_SHARED_OBJECT}"]
 
-    def finish(one_evaluation: bool, rests: bool) -> None:
+    def write_wrapper(one_evaluation: bool, rests: bool) -> None:
         (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation, rests, handed_on or {}))
-        run_all([compile_wrapper], work)
-        run_all([link], work)
 
-    run_all(compile_models, work)
     one_evaluation = previous_clock(ports) in (work / f"V{ports.top}___024root.h").read_text()
     rests = handed_on is not None
-    finish(one_evaluation, rests)
+    write_wrapper(one_evaluation, rests)
+    run_all([compile_wrapper, *compile_models], work)
+    run_all([link], work)
     if (one_evaluation or rests) and not _passes_self_test(folder / _SHARED_OBJECT):
-        finish(one_evaluation=False, rests=False)
+        write_wrapper(one_evaluation=False, rests=False)
+        run_all([compile_wrapper], work)
+        run_all([link], work)
     shutil.rmtree(work)
 
 

@@ -26,12 +26,12 @@ from ..engine.port_map import PortMap
 from ..errors import Failure
 from .build import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, precompiled_headers, runtime_objects, units
 from .cache import cached, digest
-from .shared_modules import share_modules
+from .shared_modules import initialize_in_loops, share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 
 _REPLAY = "t3sim.testbenches.tb_replay"
-_VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "-fno-dfg-scoped", "--prefix", "Vtop",
-                    "--timescale", "1ns/1ps", "--output-split", "5000")
+_VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "-fno-dfg-scoped", "--unroll-count", "1",
+                    "--prefix", "Vtop", "--timescale", "1ns/1ps", "--output-split", "5000")
 #: cocotb's main tells the time through a hook that VL_TIME_CONTEXT would switch off; its library calls the simulator's
 #: functions.
 _FLAGS = tuple(flag for flag in COMMON_FLAGS
@@ -87,7 +87,7 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
     if simulator == "icarus":
         return Simulation(ports.top, cached("icarus-" + digest(text, *versions), make_icarus), simulator, waves)
     tools = find_toolchain()
-    text = share_modules(text)
+    text = share_modules(initialize_in_loops(text))
     key = digest(text, ports.to_json(), *tools.identity, *_FLAGS, *FAST_FLAGS, *_VERILATOR_FLAGS, *versions)
     return Simulation(ports.top, cached(f"cocotb-{key}", make_verilator), simulator, waves)
 

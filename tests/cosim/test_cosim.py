@@ -1,6 +1,7 @@
 """The compiled RTL and Amaranth's simulator behind one interface give the same traces."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from t3sim.cosim.amaranth_backend import AmaranthBackend, pack, unpack
 from t3sim.cosim.build import build, build_component
 from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.compiled import CompiledBackend
-from t3sim.cosim.shared_modules import share_modules
+from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
 from t3sim.cosim.stimulus import checksum, random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import PortError, generate_verilog, port_map
@@ -444,9 +445,37 @@ def test_large_modules_are_kept_whole(monkeypatch, seed):
     kept = {module.split("(")[0] for module in share_modules(text).split("\nmodule ") if "no_inline_module" in module}
     assert kept == {"adder", "adder_2", "two_entry_queue"}
     with CompiledBackend(build(text, ports)) as compiled, AmaranthBackend(Adders(), ports) as amaranth:
-        assert "no_inline_module" in (compiled.library.path.parent / "design.v").read_text()
+        design = (compiled.library.path.parent / "design.v").read_text()
+        assert "no_inline_module" in design and "word = word + 1" in design
         stimulus = random_stimulus(ports, 300, seed=seed, reset_probability=0.02)
         np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
+
+
+def _marked(text: str, module: str) -> set[str]:
+    """Return the ports of a module that Verilator is to leave as they are."""
+    body, = (body for body in share_modules(text).split("\nmodule ") if body.startswith(f"{module}("))
+    return set(re.findall(r"(\w+) /\*verilator public_flat_rd\*/", body))
+
+
+def test_ports_that_differ_stay_ports(monkeypatch):
+    """Those of a part differ if there are several of what it is in; a reset does, if each instance has its own."""
+    monkeypatch.setattr(shared_modules, "_LARGE_LINES", 1)
+    text, _ = generate_verilog(Adders(), "adders")
+    for module in ("adder", "two_entry_queue"):
+        marked = _marked(text, module)
+        assert {"input__payload", "input__valid", "output__ready"} <= marked and not marked & {"clk", "rst"}
+    own = re.sub(r"(  adder adder_3 \(\n(?:    \..*\n)*?    \.rst)\(rst\)", r"\1(levels__0)", text)
+    assert own != text and _marked(own, "adder") == _marked(text, "adder") | {"rst"}
+
+
+def test_memories_are_initialized_in_loops():
+    text, _ = generate_verilog(Adders(), "adders")
+    assert len(re.findall(r"^    counts\[\d\] = 3'h0;\n", text, re.MULTILINE)) == 2 * 4
+    looped = initialize_in_loops(text)
+    assert looped.count("    for (int word = 0; word < 4; word = word + 1) counts[word] = 3'h0;\n") == 2
+    assert "counts[0] = " not in looped
+    text, _ = generate_verilog(Widths(), "widths")
+    assert "rows[15] = 12'h00f;" in text and initialize_in_loops(text) == text
 
 
 def test_headers_are_read_once(tmp_path):
