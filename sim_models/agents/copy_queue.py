@@ -1,7 +1,8 @@
 """Surroundings of a queue of DMA commands: a producer of what is copied, memory that commands and flags lie in, a host.
 
 The producer stores its blocks line by line. When DRAM has performed the last of them, the host (or the GPU itself)
-writes a doorbell, or a flag that the queue polls, after the time that this takes it. Commands and flags are read
+writes a doorbell, or a flag that the queue polls, after the time that this takes it. A producer that releases a chain
+sets a flag for each wave of blocks as soon as DRAM has performed the wave's stores. Commands and flags are read
 through the same memory channels as everything else. A signal to a peer goes over the link after the data; it is seen
 there when DRAM has performed it and whatever was under way to memory when it came, as posted writes are.
 """
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from ..engine.hardware import Hardware
     from ..engine.state import Sim
 
-HOST_OR_GPU, POLL, TRACKER = range(3)  #: what starts the copies: a doorbell, a flag that is polled, the Tracker
+#: What starts the copies: a doorbell, a flag that is polled, the Tracker, a flag of the producer for each wave.
+HOST_OR_GPU, POLL, TRACKER, CHAIN = range(4)
 FLAG_BYTES = 4
 FLAGS = 64  #: of each GPU, a line each; the first starts its copies
 START_FLAG = 0
+MOST_WAVES = 32
+FIRST_WAVE_FLAG = FLAGS - MOST_WAVES
 _PER_CYCLE = 4  #: lines that the producer stores in a cycle
 _NEVER = 1 << 62
 IDLE, WANTED, THERE = range(3)  #: of a line that the queue reads
@@ -71,6 +75,8 @@ class Plan(NamedTuple):
     start_cycles: np.ndarray  # int64 [device]: from the producer's end to the doorbell's write, or the flag's
     arriving: np.ndarray  # int64 [device]: bytes
     signals: np.ndarray  # int64 [device]: flags that peers set
+    wave_blocks: int  #: of a chain: blocks that a flag releases
+    waves: np.ndarray  # int64 [device, wave]: the flag that each wave sets, in the producer's order
 
 
 class CopyState(NamedTuple):
@@ -83,6 +89,7 @@ class CopyState(NamedTuple):
     signalled: np.ndarray  # int64: cycle in which the last flag was seen
     signals: np.ndarray  # int64: flags of peers that are seen
     started: np.ndarray  # int64: cycle of the doorbell's write, or the flag's
+    released: np.ndarray  # int64: waves whose flag is written
     bus: np.ndarray  # int64: SETUP ...
     read: np.ndarray  # int64: IDLE ...
     address: np.ndarray  # int64: that is read
@@ -134,8 +141,16 @@ def make_copy_queue(ports: QueuePorts, plan: Plan, channels: int) -> CopyQueue:
         return np.full(devices, _NEVER)
     return CopyQueue(ports, plan, CopyState(
         begun=each(), line=np.full(devices, plan.block_bytes // LINE_BYTES), produced=never(), arrived=never(),
-        signalled=each(), signals=each(), started=never(), bus=each(), read=each(), address=each(), words=each(FLAGS),
-        coming=each(FLAGS), under_way=each(FLAGS, channels), adding=each(FLAGS), unseen=each(FLAGS)))
+        signalled=each(), signals=each(), started=never(), released=each(), bus=each(), read=each(), address=each(),
+        words=each(FLAGS), coming=each(FLAGS), under_way=each(FLAGS, channels), adding=each(FLAGS),
+        unseen=each(FLAGS)))
+
+
+@inlined
+def wave_waits(plan: Plan, state: CopyState, device: int) -> bool:
+    """Say whether a chain's producer has begun all blocks of a wave whose flag is not written."""
+    return (plan.initiator == CHAIN and state.released[device] < plan.waves.shape[1]
+            and state.begun[device] == (state.released[device] + 1) * plan.wave_blocks)
 
 
 @compiled
@@ -149,7 +164,7 @@ def produce(plan: Plan, state: CopyState, sim: "Sim", hardware: "Hardware", devi
                     break
                 if not may_start(hardware, device):
                     break
-            elif state.begun[device] == plan.blocks.shape[1]:
+            elif state.begun[device] == plan.blocks.shape[1] or wave_waits(plan, state, device):
                 break
             state.begun[device] += 1
             state.line[device] = 0
@@ -204,7 +219,7 @@ def see_flags(plan: Plan, state: CopyState, sim: "Sim", device: int, now: int) -
                     state.words[device, flag] += times * state.coming[device, flag]
                 else:
                     state.words[device, flag] = state.coming[device, flag]
-                if flag != START_FLAG:
+                if START_FLAG < flag < FIRST_WAVE_FLAG:
                     state.signals[device] += times
                     state.signalled[device] = now
 
@@ -258,19 +273,39 @@ def serve_queue(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int,
 
 
 @compiled
+def set_own_flag(plan: Plan, state: CopyState, sim: "Sim", device: int, flag: int) -> bool:
+    """Store a flag in the GPU's own memory, if there is room for it."""
+    address = _store_flag(plan, state, sim, device, flag, 1, 0)
+    row = device * sim.m.channels + channel_of(address, sim.m)
+    if queues.room(sim.inbound, row) < 1:
+        return False
+    lo, hi = bits.pack(sim.b, address, FLAG_BYTES, bits.STORE, bits.DMA, 0, 0, 0)
+    queues.push(sim.inbound, row, lo, hi, queues.tag_of(memory.OTHER, device))
+    return True
+
+
+@compiled
+def release_wave(plan: Plan, state: CopyState, sim: "Sim", device: int) -> None:
+    """Write the flag of a wave all of whose stores DRAM has performed."""
+    stored = state.begun[device] * plan.block_bytes
+    if (state.line[device] * LINE_BYTES == plan.block_bytes and wave_waits(plan, state, device)
+            and sim.mem.total_bytes[device, 2 * memory.COMPUTE + 1] == stored):
+        if set_own_flag(plan, state, sim, device, plan.waves[device, state.released[device]]):
+            state.released[device] += 1
+
+
+@compiled
 def start_copies(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
     """Write the doorbell over the bus, or the flag that starts the copies."""
     ports, plan, state = agent.ports, agent.plan, agent.state
+    if plan.initiator == CHAIN:
+        release_wave(plan, state, sim, device)
+        return
     if plan.initiator == TRACKER or now < state.produced[device] + plan.start_cycles[device]:
         return
     if plan.initiator == POLL:
-        if state.started[device] == _NEVER:
-            address = _store_flag(plan, state, sim, device, START_FLAG, 1, 0)
-            row = device * sim.m.channels + channel_of(address, sim.m)
-            if queues.room(sim.inbound, row) >= 1:
-                lo, hi = bits.pack(sim.b, address, FLAG_BYTES, bits.STORE, bits.DMA, 0, 0, 0)
-                queues.push(sim.inbound, row, lo, hi, queues.tag_of(memory.OTHER, device))
-                state.started[device] = now
+        if state.started[device] == _NEVER and set_own_flag(plan, state, sim, device, START_FLAG):
+            state.started[device] = now
         return
     inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])
     phase = state.bus[device]

@@ -29,11 +29,16 @@ def dma(
         "On the cycle level a machine of it, with what starts copies; t3-table1 if not given.")] = None,
     initiator: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="Start of the copies: host, gpu (a kernel), poll (prelaunched), tracker; host if "
-        "not given.")] = None,
+        "not given. On the cycle level also chain: polls of flags that the producer sets.")] = None,
     level: Annotated[str, typer.Option(
         metavar="event|cycle", help="cycle: the command queue's RTL in every GPU, each bit checked.")] = "event",
     gpus: Annotated[int | None, typer.Option(
         metavar="N", parser=whole_number, help="GPUs of the cycle level; 4 if not given.")] = None,
+    wave: Annotated[int | None, typer.Option(
+        metavar="N", parser=whole_number, help="Of a chain on the cycle level: blocks that a flag releases, as few as "
+        "its flags allow if not given.")] = None,
+    reverse: Annotated[bool, typer.Option(
+        "--reverse", help="On the cycle level: waves are stored last to first, commands are in their order.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Time DMA collectives: on the event level phases, commands, engines and traffic; on the cycle level the RTL."""
@@ -41,10 +46,11 @@ def dma(
         raise BadInput(f"--level {level[:40]!r} is unknown: allowed are event, cycle")
     if level == "cycle":
         _on_the_cycle_level(collective, sizes, variant, "t3-table1" if machine is None else machine, initiator,
-                            4 if gpus is None else gpus, json)
+                            4 if gpus is None else gpus, json, (wave, reverse))
         return
-    if gpus is not None:
-        raise BadInput("--gpus is of the cycle level: give --level cycle, too")
+    for option, value in (("--gpus", gpus), ("--wave", wave), ("--reverse", reverse or None)):
+        if value is not None:
+            raise BadInput(f"{option} is of the cycle level: give --level cycle, too")
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
     from t3sim.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
     from t3sim.machine import load_machine
@@ -107,11 +113,11 @@ def dma(
 
 
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
-                        gpus: int, json: str | None) -> None:
+                        gpus: int, json: str | None, waves: tuple[int | None, bool]) -> None:
     from t3sim.machine import load_machine
     from t3sim.machine.levels import QUEUE
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
-    from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
+    from t3sim.runs.queued import BY_TRACKER, INITIATORS, Waves, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import write_json
 
@@ -129,7 +135,7 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
         for size in wanted:
             check_asked(chip, collective, gpus, size, name, one)
     check_json_target(json)
-    runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=one)
+    runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=one, waves=Waves(*waves))
                    for called, name, one in asked} for size in wanted}
     if json is not None:
         write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,

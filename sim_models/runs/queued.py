@@ -7,13 +7,26 @@ copies move it (`copies.py`). In the end every word of every GPU is compared wit
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from t3sim.rtl.queue_commands import ADD, COPY, SIGNAL, Command
 from t3sim.rtl.queue_commands import POLL as POLLS
 
-from ..agents.copy_queue import FLAGS, HOST_OR_GPU, POLL, START_FLAG, TRACKER, Plan, QueuePorts, make_copy_queue
+from ..agents.copy_queue import (
+    CHAIN,
+    FIRST_WAVE_FLAG,
+    FLAGS,
+    HOST_OR_GPU,
+    MOST_WAVES,
+    POLL,
+    START_FLAG,
+    TRACKER,
+    Plan,
+    QueuePorts,
+    make_copy_queue,
+)
 from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
 from ..driver.driver import Driver, Write
 from ..engine.hardware import make_hardware
@@ -29,7 +42,7 @@ from .copy_ledger import CopyLedger
 from .failure import SimulationError
 from .programmed import ProgrammedGpus
 
-INITIATORS = ("host", "gpu", "poll", "tracker")
+INITIATORS = ("host", "gpu", "poll", "chain", "tracker")
 _ROW_BYTES = 256
 _LARGEST_BLOCK = 32 * 1024  #: of one command; its bytes must fit into the Tracker's counter
 _MOST_COMMANDS = 4096
@@ -37,7 +50,14 @@ _ALIGN = 1 << 20
 _RING, _FLAGS = 1 << 33, 1 << 34  #: addresses
 #: What a Tracker may start, with copies by variants: of what is read once, once.
 BY_TRACKER = {"b2b": ("a2a", "rs"), "bcst": ("ag",), "swap": ()}
-_STARTS = {"host": HOST_OR_GPU, "gpu": HOST_OR_GPU, "poll": POLL, "tracker": TRACKER}
+_STARTS = {"host": HOST_OR_GPU, "gpu": HOST_OR_GPU, "poll": POLL, "chain": CHAIN, "tracker": TRACKER}
+
+
+class Waves(NamedTuple):
+    """Waves in which a producer stores its blocks."""
+
+    blocks: int | None = None  #: of each, which a flag of a chain releases; as few as flags allow if not given
+    reverse: bool = False  #: stored last to first, while commands are in their order
 
 
 @dataclass(frozen=True)
@@ -66,14 +86,15 @@ def chunk_bytes(size_bytes: int, gpus: int) -> int:
 
 
 def run_queued(machine: Machine, collective: str, gpus: int, size_bytes: int,
-               initiator: str = "host", seed: int = 0, variant: str = "b2b") -> QueuedRun:
+               initiator: str = "host", seed: int = 0, variant: str = "b2b",
+               waves: Waves = Waves()) -> QueuedRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus, all links there are between any two.
 
     `machine`, of level `QUEUE`, says what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a
     Tracker starts is broadcast to all peers at once. Raises BadInput and SimulationError.
     """
     check_asked(machine, collective, gpus, size_bytes, initiator, variant)
-    run = _Run(machine, (collective, gpus, size_bytes), initiator, seed, variant)
+    run = _Run(machine, (collective, gpus, size_bytes), initiator, seed, variant, waves)
     try:
         run.run()
         return run.result()
@@ -119,7 +140,7 @@ class _Run(ProgrammedGpus):
     """The GPUs, programmed, and what is compared in the end."""
 
     def __init__(self, machine: Machine, what: tuple[str, int, int], initiator: str, seed: int,
-                 variant: str = "b2b") -> None:
+                 variant: str = "b2b", waves: Waves = Waves()) -> None:
         collective, gpus, size_bytes = what
         machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={"copies": machine.dma.routes})})
         chunk = chunk_bytes(size_bytes, gpus)
@@ -131,8 +152,21 @@ class _Run(ProgrammedGpus):
         self._regions = [{} for _ in range(gpus)]
         for gpu, one in exchange.copies():
             self._regions[gpu].setdefault((one.peer, one.adds), len(self._regions[gpu]) + 1)
+        stride = -(-exchange.size_bytes // _ALIGN) * _ALIGN + _ALIGN
+        self._base = np.array([_ALIGN + gpu * stride for gpu in range(gpus)])
+        self._blocks = [self._produced(gpu) for gpu in range(gpus)]
+        blocks = len(self._blocks[0])
+        possible = [one for one in range(1, blocks + 1) if not blocks % one and blocks // one <= MOST_WAVES]
+        self._wave = wave = possible[0] if waves.blocks is None else waves.blocks
+        if wave not in possible:
+            raise BadInput(Key("wave", wave), f" is not possible: {', '.join(map(str, possible))} of the {blocks} "
+                           f"blocks that each GPU stores, which at most {MOST_WAVES} flags release")
         lines = [self._commands(gpu) for gpu in range(gpus)]
         self._program_lines = lines
+        order = list(range(blocks // wave))[::-1 if waves.reverse else 1]
+        self._flags = [FIRST_WAVE_FLAG + one for one in order]
+        self._blocks = [[block for one in order for block in blocks[one * wave:(one + 1) * wave]]
+                        for blocks in self._blocks]
         places = 1 << max(1, (max(map(len, lines)) - 1).bit_length())
         if places > _MOST_COMMANDS:
             raise BadInput(Key("sizes"), f": {max(map(len, lines))} commands for one queue: at most {_MOST_COMMANDS} "
@@ -140,9 +174,6 @@ class _Run(ProgrammedGpus):
         geometry = machine.geometry()
         # One top for all sizes up to 64 commands: each other one is compiled anew.
         geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))
-        stride = -(-exchange.size_bytes // _ALIGN) * _ALIGN + _ALIGN
-        self._base = np.array([_ALIGN + gpu * stride for gpu in range(gpus)])
-        self._blocks = [self._produced(gpu) for gpu in range(gpus)]
         library = gpu_library(geometry)
         backends = [compiled_gpu(library) for _ in range(gpus)]
         ports, doorbells = backends[0].ports, [Driver(geometry).doorbell(len(own))[0] for own in lines]
@@ -160,7 +191,7 @@ class _Run(ProgrammedGpus):
                          range(gpus))
         self.reset()
         self.restart(self._settings, at_rest=())
-        if initiator == "poll":
+        if initiator in ("poll", "chain"):
             for driver, master, own in zip(self.drivers, self.masters, lines):
                 self.write(master, driver.doorbell(len(own)))
         region = np.zeros((gpus, gpus, 2), np.int64)
@@ -176,10 +207,16 @@ class _Run(ProgrammedGpus):
         if self._initiator == "tracker":
             return []
         lines = [_flag_command(POLLS, gpu, START_FLAG)] * (self._initiator == "poll")
+        base, polled = int(self._base[gpu]), 0
+        wave_of = {address - base: place // self._wave for place, (address, _) in enumerate(self._blocks[gpu])}
         for stage in self._exchange.stages[gpu]:
             lines += [_flag_command(POLLS, gpu, flag, value) for flag, value in stage.waits]
-            lines += [Command(0, COPY, row[0].source + at, self._region(gpu, row[0]))
-                      for row in self._in_rows(stage.copies) for at in self._parts()]
+            for row in self._in_rows(stage.copies):
+                for at in self._parts():
+                    wave = wave_of.get(row[0].source + at, -1) if self._initiator == "chain" else -1
+                    lines += [_flag_command(POLLS, gpu, FIRST_WAVE_FLAG + one) for one in range(polled, wave + 1)]
+                    polled = max(polled, wave + 1)
+                    lines.append(Command(0, COPY, row[0].source + at, self._region(gpu, row[0])))
             lines += [_flag_command(ADD if adds else SIGNAL, peer, flag) for peer, flag, adds in stage.signals]
         return lines
 
@@ -244,7 +281,8 @@ class _Run(ProgrammedGpus):
         costs = {"host": [(count * machine.host.command_ns + machine.host.doorbell_ns) * (gpu + 1)
                           for gpu, count in enumerate(counts)],
                  "gpu": [count * machine.gpu.command_ns + machine.gpu.doorbell_ns for count in counts],
-                 "poll": [machine.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "tracker": [0.0] * gpus}
+                 "poll": [machine.host.trigger_ns * (gpu + 1) for gpu in range(gpus)], "chain": [0.0] * gpus,
+                 "tracker": [0.0] * gpus}
         arriving, signals = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
         for _, one in self._exchange.copies():
             arriving[one.peer] += self._exchange.chunk_bytes
@@ -260,7 +298,8 @@ class _Run(ProgrammedGpus):
             block_bytes=self._block, commands=commands, ring=_RING, flags=_FLAGS, doorbell=doorbells[0].offset,
             doorbell_value=np.array([write.value for write in doorbells], np.int64),
             start_cycles=np.array([round(ns * clock) for ns in costs[self._initiator]], np.int64),
-            arriving=arriving, signals=signals)
+            arriving=arriving, signals=signals, wave_blocks=self._wave,
+            waves=np.array([self._flags] * gpus, np.int64))
 
     def _settings(self, place: int) -> list[Write]:
         driver = self.drivers[place]

@@ -12,7 +12,7 @@ from t3sim.machine.levels import QUEUE
 from t3sim.rtl.queue_commands import POLL
 from t3sim.runs import queued
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.queued import run_queued
+from t3sim.runs.queued import Waves, run_queued
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
 
@@ -108,6 +108,42 @@ def test_a_tracker_starts_a_reduce_scatter_soonest():
     assert tracked.exchange_ns < polled.exchange_ns and tracked.lines == polled.lines
 
 
+def chained(initiator: str, wave: int = 1, reverse: bool = False, collective: str = "a2a"):
+    """Run with 4 blocks of 32 KB for each of three peers, or that memory keeps."""
+    machine = load_machine({"extends": SMALL, "link": {"bandwidth_gb_per_s": 200.0}}, QUEUE)
+    return run_queued(machine, collective, GPUS, 512 * 1024, initiator, 7, waves=Waves(wave, reverse))
+
+
+def test_a_chain_starts_with_its_first_wave_and_has_a_poll_for_each():
+    """A Tracker needs no commands, a chain a poll for each wave; one of all blocks waits for the producer's end."""
+    fine, coarse, tracker = chained("chain"), chained("chain", 12), chained("tracker")
+    assert (fine.polls, coarse.polls, tracker.polls) == (GPUS * 12, GPUS, 0)
+    assert (fine.commands, coarse.commands) == (GPUS * (12 + 12 + 3), GPUS * (1 + 12 + 3))
+    assert fine.lines == coarse.lines == tracker.lines
+    assert fine.exchange_ns < 0.95 * coarse.exchange_ns and tracker.whole_ns < min(fine.whole_ns, coarse.whole_ns)
+
+
+def test_a_chain_waits_for_its_first_wave_if_another_is_stored_first():
+    chains, trackers = ([chained(name, 4, reverse) for reverse in (False, True)] for name in ("chain", "tracker"))
+    assert chains[1].exchange_ns > 1.01 * chains[0].exchange_ns
+    assert trackers[1].whole_ns == pytest.approx(trackers[0].whole_ns, rel=0.05)
+
+
+@pytest.mark.parametrize("collective", ["ag", "rs", "ar", "rs-ring"])
+def test_every_collective_can_be_a_chain(collective):
+    """Every bit is compared."""
+    assert run(collective, "chain", seed=8).polls >= GPUS
+
+
+def test_a_flag_before_its_wave_is_stored_is_found(monkeypatch):
+    """The numbers are compared: a chain without its polls copies what has not been stored."""
+    whole = queued._Run._commands
+    monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu: [
+        line for line in whole(self, gpu) if line.op != POLL])
+    with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
+        chained("chain")
+
+
 def test_a_part_that_is_added_twice_is_found(monkeypatch):
     """As are those that are not added at all: the producer's second store of a line would change no copy's count."""
     whole = queued._Run._plan
@@ -143,6 +179,7 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
     (("--gpus", "1"), "--gpus 1 is not possible"),
     (("--variant", "pcpy"), "--variant 'pcpy' is not possible for ag on the cycle level: allowed are b2b, bcst"),
     (("--sizes", "1K", "--gpus", "3"), "--sizes: 1024 bytes on 3 GPUs"),
+    (("--collective", "rs", "--initiator", "chain", "--wave", "3"), "--wave 3 is not possible: 1, 2, 4 of the 4"),
 ])
 def test_what_is_asked_is_checked(options, message, capsys):
     assert main(["dma", "--level", "cycle", "--sizes", "16K", "--machine", SMALL, *options]) == 2
@@ -152,6 +189,7 @@ def test_what_is_asked_is_checked(options, message, capsys):
 
 def test_options_of_the_cycle_level_alone_are_refused(capsys):
     assert main(["dma", "--gpus", "4"]) == 2 and "--gpus is of the cycle level" in capsys.readouterr().err
+    assert main(["dma", "--wave", "2"]) == 2 and "--wave is of the cycle level" in capsys.readouterr().err
     assert main(["dma", "--level", "gate"]) == 2 and "--level 'gate' is unknown" in capsys.readouterr().err
 
 
