@@ -9,6 +9,7 @@ from t3sim.libraries.signals import Trigger, signals
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.reproduce.dma.trigger import TriggerTimes
+from t3sim.reproduce.today import chains
 from t3sim.reproduce.today import signals as page
 
 TABLES = Path(__file__).resolve().parents[2] / "docs" / "reports" / "today" / "tables"
@@ -35,6 +36,22 @@ def test_floors_hold_the_triggers_cycles_in_ns():
     found.plots["today-signals"]()
 
 
+def test_chains_are_measured_by_the_tracker_on_the_same_schedule():
+    tasks = chains._tasks(None)
+
+    def run(task: chains.ChainTask) -> chains.Queued:
+        whole = 2000.0 if task.initiator == "tracker" else 3000.0 if task.reverse else 2500.0
+        return chains.Queued(400.0, whole, 0.0, 120, 96, 12 if task.initiator in ("chain", "poll") else 0, 12, 100)
+    runs = {task: run(task) for task in tasks}
+    found = chains._evaluate(None, runs)
+    assert found.ours["chain, waves of 8: over the Tracker"] == pytest.approx(25)
+    assert found.ours["chain, waves of 8, last to first: over the Tracker"] == pytest.approx(50)
+    many = {row[0]: row[1:] for row in found.tables[1].rows}
+    assert many["chain, waves of 8"] == ("2,500", "+25.0 %", f"{500 / 24:.0f}", "30", "3")
+    assert many["tracker"] == ("2,000", "+0.0 %", "0", "0", "0")
+    found.plots["today-chains"]()
+
+
 @pytest.mark.slow
 @pytest.mark.builds_rtl
 @pytest.mark.builds_loops
@@ -46,3 +63,13 @@ def test_the_reports_cycles_are_the_rtls():
         "an engine has it": (times.issue_cycles[0], round(times.issue_cycles[1])),
         "its first line is asked for": (times.line_cycles[0], round(times.line_cycles[1])),
         "its first line is read": (times.read_cycles[0], round(times.read_cycles[1]))}
+
+
+@pytest.mark.slow
+@pytest.mark.builds_rtl
+@pytest.mark.builds_loops
+@pytest.mark.parametrize("start", ["chain", "tracker"])
+def test_the_reports_tiles_take_what_the_rtl_takes(start):
+    task = chains._one(chains._machine())[start, 4096]
+    place = ["host", "gpu", "poll", "chain", "tracker"].index(start)
+    assert rows("today-chains-a-tile*.csv")["4 KB"][place] == f"{task.run(lambda fraction: None).exchange_ns:,.0f}"
