@@ -142,6 +142,7 @@ class Cell:
     functions: dict[str, str]  #: output pin: its function, as written
     clock: str | None  #: pin of a flip-flop
     setup_ns: float  #: of a flip-flop, at the middle of its table
+    enable: str | None = None  #: pin of a latch
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,6 @@ def _cell(group: Group, templates: dict[str, Group]) -> Cell:
                              *tables))
         if found:
             arcs[name] = tuple(found)
-    latch = any(True for _ in group.all("latch"))
-    return Cell(_one(group), _number(group, "area"), loads, {} if latch else arcs, functions,
-                clock if clock and not clock.startswith("!") else None, setup)
+    enable = next((latch.get("enable").strip("() !") for latch in group.all("latch")), None)
+    return Cell(_one(group), _number(group, "area"), loads, arcs if enable is None else {}, functions,
+                clock if clock and not clock.startswith("!") else None, setup, enable)

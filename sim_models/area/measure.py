@@ -107,8 +107,7 @@ def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = Tr
     memory_gates = sum(memory.gate_equivalents(library) for memory in memories)
     if block in COMPOSED:
         return _compose(block, text, library, fpga, progress, memories, memory_gates)
-    # In the order of a part of the top: ABC's result depends on it.
-    netlist, timing = _mapped(with_children(modules(text), block), block, library)
+    netlist, timing = map_block(block, geometry, library)
     progress(block, 0.5)
     silicon = Silicon(netlist.gate_equivalents(), netlist.gate_equivalents(flip_flops=False), library.gate_delay[0],
                       timing)
@@ -116,6 +115,13 @@ def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = Tr
                        ecp5.place_and_route(text, block) if fpga else None)
     progress(block, 1.0)
     return result
+
+
+def map_block(block: str, geometry: Geometry, library: Library) -> tuple[Netlist, Timing]:
+    """Map a block in one piece."""
+    text, _ = readable_verilog(block, geometry)
+    # In the order of a part of the top: ABC's result depends on it.
+    return _mapped(with_children(modules(text), block), block, library)
 
 
 def _mapped(text: str, top: str, library: Library,

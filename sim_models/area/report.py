@@ -209,23 +209,24 @@ def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
     """Write the page."""
     node = Node()
     notes = [*cost(blocks, node), *remarks(library, node)]
-    return _page("Area and timing", command, geometry, notes, sections(blocks, geometry, library, node))
+    return page("Area and timing", command, geometry, notes, sections(blocks, geometry, library, node))
 
 
 def beside_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:
     """Write the page of two libraries."""
-    return _page("Area in two libraries", command, geometry, remarks(library, Node())[:4], [section])
+    return page("Area in two libraries", command, geometry, remarks(library, Node())[:4], [section])
 
 
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:
     """Write the page of a sweep; `plot` is the picture's file, or empty."""
     picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})", ""] if plot else []
-    return _page("Area and timing over sizes", command, geometry, remarks(library, Node())[:4],
+    return page("Area and timing over sizes", command, geometry, remarks(library, Node())[:4],
                  list(map(_swept, sweeps)), picture)
 
 
-def _page(title: str, command: str, geometry: Geometry, notes: list[str], found: list[Section],
-          picture: Sequence[str] = ()) -> str:
+def page(title: str, command: str, geometry: Geometry, notes: list[str], found: list[Section],
+         picture: Sequence[str] = ()) -> str:
+    """Write a page: notes, a picture, tables."""
     sizes = ", ".join(f"{name} {value}" for part in asdict(geometry).values() for name, value in part.items())
     lines = [f"# {title}", "", f"Printed by `{command}`.", "", f"Geometry: {sizes}.", ""]
     lines += [f"- {note}" for note in notes] + ["", *picture]

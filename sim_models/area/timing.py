@@ -1,7 +1,7 @@
 """Static timing of mapped netlists: the longest path between registers, by the library's own delay tables.
 
-Wires cost nothing, clock and reset are ideal, and a block's other ports are taken for registers of its neighbours.
-Rising and falling edges are followed apart, transition times with them.
+Without a layout wires cost nothing, and clock and reset are ideal; a block's other ports are taken for registers of its
+neighbours. Rising and falling edges are followed apart, transition times with them.
 """
 
 import math
@@ -18,6 +18,9 @@ from .synthesis import CLOCK_GATE, Netlist
 #: large one's size; small ones have relatively more around them.
 MEMORY_GATE_DELAYS_PER_DOUBLING = 2
 
+#: A wire's transition time over its delay, from a fifth to four fifths: both of one resistance and capacitance.
+WIRE_SLEW = math.log(4)
+CLOCK = "clk"  #: the port that drives a clock tree
 RISE, FALL = 0, 1
 
 
@@ -32,6 +35,17 @@ class Path:
     @property
     def levels(self) -> int:
         return len(self.gates)
+
+
+@dataclass(frozen=True)
+class Wires:
+    """Loads and delays of a layout's wires. With them, the clock takes its way through its tree, too."""
+
+    loads_pf: dict[int, float]  #: by net, a bit of the netlist
+    delays_ns: dict[tuple[str, str], float]  #: to a pin: by cell and pin
+
+    def delay_ns(self, cell: str, pin: str) -> float:
+        return self.delays_ns.get((cell, pin), 0.0)
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,7 @@ class _Gate:
     outputs: dict[str, int]
     cell: Cell | None  #: None: a memory read without a clock
     delay_ns: float = 0.0  #: of such a read
+    name: str = ""
 
 
 def _rank(label: str) -> tuple[bool, int]:
@@ -66,13 +81,17 @@ class Graph:
         self.gates: list[_Gate] = []
         self.registers: list[tuple[_Gate, str]] = []  #: flip-flop, its name
         self.memory_reads: list[tuple[int, float]] = []  #: net that a clocked read drives, access time
+        self.latches: list[tuple[_Gate, str]] = []  #: of clock gates, with their names
         self.ends: dict[int, str] = {}  #: nets that a memory or an output takes: by name
         self._parts = parts
         self._names: dict[int, str] = {}
         self._same: dict[int, int] = {}
         self._count = 0
-        nets: dict[int, int] = {}
+        self.by_bit: dict[int, int] = {}  #: net of a bit of the top
+        nets = self.by_bit
         self._place(top, nets, "")
+        self.clock = next((self.net(nets[bit]) for bit in top.module["ports"].get(CLOCK, {"bits": ()})["bits"]
+                           if bit in nets), None)
         self.inputs = [self.net(nets[bit]) for name, port in top.module["ports"].items()
                        if port["direction"] == "input" and name != RESET for bit in port["bits"] if bit in nets]
         for name, port in top.module["ports"].items():
@@ -128,9 +147,12 @@ class Graph:
             elif cell["type"] in self.library.cells:
                 known = self.library.cells[cell["type"]]
                 gate = _Gate(cell["type"], {pin: at(pins[pin][0]) for pin in known.loads if pin in pins},
-                             {pin: at(pins[pin][0]) for pin in known.arcs if pins.get(pin)}, known)
+                             {pin: at(pins[pin][0]) for pin in known.arcs if pins.get(pin)}, known,
+                             name=prefix + name)
                 if known.clock:
                     self.registers.append((gate, prefix + name))
+                elif known.enable:
+                    self.latches.append((gate, prefix + name))
                 else:
                     self.gates.append(gate)
 
@@ -162,103 +184,195 @@ class Graph:
 def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
     """Find the longest paths of a netlist; `parts` are the netlists of the modules that it instantiates."""
     graph = Graph(top, parts or {})
-    logic_ns, path = _longest(graph, registers=False)
-    period_ns, period_path = _longest(graph, registers=True)
+    logic_ns, path = _Walk(graph, None, registers=False).longest()
+    period_ns, period_path = _Walk(graph, None, registers=True).longest()
     return Timing(logic_ns, path, period_ns, period_path)
 
 
-def _longest(graph: Graph, registers: bool) -> tuple[float, Path]:
-    """Find the longest path; with `registers` their delays and set-up times and the access times of memories count."""
-    library, net = graph.library, graph.net
-    delay, slew = library.gate_delay
-    output_load = 4 * next(iter(library.inverter.loads.values()))
-    loads: dict[int, float] = dict.fromkeys(graph.outputs, output_load)
-    takers: dict[int, list[_Gate]] = {}
-    waiting: dict[int, int] = {}
-    for gate in graph.gates:
-        waiting[id(gate)] = 0
-        for pin, number in gate.inputs.items():
-            number = net(number)
-            loads[number] = loads.get(number, 0.0) + (gate.cell.loads[pin] if gate.cell else library.inverter.loads[
-                next(iter(library.inverter.loads))])
-            takers.setdefault(number, []).append(gate)
-            waiting[id(gate)] += 1
-    ends = dict(graph.ends)
-    for gate, _ in graph.registers:
-        for pin, number in gate.inputs.items():
-            if pin != gate.cell.clock:
+@dataclass(frozen=True)
+class RoutedTiming:
+    """The cycle with a layout's wires, and what led to it."""
+
+    period_ns: float
+    path: Path
+    latencies_ns: tuple[float, ...]  #: from the clock's port to each flip-flop
+    delays_ns: dict[str, tuple[tuple[str, str, float, float], ...]]  #: cell: from pin, to pin, of its rise, of its fall
+
+    @property
+    def skew_ns(self) -> float:
+        return max(self.latencies_ns, default=0.0) - min(self.latencies_ns, default=0.0)
+
+
+def analyse_routed(top: Netlist, wires: Wires) -> RoutedTiming:
+    """Find the longest cycle with wires, and the delay of every way through a cell."""
+    walk = _Walk(Graph(top, {}), wires, registers=True)
+    period_ns, path = walk.longest()
+    return RoutedTiming(period_ns, path, tuple(walk.latencies_ns), walk.cell_delays_ns())
+
+
+class _Walk:
+    """One way through a netlist; with `registers` their delays and set-up times and memories' access times count."""
+
+    def __init__(self, graph: Graph, wires: Wires | None, registers: bool) -> None:
+        self.graph, self.wires, self.registers = graph, wires or Wires({}, {}), registers
+        self._net = graph.net
+        self.slew = graph.library.gate_delay[1]
+        # Per net: arrival and transition time of its rise and fall, and (gate, net, edge) that it came from.
+        self.arrival: dict[int, list[tuple[float, float]]] = {}
+        self.origin: dict[tuple[int, int], tuple[_Gate, int, int]] = {}
+        self.latencies_ns: list[float] = []  #: of the clock, to each flip-flop
+        self._waiting: dict[int, int] = {}
+        self._takers: dict[int, list[_Gate]] = {}
+        self.loads = self._loads()
+        self._ends: list[tuple[int, str, float, float]] = []  #: net, name, delay of its wire, the clock's latency
+        self._start(through_tree=wires is not None)
+
+    def _loads(self) -> dict[int, float]:
+        """Add up what each net drives, in pF, and note its takers."""
+        graph, net = self.graph, self._net
+        inverter_load = next(iter(graph.library.inverter.loads.values()))
+        loads: dict[int, float] = dict.fromkeys(graph.outputs, 4 * inverter_load)
+        for gate in graph.gates:
+            self._waiting[id(gate)] = 0
+            for pin, number in gate.inputs.items():
+                number = net(number)
+                loads[number] = loads.get(number, 0.0) + (gate.cell.loads[pin] if gate.cell else inverter_load)
+                self._takers.setdefault(number, []).append(gate)
+                self._waiting[id(gate)] += 1
+        for gate, _ in graph.registers + graph.latches:
+            for pin, number in gate.inputs.items():
                 loads[net(number)] = loads.get(net(number), 0.0) + gate.cell.loads[pin]
-                ends.setdefault(net(number), graph.name(net(next(iter(gate.outputs.values())))))
+        for bit, load in self.wires.loads_pf.items():
+            if bit in graph.by_bit:
+                number = net(graph.by_bit[bit])
+                loads[number] = loads.get(number, 0.0) + load
+        return loads
 
-    # Per net: arrival and transition time of its rise and fall, and (gate, net, edge) that it came from.
-    arrival: dict[int, list[tuple[float, float]]] = {}
-    origin: dict[tuple[int, int], tuple[_Gate, int, int]] = {}
-    for number in graph.inputs:
-        arrival[number] = [(2 * delay if registers else 0.0, slew)] * 2
-    for number, access in graph.memory_reads:
-        arrival[net(number)] = [(access if registers else 0.0, slew)] * 2
-    for gate, _ in graph.registers:
-        for pin, number in gate.outputs.items():
-            number = net(number)
-            arrival[number] = [(0.0, slew)] * 2
-            if registers:
-                arc, load = gate.cell.arcs[pin][0], loads.get(number, 0.0)
-                arrival[number] = [(arc.rise.at(load, slew), arc.rise_slew.at(load, slew)),
-                                   (arc.fall.at(load, slew), arc.fall_slew.at(load, slew))]
+    def _start(self, through_tree: bool) -> None:
+        graph, net = self.graph, self._net
+        starts = {*graph.inputs, *(net(number) for number, _ in graph.memory_reads),
+                  *(net(number) for gate, _ in graph.registers for number in gate.outputs.values())}
+        driven = {net(number) for gate in graph.gates for number in gate.outputs.values()}
+        constants = {number for number in self._takers if number not in starts and number not in driven}
+        clocks = set()
+        if through_tree and self.registers and graph.clock is not None:
+            clocks = {graph.clock}
+            self.arrival[graph.clock] = [(0.0, self.slew)] * 2
+        self._spread([*constants, *clocks])
+        latencies = {gate.name: self._latency_ns(gate) for gate, _ in graph.registers}
+        self.latencies_ns = list(latencies.values())
+        middle = sum(self.latencies_ns) / len(self.latencies_ns) if self.latencies_ns else 0.0
+        for number in starts - clocks:
+            self.arrival.setdefault(number, [(0.0, self.slew)] * 2)
+        if self.registers:
+            self._launch(latencies, middle, clocks)
+        self._spread([number for number in starts - clocks if number in self._takers])
+        self._ends = [(number, name, 0.0, middle) for number, name in graph.ends.items()]
+        for gate, _ in graph.registers:
+            data = graph.name(net(next(iter(gate.outputs.values()))))
+            self._ends += [(net(number), data, self.wires.delay_ns(gate.name, pin), latencies[gate.name])
+                           for pin, number in gate.inputs.items() if pin != gate.cell.clock]
+        for gate, name in graph.latches:
+            self._ends += [(net(number), f"clock gate {name}", self.wires.delay_ns(gate.name, pin),
+                            self._opening_ns(gate)) for pin, number in gate.inputs.items() if pin != gate.cell.enable]
 
-    known = deque(number for number in set(takers) if number in arrival)
-    driven = {net(number) for gate in graph.gates for number in gate.outputs.values()}
-    known.extend(number for number in set(takers) if number not in arrival and number not in driven)  # constants
-    while known:
-        for gate in takers.get(known.popleft(), ()):
-            waiting[id(gate)] -= 1
-            if waiting[id(gate)] == 0:
-                _propagate(gate, net, loads, arrival, origin, slew)
-                known.extend(dict.fromkeys(net(number) for number in gate.outputs.values()))
+    def _launch(self, latencies: dict[str, float], middle: float, clocks: set[int]) -> None:
+        """Let inputs, memories and flip-flops start when the clock reaches them, each after its own delay."""
+        graph, slew = self.graph, self.slew
+        for number in graph.inputs:
+            if number not in clocks:
+                self.arrival[number] = [(2 * graph.library.gate_delay[0] + middle, slew)] * 2
+        for number, access in graph.memory_reads:
+            self.arrival[self._net(number)] = [(access + middle, slew)] * 2
+        for gate, _ in graph.registers:
+            for pin, number in gate.outputs.items():
+                number = self._net(number)
+                arc, load, start = gate.cell.arcs[pin][0], self.loads.get(number, 0.0), latencies[gate.name]
+                self.arrival[number] = [(start + arc.rise.at(load, slew), arc.rise_slew.at(load, slew)),
+                                        (start + arc.fall.at(load, slew), arc.fall_slew.at(load, slew))]
 
-    longest, where = 0.0, None
-    setup = library.flip_flop.setup_ns if registers else 0.0
-    for number in ends:
-        for edge, (time, _) in enumerate(arrival.get(number, ())):
-            if time + setup > longest:
-                longest, where = time + setup, (number, edge)
-    if where is None:
-        return 0.0, Path("", "", ())
-    end, gates = where[0], []
-    number, edge = where
-    while (number, edge) in origin:
-        gate, number, edge = origin[number, edge]
-        gates.append(gate.type)
-    return longest, Path(graph.name(number), ends[end], tuple(reversed(gates)))
+    def _latency_ns(self, gate: _Gate) -> float:
+        """Return when the clock's rise reaches a flip-flop; 0 without a tree."""
+        pin = gate.cell.clock
+        found = self.arrival.get(self._net(gate.inputs[pin])) if pin in gate.inputs else None
+        return found[RISE][0] + self.wires.delay_ns(gate.name, pin) if found else 0.0
 
+    def _opening_ns(self, latch: _Gate) -> float:
+        """Return when the clock's rise begins to close the latch of a clock gate: before the inverter that it has."""
+        came = self.origin.get((self._net(latch.inputs[latch.cell.enable]), FALL))
+        return self.arrival[came[1]][RISE][0] if came else 0.0
 
-def _propagate(gate: _Gate, net, loads, arrival, origin, slew: float) -> None:
-    """Compute the latest rise and fall of each of a gate's outputs."""
-    for pin, output in gate.outputs.items():
-        output = net(output)
-        best: list[tuple[float, float] | None] = [None, None]
-        for edge, time, after, source in _arrivals(gate, pin, loads.get(output, 0.0), net, arrival, slew):
-            known = best[edge]
-            if known is None or time > known[0]:
-                best[edge] = (time, after)
-                origin[output, edge] = (gate, *source)
-        if any(best):
-            arrival[output] = [edge or (0.0, slew) for edge in best]
+    def _spread(self, known: list[int]) -> None:
+        waiting = deque(known)
+        while waiting:
+            for gate in self._takers.get(waiting.popleft(), ()):
+                self._waiting[id(gate)] -= 1
+                if self._waiting[id(gate)] == 0:
+                    self._propagate(gate)
+                    waiting.extend(dict.fromkeys(self._net(number) for number in gate.outputs.values()))
 
+    def longest(self) -> tuple[float, Path]:
+        """Find the longest path to an end."""
+        longest, where = 0.0, None
+        setup = self.graph.library.flip_flop.setup_ns if self.registers else 0.0
+        for number, name, wire, latency in self._ends:
+            for edge, (time, _) in enumerate(self.arrival.get(number, ())):
+                if time + wire + setup - latency > longest:
+                    longest, where = time + wire + setup - latency, (number, edge, name)
+        if where is None:
+            return 0.0, Path("", "", ())
+        gates = []
+        number, edge, name = where
+        while (number, edge) in self.origin:
+            gate, number, edge = self.origin[number, edge]
+            gates.append(gate.type)
+        return longest, Path(self.graph.name(number), name, tuple(reversed(gates)))
 
-def _arrivals(gate: _Gate, pin: str, load: float, net, arrival, slew: float):
-    """Give (edge, time, transition time, (net and edge that cause it)) of every way through the gate to `pin`."""
-    if gate.cell is None:
-        for number in map(net, gate.inputs.values()):
-            for edge, (time, _) in enumerate(arrival.get(number, ())):
-                yield edge, time + gate.delay_ns, slew, (number, edge)
-        return
-    for arc in gate.cell.arcs[pin]:
-        if arc.source not in gate.inputs:
-            continue
-        number = net(gate.inputs[arc.source])
-        for edge, (time, before) in enumerate(arrival.get(number, ())):
-            if arc.inverting is not (edge == RISE):  # the output rises
-                yield RISE, time + arc.rise.at(load, before), arc.rise_slew.at(load, before), (number, edge)
-            if arc.inverting is not (edge == FALL):
-                yield FALL, time + arc.fall.at(load, before), arc.fall_slew.at(load, before), (number, edge)
+    def cell_delays_ns(self) -> dict[str, tuple[tuple[str, str, float, float], ...]]:
+        """Give (from pin, to pin, delay of the rise, of the fall) of each cell, for the slowest edge that arrives."""
+        found: dict[str, tuple[tuple[str, str, float, float], ...]] = {}
+        for gate in (*self.graph.gates, *(flip_flop for flip_flop, _ in self.graph.registers)):
+            ways = []
+            for pin, output in gate.outputs.items() if gate.cell else ():
+                load = self.loads.get(self._net(output), 0.0)
+                for arc in gate.cell.arcs[pin]:
+                    if arc.source in gate.inputs:
+                        slew = max((slew for _, slew in self.arrival.get(self._net(gate.inputs[arc.source]), ())),
+                                   default=self.slew)
+                        slew = math.hypot(slew, WIRE_SLEW * self.wires.delay_ns(gate.name, arc.source))
+                        ways.append((arc.source, pin, arc.rise.at(load, slew), arc.fall.at(load, slew)))
+            if ways:
+                found[gate.name] = tuple(ways)
+        return found
+
+    def _propagate(self, gate: _Gate) -> None:
+        """Compute the latest rise and fall of each of a gate's outputs."""
+        for pin, output in gate.outputs.items():
+            output = self._net(output)
+            best: list[tuple[float, float] | None] = [None, None]
+            for edge, time, after, source in self._arrivals(gate, pin, self.loads.get(output, 0.0)):
+                known = best[edge]
+                if known is None or time > known[0]:
+                    best[edge] = (time, after)
+                    self.origin[output, edge] = (gate, *source)
+            if any(best):
+                self.arrival[output] = [edge or (0.0, self.slew) for edge in best]
+
+    def _arrivals(self, gate: _Gate, pin: str, load: float):
+        """Give (edge, time, transition time, (net and edge that cause it)) of every way through the gate to `pin`."""
+        if gate.cell is None:
+            for number in map(self._net, gate.inputs.values()):
+                for edge, (time, _) in enumerate(self.arrival.get(number, ())):
+                    yield edge, time + gate.delay_ns, self.slew, (number, edge)
+            return
+        for arc in gate.cell.arcs[pin]:
+            if arc.source not in gate.inputs:
+                continue
+            number = self._net(gate.inputs[arc.source])
+            wire = self.wires.delay_ns(gate.name, arc.source)
+            for edge, (time, before) in enumerate(self.arrival.get(number, ())):
+                time, before = time + wire, math.hypot(before, WIRE_SLEW * wire) if wire else before
+                if arc.inverting is not (edge == RISE):  # the output rises
+                    yield RISE, time + arc.rise.at(load, before), arc.rise_slew.at(load, before), (number, edge)
+                if arc.inverting is not (edge == FALL):
+                    yield FALL, time + arc.fall.at(load, before), arc.fall_slew.at(load, before), (number, edge)

@@ -9,8 +9,10 @@ from t3sim.commands.options import (
     JsonOption,
     MachineOption,
     check_json_target,
+    check_outputs,
     check_plot_target,
     file_name,
+    folder_name,
 )
 from t3sim.errors import BadInput
 
@@ -25,6 +27,12 @@ def area(
         metavar="FILE", parser=file_name, help="The sweep as a plot: .svg, .png or .pdf.")] = None,
     fpga: Annotated[bool, typer.Option("--fpga/--no-fpga",
         help="Place and route on an ECP5, too, which takes minutes.")] = False,
+    route: Annotated[bool, typer.Option("--route/--no-route",
+        help="Place and route with Debian's graywolf and qrouter, in 180 nm: clock after routing; all is a dozen "
+        "blocks, in minutes.")] = False,
+    out: Annotated[str | None, typer.Option(
+        "--out", metavar="DIR", parser=folder_name, help="Folder for the layouts of --route: DEF, LEF, SPEF, SDF, "
+        "Verilog and a picture of each block.")] = None,
     library: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Standard cells: embedded, osu018 (after `make library`), or a file "
         "in Liberty format. If not given, $T3_LIBERTY, else osu018 where it is installed, else embedded.")] = None,
@@ -53,6 +61,15 @@ def area(
     fpga = fpga or record  # an entry of the history has it
     check_json_target(json)
     check_json_target(markdown, "--markdown")
+    if out is not None and not route:
+        raise BadInput("--out needs --route")
+    if route:
+        other = {"--sweep": sweep, "--plot": plot, "--fpga": fpga, "--beside": beside, "--compare": compare,
+                 "--record": record}
+        if given := [option for option, value in other.items() if value]:
+            raise BadInput(f"{given[0]} does not go with --route: allowed are --out, --markdown and --json")
+        _route(block, geometry, machine, library, out, markdown, json)
+        return
     blocks = tuple(dict.fromkeys(name for part in block.split(",") for name in chosen_blocks(part.strip())))
     described = load_machine(machine)
     sizes = changed(described.geometry(), parse_sizes(geometry))
@@ -152,3 +169,51 @@ def area(
         tell(history.speed_change(last, new))
     if record:
         history.append(new)
+
+
+def _route(block: str, geometry: str | None, machine: str, library: str | None, out: str | None, markdown: str | None,
+           json: str | None) -> None:
+    """Place and route the blocks, on all processors; print, write and hand out what comes of it."""
+    import os
+    import shutil
+    from functools import partial
+    from pathlib import Path
+
+    from t3sim.area.libraries import OSU018, find_library
+    from t3sim.area.route.tools import find_tools
+    from t3sim.at_once import at_once
+    from t3sim.geometry_option import changed, parse_sizes
+    from t3sim.machine import load_machine
+    from t3sim.support.output import write_json, write_whole
+    from t3sim.verilog.write import chosen_blocks
+
+    check_outputs({option: name for option, name in (("--out", out), ("--markdown", markdown), ("--json", json))
+                   if name is not None})
+    tools = find_tools()
+
+    from t3sim.area.route import flow, report
+    from t3sim.study.report import output_console, progress_bar
+
+    names = list(flow.BLOCKS if block == "all" else dict.fromkeys(
+        name for part in block.split(",") for name in chosen_blocks(part.strip())))
+    flow.check_blocks(names)
+    sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
+    cells = find_library(library or OSU018)
+    with progress_bar(names) as progress:
+        done = at_once({name: partial(flow.route_block, name, sizes, cells, tools) for name in names},
+                       os.cpu_count() or 1, progress)
+    found = [routed for routed, _ in done.values()]
+    for name, (_, folder) in done.items() if out is not None else ():
+        target = Path(out) / name
+        target.mkdir(parents=True, exist_ok=True)
+        for file in sorted(folder.glob(f"{name}.*")):
+            shutil.copyfile(file, target / file.name)
+    if markdown is not None:
+        command = " ".join(["t3 area", block, "--route", *((f"--geometry {geometry}",) if geometry else ()),
+                            *((f"--library {library}",) if library else ()), f"--markdown {markdown}"])
+        write_whole(Path(markdown), report.markdown(found, sizes, cells, tools, command))
+    if json is not None:
+        write_json({"library": cells.name, "tools": tools.versions, "factors": vars(flow.factors(found)),
+                    "blocks": {one.block: one.to_json() for one in found}}, json)
+    if json != "-":
+        report.print_layouts(found, cells, tools, output_console())
