@@ -14,7 +14,7 @@ from . import yosys
 from .liberty import Library
 from .measure import TOP, BlockArea, Silicon
 from .memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
-from .node import ARRAY_EFFICIENCY, FO4_PS_PER_UM, GATE_LENGTH_UM, UTILISATION, WIRES_AND_SKEW, Node
+from .node import AREA_OVER_GATES, ARRAY_EFFICIENCY, CYCLE_OVER_GATES, FO4_PS_PER_UM, GATE_LENGTH_UM, Node
 from .sweep import Sweep
 from .synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
 from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
@@ -158,10 +158,12 @@ def remarks(library: Library, node: Node) -> list[str]:
          f"wires. A memory read without clock is part of it, at {MEMORY_GATE_DELAYS_PER_DOUBLING} gate delays per "
          "doubling of its words. Cycle: the same with flip-flop delay, set-up time and the access time of clocked "
          "memories."),
-        (f"Area and clock: an estimate for {node.name}: {node.gate_um2:.4f} µm² per gate equivalent (rows "
-         f"{UTILISATION:.0%} full), {node.bit_um2:.4f} µm² per memory bit (array efficiency {ARRAY_EFFICIENCY:.0%}); a "
-         f"gate delay of {FO4_PS_PER_UM} ps/µm x {GATE_LENGTH_UM} µm = {node.gate_delay_ps:.1f} ps, a cycle of "
-         f"{WIRES_AND_SKEW} x its gate delays, for wires and skew. Sources: `sim_models/area/node.py`."),
+        (f"Area and clock: an estimate for {node.name}: {node.gate_um2:.4f} µm² per gate equivalent ("
+         f"{AREA_OVER_GATES} x its own), {node.bit_um2:.4f} µm² per memory bit (array efficiency "
+         f"{ARRAY_EFFICIENCY:.0%}); a gate delay of {FO4_PS_PER_UM} ps/µm x {GATE_LENGTH_UM} µm = "
+         f"{node.gate_delay_ps:.1f} ps, a cycle of {CYCLE_OVER_GATES} x its gate delays. "
+         "Both factors are medians of layouts (docs/results/area-routed.md): wires, "
+         "clock tree, rows that are not full. Sources: `sim_models/area/node.py`."),
     ]
 
 

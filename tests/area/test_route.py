@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from t3sim.area import node
 from t3sim.area.liberty import load_library
 from t3sim.area.route import clock_tree, flow, parasitics, tools
 from t3sim.area.route.design import Design, Pin, make_design
@@ -249,6 +250,17 @@ def test_what_is_too_large_is_refused():
 def test_other_cells_are_refused():
     with pytest.raises(Failure, match="by_hand has no INVX1"):
         make_design(flip_flops({"second": 1}))
+
+
+def test_the_estimates_factors_are_those_of_the_layouts():
+    kept = json.loads((RESULTS / "area-routed.json").read_text(encoding="utf-8"))
+    assert set(kept["blocks"]) == set(flow.BLOCKS)
+    assert (node.CYCLE_OVER_GATES, node.AREA_OVER_GATES) == (round(kept["factors"]["delay"], 2),
+                                                             round(kept["factors"]["area"], 2))
+    page = (RESULTS / "area-routed.md").read_text(encoding="utf-8")
+    for name, one in kept["blocks"].items():
+        assert f"| {name} | {one['gate_equivalents']:,.0f} | {one['cells']:,} |" in page
+    assert f"the cycle {kept['factors']['delay']:.2f} times what the gates need" in page
 
 
 def found() -> tools.Tools | None:

@@ -20,9 +20,9 @@ from .lef import UNITS_PER_UM, Technology, load_lef
 from .picture import draw
 from .tools import Tools
 
-#: What `all` means: blocks that have room for their pins around them and take minutes at most, the slowest first.
-BLOCKS = ("nmc_alu", "tracker", "command_queue", "intensity_monitor", "coalescer", "head_exchange",
-          "ready_table", "order_guard", "watchdog", "arbiter", "ring_monitor", "memory_codec")
+#: What `all` means: blocks that have room for their pins around them and take a minute at most, the slowest first.
+BLOCKS = ("command_queue", "dma_table", "coalescer", "intensity_monitor", "head_exchange", "ready_table",
+          "order_guard", "watchdog", "arbiter", "ring_monitor", "memory_codec")
 #: How full rows are: the first with which every net finds a way and is whole.
 UTILISATIONS = (0.8, 0.65)
 _LAYOUT = 4  #: raised when the steps change, so that old layouts of the cache are not taken
