@@ -192,11 +192,11 @@ def small(name: str, gpus: int) -> dict[str, dict[str, float]]:
         "switch_ns": in_switch_ns(machine, "all_reduce", gpus, size, flags=True)} for size in (8192, 65536, 524288)}
 
 
-def by_rtl(collective: str, gpus: int, size: int, machine: dict, **more) -> tuple[CollectiveAlone, CollectiveRun]:
+def by_rtl(collective: str, gpus: int, size: int, machine: dict) -> tuple[CollectiveAlone, CollectiveRun]:
     """Run a collective in the switch, every GPU's and the switch's RTL in the loop, and compare all of its numbers."""
     asked = CollectiveAlone(scenario_of({}, {
         "layer.collective": collective, "layer.devices": gpus, "layer.bytes": size, "layer.values": True,
-        "exchange.topology": "switch", "exchange.algorithm": "in-switch", "machine": {"name": "own"} | machine} | more))
+        "exchange.topology": "switch", "exchange.algorithm": "in-switch", "machine": {"name": "own"} | machine}))
     return asked, asked.run(lambda what, share: None)
 
 
@@ -221,26 +221,11 @@ def full_tables(sizes: Iterable[tuple[int, int, int]], gpus: int = 4, size: int 
     return rows
 
 
-def cycles(sizes: Iterable[int]) -> list[dict]:
-    """Run collectives by half of `cais-8x4-t3`, with the RTL, beside the level of libraries; without their launches."""
-    rows, machine = [], load_machine("cais-8x4", COMMERCIAL)
-    for size in sizes:
-        for name, kind in (("rs", "reduce_scatter"), ("ar", "all_reduce")):
-            described = {"extends": "cais-8x4-t3", "switch": {"rtl": True}}
-            asked, found = by_rtl(name, _GPUS, size, described, fraction="1/2")
-            rows.append({"collective": name, "bytes": size, "switch": found.switch, "event_ns": found.event_ns,
-                         "ns": found.collective_ns - asked.machine.collective.kernel_launch_ns,
-                         "library_ns": transfer_ns(machine, kind, _GPUS, size)})
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", action="store_true", help="run tables of the RTL anew, too (minutes)")
-    parser.add_argument("--cycles", action="store_true", help="run CAIS's GPUs on the cycle level anew, too (minutes)")
-    kept, given = json.loads(RESULT.read_text()) if RESULT.exists() else {}, parser.parse_args()
-    tables = full_tables(_TABLES) if given.tables else kept.get("tables", [])
-    of_cais = cycles((1 << 20, 4 << 20)) if given.cycles else kept.get("cycles", [])
+    kept = json.loads(RESULT.read_text())["tables"] if RESULT.exists() else []
+    tables = full_tables(_TABLES) if parser.parse_args().tables else kept
     rows = [*layers("h100-sxm", (2, 4, 8)), *layers("gb200", (8, 16, 32, 72))]
     merge = json.loads(_AREA.read_text())["blocks"]["merge_table"]
     RESULT.write_text(json.dumps({
@@ -248,7 +233,7 @@ def main() -> None:
         "gates": {"t3_per_gpu": GATES, "switch_per_port": merge["gate_equivalents"],
                   "switch_bits_per_port": merge["macro_bits"], "ports_of_gpu": 4},
         "small": {f"{name}-{n}": small(name, n) for name, n in (("h100-sxm", 8), ("gb200", 72))},
-        "tables": tables, "cycles": of_cais}, indent=1) + "\n")
+        "tables": tables}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
