@@ -180,21 +180,15 @@ class Exchange:
             raise BadInput(Key("exchange.algorithm", self.algorithm),
                            f" between {ranks} GPUs: a dispatch window knows the heads of at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.sum_bytes
-        counted = max(machine.tracker.count_bits, (ranks * gpu.k_parts * tile_bytes).bit_length())
-        dma = {"peers": max(machine.dma.peers, ranks - 1), "regions": MOST_REGIONS,
-               "routes": max(machine.dma.routes, 2 * (ranks - 1))}  # one for each peer, and one of its last tiles
-        if self.collective in ("ag", "ar"):
-            copies = 1 if self.algorithm == IN_SWITCH else ranks - 1
-            dma |= {"routes": MOST_ROUTES, "copies": max(machine.dma.copies, copies)}
+        copies = ranks - 1 if self.collective in ("ag", "ar") and self.algorithm != IN_SWITCH else 1
         if self.algorithm == IN_SWITCH and self.collective != "ag":
             machine = counting_parts(machine, ranks)
-        return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
-                                          "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
+        return _with(machine, peers=ranks - 1, copies=copies, counted=ranks * gpu.k_parts * tile_bytes)
 
 
 def counting_parts(machine: Machine, ranks: int) -> Machine:
     """Return the machine with channels that count a packet as often as it has parts, of all GPUs but one."""
-    bits = max(machine.channels.more_bits, more_bits(ranks))
+    bits = max(machine.channels.more_bits, _room(_PARTS_BITS, more_bits(ranks)))
     return machine.model_copy(update={"channels": machine.channels.model_copy(update={"more_bits": bits})})
 
 
@@ -226,17 +220,14 @@ def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machi
         raise BadInput(f"a GPU exchanges with {peers} others: a dispatch window knows the heads of at most "
                        f"{MOST_PEERS}")
     copies = 1 if program.in_switch else max(len(role.routes) for own in roles for role in own)
-    dma = {"peers": max(machine.dma.peers, peers), "regions": MOST_REGIONS, "routes": MOST_ROUTES,
-           "copies": max(machine.dma.copies, copies)}
-    return _counting(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}), roles, element_bytes)
+    return _counting(_with(machine, peers=peers, copies=copies), roles, element_bytes)
 
 
 def _counting(machine: Machine, roles: Sequence[Sequence[Role]], element_bytes: int) -> Machine:
     """Return the machine with counters for all updates of a tile that GPUs with these roles wait for."""
     gpu, updates = machine.gpu, max(role.updates for own in roles for role in own)
     tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * element_bytes
-    counted = max(machine.tracker.count_bits, (updates * tile_bytes).bit_length())
-    return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": counted})})
+    return _with_counters(machine, updates * tile_bytes)
 
 
 def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
@@ -247,15 +238,37 @@ def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
     tiling = tiling_for(machine, workload)
     if tiling.tile_columns > MOST_GROUPS:
         raise BadInput(f"M={workload.m}: the ready table counts {MOST_GROUPS} groups of {tiling.tile_n} tokens at most")
-    groups = max(2, 1 << (tiling.tile_columns - 1).bit_length())
-    tile_bytes = tiling.tile_m * tiling.wf_columns * tiling.element_bytes
+    groups = max(machine.dma.ready_groups, _room(_GROUPS, tiling.tile_columns))
     alike = workload.m % (workload.tp * tiling.tile_n) == 0
-    dma = {"ready_groups": max(machine.dma.ready_groups, groups),
-           "regions": machine.dma.regions if alike else MOST_REGIONS}
-    counted = max(machine.tracker.count_bits, (tile_bytes + 1).bit_length())
-    return machine.model_copy(update={"dma": machine.dma.model_copy(update=dma),
-                                      "tracker": machine.tracker.model_copy(update={"count_bits": counted})})
+    dma = {"ready_groups": groups, "regions": machine.dma.regions if alike else MOST_REGIONS}
+    return _with_counters(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}),
+                          tiling.tile_m * tiling.wf_columns * tiling.element_bytes + 1)
 
+
+def _with(machine: Machine, *, peers: int, copies: int, counted: int = 0) -> Machine:
+    """Return the machine with all regions and routes, and room for peers, copies of a line, and bytes of a tile."""
+    dma = {"peers": max(machine.dma.peers, _room(_OTHERS, peers)), "regions": MOST_REGIONS, "routes": MOST_ROUTES,
+           "copies": max(machine.dma.copies, _room(_OTHERS, copies))}
+    return _with_counters(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}), counted)
+
+
+def _with_counters(machine: Machine, counted: int) -> Machine:
+    """Return the machine with counters of the Tracker that hold so many bytes."""
+    if counted >> machine.tracker.count_bits == 0:
+        return machine
+    bits = max(signals.COUNT_BITS, counted.bit_length())
+    return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": bits})})
+
+
+def _room(sizes: Sequence[int], needed: int) -> int:
+    """Return the least size that is enough; what is larger than all is itself, for the machine to refuse."""
+    return next((size for size in sizes if size >= needed), needed)
+
+
+#: Sizes of what an exchange gives a machine: few, so that exchanges share RTL that is compiled already.
+_OTHERS = (1, 3, 7, 15, 31)  # GPUs that a line goes to, or that heads come from
+_PARTS_BITS = (0, 3, 7)
+_GROUPS = tuple(1 << bits for bits in range(5, 13))
 
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
 MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 31, 64, 64  #: as `[dma]` of a machine allows

@@ -14,14 +14,14 @@ from ..operators.tiling import Tiling
 
 SIGNALS = ("wavefront", "workgroup", "wave-group", "shard")
 _OF_MANY = SIGNALS[2:]  #: whose tiles several workgroups make
-_COUNT_BITS = 32  #: the widest that a Tracker can have
+COUNT_BITS = 32  #: the widest that a Tracker can have
 _ALL = 1 << 40
 
 
 def hardware(machine: Machine, signal: str) -> Machine:
     """Return the machine with Track & Trigger hardware that signals so."""
     if signal in _OF_MANY:
-        return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": _COUNT_BITS}),
+        return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": COUNT_BITS}),
                                           "dma": machine.dma.model_copy(update={"tiles_per_block": 1})})
     tiles = 1 if signal == "wavefront" else machine.gpu.wavefronts_per_workgroup
     return machine.model_copy(update={"dma": machine.dma.model_copy(update={"tiles_per_block": tiles})})

@@ -21,7 +21,7 @@ BUILD_SECONDS = 60.0
 _LONGEST_NAME = 120  #: letters of a kernel's name in a file's
 KERNEL_SOURCES = "t3sim.runs.kernels"  #: the module that a kernel's result comes from
 #: Parts of a machine that a kernel without RTL does not see.
-_OF_RTL = {"tracker", "dma", "arbiter"}
+_OF_RTL = {"tracker": True, "dma": True, "arbiter": True, "channels": {"more_bits"}}
 
 
 class Task(Protocol):
@@ -142,7 +142,7 @@ class KernelTask:
         # Names round what they are made of; `repr` does not.
         return {"kernel": repr(self.kernel), "workload": {"kind": self.workload.kind, **asdict(self.workload)},
                 "seed": self.seed, "mirrored": self.mirrored, "window_cycles": self.window_cycles,
-                "machine": self.machine.model_dump(mode="json", exclude=set() if self.needs_rtl else _OF_RTL),
+                "machine": self.machine.model_dump(mode="json", exclude=None if self.needs_rtl else _OF_RTL),
                 **({"custom": [digest_of_custom(*one) for one in self.custom.items()]} if self.custom else {})}
 
     @property
