@@ -253,7 +253,7 @@ def _with(machine: Machine, *, peers: int, copies: int, counted: int = 0) -> Mac
 
 
 def _with_counters(machine: Machine, counted: int) -> Machine:
-    """Return the machine with counters of the Tracker that hold so many bytes."""
+    """Return the machine whose Tracker counts up to this many bytes."""
     if counted >> machine.tracker.count_bits == 0:
         return machine
     bits = max(signals.COUNT_BITS, counted.bit_length())

@@ -12,7 +12,6 @@ from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
 from t3sim.runs.programmed import mapped
 from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
-from t3sim.schedule.sums import more_bits
 from t3sim.testbenches.soak import machine
 from t3sim.topologies import switch
 from t3sim.workloads import gemm_workload
@@ -29,7 +28,7 @@ def in_switch_all_reduce(ranks: int) -> Program:
 def in_ring_small(devices: int, bits: int | None = None, **sizes):
     """Machine of as many GPUs, with a switch; `bits`: in which a packet says how many parts it has."""
     return machine("ring_small", dma={"peers": max(1, devices - 1)}, switch=sizes,
-                   channels={"more_bits": more_bits(devices) if bits is None else bits})
+                   channels={"more_bits": 3 if bits is None else bits})
 
 
 def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_ways: int = 16,

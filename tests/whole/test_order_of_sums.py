@@ -17,7 +17,6 @@ from t3sim.runs.policy import Policy
 from t3sim.scenario.request import requested
 from t3sim.scenario.scenario import Scenario
 from t3sim.schedule import FIXED_TERMS, Limits, most_terms, roles_of
-from t3sim.schedule.sums import more_bits
 from t3sim.study.report import print_run
 from t3sim.testbenches.soak import machine
 from t3sim.topologies import fully_connected
@@ -36,7 +35,7 @@ def run(options: Options, start_cycles: tuple[int, ...] = (), sums: Sums = Sums(
     program = options.collective(DEVICES)
     copies = max(len(role.routes) for roles in roles_of(program) for role in roles)
     described = machine("ring_small", dma={"peers": 3} | ({"copies": copies} if copies > 1 else {}),
-                        channels={"more_bits": more_bits(DEVICES)} if program.in_switch and program.adds else {})
+                        channels={"more_bits": 3} if program.in_switch and program.adds else {})
     options = replace(options, seed=5, start_cycles=start_cycles)
     return run_data_mode(sums.seen_from_memory(described, workload), sums.of(workload), Policy("mca"), options)
 
