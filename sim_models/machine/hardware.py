@@ -83,11 +83,13 @@ class Switch(Section):
     merge_ways: Annotated[int, within(1, 16)]  #: lines of 64 bytes in each
     timeout_ns: Wait  #: after which a sum leaves as it is, if no part comes; at the latest after twice as long
     #: Switches side by side, each with a table at each port, where every GPU is simulated: lines take turns.
-    planes: Literal[1, 2, 4, 8, 16] = 1
+    planes: Annotated[int, within(1, 16)] = 1
     rtl: bool = False  #: its RTL, where every GPU is simulated; else a model of its size and latency
 
     @model_validator(mode="after")
     def _can_be_built(self) -> "Switch":
+        if self.planes & (self.planes - 1):
+            raise ValueError(f"planes = {self.planes}: a power of two is needed")
         self.hardware()
         return self
 

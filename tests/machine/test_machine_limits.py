@@ -160,6 +160,7 @@ def check_run(load, key: str, value: float) -> None:
     (b'extends = "t3-table1"\n[arbiter]\nthreshold = "' + b"x" * 5000 + b'"\n', ["[arbiter] threshold", "'auto'"]),
     (b'extends = "t3-table1"\n[llc]\nways = 8\nline_bytes = 96\nsize_bytes = 786432\n', ["line_bytes = 96", "power"]),
     (b'extends = "t3-table1"\n[llc]\nsize_bytes = 12582912\n', ["[llc] size_bytes = 12582912", "power of two"]),
+    (b'extends = "t3-table1"\n[switch]\nplanes = 3\n', ["[switch] planes = 3", "power of two"]),
     (b'extends = "t3-table1"\n[tracker]\nsets = 200\n', ["[tracker] sets=200", "power of two"]),
 ])
 def test_wrong_file(load, text, words):
