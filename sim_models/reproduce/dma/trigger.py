@@ -28,6 +28,7 @@ from t3sim.workloads import Workload
 _KB = 1 << 10
 #: Extents of an output tile, and wavefront tiles that one command copies: 4 to 64 KB.
 _TILES = ((128, 128, 1), (128, 128, 2), (128, 256, 2), (128, 256, 4), (128, 256, 8))
+_UNNAMED = "-"  #: the evaluation's machine, whose name changes no result
 _KINDS = frozenset({Kind.DECIDE, Kind.UPDATE, Kind.ISSUE, Kind.LINE, Kind.SERVE})
 
 
@@ -60,7 +61,8 @@ class TriggerTask:
 
     @property
     def label(self) -> str:
-        return f"triggers of {self.tile_m} x {self.tile_n} tiles, {self.tiles_per_block} wavefronts a copy"
+        on = "" if self.machine.name == _UNNAMED else f", {self.machine.name}"
+        return f"triggers of {self.tile_m} x {self.tile_n} tiles, {self.tiles_per_block} wavefronts a copy{on}"
 
     @property
     def description(self) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def _times(events: np.ndarray, per_copy: int) -> TriggerTimes:
 
 
 def _tasks(setup: Setup) -> list[TriggerTask]:
-    machine = setup.machine.model_copy(update={"name": "-"})
+    machine = setup.machine.model_copy(update={"name": _UNNAMED})
     return [TriggerTask(machine, *tile) for tile in _TILES]
 
 
