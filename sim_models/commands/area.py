@@ -189,7 +189,6 @@ def _route(block: str, geometry: str | None, machine: str, library: str | None, 
 
     check_outputs({option: name for option, name in (("--out", out), ("--markdown", markdown), ("--json", json))
                    if name is not None})
-    tools = find_tools()
 
     from t3sim.area.route import flow, report
     from t3sim.study.report import output_console, progress_bar
@@ -198,6 +197,7 @@ def _route(block: str, geometry: str | None, machine: str, library: str | None, 
         name for part in block.split(",") for name in chosen_blocks(part.strip())))
     flow.check_blocks(names)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
+    tools = find_tools()
     cells = find_library(library or OSU018)
     with progress_bar(names) as progress:
         done = at_once({name: partial(flow.route_block, name, sizes, cells, tools) for name in names},
