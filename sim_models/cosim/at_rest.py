@@ -15,8 +15,9 @@ top are written where the port is loaded (`wrapper.py`), and those that are outp
 evaluated.
 
 What is compared is found in the C++ itself: inputs are what functions of other modules write. A module whose functions
-do anything else (write to another, read a memory of another) is left alone. The build's self test compares with a full
-evaluation, on random inputs that change in every cycle or rest; if it fails, everything is evaluated.
+do anything else (write to another, read a memory of another, reach into one by a pointer) is left alone. The build's
+self test compares with a full evaluation, on random inputs that change in every cycle or rest; if it fails, everything
+is evaluated.
 """
 
 import re
@@ -46,6 +47,9 @@ _SAME_SOURCE = re.compile(
     r"^ *at_rest::put\([^;,]+,\s+vlSymsp->(TOP\w+)\.\w+(?:\[\w+\])?,\s+vlSymsp->at_rest_\d+\.changed, \d+ULL\);\n"
     r"(?: *at_rest::put\([^;,]+,\s+vlSymsp->\1\.\w+(?:\[\w+\])?,\s+vlSymsp->at_rest_\d+\.changed, \d+ULL\);\n)+",
     re.MULTILINE)
+#: What reaches into an instance within another by the pointer to it, in functions that are several instances' own.
+_INTO = re.compile(r"\bvlSelf(?:Ref)?(?:->|\.)(\w+)->")
+_POINTER = re.compile(r"^ +(\w+)\* (\w+);", re.MULTILINE)
 _MEMORY = "VlUnpacked<"
 _SLOW = "__Slow.cpp"
 _MOST_INSTANCES = _MOST_PLACES = 64  #: bits of a word
@@ -96,7 +100,9 @@ def leave_out_what_rests(work: Path, top: str) -> dict[str, list[str]] | None:
     symbols = symbols_file.read_text()
     scopes = _scopes(work, prefix, symbols)
     sources = {path: path.read_text() for path in sorted(work.glob(f"{prefix}*.cpp")) if not path.name.endswith(_SLOW)}
-    modules = [module for module in _modules(work, scopes) if _can_rest(module, sources, scopes)]
+    reached = _reached_into(sources)
+    modules = [module for module in _modules(work, scopes)
+               if module.name not in reached and _can_rest(module, sources, scopes)]
     if not modules:
         return None
 
@@ -155,6 +161,17 @@ def _modules(work: Path, scopes: dict[str, _Scope]) -> list[_Module]:
         if name != _TOP:
             instances[scope.kind].append(name)
     return [_Module(name, (work / f"{name}.h").read_text(), tuple(of)) for name, of in instances.items()]
+
+
+def _reached_into(sources: dict[Path, str]) -> set[str]:
+    """Return the classes whose functions reach into others by a pointer, and those: what they write is not seen."""
+    found = set()
+    for path, text in sources.items():
+        if pointers := set(_INTO.findall(text)):
+            owner = re.sub(r"__\d+$", "", path.stem)
+            header = (path.parent / f"{owner}.h").read_text()
+            found |= {owner, *(kind for kind, name in _POINTER.findall(header) if name in pointers)}
+    return found
 
 
 def _is_of(path: Path, module: _Module) -> bool:

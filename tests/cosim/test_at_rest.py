@@ -159,6 +159,14 @@ def test_more_instances_or_places_than_a_word_has_bits_are_evaluated(limit, most
     assert run_both(build(text, ports), held_stimulus(ports, 300, 2)) == 0
 
 
+def test_what_another_reaches_into_by_a_pointer_never_rests(tmp_path):
+    """Verilator writes so where a module within one of several instances is kept whole: a Tracker's corrected rows."""
+    (tmp_path / "Vtop_bank.h").write_text("class Vtop_bank {\n    Vtop_row* __PVT__row;\n    Vtop_idle* __PVT__idle;\n")
+    sources = {tmp_path / "Vtop_bank__0.cpp": "    vlSelf->__PVT__row->entries[0U] = vlSelfRef.__PVT__word[0U];\n",
+               tmp_path / "Vtop_row__0.cpp": "    vlSelfRef.__PVT__lost = vlSelfRef.__PVT__fault;\n"}
+    assert at_rest._reached_into(sources) == {"Vtop_bank", "Vtop_row"}
+
+
 @pytest.mark.parametrize("size", ["small", "full"])
 def test_a_fused_run(size):
     """The top of a small machine and of the default one, on what a fused run gives it."""
