@@ -13,6 +13,7 @@ from t3sim.reproduce.flux.operators import OverlapTask, OverlapTimes
 from t3sim.reproduce.fused.dlrm import PassTask
 from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
 from t3sim.reproduce.table_hbm import HbmResult, HbmTask
+from t3sim.reproduce.today.chains import ChainTask, Queued
 from t3sim.runs import kernels
 from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.runs.kernels import (
@@ -131,8 +132,16 @@ def fake_trigger(task: TriggerTask) -> TriggerTimes:
     return TriggerTimes(64, size, (6, 6.0), (11, 11.0), (14, 14.0), (22, 22.0))
 
 
-_FAKES = {HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective, TriggerTask: fake_trigger,
-          OverlapTask: fake_overlap}
+def fake_chain(task: ChainTask) -> Queued:
+    """A flight of a microsecond and the link, and a poll and a signal of each chunk where commands have them."""
+    chunks, commanded = 12, task.initiator != "tracker"
+    exchange_ns = 1e3 * (1 + commanded) + task.tile_bytes * task.per_peer / 100
+    return Queued(exchange_ns, exchange_ns + 500, exchange_ns * commanded, chunks * (1 + 2 * commanded), chunks,
+                  chunks * commanded, chunks * commanded, chunks * task.tile_bytes // 64)
+
+
+_FAKES = {ChainTask: fake_chain, HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective,
+          TriggerTask: fake_trigger, OverlapTask: fake_overlap}
 
 
 def fake_results(tasks) -> dict:

@@ -121,7 +121,8 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
              f"first, the chain, whose commands are in order, takes {over['chain', worst, True]:.0f} % longer, the "
              f"Tracker {over['tracker', 1, True]:+.0f} %.",
         cases=[{"figure": "today-chains", "gpus": _GPUS, **task.description, "machine": machine.name,
-                **asdict(results[task])} for task in _tasks(setup)],
+                **{name: getattr(results[task], name) for name in QueuedRun.__dataclass_fields__}}
+               for task in _tasks(setup)],
         ours=ours, targets=targets,
         tables=[Table(f"A tile for each of {_GPUS} GPUs of {machine.name}: ns from the last store to the last line",
                       ("tile", *_STARTS), [(f"{size // _KB} KB", *(f"{one[start, size].exchange_ns:,.0f}"
