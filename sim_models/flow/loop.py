@@ -298,6 +298,7 @@ def _fill(s: State, reached: int) -> None:
                     if s.rate[s.entry_flow[entry]] < 0:
                         _hold(s, s.entry_flow[entry], level)
                     entry = s.after[entry]
+                s.load[resource] = 0.0  # not what rounding leaves: nobody would ever take it
         for place in range(reached):
             resource = s.reached[place]
             s.room[resource] = max(s.room[resource] - s.taken[resource], 0.0)
