@@ -231,7 +231,7 @@ class ProgrammedRun(ProgrammedGpus):
         if not self.schedule.program.in_switch or self.switch:
             return largest
         shape = build.switch_shape(self.machine, self.sim.network.planes)
-        return window_for_sums(self.schedule, largest, shape.most_bytes)
+        return window_for_sums(self.schedule, largest, shape.most_bytes, shape.planes)
 
     def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
         """Return what the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy it saw, in entries."""

@@ -8,6 +8,7 @@ that is small enough there is always room.
 
 import numpy as np
 
+from ..line import LINE_BYTES, lines_of
 from .roles import Action, ScheduleError
 from .schedule import Schedule
 
@@ -17,10 +18,13 @@ def more_bits(devices: int) -> int:
     return max(0, devices - 2).bit_length()
 
 
-def window_for_sums(schedule: Schedule, window: int, memory_bytes: int) -> int:
-    """Return the largest window of ids, up to `window`, whose sums fit into a port's memory. Raises ScheduleError."""
+def window_for_sums(schedule: Schedule, window: int, memory_bytes: int, planes: int = 1) -> int:
+    """Return the largest window of ids, up to `window`, whose sums fit into a port's memory. Raises ScheduleError.
+
+    `planes`: switches side by side that each have such ports; the lines of a tile's column take turns on them.
+    """
     tiling = schedule.tiling
-    tile_bytes = tiling.tile_m * tiling.tile_n * tiling.element_bytes
+    tile_bytes = tiling.tile_n * LINE_BYTES * -(-lines_of(tiling.tile_m * tiling.element_bytes) // planes)
     tiles = memory_bytes // tile_bytes
     held = f"[switch] merge_sets x merge_ways: {memory_bytes} bytes"
     if tiles < 1:
