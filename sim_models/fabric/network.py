@@ -124,9 +124,15 @@ def port_to(network: Network, node: int, destination: int) -> int | np.int64:
 
 
 @inlined
+def plane_at(address: int, planes: int) -> int:
+    """Return which of links side by side, a power of two of them, a line at an address takes."""
+    return address >> LINE_SHIFT & (planes - 1)
+
+
+@inlined
 def plane_of(network: Network, lo: int, fields: "RequestBits") -> int:
     """Return which of the links that are side by side a packet takes."""
-    return bits.address_of(lo, fields) >> LINE_SHIFT & (network.planes - 1)
+    return plane_at(bits.address_of(lo, fields), network.planes)
 
 
 @inlined

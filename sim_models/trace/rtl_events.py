@@ -12,8 +12,8 @@ from t3sim.rtl.registers import NO_THRESHOLD
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined
 from ..fabric import bits
+from ..fabric.network import plane_at
 from ..hbm.bits import lowest_bit
-from ..line import LINE_SHIFT
 from .recorder import put, put_request, wanted
 from .schema import (
     ALLOCATED,
@@ -73,7 +73,7 @@ def observe_ports(p: "Ports", fields: "RequestBits", r: "Recorder", device: int,
             to = bits.get(lo, hi, fields.device, fields.device_bits)
             port = r.port_to[device, to] if to < r.port_to.shape[1] else np.int64(-1)
             if port >= 0:
-                port += bits.address_of(lo, fields) >> LINE_SHIFT & (r.planes - 1)
+                port += plane_at(bits.address_of(lo, fields), r.planes)
             put_request(fields, r, PACKET, now, device, lane, lo, hi, NO_STREAM, 0, to,
                         r.backlog[port] if port >= 0 else 0, -1, 0)
     if r.kinds[COMPLETION] and out[p.event_valid] and inp[p.event_ready]:

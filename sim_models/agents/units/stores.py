@@ -9,7 +9,7 @@ from ...fabric import bits, queues
 from ...fabric import llc as cache
 from ...fabric import network as links
 from ...fabric.memory_map import channel_of
-from ...line import LINE_BYTES, LINE_SHIFT
+from ...line import LINE_BYTES
 from .state import (
     ENDING,
     LOAD,
@@ -113,7 +113,7 @@ def store_row(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, block:
     if block.route == TO_PEER:
         port = sim.network.next_port[device, sim.control.downstream[device, block.peer]]
     for side in range(min(lines, sim.network.planes) if mapped or block.route == TO_PEER else 0):
-        onto = port + plane(sim, address, side)
+        onto = port + links.plane_at(address + side * LINE_BYTES, sim.network.planes)
         if (sim.stores_out.count[onto] + -(-lines // sim.network.planes) > sim.store_limit if mapped
                 else not links.can_send(sim.network, onto, now)):
             if kernel.state.state[device, slot] != STORE_LINK:
@@ -124,6 +124,7 @@ def store_row(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, block:
     tag = queues.tag_of(kernel.work.stream, np.int64(block.part))
     for line in range(lines):
         at = address + line * LINE_BYTES
+        onto = port + links.plane_at(at, sim.network.planes)
         size = min(LINE_BYTES, block.bytes - line * LINE_BYTES)
         lo, hi = bits.pack(sim.b, at, size, op, source, block.region, block.wavefront, block.id)
         if block.route == TO_MEMORY:
@@ -131,23 +132,17 @@ def store_row(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, block:
         elif block.route == TO_BOTH:
             kept_lo, kept_hi = bits.pack(sim.b, at, size, op, source, 0, 0, 0)
             queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), kept_lo, kept_hi, tag)
-            queues.push_at(sim.stores_out, port + plane(sim, address, line), now, lo, hi, tag)
+            queues.push_at(sim.stores_out, onto, now, lo, hi, tag)
         elif block.route == MAPPED:
-            queues.push_at(sim.stores_out, port + plane(sim, address, line), now, lo, hi, tag)
+            queues.push_at(sim.stores_out, onto, now, lo, hi, tag)
         else:
             peer = sim.control.downstream[device, block.peer]
             if sim.control.rs_start[device] < 0:
                 sim.control.rs_start[device] = now
-            links.send(sim.network, port + plane(sim, address, line), now, size, 0, lo,
+            links.send(sim.network, onto, now, size, 0, lo,
                        links.bound_for(hi, peer, sim.b), queues.tag_of(kernel.work.peer_stream, device))
             sim.network.injected[device] += 1
     return True
-
-
-@inlined
-def plane(sim: "Sim", address: int, line: int) -> int:
-    """Return which of the links that are side by side a line of a row takes."""
-    return (address >> LINE_SHIFT) + line & (sim.network.planes - 1)
 
 
 @inlined
