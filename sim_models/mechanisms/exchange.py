@@ -197,6 +197,7 @@ def kept_together(machine: Machine, ranks: int, chunk_bytes: int) -> Machine:
 
     What all units of a GPU have under way of a chunk is at most half of the tables of a GPU's ports, by shorter, then
     by fewer workgroups; the other half is for what GPUs are apart. Tables that hold a whole chunk change nothing.
+    Raises BadInput if a line of each unit is too much for the model of a switch, whose tables must never be full.
     """
     switch, kernel, units = machine.switch, machine.collective, machine.gpu.compute_units
     if switch is None:
@@ -205,6 +206,10 @@ def kept_together(machine: Machine, ranks: int, chunk_bytes: int) -> Machine:
     half, lines = most // 2, max(1, kernel.workgroup_bytes // (ranks - 1) // LINE_BYTES)
     if lines_of(chunk_bytes) <= most or units * kernel.workgroups_per_cu * lines <= half:
         return machine
+    if units > half and not switch.rtl:
+        raise BadInput(Key("switch.merge_sets"), " x ", Key("switch.merge_ways"),
+                       f": {most} lines do not keep the sums of {units} compute units apart: {2 * units} or more, or ",
+                       Key("switch.rtl", "true"), ", whose tables may be full")
     lines = max(1, min(lines, half // (units * kernel.workgroups_per_cu)))
     places = max(1, min(kernel.workgroups_per_cu, half // (units * lines)))
     return machine.model_copy(update={"collective": kernel.model_copy(update={

@@ -234,15 +234,17 @@ def test_the_rtl_of_the_switch_adds_for_a_collective_alone():
 
 
 def test_a_switch_s_tables_say_how_many_workgroups_there_are():
-    def asked(ways: int, planes: int = 1, collective: str = "rs") -> CollectiveAlone:
+    def asked(ways: int, planes: int = 1, collective: str = "rs", rtl: bool = False) -> CollectiveAlone:
         return CollectiveAlone(scenario(collective, "switch", 4, "in-switch", 200_000, machine=switched(
-            merge_sets=64, merge_ways=ways, planes=planes)))
+            merge_sets=64, merge_ways=ways, planes=planes, rtl=rtl)))
 
     def kernel(one: CollectiveAlone) -> tuple[int, int]:
         return one.machine.collective.workgroup_bytes // 192, one.machine.collective.workgroups_per_cu
     assert kernel(asked(16)) == kernel(asked(8, 2)) == kernel(asked(1, collective="ag")) == (2, 8)
     assert kernel(asked(8)) == (1, 3) and 80 * 3 <= 64 * 8 // 2 < 80 * 4
-    assert kernel(asked(1)) == (1, 1)
+    assert kernel(asked(3)) == kernel(asked(1, rtl=True)) == (1, 1)
+    with pytest.raises(BadInput, match="128 lines do not keep the sums of 80 compute units apart: 160 or more, or "):
+        asked(2)
     assert "3 workgroups at once on a unit, of 192 bytes each" in "".join(map(in_dashes, asked(8).notes))
 
 
@@ -250,8 +252,8 @@ def test_a_switch_s_tables_say_how_many_workgroups_there_are():
 @pytest.mark.parametrize("rtl", [False, True])
 @pytest.mark.parametrize("collective", ["rs", "ag", "ar"])
 def test_every_word_is_right_in_switches_side_by_side(collective, rtl):
-    """Sums in a table that is too small, too: they leave in parts, and their GPU's memory adds those."""
-    own = switched(merge_sets=4, merge_ways=2, timeout_ns=1000.0, planes=2, rtl=rtl)
+    """The RTL's tables are too small: sums leave in parts, and their GPU's memory adds those. The model's suffice."""
+    own = switched(merge_sets=4 if rtl else 64, merge_ways=2, timeout_ns=1000.0, planes=2, rtl=rtl)
     one = ran(collective, "switch", 4, "in-switch", 100_008, machine=own, **{"layer.values": True, "seed": 3})
     assert one.words_compared == (1 if collective == "rs" else 4) * one.array_bytes // 8
     assert (one.switch is not None) == rtl
