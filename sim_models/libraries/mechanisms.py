@@ -172,7 +172,7 @@ def _decomposed(machine: Machine, setting: Setting) -> Run:
     return Run("decomposed", end, _bound(gpus * piece, gpus * hop), 0, 2 * setting.size)
 
 
-def _fused(machine: Machine, setting: Setting, transfer: float, fixed: float, senders: int) -> tuple[float, float]:
+def fused(machine: Machine, setting: Setting, transfer: float, fixed: float, senders: int) -> tuple[float, float]:
     """Return the time of one kernel of both, and its GEMM's.
 
     The first round of tiles has nothing to send, or the own rows come first; the last has nothing to hide behind.
@@ -191,13 +191,13 @@ def _flux(machine: Machine, setting: Setting) -> Run:
     part = size / gpus / pair_gb_per_s(machine, gpus)
     if setting.before:
         transfer, fixed = machine.wires.copy_ns + part / machine.wires.copy_efficiency, machine.wires.copy_ns
-        ns, gemm = _fused(machine, setting, transfer, fixed, 0)
+        ns, gemm = fused(machine, setting, transfer, fixed, 0)
         return Run("flux", ns, _bound(gemm, transfer), 0, 2 * size)
     transfer = part / machine.wires.all_efficiency
     adds = (gpus + 1) * size / gpus / machine.memory_bytes_per_ns + machine.kernels.launch_ns + machine.direct.phase_ns
     if setting.kind == "all_reduce":
         adds += library_collective(machine, "all_gather", gpus, size, library="torch").ns
-    ns, gemm = _fused(machine, setting, transfer, adds, 0)
+    ns, gemm = fused(machine, setting, transfer, adds, 0)
     return Run("flux", ns, _bound(gemm, transfer), 0, 2 * size)
 
 
@@ -206,14 +206,14 @@ def _fused_units(machine: Machine, setting: Setting) -> Run:
     units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
     part = setting.size / setting.gpus / pair_gb_per_s(machine, setting.gpus)
     transfer, wires = part / machine.wires.all_efficiency, machine.wires
-    ns, gemm = _fused(machine, setting, transfer, 2 * wires.latency_ns, units)
+    ns, gemm = fused(machine, setting, transfer, 2 * wires.latency_ns, units)
     return Run("fused-units", ns, _bound(gemm, transfer), units, 2 * setting.size)
 
 
 def _in_switch_fused(machine: Machine, setting: Setting) -> Run:
     switch = machine.in_switch
     transfer = transfer_ns(machine, setting.kind, setting.gpus, setting.size)
-    ns, gemm = _fused(machine, setting, transfer, 2 * switch.barrier_ns, _SENDERS)
+    ns, gemm = fused(machine, setting, transfer, 2 * switch.barrier_ns, _SENDERS)
     return Run("in-switch-fused", ns, _bound(gemm, transfer), _SENDERS, 2 * setting.size)
 
 

@@ -28,7 +28,9 @@ def test_beside_a_collective_a_gemm_is_slower_than_alone_and_both_faster_than_in
     for mover in ("units", "engines", "near-memory"):
         job = collective_job(machine, "all_gather", gpus, 256 * MB, mover)
         found, alone = beside(machine, LARGE, "bf16", job), gemm_job(machine, *LARGE).ns
-        assert found.gemm_ns > alone and found.collective_ns >= job.ns
+        # With one clock and memory enough for both, who holds no unit takes nothing.
+        assert found.gemm_ns > alone or not machine.sharing.power_share and mover != "units"
+        assert found.gemm_ns >= alone and found.collective_ns >= job.ns
         assert max(alone, job.ns) <= found.ns < alone + job.ns
 
 
