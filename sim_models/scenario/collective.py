@@ -148,13 +148,7 @@ class CollectiveAlone:
                         _BASE_BYTES + gpus * (_GPU_BYTES + words * BYTES_PER_WORD))
 
     def recorded(self, kept: Results | None = None) -> CollectiveSetup:
-        """Return it as a trace records it; `kept`: where its result is kept, too, if it runs to its end.
-
-        Raises BadInput for one in the switch, whose groups a trace has no words for.
-        """
-        if self.algorithm == IN_SWITCH:
-            raise BadInput(said("exchange.algorithm", IN_SWITCH), " alone is not recorded: allowed are "
-                           f"{', '.join(algorithms(self.collective, self.links))}")
+        """Return it as a trace records it; `kept`: where its result is kept, too, if it runs to its end."""
         keep = (lambda end: None) if kept is None else partial(kept.save, self.task)
         return CollectiveSetup(self.planned, self.kind, self.task.label, keep)
 

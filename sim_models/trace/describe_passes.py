@@ -21,7 +21,7 @@ def described_passes(run: ProgrammedCollective) -> dict:
             steps.append({
                 "over": int(state.phase_over[d, step]) if step < state.phase[d] else None,
                 "lines": int(arrivals[d, step]),
-                "passes": [_described(plan, one, step) for one in mine[0].passes],
+                "passes": [described for one in mine[0].passes for described in _described(plan, one, step)],
                 "shares": [_share(one, shares) for one in mine]})
         gpus.append({"start": int(run.sim.control.start[d]), "steps": steps})
     return {"chunk_bytes": run.asked.chunk_bytes, "gpus": gpus}
@@ -32,8 +32,11 @@ def _share(share: Share, shares: list[Share]) -> dict[str, int]:
             "first_byte": share.first_byte, "apart": share.apart_bytes, "size": share.size_bytes}
 
 
-def _described(plan: LevelPlan, one: Pass, step: int) -> dict:
-    """Describe a pass; its first source is its own part of the chunk, the others came to be added."""
+def _described(plan: LevelPlan, one: Pass, step: int) -> list[dict]:
+    """Describe a pass; its first source is its own part of the chunk, the others came to be added.
+
+    What a switch copies is a pass to each that gets it, with the number and the address under which it leaves.
+    """
     at, held, ranks = plan.at, plan.program.held[plan.rank], plan.program.ranks
     pitch = at.received(1) - at.copies
     chunk = held[(one.sources[0] - at.data) // pitch]
@@ -44,7 +47,11 @@ def _described(plan: LevelPlan, one: Pass, step: int) -> dict:
         sources.append({"address": address, "origin": came.source})
     to = plan.peers[one.peer] if one.route == Route.PEER else HERE
     comes_from = (2 * plan.rank - to) % ranks if plan.mirrored and to != HERE else plan.rank
-    return {"chunk": chunk, "sources": sources, "destination": one.destination, "to": to, "comes_from": comes_from}
+    found = {"chunk": chunk, "sources": sources, "destination": one.destination, "to": to, "comes_from": comes_from}
+    if to < ranks:
+        return [found]
+    return [found | {"destination": one.destination + offset, "to": device, "comes_from": plan.rank,
+                     "copied": {"to": to, "address": one.destination}} for device, offset in plan.copied_to]
 
 
 def _copied_from(plan: LevelPlan, chunk: int, step: int) -> int:

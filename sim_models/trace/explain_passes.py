@@ -18,6 +18,7 @@ from .store import Trace
 from .words import joined, place, plural
 
 _LINK = STATES.index("store_link")
+_ALL_SENT = "it has sent all of them."
 _SHOWN = 8  #: steps of a device, and what a step waits for
 
 
@@ -132,7 +133,7 @@ def _reads(trace: Trace, piece: Piece, first: int, last: int, answer: Answer) ->
 
 def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
     """Follow what it stores, here and at its peers."""
-    short = []
+    short, copied = [], set()
     for span, one in trace.passes.stores(piece):
         there, to = _of(trace, span.device), one["to"]
         stored = there[(there["kind"] == Kind.SERVE) & (there["op"] != READ)]
@@ -141,12 +142,16 @@ def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
             where = "here"
         else:
             where = f"at device {to}" if not trace.run["mirrored"] else "here, where it stands for another's"
-            left, came = (events[_inside(events, [span])] for events in (
-                _packets(trace, piece.device, to), there[there["kind"] == Kind.ARRIVE]))
-            if len(left):
-                answer.tell(left["cycle"][-1], f"{plural(len(left), 'packet')} ({int(left['amount'].sum()):,} bytes) "
-                                               f"onto the link to device {to}, the first at cycle "
-                                               f"{int(left['cycle'][0]):,}")
+            came = there[there["kind"] == Kind.ARRIVE]
+            came = came[_inside(came, [span])]
+            group = one.get("copied")
+            if not group:
+                _left(trace, piece, to, span, f"device {to}", answer)
+            elif group["address"] not in copied:
+                copied.add(group["address"])
+                first = group["address"] + piece.first_byte
+                _left(trace, piece, group["to"], Span(span.device, first, first + piece.bytes),
+                      "the switch, which copies them", answer)
             if len(came):
                 answer.tell(came["cycle"][-1], f"{plural(len(came), 'packet')} arrived {where}, the first at cycle "
                                                f"{int(came['cycle'][0]):,}")
@@ -158,6 +163,15 @@ def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
     complete = trace.run["filter"]["kinds"] is None and trace.run["filter"]["channels"] is None
     if complete and trace.window[0] == 0:
         answer.conclude(*(short or [f"All that it stores is in DRAM: {piece.bytes * len(piece.passes):,} bytes."]))
+
+
+def _left(trace: Trace, piece: Piece, to: int, span: Span, where: str, answer: Answer) -> None:
+    """Tell what of it went onto a link."""
+    left = _packets(trace, piece.device, to)
+    left = left[_inside(left, [span])]
+    if len(left):
+        answer.tell(left["cycle"][-1], f"{plural(len(left), 'packet')} ({int(left['amount'].sum()):,} bytes) onto the "
+                                       f"link to {where}, the first at cycle {int(left['cycle'][0]):,}")
 
 
 def _origins(trace: Trace, piece: Piece, answer: Answer) -> None:
@@ -187,15 +201,17 @@ def _waited(trace: Trace, device: int, step: int) -> Iterator[str]:
     if not lines:
         yield f"waited for its own workgroups only, which had ended at cycle {ended:,}"
         return
-    last = came[passes.lines(device, step) - 1:passes.lines(device, step)]
+    last = int(np.searchsorted(np.cumsum(_parts(came)), passes.lines(device, step)))
+    last = came[last:last + 1]
     at, (_, wg) = int(last["cycle"][0]), passes.stored_by(device, last["address"])[0]
-    who = next((f"device {one.number}" for one in passes.arriving(device)
-                if one.span.first <= int(last["address"][0]) < one.span.end), "others")
+    who = sorted(one.number for one in passes.arriving(device)
+                 if one.span.first <= int(last["address"][0]) < one.span.end)
+    who, there = devices(who) if who else "others", "there" if len(who) < 2 else "on each"
     if at < ended:
         yield (f"waited last for its own workgroups, which ended at cycle {ended:,}; the last of {lines:,} lines had "
                f"come at cycle {at:,}")
         return
-    sender = "" if trace.run["mirrored"] else f", from workgroup {wg} there"
+    sender = "" if trace.run["mirrored"] else f", from workgroup {wg} {there}"
     yield (f"waited last for {who}: the last of {lines:,} lines came at cycle {at:,}{sender}; its own workgroups had "
            f"ended at cycle {ended:,}")
 
@@ -226,28 +242,44 @@ def _missing(trace: Trace, device: int, step: int) -> Iterator[str]:
     """Say which lines have not come, and who has not sent them."""
     passes, mine = trace.passes, _of(trace, device)
     arrived, needed = mine[mine["kind"] == Kind.ARRIVE], passes.lines(device, step)
-    if len(arrived) >= needed:
+    came = int(_parts(arrived).sum())
+    if came >= needed:
         return
     lines = _lines(trace, device, step)
-    yield f"{max(0, len(arrived) - needed + lines):,} of {lines:,} lines that step {step + 1} waits for have come."
-    short = [(one, passes.chunk_lines - count) for one in passes.arriving(device) if one.step <= step
-             and (count := int(_inside(arrived, [one.span]).sum())) < passes.chunk_lines]
-    for one, count in short[:_SHOWN]:
-        yield (f"{count:,} of {passes.chunk_lines:,} lines of chunk {one.chunk} from device {one.number} are missing: "
-               f"{_sender(trace, device, one)}")
+    yield f"{max(0, came - needed + lines):,} of {lines:,} lines that step {step + 1} waits for have come."
+    short: dict[Span, list[Arriving]] = {}
+    for one in passes.arriving(device):
+        if one.step <= step:
+            short.setdefault(one.span, []).append(one)
+    counts = {span: len(parts) * passes.chunk_lines - int(_parts(arrived[_inside(arrived, [span])]).sum())
+              for span, parts in short.items()}
+    short = {span: parts for span, parts in short.items() if counts[span] > 0}
+    for span, parts in list(short.items())[:_SHOWN]:  # several where a switch adds them
+        yield (f"{counts[span]:,} of {len(parts) * passes.chunk_lines:,} lines of chunk {parts[0].chunk} from "
+               f"{devices(sorted(one.number for one in parts))} are missing{_senders(trace, device, parts)}")
     if len(short) > _SHOWN:
         yield f"So are lines of {len(short) - _SHOWN} more."
 
 
+def _senders(trace: Trace, device: int, parts: list[Arriving]) -> str:
+    """Say why lines that one device sends, or sums of what several send, have not come."""
+    if len(parts) == 1:
+        return f": {_sender(trace, device, parts[0])}"
+    why = {one.number: _sender(trace, device, one) for one in parts}
+    late = [f"; device {number}: {said[:-1]}" for number, said in why.items() if said != _ALL_SENT]
+    return "".join(late) + "." if late else ": all have sent their parts."
+
+
 def _sender(trace: Trace, device: int, one: Arriving) -> str:
-    passes, number = trace.passes, trace.run["numbers"][device]
+    passes = trace.passes
     if not _from_the_start(trace, Kind.PACKET):
         return "what it has sent is not recorded."
-    sent = _packets(trace, one.sender, None if trace.run["mirrored"] else number)
-    sent = sent[_inside(sent, [one.span])]
+    sent = _packets(trace, one.sender, None if trace.run["mirrored"] else one.sent_to)
+    sent = sent[_inside(sent, [Span(device, one.sent_at, one.sent_at + one.span.end - one.span.first)])]
     if len(sent) >= passes.chunk_lines:
-        return "it has sent all of them."
-    done = np.unique(passes.stored_by(device, sent["address"])[:, 1]) if len(sent) else []
+        return _ALL_SENT
+    there = sent["address"].astype(np.int64) - one.sent_at + one.span.first
+    done = np.unique(passes.stored_by(device, there, one.sender)[:, 1]) if len(sent) else []
     first = next((wg for wg in passes.of_step(one.sender, one.step) if wg not in done), None)
     begun = passes.over(one.sender, one.step - 1) is not None
     return (f"there step {one.step + 1} has not begun." if not begun else
@@ -280,6 +312,11 @@ def _on_links(trace: Trace, piece: Piece, stages: np.ndarray, answer: Answer) ->
         waited = int(sent["cycle"][-1]) - int(refused["cycle"][0])
         answer.conclude(f"Its stores waited {plural(waited, 'cycle')} for room on a link, from cycle "
                         f"{int(refused['cycle'][0]):,} on.")
+
+
+def _parts(arrived: np.ndarray) -> np.ndarray:
+    """Return for how many lines each packet counts that has come: a sum for one of each part."""
+    return np.maximum(1, arrived["c"])
 
 
 def _of(trace: Trace, device: int) -> np.ndarray:

@@ -82,12 +82,18 @@ class _Source(_Part):
     origin: _Number
 
 
+class _Copied(_Part):
+    to: _Number
+    address: _Count
+
+
 class _Pass(_Part):
     chunk: _Count
     sources: Annotated[list[_Source], Field(min_length=1)]
     destination: _Count
     to: _Number
     comes_from: _Number
+    copied: _Copied | None = None
 
 
 class _Share(_Part):

@@ -109,7 +109,8 @@ def arrivals(s: "Sim", r: "Recorder", device: int, port: int, now: int) -> None:
         if r.kinds[ARRIVE] and r.channels[channel] and is_for(
                 s.network, links.destination_of(flight.hi[port, at], s.b), device):
             put_request(s.b, r, ARRIVE, now, device, channel, lo, hi, NO_STREAM, 0, -1,
-                        s.inbound.count[device * s.m.channels + channel] - 1, -1, 0)
+                        s.inbound.count[device * s.m.channels + channel] - 1,
+                        1 + bits.get(lo, flight.hi[port, at], s.b.more, s.b.more_bits) if s.b.more_bits else -1, 0)
     r.flight_head[port] = flight.head[port]
 
 

@@ -6,7 +6,6 @@ go on side by side: it reads bytes of a chunk, and of what came to be added to i
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +45,8 @@ class Arriving:
     number: int  #: of the device whose data they are
     chunk: int
     span: Span
+    sent_to: int  #: who is named on its packets: the device, or a group that a switch copies to
+    sent_at: int  #: likewise the chunk's address
 
 
 class Passes:
@@ -53,6 +54,7 @@ class Passes:
 
     def __init__(self, described: dict, mirrored: bool) -> None:
         self._gpus, self._bytes, self._mirrored = described["gpus"], described["chunk_bytes"], mirrored
+        self._known: dict[int | None, list[tuple[np.ndarray, list[tuple[int, int]]]]] = {}
 
     @property
     def devices(self) -> int:
@@ -132,7 +134,7 @@ class Passes:
     def arriving(self, device: int) -> list[Arriving]:
         """List what comes to a device from others."""
         return [Arriving(sender, step, one["comes_from"], one["chunk"],
-                         Span(device, one["destination"], one["destination"] + self._bytes))
+                         Span(device, one["destination"], one["destination"] + self._bytes), *_named(one))
                 for sender, gpu in enumerate(self._gpus) for step, described in enumerate(gpu["steps"])
                 for one in described["passes"] if one["to"] != HERE and self._receiver(sender, one) == device]
 
@@ -140,9 +142,19 @@ class Passes:
     def chunk_lines(self) -> int:
         return lines_of(self._bytes)
 
-    def stored_by(self, device: int, addresses: np.ndarray) -> np.ndarray:
-        """Return who stores at addresses of a device: int64[address, 2], its index and its workgroup, -1: nobody."""
-        first, owner = self._owners[device]
+    def copies(self, device: int, number: int) -> list[tuple[int, int]]:
+        """List who gets what a device sends to a number: simulated devices, with what to add to its address there."""
+        found = {(self._receiver(device, one), one["destination"] - _named(one)[1])
+                 for step in self._gpus[device]["steps"] for one in step["passes"]
+                 if one["to"] != HERE and _named(one)[0] == number}
+        return sorted(found)
+
+    def stored_by(self, device: int, addresses: np.ndarray, sender: int | None = None) -> np.ndarray:
+        """Return who stores at addresses of a device: int64[address, 2], its index and its workgroup, -1: nobody.
+
+        `sender`: of several whose parts a switch adds, who is meant; None: one of them.
+        """
+        first, owner = self._owners(sender)[device]
         at = np.searchsorted(first, addresses.astype(np.int64), "right") - 1
         found = np.full((len(addresses), 2), -1)
         for block in np.unique(at[at >= 0]):
@@ -156,15 +168,19 @@ class Passes:
                 found[mine[inside]] = np.stack([np.full(len(number), sender), number], 1)
         return found
 
-    @cached_property
-    def _owners(self) -> list[tuple[np.ndarray, list[tuple[int, int]]]]:
+    def _owners(self, only: int | None) -> list[tuple[np.ndarray, list[tuple[int, int]]]]:
         """For each device the addresses at which something begins that is stored, and who stores it in which step."""
+        if only in self._known:
+            return self._known[only]
         found: list[dict[int, tuple[int, int]]] = [{} for _ in self._gpus]
         for sender, gpu in enumerate(self._gpus):
+            if only is not None and sender != only:
+                continue
             for step, described in enumerate(gpu["steps"]):
                 for one in described["passes"]:
                     found[self._receiver(sender, one)].setdefault(one["destination"], (sender, step))
-        return [(np.array(sorted(one), np.int64), [one[at] for at in sorted(one)]) for one in found]
+        self._known[only] = [(np.array(sorted(one), np.int64), [one[at] for at in sorted(one)]) for one in found]
+        return self._known[only]
 
     def readers(self, span: Span, after: int) -> list[range]:
         """List the workgroups of steps after this one that read addresses of a device, those of one step together."""
@@ -192,3 +208,9 @@ class Passes:
     def _receiver(self, sender: int, one: dict) -> int:
         """Return the simulated device where a pass stores."""
         return sender if self._mirrored or one["to"] == HERE else one["to"]
+
+
+def _named(one: dict) -> tuple[int, int]:
+    """Return to whom and to which address a pass's packets are on the link."""
+    sent = one.get("copied") or {"to": one["to"], "address": one["destination"]}
+    return sent["to"], sent["address"]

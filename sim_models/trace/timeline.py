@@ -16,6 +16,7 @@ from ..support.perfetto_writer import TimelineWriter
 from .output_map import TileId
 from .schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind
 from .store import TIMELINE, Trace
+from .words import joined
 
 _IDLE = STATES.index("idle")
 _FROM_DMA = SOURCES.index("dma")
@@ -139,16 +140,22 @@ def _pieces(out: TimelineWriter, links: list[int], arrivals: list[int], device: 
             arrived: np.ndarray, trace: Trace) -> None:
     """Draw the first packet that each workgroup of a collective alone sends to a peer, and its arrival."""
     for number in np.unique(packets["a"]):
-        there = 0 if trace.run["mirrored"] else int(number)
-        sent, come = packets[packets["a"] == number], arrived[arrived["device"] == there]
-        who = trace.passes.stored_by(there, sent["address"])
-        own = who[:, 0] == device  # else it passes on what others send
+        copies = trace.passes.copies(device, int(number))
+        if not copies:  # it passes on what others send
+            continue
+        sent, (first, shift) = packets[packets["a"] == number], copies[0]
+        who = trace.passes.stored_by(first, sent["address"].astype(np.int64) + shift, device)
+        own = who[:, 0] == device
         for p, (_, wg) in zip(*(rows[own][np.unique(who[own], axis=0, return_index=True)[1]] for rows in (sent, who))):
-            flow = flow_of(device, wg, number)
-            out.instant(p["cycle"], links[device], f"wg {wg} to GPU {number}", flow, bytes=p["amount"])
-            for a in come[(come["address"] == p["address"]) & (come["cycle"] >= p["cycle"])][:1]:
-                out.instant(a["cycle"], arrivals[there], f"wg {wg} of GPU {trace.run['numbers'][device]}", flow,
-                            last=True, channel=a["unit"])
+            flow, to = flow_of(device, wg, number), joined([str(trace.run["numbers"][there]) for there, _ in copies])
+            named = number if trace.run["mirrored"] else to
+            out.instant(p["cycle"], links[device], f"wg {wg} to GPU {named}", flow, bytes=p["amount"])
+            come = arrived[arrived["cycle"] >= p["cycle"]]
+            ends = [a for there, shift in copies for a in come[
+                (come["device"] == there) & (come["address"] == int(p["address"]) + shift)][:1]]
+            for a in (ends := sorted(ends, key=lambda a: a["cycle"])):
+                out.instant(a["cycle"], arrivals[a["device"]], f"wg {wg} of GPU {trace.run['numbers'][device]}", flow,
+                            last=a is ends[-1], channel=a["unit"])
 
 
 def _arrivals(trace: Trace, device: int, source: int | None, packet, arrived: np.ndarray) -> Iterator[np.void]:

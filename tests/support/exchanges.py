@@ -13,7 +13,7 @@ from pathlib import Path
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.errors import BadInput
 from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, Exchange, fused_with
+from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, IN_SWITCH, Exchange, fused_with
 from t3sim.mechanisms.signals import SIGNALS
 from t3sim.mechanisms.split_k import with_split_k
 from t3sim.runs.skew import Skew
@@ -98,7 +98,8 @@ def _splits(exchange: Exchange) -> bool:
 def alone() -> list[tuple[str, str, str]]:
     """List the collectives alone: collective, links, algorithm."""
     return [(collective, topology, algorithm) for collective in COLLECTIVES for topology, gpus in LINKS.items()
-            for algorithm in algorithms(collective, Exchange(topology=topology).links(gpus))]
+            for algorithm in (*algorithms(collective, Exchange(topology=topology).links(gpus)),
+                              *((IN_SWITCH,) if topology == "switch" and collective != "a2a" else ()))]
 
 
 def table() -> str:

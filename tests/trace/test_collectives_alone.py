@@ -68,8 +68,9 @@ def test_it_is_run_traced_and_a_piece_of_each_step_explained(collective, topolog
     passes = trace.passes
     for device in range(trace.devices):
         assert len(of(trace, Kind.DISPATCH, device)) == passes.workgroups(device)
-        assert len(of(trace, Kind.ARRIVE, device)) == max(passes.lines(device, step) for step in range(
-            passes.steps(device)))
+        came = of(trace, Kind.ARRIVE, device)["c"]  # a sum has parts, for which it counts
+        assert np.maximum(came, 1).sum() == max(passes.lines(device, step) for step in range(passes.steps(device)))
+        assert (came.max() > 1) == (algorithm == "in-switch" and collective != "ag")
         read = of(trace, Kind.SERVE, device)
         assert int(read["amount"][read["op"] == READ].sum()) == ran.gpus[device].read_bytes
         assert int(read["amount"][read["op"] != READ].sum()) == ran.gpus[device].written_bytes
@@ -98,7 +99,9 @@ def check_piece(trace: Trace, piece: Piece) -> None:
     assert int(read.split()[0]) % (lines * len(sources)) == 0, "each source for each pass that it does not share"
     for one in sent:
         assert f"device {one['to']}" in answer.subject or str(one["to"]) in answer.subject
-        assert any(f"({piece.bytes:,} bytes) onto the link to device {one['to']}" in text for text in told)
+        where = "the switch, which copies them" if "copied" in one else f"device {one['to']}"
+        times = sum(f"({piece.bytes:,} bytes) onto the link to {where}" in text for text in told)
+        assert times == 1 if "copied" in one else times
         assert any(f"{piece.bytes:,} bytes are in DRAM at device {one['to']}" in text for text in told)
     assert f"All that it stores is in DRAM: {piece.bytes * len(piece.passes):,} bytes." in verdict
     origins = {source["origin"] for one in piece.passes for source in one["sources"]} - {HERE}
@@ -173,6 +176,24 @@ def test_what_is_missing_in_a_window_that_ends_early_is_named(tmp_path):
     assert "It has not started: its step has not begun on this GPU." in verdict
     assert "0 of 16 lines that step 1 waits for have come." in verdict
     assert "from device 3 are missing: there workgroup 0 of step 1 has sent nothing." in verdict
+
+
+def test_parts_of_a_sum_that_the_switch_lacks_are_missing(tmp_path):
+    """Device 3 starts late: of each sum one part is missing, and of its own chunk all copies."""
+    late = {"gpus.every": True, "gpus.skew": "late:3:4000"}
+    trace = traced(asked_for("rs", "switch", "in-switch", 4096, **late), tmp_path, Filter(end=3000))
+    told = " ".join(text for _, text in explain_run(trace).steps)
+    assert ("48 of 48 lines of chunk 0 from devices 1, 2 and 3 are missing; device 3: there workgroup 0 of step 1 has "
+            "sent nothing.") in told and "16 of 48 lines of chunk 3" not in told
+    trace = traced(asked_for("ag", "switch", "in-switch", 4096, **late), tmp_path / "ag", Filter(end=3000))
+    told = " ".join(text for _, text in explain_run(trace).steps)
+    assert "16 of 16 lines of chunk 3 from device 3 are missing: there workgroup 0 of step 1 has sent nothing." in told
+    whole = traced(asked_for("ar", "switch", "in-switch", 4096), tmp_path / "ar")
+    processor = TraceProcessor(write_timeline(whole))
+    (ends,) = processor.query("select count(*) as n from flow join slice on slice.id = flow.slice_in join track on "
+                              "track.id = slice.track_id where track.name = 'arrivals'")
+    pieces = [whole.passes.piece(device, wg) for device in range(4) for wg in range(whole.passes.workgroups(device))]
+    assert ends.n == sum(len(piece.passes) for piece in pieces)
 
 
 def test_a_choice_of_workgroups_has_their_requests(mirrored, tmp_path):
