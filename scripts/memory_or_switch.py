@@ -282,11 +282,18 @@ def full_tables(sizes: Iterable[tuple[int, int, int]], gpus: int = 4, size: int 
     return rows
 
 
+def on_cais(size: int = 4 << 20) -> dict:
+    """Run an all-reduce on CAIS's GPUs and switches, with the RTL of all of them, and compare all of its numbers."""
+    _, found = by_rtl("ar", _GPUS, size, {"extends": "cais-8x4-t3", "switch": {"rtl": True}})
+    return {"bytes": size, "ns": found.collective_ns, "event_ns": found.event_ns, "words": found.words_compared,
+            **found.switch}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", action="store_true", help="run tables of the RTL anew, too (minutes)")
-    kept = json.loads(RESULT.read_text())["tables"] if RESULT.exists() else []
-    tables = full_tables(_TABLES) if parser.parse_args().tables else kept
+    kept = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    anew = parser.parse_args().tables or not kept
     rows = [*layers("h100-sxm", (2, 4, 8)), *layers("gb200", (8, 16, 32, 72))]
     merge = json.loads(_AREA.read_text())["blocks"]["merge_table"]
     RESULT.write_text(json.dumps({
@@ -294,7 +301,8 @@ def main() -> None:
         "gates": {"t3_per_gpu": GATES, "switch_per_port": merge["gate_equivalents"],
                   "switch_bits_per_port": merge["macro_bits"], "ports_of_gpu": 4},
         "small": {f"{name}-{n}": small(name, n) for name, n in (("h100-sxm", 8), ("gb200", 72))},
-        "tables": tables}, indent=1) + "\n")
+        "tables": full_tables(_TABLES) if anew else kept["tables"],
+        "cais_all_reduce": on_cais() if anew else kept["cais_all_reduce"]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
