@@ -8,6 +8,7 @@ from t3sim.reproduce.all_reduce import ALL_REDUCE
 from t3sim.reproduce.amped.case_studies import CASE_1, CASE_2, CASE_3
 from t3sim.reproduce.amped.measured import MEGATRON, SINGLE_NODE
 from t3sim.reproduce.amped.tables import TABLE_2, TABLE_3
+from t3sim.reproduce.cais import NINE
 from t3sim.reproduce.contention import CONTENTION
 from t3sim.reproduce.dma.after_gemm import AFTER_GEMM
 from t3sim.reproduce.dma.copies import COPIES
@@ -50,7 +51,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
-    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH,
+    OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH, NINE,
     LAYERS, EXPERTS, SIGNALS, CHAINS, H100_GEMMS, POLICIES, SUMS, COST)}
 
 
