@@ -1,6 +1,7 @@
 """Switch against its model: sums and copies between GPUs that spend credits and give them back when they like."""
 
 from collections import deque
+from itertools import cycle
 
 from t3sim.reference.nmc_alu import AluDtype
 from t3sim.reference.switch import COUNTERS, ERRORS, SwitchModel
@@ -28,6 +29,10 @@ class Gpu:
         self._offered: dict | None = None
         self.sent = self.got = 0
         bench.add(self)
+
+    def slow(self, cycles: int) -> None:
+        """Give a credit back in one of this many cycles."""
+        self._takes = cycle([False, *[True] * (cycles - 1)])
 
     def drive(self) -> None:
         goes = not next(self._sends) and self.credits > 0 and len(self.waiting) > 0
@@ -64,6 +69,12 @@ class Gpu:
         return not self.waiting and self._offered is None and not self.owed and self.credits == self._most
 
 
+def request(bench: Bench, address: int, op: int) -> dict:
+    """Draw what a packet says; a part says nothing of parts."""
+    bits = bench.geometry.channel.more_bits
+    return random_request(bench, address, op) | ({"more": bench.rng.getrandbits(bits)} if bits and op != 2 else {})
+
+
 def random_packet(bench: Bench, lines: list[int]) -> dict:
     """Draw a part for one or more ports, or a packet that is none; now and then for nobody."""
     rng, g = bench.rng, bench.geometry
@@ -72,9 +83,9 @@ def random_packet(bench: Bench, lines: list[int]) -> dict:
     adds = rng.random() < 0.7
     column = (sum(rng.choice(_SMALL[dtype]) << at for at in range(0, 8 * g.switch.packet_bytes, width)) if adds
               else rng.getrandbits(8 * g.switch.packet_bytes))
-    request = random_request(bench, rng.choice(lines) << g.switch.packet_shift, 2 if adds else rng.randrange(2))
+    said = request(bench, rng.choice(lines) << g.switch.packet_shift, 2 if adds else rng.randrange(2))
     to = 1 << rng.randrange(g.switch.ports) if rng.random() < 0.7 else rng.getrandbits(g.switch.ports)
-    return {"packet": {"request": request, "dtype": int(dtype), "parts": 1 if adds else 0, "column": column}, "to": to}
+    return {"packet": {"request": said, "dtype": int(dtype), "parts": 1 if adds else 0, "column": column}, "to": to}
 
 
 async def cleared(bench: Bench) -> None:
@@ -96,7 +107,8 @@ async def random_packets(bench: Bench) -> None:
     for gpu in gpus:
         gpu.waiting.extend(random_packet(bench, lines) for _ in range(120))
     nowhere = sum(not item["to"] for gpu in gpus for item in gpu.waiting)
-    if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, settle=20):
+    silent = 1_000 + 3 * timeout * g.switch.merge_sets  # sums that wait leave within two rounds of looks
+    if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, settle=20, patience=silent):
         model.check_sums()
         bench.reach("merged", model.merged > 0)
         assert not bench.get("busy") and not any(bench.get(f"holds[{port}]") for port in range(g.switch.ports))
@@ -106,6 +118,32 @@ async def random_packets(bench: Bench) -> None:
         alone = counts["completed"] + counts["evicted"] + counts["expired"]
         assert counts["begun"] == alone and counts["joined"] + counts["completed"] == model.merged
         assert (bench.get("error")["code"] != 0) == bool(nowhere or counts["expired"])
+
+
+@rounds(2)
+async def turns(bench: Bench) -> None:
+    """Send sums and copies to a GPU that gives credits back slowly: they leave in turn."""
+    rng, g = bench.rng, bench.geometry
+    whole, shift = 2, g.switch.packet_shift
+    model, left = SwitchModel(g, whole), []
+    bench.set("whole", whole)
+    bench.set("timeout", 1_000)
+    gpus = [Gpu(bench, port, model) for port in range(g.switch.ports)]
+    adds, copies = rng.sample(gpus, 2)
+    to, first = rng.randrange(g.switch.ports), rng.getrandbits(8)
+    gpus[to].slow(8)
+    leave = model.leave
+    model.leave = lambda port, packet: (left.append(packet["request"]["op"]), leave(port, packet))
+    await cleared(bench)
+    for number in range(30 + 2 * g.switch.buffer_packets):
+        for gpu, op in ((adds, 2), (copies, 1)):
+            packet = random_packet(bench, [first + number])["packet"]
+            packet["request"] = request(bench, first + number << shift, op)
+            gpu.waiting.append({"packet": packet | {"parts": whole if op == 2 else 0}, "to": 1 << to})
+    silent = 1_000 + 8 * g.switch.buffer_packets
+    if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, patience=silent):
+        middle = "".join(map(str, left[g.switch.buffer_packets + 4:-g.switch.buffer_packets - 4]))
+        assert "222" not in middle and "111" not in middle, middle
 
 
 @rounds(4)
