@@ -9,7 +9,8 @@ details with its `valid`, an APB answer with `pready`.
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from amaranth.asserts import Initial
@@ -18,23 +19,25 @@ from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 
 from t3sim.area.yosys import run_yosys
+from t3sim.cosim.cache import cached, digest
 from t3sim.engine.port_map import PortMap
 
 from .aiger import Circuit
-from .guarded import ANY, never, with_guards
+from .guarded import ANY, never, pairs, with_guards
 from .model import SELECT, SELECT_BITS, Model, Mutant
 
-_SCRIPT = """\
-read_rtlil original.il
-rename {block} original
+#: Every register gets a name, so that it is found in both.
+_BOTH = """\
 read_rtlil mutated.il
 rename {block} mutated
+memory_map
+opt_clean
+rename -enumerate
 setattr -mod -unset top *
 read_rtlil both.il
 hierarchy -top both
 flatten
 setattr -unset init w:*
-memory_map
 setundef -undriven -init -zero
 opt -full
 async2sync
@@ -48,11 +51,8 @@ aigmap
 opt_clean
 setundef -undriven -zero
 write_aiger -zinit -miter -symbols both.aig
-design -reset
-read_rtlil any.il
-abc -script prove.abc
 """
-#: Equal registers are merged first, which often leaves nothing; the rest is searched.
+#: Registers found equal are merged first, which often leaves nothing; the rest is searched.
 _PROVE = """\
 backup
 read_aiger both.aig
@@ -62,6 +62,7 @@ pdr -T {seconds}
 write_status status.txt
 restore
 """
+_FREE_S = 5  #: for a search in which all that is shared may be anything
 _MEANING = {"snl_UNSAT": "equal", "snl_SAT": "differs"}
 PORT = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.MULTILINE)
 
@@ -73,33 +74,69 @@ class Comparison:
 
 
 def compare(model: Model, mutant: Mutant, seconds: int) -> Comparison:
+    both = _circuit(model)
+    chosen = {both.names[f"{side}[{bit}]"]: number >> bit & 1 for bit in range(SELECT_BITS)
+              for side, number in (("no_mutant", 0), (SELECT, mutant.number))}
+    # What the mutant does not reach is the same in both, and one. Most are the same machine whatever it holds.
+    if _proved(both.reduced(chosen, pairs(both), free=True), min(seconds, _FREE_S)).verdict == "equal":
+        return Comparison("equal", 0)
+    circuit = both.reduced(chosen, pairs(both))
+    found = _proved(circuit, seconds)
+    if found.verdict == "unknown":
+        with tempfile.TemporaryDirectory() as folder:
+            if never(with_guards(circuit), Path(folder)):
+                return replace(found, verdict="equal")
+    return found
+
+
+def _proved(circuit: Circuit, seconds: int) -> Comparison:
+    """Say whether the first output is ever 1."""
+    if circuit.outputs[0] == 0:
+        return Comparison("equal", 0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file in ("original.il", "mutated.il"):
-            shutil.copy(model.folder / file, folder)
-        (folder / "both.il").write_text(_both((folder / "original.il").read_text(), model.ports, mutant.number))
+        (folder / "both.aig").write_bytes(circuit.write())
         (folder / "any.il").write_text(ANY)
         (folder / "prove.abc").write_text(_PROVE.format(seconds=seconds))
-        run_yosys(_SCRIPT.format(block=model.block), folder)
+        run_yosys("read_rtlil any.il\nabc -script prove.abc\n", folder)
         if Circuit.read((folder / "merged.aig").read_bytes()).outputs[0] == 0:
             return Comparison("equal", 0)
         word, cycles, *_ = (folder / "status.txt").read_text().split()
-        verdict = _MEANING.get(word, "unknown")
-        if verdict == "unknown" and never(with_guards(Circuit.read((folder / "both.aig").read_bytes())), folder):
-            verdict = "equal"
-        return Comparison(verdict, int(cycles))
+        return Comparison(_MEANING.get(word, "unknown"), int(cycles))
 
 
-def _both(original: str, ports: PortMap, number: int) -> str:
-    """Write a module with the block and its mutant.
+def _circuit(model: Model) -> Circuit:
+    """Return two blocks with mutants beside each other; an input of each says which mutant it is."""
+    mutated = model.folder / "mutated.il"
+    script, both = _BOTH.format(block=model.block), _both(mutated.read_text(), model.ports)
+
+    def make(folder: Path) -> None:
+        shutil.copy(mutated, folder)
+        (folder / "both.il").write_text(both)
+        run_yosys(script, folder)
+
+    folder = cached("both-" + digest(model.key, both, script), make)
+    return _read(folder / "both.aig")
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path) -> Circuit:
+    return Circuit.read(path.read_bytes())
+
+
+def _both(mutated: str, ports: PortMap) -> str:
+    """Write a module with the block and a mutant of it, which are the same netlist, so that the same becomes of both.
 
     In the first cycle both are reset; `differ` counts from the second.
     """
-    m, outside = Module(), {}
-    differ, reset = Signal(), Signal()
-    sides = {"original": {}, "mutated": {"i_" + SELECT: Const(number, SELECT_BITS)}}
+    m = Module()
+    differ, reset, none, number = Signal(), Signal(), Signal(SELECT_BITS), Signal(SELECT_BITS)
+    sides = {"original": {"i_" + SELECT: none}, "mutated": {"i_" + SELECT: number}}
+    outside = {"no_mutant": (none, PortDirection.Input), SELECT: (number, PortDirection.Input)}
     outputs = []
-    for width, direction, name in PORT.findall(original):
+    for width, direction, name in PORT.findall(mutated):
+        if name == SELECT:
+            continue
         if name == "rst":
             outside[name] = (reset, PortDirection.Input)
             for side in sides.values():
@@ -111,10 +148,10 @@ def _both(original: str, ports: PortMap, number: int) -> str:
                 side["i_" + name] = value
         else:
             outputs.append(name)
-            for side in sides.values():
-                side["o_" + name] = Signal(int(width or 1))
+            for text, side in sides.items():
+                side["o_" + name] = Signal(int(width or 1), name=f"{text}.{name}")
     for name, side in sides.items():
-        m.submodules[name] = Instance(name, **side)
+        m.submodules[name] = Instance("mutated", **side)
     here, there = ({name: side["o_" + name] for name in outputs} for side in sides.values())
     unequal = [(here[name] != there[name]) & (_counts(name, here, ports) | _counts(name, there, ports))
                for name in outputs]

@@ -37,17 +37,19 @@ def never(circuit: Circuit, folder: Path) -> bool:
     return Circuit.read((folder / "merged.aig").read_bytes()).outputs[0] == 0
 
 
-def with_guards(circuit: Circuit, seed: int = 1) -> Circuit:
-    """Add guards to a circuit of two machines.
+def pairs(circuit: Circuit) -> list[tuple[int, int]]:
+    """Return each register's variables in the two machines: it is named alike but for `original.` and `mutated.`."""
+    return sorted({(number, circuit.names[other]) for name, number in circuit.names.items()
+                   if name.startswith("original.")
+                   and (other := name.replace("original.", "mutated.", 1)) in circuit.names})
 
-    A register has the same name in the two, but for `original.` and `mutated.` before it.
-    """
+
+def with_guards(circuit: Circuit, seed: int = 1) -> Circuit:
+    """Add guards to a circuit of two machines."""
     first = circuit.first_latch
-    pairs = sorted({(number - first, circuit.names[other] - first) for name, number in circuit.names.items()
-                    if name.startswith("original.")
-                    and (other := name.replace("original.", "mutated.", 1)) in circuit.names})
+    places = [(here - first, there - first) for here, there in pairs(circuit)]
     ands, outputs = list(circuit.ands), list(circuit.outputs)
-    for pair, guards in _guards(circuit, pairs, seed).items():
+    for pair, guards in _guards(circuit, places, seed).items():
         for guard, inverted in guards:
             for latch in pair:
                 outputs.append(2 * (circuit.first_and + len(ands)))

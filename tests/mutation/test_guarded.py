@@ -3,7 +3,7 @@
 import pytest
 
 from t3sim.testbenches.mutation.aiger import Circuit
-from t3sim.testbenches.mutation.guarded import never, with_guards
+from t3sim.testbenches.mutation.guarded import never, pairs, with_guards
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
 
@@ -55,6 +55,27 @@ def test_what_is_never_looked_at_may_differ(tmp_path):
     assert len(guarded.outputs) == 3  # valid & data of both machines, and nothing while invalid
     assert never(guarded, tmp_path)
     assert not never(with_guards(two_machines(False)), tmp_path)
+
+
+def test_what_two_machines_share_is_one():
+    circuit = two_machines(True)
+    left = circuit.reduced({}, pairs(circuit))
+    assert len(left.latches) == 3 and len(pairs(left)) == 2 and len(left.ands) <= len(circuit.ands)
+    free = circuit.reduced({}, pairs(circuit), free=True)
+    assert (free.inputs, len(free.latches)) == (4, 2), "valid is an input now"
+    left = circuit.reduced({DROP // 2: 0}, pairs(circuit))
+    assert (left.outputs, left.latches, left.ands) == ((0,), (), ())
+
+
+def test_what_follows_a_difference_is_not_shared():
+    """A register whose next value is another's, which differs between the two machines."""
+    g = Graph(6)
+    output = g.unequal(2 * 4, 2 * 5)
+    circuit = Circuit(1, (2, 3, 2 * 2, 2 * 3), (output,), tuple(g.ands),
+                      {"original.first": 2, "mutated.first": 3, "original.second": 4, "mutated.second": 5})
+    assert len(circuit.reduced({}, pairs(circuit)).latches) == 4
+    same = Circuit(1, (2, 2, 2 * 2, 2 * 3), (output,), tuple(g.ands), circuit.names)
+    assert same.reduced({}, pairs(same)).outputs == (0,)
 
 
 @pytest.mark.parametrize("seed", range(3))
