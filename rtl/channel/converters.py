@@ -63,26 +63,37 @@ def widened(m: Module, bits: Value, format: FloatFormat, scale: Value | None, na
     return result
 
 
-def to_fp16(m: Module, bits: Value, name: str) -> Value:
-    """Return the fp16 number nearest to one in fp32, ties to even."""
+def _registers(m: Module, move: Value, name: str):
+    """Return a function that puts a value into a register, which takes the next one with `move`."""
+    def held(value, stage: str) -> Signal:
+        signal = Signal(Value.cast(value).shape(), name=f"{name}_{stage}", reset_less=True)
+        with m.If(move):
+            m.d.sync += signal.eq(value)
+        return signal
+    return held
+
+
+def to_fp16(m: Module, bits: Value, move: Value, name: str) -> Value:
+    """Return the fp16 number nearest to one in fp32, ties to even, a stage later."""
     fraction, exponent, sign = bits[:_FRACTION], bits[_FRACTION:31], bits[31]
-    cut, rebias = _FRACTION - FP16.fraction_bits, _BIAS - 15
-    down = Signal(4, name=f"{name}_down")  # below fp16's smallest normal number; 12 or more leave nothing
-    size = Signal(_FRACTION + 1, name=f"{name}_size")
-    moved, lost = Signal(_FRACTION + 1, name=f"{name}_moved"), Signal(name=f"{name}_lost")
+    rebias, far = _BIAS - 15, 12  # further down nothing is left but that it was not zero
+    held = _registers(m, move, name)
+    down, rebased = Signal(4, name=f"{name}_down"), Signal(5, name=f"{name}_rebased")
     m.d.comb += [
-        down.eq(Mux(exponent > rebias, 0, Mux(exponent < rebias - 11, 12, rebias + 1 - exponent)[:4])),
-        size.eq(Cat(fraction, exponent.any())),
-        moved.eq(size >> down),
-        lost.eq((moved << down)[:_FRACTION + 1] != size),
+        down.eq(Mux(exponent > rebias, 0, Mux(exponent < rebias + 1 - far, far, rebias + 1 - exponent)[:4])),
+        rebased.eq(Mux(exponent > rebias, exponent - rebias - 1, 0)),
     ]
-    up = moved[cut - 1] & (moved[:cut - 1].any() | lost | moved[cut])
-    rounded = Signal(16, name=f"{name}_rounded")  # the hidden bit adds one to the exponent, a carry one more
-    m.d.comb += rounded.eq(moved[cut:] + up + (Mux(exponent > rebias, exponent - rebias - 1, 0)[:8] << 10))
-    special = exponent.all()
-    infinite = (special & ~fraction.any()) | (~special & ((exponent > rebias + 30) | (rounded >= 0x7C00)))
+    moved1 = held((Cat(Const(0, far), fraction, exponent.any()) >> down)[:_FRACTION + 1 + far], "moved1")
+    base1, sign1 = held(rebased, "base1"), held(sign, "sign1")
+    none1 = held(exponent.all() & fraction.any(), "none1")
+    over1 = held(exponent > rebias + 30, "over1")
+
+    kept, half, rest = moved1[-FP16.precision:], moved1[-FP16.precision - 1], moved1[:-FP16.precision - 1].any()
+    rounded = Signal(15, name=f"{name}_rounded")  # the hidden bit adds one to the exponent, a carry one more
+    m.d.comb += rounded.eq(Cat(Const(0, FP16.fraction_bits), base1) + kept + (half & (rest | kept[0])))
+    over = over1 | rounded[FP16.fraction_bits:].all()
     result = Signal(16, name=f"{name}_fp16")
-    m.d.comb += result.eq(Mux(special & fraction.any(), 0x7E00, Cat(Mux(infinite, 0x7C00, rounded)[:15], sign)))
+    m.d.comb += result.eq(Mux(none1, 0x7E00, Cat(Mux(over, 0x7C00, rounded)[:15], sign1)))
     return result
 
 
@@ -101,12 +112,7 @@ def to_narrow(m: Module, bits: Value, scale: Value, saturates: Value, format: Fl
     quiet = infinity | (1 << format.fraction_bits - 1 if format.infinite else (1 << format.fraction_bits) - 1)
     over_bits, largest = (infinity, infinity - 1) if format.infinite else (quiet, quiet - 1)
 
-    def held(value, stage: str) -> Signal:
-        signal = Signal(Value.cast(value).shape(), name=f"{name}_{stage}", reset_less=True)
-        with m.If(move):
-            m.d.sync += signal.eq(value)
-        return signal
-
+    held = _registers(m, move, name)
     normal, lost = _normalised(m, Cat(fraction, exponent.any()), name)
     size1, weight1 = held(normal, "size1"), held((exponent | ~exponent.any()) - lost, "weight1")
     sign1, special1, nan1 = held(sign, "sign1"), held(exponent.all(), "special1"), held(fraction.any(), "nan1")
@@ -142,12 +148,7 @@ def product(m: Module, bits: Value, format: FloatFormat, scale: Value, move: Val
         nan = top & (fraction.any() if form.infinite else fraction.all())
         return Cat(fraction, exponent.any()), exponent | ~exponent.any(), number[form.width - 1], infinite, nan
 
-    def held(value, stage: str) -> Signal:
-        signal = Signal(Value.cast(value).shape(), name=f"{name}_{stage}", reset_less=True)
-        with m.If(move):
-            m.d.sync += signal.eq(value)
-        return signal
-
+    held = _registers(m, move, name)
     size, weight, sign, infinite, nan = unpacked(bits, format)
     other, their_weight, their_sign, their_infinite, their_nan = unpacked(scale, FP32)
     none = nan | their_nan | (infinite & ~other.any()) | (their_infinite & ~size.any())

@@ -93,7 +93,12 @@ class WideAlu(wiring.Component):
     def __init__(self, geometry: Geometry, column_bytes: int = 32):
         self.sums = (*PLAIN_SUMS, *geometry.channel.wide_sums)
         self.column_bytes = column_bytes
-        self.latency = self._LATENCY + max(3 * one.by_fp32 + (one.total is FIXED) for one in self.sums)
+        #: stages in which columns wait while what takes long is converted, and one more to choose among several
+        wider = [one for one in self.sums if one.total != one.arrives]
+        self._chooses = len(wider) > 1
+        self._waits = self._chooses + max((3 * one.by_fp32 + (one.total is FIXED or one.drained == FP16)
+                                           for one in wider), default=0)
+        self.latency = self._LATENCY + self._waits
         super().__init__({
             "operands": In(stream.Signature(operands(column_bytes))),
             "result": Out(stream.Signature(data.StructLayout({"column": 8 * column_bytes}))),
@@ -103,12 +108,13 @@ class WideAlu(wiring.Component):
         m = Module()
         move, valid = moving_together(m, self.operands, self.result, self.latency)
 
-        request = early = self.operands.payload
-        for stage in range(self.latency - self._LATENCY):  # beside what takes longer to convert
-            early, held = request, Signal(request.shape(), name=f"request{stage}", reset_less=True)
+        requests = [self.operands.payload]  # in each stage beside what is converted
+        for stage in range(self._waits):
+            held = Signal(self.operands.payload.shape(), name=f"request{stage}", reset_less=True)
             with m.If(move):
-                m.d.sync += held.eq(early)
-            request = held
+                m.d.sync += held.eq(requests[-1])
+            requests.append(held)
+        request = requests[-1]
         chosen = {one: request.sum == NUMBERS[one.name] for one in self.sums}
         drains = request.op == WideOp.DRAIN
         known = Signal()
@@ -139,7 +145,7 @@ class WideAlu(wiring.Component):
 
         results, elements = [], []
         for number in range(self.column_bytes // 4):
-            b, a = self._arrives(m, early, request, number, chosen, known, move)
+            b, a = self._arrives(m, requests, number, chosen, known, move)
             held = {}
             for name, value in (("a", a), ("b", b)):
                 held[name] = Signal(32, name=f"{name}_{number}", reset_less=True)
@@ -222,35 +228,49 @@ class WideAlu(wiring.Component):
             m.d.sync += held.eq(number)
         return held
 
-    def _arrives(self, m: Module, early, request, number: int, chosen: dict[Sum, Value], known: Value,
+    def _arrives(self, m: Module, requests: list, number: int, chosen: dict[Sum, Value], known: Value,
                  move: Value) -> tuple[Value, Value]:
         """Return what is added in a slice of 32 bits, and to what; for DRAIN two numbers whose sum is drained.
 
-        `early`: the column as it was a stage before `request`, where there is one.
+        `requests`: the column in each of its stages.
         """
-        base = 32 * number
-        old, new = request.old[base:base + 32], request.new[base:base + 32]
+        here, request = slice(32 * number, 32 * number + 32), requests[-1]
+        *_, early, late = (None, *(requests[:-1] if self._chooses else requests))
+        old, new = request.old[here], request.new[here]
         a, b = Signal(32, name=f"a_next{number}"), Signal(32, name=f"b_next{number}")
         m.d.comb += [a.eq(old), b.eq(new ^ Mux(request.op == WideOp.XOR, old, 0))]
-        halves, wides = (), {}
+
+        def ready(value: Value, name: str) -> Value:
+            """Hold what was converted in the stage `late` until it is chosen."""
+            if not self._chooses:
+                return value
+            held = Signal(32, name=f"{name}_ready", reset_less=True)
+            with m.If(move):
+                m.d.sync += held.eq(value)
+            return held
+
+        halves, small, wides = (), None, {}
         if any(one.total is FIXED for one in self.sums):
             upper = Signal(16, name=f"upper{number}", reset_less=True)
             with m.If(move):
-                m.d.sync += upper.eq(upper_half(early.old[base:base + 32]))
-            halves = from_fixed(m, old, upper, request.scale[:8], f"old{number}")
+                m.d.sync += upper.eq(upper_half(early.old[here]))
+            halves = [ready(half, f"half{number}_{place}") for place, half in enumerate(from_fixed(
+                m, late.old[here], upper, late.scale[:8], f"old{number}"))]
+        if any(one.total == FP32 and one.drained == FP16 for one in self.sums):
+            small = ready(to_fp16(m, early.old[here], move, f"old{number}"), f"small{number}")
         for one in self.sums:
-            if one.total == one.arrives:
+            if one.total in (one.arrives, FIXED):
                 continue
-            way = "multiplied" if one.by_fp32 else "scaled" if one.scaled and one.total is not FIXED else "as it is"
+            way = "multiplied" if one.by_fp32 else "scaled" if one.scaled else "as it is"
             if (one.arrives, way) not in wides:
                 first, name = one.arrives.width * number, f"new{number}_{one.arrives.exponent_bits}{way[0]}"
-                here = slice(first, first + one.arrives.width)
+                part = slice(first, first + one.arrives.width)
                 if one.by_fp32:
-                    entered = self.operands.payload
-                    wides[one.arrives, way] = product(m, entered.new[here], one.arrives, entered.scale, move, name)
+                    entered = requests[0]
+                    wide = product(m, entered.new[part], one.arrives, entered.scale, move, name)
                 else:
-                    wides[one.arrives, way] = widened(m, request.new[here], one.arrives,
-                                                      request.scale[:8] if way == "scaled" else None, name)
+                    wide = widened(m, late.new[part], one.arrives, late.scale[:8] if way == "scaled" else None, name)
+                wides[one.arrives, way] = ready(wide, name)
             with m.If(chosen[one] & (request.op == WideOp.ADD)):
                 m.d.comb += b.eq(wides[one.arrives, way])
         with m.If(request.op == WideOp.DRAIN):
@@ -259,12 +279,9 @@ class WideAlu(wiring.Component):
                 if one.total is FIXED:
                     with m.If(chosen[one]):
                         m.d.comb += [port.eq(half) for port, half in zip((a, b), halves)]
-                elif one.total != one.arrives and one.drained == FP16:
-                    with m.If(chosen[one]):
-                        m.d.comb += b.eq(to_fp16(m, old, f"old{number}"))
                 elif one.total != one.arrives:
                     with m.If(chosen[one]):
-                        m.d.comb += b.eq(1 << 31)  # -0, the identity of addition
+                        m.d.comb += b.eq(small if one.drained == FP16 else 1 << 31)  # -0, the identity of addition
         with m.If(~known):
             m.d.comb += b.eq(old)
         return b, a

@@ -47,7 +47,11 @@ class Node:
         """Return the clock for a cycle of `period` gate delays."""
         return 1e3 / (period * self.gate_delay_ps * CYCLE_OVER_GATES) if period else None
 
+    def cycle_ns(self, period: float) -> float:
+        """Return how long a cycle of `period` gate delays is."""
+        return round(period * self.gate_delay_ps * CYCLE_OVER_GATES / 1e3, 4)
+
     def to_json(self, gate_equivalents: float, memory_bits: int, period: float) -> dict:
         clock = self.clock_ghz(period)
         return {"node": self.name, "area_um2": round(self.area_um2(gate_equivalents, memory_bits), 1),
-                "clock_ghz": round(clock, 3) if clock else None}
+                "cycle_ns": self.cycle_ns(period), "clock_ghz": round(clock, 3) if clock else None}

@@ -10,6 +10,7 @@ from t3sim.support.output import write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure
+from .node import Node
 from .synthesis import TARGET_GATE_DELAYS
 
 
@@ -23,7 +24,8 @@ class Sweep:
         return {"size": self.size, "values": list(self.values),
                 "blocks": {name: {"gate_equivalents": [round(one.silicon.gate_equivalents, 1) for one in results],
                                   "memory_bits": [one.memory_bits for one in results],
-                                  "logic_depth": [round(one.silicon.logic_depth, 2) for one in results]}
+                                  "logic_depth": [round(one.silicon.logic_depth, 2) for one in results],
+                                  "cycle_ns": [Node().cycle_ns(one.silicon.period) for one in results]}
                            for name, results in self.blocks.items()}}
 
 

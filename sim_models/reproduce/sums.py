@@ -7,7 +7,6 @@ keep sums elsewhere than in the format of what arrives, the RTL in lockstep says
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from math import fsum
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from t3sim.mechanisms.exchange import Exchange
 from t3sim.mechanisms.sums import Sums
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.paper import Target
+from t3sim.rtl.formats import FIXED_PART_BITS
 from t3sim.runs.kernels import CollectiveAlone, FusedGemm
 from t3sim.study import plots
 from t3sim.tasks.task import KernelTask
@@ -81,10 +81,11 @@ def _in_fp32(parts: np.ndarray) -> np.ndarray:
     return reduce(np.add, parts.astype(np.float32)).astype(np.float64)
 
 
-def exact(parts: np.ndarray) -> np.ndarray:
-    """Add up as a fixed point with a place for every bit does, in which nothing is rounded, and round to float64."""
-    flat = parts.reshape(len(parts), -1)
-    return np.array([*map(fsum, flat.T)]).reshape(parts.shape[1:])
+def in_fixed_point(parts: np.ndarray) -> np.ndarray:
+    """Round each part to a unit, a power of two, of which the largest one has as many as memory's fixed point takes."""
+    _, power = np.frexp(np.abs(parts).max())
+    unit = 2.0 ** (power - FIXED_PART_BITS)
+    return np.rint(parts / unit).sum(axis=0) * unit
 
 
 def _in_blocks(number: Format, block: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -119,7 +120,7 @@ WAYS = {
     "direct-bf16": Way("direct, bf16", _in_bf16, by_arrival=True),
     "stochastic-bf16": Way("ring, bf16, stochastic", _in_bf16_by_chance),
     "array-fp32": Way("direct, bf16 sent, fp32 array", _direct(_bf16), by_arrival=True),
-    "exact": Way("direct, bf16 sent, fixed point", lambda parts: exact(_bf16(parts)), by_arrival=True),
+    "fixed": Way("direct, bf16 sent, fixed point", lambda parts: in_fixed_point(_bf16(parts)), by_arrival=True),
     "wire-fp32": Way("ring, fp32 sent", _in_fp32),
     "mx-e4m3": Way("direct, e4m3 in blocks of 32, fp32 array", _direct(_in_blocks(E4M3, 32)), by_arrival=True),
     "mx-e5m2": Way("direct, e5m2 in blocks of 32, fp32 array", _direct(_in_blocks(E5M2, 32)), by_arrival=True),

@@ -5,10 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from t3sim.formats import BF16
 from t3sim.machine import load_machine
 from t3sim.reproduce.figure import paper_setup
-from t3sim.reproduce.sums import GPUS, WAYS, activations, error, evaluate, exact, gradients
+from t3sim.reproduce.sums import GPUS, WAYS, activations, error, evaluate, gradients, in_fixed_point
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +20,12 @@ def errors_of(findings, numbers: str) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("draw", [gradients, activations])
-def test_a_fixed_point_rounds_nothing_whatever_the_order(draw):
-    parts = BF16.value(BF16.cut(draw(np.random.default_rng(3), 8)[:, :4, :8])).astype(np.float64)
-    by_hand = [[float(sum(Fraction(parts[gpu, row, column]) for gpu in range(8))) for column in range(8)]
-               for row in range(4)]
-    assert exact(parts).tolist() == by_hand == exact(parts[::-1]).tolist()
+def test_a_fixed_point_rounds_parts_and_no_sum(draw):
+    parts = draw(np.random.default_rng(3), 8)[:, :4, :8]
+    unit = Fraction(2) ** (int(np.floor(np.log2(np.abs(parts).max()))) - 24)
+    by_hand = [[float(sum(round(Fraction(parts[gpu, row, column]) / unit) for gpu in range(8)) * unit)
+                for column in range(8)] for row in range(4)]
+    assert in_fixed_point(parts).tolist() == by_hand == in_fixed_point(parts[::-1]).tolist()
 
 
 def test_an_addition_in_bf16_loses_what_is_less_than_half_a_unit():
@@ -49,7 +49,7 @@ def test_errors_grow_only_where_sums_are_rounded_often(findings, numbers):
     first, last = GPUS.index(16), GPUS.index(64)
     for way in ("ring-bf16", "stochastic-bf16"):
         assert 1.6 < found[way][last] / found[way][first] < 2.2, "the square root of four"
-    for way in ("array-fp32", "wire-fp32", "mx-e4m3", "mx-e5m2", "exact"):
+    for way in ("array-fp32", "wire-fp32", "mx-e4m3", "mx-e5m2", "fixed"):
         assert found[way][last] < 1.1 * found[way][0]
     assert found["wire-fp32"][last] < found["array-fp32"][last] < found["mx-e4m3"][last] < found["mx-e5m2"][last]
 
@@ -57,4 +57,4 @@ def test_errors_grow_only_where_sums_are_rounded_often(findings, numbers):
 def test_only_what_rounds_by_arrival_depends_on_it(findings):
     moved = {case["way"]: case["moved_percent"] for case in findings.cases if case["numbers"] == "gradients"}
     assert moved["direct-bf16"][0] == 0 < moved["direct-bf16"][1]  # two parts commute
-    assert moved["array-fp32"][-1] > 0 and not any(moved["exact"]) and not any(moved["ring-bf16"])
+    assert moved["array-fp32"][-1] > 0 and not any(moved["fixed"]) and not any(moved["ring-bf16"])
