@@ -98,3 +98,22 @@ async def random_parts(bench: Bench) -> None:
                           200 * (timeout + 1) * g.switch.merge_sets)
         await bench.cycle(10)
         assert bench.get("busy") == bool(model.held)
+
+
+@rounds(1)
+async def waits(bench: Bench) -> None:
+    """Let a sum wait for a part that does not come, for as long as each bit of the timeout says."""
+    g = bench.geometry
+    driver = StreamDriver(bench, bench.elements("parts")[0])
+    part = random_part(bench, near_lines(bench)[:1], 2) | {"parts": 1}
+    bench.set("whole", 2)
+    bench.set("sums.ready", 1)
+    for bit in range(max(1, 14 - g.switch.merge_set_bits)):
+        timeout = 1 << bit
+        bench.set("timeout", timeout)
+        driver.send_all([part])
+        await bench.until(lambda: bench.get("holds") == 1, g.switch.merge_sets + 100)
+        begun = bench.now
+        await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * timeout + 100)
+        waited = bench.now - begun
+        assert waited >= (g.switch.merge_sets - 1) * timeout, f"timeout {timeout}: {waited} cycles"
