@@ -17,8 +17,11 @@ class Key:
 
     name: str
     value: object = None  #: None: the key alone, True: a switch
+    quoted: bool = False  #: of a key that there is not
 
     def __str__(self) -> str:
+        if self.quoted:
+            return shown(self.name)
         value = str(self.value).lower() if isinstance(self.value, bool) else self.value
         return self.name if value is None else f"{self.name} = {value}"
 
@@ -35,6 +38,12 @@ class Words:
 
     def __str__(self) -> str:
         return "".join(map(str, self.parts))
+
+    @property
+    def first_key(self) -> Key | None:
+        """The key that the message begins with."""
+        first = self.parts[0] if self.parts else None
+        return first.first_key if isinstance(first, Words) else first if isinstance(first, Key) else None
 
     def written(self, write: Callable[[Key], str]) -> str:
         """Return the message with its keys as `write` writes them."""

@@ -23,7 +23,7 @@ from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
 from t3sim.commands.hbm_replay import hbm_replay
-from t3sim.errors import BadInput, Failure, choices, shown
+from t3sim.errors import BadInput, Failure, Key, choices, shown
 from t3sim.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
 from t3sim.tasks.sources import source_digest
 from t3sim.tasks.task import digest
@@ -136,16 +136,16 @@ class CommandTask:
         allowed = options_of(self.command)
         for name, value in self._options.items():
             if name not in allowed:
-                raise BadInput(f"{shown(name)} is no option of `t3 {self.command}`: allowed are "
+                raise BadInput(Key(name, quoted=True), f" is no option of `t3 {self.command}`: allowed are "
                                f"{choices(name, allowed)}")
             flag = allowed[name] in (Kind.FLAG, Kind.SWITCH)
             if isinstance(value, bool) != flag:
                 allowed_kind = "true or false" if flag else "a number or a word"
-                raise BadInput(f"{name} = {shown(value)}: {allowed_kind} is allowed")
+                raise BadInput(Key(name, shown(value)), f": {allowed_kind} is allowed")
         if self._changes:
             if self.command not in CHANGEABLE:
-                raise BadInput(f"{MACHINE_KEY}.{next(iter(self._changes))} goes with run, {', '.join(CHANGEABLE)} "
-                               f"only: for {self.command} give the machine as a file")
+                raise BadInput(Key(f"{MACHINE_KEY}.{next(iter(self._changes))}"), f" goes with run, "
+                               f"{', '.join(CHANGEABLE)} only: for {self.command} give the machine as a file")
             self._machine()
 
     def _machine(self) -> "Machine":

@@ -89,7 +89,7 @@ def points_of(study: "Study") -> "list[Point]":
         try:
             made.append(ScenarioPoint(values) if study.command == "run" else CommandPoint(study.command, values))
         except BadInput as error:
-            raise InScenario(f"{study.place_of(str(error))}{error}") from None
+            raise InScenario(f"{study.place_of(error)}{error}") from None
     return made
 
 

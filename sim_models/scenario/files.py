@@ -72,11 +72,11 @@ def _put(whole: dict[str, Any], key: str, value: Any) -> None:
         for name in names:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise InScenario(f"{shown(key)} is unknown: machine.{name} is no section")
+                raise InScenario(Key(key, quoted=True), f" is unknown: machine.{name} is no section")
         inner[last] = value
         return
     if key not in keys():
-        raise InScenario(f"{shown(key)} is unknown: allowed are {choices(key, keys())}")
+        raise InScenario(Key(key, quoted=True), f" is unknown: allowed are {choices(key, keys())}")
     section, _, name = key.rpartition(".")
     if not section:
         whole[name] = value
@@ -93,9 +93,9 @@ def _told(error: ValidationError) -> str | Words:
     match fault["type"]:
         case "extra_forbidden":
             if "." not in key and (close := get_close_matches(key, Scenario.model_fields, 1)):
-                return f"{shown(key)} is unknown: did you mean {close[0]}?"
+                return Words(Key(key, quoted=True), f" is unknown: did you mean {close[0]}?")
             allowed = keys() if "." in key else Scenario.model_fields
-            return f"{shown(key)} is unknown: allowed are {choices(key, allowed)}"
+            return Words(Key(key, quoted=True), f" is unknown: allowed are {choices(key, allowed)}")
         case "model_type" if section in known:
             return Words(Key(section, shown(fault["input"])), f": a section is allowed, [{section}]")
         case "literal_error":

@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -148,15 +147,15 @@ class Study(_Part):
             for values in itertools.product(*self.grid.values()):
                 yield {**self.shared, **point, **dict(zip(self.grid, values))}
 
-    def place_of(self, message: str) -> str:
-        """Say in which section of the file the setting stands that a message begins with: `grid.tp: `, or nothing."""
+    def place_of(self, error: BadInput) -> str:
+        """Say in which section of the file the key stands that a message begins with: `grid.tp: `, or nothing."""
         drawn = self.draw.settings if self.draw else {}
         parts = {"options": self.options, "grid": self.grid, "draw.settings": drawn,
                  "points": {name: 0 for point in self.points for name in point}}
-        if said := re.match(r"(?:--|')?([\w.-]+)", message):
+        if key := error.words.first_key:
             for part, settings in parts.items():
                 for name in settings:
-                    if said[1] in (name, SHORT_NAMES.get(name)):
+                    if key.name in (name, SHORT_NAMES.get(name)):
                         return f"{part}.{name}: "
         return ""
 
