@@ -166,12 +166,14 @@ def test_embedded_library_is_near_a_real_one(block):
 # Netlists
 
 
+@pytest.mark.slow
 def test_counts_by_hand(library):
     netlist = synthesise(verilog("reg q; always @(posedge clk) q <= ~(a & b); assign y = q;"), "top", library)
     assert netlist.cells == {"NAND2": 1, "DFF": 1}
     assert netlist.flip_flops == 1 and netlist.gate_equivalents() == 5 and netlist.gate_equivalents(False) == 1
 
 
+@pytest.mark.slow
 def test_registers_are_the_same_in_every_library(library):
     text, _ = readable_verilog("memory_channel", LEAST)
     one, other = (synthesise(text, "memory_channel", cells) for cells in (library, embedded_library()))
@@ -179,6 +181,7 @@ def test_registers_are_the_same_in_every_library(library):
     assert (one.memories, one.clock_gates) == (other.memories, other.clock_gates)
 
 
+@pytest.mark.slow
 def test_memories_are_memories_unless_small(library):
     def memory(words: int):
         text = verilog(f"reg [3:0] m [0:{words - 1}]; reg [3:0] q;\n"
@@ -193,6 +196,7 @@ def test_memories_are_memories_unless_small(library):
     assert not small.memories and small.flip_flops == 4 * 4 + 4
 
 
+@pytest.mark.slow
 def test_wide_registers_get_a_gated_clock(library):
     text = verilog("reg [15:0] q; always @(posedge clk) if (e) q <= d; assign y = q;",
                    "input clk, input e, input [15:0] d, output [15:0] y")
@@ -201,6 +205,7 @@ def test_wide_registers_get_a_gated_clock(library):
     assert netlist.gate_equivalents() == (16 * 16 + (16 + 4 + 2)) / 4  # no multiplexers
 
 
+@pytest.mark.slow
 def test_a_reset_does_not_cost_the_gated_clock(library):
     text = verilog("reg [15:0] q; always @(posedge clk) begin if (e) q <= d; if (rst) q <= 0; end assign y = q;",
                    "input clk, input rst, input e, input [15:0] d, output [15:0] y")
@@ -221,6 +226,7 @@ def test_unused_parts_of_a_file_do_not_count():
 # Timing
 
 
+@pytest.mark.slow
 def test_longest_path_by_hand(library):
     # Yosys may not move the inverter, for its output is a port, too: q -> INV -> NAND2 -> p.
     text = verilog("reg p, q; wire n = ~q; assign port_n = n;\nalways @(posedge clk) begin q <= a; p <= ~(n & b); end "
@@ -234,6 +240,7 @@ def test_longest_path_by_hand(library):
     assert timing.period_ns == pytest.approx(max(0.41 + 1.15 + 0.31, 2 * 1.09 + 0.31) + 0.5)
 
 
+@pytest.mark.slow
 def test_memory_access_is_part_of_a_cycle(library):
     text = verilog("reg [3:0] m [0:15]; reg [3:0] q;\n"
                    "always @(posedge clk) begin if (w) m[a] <= d; q <= m[a]; end assign y = ~q;",
@@ -244,6 +251,7 @@ def test_memory_access_is_part_of_a_cycle(library):
     assert timing.period_ns == pytest.approx(access + 1.14 + 0.5)
 
 
+@pytest.mark.slow
 def test_longer_chains_take_longer(library):
     def depth(bits):
         text = verilog("reg q; always @(posedge clk) q <= ^a; assign y = q;",
@@ -255,6 +263,7 @@ def test_longer_chains_take_longer(library):
 # Blocks
 
 
+@pytest.mark.slow
 def test_tracker_storage_is_what_the_geometry_says(library):
     block = measure("tracker", Geometry(), library, fpga=False)
     tracker = Geometry().tracker
@@ -370,6 +379,7 @@ def test_a_target_is_met_or_marked_as_missed():
 # The command
 
 
+@pytest.mark.slow
 def test_command(capsys, tmp_path):
     assert main(["area", "arbiter", "--library", str(CELLS), "--no-fpga", "--json", "-",
                  "--markdown", str(tmp_path / "area.md")]) == 0
@@ -378,6 +388,7 @@ def test_command(capsys, tmp_path):
     assert "| arbiter |" in (tmp_path / "area.md").read_text()
 
 
+@pytest.mark.slow
 def test_nothing_need_be_installed(nothing_installed, capsys):
     assert main(["area", "arbiter", "--no-fpga", "--json", "-"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -390,6 +401,7 @@ def test_nothing_need_be_installed(nothing_installed, capsys):
     assert len(row.split()) == 10 and "–" not in row
 
 
+@pytest.mark.slow
 def test_two_libraries_side_by_side(nothing_installed, capsys, tmp_path):
     page = tmp_path / "area.md"
     assert main(["area", "arbiter", "--library", str(CELLS), "--beside", "embedded", "--markdown", str(page)]) == 0
@@ -444,6 +456,7 @@ def test_bad_input_is_one_line(arguments, words, capsys, tmp_path, monkeypatch):
     assert words in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_history(tmp_path, library):
     file = tmp_path / "history.jsonl"
     block = measure("arbiter", LEAST, library, fpga=False)
@@ -483,6 +496,7 @@ def test_what_is_not_comparable_is_not_compared(library):
     assert history.changes(old, {**new, "library": "x"})[1] == "arbiter: 100 -> 200 gate equivalents (+100.0%)"
 
 
+@pytest.mark.slow
 def test_record_and_compare(tmp_path, monkeypatch, capsys):
     class Speed:
         cycles_per_second = {"lockstep": 5000.0}
@@ -534,6 +548,7 @@ def test_what_memories_cost_by_hand(library):
     assert through.gate_equivalents(library) == 11 * 4 + 10 * 3 + 5 * 3
 
 
+@pytest.mark.slow
 def test_memories_are_in_the_tables(library):
     block = measure("memory_channel", LEAST, library, fpga=False)
     assert block.memory_gate_equivalents == sum(one.gate_equivalents(library) for one in block.memories)

@@ -18,6 +18,7 @@ from t3sim.cosim.verilog import generate_verilog
 from t3sim.machine import load_machine
 from t3sim.study.lockstep_speed import recorded_stimulus
 from tests.support.caches import share_verilators_own
+from tests.support.tiers import on_one
 from tests.support.variants import small_machine, variant
 
 pytestmark = pytest.mark.builds_rtl
@@ -131,7 +132,7 @@ def test_random_inputs(workers, seed):
         np.testing.assert_array_equal(compiled.run(stimulus[:500]), amaranth.run(stimulus[:500]))
 
 
-@pytest.mark.parametrize("mistake", ["inputs", "shared", "variables", "handed on", "ports"])
+@pytest.mark.parametrize("mistake", on_one(["inputs", "shared", "variables", "handed on", "ports"]))
 def test_a_mistake_is_found_and_everything_evaluated(workers, monkeypatch, private_cache, mistake):
     """What wakes too late, or sleeps too early, fails the self test of the build."""
     text, ports = workers

@@ -12,7 +12,6 @@ from t3sim.testbenches.formal.campaign import PROPERTIES, prove
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import streams
 from t3sim.testbenches.geometries import GEOMETRIES
-from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -23,8 +22,8 @@ def name(item: Property) -> str:
     return f"{item.block}: {item.name}"
 
 
-@pytest.mark.parametrize("item", on_one(QUICK, *(next(item for item in QUICK if item.block == block) for block in (
-    "arbiter", "coalescer", "egress", "trigger_merge"))), ids=name)
+@pytest.mark.slow
+@pytest.mark.parametrize("item", QUICK, ids=name)
 def test_property_holds_and_can_fail(item):
     """A quick proof, and the first broken design that it must catch; the others, and elsewhere: `make formal`."""
     told = prove(item, broken=item.broken[:1], searches=item.searches[:1])
@@ -78,6 +77,7 @@ def test_broken_designs_fail_on_the_geometry_that_is_proved_or_it_says_why_not()
                 if (item.geometry in [search.geometry for search in item.searches]) == bool(item.unsearched)]
 
 
+@pytest.mark.slow
 def test_a_property_that_a_broken_design_passes_fails_the_run(monkeypatch, capsys, tmp_path):
     arbiter = next(item for item in PROPERTIES if item.block == "arbiter")
     harmless = Broken("nothing is broken", arbiter.broken[0].claim, "arbiter/mca.py", "def grants(view: View):",
@@ -89,6 +89,7 @@ def test_a_property_that_a_broken_design_passes_fails_the_run(monkeypatch, capsy
     assert "not caught on small: nothing is broken" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_property_that_does_not_hold_fails_the_run(monkeypatch, capsys, tmp_path):
     def never_both(spec, _):
         spec.claim("compute is never granted", ~spec.design.grant_compute)

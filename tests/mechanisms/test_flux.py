@@ -96,6 +96,7 @@ def test_tiles_of_the_next_ranks_come_first_and_ones_own_last(machine):
     assert away.tolist() == sorted(away) and set(away) == {1, 2, 3, 4}
 
 
+@pytest.mark.slow
 def test_the_reduction_waits_for_all_that_comes(machine):
     run = Lockstep(flux_sim(machine, SHAPE, FluxOptions(), SWITCH))
     assert run.advance(10_000_000) == DONE

@@ -19,6 +19,7 @@ from t3sim.study.techniques import run_sublayer
 from t3sim.techniques.choices import Choices
 from t3sim.topologies import named_topology
 from t3sim.workloads import gemm_workload
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_loops
 
@@ -31,7 +32,7 @@ WAYS = [("both-rings", "ring:4"), ("both-rings", "ring:8"), ("hierarchical", "to
 
 @pytest.mark.parametrize(("kind", "algorithm", "topology"), [
     # Not all-rings: over four links at once memory is the limit (tests/scenario/test_collective_alone.py).
-    *(("reduce-scatter", *way) for way in WAYS), *(("all-gather", *way) for way in WAYS)])
+    *(("reduce-scatter", *way) for way in WAYS), *on_one(("all-gather", *way) for way in WAYS)])
 def test_kernels_take_the_closed_form(kind, algorithm, topology):
     """Within 3 % of what links, latencies and the last addition take: both ways around, a torus, cards of nodes."""
     on, size = named_topology(topology), 12_000_000

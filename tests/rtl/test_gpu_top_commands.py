@@ -72,6 +72,7 @@ class NarrowGpu(QueueGpu):
                                    ready_commands=2))
 
 
+@pytest.mark.slow
 def test_a_tile_that_goes_both_ways_raises_one_event_however_long_it_waits_to_be_sent():
     """No line that was read comes back: engines and command table are full."""
     gpu = NarrowGpu()

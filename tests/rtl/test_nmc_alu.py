@@ -20,6 +20,7 @@ from t3sim.rtl.channel.nmc_alu import NmcAlu
 from t3sim.rtl.geometry import GeometryError
 from t3sim.testbenches import alu_exhaustive
 from tests.support.stream_bench import StreamBench
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -213,7 +214,7 @@ def test_the_unused_numbers_act_as_store_and_as_fp32(op, dtype, expected):
     simulator.run()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("dtype", on_one(DTYPES), ids=lambda dtype: dtype.name)
 def test_three_exclusive_ors_exchange_two_columns(dtype, rng):
     """Numbers that are none, too."""
     pairs = [(filled(a, dtype, 8), filled(b, dtype, 8)) for a, b in itertools.combinations(corners(dtype), 2)]
@@ -235,7 +236,7 @@ def test_random_with_back_pressure(dtypes, idle, rng, seed):
     check([random_operands(rng, 8, dtypes) for _ in range(120)], 8, idle=idle, seed=seed)
 
 
-@pytest.mark.parametrize("column_bytes", [4, 32, 64])
+@pytest.mark.parametrize("column_bytes", on_one([4, 32, 64], 32))
 def test_one_column_per_cycle_at_every_width(column_bytes, rng):
     items = [random_operands(rng, column_bytes) for _ in range(15)]
     cycles = check(items, column_bytes)

@@ -9,6 +9,7 @@ from t3sim.rtl.geometry import Geometry, SwitchGeometry
 from t3sim.rtl.switch.packets import SwitchError
 from t3sim.rtl.switch.switch import SWITCH_COUNTERS, Switch
 from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -117,7 +118,7 @@ def test_a_full_table_loses_nothing():
     assert sum(parts) == 120 and 1 in parts and 2 in parts
 
 
-@pytest.mark.parametrize("moment", [1, 9, 23, 60])
+@pytest.mark.parametrize("moment", on_one([1, 9, 23, 60], 23))
 def test_reset_in_flight(moment):
     gpus = Gpus(moment, whole=2)
     rng = random.Random(moment)

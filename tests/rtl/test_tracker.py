@@ -231,7 +231,7 @@ def test_an_update_of_another_kind_of_tile_is_refused_and_told(name):
     bank.bench.run(cycles=300)
 
 
-@pytest.mark.parametrize("at", range(40, 52))
+@pytest.mark.parametrize("at", on_one(range(40, 52), 40, 45, 51))
 @pytest.mark.parametrize("name", ["odd_ways", "secded"])
 def test_reset_in_flight_forgets_everything(name, at):
     bank = Bank(GEOMETRIES[name], seed=at)

@@ -58,8 +58,9 @@ def test_sums_of_four_rings_take_longer_than_events(collective, megabytes, low, 
     assert one.bounds_ns["memory"] > 0.65 * one.collective_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "topology", "gpus", "algorithm"), [
-    pytest.param("rs", "ring", 3, "both-rings", marks=pytest.mark.slow),  # hardware of its own
+    ("rs", "ring", 3, "both-rings"),
     ("ag", "ring", 2, None), ("ar", "ring", 4, None), ("ar", "switch", 4, "direct"),
     ("a2a", "ring", 4, None), ("rs", "full", 4, None), ("ar", "torus:2x3", 6, None), ("a2a", "torus:2x3", 6, None),
     ("ar", "nodes:2x2", 4, None), ("ag", "nodes:2x2", 4, "direct"), ("ar", "torus:3x3", 9, "all-rings")])

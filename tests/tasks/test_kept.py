@@ -65,6 +65,7 @@ def test_a_run_repeats_nothing(simulated, tmp_path, capsys):
     assert fresh == first
 
 
+@pytest.mark.slow
 def test_a_study_finds_what_a_run_left(simulated, tmp_path):
     answer(tmp_path, *RUN)
     needed = len(simulated)

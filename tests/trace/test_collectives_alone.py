@@ -31,6 +31,7 @@ from t3sim.trace.timeline import write_timeline
 from t3sim.trace.words import describe
 from tests.support.exchanges import LINKS, alone
 from tests.support.recorded import MACHINE
+from tests.support.tiers import on_one
 from tests.support.trace_processor import TraceProcessor
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
@@ -59,7 +60,7 @@ def check_words(texts: list[str]) -> None:
     assert texts and not [text for text in texts for word in RING_WORDS if word in text]
 
 
-@pytest.mark.parametrize(("collective", "topology", "algorithm"), alone())
+@pytest.mark.parametrize(("collective", "topology", "algorithm"), on_one(alone(), *alone()[::4]))
 def test_it_is_run_traced_and_a_piece_of_each_step_explained(collective, topology, algorithm, tmp_path):
     """Of every GPU, one of which starts later than the others."""
     one = asked_for(collective, topology, algorithm, **{"gpus.every": True, "gpus.skew": "late:1:300"})

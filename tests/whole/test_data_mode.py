@@ -181,6 +181,7 @@ def test_a_direct_reduce_scatter_of_two(ids, seed):
     assert result.elements == 256 * 192
 
 
+@pytest.mark.slow
 def test_an_order_with_too_much_slack_is_refused():
     with pytest.raises(ScheduleError, match=r"up to \d+ ids ahead .* dispatch window of more than \d+ is needed"):
         data_run(machine("ring_tiny"), gemm_workload("128x64x8", 4), options=Options(
