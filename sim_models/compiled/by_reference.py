@@ -36,7 +36,7 @@ class Reference(types.Type):
 
     @property
     def key(self):
-        return self.dtype
+        return self.name  # which says what the tuple has: hashing it anew would take as long as all its types do
 
     def field(self, name: str) -> tuple[int, types.Type]:
         """Return the index of a field and its type when it is read."""

@@ -50,6 +50,7 @@ def _folder() -> str:
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _folder())  # processes that this one starts have the same
 config.reload_config()  # numba may have been imported before
+config.LOOP_VECTORIZE = config.SLP_VECTORIZE = 0  # loops are short and branch: vectors cost more than they save
 
 
 @cache
