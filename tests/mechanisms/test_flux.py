@@ -109,12 +109,14 @@ def test_the_reduction_waits_for_all_that_comes(machine):
     assert sim.kernel.second.state.phase_over[0, 0] > launched + read
 
 
+@pytest.mark.slow
 def test_one_gpu_stands_for_all(machine, one):
     every = run_flux(machine, SHAPE, Unmirrored(), SWITCH)
     assert every.dram == one.dram
     assert every.cycles == pytest.approx(one.cycles, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_same_order_on_all_gpus_fills_one_link_more_than_others(machine, one):
     """Shifted by rank, the link is busy but for the first stage and the last.
 
@@ -127,6 +129,7 @@ def test_the_same_order_on_all_gpus_fills_one_link_more_than_others(machine, one
     assert same.gemm_cycles > 1.3 * one.gemm_cycles and same.dram == one.dram
 
 
+@pytest.mark.slow
 def test_bytes_and_losses(machine):
     found = run_sublayer(SHAPE, machine, ("sequential", "decomposed", "flux"), lambda *_: None, 0, CHOICES)
     flux, chunk = found.techniques["flux"], SHAPE.output_bytes // N

@@ -84,6 +84,7 @@ def test_a_tile_that_goes_both_ways_raises_one_event_however_long_it_waits_to_be
     assert outline(gpu.events, "wg", "wf") == tiles == outline(gpu.packets, "wg", "wf") and gpu.error() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))
 def test_a_signal_waits_for_an_engine_that_asks_for_no_line_yet(engine):
     """Engines take turns; before the last copy all others have ended."""

@@ -78,6 +78,7 @@ def programmed(collective: str = "ar", gpus: int = 4) -> ProgrammedCollective:
     return ProgrammedCollective(PlannedCollective(load_machine(), "reduce-scatter", 4096, program, links, seed=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("break_it", "told"), [
     (lambda data: data.sources.__setitem__((1, 1, 2), data.sources[1, 1, 1]), "word 0 of chunk 1 is "),
     (lambda data: data.later.__setitem__((2, 0, 0), 1), "word 0 of chunk 0 is "),

@@ -89,6 +89,7 @@ def test_a_kernel_alone_is_simulated_once(simulated, tmp_path):
     assert first == again and simulated == ["gemm"]
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_simulated_again(simulated, tmp_path):
     first = answer(tmp_path, *RUN)
     needed = len(simulated)
