@@ -55,6 +55,7 @@ def changed(good: str, value: str) -> Iterator[str]:
         yield good[:found.start()]
 
 
+@pytest.mark.builds_loops
 @pytest.mark.parametrize("kind", FORMATS)
 def test_any_value(kind, tmp_path, monkeypatch, capsys):
     name, good, value, words = FORMATS[kind]

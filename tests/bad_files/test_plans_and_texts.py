@@ -38,6 +38,7 @@ def plan(capsys, content: str | bytes, name: str = "plan.xml", allowed=(2,)) -> 
     return line
 
 
+@pytest.mark.builds_loops
 def test_damaged_plans(here, capsys):
     assert plan(capsys, XML, allowed=(0,)) == ""
     for content in damaged(XML.encode(), 60):

@@ -187,7 +187,8 @@ def test_a_scenario_is_a_study_of_one_point(tmp_path):
 @pytest.mark.parametrize("values", [
     {"gemm": "262144x262144x262144", "devices": 8, "technique": "sequential"},
     {"operator": "gemm", "gemm": "262144x262144x262144"},
-    {"collective": "ag", "bytes": 8 * 10**9, "devices": 8, "values": True}])
+    pytest.param({"collective": "ag", "bytes": 8 * 10**9, "devices": 8, "values": True},
+                 marks=pytest.mark.builds_loops)])
 def test_a_point_that_would_take_days_is_refused_unless_the_study_insists(values):
     with pytest.raises(BadInput, match="would take about .*; insist = true runs it all the same"):
         ScenarioPoint(values)

@@ -621,7 +621,8 @@ def test_signals_are_as_they_were_after_a_command(capsys):
 
 
 @pytest.mark.parametrize("arguments", [
-    "--help", "run --help", "cache", "registers", "collective --collective ar --topology ring:4 --sizes 1M:2M",
+    "--help", "run --help", "cache", "registers",
+    pytest.param("collective --collective ar --topology ring:4 --sizes 1M:2M", marks=pytest.mark.builds_loops),
     "dma --collective ag --sizes 1M:2M", "end-to-end --model gpt-3 --gpus 64 --mapping tp=8,pp=8 --ignore-memory",
     "end-to-end --model gpt-3 --gpus 64 --search",
     pytest.param("run --gemm 1024x512x256 --devices 4", marks=[pytest.mark.builds_rtl, pytest.mark.slow])])
