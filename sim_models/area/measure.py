@@ -81,9 +81,11 @@ class BlockArea:
         return sum(memory.macro_bits for memory in self.memories)
 
     def area_um2(self, node: Node) -> float:
-        return node.area_um2(self.silicon.gate_equivalents + self.memory_gate_equivalents, self.macro_bits)
+        gates = self.silicon.gate_equivalents + self.memory_gate_equivalents
+        return gates * node.gate_um2 + sum(memory.macro_um2(node) for memory in self.memories)
 
     def to_json(self, node: Node) -> dict:
+        clock = node.clock_ghz(self.silicon.period)
         return {
             "memory_bits": self.memory_bits,
             "macro_bits": self.macro_bits,
@@ -92,8 +94,8 @@ class BlockArea:
             "flip_flops": self.flip_flops,
             "clock_gates": self.clock_gates,
             **self.silicon.to_json(),
-            "estimate": node.to_json(self.silicon.gate_equivalents + self.memory_gate_equivalents, self.macro_bits,
-                                     self.silicon.period),
+            "estimate": {"node": node.name, "area_um2": round(self.area_um2(node), 1),
+                         "cycle_ns": node.cycle_ns(self.silicon.period), "clock_ghz": clock and round(clock, 3)},
             "fpga": self.fpga.to_json() if self.fpga else {},
             "parts": {name: asdict(part) for name, part in self.parts.items()},
         }

@@ -8,6 +8,8 @@ from t3sim.cosim.designs import memory_ports
 from t3sim.rtl.geometry import Geometry
 
 from .liberty import Library
+from .node import Node
+from .sram import Sram
 from .synthesis import SMALL_WORDS
 
 _NUMBER = re.compile(r"_\d+(?=\.|$)")
@@ -51,6 +53,15 @@ class MemoryUse:
     def macro_bits(self) -> int:
         """Bits of its SRAM macros, copies included."""
         return self.bits * self.clocked_reads if self.kind in (MACRO, COPIES) else 0
+
+    @property
+    def sram(self) -> Sram | None:
+        """Return one of them as macros; None if it is something else."""
+        return Sram(self.words, self.width, self.clocked_reads) if self.kind in (MACRO, COPIES) else None
+
+    def macro_um2(self, node: Node) -> float:
+        """Area of all its macros."""
+        return self.count * self.sram.um2(node) if self.sram else 0.0
 
     def gate_equivalents(self, library: Library) -> float:
         """Return what the mapped cells do not count: a register file, and what writes through around a macro."""

@@ -14,7 +14,8 @@ from . import yosys
 from .liberty import Library
 from .measure import TOP, BlockArea, Silicon
 from .memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
-from .node import AREA_OVER_GATES, ARRAY_EFFICIENCY, CYCLE_OVER_GATES, FO4_PS_PER_UM, GATE_LENGTH_UM, Node
+from .node import AREA_OVER_GATES, ASAP7, CYCLE_OVER_GATES, FO4_PS_PER_UM, Node
+from .sram import COLUMNS_PER_BIT, EDGE_COLUMNS, EDGE_ROWS, PUBLISHED, READ_CELL
 from .sweep import Sweep
 from .synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
 from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
@@ -39,7 +40,10 @@ def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
         found.append(_fpga(blocks))
     if "tracker" in blocks:
         found.append(storage(geometry))
-    found += [memory_table(one, library) for one in blocks.values() if one.parts or len(blocks) == 1 and one.memories]
+    found += [memory_table(one, library, node) for one in blocks.values()
+              if one.parts or len(blocks) == 1 and one.memories]
+    if TOP in blocks:
+        found.append(_macros())
     found += [_parts(one) for one in blocks.values() if one.parts]
     return found
 
@@ -56,12 +60,27 @@ def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
             [(name, f"{one.macro_bits:,}", f"{one.flip_flops:,}", *mapped(one)) for name, one in blocks.items()])
 
 
-def memory_table(block: BlockArea, library: Library) -> Section:
+def memory_table(block: BlockArea, library: Library, node: Node) -> Section:
     """List a block's memories by what they are made of."""
+    def macro(one: MemoryUse) -> tuple[str, str]:
+        made = one.sram
+        return (f"{one.macro_um2(node):,.0f}", f"{made.efficiency(node):.0%}") if made else (NOTHING, NOTHING)
+
     return (f"Memories of {block.name}", ("memory", "number", "words", "bits", "reads", "writes", "made of",
-                                          "macro\nbits", "gates"), [
+                                          "macro\nbits", "macros\nµm²", "bits'\nshare", "gates"), [
         (one.name, str(one.count), f"{one.words:,}", str(one.width), _reads(one), str(one.writes), one.kind,
-         f"{one.macro_bits:,}", f"{one.gate_equivalents(library):,.0f}") for one in block.memories])
+         f"{one.macro_bits:,}", *macro(one), f"{one.gate_equivalents(library):,.0f}") for one in block.memories])
+
+
+def _macros() -> Section:
+    """Put the model of a macro beside published ones."""
+    return ("SRAM macros, published and by the model", ("macro", "unit", "published", "model", "model\nis off"), [
+        (one.macro, one.quantity, _figure(one.published), _figure(one.model), f"{one.error:+.0%}")
+        for one in PUBLISHED])
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 20 else f"{value:.2f}"
 
 
 def _reads(memory: MemoryUse) -> str:
@@ -159,8 +178,10 @@ def remarks(library: Library, node: Node) -> list[str]:
          "doubling of its words. Cycle: the same with flip-flop delay, set-up time and the access time of clocked "
          "memories."),
         (f"Area and clock: an estimate for {node.name}: {node.gate_um2:.4f} µm² per gate equivalent ("
-         f"{AREA_OVER_GATES} x its own), {node.bit_um2:.4f} µm² per memory bit (array efficiency "
-         f"{ARRAY_EFFICIENCY:.0%}); a gate delay of {FO4_PS_PER_UM} ps/µm x {GATE_LENGTH_UM} µm = "
+         f"{AREA_OVER_GATES} x its own); an {MACRO} by its rows and columns, {COLUMNS_PER_BIT} of them a bit: cells "
+         f"of {READ_CELL * node.bit_cell_um2:.4f} µm², {EDGE_ROWS} rows and, for each of two ports, {EDGE_COLUMNS} "
+         f"columns around them (`sim_models/area/sram.py`); a gate delay of {FO4_PS_PER_UM} ps/µm x "
+         f"{node.gate_length_um} µm = "
          f"{node.gate_delay_ps:.1f} ps, a cycle of {CYCLE_OVER_GATES} x its gate delays. "
          "Both factors are medians of layouts (docs/results/area-routed.md): wires, "
          "clock tree, rows that are not full. Sources: `sim_models/area/node.py`."),
@@ -186,7 +207,7 @@ def print_beside(section: Section, console: Console) -> None:
 
 
 def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console) -> None:
-    node = Node()
+    node = ASAP7
     for title, columns, rows in sections(blocks, geometry, library, node):
         print_table(title, columns, rows, console)
     for remark in remarks(library, node):
@@ -209,20 +230,20 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
 
 def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
     """Write the page."""
-    node = Node()
+    node = ASAP7
     notes = [*cost(blocks, node), *remarks(library, node)]
     return page("Area and timing", command, geometry, notes, sections(blocks, geometry, library, node))
 
 
 def beside_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:
     """Write the page of two libraries."""
-    return page("Area in two libraries", command, geometry, remarks(library, Node())[:4], [section])
+    return page("Area in two libraries", command, geometry, remarks(library, ASAP7)[:4], [section])
 
 
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:
     """Write the page of a sweep; `plot` is the picture's file, or empty."""
     picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})", ""] if plot else []
-    return page("Area and timing over sizes", command, geometry, remarks(library, Node())[:4],
+    return page("Area and timing over sizes", command, geometry, remarks(library, ASAP7)[:4],
                  list(map(_swept, sweeps)), picture)
 
 

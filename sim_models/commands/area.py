@@ -97,7 +97,7 @@ def area(
 
     from t3sim.area import history, report
     from t3sim.area.measure import measure
-    from t3sim.area.node import Node
+    from t3sim.area.node import ASAP7
     from t3sim.area.sweep import plot as draw
     from t3sim.area.sweep import sweep as run_sweep
     from t3sim.study.report import output_console, progress_bar
@@ -129,7 +129,7 @@ def area(
                                 *options])
             write_whole(Path(markdown), report.beside_markdown(section, sizes, cells, command))
         if json is not None:
-            write_json({each.name: {name: pair[place].to_json(Node()) for name, pair in pairs.items()}
+            write_json({each.name: {name: pair[place].to_json(ASAP7) for name, pair in pairs.items()}
                         for place, each in enumerate((cells, second))}, json)
         if json != "-":
             report.print_beside(section, output_console())
@@ -142,7 +142,7 @@ def area(
                             *(("--library", library) if library else ()), *options])
         write_whole(Path(markdown), report.markdown(results, sizes, cells, command))
     if json is not None:
-        node = Node()
+        node = ASAP7
         write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
                                 "nand2": cells.nand2.name, "nand2_area": cells.nand2.area},
                     "blocks": {name: one.to_json(node) for name, one in results.items()}}, json)

@@ -41,16 +41,19 @@ def forget_while_written(fragment: Fragment, m: Module, anything: Callable[[int]
 
 
 class AsMacros(Elaboratable):
-    """A design whose memories give noise for a row that is being written, for a simulation."""
+    """A design whose memories give noise for a row that is being written, or `anything(bits)`, for a simulation."""
 
-    def __init__(self, design) -> None:
-        self._design = design
+    def __init__(self, design, anything: Callable[[int], Value] | None = None) -> None:
+        self._design, self._anything = design, anything
 
     def elaborate(self, platform) -> Module:
         m = Module()
         fragment = Fragment.get(self._design, platform)
-        noise = Signal(64, init=0x9E3779B97F4A7C15)
-        m.d.sync += noise.eq(noise.rotate_left(5))  # costs the simulator least
-        forget_while_written(fragment, m, lambda bits: noise.replicate(bits // 64 + 1)[:bits])
+        if self._anything is None:
+            noise = Signal(64, init=0x9E3779B97F4A7C15)
+            m.d.sync += noise.eq(noise.rotate_left(5))  # costs the simulator least
+            forget_while_written(fragment, m, lambda bits: noise.replicate(bits // 64 + 1)[:bits])
+        else:
+            forget_while_written(fragment, m, self._anything)
         m.submodules.design = Elaborated(fragment)
         return m

@@ -20,7 +20,7 @@ from t3sim.area.liberty import load_library, parse
 from t3sim.area.libraries import find_library
 from t3sim.area.measure import TOP, measure
 from t3sim.area.memories import MemoryUse
-from t3sim.area.node import Node
+from t3sim.area.node import ASAP7
 from t3sim.area.report import _cell, markdown, storage
 from t3sim.area.sweep import plot, sweep
 from t3sim.area.synthesis import instances, modules, synthesise, with_children
@@ -269,7 +269,7 @@ def test_tracker_storage_is_what_the_geometry_says(library):
     tracker = Geometry().tracker
     regions = tracker.sets * tracker.ways * Geometry().dma.region_bits
     assert block.memory_bits * tracker.banks == tracker.storage_bits + regions
-    answer = block.to_json(Node())
+    answer = block.to_json(ASAP7)
     assert {"memory_bits", "flip_flops", "gate_equivalents", "logic_depth", "fpga"} <= answer.keys()
 
 
@@ -358,13 +358,13 @@ def test_an_index_beside_an_index_is_no_link():
 
 
 def test_a_missed_target_is_marked_and_the_cost_is_said():
-    from t3sim.area.node import Node
+    from t3sim.area.node import ASAP7
     from t3sim.area.report import _missed, cost
     assert _missed(30.1, 30) == " (missed)" and _missed(30.0, 30) == ""
     page = (RESULTS / "area.md").read_text(encoding="utf-8")
     row = next(row for row in tables(page)["Silicon"] if row[0] == "gpu_top")
     mm2 = float(row[8].replace(",", "")) / 1e6
-    assert f"T3 costs {mm2:.3f} mm², {mm2 / 826:.4%} of a GPU" in page and cost({}, Node()) == []
+    assert f"T3 costs {mm2:.3f} mm², {mm2 / 826:.4%} of a GPU" in page and cost({}, ASAP7) == []
 
 
 def test_a_target_is_met_or_marked_as_missed():

@@ -1,6 +1,9 @@
 """The memories of the hardware: how each is read and written, and what a simulation has an SRAM macro give."""
 
 import pytest
+import test_dispatch_window
+import test_dma_table
+import test_ready_table
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -9,8 +12,10 @@ from amaranth.sim import Simulator
 
 from t3sim.area.memories import COPIES, FLIP_FLOPS, MACRO, memories_of
 from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.dma import dma_table
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.streams.forwarded_read import forwarded_read
+from t3sim.rtl.window import dispatch_window, ready_table
 from t3sim.testbenches.formal.macros import AsMacros
 
 pytestmark = pytest.mark.builds_rtl
@@ -100,9 +105,11 @@ class Forwarded(wiring.Component):
         return m
 
 
-def test_a_forwarded_read_is_what_stood_there_or_was_just_written_until_the_next(rng):
+@pytest.mark.parametrize("macro_gives", ["old", "new", "neither"])
+def test_a_forwarded_read_is_what_stood_there_or_was_just_written_until_the_next(rng, macro_gives):
     dut = Forwarded()
-    simulator = Simulator(AsMacros(dut))
+    simulator = Simulator(dut if macro_gives == "old" else AsMacros(
+        dut, (lambda bits: dut.write.data) if macro_gives == "new" else None))
     simulator.add_clock(1e-9)
 
     async def run(ctx):
@@ -122,6 +129,22 @@ def test_a_forwarded_read_is_what_stood_there_or_was_just_written_until_the_next
 
     simulator.add_testbench(run)
     simulator.run()
+
+
+@pytest.mark.parametrize(("module", "fails"), [
+    (dispatch_window, lambda: test_dispatch_window.test_random_requests("few_ways", 3, 0.0, 0.0, 0.5, True)),
+    (dma_table, lambda: test_dma_table.test_full_rate_even_on_one_block(2)),
+    (ready_table, test_ready_table.test_a_completion_in_every_cycle_counts),
+], ids=["dispatch_window", "dma_table", "ready_table"])
+def test_who_uses_what_a_macro_gives_for_a_row_being_written_is_found_out(monkeypatch, module, fails):
+    def not_forwarded(m, memory, write, name):
+        read = memory.read_port()
+        return read, read.data
+
+    fails()
+    monkeypatch.setattr(module, "forwarded_read", not_forwarded)
+    with pytest.raises(AssertionError):
+        fails()
 
 
 class Both(wiring.Component):

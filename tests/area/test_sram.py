@@ -1,0 +1,64 @@
+"""The model of an SRAM macro, against published macros and by hand."""
+
+import pytest
+
+from t3sim.area.memories import MemoryUse
+from t3sim.area.node import ASAP7
+from t3sim.area.sram import PUBLISHED, READ_CELL, Sram, macro_um2
+
+
+@pytest.mark.parametrize(("rows", "um"), [(64, 9.612), (256, 30.348)])
+@pytest.mark.parametrize(("bits", "wide_um"), [(16, 25.92), (32, 43.2), (64, 77.76), (80, 95.04)])
+def test_the_edges_are_those_of_asap7(rows, um, bits, wide_um):
+    """By the outlines that its LEF files have, four words a row."""
+    assert macro_um2(rows, bits, 1, ASAP7.bit_cell_um2) == pytest.approx(um * wide_um)
+
+
+def test_an_area_by_hand():
+    sram = Sram(32, 68)  # 8 rows of 272 columns, a decoder for the read and one for the write
+    assert sram.um2(ASAP7) == pytest.approx((8 + 25) * (272 + 2 * 32) * 1.3 * 0.108 * 0.27)
+    assert sram.efficiency(ASAP7) == pytest.approx(8 * 272 / (33 * 336))
+    assert Sram(32, 68, 3).um2(ASAP7) == pytest.approx(3 * sram.um2(ASAP7))
+
+
+def test_what_is_large_is_several_arrays():
+    large = Sram(2047, 300)
+    assert (large.arrays, large.rows, large.slices, large.bits) == (2, 256, 3, 100)
+    assert large.um2(ASAP7) == pytest.approx(6 * Sram(1024, 100).um2(ASAP7))
+    assert large.read_pj(ASAP7) == pytest.approx(3 * Sram(1024, 100).read_pj(ASAP7))  # one array of the two
+
+
+def test_energy_is_ihps_at_its_node_and_less_at_smaller_ones():
+    from dataclasses import replace
+
+    from t3sim.area.sram import IHP_CELL_UM2
+    ihp = replace(ASAP7, bit_cell_um2=IHP_CELL_UM2, volts=1.2)
+    for words, width, read, write in ((64, 64, 39.0507, 50.4983), (256, 48, 37.8200, 48.4430),
+                                      (512, 64, 68.8967, 80.0160), (1024, 64, 91.8272, 110.9189)):
+        sram = Sram(words, width)
+        assert (sram.read_pj(ihp), sram.write_pj(ihp)) == pytest.approx((read, write), rel=2e-3)
+    assert Sram(384, 16).read_pj(ihp) == pytest.approx((14.1920 + 19.5664) / 2, rel=2e-3)
+    shrink = (0.02916 / 3.1858) ** 0.5 * (0.7 / 1.2) ** 2
+    assert Sram(512, 64).read_pj(ASAP7) == pytest.approx(68.8967 * shrink, rel=2e-3)
+    assert Sram(256, 12, 2).write_pj(ASAP7) == pytest.approx(2 * Sram(256, 12).write_pj(ASAP7))
+
+
+def test_how_far_the_model_is_off():
+    """What docs/area.md says of it."""
+    areas = [one.error for one in PUBLISHED if one.quantity == "µm²"]
+    assert len(areas) == 10 and -0.26 < min(areas) and max(areas) < 0.29 and abs(sum(areas) / 10) < 0.05
+    assert all(0.6 < one.error < 0.75 for one in PUBLISHED if one.quantity == "pJ a read")
+    assert all(one.error > 0 for one in PUBLISHED if one.quantity == "ps" and "ASAP7" in one.macro)
+
+
+@pytest.mark.parametrize("ports", [(1, 2), (1, 0), (0, 1)])
+def test_other_ports_are_refused(ports):
+    with pytest.raises(ValueError, match="allowed are one write port"):
+        Sram(32, 8, *ports)
+
+
+def test_copies_and_flip_flops():
+    copies = MemoryUse("counts", 4, 64, 7, 2, 0, 1, 0)
+    assert copies.macro_um2(ASAP7) == pytest.approx(8 * (16 + 25) * (28 + 64) * READ_CELL * ASAP7.bit_cell_um2)
+    small = MemoryUse("queue", 4, 2, 82, 0, 1, 1, 0)
+    assert small.sram is None and small.macro_um2(ASAP7) == 0
