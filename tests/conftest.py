@@ -9,14 +9,14 @@ import pytest
 
 #: Objects made between looks for garbage, as for the command line: what tests elaborate and compile is kept.
 ALLOCATIONS = 50_000
-BUILDS = {"builds_rtl", "builds_loops", "slow"}  #: marks of what `make check` leaves out
+LEFT_OUT = {"builds_rtl", "builds_loops", "long", "slow"}  #: marks of what `make check` leaves out
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, metavar="N",
                      help="seed of random stimulus; 1 without it; -1 draws one")
     parser.addoption("--compile-nothing", action="store_true",
-                     help="only tests without the marks of what must be built; one that builds after all fails")
+                     help="only short tests without the marks of what must be built; one that builds after all fails")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         built.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
     items.sort(key=lambda item: next((at for at, mark in enumerate(ORDER) if mark in built[item.path]), len(ORDER)))
     if config.getoption("--compile-nothing"):
-        kept = [item for item in items if not BUILDS.intersection(mark.name for mark in item.iter_markers())]
+        kept = [item for item in items if not LEFT_OUT.intersection(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
 

@@ -52,6 +52,7 @@ def names(folder: Path) -> list[str]:
     return [entry.path.name for entry in cache.entries(folder)]
 
 
+@pytest.mark.long
 def test_is_the_users_wherever_the_package_lies(monkeypatch, tmp_path):
     monkeypatch.delenv("T3_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

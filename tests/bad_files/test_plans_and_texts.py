@@ -142,6 +142,7 @@ def t3(words: str, limit: str = "", **environment: str) -> subprocess.CompletedP
                           capture_output=True, timeout=100, check=False, env=os.environ | environment)
 
 
+@pytest.mark.long
 def test_streams_that_are_closed_or_full(here):
     for words in ("registers >&-", "registers >&- 2>&-", "registers --json made.json >&- 2>&- <&-"):
         done = t3(words)
@@ -159,6 +160,7 @@ def test_too_little_memory_for_yosys(here):
     assert re.fullmatch(r"t3: error: arbiter: Yosys writes no Verilog: [^\n]+\n", done.stderr), done.stderr
 
 
+@pytest.mark.long
 def test_folders_that_may_not_be_read(here):
     """Of root too, once it has no more rights than others."""
     bound = "setpriv --bounding-set=-dac_override,-dac_read_search " if os.getuid() == 0 else ""
@@ -176,6 +178,7 @@ def test_folders_that_may_not_be_read(here):
     assert (done.returncode, done.stderr) == (2, f"t3: error: {here}/zero: Permission denied\n")
 
 
+@pytest.mark.long
 def test_a_cache_that_is_a_loop(here):
     Path("loop").symlink_to("loop")
     environment = {"T3_CACHE": str(here / "loop")}

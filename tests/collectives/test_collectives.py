@@ -26,6 +26,7 @@ TRANSFERS = {"all-to-all": lambda n: n * (n - 1), "ring all-reduce": lambda n: 2
              "direct all-reduce": lambda n: 2 * n * (n - 1), "in-switch all-reduce": lambda n: 2 * n * (n - 1)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COLLECTIVES)
 @settings(max_examples=8, deadline=None)
 @given(ranks=st.integers(2, 64))
@@ -36,6 +37,7 @@ def test_every_rank_ends_with_what_it_must(name, ranks):
     assert program.invariant_under_shift()
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None)
 @given(rows=st.integers(1, 8), columns=st.integers(1, 8), step=st.sampled_from([-1, 1]), columns_first=st.booleans())
 def test_a_torus_brings_every_rank_what_it_must(rows, columns, step, columns_first):
@@ -53,6 +55,7 @@ def test_a_torus_brings_every_rank_what_it_must(rows, columns, step, columns_fir
     assert both.chunks == 2 * ranks
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(groups=st.integers(1, 8), places=st.integers(1, 8), data=st.data())
 def test_two_levels_bring_every_rank_what_it_must(groups, places, data):
@@ -89,6 +92,7 @@ def test_programs_side_by_side_need_the_same_ranks():
         together([ring.all_gather(3), ring.all_gather(4)])
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(ranks=st.integers(2, 64), chunk=st.integers(0, 63))
 def test_a_ring_is_a_path_and_a_star_has_one_level(ranks, chunk):

@@ -89,6 +89,7 @@ def test_variants_change_what_they_say():
     assert other.ns != base.ns
 
 
+@pytest.mark.long
 def test_the_figure_is_judged():
     """From made-up passes: what is compared is the mean over the numbers of tables."""
     setup = paper_setup(load_machine())

@@ -43,6 +43,7 @@ def test_without_a_mapping_the_fastest_is_taken(capsys):
     assert times == sorted(times)
 
 
+@pytest.mark.long
 def test_tables_and_plot(capsys, tmp_path):
     target = tmp_path / "search.svg"
     code, out, _ = run(capsys, *GOOD, "--search", "--plot", str(target))

@@ -26,6 +26,7 @@ from t3sim.reproduce.paper import TARGETS, compare
 SETUP = paper_setup(load_machine())
 
 
+@pytest.mark.long
 def test_megatron_at_scale():
     found = measured.evaluate_megatron(SETUP, {}).ours
     assert found["mean_error_percent"] < 4
@@ -39,6 +40,7 @@ def test_training_on_one_node():
     assert np.abs(errors.mean()) < 0.05  # neither too fast nor too slow on the whole
 
 
+@pytest.mark.long
 def test_table_2_and_3():
     assert tables.evaluate_table2(SETUP, {}).ours["worst_error_percent"] < 6
     assert tables.evaluate_table3(SETUP, {}).ours["worst_error_percent"] < 4
@@ -96,6 +98,7 @@ def test_every_stated_number_is_judged():
         assert set(findings.ranges) == set(judged) - {"conclusions_that_hold"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("evaluate", [
     case_studies.evaluate_case1, case_studies.evaluate_case3, tables.evaluate_table2, tables.evaluate_table3,
     measured.evaluate_megatron, measured.evaluate_single_node])
@@ -110,6 +113,7 @@ def test_ranges_are_seeded_and_hold_the_number(evaluate, monkeypatch):
             assert low <= found.ours[name] <= high
 
 
+@pytest.mark.long
 def test_figure_4_s_shares_are_bracketed():
     """The paper's shares lie between an attention that every GPU computes whole and one that is split."""
     from t3sim.reproduce.figure04 import evaluate

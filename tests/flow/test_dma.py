@@ -233,6 +233,7 @@ def test_measured_copies_of_another_gpu():
         NODE.gpu.command_ns + NODE.engine.next_copy_ns + NODE.engine.copy_ns + (1 << 20) / (76.8 * 0.75))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("figure", [POWER, AFTER_GEMM])
 def test_figures_15_and_16_are_met(figure):
     findings = figure.evaluate(None, {})

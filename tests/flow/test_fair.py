@@ -34,6 +34,7 @@ def test_a_flow_over_nothing_is_not_held():
     assert np.isinf(rates_of([1], [{}])[0])
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_max_min(data):

@@ -41,6 +41,7 @@ def test_every_module_is_in_its_extra(extra):
     assert named <= packages
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [
     ["--help"],
     pytest.param(["run", "--gemm", "256x256x64", "--devices", "2", "--technique", "sequential"],
@@ -54,6 +55,7 @@ def test_a_run_needs_no_extra(arguments):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("extra", "arguments"), [
     ("tables", ["explain", "folder", "--wg", "0", "--wf", "0"]),
     ("trace", ["collective", "--collective", "ar", "--topology", "ring:4", "--sizes", "1M:1M", "--algorithm", "ring",

@@ -47,7 +47,9 @@ def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+@cache
 def parse(path: Path) -> ast.Module:
+    """Read a file once, for all tests."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 

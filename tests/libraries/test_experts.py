@@ -32,6 +32,7 @@ def test_a_token_goes_to_different_experts_and_the_same_seed_draws_the_same():
     assert [row.sum() for row in few[0]] == [4 * 126] + [4 * 125] * 7
 
 
+@pytest.mark.long
 def test_popularity_by_rank_is_zipfs():
     counts = np.sort(drawn(4, 64, 1, 400_000, 1.0).counts.sum(axis=0))[::-1]
     assert counts[0] / counts[[1, 3, 7]] == pytest.approx([2, 4, 8], rel=0.05)
@@ -66,6 +67,7 @@ def test_no_way_is_faster_than_the_gemms_of_the_slowest_gpu_or_the_wires(machine
     assert ranked["t3"].ns < ranked["in-turn"].ns and ranked["t3"].units == 0 < ranked["fused-units"].units
 
 
+@pytest.mark.long
 def test_where_gemms_take_nothing_exchanges_are_left():
     fast = H100.model_copy(update={
         "peak": H100.peak.model_copy(update={"fp8": 1e9}), "memory": H100.memory.model_copy(update={
@@ -96,6 +98,7 @@ def test_halves_read_all_weights_twice():
     assert few["two-batches"] > few["low-latency"] and many["two-batches"] < many["low-latency"]
 
 
+@pytest.mark.long
 def test_imbalance_costs_every_way_and_links_of_a_full_mesh_carry_an_exchange_side_by_side():
     for tokens in (1024, 32768):
         base, skewed = ({one.mechanism: one.ns for one in rank_experts(H100, DEEPSEEK, drawn(8, 256, 8, tokens, zipf))}

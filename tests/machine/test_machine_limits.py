@@ -89,6 +89,7 @@ def check_refusal(load, key: str, kind: str) -> None:
     assert key == "name" or "=" in line or "not a TOML file" in line, line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section or "top")
 def test_wrong_values(load, section):
     for key in SECTIONS[section]:

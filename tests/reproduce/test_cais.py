@@ -34,6 +34,7 @@ def test_sub_layers_are_a_sum_a_norm_and_the_next_gemm():
             assert one["FuseLib-NVLS"] < one["CoCoNet-NVLS"] < one["TP-NVLS"]
 
 
+@pytest.mark.long
 def test_with_the_ratio_of_the_paper_the_ways_by_the_switch_are_in_its_order():
     ratio, helped = found()["at_ratio"], [name for name in CAIS if name.endswith("-NVLS")]
     assert ratio["communication"] == pytest.approx(1.6)
@@ -42,6 +43,7 @@ def test_with_the_ratio_of_the_paper_the_ways_by_the_switch_are_in_its_order():
     assert found()["here"]["pairs_in_order"] < ratio["pairs_in_order"] < ratio["pairs"]
 
 
+@pytest.mark.long
 def test_what_the_switch_does_not_help_has_its_places_at_a_lower_rate():
     slower, theirs = found()["without_switch"], found()["theirs"]
     assert slower["over"]["T3"] / slower["over"]["T3-NVLS"] == pytest.approx(theirs["T3"] / theirs["T3-NVLS"], rel=1e-3)

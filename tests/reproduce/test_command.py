@@ -39,6 +39,7 @@ def test_out_must_be_a_folder(tmp_path, capsys):
     assert "--out" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_prints_numbers_and_where_the_report_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pipeline, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks)))
     assert cli.main(["reproduce", "--only", "figure18, figure016", "--out", str(tmp_path)]) == 0

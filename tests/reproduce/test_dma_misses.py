@@ -11,6 +11,7 @@ from t3sim.reproduce.dma.misses import changed, engine_watt_savings, fastest_unt
 NODE = load_machine("mi300x", ENGINES)
 
 
+@pytest.mark.long
 def test_the_estimate_lies_in_its_range_and_each_input_in_its_own():
     """With every input as the estimate takes it the ratios are the estimate's; a range's end moves them."""
     given = {name: power._given(NODE, name) for name in NODE.power.range.model_dump()}
@@ -51,6 +52,7 @@ def test_a_percent_of_the_rate_decides_who_is_ahead_in_the_end():
     assert overtaken_from(NODE, late, "ag") == f"{misses._LARGE[0] >> 20} MB"
 
 
+@pytest.mark.long
 def test_the_collectives_turn_at_one_size():
     for next_copy_ns, size in ((125.0, 256 << 10), (1000.0, 0)):
         other = changed(NODE, "engine", next_copy_ns=next_copy_ns)

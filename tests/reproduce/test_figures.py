@@ -63,6 +63,7 @@ def test_figure15_shares():
     assert findings.ours["communication_share_max_percent"] == pytest.approx(100 * max(shares))
 
 
+@pytest.mark.long
 def test_an_all_reduce_is_compared_with_the_gather_after_it():
     findings, _ = evaluate("all-reduce")
     assert len(findings.cases) == 28
@@ -187,6 +188,7 @@ def test_the_central_claim_is_judged_on_both_sides():
     assert summary[CENTRAL_CLAIM]["met"] is not None
 
 
+@pytest.mark.long
 def test_every_target_is_of_a_figure_and_met_or_missed_by_one_of_its_quantities():
     for name, targets in TARGETS.items():
         findings, _ = evaluate(name)
@@ -343,6 +345,7 @@ def test_results_json_keeps_its_keys(written):
     assert "host_seconds" not in json.dumps(content)
 
 
+@pytest.mark.long
 def test_what_failed_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
     lost = next(task for task in FIGURES["figure16"].tasks(SETUP) if task.kernel == FusedGemm("mca"))
     figures = [FIGURES["figure14"], FIGURES["figure16"]]
@@ -358,6 +361,7 @@ def test_what_failed_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
     assert "figure16" not in done.results["summary"] and "figure16" in done.results["incomplete"]
 
 
+@pytest.mark.long
 def test_host_times_are_kept_apart(tmp_path, monkeypatch):
     contents = []
     for jobs, slower in ((1, 0.0), (2, 5.0)):

@@ -10,6 +10,7 @@ from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 
 
+@pytest.mark.long
 def test_a_row_is_what_overlap_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "--only", "today-layers", "--out", "report", "--json", "report.json"]) == 0
@@ -28,6 +29,7 @@ def test_a_row_is_what_overlap_says(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "report.json").read_text())["cases"]
 
 
+@pytest.mark.long
 def test_experts_of_the_answer_are_those_of_overlap(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "--only", "today-experts", "--out", "report"]) == 0

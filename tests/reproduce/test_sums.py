@@ -43,6 +43,7 @@ def test_an_error_is_a_share_of_the_sum_column_by_column():
     assert np.isclose(error(parts.sum(axis=0) * [1.01, 1], parts), 1 / np.sqrt(2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("numbers", ["gradients", "activations"])
 def test_errors_grow_only_where_sums_are_rounded_often(findings, numbers):
     found = errors_of(findings, numbers)
@@ -54,6 +55,7 @@ def test_errors_grow_only_where_sums_are_rounded_often(findings, numbers):
     assert found["wire-fp32"][last] < found["array-fp32"][last] < found["mx-e4m3"][last] < found["mx-e5m2"][last]
 
 
+@pytest.mark.long
 def test_only_what_rounds_by_arrival_depends_on_it(findings):
     moved = {case["way"]: case["moved_percent"] for case in findings.cases if case["numbers"] == "gradients"}
     assert moved["direct-bf16"][0] == 0 < moved["direct-bf16"][1]  # two parts commute

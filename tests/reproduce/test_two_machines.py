@@ -48,6 +48,7 @@ def test_a_column_of_the_second_machine_follows_each_that_differs():
     assert short.rows[0] == ("a", "8x8", "–", "1.1", "–")
 
 
+@pytest.mark.long
 def test_the_second_machines_numbers_are_its_own(written):
     """Those of a campaign on it alone."""
     _, campaign = written
@@ -57,6 +58,7 @@ def test_the_second_machines_numbers_are_its_own(written):
         assert chapter.beside.machine == "t3-accelsim"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_has_both_machines(written, name):
     out, campaign = written
@@ -97,6 +99,7 @@ def test_the_first_screen_has_both_verdicts(written):
     assert page.count("On t3-accelsim: ") == len(NAMES)
 
 
+@pytest.mark.long
 def test_what_failed_on_the_second_machine_costs_the_first_nothing(tmp_path, monkeypatch):
     mine = {task.key for task in FIGURES["figure16"].tasks(FIRST)}
     done = reproduced(tmp_path, monkeypatch, lambda task: task.key not in mine, ("figure16",))
@@ -119,6 +122,7 @@ def run(out, monkeypatch, *arguments):
     return code, asked
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("arguments", "machines"), [
     ((), {"t3-table1", "t3-accelsim"}), (("--beside", "none"), {"t3-table1"}),
     (("--machine", "t3-accelsim"), {"t3-accelsim"}),

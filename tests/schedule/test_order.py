@@ -105,6 +105,7 @@ class Machine:
                 self.land(self.rng.randrange(len(self.flying)))
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(schedule=schedules(most_devices=9), more=st.sampled_from([1, 1, 2, 7]), seed=st.integers(0, 2**32))
 def test_a_window_above_the_slack_lets_every_schedule_end(schedule, more, seed):
@@ -113,6 +114,7 @@ def test_a_window_above_the_slack_lets_every_schedule_end(schedule, more, seed):
     assert Machine(schedule, window, seed).run()
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(schedule=schedules(most_devices=9), seed=st.integers(0, 2**32))
 def test_small_outputs_end_in_a_window_that_holds_them_causal_or_not(schedule, seed):

@@ -128,6 +128,7 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
 COLLECTIVES = (ring.reduce_scatter, ring.all_gather, ring_all_reduce)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(m=st.integers(1, 900), n=st.integers(1, 900), devices=st.integers(2, 6), slices=st.integers(1, 3),
        blocks=st.sampled_from([1, 2, 8]), staged=st.booleans(), collective=st.sampled_from(COLLECTIVES))
@@ -147,6 +148,7 @@ def test_known_shapes(m, n, devices, slices, blocks):
     check(scheduled(m, n, devices, slices), GEOMETRY, blocks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", [direct.all_gather, direct_all_reduce])
 @pytest.mark.parametrize("ids", list(Ids))
 def test_a_tile_that_goes_to_all_others(collective, ids):
@@ -167,6 +169,7 @@ def test_a_tile_that_goes_to_all_others(collective, ids):
             assert asked == {pair for pair in zip(rows.to_device[row], rows.to_id[row]) if pair[1] >= 0}
 
 
+@pytest.mark.long
 def test_the_papers_workloads_fit_the_papers_machine():
     machine = load_machine()
     for w in {(w.m, w.n, w.tp): w for w in paper_workloads()}.values():

@@ -46,6 +46,7 @@ def no_chunk_is_empty(schedule: Schedule) -> bool:
     return schedule.tiling.tiles >= schedule.program.chunks * schedule.policy.slices
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(schedules())
 def test_who_sends_is_who_is_heard(schedule):
@@ -64,6 +65,7 @@ def test_who_sends_is_who_is_heard(schedule):
             assert not (Action.SEND_STORES in role.actions and role.fed_by), "what is stored away at once is made here"
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(schedules())
 def test_every_chunk_ends_where_the_collective_wants_it(schedule):
@@ -77,6 +79,7 @@ def test_every_chunk_ends_where_the_collective_wants_it(schedule):
         assert {chunk for rank, chunk in schedule.program.goal if rank == device} <= set(last)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(schedules(names=("ring rs", "ring rs up", "direct rs")))
 def test_a_reduce_scatter_gives_each_tile_one_owner(schedule):
@@ -89,6 +92,7 @@ def test_a_reduce_scatter_gives_each_tile_one_owner(schedule):
     assert (owners == 1).all()
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(schedules())
 def test_ids_are_counted_in_order_and_routes_lead_to_the_same_tile(schedule):
@@ -109,6 +113,7 @@ def test_ids_are_counted_in_order_and_routes_lead_to_the_same_tile(schedule):
         assert schedule.is_causal()
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(schedules(names=("ring rs", "ring rs up", "direct rs", "ring ag", "direct ag")))
 def test_a_tile_becomes_part_of_one_with_a_larger_id(schedule):
@@ -146,6 +151,7 @@ def test_slack_is_its_definition(schedule):
     assert schedule.slack == max(map(schedule.slack_of, range(schedule.devices)))
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(schedules(names=("ring rs", "ring rs up"), shuffled=(False,)))
 def test_the_slack_of_a_ring_is_the_next_devices_first_chunk(schedule):
@@ -177,6 +183,7 @@ def test_the_papers_layers(workload):
         assert schedule.feeders(device) == ((device + 1) % workload.tp,)
 
 
+@pytest.mark.long
 @settings(max_examples=50, deadline=None)
 @given(schedule=schedules())
 def test_what_waits_for_an_engine_is_open_at_so_many_peers(schedule):

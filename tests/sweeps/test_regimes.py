@@ -62,6 +62,7 @@ DRAWN = COLLECTIVES + """
     """
 
 
+@pytest.mark.long
 def test_a_study_draws_and_tells_its_regimes(tmp_path, capsys):
     assert cli.main(["sweep", str(written(tmp_path, DRAWN)), "--out", str(tmp_path / "out"), "--jobs", "1", "--json",
                      str(tmp_path / "a.json")]) == 0
@@ -86,6 +87,7 @@ def test_regimes_that_cannot_be_are_refused_in_a_line(change, words, tmp_path, c
     assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_result_that_there_is_not_is_named(tmp_path, capsys):
     study = DRAWN.replace('"nodes"]', '"gpus"]')
     assert cli.main(["sweep", str(written(tmp_path, study)), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 2

@@ -37,6 +37,7 @@ def whole(tmp_path_factory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.long
 def test_a_row_has_its_settings_and_every_number(whole):
     rows = pq.read_table(whole / "results.parquet").to_pylist()
     assert [(row["topology"], row["sizes"]) for row in rows] == [
@@ -48,6 +49,7 @@ def test_a_row_has_its_settings_and_every_number(whole):
     assert direct["runs.0.collective_ns"] == pytest.approx(direct["runs.0.closed_form_ns"], rel=0.03)
 
 
+@pytest.mark.long
 def test_the_page_shows_plots_and_points(whole):
     page = (whole / "report.html").read_text()
     assert page.count("<svg") == 1 and "6 of 6 points" in page and page.count("<tr>") == 7
@@ -155,6 +157,7 @@ def test_every_study_of_the_package_can_be_run(name):
                 assert getattr(getattr(machine, section), name) == value
 
 
+@pytest.mark.long
 def test_points_share_their_simulations():
     """Only Track & Trigger's kernels have a policy: those of 64 cases under four are 704 of 1,536."""
     points = points_of(load_study("regimes"))
@@ -251,6 +254,7 @@ def test_what_a_study_of_runs_cannot_have(more, words, tmp_path, capsys):
     assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_column_that_no_result_has_is_told(tmp_path, capsys):
     study = written(tmp_path, COLLECTIVES.replace("runs.0.collective_ns", "runs.0.colective_ns"))
     assert t3(study, "--out", tmp_path / "out", "--jobs", 1) == 2
@@ -285,6 +289,7 @@ def test_a_command_gets_its_words_as_it_takes_them():
         assert words == ["end-to-end", "--ignore-memory"]
 
 
+@pytest.mark.long
 def test_a_trace_that_changed_is_another_setting(tmp_path):
     (tmp_path / "trace.json").write_text("{}", encoding="utf-8")
     before = CommandTask("explain", {"folder": str(tmp_path), "wg": 3}).key
@@ -325,6 +330,7 @@ def test_points_are_drawn_once_and_the_same_again(tmp_path):
     assert first == again != other and len(set(first)) == 6
 
 
+@pytest.mark.long
 def test_values_of_a_setting_are_compared_over_cases(tmp_path, capsys):
     assert t3(written(tmp_path, DRAWN), "--out", tmp_path / "out", "--jobs", 1, "--json", tmp_path / "a.json") == 0
     rows = pq.read_table(tmp_path / "out" / "results.parquet").to_pylist()

@@ -284,6 +284,7 @@ def test_a_machine_that_cannot_be_is_refused_in_a_line(tmp_path, capsys, text, w
     assert shown.count("\n") == 1 and words in shown
 
 
+@pytest.mark.long
 def test_a_study_varies_links_of_such_a_machine(tmp_path, capsys):
     study = tmp_path / "study.toml"
     study.write_text('title = "Links"\ncommand = "run"\n[options]\nlevel = "event"\nmachine = "h800-nvlink"\n'

@@ -49,6 +49,7 @@ def host_logic(tmp_path_factory):
     return run
 
 
+@pytest.mark.long
 def test_what_the_program_writes_is_validated(host_logic):
     done = host_logic("--gemm", "512x256x128,64x64x64", "--rates", "0,12.5,max", "--blocks", "4")
     assert done.returncode == 0, done.stderr
@@ -59,6 +60,7 @@ def test_what_the_program_writes_is_validated(host_logic):
     assert [one.row.first.gb_per_s for one in found.ratios[:6]] == [0.0, 12.5, 180.0, 0.0, 25.0, 360.0]
 
 
+@pytest.mark.long
 def test_copies_to_another_gpu_are_read_once(host_logic):
     done = host_logic("--gemm", "512x256x128", "--rates", "12.5", "--to", "1", "--copiers", "kernel")
     assert [one.first.gb_per_s for one in read_text(done.stdout, "measured.csv")] == [12.5]

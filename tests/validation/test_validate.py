@@ -231,6 +231,7 @@ def test_a_log_of_a_test_without_a_model_is_one_line():
         read_log(_rccl("gather"), "a.log")
 
 
+@pytest.mark.long
 def test_a_constant_that_machines_share_comes_from_the_rows_of_all():
     found = constants((one.row, one.machine) for one in compare(own_rows(), None).rows if one.fitted)
     assert found["mi300x, mi308x, mi325x", "sustained.bf16"] == 3

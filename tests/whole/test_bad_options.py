@@ -156,6 +156,7 @@ def test_what_does_not_go_together_is_refused_before_any_work(words, told, tmp_p
     assert not os.listdir()
 
 
+@pytest.mark.long
 def test_too_few_regions_are_refused_before_anything_is_built(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(kernels, "rtl_library", lambda geometry: pytest.fail("built"))

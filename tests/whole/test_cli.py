@@ -81,6 +81,7 @@ def t3(*arguments: str) -> subprocess.CompletedProcess:
 
 # what is printed
 
+@pytest.mark.long
 def test_run_without_arguments(calls, capsys):
     assert cli.main(["run"]) == 0
     (workload, machine, techniques, seed), = calls
@@ -280,6 +281,7 @@ def test_bench_of_whole_and_first_runs(monkeypatch, capsys):
     assert "first: not run" not in out and "whole: not run" not in out
 
 
+@pytest.mark.long
 def test_completion_works(tmp_path):
     env = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash",
            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever shell runs the tests
@@ -299,6 +301,7 @@ def test_help_of_a_flag_names_no_value(command, capsys):
     assert "--help" in told and not re.search("bool", told, re.IGNORECASE)
 
 
+@pytest.mark.long
 def test_help_names_every_command_and_is_instant():
     began = time.monotonic()
     result = t3("--help")
@@ -549,6 +552,7 @@ def driver(body: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(_DRIVER).format(tests=str(Path(__file__).parents[2]), body=body)]
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_at_once(tmp_path):
     target = tmp_path / "run.json"
     process = subprocess.Popen([*driver("print('started', flush=True); time.sleep(60)"), "run", "--json", str(target)],
@@ -564,6 +568,7 @@ def test_ctrl_c_ends_at_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_is_told_to_end_ends_as_after_ctrl_c(tmp_path, number):
     target = tmp_path / "run.json"
@@ -595,6 +600,7 @@ sys.exit(main(["techniques"]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.techniques.table", "numba"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_among_the_imports_is_a_line(number, module):
@@ -632,6 +638,7 @@ def test_no_line_in_a_pipe_ends_in_blanks(capsys, arguments):
     assert len(printed.out.splitlines()) > 3 and not re.search(r"[ \t]$", printed.out + printed.err, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_reader_that_leaves():
     process = subprocess.Popen([*driver("pass"), "run"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
@@ -641,6 +648,7 @@ def test_reader_that_leaves():
     assert "Traceback" not in err and "Exception" not in err
 
 
+@pytest.mark.long
 def test_files_are_written_although_the_reader_left(tmp_path):
     files = tmp_path / "run.json", tmp_path / "run.svg"
     process = subprocess.Popen([*driver("pass"), "run", "--json", files[0], "--plot", files[1]], cwd=ROOT,
@@ -651,6 +659,7 @@ def test_files_are_written_although_the_reader_left(tmp_path):
     assert json.loads(files[0].read_text())["techniques"] and "<svg" in files[1].read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_a_compilation_leaves_is_no_traceback(number):
     """An exception in a compiler's callback is dropped there, and half-made hardware warns when it goes."""
@@ -670,6 +679,7 @@ def test_what_a_compilation_leaves_is_no_traceback(number):
     assert process.stderr.splitlines()[1:] == [f"t3: {words}"]
 
 
+@pytest.mark.long
 def test_terminal_without_unicode():
     result = subprocess.run([*driver("pass"), "run"], cwd=ROOT, capture_output=True, timeout=60,
                             env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})

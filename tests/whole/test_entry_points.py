@@ -83,6 +83,7 @@ def test_names_of_the_project_come_first(mine):
     assert (scenario.exchange.algorithm, scenario.exchange.topology) == ("ring", "ring")
 
 
+@pytest.mark.long
 def test_a_technique_and_a_policy_are_listed(tmp_path):
     folder = distribution(tmp_path, ENTRIES)
     code, told = t3(folder, "techniques", "--json", "-")
@@ -93,6 +94,7 @@ def test_a_technique_and_a_policy_are_listed(tmp_path):
     assert code == 2 and "allowed are round_robin, compute_first, mca, ring_aware, short_queue" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group, key", [("t3sim.policies", "policy"), ("t3sim.techniques", "Technique")])
 @pytest.mark.parametrize("reference", ["my_parts.links:NOTHING", "my_parts.gone:X", "my_parts.halves:_combine"])
 def test_one_that_cannot_be_loaded_is_one_line(group, key, reference, tmp_path):
