@@ -160,7 +160,7 @@ def test_too_little_memory_for_yosys(here):
     assert re.fullmatch(r"t3: error: arbiter: Yosys writes no Verilog: [^\n]+\n", done.stderr), done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_folders_that_may_not_be_read(here):
     """Of root too, once it has no more rights than others."""
     bound = "setpriv --bounding-set=-dac_override,-dac_read_search " if os.getuid() == 0 else ""

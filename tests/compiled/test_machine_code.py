@@ -110,6 +110,7 @@ for thread in threads:
 """
 
 
+@pytest.mark.slow
 def test_a_function_that_two_threads_need_in_two_ways_has_both(tmp_path):
     """One calls it from Python, while for the other it becomes a part of what calls it."""
     (tmp_path / "shelves.py").write_text(_MODULE, encoding="utf-8")

@@ -55,6 +55,7 @@ def test_runs_are_merged(tmp_path):
     assert merge(tmp_path) == {("arbiter", "x"): {("0",): 4, ("1",): 1}}
 
 
+@pytest.mark.slow
 def test_a_point_that_is_not_reached_fails_the_run_and_is_listed(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("T3_COVERAGE", raising=False)
     monkeypatch.setattr(command, "_RUNS", tmp_path / "runs")

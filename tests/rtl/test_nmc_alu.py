@@ -269,10 +269,10 @@ def test_reset_in_flight_drops_the_pipeline(rng):
 
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
-@pytest.mark.parametrize("column_bytes", [0, 2, 24, 256, 32.0, "32"])
-def test_impossible_widths_are_refused(column_bytes):
-    with pytest.raises(GeometryError, match=r"column_bytes=.* is impossible: a power of two from 4 to 128"):
-        NmcAlu(column_bytes)
+def test_impossible_widths_are_refused():
+    for column_bytes in (0, 2, 24, 256, 32.0, "32"):
+        with pytest.raises(GeometryError, match=rf"column_bytes={column_bytes!r} is impossible: a power of two"):
+            NmcAlu(column_bytes)
     gc.collect()  # the half-made block warns here, where the filter is, rather than later
 
 

@@ -27,7 +27,7 @@ BROKEN = {
 }
 
 
-@pytest.fixture(scope="module", params=on_one(BROKEN, "tracker"))
+@pytest.fixture(scope="module", params=on_one(BROKEN, "arbiter"))
 def failed(request, tmp_path_factory) -> tuple[str, str, Trace]:
     block = request.param
     what, instead, message = BROKEN[block]

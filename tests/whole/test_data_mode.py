@@ -354,6 +354,7 @@ def tiny_run(devices: int = 3, **changes) -> tuple[FusedRun, DataLedger]:
     return data_run(machine("ring_tiny", **changes), gemm_workload(TINY, devices), Policy(), chaos(5))
 
 
+@pytest.mark.slow
 def test_an_early_trigger_is_noticed(monkeypatch):
     """With half the threshold a tile is sent on when half of its updates have come."""
     for name in ("event_map", "dma_map"):
