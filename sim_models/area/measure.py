@@ -82,7 +82,10 @@ class BlockArea:
 
     def area_um2(self, node: Node) -> float:
         gates = self.silicon.gate_equivalents + self.memory_gate_equivalents
-        return gates * node.gate_um2 + sum(memory.macro_um2(node) for memory in self.memories)
+        return gates * node.gate_um2 + self.macros_um2(node)
+
+    def macros_um2(self, node: Node) -> float:
+        return sum(memory.macro_um2(node) for memory in self.memories)
 
     def to_json(self, node: Node) -> dict:
         clock = node.clock_ghz(self.silicon.period)
@@ -95,6 +98,7 @@ class BlockArea:
             "clock_gates": self.clock_gates,
             **self.silicon.to_json(),
             "estimate": {"node": node.name, "area_um2": round(self.area_um2(node), 1),
+                         "macros_um2": round(self.macros_um2(node), 1),
                          "cycle_ns": node.cycle_ns(self.silicon.period), "clock_ghz": clock and round(clock, 3)},
             "fpga": self.fpga.to_json() if self.fpga else {},
             "parts": {name: asdict(part) for name, part in self.parts.items()},

@@ -1,9 +1,9 @@
-"""Figures on a modern node: an estimate, with its formulas.
+"""Figures on process nodes: an estimate, with its formulas.
 
-The node is 7 nm as the ASAP7 kit has it (Clark et al., ASAP7: a 7-nm finFET predictive process design kit,
-Microelectronics Journal 53, 2016): contacted poly pitch 54 nm, metal pitch 36 nm, cells of 7.5 tracks, fin pitch 27 nm,
-drawn gate 21 nm, 0.7 V. A NAND2 is three poly pitches wide; an SRAM bit is two by ten fin pitches. What is around the
-bits of a macro, `sram` says.
+A NAND2 is three contacted poly pitches wide and 7.5 metal pitches high, an SRAM bit is two poly pitches by ten fin
+pitches, as in the ASAP7 kit (Clark et al., ASAP7: a 7-nm finFET predictive process design kit, Microelectronics
+Journal 53, 2016). `PUBLISHED` has what this gives beside published cells and densities. What is around the bits of a
+macro, `sram` says.
 
 Delay: an inverter that drives four takes 500 ps per micrometre of gate length in the slow corner (Ho, Mai, Horowitz,
 The future of wires, Proc. IEEE 89(4), 2001). What wires, clock tree and rows add is measured on layouts in 180 nm
@@ -46,7 +46,55 @@ class Node:
         return round(period * self.gate_delay_ps * CYCLE_OVER_GATES / 1e3, 4)
 
 
-_POLY_PITCH_UM, _METAL_PITCH_UM, _FIN_PITCH_UM = 0.054, 0.036, 0.027
+def _nand2(poly_um: float, height_um: float) -> float:
+    return 3 * poly_um * height_um
 
-ASAP7 = Node("7 nm (ASAP7)", 3 * _POLY_PITCH_UM * 7.5 * _METAL_PITCH_UM, 2 * _POLY_PITCH_UM * 10 * _FIN_PITCH_UM,
-             0.021, 0.7)
+
+def _bit(poly_um: float, fin_um: float, fins: int = 10) -> float:
+    return 2 * poly_um * fins * fin_um
+
+
+#: Of ASAP7: drawn gate 21 nm, 0.7 V.
+ASAP7 = Node("7 nm (ASAP7)", _nand2(0.054, 7.5 * 0.036), _bit(0.054, 0.027), 0.021, 0.7)
+
+#: By the name that a user gives. 180: OSU018's NAND2; the bit that TSMC gives its process. 12: pitches of 16FF, which
+#: 12FFN has, too (WikiChip, 16 nm lithography process). 5: N5's estimated pitches (WikiChip, TSMC details 5 nm), its
+#: larger cell (Yeap et al., IEDM 2019); 15 % faster than 7 nm, as TSMC says, which is a gate of 18 nm here.
+NODES = {
+    "180": Node("180 nm (OSU018)", 24.0, 4.65, 0.18, 1.8),
+    "12": Node("12 nm (TSMC 16FF, 12FFN)", _nand2(0.090, 7.5 * 0.064), _bit(0.090, 0.048), 0.034, 0.75),
+    "7": ASAP7,
+    "5": Node("5 nm (TSMC N5)", _nand2(0.048, 7.5 * 0.030), 0.025, 0.018, 0.7),
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published figure that went into no node, and what its pitches give."""
+
+    process: str
+    quantity: str
+    published: float
+    by_pitches: float
+
+    @property
+    def error(self) -> float:
+        return self.by_pitches / self.published - 1
+
+
+def _density(poly_um: float, height_um: float) -> float:
+    return 4 / _nand2(poly_um, height_um)  # transistors
+
+
+#: Bits of eight fin pitches are the dense ones. Intel: Natarajan et al., IEDM 2014; Auth et al., IEDM 2017; density of
+#: both: M. Bohr, 2017. TSMC: WikiChip, as above.
+PUBLISHED = (
+    Published("14 nm (Intel)", "µm² of a bit", 0.0588, _bit(0.070, 0.042)),
+    Published("10 nm (Intel)", "µm² of a bit", 0.0367, _bit(0.054, 0.034)),
+    Published("10 nm (Intel)", "µm² of a dense bit", 0.0312, _bit(0.054, 0.034, 8)),
+    Published("16 nm (TSMC 16FF)", "µm² of a dense bit", 0.074, _bit(0.090, 0.048, 8)),
+    Published("7 nm (TSMC N7)", "µm² of a dense bit", 0.027, _bit(0.057, 0.030, 8)),
+    Published("14 nm (Intel)", "million transistors per mm²", 37.5, _density(0.070, 0.399)),
+    Published("10 nm (Intel)", "million transistors per mm²", 100.8, _density(0.054, 0.272)),
+    Published("7 nm (TSMC N7)", "million transistors per mm²", 91.2, _density(0.057, 0.240)),
+)

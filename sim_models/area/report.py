@@ -10,11 +10,12 @@ from t3sim.rtl.geometry import Geometry
 from t3sim.study.report import NOTHING, print_table
 
 from . import fpga as ecp5
+from . import node as nodes
 from . import yosys
 from .liberty import Library
 from .measure import TOP, BlockArea, Silicon
 from .memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
-from .node import AREA_OVER_GATES, ASAP7, CYCLE_OVER_GATES, FO4_PS_PER_UM, Node
+from .node import AREA_OVER_GATES, ASAP7, CYCLE_OVER_GATES, FO4_PS_PER_UM, NODES, Node
 from .sram import COLUMNS_PER_BIT, EDGE_COLUMNS, EDGE_ROWS, PUBLISHED, READ_CELL
 from .sweep import Sweep
 from .synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
@@ -43,7 +44,7 @@ def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
     found += [memory_table(one, library, node) for one in blocks.values()
               if one.parts or len(blocks) == 1 and one.memories]
     if TOP in blocks:
-        found.append(_macros())
+        found += [_macros(), _nodes(blocks), _pitches()]
     found += [_parts(one) for one in blocks.values() if one.parts]
     return found
 
@@ -77,6 +78,24 @@ def _macros() -> Section:
     return ("SRAM macros, published and by the model", ("macro", "unit", "published", "model", "model\nis off"), [
         (one.macro, one.quantity, _figure(one.published), _figure(one.model), f"{one.error:+.0%}")
         for one in PUBLISHED])
+
+
+def _nodes(blocks: dict[str, BlockArea]) -> Section:
+    """Put the large blocks on all nodes."""
+    return ("Nodes", ("block", "node", "gate\nµm²", "bit\nµm²", "volts", "area\nmm²", "of which\nmacros",
+                      "clock\nGHz"), [
+        (name, node.name, f"{node.gate_um2:.4f}", f"{node.bit_cell_um2:.4f}", f"{node.volts:g}",
+         f"{one.area_um2(node) / 1e6:.3f}", f"{one.macros_um2(node) / one.area_um2(node):.0%}",
+         f"{node.clock_ghz(one.silicon.period):.2f}")
+        for name, one in blocks.items() if one.parts for node in NODES.values()])
+
+
+def _pitches() -> Section:
+    return ("Processes, published and by their pitches", ("process", "unit", "published", "by pitches",
+                                                          "pitches\nare off"), [
+        (one.process, one.quantity, *(f"{value:.4f}" if value < 1 else f"{value:.1f}"
+                                      for value in (one.published, one.by_pitches)), f"{one.error:+.0%}")
+        for one in nodes.PUBLISHED])
 
 
 def _figure(value: float) -> str:
@@ -117,6 +136,8 @@ def cost(blocks: dict[str, BlockArea], node: Node) -> list[str]:
         return []
     top = blocks[TOP]
     mm2 = top.area_um2(node) / 1e6
+    if node != ASAP7:
+        return [f"T3 costs {mm2:.3f} mm²: {TOP} on {node.name}, without the near-memory ALUs of the memory's stacks."]
     text = (f"T3 costs {mm2:.3f} mm², {mm2 / GPU_MM2:.4%} of a GPU: {TOP} on {node.name}, over the "
             f"{GPU_MM2:,} mm² of an A100 (7 nm; NVIDIA A100 Tensor Core GPU Architecture, 2020). The "
             "near-memory ALUs are in the memory's stacks and are not counted.")
@@ -206,8 +227,8 @@ def print_beside(section: Section, console: Console) -> None:
     print_table(*section, console)
 
 
-def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, console: Console) -> None:
-    node = ASAP7
+def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: Node,
+                console: Console) -> None:
     for title, columns, rows in sections(blocks, geometry, library, node):
         print_table(title, columns, rows, console)
     for remark in remarks(library, node):
@@ -228,9 +249,9 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
         print_table(title, columns, rows, console)
 
 
-def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str) -> str:
+def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str,
+             node: Node = ASAP7) -> str:
     """Write the page."""
-    node = ASAP7
     notes = [*cost(blocks, node), *remarks(library, node)]
     return page("Area and timing", command, geometry, notes, sections(blocks, geometry, library, node))
 

@@ -10,7 +10,7 @@ from t3sim.support.output import write_whole
 
 from .liberty import Library
 from .measure import BlockArea, measure
-from .node import ASAP7
+from .node import Node
 from .synthesis import TARGET_GATE_DELAYS
 
 
@@ -20,12 +20,12 @@ class Sweep:
     values: tuple[int | str, ...]
     blocks: dict[str, tuple[BlockArea, ...]]  #: one result per value
 
-    def to_json(self) -> dict:
+    def to_json(self, node: Node) -> dict:
         return {"size": self.size, "values": list(self.values),
                 "blocks": {name: {"gate_equivalents": [round(one.silicon.gate_equivalents, 1) for one in results],
                                   "memory_bits": [one.memory_bits for one in results],
                                   "logic_depth": [round(one.silicon.logic_depth, 2) for one in results],
-                                  "cycle_ns": [ASAP7.cycle_ns(one.silicon.period) for one in results]}
+                                  "cycle_ns": [node.cycle_ns(one.silicon.period) for one in results]}
                            for name, results in self.blocks.items()}}
 
 

@@ -36,6 +36,8 @@ def area(
     library: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Standard cells: embedded, osu018 (after `make library`), or a file "
         "in Liberty format. If not given, $T3_LIBERTY, else osu018 where it is installed, else embedded.")] = None,
+    node: Annotated[str, typer.Option(
+        metavar="NM", help="Process of the estimated area and clock: 180, 12, 7 or 5.")] = "7",
     beside: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="A second library, compared block by block.")] = None,
     markdown: Annotated[str | None, typer.Option(
@@ -53,6 +55,7 @@ def area(
 
     from t3sim.area import yosys
     from t3sim.area.libraries import find_library
+    from t3sim.area.node import NODES
     from t3sim.geometry_option import changed, parse_sizes, parse_sweep
     from t3sim.machine import load_machine
     from t3sim.support.output import write_json, write_whole
@@ -61,11 +64,13 @@ def area(
     fpga = fpga or record  # an entry of the history has it
     check_json_target(json)
     check_json_target(markdown, "--markdown")
+    if node not in NODES:
+        raise BadInput(f"--node {node}: allowed are {', '.join(NODES)}")
     if out is not None and not route:
         raise BadInput("--out needs --route")
     if route:
         other = {"--sweep": sweep, "--plot": plot, "--fpga": fpga, "--beside": beside, "--compare": compare,
-                 "--record": record}
+                 "--record": record, "--node": node != "7"}
         if given := [option for option, value in other.items() if value]:
             raise BadInput(f"{given[0]} does not go with --route: allowed are --out, --markdown and --json")
         _route(block, geometry, machine, library, out, markdown, json)
@@ -97,12 +102,13 @@ def area(
 
     from t3sim.area import history, report
     from t3sim.area.measure import measure
-    from t3sim.area.node import ASAP7
     from t3sim.area.sweep import plot as draw
     from t3sim.area.sweep import sweep as run_sweep
     from t3sim.study.report import output_console, progress_bar
 
-    options = [*([f"--geometry {geometry}"] if geometry else []), f"--markdown {markdown}",
+    process = NODES[node]
+    options = [*([f"--node {node}"] if node != "7" else []),
+               *([f"--geometry {geometry}"] if geometry else []), f"--markdown {markdown}",
                *([f"--plot {plot}"] if plot else [])]
     if swept:
         with progress_bar([size for size, _ in swept]) as progress:
@@ -114,7 +120,7 @@ def area(
             picture = os.path.relpath(target, Path(markdown).parent) if target else ""
             write_whole(Path(markdown), report.sweeps_markdown(sweeps, sizes, cells, command, picture))
         if json is not None:
-            write_json({"library": cells.name, "sweeps": [one.to_json() for one in sweeps]}, json)
+            write_json({"library": cells.name, "sweeps": [one.to_json(process) for one in sweeps]}, json)
         if json != "-":
             report.print_sweeps(sweeps, output_console())
         return
@@ -129,7 +135,7 @@ def area(
                                 *options])
             write_whole(Path(markdown), report.beside_markdown(section, sizes, cells, command))
         if json is not None:
-            write_json({each.name: {name: pair[place].to_json(ASAP7) for name, pair in pairs.items()}
+            write_json({each.name: {name: pair[place].to_json(process) for name, pair in pairs.items()}
                         for place, each in enumerate((cells, second))}, json)
         if json != "-":
             report.print_beside(section, output_console())
@@ -140,15 +146,14 @@ def area(
     if markdown is not None:
         command = " ".join(["t3 area", block, *(("--fpga",) if fpga else ()),
                             *(("--library", library) if library else ()), *options])
-        write_whole(Path(markdown), report.markdown(results, sizes, cells, command))
+        write_whole(Path(markdown), report.markdown(results, sizes, cells, command, process))
     if json is not None:
-        node = ASAP7
         write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
                                 "nand2": cells.nand2.name, "nand2_area": cells.nand2.area},
-                    "blocks": {name: one.to_json(node) for name, one in results.items()}}, json)
+                    "blocks": {name: one.to_json(process) for name, one in results.items()}}, json)
     if not (record or compare):
         if json != "-":
-            report.print_areas(results, sizes, cells, output_console())
+            report.print_areas(results, sizes, cells, process, output_console())
         return
 
     from t3sim.study.lockstep_speed import run_bench

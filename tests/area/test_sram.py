@@ -1,10 +1,12 @@
-"""The model of an SRAM macro, against published macros and by hand."""
+"""The models of SRAM macros and of process nodes, against published figures and by hand."""
 
 import pytest
 
+from t3sim.area import node
 from t3sim.area.memories import MemoryUse
-from t3sim.area.node import ASAP7
+from t3sim.area.node import ASAP7, NODES
 from t3sim.area.sram import PUBLISHED, READ_CELL, Sram, macro_um2
+from t3sim.cli import main
 
 
 @pytest.mark.parametrize(("rows", "um"), [(64, 9.612), (256, 30.348)])
@@ -62,3 +64,29 @@ def test_copies_and_flip_flops():
     assert copies.macro_um2(ASAP7) == pytest.approx(8 * (16 + 25) * (28 + 64) * READ_CELL * ASAP7.bit_cell_um2)
     small = MemoryUse("queue", 4, 2, 82, 0, 1, 1, 0)
     assert small.sram is None and small.macro_um2(ASAP7) == 0
+
+
+def test_nodes_shrink_in_every_quantity():
+    assert NODES["7"] is ASAP7 and list(NODES) == ["180", "12", "7", "5"]
+    for larger, smaller in zip(list(NODES.values()), list(NODES.values())[1:]):
+        for quantity in ("gate_um2", "bit_cell_um2", "gate_delay_ps"):
+            assert getattr(larger, quantity) > getattr(smaller, quantity), (larger.name, quantity)
+        assert Sram(256, 32).read_pj(larger) > Sram(256, 32).read_pj(smaller)
+
+
+def test_how_far_pitches_are_off():
+    """What docs/area.md says of them."""
+    bits = [one.error for one in node.PUBLISHED if "bit" in one.quantity]
+    logic = [one.error for one in node.PUBLISHED if "transistors" in one.quantity]
+    assert len(bits) == 5 and max(map(abs, bits)) < 0.07 and len(logic) == 3 and max(map(abs, logic)) < 0.28
+    assert node.PUBLISHED[0].by_pitches == pytest.approx(2 * 0.070 * 10 * 0.042)
+
+
+@pytest.mark.parametrize(("arguments", "error"), [
+    (["--node", "6"], "--node 6: allowed are 180, 12, 7, 5"),
+    (["--route", "--node", "12"], "--node does not go with --route: allowed are"),
+])
+def test_a_node_that_there_is_not(arguments, error, capsys):
+    assert main(["area", "arbiter", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert error in said and said.count("\n") == 1
