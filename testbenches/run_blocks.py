@@ -44,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--length", type=int, default=1, help="multiplies the rounds of random traffic")
     parser.add_argument("--rounds", type=int, help="of each test, rather than as many as it asks for")
     parser.add_argument("--test", help="one test of the testbench")
-    parser.add_argument("--waves", action="store_true", help="write dump.vcd (Icarus: .fst)")
+    parser.add_argument("--waves", nargs="?", const="vcd", choices=("vcd", "fst"),
+                        help="write dump.vcd, or dump.fst, which Icarus does always")
     options = parser.parse_args(arguments)
     blocks = chosen_blocks(parser, options, BLOCKS)
     if options.test is not None:
@@ -66,7 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             tests = run_testbench(Testbench(block, GEOMETRIES[options.geometry], seed, options.sim, options.length,
                                             _HALF_AN_HOUR_S * options.length, options.rounds),
-                                  folder, waves=options.waves, testcase=options.test, explain=explain_failure)
+                                  folder, waves=options.waves is not None, testcase=options.test,
+                                  explain=explain_failure)
         except Failure as failure:
             failed += 1
             print(f"{block}: FAILED with seed {seed}\n{failure}\nRepeat with: "
@@ -74,6 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             print(f"{block}: {tests} tests passed with seed {seed} in {time.monotonic() - start:.1f} s, "
                   f"log in {folder}", flush=True)
+        if options.waves == "fst" and (folder / "dump.vcd").exists():  # of a test that fails, too
+            from t3sim.trace.fst import to_fst
+
+            to_fst(folder / "dump.vcd", folder / "dump.fst")
+            (folder / "dump.vcd").unlink()
     return 1 if failed else 0
 
 

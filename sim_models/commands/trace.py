@@ -46,6 +46,8 @@ def trace(
         "--timeline", help="Write DIR/timeline.pftrace too, for ui.perfetto.dev.")] = False,
     waves: Annotated[bool, typer.Option(
         "--waves", help="Write DIR/waves.vcd of the window too, with save files for GTKWave and Surfer.")] = False,
+    fst: Annotated[bool, typer.Option(
+        "--fst", help="Write DIR/waves.fst too, the same waves in a fraction of the size. Needs --waves.")] = False,
     bug: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"Plant a bug to practise on: {', '.join(BUGS)} (docs/debugging.md).")] = None,
     insist: Annotated[bool, typer.Option(
@@ -59,6 +61,10 @@ def trace(
         raise BadInput(f"--bug {bug!r} is unknown: allowed are {', '.join(BUGS)}")
     if compare and bug:
         raise BadInput(f"--compare does not go with --bug {bug}: the ordinary run has no bug")
+    if fst and not waves:
+        raise BadInput("--fst needs --waves")
+    if fst:
+        import pylibfst  # noqa: F401  a run does not end for want of it
     if compare and waves:
         raise BadInput("--compare does not go with --waves, which stops after every cycle")
     if index:
@@ -107,6 +113,11 @@ def trace(
     with progress_bar([setup.what]) as progress:
         result = record(setup, out, wanted, compare=compare, with_waves=waves,
                         progress=lambda fraction: progress(setup.what, fraction))
+    if fst:
+        from t3sim.trace.fst import to_fst
+        from t3sim.trace.store import WAVES, WAVES_FST
+
+        to_fst(out / WAVES, out / WAVES_FST)
     if timeline:
         from t3sim.trace.timeline import write_timeline
 

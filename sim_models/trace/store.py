@@ -37,8 +37,8 @@ from .schema import (
 
 EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"
 TIMELINE = "timeline.pftrace"
-WAVES, GTKWAVE, SURFER = "waves.vcd", "waves.gtkw", "waves.sucl"
-DERIVED = (TIMELINE, WAVES, GTKWAVE, SURFER)
+WAVES, WAVES_FST, GTKWAVE, SURFER = "waves.vcd", "waves.fst", "waves.gtkw", "waves.sucl"
+DERIVED = (TIMELINE, WAVES, WAVES_FST, GTKWAVE, SURFER)
 VERSION = 5
 #: What the codes of policies and reasons stand for.
 _REASONS = {policy.name: [reason.text for reason in policy.reasons] for policy in POLICIES}

@@ -1,0 +1,53 @@
+"""Waveforms of a VCD file as FST: pyvcd reads, pylibfst, a binding of GTKWave's own library, writes."""
+
+from pathlib import Path
+
+from vcd.reader import TokenKind, tokenize
+
+from ..errors import Failure
+
+_PER_SECOND = {"s": 0, "ms": -3, "us": -6, "ns": -9, "ps": -12, "fs": -15}
+
+
+def to_fst(vcd: Path, fst: Path) -> None:
+    """Write the waves of one file to another. Raises Failure if that cannot be."""
+    from pylibfst import ffi, lib
+
+    partial = fst.with_name(fst.name + ".partial")
+    writer = lib.fstWriterCreate(str(partial).encode(), 1)
+    if writer == ffi.NULL:
+        raise Failure(f"{partial} cannot be written")
+    known: dict[str, tuple[int, int]] = {}  # by VCD's identifier: FST's handle, bits
+    with vcd.open("rb") as file:
+        for token in tokenize(file):
+            kind = token.kind
+            if kind is TokenKind.CHANGE_TIME:
+                lib.fstWriterEmitTimeChange(writer, token.time_change)
+            elif kind is TokenKind.CHANGE_SCALAR:
+                handle, _ = known[token.scalar_change.id_code]
+                lib.fstWriterEmitValueChange(writer, handle, token.scalar_change.value.encode())
+            elif kind is TokenKind.CHANGE_VECTOR:
+                handle, bits = known[token.vector_change.id_code]
+                lib.fstWriterEmitValueChange(writer, handle, _bits(token.vector_change.value, bits).encode())
+            elif kind is TokenKind.TIMESCALE:
+                scale = token.timescale
+                lib.fstWriterSetTimescale(writer, _PER_SECOND[scale.unit.value] + len(str(scale.magnitude.value)) - 1)
+            elif kind is TokenKind.SCOPE:
+                lib.fstWriterSetScope(writer, lib.FST_ST_VCD_MODULE, token.scope.ident.encode(), ffi.NULL)
+            elif kind is TokenKind.UPSCOPE:
+                lib.fstWriterSetUpscope(writer)
+            elif kind is TokenKind.VAR:
+                one = token.var
+                before, _ = known.get(one.id_code, (0, 0))
+                handle = lib.fstWriterCreateVar(writer, lib.FST_VT_VCD_WIRE, lib.FST_VD_IMPLICIT, one.size,
+                                                one.ref_str.encode(), before)
+                known.setdefault(one.id_code, (handle, one.size))
+    lib.fstWriterClose(writer)
+    partial.replace(fst)
+
+
+def _bits(value: int | str, bits: int) -> str:
+    """Write all bits of a value; VCD leaves out leading ones, which are 0, or x or z if the first is."""
+    if isinstance(value, int):
+        return f"{value:0{bits}b}"
+    return value.rjust(bits, value[0] if value[0] in "xzXZ" else "0")
