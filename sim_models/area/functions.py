@@ -5,6 +5,7 @@ reference manual lets inversion bind first, then exclusive or, then and, then or
 """
 
 import re
+from typing import Any
 
 _TOKEN = re.compile(r"\s*(?:([A-Za-z_0-9.\[\]]+)|([!'&*|+^()]))")
 _OPERATORS = ("|+", "&*", "^")  #: from the loosest to the tightest
@@ -21,16 +22,21 @@ def truth_table(function: str, pins: tuple[str, ...]) -> tuple[bool, ...] | None
     every = (1 << rows) - 1
     columns = {pin: sum(1 << row for row in range(rows) if row >> index & 1) for index, pin in enumerate(pins)}
     try:
-        value = _Parser(function, {"0": 0, "1": every, **columns}, every).whole()
+        value = evaluate(function, {"0": 0, "1": every, **columns}, every)
     except (ValueError, KeyError):
         return None
     return tuple(bool(value >> row & 1) for row in range(rows))
 
 
-class _Parser:
-    """Evaluates a function for all inputs at once: a bit of an integer for each."""
+def evaluate(function: str, values: dict[str, Any], every: Any) -> Any:
+    """Return a pin's function of whatever has the operators; `every` is its true. Raises ValueError, KeyError."""
+    return _Parser(function, values, every).whole()
 
-    def __init__(self, text: str, values: dict[str, int], every: int) -> None:
+
+class _Parser:
+    """Evaluates a function for all inputs at once: a bit of an integer for each, or what else has the operators."""
+
+    def __init__(self, text: str, values: dict[str, Any], every: Any) -> None:
         if len(text) > _LONGEST or _TOKEN.sub("", text).strip():
             raise ValueError("no function of pins")
         self._tokens = [found[1] or found[2] for found in _TOKEN.finditer(text)] + [""]
@@ -41,13 +47,13 @@ class _Parser:
         self._place += 1
         return self._tokens[self._place - 1]
 
-    def whole(self) -> int:
+    def whole(self) -> Any:
         value = self._joined(0)
         if self._tokens[self._place]:
             raise ValueError("more than a function")
         return value
 
-    def _joined(self, level: int) -> int:
+    def _joined(self, level: int) -> Any:
         """Evaluate terms of a level and the operators between them; what stands side by side is and."""
         if level == len(_OPERATORS):
             return self._inverted()
@@ -62,13 +68,13 @@ class _Parser:
             value = value | other if level == 0 else value & other if level == 1 else value ^ other
         return value
 
-    def _inverted(self) -> int:
+    def _inverted(self) -> Any:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError("nested too deeply")
         token = self._next()
         if token == "!":
-            value = self._every ^ self._inverted()
+            value = self._inverted() ^ self._every
         elif token == "(":
             value = self._joined(0)
             if self._next() != ")":

@@ -1,4 +1,4 @@
-"""Standard-cell libraries in the Liberty format: areas, pin loads and delay tables.
+"""Standard-cell libraries in the Liberty format: areas, pin loads, and tables of delay and energy.
 
 PyPI's reader of the format is GPL and brings a computer algebra system; what is needed here is little.
 """
@@ -134,6 +134,17 @@ class Arc:
 
 
 @dataclass(frozen=True)
+class PinEnergy:
+    """Energy that a cell takes by itself when one of its pins rises or falls; of an output without its load."""
+
+    rise: Table  #: pJ
+    fall: Table
+
+    def mean_pj(self, load: float, slew: float) -> float:
+        return (self.rise.at(load, slew) + self.fall.at(load, slew)) / 2
+
+
+@dataclass(frozen=True)
 class Cell:
     name: str
     area: float
@@ -143,6 +154,8 @@ class Cell:
     clock: str | None  #: pin of a flip-flop
     setup_ns: float  #: of a flip-flop, at the middle of its table
     enable: str | None = None  #: pin of a latch
+    energies: dict[str, tuple[PinEnergy, ...]] = field(default_factory=dict)  #: by pin; of an output one per input
+    leakage_nw: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,7 @@ class Library:
     source: str  #: where it is from, for messages
     text: str  #: in the Liberty format
     cells: dict[str, Cell]
+    volts: float = 0.0
 
     def _smallest(self, what: str, *truth: bool) -> Cell:
         """Find the smallest gate with this truth table, over its inputs' values counted in binary."""
@@ -203,9 +217,11 @@ def load_library_text(text: str, source: str) -> Library:
     """Parse the text of a Liberty file; `source` is what messages call it. Raises BadInput."""
     with reading(f"library {source!r}", "a Liberty file"):
         library = parse(text)
-        templates = {_one(template): template for template in library.all("lu_table_template")}
+        templates = {_one(template): template for kind in ("lu_table_template", "power_lut_template")
+                     for template in library.all(kind)}
         cells = [_cell(group, templates) for group in library.all("cell")]
-        return Library(_one(library), source, text, {cell.name: cell for cell in cells})
+        return Library(_one(library), source, text, {cell.name: cell for cell in cells},
+                       _number(library, "nom_voltage"))
 
 
 def _one(group: Group) -> str:
@@ -230,7 +246,7 @@ def _table(timing: Group, name: str, templates: dict[str, Group]) -> Table | Non
         first, second = (group.numbers(index) or template.numbers(index) or [0.0] for index in ("index_1", "index_2"))
         numbers = group.numbers("values")
         rows = [tuple(numbers[i:i + len(second)]) for i in range(0, len(numbers), len(second))]
-        if template.get("variable_1").startswith("input_net"):
+        if template.get("variable_1").startswith("input"):
             first, second, rows = second, first, list(zip(*rows))
         for axis in (first, second):
             if any(after <= before for before, after in zip(axis, axis[1:])):
@@ -243,12 +259,19 @@ def _table(timing: Group, name: str, templates: dict[str, Group]) -> Table | Non
     return None
 
 
+def _energies(pin: Group, templates: dict[str, Group]) -> tuple[PinEnergy, ...]:
+    found = [[_table(group, edge, templates) for edge in ("rise_power", "fall_power")]
+             for group in pin.all("internal_power")]
+    return tuple(PinEnergy(*tables) for tables in found if None not in tables)
+
+
 def _cell(group: Group, templates: dict[str, Group]) -> Cell:
-    loads, arcs, functions = {}, {}, {}
+    loads, arcs, functions, energies = {}, {}, {}, {}
     setup = 0.0
     clock = next((flip_flop.get("clocked_on").strip("() ") for flip_flop in group.all("ff")), None)
     for pin in group.all("pin"):
         name = _one(pin)
+        energies[name] = _energies(pin, templates)
         if pin.get("direction") == "input":
             loads[name] = _number(pin, "capacitance")
             for timing in pin.all("timing"):
@@ -273,4 +296,5 @@ def _cell(group: Group, templates: dict[str, Group]) -> Cell:
             arcs[name] = tuple(found)
     enable = next((latch.get("enable").strip("() !") for latch in group.all("latch")), None)
     return Cell(_one(group), _number(group, "area"), loads, arcs if enable is None else {}, functions,
-                clock if clock and not clock.startswith("!") else None, setup, enable)
+                clock if clock and not clock.startswith("!") else None, setup, enable, energies,
+                _number(group, "cell_leakage_power"))

@@ -152,16 +152,32 @@ def _mapped(text: str, top: str, library: Library,
     return best
 
 
-def _compose(block: str, text: str, library: Library, fpga: bool, progress: Progress,
-             memories: tuple[MemoryUse, ...], memory_gates: float) -> BlockArea:
+def map_parts(block: str, geometry: Geometry, library: Library, progress: Callable[[float], None],
+              ) -> tuple[Netlist, dict[str, Netlist], dict[str, str]]:
+    """Map a large block in parts: what is left of itself, each module in it, and the module of each instance."""
+    text, _ = readable_verilog(block, geometry)
+    glue, _, parts, children = _mapped_in_parts(block, text, library, lambda done, of: progress(done / (of + 1)))
+    return glue, parts, children
+
+
+def _mapped_in_parts(block: str, text: str, library: Library, progress: Callable[[int, int], None],
+                     ) -> tuple[Netlist, Timing, dict[str, Netlist], dict[str, str]]:
     known = modules(text)
     children = instances(known[block], known)
     kinds = sorted(set(children.values()))
     parts = {}
-    for done, kind in enumerate(kinds):
+    for done, kind in enumerate(kinds, 1):
         parts[kind] = _mapped(with_children(known, kind), kind, library)[0]
-        progress(block, (done + 1) / (len(kinds) + 3))
-    glue, timing = _mapped(text, block, library, parts)
+        progress(done, len(kinds))
+    return *_mapped(text, block, library, parts), parts, children
+
+
+def _compose(block: str, text: str, library: Library, fpga: bool, progress: Progress,
+             memories: tuple[MemoryUse, ...], memory_gates: float) -> BlockArea:
+    known = modules(text)
+    glue, timing, parts, children = _mapped_in_parts(
+        block, text, library, lambda done, of: progress(block, done / (of + 3)))
+    kinds = list(parts)
     counts = {kind: sum(module == kind for module in children.values()) for kind in kinds}
     everything = [(glue, 1), *((parts[kind], counts[kind]) for kind in kinds)]
     silicon = Silicon(sum(netlist.gate_equivalents() * count for netlist, count in everything),

@@ -30,6 +30,8 @@ def area(
     route: Annotated[bool, typer.Option("--route/--no-route",
         help="Place and route with Debian's graywolf and qrouter, in 180 nm: clock after routing; all is a dozen "
         "blocks, in minutes.")] = False,
+    energy: Annotated[bool, typer.Option("--energy/--no-energy",
+        help="Energy of the whole top in a full-size run, and of the near-memory ALUs, in minutes.")] = False,
     out: Annotated[str | None, typer.Option(
         "--out", metavar="DIR", parser=folder_name, help="Folder for the layouts of --route: DEF, LEF, SPEF, SDF, "
         "Verilog and a picture of each block.")] = None,
@@ -69,11 +71,19 @@ def area(
     if out is not None and not route:
         raise BadInput("--out needs --route")
     if route:
-        other = {"--sweep": sweep, "--plot": plot, "--fpga": fpga, "--beside": beside, "--compare": compare,
-                 "--record": record, "--node": node != "7"}
+        other = {"--energy": energy, "--sweep": sweep, "--plot": plot, "--fpga": fpga, "--beside": beside,
+                 "--compare": compare, "--record": record, "--node": node != "7"}
         if given := [option for option, value in other.items() if value]:
             raise BadInput(f"{given[0]} does not go with --route: allowed are --out, --markdown and --json")
         _route(block, geometry, machine, library, out, markdown, json)
+        return
+    if energy:
+        other = {"a block": block != "all", "--geometry": geometry, "--sweep": sweep, "--plot": plot, "--fpga": fpga,
+                 "--beside": beside, "--compare": compare, "--record": record, "--node": node != "7"}
+        if given := [option for option, value in other.items() if value]:
+            raise BadInput(f"{given[0]} does not go with --energy: allowed are --machine, --library, --markdown and "
+                           "--json")
+        _energy(machine, library, markdown, json)
         return
     blocks = tuple(dict.fromkeys(name for part in block.split(",") for name in chosen_blocks(part.strip())))
     described = load_machine(machine)
@@ -222,3 +232,35 @@ def _route(block: str, geometry: str | None, machine: str, library: str | None, 
                     "blocks": {one.block: one.to_json() for one in found}}, json)
     if json != "-":
         report.print_layouts(found, cells, tools, output_console())
+
+
+def _energy(machine: str, library: str | None, markdown: str | None, json: str | None) -> None:
+    """Measure the energy of a run; print, write and hand out what comes of it."""
+    from pathlib import Path
+
+    from t3sim.area import yosys
+    from t3sim.area.energy.price import check_library
+    from t3sim.area.libraries import find_library
+    from t3sim.area.node import ASAP7
+    from t3sim.machine import load_machine
+    from t3sim.support.output import write_json, write_whole
+
+    geometry = load_machine(machine).geometry()
+    cells = find_library(library)
+    check_library(cells)
+    yosys.version("yosys")
+
+    from t3sim.area.energy import report
+    from t3sim.area.energy.measured import measure_energy
+    from t3sim.study.report import output_console, progress_bar
+
+    with progress_bar(["netlists", "run", "ALU"]) as progress:
+        found = measure_energy(machine, cells, ASAP7, None, progress)
+    if markdown is not None:
+        command = ["t3 area --energy", *((f"--machine {machine}",) if machine != "t3-table1" else ()),
+                   *((f"--library {library}",) if library else ()), f"--markdown {markdown}"]
+        write_whole(Path(markdown), report.markdown(found, geometry, cells, ASAP7, command))
+    if json is not None:
+        write_json(found.to_json(), json)
+    if json != "-":
+        report.print_energy(found, cells, ASAP7, output_console())

@@ -1,0 +1,1 @@
+"""Energy of the mapped blocks, from how often each net toggles in a run."""

@@ -1,0 +1,267 @@
+"""Energy of a fused sub-layer's run: the top's by module, the near-memory ALUs', and what else the layer takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from t3sim.cosim.build import build, component_verilog
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
+from t3sim.cosim.traced import show
+from t3sim.engine.port_map import PortMap
+from t3sim.errors import BadInput
+from t3sim.machine import Machine
+from t3sim.rtl.blocks import BLOCKS
+from t3sim.rtl.layouts import Op
+from t3sim.runs.kernels import fused_run
+from t3sim.scenario.recorded import recorded as recorded_setup
+from t3sim.scenario.scenario import Scenario
+
+from ..liberty import Library
+from ..measure import map_block
+from ..node import Node
+from .circuit import lower
+from .price import CLASSES, NOTHING, Range, price
+from .recorded import BATCH, Programmed, Recorded, Replay, Replayed, module_ports, recorded_top, shown
+
+TECHNIQUE = "t3-mca+"
+ALU = "nmc_alu"
+_ALU_BYTES = 8  #: of a column of the block that is mapped
+_ALU_CYCLES = 4096
+
+Progress = Callable[[str, float], None]
+
+#: pJ a bit. HBM: over 35 GB/s a watt (AMD, High-Bandwidth Memory, 2015); HBM2 (O'Connor et al., Fine-Grained DRAM,
+#: MICRO 2017).
+DRAM_PJ_PER_BIT = Range(3.57, 3.92, 3.92)
+#: pJ a bit. NVLink-C2C, within a board's module, and 112 Gb/s serial links (NVIDIA Grace Hopper, 2022); between
+#: packages of a board (Arunkumar et al., MCM-GPU, ISCA 2017, table 2).
+LINK_PJ_PER_BIT = Range(1.3, 5.5, 10.0)
+#: pJ a FLOP of fp16 on matrix units, of a whole card at its limit and peak, its DRAM included: A100 SXM (400 W, 312
+#: TFLOP/s), V100 SXM2 (300 W, 125 TFLOP/s); the latter for as long as the GEMM took.
+A100_PJ_PER_FLOP, V100_PJ_PER_FLOP, V100_WATTS = 400 / 312, 300 / 125, 300
+
+
+@dataclass(frozen=True)
+class ModuleEnergy:
+    """All instances of a module over the run."""
+
+    instances: int
+    flip_flops: int  #: of one
+    changes: float  #: of a net, a cycle
+    clocked: float  #: share of the flip-flops that a cycle clocks
+    energies: dict[str, Range]  #: pJ, by class
+
+    @property
+    def pj(self) -> Range:
+        return sum(self.energies.values(), NOTHING)
+
+    def to_json(self) -> dict:
+        return {"instances": self.instances, "flip_flops": self.flip_flops, "changes_per_net_cycle": self.changes,
+                "clocked_share": self.clocked, "pj": self.pj.to_json(),
+                "pj_by_class": {name: value.to_json() for name, value in self.energies.items()}}
+
+
+@dataclass(frozen=True)
+class LayerEnergy:
+    """A run's energy; pJ of a GPU."""
+
+    layer: str
+    machine: str
+    technique: str
+    library: str
+    node: str
+    cycles: int
+    clock_ghz: float
+    whole: bool  #: whether the kernel came to its end
+    modules: dict[str, ModuleEnergy]
+    alu_pj_per_byte: Range  #: of sums that it makes
+    alu_waiting_pj_per_byte: Range  #: of cycles in which it waits, for a byte of its sums
+    counters: dict[str, int]  #: of the RTL
+    reduced_bytes: int
+    dram_bytes: int
+    link_bytes: int
+    flops: int
+
+    @property
+    def top_pj(self) -> Range:
+        return sum((one.pj for one in self.modules.values()), NOTHING)
+
+    @property
+    def alu_pj(self) -> Range:
+        """Energy of all near-memory ALUs."""
+        return (self.alu_pj_per_byte + self.alu_waiting_pj_per_byte) * self.reduced_bytes
+
+    def milliwatts(self, pj: Range) -> Range:
+        return pj * self.clock_ghz / self.cycles
+
+    def of(self, *modules: str) -> Range:
+        return sum((self.modules[name].pj for name in modules if name in self.modules), NOTHING)
+
+    @property
+    def actions(self) -> dict[str, tuple[int, Range]]:
+        """What the top does, how often, and what each takes in pJ."""
+        counted = self.counters
+        found = {
+            "byte reduced (near-memory ALU)": (self.reduced_bytes, self.alu_pj_per_byte * self.reduced_bytes),
+            "the same, with the cycles that it waits": (self.reduced_bytes, self.alu_pj),
+            "update counted (network, Tracker)": (counted["updates"], self.of("update_network", "tracker_bank")),
+            "trigger (network, Tracker, merge)": (counted["triggers"], self.of(
+                "update_network", "tracker_bank", "trigger_merge")),
+            "tile sent (DMA table, engines, line router, egress)": (counted["commands"], self.of(
+                "dma_table", "address_generator", "line_router", "read_credits", "egress")),
+            "tile (the whole top)": (counted["triggers"], self.top_pj),
+            "byte of DRAM (memory channels)": (self.dram_bytes, self.of("memory_channel")),
+        }
+        return {name: (count, pj / count) for name, (count, pj) in found.items() if count}
+
+    @property
+    def shares(self) -> dict[str, Range]:
+        """Energy of the layer on a GPU, in pJ."""
+        watts = V100_WATTS * self.cycles / self.clock_ghz * 1e3  # 1 W for 1 ns is 1000 pJ
+        return {
+            "matrix units, whole card": Range(self.flops * A100_PJ_PER_FLOP, self.flops * V100_PJ_PER_FLOP,
+                                              max(watts, self.flops * V100_PJ_PER_FLOP)),
+            "DRAM": DRAM_PJ_PER_BIT * (8 * self.dram_bytes),
+            "link": LINK_PJ_PER_BIT * (8 * self.link_bytes),
+            "Track & Trigger": self.top_pj,
+            "near-memory ALUs": self.alu_pj,
+        }
+
+    def to_json(self) -> dict:
+        return {
+            **{name: getattr(self, name) for name in (
+                "layer", "machine", "technique", "library", "node", "cycles", "clock_ghz", "whole", "counters",
+                "reduced_bytes", "dram_bytes", "link_bytes", "flops")},
+            "top_mw": self.milliwatts(self.top_pj).to_json(),
+            "alu_pj_per_byte": self.alu_pj_per_byte.to_json(),
+            "alu_waiting_pj_per_byte": self.alu_waiting_pj_per_byte.to_json(),
+            "actions": {name: {"count": count, "pj": pj.to_json()} for name, (count, pj) in self.actions.items()},
+            "layer_pj": {name: pj.to_json() for name, pj in self.shares.items()},
+            "modules": {name: one.to_json() for name, one in self.modules.items()},
+        }
+
+
+def measure_energy(machine: str, cells: Library, node: Node, until: int | None, progress: Progress) -> LayerEnergy:
+    """Run the layer of `t3 run` and replay it through the netlists. Raises Failure where they differ from the RTL."""
+    setup = recorded_setup(Scenario(techniques=(TECHNIQUE,), machine=machine))
+    of, kernel = setup.machine, setup.kernel
+    top = recorded_top(of.geometry(), cells, lambda share: progress("netlists", share))
+    progress("netlists", 1.0)
+    programmed: list[Programmed] = []
+
+    def around(backend: CompiledBackend) -> Programmed:
+        programmed.append(Programmed(backend, top))
+        return programmed[-1]
+
+    run = fused_run(kernel.policy, of, setup.workload, setup.options, kernel.skew is not None, top.library, around)
+    try:
+        if len(programmed) > 1:
+            raise BadInput(f"--energy is of a run in which one GPU stands for all, and here are {len(programmed)}")
+        watching = _Counting(top, of.geometry().channel.channels)
+        written = np.array(programmed[0].rows)
+        watching.replay(written, -len(written))
+        watching.start()
+        run.observers.append(watching)
+        whole = run.run(lambda share: progress("run", share), until=until)
+        progress("run", 1.0)
+        counters = run.counters(0)
+        dram = int(run.sim.mem.total_bytes[0].sum())
+        modules = {part.module: _of_module(part, watching.cycles, node, of) for part in top.parts}
+        work = setup.workload
+        layer = LayerEnergy(
+            work.title, of.name, TECHNIQUE, cells.name, node.name, watching.cycles, of.memory_clock_ghz, whole, modules,
+            *_alu_energy(cells, of, node, watching.reduced / watching.cycles), counters, watching.reduced, dram,
+            watching.sent, 2 * work.m * work.n * work.k)
+    finally:
+        run.close()
+    progress("ALU", 1.0)
+    return layer
+
+
+def _of_module(part: Replayed, cycles: int, node: Node, machine: Machine) -> ModuleEnergy:
+    instances, state, lowered = len(part.instances), part.state, part.lowered
+    ends = lowered.circuit.groups[:, 1] - lowered.circuit.groups[:, 0]
+    flip_flops = int(ends.sum())
+    seen = instances * cycles
+    return ModuleEnergy(
+        instances, flip_flops, float(state.toggles[2:len(lowered.nets) + 2].sum() / (len(lowered.nets) * seen)),
+        float((state.clocks * ends).sum() / (flip_flops * seen)) if flip_flops else 0.0,
+        price(lowered, state, instances, cycles, node, machine.memory_clock_ghz))
+
+
+class _Counting(Replay):
+    """The replay of a run that also counts the bytes that memory adds, and those that leave by the link."""
+
+    def __init__(self, top: Recorded, channels: int) -> None:
+        super().__init__(top)
+        self._top, self._channels = top, channels
+        self.reduced = self.sent = 0
+
+    def replay(self, rows: np.ndarray, first: int) -> None:
+        super().replay(rows, first)
+        if first < 0:
+            return
+        ports = self._top.library.ports
+        for name in ports.outputs:
+            stem = name.removesuffix(".valid")
+            if stem == name or not stem.startswith(("dram[", "packets[")):
+                continue
+            fields, prefix = ports.port(f"{stem}.payload").fields, stem.replace("[", "__").replace("]", "")
+
+            def value(leaf: str, lsb: int = 0, width: int = 1, prefix: str = prefix) -> np.ndarray:
+                return self._top.bits(rows, f"{prefix}__{leaf}", lsb, width)
+
+            moves = (value("valid") & value("ready")).astype(bool)
+            if not moves.any():
+                continue
+            inner = "request." if "request.bytes" in fields else ""
+            amount, op = (fields[f"{inner}{key}"] for key in ("bytes", "op"))
+            counted = value("payload", amount.lsb, amount.width)
+            if stem.startswith("packets["):
+                self.sent += int(counted[moves].sum())
+            else:
+                self.reduced += int(counted[moves & (value("payload", op.lsb, op.width) == Op.UPDATE.value)].sum())
+
+
+def _alu_energy(cells: Library, machine: Machine, node: Node, reduced_per_cycle: float,
+                ) -> tuple[Range, Range]:
+    """Return the near-memory ALUs' energy for a byte, in pJ: at work, and of the cycles between in which they wait.
+
+    Operands are sums of fp16, as in a ring's reduce-scatter: what a GPU holds, and what one to seven have added up.
+    """
+    geometry = machine.geometry()
+    lowered = lower(map_block(ALU, geometry, cells)[0])
+    text, ports = component_verilog(lambda: BLOCKS[ALU](geometry), ALU, (ALU, geometry))
+    library = build(*show(text, ports, shown({"": lowered.netlist})))
+    busy, idle = (_alu_run(lowered, library, ports, valid, node, machine) for valid in (True, False))
+    lanes = COLUMN_BYTES // _ALU_BYTES * geometry.channel.channels
+    share = reduced_per_cycle / (lanes * _ALU_BYTES)
+    waits = max(0.0, 1 / share - 1) if share else 0.0
+    return busy / (_ALU_CYCLES * _ALU_BYTES), idle * waits / (_ALU_CYCLES * _ALU_BYTES)
+
+
+def _alu_run(lowered, library, ports: PortMap, valid: bool, node: Node, machine: Machine) -> Range:
+    part = module_ports(library, lowered, ALU)
+    random, elements = np.random.default_rng(0), _ALU_BYTES // 2
+    size, payload = (_ALU_CYCLES, elements), ports.port("operands.payload")
+    stimulus = np.zeros((_ALU_CYCLES, ports.input_words), np.uint64)
+    stimulus[:, ports.port("operands.valid").offset] = valid
+    stimulus[:, ports.port("result.ready").offset] = 1
+    if valid:
+        for name, parts in (("old", 1), ("new", random.integers(1, 8, (_ALU_CYCLES, 1)))):
+            column = (random.standard_normal(size) * np.sqrt(parts)).astype(np.float16).view(np.uint64)
+            stimulus[:, payload.offset + payload.fields[name].lsb // 64] = column[:, 0]
+        for name, number in (("op", OPERATIONS["add"]), ("dtype", DTYPES["fp16"])):
+            bit = payload.fields[name].lsb
+            stimulus[:, payload.offset + bit // 64] |= np.uint64(number << bit % 64)
+    with CompiledBackend(library) as alu:
+        rows = alu.run(stimulus)[:, part.first:].view(np.int64)
+    for replayed in part.parts:
+        replayed.power_on(part.reset)
+        replayed.clear()
+        for start in range(0, len(rows), BATCH):
+            replayed.take(rows[start:start + BATCH], start, BATCH // 8)
+        found = price(lowered, replayed.state, 1, _ALU_CYCLES, node, machine.memory_clock_ghz)
+    return sum((found[name] for name in CLASSES), NOTHING)

@@ -1,0 +1,215 @@
+"""From counts of a run to energy: what each net's change, each clock edge and each access of a memory takes.
+
+A net that changes charges or discharges the pins that it drives and its wire: half of C V^2; the cell that drives it
+takes the library's internal energy beside. Each cycle in which a clock is let through, the clock pins of its flip-flops
+go up and down, and so does their share of the clock tree.
+
+Figures are for a `Node`. Capacitance shrinks with the side of a NAND2, for its value per length of gate and wire stays
+(see `node`), and energy with the square of the voltage. From OSU018 (180 nm, 1.8 V) to 7 nm that is 1/155. Beside it
+ASAP7's own Liberty files (github.com/The-OpenROAD-Project/asap7sc7p5t_28, RVT, TT, 0.7 V) give 1/165 for an input of
+NAND2xp5, 1/85 for one of NAND2x1, and 1/151 for a flip-flop's clock.
+
+Wires: docs/results/area-routed.json has their capacitance in eleven layouts. It is 0.13 of the pins' in the median, and
+rises with the number of cells, to 0.22 at 1,723. The same growth would make it 0.56 at 20,000, the largest part of the
+top. Wires between blocks are not in it.
+
+Clock tree: in the same layouts there are 0.31 buffers and gates for each flip-flop, in the median.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from t3sim.errors import BadInput
+
+from ..liberty import Cell, Library
+from ..node import Node
+from ..sram import Sram
+from ..synthesis import CLOCK_GATE
+from .circuit import ONE, ZERO, Access, Lowered
+from .replay import State
+
+
+@dataclass(frozen=True)
+class Range:
+    """A figure with its bounds."""
+
+    low: float
+    typical: float
+    high: float
+
+    def __add__(self, other: "Range") -> "Range":
+        return Range(self.low + other.low, self.typical + other.typical, self.high + other.high)
+
+    def __mul__(self, other: "Range | float") -> "Range":
+        by = other if isinstance(other, Range) else Range(other, other, other)
+        return Range(self.low * by.low, self.typical * by.typical, self.high * by.high)
+
+    def __truediv__(self, by: float) -> "Range":
+        return self * (1 / by)
+
+    def to_json(self) -> dict[str, float]:
+        return {name: float(f"{value:.4g}") for name, value in vars(self).items()}
+
+
+NOTHING = Range(0.0, 0.0, 0.0)
+WIRES_OVER_PINS = Range(0.13, 0.22, 0.56)
+SHRINK_ERROR = Range(155 / 165, 1.0, 155 / 85)
+TREE_PER_FLIP_FLOP = 0.31
+#: Leakage of a cell in 7 nm over that in OSU018, at 25 C: of NAND2xp5 and of a flip-flop, in the files above.
+LEAKAGE_GROWTH = Range(1.3, 1.4, 1.5)
+#: A read of ASAP7's macro of 1,024 x 64 takes 1.82 pJ.
+_PUBLISHED_READ_PJ = 1.82
+
+GATES, PORTS, FLIP_FLOPS, CLOCK, MEMORIES, LEAKAGE = CLASSES = (
+    "gates", "inputs", "flip-flops", "clock", "memories", "leakage")
+
+
+def check_library(library: Library) -> None:
+    """Refuse a library that says nothing of energy."""
+    if not library.volts or not any(library.flip_flop.energies.values()):
+        raise BadInput(f"library {library.source} has no voltage or no internal_power: --energy needs one that has, "
+                       "such as osu018 (`make library`)")
+
+
+def shrink(library: Library, node: Node) -> float:
+    """Return the energy at a node over that in the library."""
+    return sqrt(node.nand2_um2 / library.nand2.area) * (node.volts / library.volts) ** 2
+
+
+@dataclass(frozen=True)
+class NetEnergies:
+    """Energy of a change of each net, in pJ of the library."""
+
+    pins: np.ndarray  #: of the pins that it drives
+    internal: np.ndarray  #: of the cells that it drives, and of the one that drives it
+    classes: np.ndarray  #: place in `CLASSES`
+
+
+def net_energies(lowered: Lowered) -> NetEnergies:
+    """Price the nets of a netlist."""
+    library = lowered.netlist.library
+    slew, half_square = library.gate_delay[1], library.volts ** 2 / 2
+    load, internal = np.zeros(lowered.count), np.zeros(lowered.count)
+    classes = np.full(lowered.count, CLASSES.index(PORTS))
+    drivers = []
+    for cell in lowered.netlist.module["cells"].values():
+        kind = library.cells.get(cell["type"])
+        if cell["type"] == CLOCK_GATE:  # a flip-flop stands for its latch
+            load[lowered.net(cell["connections"]["enable"][0])] += library.flip_flop.loads[_data(library.flip_flop)]
+        for pin, bits in cell["connections"].items() if kind else ():
+            net = lowered.net(bits[0])
+            if pin in kind.functions:
+                drivers.append((kind, pin, net))
+                classes[net] = CLASSES.index(FLIP_FLOPS if kind.clock else GATES)
+            elif pin != kind.clock:
+                load[net] += kind.loads[pin]
+                internal[net] += _mean(kind, pin, 0.0, slew)
+    for kind, pin, net in drivers:
+        internal[net] += _mean(kind, pin, load[net] * (1 + WIRES_OVER_PINS.typical), slew)
+    for net in (ZERO, ONE):
+        load[net] = internal[net] = 0.0
+    return NetEnergies(load * half_square, internal, classes)
+
+
+def _data(flip_flop: Cell) -> str:
+    return next(pin for pin in flip_flop.loads if pin != flip_flop.clock)
+
+
+def _mean(cell: Cell, pin: str, load: float, slew: float) -> float:
+    """Return a pin's mean over rise, fall and, of an output, the inputs that may have caused it."""
+    found = cell.energies.get(pin, ())
+    return sum(one.mean_pj(load, slew) for one in found) / len(found) if found else 0.0
+
+
+def _toggling(energies: NetEnergies, counts: np.ndarray, kind: str) -> Range:
+    chosen = counts * (energies.classes == CLASSES.index(kind))
+    pins, internal = float(chosen @ energies.pins), float(chosen @ energies.internal)
+    return Range(*(pins * (1 + wires) + internal for wires in vars(WIRES_OVER_PINS).values()))
+
+
+def glitches(energies: NetEnergies, state: State) -> Range:
+    """Return the gates' energy with glitches over that without.
+
+    None of them; half; or all that there are if each operation takes the same time and no gate swallows a short pulse.
+    """
+    settled, rippling = (_toggling(energies, counts, GATES).typical for counts in (state.sampled, state.glitching))
+    most = max(1.0, rippling / settled) if settled else 1.0
+    return Range(1.0, (1 + most) / 2, most)
+
+
+def clock_energy(lowered: Lowered, state: State, instance_cycles: int) -> Range:
+    """Price clock pins, clock gates and the clock tree, in pJ of the library.
+
+    The tree's cells are gated like their flip-flops; or their inputs are not; or nothing of them is.
+    """
+    library = lowered.netlist.library
+    square, slew = library.volts ** 2, library.gate_delay[1]
+
+    def pair(cell: Cell, pin: str, output: str | None = None) -> tuple[float, float]:
+        """Return what a rise and a fall take: in the pin's capacitance, and in the cell."""
+        inside = 2 * _mean(cell, output or pin, 4 * cell.loads[pin], slew)
+        return cell.loads[pin] * square, inside
+
+    flip_flop, nand, inverter = library.flip_flop, library.nand2, library.inverter
+    pins, inside = pair(flip_flop, flip_flop.clock or "")
+    tree_pins, tree_inside = (2 * one for one in pair(inverter, *inverter.loads, *inverter.arcs))  # a buffer
+    gate_pins, _ = pair(nand, next(iter(nand.loads)))
+    gated_inside = sum(pair(cell, next(iter(cell.loads)), next(iter(cell.arcs)))[1] for cell in (nand, inverter))
+    gated_pins = next(iter(inverter.loads.values())) * square
+    edges = whole = always_gates = open_gates = 0
+    for (first, end, _), name, count in zip(lowered.circuit.groups, lowered.clocks, state.clocks):
+        edges += int(count) * int(end - first)
+        whole += instance_cycles * int(end - first)
+        if name:
+            always_gates += instance_cycles
+            open_gates += int(count)
+    values = []
+    for wires, (inputs, insides) in zip(vars(WIRES_OVER_PINS).values(), ((edges, edges), (whole, edges),
+                                                                         (whole, whole))):
+        leaves = edges * (pins * (1 + wires) + inside)
+        gates = (always_gates * ((pins + gate_pins) * (1 + wires) + inside)
+                 + open_gates * (gated_pins * (1 + wires) + gated_inside))
+        tree = TREE_PER_FLIP_FLOP * (inputs * tree_pins * (1 + wires) + insides * tree_inside)
+        values.append(leaves + gates + tree)
+    return Range(*values)
+
+
+def access_energy(access: Access, node: Node) -> float:
+    """Return the energy of an access of a memory, in pJ: a macro has one port for reads and one for writes."""
+    macro = Sram(access.words, access.width)
+    return macro.write_pj(node) if access.is_write else macro.read_pj(node)
+
+
+def memory_energy(lowered: Lowered, state: State, node: Node) -> Range:
+    """Price accesses in pJ of the node.
+
+    Reads of what was read the cycle before may be left out by a clock gate; all happen; or each takes what the
+    published macro's does.
+    """
+    low = typical = 0.0
+    for access, count, fresh in zip(lowered.accesses, state.accesses, state.fresh):
+        each = access_energy(access, node)
+        low += each * int(count if access.is_write else fresh)
+        typical += each * int(count)
+    error = _PUBLISHED_READ_PJ / Sram(1024, 64).read_pj(node)
+    return Range(low * min(1.0, error), typical, typical * max(1.0, error))
+
+
+def price(lowered: Lowered, state: State, instances: int, cycles: int, node: Node, clock_ghz: float,
+          ) -> dict[str, Range]:
+    """Return the energy by class, in pJ at the node, of all instances in so many cycles."""
+    library, energies = lowered.netlist.library, net_energies(lowered)
+    shrunk = SHRINK_ERROR * shrink(library, node)
+    leaks = sum(library.cells[kind].leakage_nw * count for kind, count in lowered.netlist.cells.items()
+                if kind in library.cells)
+    return {
+        GATES: _toggling(energies, state.toggles, GATES) * glitches(energies, state) * shrunk,
+        PORTS: _toggling(energies, state.toggles, PORTS) * shrunk,
+        FLIP_FLOPS: _toggling(energies, state.toggles, FLIP_FLOPS) * shrunk,
+        CLOCK: clock_energy(lowered, state, instances * cycles) * shrunk,
+        MEMORIES: memory_energy(lowered, state, node),
+        # 1 nW for 1 ns is 1e-6 pJ.
+        LEAKAGE: LEAKAGE_GROWTH * (leaks * instances * cycles / clock_ghz * 1e-6),
+    }
