@@ -26,12 +26,17 @@ def block_names() -> tuple[str, ...]:
     return tuple(BLOCKS)
 
 
+def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
+    """Write the block's Verilog as it is compiled."""
+    return component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
+
+
 def readable_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     """Write the block's Verilog for people and other tools.
 
     A register is written where its enable is tested.
     """
-    text, ports = component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
+    text, ports = block_verilog(block, geometry)
     text = "".join(map(_evaluated_at_start, _MODULE.split(write_registers_in_place(text))))
     for useless in (_NO_BITS, _VERSION_COMMENT):
         text = useless.sub("", text)

@@ -22,7 +22,7 @@ READ, WRITE, READ_AFTER_WRITE = range(3)  #: ports of memories
 
 
 class Circuit(NamedTuple):
-    """What the loop evaluates; a net is its place in the state's words."""
+    """Arrays that the loop evaluates; a net is its place in the state's words."""
 
     runs: np.ndarray  # int64 [run, 3]: AND or XOR; first operation, end
     a: np.ndarray  # int64 [operation]: nets

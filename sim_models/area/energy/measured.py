@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t3sim.cosim.build import build, component_verilog
+from t3sim.cosim.build import build
 from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.designs import block_verilog
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
 from t3sim.cosim.traced import show
 from t3sim.engine.port_map import PortMap
 from t3sim.errors import BadInput
+from t3sim.fabric.bits import UPDATE
 from t3sim.machine import Machine
-from t3sim.rtl.blocks import BLOCKS
-from t3sim.rtl.layouts import Op
 from t3sim.runs.kernels import fused_run
 from t3sim.scenario.recorded import recorded as recorded_setup
 from t3sim.scenario.scenario import Scenario
@@ -96,12 +96,17 @@ class LayerEnergy:
     def milliwatts(self, pj: Range) -> Range:
         return pj * self.clock_ghz / self.cycles
 
+    @property
+    def by_class(self) -> dict[str, Range]:
+        """Energy of the top, in pJ."""
+        return {name: sum((one.energies[name] for one in self.modules.values()), NOTHING) for name in CLASSES}
+
     def of(self, *modules: str) -> Range:
         return sum((self.modules[name].pj for name in modules if name in self.modules), NOTHING)
 
     @property
     def actions(self) -> dict[str, tuple[int, Range]]:
-        """What the top does, how often, and what each takes in pJ."""
+        """Actions of the top: how often, and what each takes in pJ."""
         counted = self.counters
         found = {
             "byte reduced (near-memory ALU)": (self.reduced_bytes, self.alu_pj_per_byte * self.reduced_bytes),
@@ -135,6 +140,7 @@ class LayerEnergy:
                 "layer", "machine", "technique", "library", "node", "cycles", "clock_ghz", "whole", "counters",
                 "reduced_bytes", "dram_bytes", "link_bytes", "flops")},
             "top_mw": self.milliwatts(self.top_pj).to_json(),
+            "top_mw_by_class": {name: self.milliwatts(pj).to_json() for name, pj in self.by_class.items()},
             "alu_pj_per_byte": self.alu_pj_per_byte.to_json(),
             "alu_waiting_pj_per_byte": self.alu_waiting_pj_per_byte.to_json(),
             "actions": {name: {"count": count, "pj": pj.to_json()} for name, (count, pj) in self.actions.items()},
@@ -158,7 +164,8 @@ def measure_energy(machine: str, cells: Library, node: Node, until: int | None, 
     run = fused_run(kernel.policy, of, setup.workload, setup.options, kernel.skew is not None, top.library, around)
     try:
         if len(programmed) > 1:
-            raise BadInput(f"--energy is of a run in which one GPU stands for all, and here are {len(programmed)}")
+            raise BadInput(f"machine {of.name}: energy is of a run in which one GPU stands for all, and here are "
+                           f"{len(programmed)}")
         watching = _Counting(top, of.geometry().channel.channels)
         written = np.array(programmed[0].rows)
         watching.replay(written, -len(written))
@@ -222,7 +229,7 @@ class _Counting(Replay):
             if stem.startswith("packets["):
                 self.sent += int(counted[moves].sum())
             else:
-                self.reduced += int(counted[moves & (value("payload", op.lsb, op.width) == Op.UPDATE.value)].sum())
+                self.reduced += int(counted[moves & (value("payload", op.lsb, op.width) == UPDATE)].sum())
 
 
 def _alu_energy(cells: Library, machine: Machine, node: Node, reduced_per_cycle: float,
@@ -233,7 +240,7 @@ def _alu_energy(cells: Library, machine: Machine, node: Node, reduced_per_cycle:
     """
     geometry = machine.geometry()
     lowered = lower(map_block(ALU, geometry, cells)[0])
-    text, ports = component_verilog(lambda: BLOCKS[ALU](geometry), ALU, (ALU, geometry))
+    text, ports = block_verilog(ALU, geometry)
     library = build(*show(text, ports, shown({"": lowered.netlist})))
     busy, idle = (_alu_run(lowered, library, ports, valid, node, machine) for valid in (True, False))
     lanes = COLUMN_BYTES // _ALU_BYTES * geometry.channel.channels

@@ -7,15 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from t3sim.compiled.words import words_at
-from t3sim.cosim.build import build, component_verilog
-from t3sim.cosim.gpu import NAME
+from t3sim.cosim.build import build
+from t3sim.cosim.designs import block_verilog
 from t3sim.cosim.traced import INSTANCE, PREFIX, Groups, Slot, show
 from t3sim.engine.library import Library
 from t3sim.engine.observers import Observer
 from t3sim.engine.port_map import RESET
 from t3sim.errors import Failure
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.gpu_top import GpuTop
 
 from ..liberty import Library as Cells
 from ..measure import TOP, map_parts
@@ -117,7 +116,7 @@ def _ports_of(netlist: Netlist) -> dict[str, list]:
 def recorded_top(geometry: Geometry, cells: Cells, progress: Callable[[float], None]) -> Recorded:
     """Map the top in parts, and build one that shows the ports of each. Raises Failure."""
     glue, parts, children = map_parts(TOP, geometry, cells, progress)
-    text, ports = component_verilog(lambda: GpuTop(geometry), NAME, geometry)
+    text, ports = block_verilog(TOP, geometry)
     netlists = {"": glue, **{name: parts[kind] for name, kind in children.items()}}
     library = build(*show(text, ports, shown(netlists)))
     first, words, places = _places(library, netlists)

@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 
 class Ports(NamedTuple):
-    """Where the recorded ports lie in a row, and which nets they are."""
+    """Places of the recorded ports in a row, and the nets that they are."""
 
     first: np.ndarray  # int64 [instance]: word
     words: int

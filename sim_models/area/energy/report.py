@@ -12,7 +12,6 @@ from ..node import Node
 from ..report import Section, page
 from .measured import TECHNIQUE, LayerEnergy, ModuleEnergy
 from .price import (
-    CLASSES,
     NOTHING,
     SHRINK_ERROR,
     TREE_PER_FLIP_FLOP,
@@ -68,10 +67,9 @@ def _power(found: LayerEnergy) -> Section:
 
 
 def _classes(found: LayerEnergy) -> Section:
-    totals = {kind: sum((one.energies[kind] for one in found.modules.values()), NOTHING) for kind in CLASSES}
     whole = found.top_pj.typical
     return ("Of what the top's power is made", ("of", *(f"{name}\nmW" for name in _RANGE), "share of\ntypical"), [
-        (kind, *_figures(found.milliwatts(pj)), f"{pj.typical / whole:.1%}") for kind, pj in totals.items()])
+        (kind, *_figures(found.milliwatts(pj)), f"{pj.typical / whole:.1%}") for kind, pj in found.by_class.items()])
 
 
 def remarks(found: LayerEnergy, library: Library, node: Node) -> list[str]:
@@ -88,12 +86,14 @@ def remarks(found: LayerEnergy, library: Library, node: Node) -> list[str]:
          f"1/{1 / shrink(library, node):.0f} for {node.name} at {node.volts:g} V: the side of a NAND2 and the square",
          f"of the voltage. Range: {cells} of that, by cells of both libraries."),
         (f"Wires: {WIRES_OVER_PINS.typical:g} of the pins' capacitance, {wires} in the range",
-         f"(docs/results/area-routed.md). Clock tree: {TREE_PER_FLIP_FLOP:g} buffers a flip-flop; gated like it, but for",
-         "their inputs, or not at all."),
+         f"(docs/results/area-routed.md). Clock tree: {TREE_PER_FLIP_FLOP:g} buffers a flip-flop; gated like it, but",
+         "for their inputs, or not at all."),
         (f"Glitches are not in the count. In {SAMPLED} of {BATCH:,} cycles they are counted with one time for every",
          "operation: the high figure has all of these, the typical one half."),
         ("Memories: the model of macros of `t3 area`, all accesses; the low figure leaves out reads of a word that was",
          "read just before. Leakage: at 25 °C, of cells."),
+        ("What an action takes is what its modules took in the whole run, over its number: clocks and reads that went",
+         "on meanwhile are in it."),
         ("Matrix units: cards at their limit and peak, DRAM included: an A100, a V100, a V100 for as long as this",
          "took. DRAM: HBM and HBM2. Link: NVLink-C2C, a serial link, one across a board. Sources:",
          "`sim_models/area/energy/measured.py`."),
