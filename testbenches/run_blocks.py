@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import importlib.util
 import random
 import shutil
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
 from t3sim.errors import Failure
+from t3sim.extras import install_line
 from t3sim.trace.testbench import explain_failure
 
 from .command_line import block_parser, chosen_blocks
@@ -58,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--length must be at least 1")
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds must be at least 1")
+    if options.waves == "fst" and importlib.util.find_spec("pylibfst") is None:
+        parser.error(f"--waves fst: pylibfst is missing: {install_line('pylibfst')}")
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     failed = 0
     for block in blocks:

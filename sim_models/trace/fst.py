@@ -1,11 +1,15 @@
 """Waveforms of a VCD file as FST: pyvcd reads, pylibfst, a binding of GTKWave's own library, writes."""
 
+import io
+import re
 from pathlib import Path
 
 from vcd.reader import TokenKind, tokenize
 
 from ..errors import Failure
 
+#: Names may be anything (Verilator's `$rootio`, Yosys's `count$32`), of which pyvcd reads identifiers only.
+_NAMES = re.compile(rb"(\$scope\s+\w+\s+|\$var\s+\w+\s+\d+\s+\S+\s+)(.*?)\s*\$end")
 _PER_SECOND = {"s": 0, "ms": -3, "us": -6, "ns": -9, "ps": -12, "fs": -15}
 
 
@@ -18,7 +22,14 @@ def to_fst(vcd: Path, fst: Path) -> None:
     if writer == ffi.NULL:
         raise Failure(f"{partial} cannot be written")
     known: dict[str, tuple[int, int]] = {}  # by VCD's identifier: FST's handle, bits
-    with vcd.open("rb") as file:
+    names: list[bytes] = []
+
+    def numbered(found: re.Match) -> bytes:
+        names.append(found[2])
+        return b"%bn%d $end" % (found[1], len(names) - 1)
+
+    header, mark, changes = vcd.read_bytes().partition(b"$enddefinitions")
+    with io.BytesIO(_NAMES.sub(numbered, header) + mark + changes) as file:
         for token in tokenize(file):
             kind = token.kind
             if kind is TokenKind.CHANGE_TIME:
@@ -33,14 +44,14 @@ def to_fst(vcd: Path, fst: Path) -> None:
                 scale = token.timescale
                 lib.fstWriterSetTimescale(writer, _PER_SECOND[scale.unit.value] + len(str(scale.magnitude.value)) - 1)
             elif kind is TokenKind.SCOPE:
-                lib.fstWriterSetScope(writer, lib.FST_ST_VCD_MODULE, token.scope.ident.encode(), ffi.NULL)
+                lib.fstWriterSetScope(writer, lib.FST_ST_VCD_MODULE, names[int(token.scope.ident[1:])], ffi.NULL)
             elif kind is TokenKind.UPSCOPE:
                 lib.fstWriterSetUpscope(writer)
             elif kind is TokenKind.VAR:
                 one = token.var
                 before, _ = known.get(one.id_code, (0, 0))
                 handle = lib.fstWriterCreateVar(writer, lib.FST_VT_VCD_WIRE, lib.FST_VD_IMPLICIT, one.size,
-                                                one.ref_str.encode(), before)
+                                                names[int(one.ref_str[1:])], before)
                 known.setdefault(one.id_code, (handle, one.size))
     lib.fstWriterClose(writer)
     partial.replace(fst)
