@@ -36,7 +36,7 @@ Progress = Callable[[str, float], None]
 #: MICRO 2017).
 DRAM_PJ_PER_BIT = Range(3.57, 3.92, 3.92)
 #: pJ a bit. NVLink-C2C, within a board's module, and 112 Gb/s serial links (NVIDIA Grace Hopper, 2022); between
-#: packages of a board (Arunkumar et al., MCM-GPU, ISCA 2017, table 2).
+#: packages of a board (Arunkumar et al., MCM-GPU, ISCA 2017).
 LINK_PJ_PER_BIT = Range(1.3, 5.5, 10.0)
 #: pJ a FLOP of fp16 on matrix units, of a whole card at its limit and peak, its DRAM included: A100 SXM (400 W, 312
 #: TFLOP/s), V100 SXM2 (300 W, 125 TFLOP/s); the latter for as long as the GEMM took.

@@ -8,6 +8,7 @@ from t3sim.rtl.geometry import Geometry
 from t3sim.study.report import print_table
 
 from ..liberty import Library
+from ..measure import TOP
 from ..node import Node
 from ..report import Section, page
 from .measured import TECHNIQUE, LayerEnergy, ModuleEnergy
@@ -55,7 +56,8 @@ def _ordered(found: LayerEnergy) -> list[tuple[str, ModuleEnergy]]:
 def _power(found: LayerEnergy) -> Section:
     rows = []
     for name, one in _ordered(found)[:_MOST_ROWS]:
-        rows.append((name, str(one.instances), f"{100 * one.changes:.3g}", f"{one.clocked:.1%}",
+        title = "wiring, counters" if name == TOP else name
+        rows.append((title, str(one.instances), f"{100 * one.changes:.3g}", f"{one.clocked:.1%}",
                      *_figures(found.milliwatts(one.pj))))
     others = [one for _, one in _ordered(found)[_MOST_ROWS:]]
     if others:
@@ -91,7 +93,7 @@ def remarks(found: LayerEnergy, library: Library, node: Node) -> list[str]:
         (f"Glitches are not in the count. In {SAMPLED} of {BATCH:,} cycles they are counted with one time for every",
          "operation: the high figure has all of these, the typical one half."),
         ("Memories: the model of macros of `t3 area`, all accesses; the low figure leaves out reads of a word that was",
-         "read just before. Leakage: at 25 °C, of cells."),
+         "read just before, and is shrunk to what a read of ASAP7's macro takes. Leakage: at 25 °C, of cells."),
         ("What an action takes is what its modules took in the whole run, over its number: clocks and reads that went",
          "on meanwhile are in it."),
         ("Matrix units: cards at their limit and peak, DRAM included: an A100, a V100, a V100 for as long as this",
