@@ -29,15 +29,19 @@ def _is_there(tool: str) -> bool:
     return importlib.util.find_spec(yowasp.module(tool)) is not None
 
 
-def run(tool: str, arguments: list[str], folder: Path) -> str:
-    """Run a tool in `folder`; return its standard error and output. Raises Failure."""
+class OutOfTime(Failure):
+    """A tool that was ended by time."""
+
+
+def run(tool: str, arguments: list[str], folder: Path, seconds: float = SECONDS) -> str:
+    """Run a tool in `folder`; return its standard error and output. Raises Failure, and OutOfTime after `seconds`."""
     version(tool)
     yowasp.prepare(tool)
     try:
         done = subprocess.run([*yowasp.command(tool), *arguments], cwd=folder, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
+                              stdin=subprocess.DEVNULL, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        raise Failure(f"{tool} took over {SECONDS} s") from None
+        raise OutOfTime(f"{tool} took over {seconds} s") from None
     output = done.stderr + done.stdout
     if done.returncode:
         lines = [line for line in output.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
@@ -45,7 +49,7 @@ def run(tool: str, arguments: list[str], folder: Path) -> str:
     return output
 
 
-def run_yosys(script: str, folder: Path) -> str:
-    """Run a script of Yosys; it stays in the folder, for whoever wants to repeat it."""
+def run_yosys(script: str, folder: Path, seconds: float = SECONDS) -> str:
+    """Run a script of Yosys; it stays in the folder, for whoever wants to repeat it. Raises as `run` does."""
     (folder / "script.ys").write_text(script)
-    return run("yosys", ["-q", "script.ys"], folder)
+    return run("yosys", ["-q", "script.ys"], folder, seconds)

@@ -18,7 +18,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 
-from t3sim.area.yosys import run_yosys
+from t3sim.area.yosys import OutOfTime, run_yosys
 from t3sim.cosim.cache import cached, digest
 from t3sim.engine.port_map import PortMap
 
@@ -62,6 +62,7 @@ pdr -T {seconds}
 write_status status.txt
 restore
 """
+_MERGE_S = 30  #: for `scorr`, which has no limit of its own
 _FREE_S = 5  #: for a search in which all that is shared may be anything
 _MEANING = {"snl_UNSAT": "equal", "snl_SAT": "differs"}
 PORT = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.MULTILINE)
@@ -98,7 +99,10 @@ def _proved(circuit: Circuit, seconds: int) -> Comparison:
         (folder / "both.aig").write_bytes(circuit.write())
         (folder / "any.il").write_text(ANY)
         (folder / "prove.abc").write_text(_PROVE.format(seconds=seconds))
-        run_yosys("read_rtlil any.il\nabc -script prove.abc\n", folder)
+        try:
+            run_yosys("read_rtlil any.il\nabc -script prove.abc\n", folder, _MERGE_S + seconds)
+        except OutOfTime:
+            return Comparison("unknown", 0)
         if Circuit.read((folder / "merged.aig").read_bytes()).outputs[0] == 0:
             return Comparison("equal", 0)
         word, cycles, *_ = (folder / "status.txt").read_text().split()

@@ -9,7 +9,7 @@ from amaranth.hdl import Fragment
 from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.testbenches.geometries import GEOMETRIES
-from t3sim.testbenches.mutation import campaign, mutate
+from t3sim.testbenches.mutation import campaign, equivalence, mutate
 from t3sim.testbenches.mutation.campaign import Fate, Harmless, share
 from t3sim.testbenches.mutation.equivalence import PORT, compare
 from t3sim.testbenches.mutation.model import blocks_inside, make_model
@@ -76,6 +76,11 @@ def test_a_testbench_that_fails_without_a_mutant_says_nothing(arbiter, tmp_path)
 def test_a_mutant_is_told_from_the_block(arbiter):
     assert compare(arbiter, replace(arbiter.mutants[0], number=0), 20).verdict == "equal"
     assert compare(arbiter, grant(arbiter), 20).verdict == "differs"
+
+
+def test_a_search_that_ends_by_time_answers_nothing(arbiter, monkeypatch):
+    monkeypatch.setattr(equivalence, "_MERGE_S", 0.01)
+    assert compare(arbiter, grant(arbiter), 0).verdict == "unknown"
 
 
 def test_a_proof_catches_a_wrong_grant(arbiter, tmp_path):
