@@ -23,7 +23,7 @@ from t3sim.cosim.cache import cached, digest
 from t3sim.engine.port_map import PortMap
 
 from .aiger import Circuit
-from .guarded import ANY, never, pairs, with_guards
+from .guarded import ANY, MERGE_S, never, pairs, with_guards
 from .model import SELECT, SELECT_BITS, Model, Mutant
 
 #: Every register gets a name, so that it is found in both.
@@ -62,7 +62,6 @@ pdr -T {seconds}
 write_status status.txt
 restore
 """
-_MERGE_S = 30  #: for `scorr`, which has no limit of its own
 _FREE_S = 5  #: for a search in which all that is shared may be anything
 _MEANING = {"snl_UNSAT": "equal", "snl_SAT": "differs"}
 PORT = re.compile(r"^  wire (?:width (\d+) )?(input|output) \d+ \\(\S+)$", re.MULTILINE)
@@ -100,7 +99,7 @@ def _proved(circuit: Circuit, seconds: int) -> Comparison:
         (folder / "any.il").write_text(ANY)
         (folder / "prove.abc").write_text(_PROVE.format(seconds=seconds))
         try:
-            run_yosys("read_rtlil any.il\nabc -script prove.abc\n", folder, _MERGE_S + seconds)
+            run_yosys("read_rtlil any.il\nabc -script prove.abc\n", folder, MERGE_S + seconds)
         except OutOfTime:
             return Comparison("unknown", 0)
         if Circuit.read((folder / "merged.aig").read_bytes()).outputs[0] == 0:

@@ -10,11 +10,12 @@ nodes that are equal in every cycle and proves them by induction all at once; a 
 from dataclasses import replace
 from pathlib import Path
 
-from t3sim.area.yosys import run_yosys
+from t3sim.area.yosys import OutOfTime, run_yosys
 
 from .aiger import EVERY_RUN, Circuit
 
 _CYCLES = 300
+MERGE_S = 60  #: for `scorr`, which has no limit of its own
 #: ABC needs a design to work on, and gets it back.
 ANY = """\
 module \\any
@@ -29,11 +30,14 @@ end
 
 
 def never(circuit: Circuit, folder: Path) -> bool:
-    """Say whether `scorr` proves that the first output is 0 in every cycle. Writes into the folder."""
+    """Say whether `scorr` proves in time that the first output is 0 in every cycle. Writes into the folder."""
     (folder / "guarded.aig").write_bytes(circuit.write())
     (folder / "any.il").write_text(ANY)
     (folder / "merge.abc").write_text("backup\nread_aiger guarded.aig\nscorr\nwrite_aiger merged.aig\nrestore\n")
-    run_yosys("read_rtlil any.il\nabc -script merge.abc\n", folder)
+    try:
+        run_yosys("read_rtlil any.il\nabc -script merge.abc\n", folder, MERGE_S)
+    except OutOfTime:
+        return False
     return Circuit.read((folder / "merged.aig").read_bytes()).outputs[0] == 0
 
 

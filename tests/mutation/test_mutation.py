@@ -9,7 +9,7 @@ from amaranth.hdl import Fragment
 from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.testbenches.geometries import GEOMETRIES
-from t3sim.testbenches.mutation import campaign, equivalence, mutate
+from t3sim.testbenches.mutation import campaign, equivalence, guarded, mutate
 from t3sim.testbenches.mutation.campaign import Fate, Harmless, share
 from t3sim.testbenches.mutation.equivalence import PORT, compare
 from t3sim.testbenches.mutation.model import blocks_inside, make_model
@@ -79,7 +79,8 @@ def test_a_mutant_is_told_from_the_block(arbiter):
 
 
 def test_a_search_that_ends_by_time_answers_nothing(arbiter, monkeypatch):
-    monkeypatch.setattr(equivalence, "_MERGE_S", 0.01)
+    for module in (equivalence, guarded):
+        monkeypatch.setattr(module, "MERGE_S", 0.01)
     assert compare(arbiter, grant(arbiter), 0).verdict == "unknown"
 
 
