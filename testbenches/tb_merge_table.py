@@ -2,12 +2,13 @@
 
 from t3sim.reference.merge_table import MergeTableModel
 from t3sim.reference.nmc_alu import AluDtype
+from t3sim.rtl import formats
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
+from .floats import element
 from .monitors import CycleMonitor, StreamMonitor
 from .scoreboard import Scoreboard
-from .tb_nmc_alu import element
 
 _TAKES = ("begins", "joins", "completes", "refuses")
 _LEAVES = ("evicts", "expires")
@@ -25,8 +26,8 @@ def random_part(bench: Bench, lines: list[int], whole: int) -> dict:
     """Draw a part of one of the lines; at times of another type, of many parts, or with any bits."""
     rng, g = bench.rng, bench.geometry
     dtype = AluDtype.FP16 if rng.random() < 0.8 else rng.choice(list(AluDtype))
-    width = 32 if dtype == AluDtype.FP32 else 16
-    column = sum(element(rng, dtype) << at for at in range(0, 8 * g.switch.packet_bytes, width))
+    form = getattr(formats, dtype.name)
+    column = sum(element(rng, form) << at for at in range(0, 8 * g.switch.packet_bytes, form.width))
     parts = rng.getrandbits(g.switch.part_bits) if rng.random() < 0.1 else min(rng.choice((1, 1, 1, 2)), whole)
     address = rng.choice(lines) << g.switch.packet_shift | rng.randrange(g.switch.packet_bytes)
     return {"request": random_request(bench, address, 2), "dtype": int(dtype), "parts": parts, "column": column}

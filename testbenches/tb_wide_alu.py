@@ -3,31 +3,13 @@
 import random
 
 from t3sim.reference.wide_alu import Alu, Operands, WideOp
-from t3sim.rtl.formats import FIXED, FP32, PLAIN_SUMS, SUMS, FloatFormat
+from t3sim.rtl.formats import BF16, FIXED, FP16, FP32, PLAIN_SUMS, SUMS, Sum
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
+from .floats import element, just_below, nearly_opposite
 from .monitors import StreamMonitor
 from .scoreboard import Scoreboard
-
-
-def element(rng: random.Random, form: FloatFormat) -> int:
-    """Draw any bits, a number near 1, one beside zero, the largest exponent or a tie of fewer bits, or a special one.
-
-    Special ones are zero, subnormal, infinite or no number.
-    """
-    sign, fraction = rng.getrandbits(1) << form.width - 1, rng.getrandbits(form.fraction_bits)
-    top = (1 << form.exponent_bits) - 1
-    kind = rng.randrange(4)
-    if kind == 0:
-        return rng.getrandbits(form.width)
-    if kind == 1:
-        return sign | (top // 2 - rng.randrange(4)) << form.fraction_bits | fraction
-    if kind == 2:
-        small = fraction >> rng.randrange(form.fraction_bits)
-        return sign | rng.choice((0, small, top << form.fraction_bits, top << form.fraction_bits | fraction))
-    ends = rng.choice((0, 1, top - 1, top)) << form.fraction_bits
-    return sign | ends | rng.choice((0, 1, fraction, (1 << form.fraction_bits) - 1, 1 << form.fraction_bits - 1))
 
 
 def sum_of_few_bits(rng: random.Random, scale: int) -> int:
@@ -35,6 +17,28 @@ def sum_of_few_bits(rng: random.Random, scale: int) -> int:
     exponent = min(max(scale + rng.randint(-20, 18), 0), 254)
     fraction = rng.choice((rng.getrandbits(23) >> rng.randrange(23), rng.getrandbits(3) << 20))
     return rng.getrandbits(1) << 31 | exponent << 23 | fraction
+
+
+def fixed_number(rng: random.Random) -> int:
+    """Draw a fixed point of any size, or one half-way between two that leave, or beside that."""
+    if rng.random() < 0.5:
+        return rng.getrandbits(32) >> rng.randrange(32)
+    kept = rng.choice((BF16, FP16)).precision
+    further = rng.randrange(32 - kept)
+    return (1 << kept | rng.getrandbits(kept)) << further | rng.getrandbits(1) << rng.randrange(further + 1)
+
+
+def both(rng: random.Random, one: Sum) -> tuple[int, int]:
+    """Draw what memory holds of a sum, and what arrives."""
+    new, form = element(rng, one.arrives), one.total
+    if form is FIXED:
+        return fixed_number(rng), new
+    held, kind = element(rng, form), rng.random()
+    if kind > 0.8:
+        new = just_below(rng, one.arrives, held, form)
+    elif kind < 0.25:
+        held = nearly_opposite(rng, form, new, one.arrives)
+    return held, new
 
 
 def operands(bench: Bench) -> tuple[StreamDriver, Scoreboard]:
@@ -70,20 +74,19 @@ async def random_sums(bench: Bench) -> None:
         one = SUMS[number] if number < len(SUMS) else SUMS[0]
         width = 32 if one.total is FIXED else one.total.width
         scale = bench.rng.getrandbits(8) if bench.rng.random() < 0.5 else bench.rng.choice((
-            bench.rng.randint(0, 4), 255, bench.rng.randint(120, 150)))
+            bench.rng.randint(0, 20), 255, bench.rng.randint(120, 150)))
         if one.by_fp32:
             scale = element(bench.rng, FP32)
         old = new = 0
         alone = bench.rng.random() < 0.2  # what arrives is the sum, however small
         for place in range(bits // width):
-            size = bench.rng.getrandbits(32) >> bench.rng.randrange(32)
-            held = size if one.total is FIXED else element(bench.rng, one.total)
+            held, arrives = both(bench.rng, one)
             if one.narrows and bench.rng.random() < 0.5:
                 held = sum_of_few_bits(bench.rng, scale if one.scaled else 127)
             elif alone:
                 held = 0
             old |= held << place * width
-            new |= element(bench.rng, one.arrives) << place * one.arrives.width
+            new |= arrives << place * one.arrives.width
         op = bench.rng.choice(list(WideOp)) if bench.rng.random() < 0.4 else WideOp.ADD
         if one.narrows and bench.rng.random() < 0.4:
             op = WideOp.DRAIN
