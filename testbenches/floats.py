@@ -45,6 +45,12 @@ def nearly_opposite(rng: random.Random, form: FloatFormat, one: int, its: FloatF
     return (sign << form.width - 1 | _in(form, exponent, its) << form.fraction_bits | fraction) ^ differs
 
 
+def nearly_largest(rng: random.Random, form: FloatFormat) -> int:
+    """Draw a number of the largest exponent that finite ones have: two of one sign overflow."""
+    exponent = (1 << form.exponent_bits) - 2
+    return rng.getrandbits(1) << form.width - 1 | exponent << form.fraction_bits | rng.getrandbits(form.fraction_bits)
+
+
 def _in(form: FloatFormat, exponent: int, its: FloatFormat) -> int:
     """Return an exponent of another format as that of a normal number."""
     moved = exponent + (1 << form.exponent_bits - 1) - (1 << its.exponent_bits - 1)

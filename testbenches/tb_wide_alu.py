@@ -7,7 +7,7 @@ from t3sim.rtl.formats import BF16, FIXED, FP16, FP32, PLAIN_SUMS, SUMS, Sum
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
-from .floats import element, just_below, nearly_opposite
+from .floats import element, just_below, nearly_largest, nearly_opposite
 from .monitors import StreamMonitor
 from .scoreboard import Scoreboard
 
@@ -36,8 +36,10 @@ def both(rng: random.Random, one: Sum) -> tuple[int, int]:
     held, kind = element(rng, form), rng.random()
     if kind > 0.8:
         new = just_below(rng, one.arrives, held, form)
-    elif kind < 0.25:
+    elif kind < 0.2:
         held = nearly_opposite(rng, form, new, one.arrives)
+    elif kind < 0.3:
+        held, new = (nearly_largest(rng, each) for each in (form, one.arrives))
     return held, new
 
 
@@ -65,6 +67,34 @@ async def smallest_sums_in_8_bits(bench: Bench) -> None:
     await bench.run(lambda: sent.idle and results.empty, 20_000)
 
 
+@rounds(1)
+async def ties_of_a_fixed_point(bench: Bench) -> None:
+    """Numbers half-way between two of bf16 or fp16, and a single bit beside that, of every size."""
+    sent, results = operands(bench)
+    every = (1 << bench["result.payload"].width) - 1
+    halves = [(1 << kept | bench.rng.getrandbits(kept) | 1) << further | (1 << low if low < further else 0)
+              for kept in (BF16.precision, FP16.precision) for further in range(1, 32 - kept)
+              for low in range(further + 1)]
+    for number, one in enumerate(SUMS):
+        for old, other in zip(halves, halves[1:]) if one.total is FIXED else ():
+            sent.send({"old": (old | other << 32) & every, "new": 0, "op": int(WideOp.DRAIN), "sum": number,
+                       "scale": 127, "narrow": 0, "saturate": 0})
+    await bench.run(lambda: sent.idle and results.empty, 40_000)
+
+
+@rounds(1)
+async def every_number_of_8_bits(bench: Bench) -> None:
+    """Each alone, over a scale of 1 and over a small one."""
+    sent, results = operands(bench)
+    every = (1 << bench["result.payload"].width) - 1
+    for number, one in enumerate(SUMS):
+        for new in range(0, 256, 2) if one.arrives.width == 8 else ():
+            for scale in (127, bench.rng.randrange(21)):
+                sent.send({"old": 0, "new": (new | new + 1 << 8) & every, "op": int(WideOp.ADD), "sum": number,
+                           "scale": scale << FP32.fraction_bits if one.by_fp32 else scale, "narrow": 0, "saturate": 0})
+    await bench.run(lambda: sent.idle and results.empty, 40_000)
+
+
 @rounds(10)
 async def random_sums(bench: Bench) -> None:
     bits = bench["result.payload"].width
@@ -88,7 +118,7 @@ async def random_sums(bench: Bench) -> None:
             old |= held << place * width
             new |= arrives << place * one.arrives.width
         op = bench.rng.choice(list(WideOp)) if bench.rng.random() < 0.4 else WideOp.ADD
-        if one.narrows and bench.rng.random() < 0.4:
+        if (one.narrows or one.total is FIXED) and bench.rng.random() < 0.4:
             op = WideOp.DRAIN
         sent.send({"old": old, "new": new, "op": int(op), "sum": number, "scale": scale,
                    "narrow": bench.rng.getrandbits(1), "saturate": bench.rng.getrandbits(1)})
