@@ -3,7 +3,7 @@
 import random
 
 from t3sim.reference.wide_alu import Alu, Operands, WideOp
-from t3sim.rtl.formats import BF16, FIXED, FP16, FP32, PLAIN_SUMS, SUMS, Sum
+from t3sim.rtl.formats import BF16, FIXED, FP16, FP32, PLAIN_SUMS, SUMS, FloatFormat, Sum
 
 from .bench import Bench, rounds
 from .drivers import StreamDriver
@@ -28,11 +28,20 @@ def fixed_number(rng: random.Random) -> int:
     return (1 << kept | rng.getrandbits(kept)) << further | rng.getrandbits(1) << rng.randrange(further + 1)
 
 
-def both(rng: random.Random, one: Sum) -> tuple[int, int]:
+def half_a_unit(rng: random.Random, form: FloatFormat, scale: int) -> int:
+    """Draw a number that is half-way between two of a fixed point, or a single bit beside that."""
+    far = rng.randint(2, 25)  # the fixed point has a bit more than fp32
+    size = (1 << 23 | rng.getrandbits(23)) >> far - 1 << far - 1 | 1 << far - 2
+    size |= rng.getrandbits(1) << rng.randrange(far - 1)
+    sign, exponent = rng.getrandbits(1) << form.width - 1, min(max(scale - far, 1), 254)
+    return sign | exponent << form.fraction_bits | (size & (1 << 23) - 1) >> 23 - form.fraction_bits
+
+
+def both(rng: random.Random, one: Sum, scale: int) -> tuple[int, int]:
     """Draw what memory holds of a sum, and what arrives."""
     new, form = element(rng, one.arrives), one.total
     if form is FIXED:
-        return fixed_number(rng), new
+        return fixed_number(rng), half_a_unit(rng, one.arrives, scale) if rng.random() < 0.3 else new
     held, kind = element(rng, form), rng.random()
     if kind > 0.8:
         new = just_below(rng, one.arrives, held, form)
@@ -95,7 +104,7 @@ async def every_number_of_8_bits(bench: Bench) -> None:
     await bench.run(lambda: sent.idle and results.empty, 40_000)
 
 
-@rounds(10)
+@rounds(20)
 async def random_sums(bench: Bench) -> None:
     bits = bench["result.payload"].width
     sent, results = operands(bench)
@@ -110,7 +119,7 @@ async def random_sums(bench: Bench) -> None:
         old = new = 0
         alone = bench.rng.random() < 0.2  # what arrives is the sum, however small
         for place in range(bits // width):
-            held, arrives = both(bench.rng, one)
+            held, arrives = both(bench.rng, one, scale)
             if one.narrows and bench.rng.random() < 0.5:
                 held = sum_of_few_bits(bench.rng, scale if one.scaled else 127)
             elif alone:
