@@ -9,7 +9,7 @@ def element(rng: random.Random, form: FloatFormat) -> int:
     """Draw any bits, a number near 1, one next to a boundary of the format, or a special one; a quarter each.
 
     Special ones are zero, subnormal, infinite or no number. Boundaries are the least and largest exponents, that of 1,
-    and those that have all bits but one of the largest.
+    and those of a single bit or of all but one.
     """
     sign, fraction = rng.getrandbits(1) << form.width - 1, rng.getrandbits(form.fraction_bits)
     top = (1 << form.exponent_bits) - 1
@@ -21,7 +21,8 @@ def element(rng: random.Random, form: FloatFormat) -> int:
     if kind == 2:
         small = fraction >> rng.randrange(form.fraction_bits)
         return sign | rng.choice((0, small, top << form.fraction_bits, top << form.fraction_bits | fraction))
-    boundary = rng.choice((0, 1, top // 2, top - 1, top, top ^ 1 << rng.randrange(form.exponent_bits)))
+    bit = 1 << rng.randrange(form.exponent_bits)
+    boundary = rng.choice((0, 1, top // 2, top - 1, top, bit, top ^ bit))
     beside = rng.choice((-1, 0, 1, 1 << form.fraction_bits - 1, (1 << form.fraction_bits) - 1, fraction))
     return sign | max(0, (boundary << form.fraction_bits) + beside) % (1 << form.width - 1)
 

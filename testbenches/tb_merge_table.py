@@ -1,5 +1,7 @@
 """MergeTable against its model: parts of few lines from every source, what leaves for want of room or of parts."""
 
+from itertools import repeat
+
 from t3sim.reference.merge_table import MergeTableModel
 from t3sim.reference.nmc_alu import AluDtype
 from t3sim.rtl import formats
@@ -118,3 +120,18 @@ async def waits(bench: Bench) -> None:
         await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * timeout + 100)
         waited = bench.now - begun
         assert waited >= (g.switch.merge_sets - 1) * timeout, f"timeout {timeout}: {waited} cycles"
+
+
+@rounds(1)
+async def turns(bench: Bench) -> None:
+    """Let all sources send sums that are whole: each gets as many turns as another."""
+    g = bench.geometry
+    bits = g.tracker.address_bits - g.switch.packet_shift
+    bench.set("whole", 1)
+    bench.set("sums.ready", 1)
+    drivers = [StreamDriver(bench, name, repeat(False)) for name in bench.elements("parts")]
+    for driver in drivers:
+        driver.send_all(random_part(bench, [bench.rng.getrandbits(bits)], 1) | {"parts": 1} for _ in range(600))
+    await bench.cycle(g.switch.merge_sets + 600)
+    taken = [driver.accepted for driver in drivers]
+    assert max(taken) <= 1.2 * min(taken), f"parts taken: {taken}"
