@@ -158,9 +158,11 @@ def test_each_operation_of_a_chain_is_a_place_of_its_own():
 
 
 def test_every_file_with_hardware_is_some_blocks():
+    """But for the queue between two clocks, which is around the top and has a proof with a broken twin."""
     files = [file for block in campaign.BLOCKS for file in files_of(block)]
     hardware = {path.relative_to(campaign.ROOT).as_posix() for path in (campaign.ROOT / "rtl").rglob("*.py")
-                if "amaranth.hdl" in path.read_text() and path.stem not in ("layouts", "apb", "blocks", "__init__")}
+                if "amaranth.hdl" in path.read_text() and path.stem not in ("layouts", "apb", "blocks", "__init__",
+                                                                                 "clock_crossing")}
     assert len(files) == len(set(files)) and set(files) >= hardware
 
 
