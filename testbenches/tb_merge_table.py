@@ -130,8 +130,9 @@ async def turns(bench: Bench) -> None:
     bench.set("whole", 1)
     bench.set("sums.ready", 1)
     drivers = [StreamDriver(bench, name, repeat(False)) for name in bench.elements("parts")]
+    cycles = 6_000  # chance makes little difference in so many
     for driver in drivers:
-        driver.send_all(random_part(bench, [bench.rng.getrandbits(bits)], 1) | {"parts": 1} for _ in range(600))
-    await bench.cycle(g.switch.merge_sets + 600)
+        driver.send_all(random_part(bench, [bench.rng.getrandbits(bits)], 1) | {"parts": 1} for _ in range(cycles))
+    await bench.cycle(g.switch.merge_sets + cycles)
     taken = [driver.accepted for driver in drivers]
-    assert max(taken) <= 4 * min(taken), f"parts taken: {taken}"
+    assert max(taken) <= 1.2 * min(taken), f"parts taken: {taken}"
