@@ -39,11 +39,14 @@ class Node:
 
     def clock_ghz(self, period: float) -> float | None:
         """Return the clock for a cycle of `period` gate delays."""
-        return 1e3 / (period * self.gate_delay_ps * CYCLE_OVER_GATES) if period else None
+        return 1e3 / self._cycle_ps(period) if period else None
 
     def cycle_ns(self, period: float) -> float:
         """Return how long a cycle of `period` gate delays is."""
-        return round(period * self.gate_delay_ps * CYCLE_OVER_GATES / 1e3, 4)
+        return round(self._cycle_ps(period) / 1e3, 4)
+
+    def _cycle_ps(self, period: float) -> float:
+        return period * self.gate_delay_ps * CYCLE_OVER_GATES
 
 
 def _nand2(poly_um: float, height_um: float) -> float:
@@ -70,16 +73,16 @@ NODES = {
 
 @dataclass(frozen=True)
 class Published:
-    """A published figure that went into no node, and what its pitches give."""
+    """A figure of a process or a macro that no model was made from, and the model's."""
 
-    process: str
+    of: str
     quantity: str
     published: float
-    by_pitches: float
+    model: float
 
     @property
     def error(self) -> float:
-        return self.by_pitches / self.published - 1
+        return self.model / self.published - 1
 
 
 def _density(poly_um: float, height_um: float) -> float:

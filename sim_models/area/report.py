@@ -76,7 +76,7 @@ def memory_table(block: BlockArea, library: Library, node: Node) -> Section:
 def _macros() -> Section:
     """Put the model of a macro beside published ones."""
     return ("SRAM macros, published and by the model", ("macro", "unit", "published", "model", "model\nis off"), [
-        (one.macro, one.quantity, _figure(one.published), _figure(one.model), f"{one.error:+.0%}")
+        (one.of, one.quantity, _figure(one.published), _figure(one.model), f"{one.error:+.0%}")
         for one in PUBLISHED])
 
 
@@ -93,8 +93,8 @@ def _nodes(blocks: dict[str, BlockArea]) -> Section:
 def _pitches() -> Section:
     return ("Processes, published and by their pitches", ("process", "unit", "published", "by pitches",
                                                           "pitches\nare off"), [
-        (one.process, one.quantity, *(f"{value:.4f}" if value < 1 else f"{value:.1f}"
-                                      for value in (one.published, one.by_pitches)), f"{one.error:+.0%}")
+        (one.of, one.quantity, *(f"{value:.4f}" if value < 1 else f"{value:.1f}"
+                                 for value in (one.published, one.model)), f"{one.error:+.0%}")
         for one in nodes.PUBLISHED])
 
 

@@ -22,7 +22,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from .node import ASAP7, Node
+from .node import ASAP7, Node, Published
 from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
 
 COLUMNS_PER_BIT = 4
@@ -33,6 +33,7 @@ READ_CELL = 13 / 10  #: area of a cell with a write and a read port, in cells wi
 #: Of IHP's macros, by rows: pJ of a read, and of each of its bits; of a write, and of each of its bits.
 ENERGIES_PJ = {16: (1.6747, 0.5840, 2.4266, 0.7511), 64: (2.3780, 0.7384, 3.4628, 0.9371),
                128: (3.1229, 1.0277, 4.6169, 1.1781), 256: (4.7060, 1.3613, 6.9170, 1.6250)}
+ASAP7_READ_PJ = 1.82  #: of ASAP7's macro of 1,024 x 64
 IHP_CELL_UM2, IHP_TWO_PORT_CELL_UM2, IHP_VOLTS = 1.13375 * 2.81, 1.29375 * 4.42, 1.2
 
 
@@ -108,20 +109,6 @@ def _between(rows: int, place: int) -> float:
     return low + (rows - few) * (high - low) / (many - few)
 
 
-@dataclass(frozen=True)
-class Published:
-    """A figure of a macro, as published, and the model's."""
-
-    macro: str
-    quantity: str
-    published: float
-    model: float
-
-    @property
-    def error(self) -> float:
-        return self.model / self.published - 1
-
-
 def _areas(kind: str, ports: int, cell_um2: float, known: dict[tuple[int, int], float]) -> list[Published]:
     return [Published(f"{words} x {width}, {kind}, 130 nm (IHP)", "µm²", um2,
                       macro_um2(words // COLUMNS_PER_BIT, width, ports, cell_um2))
@@ -138,7 +125,7 @@ PUBLISHED = (
                                           (512, 32): 79719.9, (1024, 64): 263946.1}),
     *_areas("two ports", 2, IHP_TWO_PORT_CELL_UM2, {(64, 32): 52620.9, (256, 8): 38147.5, (256, 32): 96266.6,
                                                     (512, 16): 88481.6, (1024, 32): 264167.3}),
-    Published("1024 x 64, 7 nm (ASAP7)", "pJ a read", 1.82, Sram(1024, 64).read_pj(ASAP7)),
+    Published("1024 x 64, 7 nm (ASAP7)", "pJ a read", ASAP7_READ_PJ, Sram(1024, 64).read_pj(ASAP7)),
     Published("1024 x 64, cache, 45 nm", "pJ a read", 10.0, Sram(1024, 64).read_pj(_45_NM)),
     Published("256 x 32, 7 nm (ASAP7)", "ps", 92.0, Sram(256, 32).access_ps(ASAP7)),
     Published("256 x 80, 7 nm (ASAP7)", "ps", 151.1, Sram(256, 80).access_ps(ASAP7)),

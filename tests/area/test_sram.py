@@ -50,7 +50,7 @@ def test_how_far_the_model_is_off():
     areas = [one.error for one in PUBLISHED if one.quantity == "µm²"]
     assert len(areas) == 10 and -0.26 < min(areas) and max(areas) < 0.29 and abs(sum(areas) / 10) < 0.05
     assert all(0.6 < one.error < 0.75 for one in PUBLISHED if one.quantity == "pJ a read")
-    assert all(one.error > 0 for one in PUBLISHED if one.quantity == "ps" and "ASAP7" in one.macro)
+    assert all(one.error > 0 for one in PUBLISHED if one.quantity == "ps" and "ASAP7" in one.of)
 
 
 @pytest.mark.parametrize("ports", [(1, 2), (1, 0), (0, 1)])
@@ -79,7 +79,7 @@ def test_how_far_pitches_are_off():
     bits = [one.error for one in node.PUBLISHED if "bit" in one.quantity]
     logic = [one.error for one in node.PUBLISHED if "transistors" in one.quantity]
     assert len(bits) == 5 and max(map(abs, bits)) < 0.07 and len(logic) == 3 and max(map(abs, logic)) < 0.28
-    assert node.PUBLISHED[0].by_pitches == pytest.approx(2 * 0.070 * 10 * 0.042)
+    assert node.PUBLISHED[0].model == pytest.approx(2 * 0.070 * 10 * 0.042)
 
 
 @pytest.mark.parametrize(("arguments", "error"), [

@@ -25,7 +25,7 @@ from t3sim.errors import BadInput
 
 from ..liberty import Cell, Library
 from ..node import Node
-from ..sram import Sram
+from ..sram import ASAP7_READ_PJ, Sram
 from ..synthesis import CLOCK_GATE
 from .circuit import ONE, ZERO, Access, Lowered
 from .replay import State
@@ -59,8 +59,6 @@ SHRINK_ERROR = Range(155 / 165, 1.0, 155 / 85)
 TREE_PER_FLIP_FLOP = 0.31
 #: Leakage of a cell in 7 nm over that in OSU018, at 25 C: of NAND2xp5 and of a flip-flop, in the files above.
 LEAKAGE_GROWTH = Range(1.3, 1.4, 1.5)
-#: A read of ASAP7's macro of 1,024 x 64 takes 1.82 pJ.
-_PUBLISHED_READ_PJ = 1.82
 
 GATES, PORTS, FLIP_FLOPS, CLOCK, MEMORIES, LEAKAGE = CLASSES = (
     "gates", "inputs", "flip-flops", "clock", "memories", "leakage")
@@ -193,7 +191,7 @@ def memory_energy(lowered: Lowered, state: State, node: Node) -> Range:
         each = access_energy(access, node)
         low += each * int(count if access.is_write else fresh)
         typical += each * int(count)
-    error = _PUBLISHED_READ_PJ / Sram(1024, 64).read_pj(node)
+    error = ASAP7_READ_PJ / Sram(1024, 64).read_pj(node)
     return Range(low * min(1.0, error), typical, typical * max(1.0, error))
 
 
