@@ -33,7 +33,7 @@ class MergeTableModel:
     """The sums of one port. `parts` are packets as the fields of `t3sim.rtl.switch.packets.switch_packet`."""
 
     def __init__(self, geometry: Geometry, whole: int) -> None:
-        self._switch, self._whole = geometry.switch, whole
+        self._switch, self._whole, self._more_bits = geometry.switch, whole, geometry.channel.more_bits
         self._rows: list[dict[Key, Sum]] = [{} for _ in range(geometry.switch.merge_sets)]  # the longest ago first
 
     @property
@@ -90,5 +90,7 @@ class MergeTableModel:
 
     def _packet(self, key: Key, one: Sum, why: int) -> dict:
         request = one.request | {"address": key.line << self._switch.packet_shift, "op": _UPDATE}
+        if self._more_bits:
+            request["more"] = one.parts - 1 & (1 << self._more_bits) - 1
         return {"packet": {"request": request, "dtype": key.dtype, "parts": one.parts, "column": one.column},
                 "why": why}
