@@ -1,7 +1,7 @@
 """Switch against its model: sums and copies between GPUs that spend credits and give them back when they like."""
 
 from collections import deque
-from itertools import cycle
+from itertools import cycle, repeat
 
 from t3sim.reference.nmc_alu import AluDtype
 from t3sim.reference.switch import COUNTERS, ERRORS, SwitchModel
@@ -29,6 +29,10 @@ class Gpu:
         self._offered: dict | None = None
         self.sent = self.got = 0
         bench.add(self)
+
+    def hurry(self) -> None:
+        """Send whenever there is a credit."""
+        self._sends = repeat(False)
 
     def slow(self, cycles: int) -> None:
         """Give a credit back in one of this many cycles."""
@@ -132,6 +136,8 @@ async def turns(bench: Bench) -> None:
     adds, copies = rng.sample(gpus, 2)
     to, first = rng.randrange(g.switch.ports), rng.getrandbits(8)
     gpus[to].slow(8)
+    for gpu in (adds, copies):
+        gpu.hurry()
     leave = model.leave
     model.leave = lambda port, packet: (left.append(packet["request"]["op"]), leave(port, packet))
     await cleared(bench)
