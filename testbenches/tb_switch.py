@@ -1,7 +1,7 @@
 """Switch against its model: sums and copies between GPUs that spend credits and give them back when they like."""
 
 from collections import deque
-from itertools import cycle, repeat
+from itertools import combinations, cycle, repeat
 
 from t3sim.reference.nmc_alu import AluDtype
 from t3sim.reference.switch import COUNTERS, ERRORS, SwitchModel
@@ -150,6 +150,28 @@ async def turns(bench: Bench) -> None:
     if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, patience=silent):
         middle = "".join(map(str, left[g.switch.buffer_packets + 4:-g.switch.buffer_packets - 4]))
         assert "222" not in middle and "111" not in middle, middle
+
+
+@rounds(4)
+async def sources(bench: Bench) -> None:
+    """Let all GPUs, or two, send copies to one that takes them slowly: each gets as many turns as another."""
+    g = bench.geometry
+    model = SwitchModel(g, 2)
+    bench.set("whole", 2)
+    gpus = [Gpu(bench, port, model) for port in range(g.switch.ports)]
+    to = bench.rng.randrange(g.switch.ports)
+    gpus[to].slow(3)
+    await cleared(bench)
+    senders = [gpus, *combinations(gpus, 2)][bench.number % (1 + len(gpus) * (len(gpus) - 1) // 2)]
+    for gpu in senders:
+        gpu.hurry()
+        for number in range(1_000):
+            packet = random_packet(bench, [number])["packet"]
+            packet["request"] = request(bench, number << g.switch.packet_shift, 1)
+            gpu.waiting.append({"packet": packet | {"parts": 0}, "to": 1 << to})
+    await bench.cycle(3_000)
+    sent = [gpu.sent for gpu in senders]
+    assert max(sent) <= min(sent) + g.switch.buffer_packets, f"packets sent: {sent}"
 
 
 @rounds(4)
