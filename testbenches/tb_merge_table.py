@@ -117,7 +117,7 @@ async def waits(bench: Bench) -> None:
         driver.send_all([part])
         await bench.until(lambda: bench.get("holds") == 1, g.switch.merge_sets + 100)
         begun = bench.now
-        await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * timeout + 100)
+        await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * max(2, timeout) + 100)
         waited = bench.now - begun
         assert waited >= (g.switch.merge_sets - 1) * timeout, f"timeout {timeout}: {waited} cycles"
 

@@ -42,7 +42,7 @@ class MergeTable(wiring.Component):
     whole : In(part_bits)
         Parts of a sum. It does not change while a sum is in here.
     timeout : In(TIMEOUT_BITS)
-        Cycles from one set's look for sums that wait to the next set's; 0: never.
+        Cycles from one set's look for sums that wait to the next set's, which take two at least; 0: never.
     sums : Out(stream(merged_packet))
         In the order in which the parts were taken. The lowest bits of an address, within the line, are 0.
     happened : Out(merge_event)
