@@ -1,0 +1,50 @@
+"""Fused sub-layers for `t3 run`: what they will take, their progress, and what is shown of them."""
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from t3sim.commands.flags import print_notes
+from t3sim.commands.options import check_estimate, read_or_written, write_plot
+from t3sim.errors import BadInput
+
+if TYPE_CHECKING:
+    from t3sim.scenario.request import Request
+    from t3sim.tasks.store import Results
+
+
+def run_sublayers(request: "Request", plot: str | None, insist: bool, jobs: int, json: str | None,
+                  kept: "Results | None") -> None:
+    """Run what a request asks for; print, draw, or write as JSON. Raises BadInput."""
+    from t3sim.study.report import output_console, print_run, print_together, progress_bar
+    from t3sim.support.output import write_json
+
+    several = len(request.sublayers) > 1
+    if plot is not None and several:
+        raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(request.sublayers)}")
+    print_notes(request.notes)
+    for one in request.sublayers:
+        missing, needed = request.missing(one, kept), len(request.tasks(one))
+        expected = request.estimate(one, missing, jobs)
+        check_estimate(expected, one.workload, insist)
+        told = [f"{needed - len(missing)} of {needed} simulations are those of an earlier run (--fresh repeats them)"
+                ] if len(missing) < needed else []
+        told += [f"estimated: {expected}"] if missing else []
+        print(f"t3: {f'{one.workload.title}: ' if several else ''}{'; '.join(told)}", file=sys.stderr, flush=True)
+    results = []
+    for one in request.sublayers:
+        with progress_bar(request.techniques) as progress:
+            found = request.run(one, progress, jobs, kept)
+            if request.scenario.layer.values:
+                found = replace(found, numbers=request.numbers(one, lambda share: progress("numbers", share)))
+            results.append(found)
+        if json != "-":
+            with read_or_written(json, plot):
+                print_run(results[-1], output_console())
+    if request.of_file and json != "-":
+        with read_or_written(json, plot):
+            print_together(results, [one.times for one in request.sublayers], output_console())
+    if json is not None:
+        write_json(request.whole(results).to_json(), json)
+    if plot is not None:
+        write_plot(plot, results[0].plot)
