@@ -93,8 +93,8 @@ def machine(name: str, **changes: dict) -> Machine:
     """Load a machine of tests/data/machines with keys changed: `link={"latency_ns": 1.0}`."""
     content = _described(name).model_dump()
     for section, keys in changes.items():
-        assert keys.keys() <= content[section].keys()
-        content[section] |= keys
+        assert content[section] is None or keys.keys() <= content[section].keys()
+        content[section] = (content[section] or {}) | keys
     return Machine.model_validate(content)
 
 

@@ -20,7 +20,7 @@ def finished(sim: "Sim", kernel: tuple) -> bool:
     for device in range(len(sim.control.downstream)):
         if not done(kernel, sim, device):
             return False
-        if sim.mem.fills.count[device]:
+        if sim.mem.fills.count[device] or sim.mem.hits.count[device]:
             return False
         for channel in range(sim.m.channels):
             row = device * sim.m.channels + channel

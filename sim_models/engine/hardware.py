@@ -198,11 +198,11 @@ def _memory_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: n
     ports = hardware.ports
     for channel in range(sim.m.channels):
         row = device * sim.m.channels + channel
-        occupancy = sim.hbm.occupancy[row]
+        occupancy, room = sim.hbm.occupancy[row], memory.has_room(sim, row)
         bucket = memory.dram_cycle(sim, device, row, now)
         inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
         inputs[ports.occupancy[channel]] = occupancy
-        ready = occupancy < sim.hbm.queue_entries and not held_back(sim.chaos, device)
+        ready = room and not held_back(sim.chaos, device)
         inputs[ports.dram_ready[channel]] = ready
         if ready and outputs[ports.dram_valid[channel]]:
             at = ports.dram[channel]

@@ -33,10 +33,10 @@ _OUTCOME_BITS = 2
 @inlined
 def reads_return(kernel: tuple, sim: Sim, device: int, now: int) -> None:
     """Hand reads that are back to the kernel."""
-    fills = sim.mem.fills
-    while fills.count[device] > 0 and fills.time[device, fills.head[device]] <= now:
-        agents.returned(kernel, sim, device, fills.tag[device, fills.head[device]], now)
-        pop_timed(fills, device)
+    for back in (sim.mem.fills, sim.mem.hits):
+        while back.count[device] > 0 and back.time[device, back.head[device]] <= now:
+            agents.returned(kernel, sim, device, back.tag[device, back.head[device]], now)
+            pop_timed(back, device)
 
 
 @inlined

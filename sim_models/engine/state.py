@@ -8,6 +8,7 @@ from ..fabric import bits, memory, queues
 from ..fabric import network as links
 from ..fabric.llc import Llc
 from ..fabric.llc_slices import CacheSlices
+from ..fabric.memory_cache import MemoryCache
 from ..fabric.memory_map import MemoryMap
 from ..fabric.switch import Switch
 from ..hbm import HbmState
@@ -40,6 +41,7 @@ class Sim(NamedTuple):
     b: bits.RequestBits
     m: MemoryMap
     hbm: HbmState
+    memory_cache: MemoryCache
     mem: memory.MemoryState
     compute: queues.RequestQueue
     inbound: queues.RequestQueue

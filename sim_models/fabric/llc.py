@@ -3,6 +3,8 @@
 Set-associative, write-back, write-allocate without fetch (whole lines are written), with miss-status registers
 that merge the loads of all compute units for a line in flight. What it reads and writes back goes to the memory
 channels' queues. What makes room is up to `replacement`. Its bandwidth is accounted for by the caller.
+It may be several caches, each of as many compute units that lie together: then each has a part of the sets, and none
+sees what another holds (numbers are not affected, as no cache holds any).
 Known simplification: one set index for all banks (no bank conflicts), uniform latency.
 """
 
@@ -37,7 +39,7 @@ class Llc(NamedTuple):
     miss_left: np.ndarray  # int32 DRAM requests still under way
     miss_set: np.ndarray
     miss_way: np.ndarray
-    waiters: np.ndarray  # uint64 [device, register, words]: compute units that wait, one bit each
+    waiters: np.ndarray  # uint64 [device, register, words]: slots that wait, one bit each
     free: np.ndarray  # int32 stack of free registers
     free_count: np.ndarray  # int64 [device]
     lookups: np.ndarray  # int64 [device]
@@ -46,14 +48,18 @@ class Llc(NamedTuple):
     line_shift: int
     line_requests: int  # memory requests of a line
     replacement: int  # of `replacement.NAMES`
+    parts: int
+    part_units: int  # compute units of a part
 
 
-def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_units: int,
-             policy: str = "lru") -> Llc:
-    sets = size_bytes // (line_bytes * ways)
+def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, slots: int, policy: str = "lru", *,
+             parts: int = 1, part_units: int = 1) -> Llc:
+    """Make empty caches, each in `parts` that are `size_bytes` together; `slots`: places that may wait for lines."""
+    sets = size_bytes // (line_bytes * ways * parts)
     if sets < 1 or sets & (sets - 1):
-        raise ValueError(f"llc: {size_bytes} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
+        raise ValueError(f"llc: {size_bytes // parts} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
                          "a power of two is needed")
+    sets *= parts
     tag, stamp, pending, dirty = record_fields((devices, sets), [
         ("tag", np.int32, (ways,)), ("stamp", np.int32, (ways,)), ("pending", np.int16, (ways,)),
         ("dirty", np.uint8, (ways,))])
@@ -63,21 +69,27 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, compute_
         tag, stamp, dirty, pending, np.zeros(devices, np.int64),
         np.zeros((devices, MISS_REGISTERS), np.int32), np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS), np.int32),
-        np.zeros((devices, MISS_REGISTERS, (compute_units + 63) // 64), np.uint64),
+        np.zeros((devices, MISS_REGISTERS, (slots + 63) // 64), np.uint64),
         np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
         np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
-        line_bytes, (line_bytes - 1).bit_length(), line_bytes // LINE_BYTES, replacement.NAMES.index(policy))
+        line_bytes, (line_bytes - 1).bit_length(), line_bytes // LINE_BYTES, replacement.NAMES.index(policy),
+        parts, part_units)
 
 
 @inlined
-def _set_of(llc: Llc, line: int) -> int:
-    return (line ^ (line >> 11) ^ (line >> 22)) & (llc.tag.shape[1] - 1)
+def _set_of(llc: Llc, line: int, unit: int) -> int:
+    """Return the set of a line in the part that a compute unit sees."""
+    folded = line ^ (line >> 11) ^ (line >> 22)
+    if llc.parts == 1:
+        return folded & (llc.tag.shape[1] - 1)
+    sets = llc.tag.shape[1] // llc.parts
+    return unit // llc.part_units * sets + (folded & (sets - 1))
 
 
 @inlined
-def find(llc: Llc, device: int, line: int) -> tuple[int, int]:
-    """Return (set, way) of a line, way -1 if it is not there."""
-    s = _set_of(llc, line)
+def find(llc: Llc, device: int, line: int, unit: int) -> tuple[int, int]:
+    """Return (set, way) of a line where a compute unit sees it, way -1 if it is not there."""
+    s = _set_of(llc, line, unit)
     wanted = np.int32(line)
     found = -1
     for way in range(llc.tag.shape[2]):  # no early exit: all ways are compared at once
@@ -87,13 +99,13 @@ def find(llc: Llc, device: int, line: int) -> tuple[int, int]:
 
 
 @inlined
-def wait_for(llc: Llc, device: int, s: int, way: int, unit: int) -> bool:
-    """Note that compute unit `unit` waits for a line in flight. False if it did so already."""
+def wait_for(llc: Llc, device: int, s: int, way: int, slot: int) -> bool:
+    """Note that a slot waits for a line in flight. False if it did so already."""
     register = llc.pending[device, s, way]
-    bit = np.uint64(1) << np.uint64(unit & 63)
-    if llc.waiters[device, register, unit >> 6] & bit:
+    bit = np.uint64(1) << np.uint64(slot & 63)
+    if llc.waiters[device, register, slot >> 6] & bit:
         return False
-    llc.waiters[device, register, unit >> 6] |= bit
+    llc.waiters[device, register, slot >> 6] |= bit
     return True
 
 
@@ -122,28 +134,28 @@ def release_miss(llc: Llc, device: int, register: int) -> None:
 
 
 @inlined
-def expect(llc: Llc, device: int, line: int) -> None:
-    """Fetch the record of a line that is looked up soon.
+def expect(llc: Llc, device: int, line: int, unit: int) -> None:
+    """Fetch the record of a line that a unit looks up soon.
 
     Its set's record is not in the host's nearest caches, because there are thousands of sets.
     """
-    fetch_ahead(llc.tag, (device, _set_of(llc, line), 0))
+    fetch_ahead(llc.tag, (device, _set_of(llc, line, unit), 0))
 
 
 @inlined
-def load(sim: "Sim", device: int, line: int, unit: int, stream: int) -> tuple[int, int]:
-    """Load a line for a compute unit: (what was found, row of the memory channel that had no room or -1).
+def load(sim: "Sim", device: int, line: int, slot: int, unit: int, stream: int) -> tuple[int, int]:
+    """Load a line for a slot of a compute unit: (what was found, row of the channel that had no room or -1).
 
     `stream`: under which its traffic is counted, write-backs that make room for it too.
     """
     llc = sim.llc
     llc.lookups[device] += 1
-    s, way = find(llc, device, line)
+    s, way = find(llc, device, line, unit)
     if way >= 0:
         replacement.used(llc, device, s, way)
         if llc.pending[device, s, way] < 0:
             return HIT, -1
-        return WAITING if wait_for(llc, device, s, way, unit) else KNOWN, -1
+        return WAITING if wait_for(llc, device, s, way, slot) else KNOWN, -1
     way = make_room(sim, device, s, stream)
     if way < 0 or llc.free_count[device] == 0:
         return BLOCKED, -1
@@ -153,7 +165,7 @@ def load(sim: "Sim", device: int, line: int, unit: int, stream: int) -> tuple[in
         return BLOCKED, row
     register = allocate_miss(llc, device, s, way, line, llc.line_requests)
     replacement.brought(llc, device, s, way)
-    wait_for(llc, device, s, way, unit)
+    wait_for(llc, device, s, way, slot)
     for i in range(llc.line_requests):
         lo, hi = bits.pack(sim.b, start + i * LINE_BYTES, LINE_BYTES, bits.READ, bits.LOCAL, 0, 0,
                            0)
@@ -162,10 +174,10 @@ def load(sim: "Sim", device: int, line: int, unit: int, stream: int) -> tuple[in
 
 
 @compiled
-def store(sim: "Sim", device: int, line: int, stream: int) -> bool:
-    """Store a whole line in the cache; False: not now."""
+def store(sim: "Sim", device: int, line: int, unit: int, stream: int) -> bool:
+    """Store a whole line of a compute unit in the cache; False: not now."""
     llc = sim.llc
-    s, way = find(llc, device, line)
+    s, way = find(llc, device, line, unit)
     if way < 0:
         way = make_room(sim, device, s, stream)
         if way < 0:

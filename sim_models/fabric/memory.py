@@ -1,6 +1,7 @@
 """A GPU's memory side in the models: DRAM queues, what comes back from them, and the bytes by purpose.
 
-`dram_accept` and `dram_cycle` are shared by the run with RTL (arbiters in hardware) and the baseline without.
+With a memory-side cache its slices stand before the DRAM queues (`memory_cache`). `dram_accept` and `dram_cycle` are
+shared by the run with RTL (arbiters in hardware) and the baseline without.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from ..compiled.jit import inlined
 from ..compiled.records import record_fields
 from ..hbm import hbm_enqueue, hbm_step
-from . import bits, queues
+from . import bits, memory_cache, queues
 from . import network as links
 from .memory_map import local_line
 
@@ -24,7 +25,7 @@ _WAITS = 4  #: purposes, the first, whose requests are served before a read of w
 
 
 class MemoryState(NamedTuple):
-    """Requests inside DRAM queues [row, entry] (row = device*channels + channel) and totals [device, ...]."""
+    """Requests in DRAM queues or slices [row, entry] (row = device*channels + channel) and totals [device, ...]."""
 
     lo: np.ndarray
     hi: np.ndarray
@@ -34,9 +35,11 @@ class MemoryState(NamedTuple):
     free: np.ndarray  # stack of free entries
     free_count: np.ndarray
     served: np.ndarray  # int64 [row, purpose]: requests served so far
-    total_bytes: np.ndarray  # int64 [device, purpose]
+    total_bytes: np.ndarray  # int64 [device, purpose]: of requests that were performed
+    dram_bytes: np.ndarray  # the same of DRAM; without a memory-side cache the same array
     waited: np.ndarray  # int64 [device, purpose]: requests served while reads of what computes waited in the queue
-    fills: queues.TimedQueue  # reads of this GPU's own kernel, back at a time
+    fills: queues.TimedQueue  # reads of this GPU's own kernel from DRAM, back at a time
+    hits: queues.TimedQueue  # the same, of what a memory-side cache had
     dma_returns: queues.TimedQueue  # lines read for DMA [port through which they leave]
     tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
     retired_lo: np.ndarray  # int64 [row]: request that completed this cycle (data mode), valid if retired is set
@@ -49,12 +52,13 @@ class MemoryState(NamedTuple):
     inbound_tags: queues.TagQueue
 
 
-def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int,
-                ports: int) -> MemoryState:
+def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int, ports: int,
+                cached: bool = False) -> MemoryState:
     """Make the state of every device's memory side.
 
-    `entries`: requests that a channel's DRAM holds; `latency_cycles`: longest time from DRAM's read to its data's
-    return; `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
+    `entries`: requests that a channel holds in its DRAM queue, or in its slice of a memory-side cache;
+    `cached`: it has one; `latency_cycles`: longest time from when a read is performed to its data's return;
+    `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
     """
     rows = devices * channels
     waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),
@@ -62,19 +66,30 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
     def each(count: int, *more: int) -> np.ndarray:
         return np.zeros((count, *more), np.int64)
     lo, hi, bucket, tag, before = waiting
+    total_bytes = each(devices, _PURPOSES)
     return MemoryState(
         lo=lo, hi=hi, bucket=bucket, tag=tag, before=before, free=np.tile(np.arange(entries), (rows, 1)),
         free_count=np.full(rows, entries, np.int64), served=each(rows, _PURPOSES),
-        total_bytes=each(devices, _PURPOSES), waited=each(devices, _PURPOSES),
+        total_bytes=total_bytes, dram_bytes=each(devices, _PURPOSES) if cached else total_bytes,
+        waited=each(devices, _PURPOSES),
         fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
+        hits=queues.timed_queue(devices, channels * (latency_cycles + 1)),
         dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
         retired_hi=each(rows), retired_tag=each(rows), retired=each(rows), due=each(rows), turn=each(rows),
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
 
 @inlined
+def has_room(sim: "Sim", row: int) -> bool:
+    """Return whether `dram_accept` may be called for a channel."""
+    if sim.memory_cache.requests:
+        return sim.mem.free_count[row] > 0
+    return sim.hbm.occupancy[row] < sim.hbm.queue_entries
+
+
+@inlined
 def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, bucket: int) -> None:
-    """Put a request into a channel's DRAM queue; the caller saw room. `bucket`: the order guard's."""
+    """Put a request into a channel's DRAM queue or slice; the caller saw room. `bucket`: the order guard's."""
     mem, b = sim.mem, sim.b
     mem.free_count[row] -= 1
     entry = mem.free[row, mem.free_count[row]]
@@ -84,19 +99,33 @@ def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, buck
     mem.tag[row, entry] = tag
     for purpose in range(_WAITS):
         mem.before[row, entry, purpose] = mem.served[row, purpose]
+    if sim.memory_cache.requests:
+        memory_cache.accept(sim.memory_cache, row, entry)
+        mem.due[row] = min(mem.due[row], now + 1)
+        return
     hbm_enqueue(sim.hbm, row, now, local_line(bits.address_of(lo, b), sim.m), bits.get(lo, hi, b.op, 2), entry)
     mem.due[row] = sim.hbm.next_cycle[row]
 
 
 @inlined
 def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
-    """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1."""
+    """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1.
+
+    So of its slice, where a memory-side cache stands before it.
+    """
     mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0
     if now < mem.due[row]:
         return -1
-    entry = hbm_step(hbm, row, now)
-    mem.due[row] = hbm.next_cycle[row]
+    if sim.memory_cache.requests:
+        entry, hit = memory_cache.step(sim, row, now)
+        waits = memory_cache.busy(sim.memory_cache, row)
+        mem.due[row] = min(hbm.next_cycle[row], now + 1) if waits else hbm.next_cycle[row]
+        data = now + (sim.memory_cache.hit_cycles if hit else hbm.read_data_cycles + sim.memory_cache.fill_cycles)
+    else:
+        entry, hit = hbm_step(hbm, row, now), False
+        mem.due[row] = hbm.next_cycle[row]
+        data = now + hbm.read_data_cycles
     if entry < 0:
         return -1
     lo, hi = mem.lo[row, entry], mem.hi[row, entry]
@@ -118,11 +147,14 @@ def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
             if queues.stream_of(tag) == COMPUTE:
                 for other in range(_WAITS):
                     mem.waited[device, other] += mem.served[row, other] - mem.before[row, entry, other]
-            queues.push_at(mem.fills, device, now + hbm.read_data_cycles + sim.fill_cycles, 0, 0, tag)
+            if hit:
+                queues.push_at(mem.hits, device, data + sim.fill_cycles, 0, 0, tag)
+            else:
+                queues.push_at(mem.fills, device, data + sim.fill_cycles, 0, 0, tag)
         else:
             port = (sim.control.region_ports[device, bits.get(lo, hi, b.region, b.region_bits), 0]
                     + links.plane_of(sim.network, lo, b))
-            queues.push_at(mem.dma_returns, port, now + hbm.read_data_cycles, lo, hi, tag)
+            queues.push_at(mem.dma_returns, port, data, lo, hi, tag)
         return -1
     if bits.get(lo, hi, b.region, b.region_bits) == 0:
         return -1
@@ -139,7 +171,7 @@ def direct_cycle(sim: "Sim", device: int, now: int) -> None:
         if now < mem.due[row] and compute.count[row] == 0 and inbound.count[row] == 0:
             mem.retired[row] = 0
             continue
-        room = sim.hbm.occupancy[row] < sim.hbm.queue_entries
+        room = has_room(sim, row)
         dram_cycle(sim, device, row, now)
         if not room:
             continue

@@ -1,4 +1,4 @@
-"""Which line of a set of the last-level cache makes room for another.
+"""Which line of a cache's set makes room for another.
 
 `lru`: the least recently used one. `srrip`: static re-reference interval prediction, by hits, with two bits per line
 (Jaleel et al., "High performance cache replacement using re-reference interval prediction", ISCA 2010): a line that
@@ -15,6 +15,7 @@ from ..compiled.jit import compiled, inlined
 
 if TYPE_CHECKING:
     from .llc import Llc
+    from .memory_cache import MemoryCache
 
 NAMES = ("lru", "srrip")
 LRU, SRRIP = range(2)
@@ -23,7 +24,7 @@ NO_WAY = np.int64(1) << np.int64(60)
 
 
 @inlined
-def used(llc: "Llc", device: int, s: int, way: int) -> None:
+def used(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
     """Note that a line was found."""
     if llc.replacement == SRRIP:
         llc.stamp[device, s, way] = SOON
@@ -33,7 +34,7 @@ def used(llc: "Llc", device: int, s: int, way: int) -> None:
 
 
 @inlined
-def brought(llc: "Llc", device: int, s: int, way: int) -> None:
+def brought(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
     """Note that a way has another line."""
     if llc.replacement == SRRIP:
         llc.stamp[device, s, way] = LATE
@@ -43,7 +44,7 @@ def brought(llc: "Llc", device: int, s: int, way: int) -> None:
 
 
 @compiled
-def victim(llc: "Llc", device: int, s: int) -> int | np.int64:
+def victim(llc: "Llc | MemoryCache", device: int, s: int) -> int | np.int64:
     """Return the way of a set that makes room, -1 if all are being filled."""
     best = NO_WAY
     for way in range(llc.tag.shape[2]):  # without a branch that depends on the data

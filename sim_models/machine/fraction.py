@@ -4,11 +4,13 @@ from t3sim.errors import BadInput
 from t3sim.machine.machine import Machine
 
 #: Whole numbers that must divide: what a smaller GPU would have less of.
-_COUNTS = ("gpu.compute_units", "channels.count", "dram.channels", "llc.size_bytes", "llc.slices", "tracker.sets")
-_RATES = ("llc.bandwidth_bytes_per_ns", "link.bandwidth_gb_per_s", "network.bandwidth_gb_per_s")
+_COUNTS = ("gpu.compute_units", "channels.count", "dram.channels", "llc.size_bytes", "llc.slices",
+           "memory_cache.size_bytes", "tracker.sets")
+_RATES = ("llc.bandwidth_bytes_per_ns", "memory_cache.bandwidth_bytes_per_ns", "link.bandwidth_gb_per_s",
+          "network.bandwidth_gb_per_s")
 #: Sizes of buffers and parallel parts, rounded up: at least one.
-_SIZES = ("link.egress_buffer_bytes", "link.store_buffer_bytes", "tracker.banks", "dma.engines", "dma.ready_commands",
-          "dma.outstanding_lines", "dma.egress_lanes")
+_SIZES = ("llc.parts", "link.egress_buffer_bytes", "link.store_buffer_bytes", "tracker.banks", "dma.engines",
+          "dma.ready_commands", "dma.outstanding_lines", "dma.egress_lanes")
 
 
 def fraction_of(machine: Machine, parts: int) -> Machine:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from t3sim.formats import FP16
+from t3sim.line import LINE_BYTES
 from t3sim.machine.dram import is_power_of_two
 from t3sim.machine.levels import COMMERCIAL, CYCLE, ENGINES, NETWORK, QUEUE, TILES
 from t3sim.machine.section import Count, NotNegative, Positive, Section, Share, Wait, needed_by, read_by, within
@@ -107,12 +108,14 @@ class Occupancy(Section):
 
 
 class Llc(Section):
-    """The last-level cache (L2)."""
+    """The last-level cache that compute units share (L2)."""
 
-    size_bytes: Annotated[int, within(1 << 10, 1 << 30)]  #: MI300X: 256 MB
+    size_bytes: Annotated[int, within(1 << 10, 1 << 30)]  #: B200: 126 MB
     line_bytes: Annotated[int, within(64, 1024)]  #: whole 64-byte requests
     ways: Annotated[int, within(1, 64)]
     replacement: Literal["lru", "srrip"]  #: which line makes room: `fabric.replacement`
+    #: Caches, each of as many compute units that lie together, that share nothing; MI300X: 8 dies.
+    parts: Annotated[int, within(1, 64)] = read_by(CYCLE, default=1)
     slices: Annotated[int, within(0, 512)]  #: that serve loads in order each; 0: whoever comes first is served
     slice_queue_loads: Annotated[int, within(1, 1024)]  #: that wait at a slice
     hit_latency_ns: Wait  #: from a CU's load to its data
@@ -121,16 +124,40 @@ class Llc(Section):
 
     @model_validator(mode="after")
     def _whole_sets(self) -> "Llc":
-        if self.size_bytes % (self.line_bytes * self.ways):
+        if self.size_bytes % (self.parts * self.line_bytes * self.ways):
             raise ValueError(f"size_bytes = {self.size_bytes} is not a whole number of sets of ways = {self.ways} "
-                             f"lines of line_bytes = {self.line_bytes}")
+                             f"lines of line_bytes = {self.line_bytes}{self._of_parts}")
         if not is_power_of_two(self.line_bytes):
             raise ValueError(f"line_bytes = {self.line_bytes}: a power of two is needed")
-        sets = self.size_bytes // (self.line_bytes * self.ways)
+        sets = self.size_bytes // (self.parts * self.line_bytes * self.ways)
         if not is_power_of_two(sets):
             raise ValueError(f"size_bytes = {self.size_bytes} makes {sets} sets of ways = {self.ways} lines of "
-                             f"line_bytes = {self.line_bytes}: a power of two is needed")
+                             f"line_bytes = {self.line_bytes}{self._of_parts}: a power of two is needed")
         return self
+
+    @property
+    def _of_parts(self) -> str:
+        return f" in each of parts = {self.parts}" if self.parts > 1 else ""
+
+
+class MemoryCache(Section):
+    """A memory-side cache: a slice before each memory channel, with lines of 64 bytes (`fabric.memory_cache`)."""
+
+    size_bytes: Annotated[int, within(64, 1 << 30)]  #: of all slices; MI300X: 256 MB
+    ways: Annotated[int, within(1, 64)]
+    replacement: Literal["lru", "srrip"]  #: which line makes room: `fabric.replacement`
+    requests: Annotated[int, within(1, 255)]  #: in a slice: looked up, or waiting for that, a line, or DRAM
+    hit_latency_ns: Wait  #: from a look-up to its data, in place of DRAM's
+    fill_latency_ns: Wait  #: what a miss adds besides the DRAM's own time
+    bandwidth_bytes_per_ns: Annotated[float, within(1, 1_000_000)]  #: all slices together
+
+    def sets(self, channels: int) -> int:
+        """Return the sets of a slice. Raises ValueError unless they are a power of two."""
+        sets, over = divmod(self.size_bytes, channels * self.ways * LINE_BYTES)
+        if over or not is_power_of_two(sets):
+            raise ValueError(f"[memory_cache] size_bytes = {self.size_bytes}: {channels} slices of ways = {self.ways} "
+                             f"lines of {LINE_BYTES} bytes times a power of two are needed")
+        return sets
 
 
 class Memory(Section):

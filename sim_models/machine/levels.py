@@ -27,7 +27,7 @@ class Level:
 
 CYCLE = Level("the cycle level", "t3-table1", "t3 run",
               ("memory_clock_ghz", "gpu", "llc", "link", "tracker", "channels", "dma", "arbiter", "collective", "dram"),
-              ("occupancy", "switch", "network"))
+              ("memory_cache", "occupancy", "switch", "network"))
 QUEUE = Level("a collective by the RTL's command queue", "t3-table1", "t3 dma --level cycle", (*CYCLE.needs, "host"),
               CYCLE.takes, on=CYCLE)
 ENGINES = Level("the event level of DMA engines", "mi300x", "t3 dma",

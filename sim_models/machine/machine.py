@@ -9,7 +9,7 @@ from t3sim.line import LINE_BYTES
 from t3sim.machine.closed_form import Accelerator, Uncertainty
 from t3sim.machine.dram import Dram
 from t3sim.machine.engines import Engine, Power, Stream
-from t3sim.machine.gpu import Gpu, Llc, Memory, Occupancy
+from t3sim.machine.gpu import Gpu, Llc, Memory, MemoryCache, Occupancy
 from t3sim.machine.hardware import LONGEST_STARVATION, Arbiter, Channels, Dma, Switch, Tracker
 from t3sim.machine.levels import CYCLE, Level
 from t3sim.machine.libraries import Direct, InSwitch, Kernels, Measurements, Rates, Rings, Sharing
@@ -34,6 +34,7 @@ class Machine(Section):
     gpu: Gpu = left_out()
     occupancy: Occupancy | None = None  #: None: only kernels that say nothing of registers can run
     llc: Llc = left_out()
+    memory_cache: MemoryCache | None = None  #: between memory channels and DRAM
     link: Link = left_out()
     tracker: Tracker = left_out()
     channels: Channels = left_out()
@@ -99,11 +100,20 @@ class Machine(Section):
         if self.dram.channels != self.channels.count:
             raise ValueError(f"[dram] channels = {self.dram.channels} and [channels] count = {self.channels.count} "
                              "must agree")
+        if self.gpu.compute_units % self.llc.parts:
+            raise ValueError(f"[llc] parts = {self.llc.parts}: must divide [gpu] compute_units = "
+                             f"{self.gpu.compute_units}")
         if self.llc.slices % self.channels.count:
             raise ValueError(f"[llc] slices = {self.llc.slices}: 0 or a multiple of [channels] count = "
                              f"{self.channels.count} is needed")
         geometry = self.geometry()
-        if self.dram.held_requests >= 1 << (geometry.channel.occupancy_bits + 1):
+        counted = 1 << (geometry.channel.occupancy_bits + 1)
+        if self.memory_cache:
+            self.memory_cache.sets(self.channels.count)
+            if self.memory_cache.requests >= counted:
+                raise ValueError(f"[memory_cache] requests = {self.memory_cache.requests}: with [dram] queue_entries = "
+                                 f"{self.dram.queue_entries} the hardware's order guard counts at most {counted - 1}")
+        elif self.dram.held_requests >= counted:
             raise ValueError(f"[dram] queue_entries = {self.dram.queue_entries}: with a request in each of "
                              f"{self.dram.banks} banks there are more than the hardware's order guard counts")
         if self.tracker.ways < self.gpu.wavefronts_per_workgroup:

@@ -21,6 +21,7 @@ from ..fabric import bits, memory, queues
 from ..fabric import network as links
 from ..fabric.llc import make_llc
 from ..fabric.llc_slices import make_slices
+from ..fabric.memory_cache import NO_MEMORY_CACHE, MemoryCache, make_memory_cache
 from ..fabric.memory_map import memory_map
 from ..fabric.switch import NO_SWITCH, Shape, Switch, make_switch
 from ..hbm import make_hbm
@@ -250,6 +251,7 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
     geometry: Geometry = machine.geometry()
     channels, ports = geometry.channel.channels, len(network.free_time)
     fill_cycles = round(machine.llc.fill_latency_ns * machine.memory_clock_ghz)
+    cache = _memory_cache(machine, devices)
 
     def each() -> np.ndarray:
         return np.zeros(devices, np.int64)
@@ -264,11 +266,15 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network
         signals=np.zeros((devices, 1 + signals), np.int64), halt=np.zeros(1, np.int64))
     return Sim(
         b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
-        mem=memory.make_memory(devices, channels, machine.dram.held_requests,
-                               machine.dram.read_data_cycles + fill_cycles, geometry.dma.outstanding_lines, ports),
+        memory_cache=cache,
+        mem=memory.make_memory(
+            devices, channels, cache.requests or machine.dram.held_requests,
+            max(machine.dram.read_data_cycles + cache.fill_cycles, cache.hit_cycles) + fill_cycles,
+            geometry.dma.outstanding_lines, ports, cached=cache.requests > 0),
         compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
         llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots,
-                     machine.llc.replacement),
+                     machine.llc.replacement, parts=machine.llc.parts,
+                     part_units=machine.gpu.compute_units // machine.llc.parts),
         slices=make_slices(devices, machine.llc.slices, channels, machine.llc.slice_queue_loads,
                            _slice_cycles(machine)),
         stores_out=queues.timed_queue(ports, machine.link.stores_bytes // LINE_BYTES + 1),
@@ -282,6 +288,18 @@ def _slice_cycles(machine: Machine) -> float:
     """Return the cycles that a slice of the cache takes for a line, 0 without slices."""
     llc = machine.llc
     return llc.slices * llc.line_bytes / llc.bandwidth_bytes_per_ns * machine.memory_clock_ghz
+
+
+def _memory_cache(machine: Machine, devices: int) -> MemoryCache:
+    """Make the slices of the machine's memory-side cache, if it has one."""
+    cache, channels, clock = machine.memory_cache, machine.channels.count, machine.memory_clock_ghz
+    if cache is None:
+        return NO_MEMORY_CACHE
+    return make_memory_cache(
+        devices * channels, cache.sets(channels), cache.ways, cache.requests,
+        line_cycles=channels * LINE_BYTES / cache.bandwidth_bytes_per_ns * clock,
+        hit_cycles=round(cache.hit_latency_ns * clock), fill_cycles=round(cache.fill_latency_ns * clock),
+        policy=cache.replacement)
 
 
 def _most_ids(spaces: Sequence[AddressSpace]) -> int:

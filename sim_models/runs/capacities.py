@@ -23,7 +23,7 @@ class Capacity(NamedTuple):
 
 def capacities(machine: Machine) -> list[Capacity]:
     """Return what can wait at each place, from the compute units to DRAM and to the link."""
-    dram, dma, link, llc = machine.dram, machine.dma, machine.link, machine.llc
+    dram, dma, link, llc, cache = machine.dram, machine.dma, machine.link, machine.llc, machine.memory_cache
     found = [
         Capacity("cache's misses under way", "", MISS_REGISTERS, llc.line_bytes),
         Capacity("before a channel, of each stream", "", DEPTH, LINE_BYTES),
@@ -37,6 +37,8 @@ def capacities(machine: Machine) -> list[Capacity]:
     if llc.slices:
         found.insert(0, Capacity("loads at a slice of the cache", "llc.slice_queue_loads", llc.slice_queue_loads,
                                  llc.line_bytes))
+    if cache:
+        found.append(Capacity("in a slice of the memory cache", "memory_cache.requests", cache.requests, LINE_BYTES))
     if dram.held_requests > dram.queue_entries:
         found.append(Capacity("at the banks of a channel, beside its queue", "",
                               dram.held_requests - dram.queue_entries, LINE_BYTES))

@@ -547,7 +547,7 @@ def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
 
     def after_batch() -> None:
         if recorder:
-            recorder.look(run.now, run.sim.mem.total_bytes[0])
+            recorder.look(run.now, run.sim.mem.dram_bytes[0])
         asked.progress(min(0.99, float(units.finished[0] / kernel.work.workgroups[0])))
 
     to_end(run, f"isolated {name}", after_batch, _batch(recorder))
@@ -556,7 +556,7 @@ def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.
         ns=int(units.finish_time[0]) / clock, simulated_cycles=run.now, dram=bytes_by_phase(run.sim.mem),
         unit_cycles=tuple(units.accounted[0].tolist()), waited=tuple(run.sim.mem.waited[0].tolist()),
-        traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
+        traffic=recorder.finish(run.now, run.sim.mem.dram_bytes[0]) if recorder else None)
 
 
 def part_of(workload: Workload) -> Workload:
@@ -607,7 +607,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
 
         def after_batch(fraction: float) -> None:
             if recorder:
-                recorder.look(run.now, run.sim.mem.total_bytes[0])
+                recorder.look(run.now, run.sim.mem.dram_bytes[0])
             asked.progress(fraction)
 
         run.run(after_batch, _batch(recorder))
@@ -632,7 +632,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
             unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
             units=units.state.shape[1], hardware=hardware,
             gpus=_gpus(run) if len(run.backends) > 1 else (),
-            traffic=recorder.finish(run.now, run.sim.mem.total_bytes[0]) if recorder else None)
+            traffic=recorder.finish(run.now, run.sim.mem.dram_bytes[0]) if recorder else None)
 
 
 def _first_packet(sim: Sim, device: int) -> int:

@@ -18,7 +18,7 @@ class Moved(NamedTuple):
 
 def bytes_by_phase(mem: MemoryState, device: int = 0) -> dict[str, Moved]:
     """Count the bytes at one GPU's DRAM so far, by phase; a collective that is none of `PHASES` counts as rs."""
-    return {phase: Moved(*counts) for phase, counts in zip(PHASES, mem.total_bytes[device].reshape(-1, 2).tolist())}
+    return {phase: Moved(*counts) for phase, counts in zip(PHASES, mem.dram_bytes[device].reshape(-1, 2).tolist())}
 
 
 def named(moved: Mapping[str, Moved], names: Iterable[str | None]) -> dict[str, Moved]:

@@ -30,9 +30,9 @@ def _call(sim, what, first, second):
     """One function for all: each that Python calls would be compiled with a whole run's state as its argument."""
     sim = by_reference(sim)
     if what == FIND:
-        return cache.find(sim.llc, 0, first)[0]
+        return cache.find(sim.llc, 0, first, second)[0]
     if what == LOAD:
-        return loads.read_line(sim.kernel, sim, 0, first, second)
+        return loads.read_line(sim.kernel, sim, 0, first, first, second)
     if what == SEND:
         sent = llc_slices.push(sim, 0, second, first)
         if sent:
@@ -43,7 +43,7 @@ def _call(sim, what, first, second):
     if what == SLICE_OF:
         return llc_slices.slice_of(sim, 0, first)
     if what == STORE:
-        return cache.store(sim, 0, first, STREAM)
+        return cache.store(sim, 0, first, second, STREAM)
     if what == DATA_BACK:
         loads.fill(sim.kernel, sim, 0, first, second)
     if what == FLUSH:
@@ -61,8 +61,8 @@ class Cache:
         workload = gemm_workload("512x512x64", 2)
         self.s = build.make_sim(machine, workload)
 
-    def set_of(self, line: int) -> int:
-        return int(_call(self.s, FIND, line, 0))
+    def set_of(self, line: int, unit: int = 0) -> int:
+        return int(_call(self.s, FIND, line, unit))
 
     def load(self, unit: int, line: int) -> int:
         return _call(self.s, LOAD, unit, line * LINE)
@@ -77,8 +77,8 @@ class Cache:
     def slice_of(self, line: int) -> int:
         return int(_call(self.s, SLICE_OF, line * LINE, 0))
 
-    def store(self, line: int) -> bool:
-        return bool(_call(self.s, STORE, line, 0))
+    def store(self, line: int, unit: int = 0) -> bool:
+        return bool(_call(self.s, STORE, line, unit))
 
     def data_back(self, tag: int, now: int) -> None:
         _call(self.s, DATA_BACK, tag, now)
@@ -286,6 +286,23 @@ def test_what_was_used_again_outlives_a_stream():
         assert (real.load(0, again) == cache.HIT) == kept
 
 
+@pytest.mark.parametrize("parts", [2, 5])
+def test_units_of_another_part_do_not_see_a_line(parts):
+    """Each part fetches for itself, and has as many sets of its own."""
+    real, line = Cache(parts=parts, size_bytes=LINE * WAYS * SETS * parts), 77
+    first = [part * UNITS // parts for part in range(parts)]
+    assert [real.set_of(line, unit) // SETS for unit in first] == list(range(parts))
+    assert all(real.set_of(line, unit) == real.set_of(line, unit - 1) + SETS for unit in first[1:])
+    assert [real.load(unit, line) for unit in first] == [cache.WAITING] * parts
+    sent, tags = real.requests()
+    assert sent == Counter({(line, bits.READ): parts})
+    for tag in tags[:2]:  # the first part's
+        real.data_back(tag, 1)
+    assert real.load(first[0] + 1, line) == cache.HIT and real.load(first[1] + 1, line) == cache.WAITING
+    assert real.store(line + 1, UNITS - 1) and real.load(UNITS - 2, line + 1) == cache.HIT
+    assert real.load(0, line + 1) == cache.WAITING
+
+
 def test_slices_serve_in_order(seed):
     """Against a list per slice, on a memory that is slow at times, so that heads hold hits behind them."""
     generator, real = random.Random(seed), Cache(slices=64, slice_queue_loads=4)
@@ -347,7 +364,7 @@ def test_slices_serve_in_order(seed):
                 here.add(line)
         if generator.random() < 0.05 and here:  # what the GPU no longer has
             line = generator.choice(sorted(here))
-            s, way = cache.find(real.s.llc, 0, line)
+            s, way = cache.find(real.s.llc, 0, line, 0)
             real.s.llc.tag[0, s, way], real.s.llc.stamp[0, s, way] = -1, 0  # and what comes next goes there
             here.remove(line)
     assert min(seen[name] for name in ("hit", "known", "full", "blocked", "hit held")) > 10, seen

@@ -52,6 +52,13 @@ AS_ACCELSIM = {"gpu": {"workgroup_order": "tokens", "workgroups_per_cu": 2, "loa
 IN_SLICES = {"llc": {"slices": 16, "slice_queue_loads": 2, "replacement": "srrip"}}
 
 
+def cached(sets: int, ways: int, requests: int = 20) -> dict:
+    """A memory-side cache before each of four channels, so small that lines of the output come and go."""
+    return {"memory_cache": {"size_bytes": 4 * sets * ways * 64, "ways": ways, "replacement": "lru",
+                             "requests": requests, "hit_latency_ns": 30.0, "fill_latency_ns": 10.0,
+                             "bandwidth_bytes_per_ns": 200.0}}
+
+
 def blocks(tiles: int) -> dict:
     return {"dma": {"tiles_per_block": tiles}}
 
@@ -74,6 +81,9 @@ def others_slow(rings: list[tuple]) -> list:
     ("ring_small", "300x400x200", 3, FAST_LINK),
     ("ring_small", "200x300x70", 3, blocks(2) | AS_ACCELSIM),
     ("ring_small", "200x300x70", 3, blocks(4) | IN_SLICES),
+    ("ring_small", "200x300x70", 3, blocks(4) | cached(4, 4)),
+    ("ring_small", "97x65x16", 8, FAST_LINK | cached(64, 16)),
+    ("ring_small", "514x130x64", 4, blocks(2) | SLOW_LINK | cached(1, 1, 5)),
     ("ring_tiny", "60x100x32", 2, {}),
     ("ring_tiny", "41x33x24", 8, blocks(2)),  # 12 tiles for 8 devices
     ("ring_tiny", "67x90x32", 3, SLOW_LINK),

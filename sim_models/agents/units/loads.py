@@ -55,7 +55,8 @@ def serve_slices(kernel: "ComputeUnits", sim: "Sim", device: int, now: int) -> N
         while queue.count[row] > 0 and queue.free[row] <= now:
             slot = queue.slot[row, queue.head[row]]
             stream = kernel.work.peer_stream if kernel.state.adding[device, slot] else kernel.work.stream
-            found, _ = cache.load(sim, device, queue.line[row, queue.head[row]], slot, stream)
+            found, _ = cache.load(sim, device, queue.line[row, queue.head[row]], slot, slot % kernel.rates.units,
+                                  stream)
             if found == cache.BLOCKED:
                 break
             llc_slices.pop(queue, device, row, now)
@@ -110,7 +111,7 @@ def send_loads(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit:
         elif work.cached_loads:
             if g.budget[device] <= 0.0:
                 return now + 1
-            accepted = read_line(kernel, sim, device, slot, address + (np.int64(line) << shift)) != cache.BLOCKED
+            accepted = read_line(kernel, sim, device, slot, unit, address + (np.int64(line) << shift)) != cache.BLOCKED
         else:
             accepted = read_memory(kernel, sim, device, slot, address, block.bytes, line)
         if not accepted:
@@ -124,7 +125,7 @@ def send_loads(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit:
         g.load_line[device, slot] = line + 1
         if work.cached_loads:
             following = address + (np.int64(line + 1) << shift) if line + 1 < lines else address + block.pitch
-            cache.expect(sim.llc, device, following >> shift)
+            cache.expect(sim.llc, device, following >> shift, unit)
         if line + 1 == lines:
             g.load_line[device, slot] = 0
             g.load_row[device, slot] += 1
@@ -137,13 +138,13 @@ def send_loads(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit:
 
 
 @inlined
-def read_line(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, address: int) -> int:
+def read_line(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit: int, address: int) -> int:
     """Read one cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
     g, refused = kernel.state, kernel.state.refused[device, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
     stream = kernel.work.peer_stream if g.adding[device, slot] else kernel.work.stream
-    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, stream)
+    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, unit, stream)
     g.refused[device, slot] = row
     if found == cache.WAITING:
         g.outstanding[device, slot] += 1

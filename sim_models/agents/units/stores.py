@@ -151,7 +151,8 @@ def store_cached(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, add
     g, line_requests = kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:
         at = address + g.store_line[device, slot] * LINE_BYTES
-        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift, kernel.work.stream):
+        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift, slot % kernel.rates.units,
+                                                      kernel.work.stream):
             return False
         g.store_line[device, slot] += line_requests
         g.budget[device] -= sim.llc.line_bytes

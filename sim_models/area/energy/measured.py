@@ -174,7 +174,7 @@ def measure_energy(machine: str, cells: Library, node: Node, until: int | None, 
         whole = run.run(lambda share: progress("run", share), until=until)
         progress("run", 1.0)
         counters = run.counters(0)
-        dram = int(run.sim.mem.total_bytes[0].sum())
+        dram = int(run.sim.mem.dram_bytes[0].sum())
         modules = {part.module: _of_module(part, watching.cycles, node, of) for part in top.parts}
         work = setup.workload
         layer = LayerEnergy(
