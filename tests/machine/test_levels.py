@@ -19,7 +19,8 @@ from t3sim.machine.levels import (
 from t3sim.machine.load import machines_of, sections
 from t3sim.machine.loader import read
 
-CYCLE_LEVEL = ("cais-8x4-t3", "h100-t3", "hbm2-reference", "hbm3-reference", "t3-accelsim", "t3-table1")
+CYCLE_LEVEL = ("cais-8x4-t3", "h100-t3", "hbm2-reference", "hbm3-reference", "mi300x-t3", "t3-accelsim",
+               "t3-table1")
 MI300 = ("mi300x", "mi308x", "mi325x", "mi355x")
 HOPPER_AND_LATER = ("b200", "b300", "cais-8x4", "gb200", "gh200", "h100-sxm", "h200-sxm", "h800-sxm")
 TAKES = {

@@ -118,6 +118,23 @@ def test_refuses_to_extend_itself(write):
     assert "extends itself" in one_line(name)
 
 
+CACHE = """[memory_cache]
+size_bytes = 16777216
+ways = 16
+replacement = "lru"
+requests = 64
+hit_latency_ns = 40.0
+fill_latency_ns = 90.0
+bandwidth_bytes_per_ns = 4000.0
+"""
+
+
+def test_a_memory_cache_is_there_only_if_the_file_says_so(write):
+    assert load_machine().memory_cache is None
+    cached = load_machine(write(f'extends = "t3-table1"\n{CACHE}')).memory_cache
+    assert (cached.size_bytes, cached.sets(32)) == (16 << 20, 512)
+
+
 @pytest.mark.parametrize(("change", "words"), [
     ("[link]\nlatency_us = 0.5", "[link] latency_us is unknown; did you mean latency_ns?"),
     ("[link]\nlatency = 0.5", "[link] latency is unknown; did you mean latency_ns?"),
@@ -143,6 +160,15 @@ def test_refuses_to_extend_itself(write):
     ("[llc]\nslices = 40", "[llc] slices = 40: 0 or a multiple of [channels] count = 32"),
     ("[llc]\nslice_queue_loads = 0", "[llc] slice_queue_loads = 0"),
     ("[llc]\nways = 24", "[llc] size_bytes = 16777216 is not a whole number of sets"),
+    ("[llc]\nparts = 3", "lines of line_bytes = 128 in each of parts = 3"),
+    ("[llc]\nparts = 32\n[gpu]\ncompute_units = 80", "[llc] parts = 32: must divide [gpu] compute_units = 80"),
+    (CACHE.replace("ways = 16", "ways = 5"), "[memory_cache] size_bytes = 16777216: 32 slices of ways = 5 lines of 64"),
+    (CACHE.replace("16777216", "16777280"), "[memory_cache] size_bytes = 16777280: 32 slices of ways = 16 lines of 64"),
+    (CACHE.replace("requests = 64", "requests = 128"), "[memory_cache] requests = 128: with [dram] queue_entries = 32"),
+    (CACHE.replace("requests = 64", "requests = 0"), "[memory_cache] requests = 0: 1 to 255 is allowed"),
+    (CACHE.replace("hit_latency_ns = 40.0", ""), "[memory_cache] hit_latency_ns is missing"),
+    (CACHE.replace('"lru"', '"mru"'), "[memory_cache] replacement = 'mru'"),
+    (CACHE + "line_bytes = 128", "[memory_cache] line_bytes is unknown"),
     ("[tracker]\nsets = 200", "sets=200 is impossible: a power of two is needed"),
     ("[tracker]\nbanks = 512", "[tracker] banks = 512: 1 to 256 is allowed"),
     ("[tracker]\nways = 4", "[tracker] ways = 4: a workgroup of [gpu] wavefronts_per_workgroup = 8 needs as many"),
@@ -178,7 +204,8 @@ def test_wrong_unit_outranks_the_key_that_it_replaces(write):
 
 
 def test_unreadable(write, tmp_path):
-    assert ("neither a file nor one of cais-8x4-t3, h100-t3, hbm2-reference, hbm3-reference, t3-accelsim, t3-table1"
+    assert ("neither a file nor one of cais-8x4-t3, h100-t3, hbm2-reference, hbm3-reference, mi300x-t3, t3-accelsim, "
+            "t3-table1"
             in one_line("v100"))
     assert "cannot be read" in one_line(str(tmp_path))
     assert "not a TOML file" in one_line(write("[gpu\n"))

@@ -30,6 +30,15 @@ def test_everything_shrinks_alike(parts):
     assert part.name == f"1/{parts} of t3-table1"
 
 
+def test_an_eighth_of_an_mi300x_is_a_die_and_a_stack():
+    whole, part = load_machine("mi300x-t3"), fraction_of(load_machine("mi300x-t3"), 8)
+    assert (part.llc.parts, part.llc.size_bytes, part.gpu.compute_units) == (1, 4 << 20, 38)
+    assert (part.channels.count, part.memory_cache.size_bytes, part.dma.engines) == (16, 32 << 20, 1)
+    assert part.memory_cache.sets(16) == whole.memory_cache.sets(128) == 2048
+    assert part.memory_cache.bandwidth_bytes_per_ns == whole.memory_cache.bandwidth_bytes_per_ns / 8
+    assert fraction_of(whole, 4).llc.parts == 2
+
+
 def test_half_of_four_switches_are_two_and_a_collective_has_half_of_its_bytes():
     layer = {"collective": "rs", "devices": 8, "bytes": 800_000}
     alone = CollectiveAlone(Scenario(fraction="1/2", machine="cais-8x4-t3", layer=layer, exchange={
