@@ -30,9 +30,9 @@ from t3sim.reproduce.flux.measured import ALL_REDUCES, GEMMS
 from t3sim.reproduce.flux.operators import OVERLAP, SMALL, TWO_NODES
 from t3sim.reproduce.fused.dlrm import DLRM
 from t3sim.reproduce.fused.operators import OPERATORS, PROFILE
-from t3sim.reproduce.h100_gemms import H100_GEMMS
 from t3sim.reproduce.in_switch import IN_SWITCH
 from t3sim.reproduce.levels import LEVELS
+from t3sim.reproduce.measured_gemms import H100_GEMMS, MI300X_GEMMS
 from t3sim.reproduce.networks import NETWORKS
 from t3sim.reproduce.policies import POLICIES
 from t3sim.reproduce.sensitivity import SENSITIVITY
@@ -52,7 +52,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
     OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH, NINE,
-    LAYERS, EXPERTS, SIGNALS, CHAINS, H100_GEMMS, POLICIES, SUMS, COST)}
+    LAYERS, EXPERTS, SIGNALS, CHAINS, H100_GEMMS, MI300X_GEMMS, POLICIES, SUMS, COST)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:
