@@ -17,10 +17,16 @@ _MOST_BYTES = 32 * MOST_ROWS
 
 def named_weights(name: str, rows: int) -> np.ndarray | None:
     """Return the weights of `uniform` or `zipf:EXPONENT`, float64[row]; None: it is neither."""
+    exponent = zipf_exponent(name)
+    return None if exponent is None else np.arange(1, rows + 1, dtype=np.float64) ** -exponent
+
+
+def zipf_exponent(name: str) -> float | None:
+    """Return the exponent of `uniform`, 0, or of `zipf:EXPONENT`; None: it is neither."""
     if name == "uniform":
-        return np.ones(rows)
+        return 0.0
     match = re.fullmatch(r"zipf:(\d{1,2}(?:\.\d{1,6})?)", name, re.ASCII)
-    return match and np.arange(1, rows + 1, dtype=np.float64) ** -float(match[1])
+    return None if match is None else float(match[1])
 
 
 def weights_of_file(name: str) -> tuple[float, ...]:

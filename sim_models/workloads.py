@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ import numpy as np
 from t3sim.errors import BadInput, Key
 from t3sim.formats import FORMATS, FP32, Format
 from t3sim.locality import named_weights, weights_of_file
+from t3sim.routing import Routing, drawn, given
 
 DEVICES = range(2, 65)  #: ring sizes that can be run
 LARGEST_EXTENT = 1 << 20
@@ -219,6 +221,61 @@ class EmbeddingWorkload(Workload):
         return np.array(self.given) if named is None else named
 
 
+@dataclass(frozen=True)
+class ExpertsWorkload(Workload):
+    """The second GEMM of experts that devices share, each as many: of all devices M tokens that go to several of them.
+
+    An expert multiplies its tokens, which have K elements, by its own weights; a token's N elements are summed over
+    its experts.
+    """
+
+    experts: int = 2  #: of all devices
+    per_token: int = 1  #: experts of a token
+    zipf: float = 0.0  #: exponent of the experts' popularity over rank, 0: all are alike
+    seed: int = 0  #: by which tokens' experts are drawn
+    given: tuple[tuple[int, ...], ...] = field(default=(), repr=False)  #: tokens of each device for each expert instead
+
+    kind: ClassVar[str] = "Experts' GEMM"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.m % self.tp:
+            raise WorkloadError(f"M={self.m} tokens cannot be shared evenly by {self.tp} GPUs")
+        if self.experts % self.tp or not 1 <= self.per_token <= self.experts:
+            raise WorkloadError(f"{self.per_token} of {self.experts} experts for each token, on {self.tp} GPUs, are "
+                                "not possible: a multiple of the GPUs, and at most all of them for a token")
+        if self.given and (tokens := len(self.routing.experts_of)) != self.m:
+            raise WorkloadError(f"M={self.m}: the routing has {tokens} tokens")
+
+    @cached_property
+    def routing(self) -> Routing:
+        """Which tokens go to which experts. Raises BadInput for one that is given and cannot be."""
+        if self.given:
+            return given(list(map(list, self.given)), self.tp, self.experts, self.per_token)
+        return drawn(self.tp, self.experts, self.per_token, self.m, self.zipf, self.seed)
+
+    @property
+    def shape(self) -> str:
+        return f"{super().shape}, {self.per_token} of {self.experts} experts for a token"
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of the device with the most tokens."""
+        return 2 * max(map(sum, self.routing.groups)) * self.n * self.k
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the tokens of the device with the most, and of its experts' weights."""
+        rows, experts = max((sum(groups), len(groups)) for groups in self.routing.groups)
+        return (rows + experts * self.n) * self.k * self.format.bytes
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that the device with the most sends to others, or gets from them, as its sums' parts."""
+        across = self.routing.counts.reshape(self.tp, self.tp, -1).sum(axis=2) * (1 - np.eye(self.tp, dtype=np.int64))
+        return int(max(across.sum(axis=0).max(), across.sum(axis=1).max())) * self.n * self.format.bytes
+
+
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
     """Return a sub-layer of a model of table 2. Raises `WorkloadError`."""
     known = MODELS.get(model.lower())
@@ -274,6 +331,22 @@ def decode_workload(shape: str, devices: int) -> DecodeWorkload:
     if found.m > MOST_DECODED:
         raise WorkloadError(Key("layer.gemm", shape.strip()), f": {MOST_DECODED} tokens are decoded at once at most")
     return DecodeWorkload("custom", "decode", devices, found.m, found.n, found.k, found.dtype)
+
+
+def experts_workload(shape: str, devices: int, experts: str, zipf: float = 0.0, seed: int = 0,
+                     given: tuple[tuple[int, ...], ...] = ()) -> ExpertsWorkload:
+    """Return the GEMM of experts that devices share, `MxNxK` with the tokens of all devices. Raises `WorkloadError`.
+
+    `experts`: of all devices, and of a token, `64x8`; the others as in `ExpertsWorkload`.
+    """
+    found = gemm_workload(shape, devices)
+    match = re.fullmatch(r"(\d{1,5})[xX](\d{1,3})", experts.strip(), re.ASCII)
+    if match is None:
+        raise WorkloadError(Key("layer.experts", repr(experts[:40])),
+                            " is not EXPERTSxCHOSEN (of all GPUs, and of a token), for example 64x8")
+    of_all, per_token = map(int, match.groups())
+    return ExpertsWorkload("custom", "gemm", devices, found.m, found.n, found.k, found.dtype, experts=of_all,
+                           per_token=per_token, zipf=zipf, seed=seed, given=given)
 
 
 def custom_workload(source: str, shape: str, devices: int) -> CustomWorkload:

@@ -17,7 +17,7 @@ from ..machine import Machine
 from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
 from ..schedule.sums import more_bits
 from ..topologies import Topology, fully_connected, named_topology
-from ..workloads import Workload
+from ..workloads import ExpertsWorkload, Workload
 from . import signals
 from .gather_before import tiling_for
 from .sums import Sums
@@ -65,10 +65,12 @@ class Exchange:
     @property
     def adds(self) -> bool:
         """Say whether memory adds anything."""
-        return self.collective in ("rs", "ar") and not self.before
+        return self.collective in ("rs", "ar", COMBINE) and not self.before
 
     def link_bytes(self, workload: Workload) -> float:
         """Compute what a GPU sends; of a gather by a switch what it gets, of several links what the fullest has."""
+        if isinstance(workload, ExpertsWorkload):
+            return workload.sent_bytes * self.sums.wire_bytes(workload) / workload.format.bytes
         if self.before:
             share = self._fullest(workload.tp) if self.by_levels else (workload.tp - 1) / workload.tp
             return workload.activation_bytes * share
@@ -123,7 +125,12 @@ class Exchange:
     @property
     def every_gpu(self) -> bool:
         """Say whether no GPU can stand for all."""
-        return ":" in self.topology or is_custom(self.algorithm)
+        return ":" in self.topology or is_custom(self.algorithm) or self.collective == COMBINE
+
+    @property
+    def unlike(self) -> str:
+        """Say why every GPU is simulated where nobody asked for that."""
+        return "tokens tell them apart" if self.collective == COMBINE else "chunks are empty"
 
     @property
     def custom(self) -> dict[str, str]:
@@ -138,24 +145,33 @@ class Exchange:
             return _IN_SWITCH[self.collective](ranks)
         if is_custom(self.algorithm):
             return custom_program(self.algorithm, self.collective, ranks)
-        found = algorithms(self.collective, self.links(ranks))
+        found = algorithms("rs" if self.collective == COMBINE else self.collective, self.links(ranks))
         if self.algorithm not in found:
             raise BadInput(Key("exchange.algorithm", repr(self.algorithm)),
                            f" is not possible on {self.topology}:{ranks}: allowed are {choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
-    def check_sums(self, order: str, ranks: int, parts: int = 1) -> None:
+    def check_sums(self, order: str, workload: Workload, parts: int = 1) -> None:
         """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
         if order not in SUM_ORDERS:
             raise BadInput(Key("exchange.sums", repr(order)), f" is unknown: allowed are {choices(order, SUM_ORDERS)}")
         if self.sums.in_any_order:
             return
-        if order == "fixed" and (terms := most_terms(self.program(ranks), parts)) > FIXED_TERMS:
+        ranks = workload.tp
+        if order == "fixed" and (terms := self.terms(workload, parts)) > FIXED_TERMS:
             split = f" of a GEMM whose K is in {parts} parts" if parts > 1 else ""
+            if self.collective == COMBINE:
+                raise BadInput(Key("exchange.sums", "fixed"), f": {terms} experts of a token are added up in the order "
+                               "in which they come: allowed are two, and ", Key("exchange.accumulate", "fixed"))
             raise BadInput(Key("exchange.sums", "fixed"), ": ", Key("exchange.algorithm", self.algorithm), " between "
                            f"{ranks} GPUs{split} adds up {terms} terms in the order in which they come: allowed are "
                            "ring and both-rings of whole K, whose sums have two, and ",
                            Key("exchange.accumulate", "fixed"))
+
+    def terms(self, workload: Workload, parts: int = 1) -> int:
+        """Return the terms of the largest sum; `parts`: of the GEMM's K."""
+        return workload.per_token if isinstance(workload, ExpertsWorkload) else most_terms(
+            self.program(workload.tp), parts)
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
@@ -183,7 +199,8 @@ class Exchange:
         copies = ranks - 1 if self.collective in ("ag", "ar") and self.algorithm != IN_SWITCH else 1
         if self.algorithm == IN_SWITCH and self.collective != "ag":
             machine = counting_parts(machine, ranks)
-        return _with(machine, peers=ranks - 1, copies=copies, counted=ranks * gpu.k_parts * tile_bytes)
+        parts = workload.per_token if isinstance(workload, ExpertsWorkload) else ranks * gpu.k_parts
+        return _with(machine, peers=ranks - 1, copies=copies, counted=parts * tile_bytes + (self.collective == COMBINE))
 
 
 def counting_parts(machine: Machine, ranks: int) -> Machine:
@@ -278,13 +295,17 @@ _GROUPS = tuple(1 << bits for bits in range(5, 13))
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
 MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 31, 64, 64  #: as `[dma]` of a machine allows
 
+#: Sums of what experts make of each token at the token's owner: a reduce-scatter to which few add, and unevenly.
+COMBINE = "combine"
 #: Operators that fuse a producer with a collective, and which.
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag",
-                   "gemv-ar": "ar", "embedding-a2a": "a2a"}
+                   "gemv-ar": "ar", "embedding-a2a": "a2a", "moe-combine": COMBINE}
 BEFORE = ("ag-gemm",)  #: those of them whose collective comes before the GEMM
 _HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag": ("all-gather",),
-          "a2a": ("all-to-all",)}
+          "a2a": ("all-to-all",), COMBINE: ("combine",)}
 
+
+_TO_EACH = ("a2a", COMBINE)  #: whose GPUs send something else to every other one
 
 #: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
 TOPOLOGIES = ("ring", "switch", "full", "torus:RxC", "nodes:NxG")
@@ -332,7 +353,7 @@ def fused_collective(operator: str) -> str | None:
 
 def own_topology(collective: str | None) -> str:
     """Name the links of a collective for which none are named: a ring, or a switch if everyone sends to everyone."""
-    return "switch" if collective == "a2a" else "ring"
+    return "switch" if collective in _TO_EACH else "ring"
 
 
 def own_algorithm(collective: str | None, topology: str) -> str:
@@ -341,7 +362,7 @@ def own_algorithm(collective: str | None, topology: str) -> str:
         raise BadInput(Key("exchange.topology", topology), " needs ", Key("exchange.algorithm", "NAME"))
     if ":" in topology:
         return "hierarchical"
-    return "direct" if topology == "full" or collective == "a2a" else "ring"
+    return "direct" if topology == "full" or collective in _TO_EACH else "ring"
 
 
 def check_topology(topology: str) -> None:
@@ -364,7 +385,8 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
                        f" is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     topology = own_topology(collective) if topology is None else topology
     if algorithm is None:
-        algorithm = "direct" if collective == "a2a" and not is_custom(topology) else own_algorithm(collective, topology)
+        each = collective in _TO_EACH and not is_custom(topology)
+        algorithm = "direct" if each else own_algorithm(collective, topology)
     custom = is_custom(algorithm) or is_custom(topology)
     if algorithm not in ALGORITHMS and not is_custom(algorithm):
         raise BadInput(Key("exchange.algorithm", repr(algorithm)),
@@ -394,7 +416,7 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
         raise BadInput(Key("exchange.signal", signal), " says what DMA waits for around a ring: it needs ",
                        Key("layer.operator", "gemm-rs"), " and ", Key("exchange.algorithm", "ring"))
     before = operator in BEFORE
-    if algorithm != "direct" and not custom and collective == "a2a":
+    if algorithm != "direct" and not custom and collective in _TO_EACH:
         raise BadInput(Key("layer.operator", operator), " sends something else to every GPU: it needs ",
                        Key("exchange.algorithm", "direct"))
     producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from ..collectives import Op, Program, Transfer, ring
 from ..line import LINE_BYTES, lines_of
 from ..operators.copy import Pass
@@ -19,6 +21,7 @@ from ..operators.kernel_table import Route
 #: The baseline's kernels: whether memory adds what arrives.
 KINDS = {"reduce-scatter": False, "reduce-scatter-nmc": True, "all-gather": False}
 EXCHANGE = "all-to-all"
+COMBINE = "combine"  #: an uneven all-to-all of parts of sums, which each GPU then adds
 
 
 class Places(NamedTuple):
@@ -191,3 +194,25 @@ def exchange_passes(ranks: int, chunk_bytes: int, data: int, received: int) -> l
     pitch, peers = lines * LINE_BYTES, ranks - 1
     return [[Pass((data + peer * pitch,), received + peer * pitch, Route.PEER,
                   arrivals=peers * lines if peer == peers - 1 else 0) for peer in range(peers)]]
+
+
+def combining_passes(parts: np.ndarray, row_bytes: int, terms: int, data: int, received: int) -> list[list[Pass]]:
+    """List each GPU's passes that bring rows to their owners, a peer after the other, and then add up each row's.
+
+    `parts`: rows that each GPU has for each owner, int64[GPU, owner]; `terms`: of a row's sum. A GPU's rows are at
+    `data`, what comes at `received`, and there its own ones are read, too.
+    """
+    ranks, found = len(parts), []
+    lines = lines_of(parts * row_bytes)
+    for rank in range(ranks):
+        before, passes = np.cumsum(lines, axis=0) - lines, []
+        others = [(rank + hop) % ranks for hop in range(1, ranks)]
+        for to in others:
+            passes.append(Pass((data + to * int(lines.max()) * LINE_BYTES,),
+                               received + int(before[rank, to]) * LINE_BYTES, Route.PEER,
+                               arrivals=int(lines[others, rank].sum()) if to == others[-1] else 0,
+                               peer=sorted(others).index(to), size_bytes=int(parts[rank, to]) * row_bytes))
+        own = int(parts[:, rank].sum()) // terms * row_bytes
+        passes.append(Pass(tuple(received + term * own for term in range(terms)), data, size_bytes=own))
+        found.append(passes)
+    return found

@@ -20,7 +20,7 @@ ACCUMULATIONS = ("fp32", "fixed")  #: besides the layer's own format
 #: Bits of an element on a link; blocks have a scale of 8 bits for 32 elements.
 _WIRES = {"fp16": 16.0, "bf16": 16.0, "fp32": 32.0, "e4m3": 8 + 8 / 32, "e5m2": 8 + 8 / 32}
 BLOCKS = ("e4m3", "e5m2")
-OPERATORS = ("gemm-rs", "gemm-ar")  #: whose sums may be wider
+OPERATORS = ("gemm-rs", "gemm-ar", "moe-combine")  #: whose sums may be wider
 
 
 @dataclass(frozen=True)

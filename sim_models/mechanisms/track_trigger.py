@@ -241,11 +241,12 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         own = requests.opens != 0
         columns = {"tiles": np.where(own, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
                    "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()
-        of_workgroup = rows_of_workgroups(space, made)
-        makers = np.bincount(of_workgroup[of_workgroup >= 0], minlength=len(rows.tile))[requests.row]
-        times = np.where(requests.starts != 0, makers * space.schedule.policy.parts, 1)
-        columns = {name: np.repeat(column, times) for name, column in columns.items()}
-        columns["opens"] &= np.append(True, np.diff(np.repeat(np.arange(len(times)), times)) != 0)
+        if space.schedule.placement is None:
+            of_workgroup = rows_of_workgroups(space, made)
+            makers = np.bincount(of_workgroup[of_workgroup >= 0], minlength=len(rows.tile))[requests.row]
+            times = np.where(requests.starts != 0, makers * space.schedule.policy.parts, 1)
+            columns = {name: np.repeat(column, times) for name, column in columns.items()}
+            columns["opens"] &= np.append(True, np.diff(np.repeat(np.arange(len(times)), times)) != 0)
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
     most = max(map(len, packed))  # what a shorter list ends with touches nothing, and goes by itself
     return np.stack([np.pad(one, (0, most - len(one))) for one in packed]).astype(np.int64)

@@ -27,6 +27,7 @@ class Pass:
     peer: int = 0  #: to which of the device's peers it is stored
     beside: bool = False  #: it goes on at the same time as the pass before it
     again: bool = False  #: it stores what the pass before it, beside which it is, has loaded
+    size_bytes: int | None = None  #: of its arrays, and of those of passes beside it; None: the operator's
 
 
 class Share(NamedTuple):
@@ -42,7 +43,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Copy:
-    """The operator: passes of `size_bytes` each. Times in memory cycles."""
+    """The operator: passes of `size_bytes` each, or of their own. Times in memory cycles."""
 
     passes: Sequence[Sequence[Pass]]  #: of each device
     size_bytes: int
@@ -57,7 +58,8 @@ class Copy:
         """
         for phase, together in enumerate(self._phases(device)):
             each = max(self.workgroup_bytes // len(together) // LINE_BYTES, 1) * LINE_BYTES
-            whole, rest = divmod(self.size_bytes, each)
+            own = together[0].size_bytes
+            whole, rest = divmod(self.size_bytes if own is None else own, each)
             for count, start, size in ((whole, 0, each), (1, whole * each, rest)):
                 if count and size:
                     yield Share(phase, together, count, start, each, size)

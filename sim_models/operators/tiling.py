@@ -118,7 +118,11 @@ class Tiling:
 
     def holding(self, finer: "Tiling") -> np.ndarray:
         """Return which of these tiles holds each tile of a finer tiling of the same output, int64[finer.tiles]."""
-        row, column = finer.first_row // self.tile_m, finer.first_column // self.tile_n
+        return self.at(finer.first_row, finer.first_column)
+
+    def at(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """Return which tile has each element, by its row and column: int64 of their shape."""
+        row, column = row // self.tile_m, column // self.tile_n
         return row * self.tile_columns + column if self.along_n else column * self.tile_rows + row
 
     def cut(self, parts: int) -> np.ndarray:

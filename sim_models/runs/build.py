@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +32,7 @@ from ..mechanisms.exchange import REDUCED
 from ..mechanisms.flux_gather import BLOCK_BYTES
 from ..mechanisms.gather_before import gathering_work, tiling_for
 from ..mechanisms.program_kernels import LevelPlan
+from ..mechanisms.scattered import scattered_work
 from ..mechanisms.signals import tracked_tiling
 from ..mechanisms.split_k import parts_added
 from ..mechanisms.track_trigger import AddressSpace, fused_work
@@ -43,8 +44,17 @@ from ..operators.operator import Operator
 from ..operators.tiling import Tiling
 from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
 from ..schedule.mirror import NO_MIRROR, make_mirror
-from ..workloads import Workload
-from .operators import Addresses, gemm_operator, make_operator, make_tiling, resident, workgroups_at_once
+from ..workloads import ExpertsWorkload, Workload
+from .operators import (
+    Addresses,
+    busiest,
+    gemm_operator,
+    make_operator,
+    make_tiling,
+    placement_of,
+    resident,
+    workgroups_at_once,
+)
 
 if TYPE_CHECKING:
     from ..collectives import Program
@@ -87,6 +97,8 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
                         options.topology(workload.tp),
                         Policy(options.slices, ids=options.ids, limits=options.limits, shuffle=options.shuffle,
                                present=True))
+    if isinstance(workload, ExpertsWorkload):
+        return _placed_schedule(machine, workload, options)
     made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
     tracked = tracked_tiling(made, options.signal, workload.tp, at_once,
                              tuple((1 << bits) - 1 for bits in geometry.block_bits))
@@ -96,6 +108,20 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                              max(map(schedule.waits_for, range(schedule.devices))))
     return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.k_parts)))
+
+
+def _placed_schedule(machine: Machine, workload: ExpertsWorkload, options: Options) -> Schedule:
+    """Schedule sums whose parts come from wherever experts are: a slice if a Tracker holds all of a GPU's tiles.
+
+    Else there is one for each row of tiles, which all workgroups make before the next one.
+    """
+    tiling = make_tiling(machine, workload)
+    window = Driver(machine.geometry()).largest_window(min(machine.tracker.ways, tiling.wavefronts), waits_for=0)
+    tiling = replace(tiling, along_n=tiling.tiles > window * workload.tp)
+    placement = placement_of(machine, workload, tiling.along_n)
+    policy = Policy(tiling.tile_rows if tiling.along_n else 1, ids=Ids.TRACKED, limits=Limits.EXACT,
+                    parts=workload.per_token)
+    return Schedule(tiling, options.collective(workload.tp), options.topology(workload.tp), policy, placement)
 
 
 def planned_copy(machine: Machine, plans: Sequence[LevelPlan]) -> Copy:
@@ -329,6 +355,11 @@ def _alone(machine: Machine, workload: Workload, tiling: Tiling, work: KernelTab
     return parts_added(work, tiling, at.c, at.copies, launch_cycles)
 
 
+def _fused(work: KernelTable, space: AddressSpace, tiling: Tiling) -> KernelTable:
+    """Let a device's compute units store as its schedule says, tile by tile or column by column."""
+    return fused_work(work, space, tiling) if space.schedule.placement is None else scattered_work(work, space)
+
+
 def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
              mirrored: bool = True, hardware: Hardware | None = None, options: Options = Options()) -> Sim:
     """Make the state at cycle 0 of a GEMM. Raises BadInput.
@@ -340,7 +371,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     if len(starts) != devices or min(starts) < 0:
         raise BadInput(f"start_cycles={starts} is not possible: {devices} numbers of at least 0 are needed, one for "
                        "each simulated GPU")
-    tiling = make_tiling(machine, workload)
+    tiling = make_tiling(machine, workload) if not fused or spaces[0].schedule.placement is None else (
+        spaces[0].schedule.tiling)
     if options.gathers:
         tables = [gathering_work(gemm_operator(
             machine, workload, tiling, b=Matrix(space.base, space.schedule.tiling.pitch_bytes)).work(0), tiling, space)
@@ -348,8 +380,8 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     else:
         at = 0 if fused else Addresses.of(workload, tiling).c
         operator = options.operator(machine, workload, tiling, at)
-        tables = [fused_work(operator.work(space.device), space, tiling) for space in spaces] or [
-            _alone(machine, workload, tiling, operator.work(0))]
+        tables = [_fused(operator.work(space.device), space, tiling) for space in spaces] or [
+            _alone(machine, workload, tiling, operator.work(busiest(machine, workload)))]
     if fused and any(len(table.signals) for table in tables):
         raise KernelError("signals: a kernel that Track & Trigger sends for has none, it waits by the dispatch window")
     kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.COMPUTE)

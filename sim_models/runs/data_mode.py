@@ -42,6 +42,7 @@ from ..line import LINE_BYTES
 from ..machine import Machine
 from ..mechanisms.sums import own_sum, region_sum, sums_in_memory
 from ..schedule import Action, Schedule
+from ..schedule.placement import NOWHERE, Placement
 from ..workloads import Workload
 from . import build
 from .failure import SimulationError
@@ -355,6 +356,14 @@ class Products:
             return number.value(number.rounded(values.astype(np.float32)))
         for d in range(schedule.devices):
             with np.errstate(over="ignore", invalid="ignore"):
+                if schedule.placement is not None:
+                    made = matrix(k, schedule.placement.made[d].n)
+                    a = matrix(tiling.m, k, scale)
+                    columns, of_part = schedule.placement.columns[d], schedule.placement.parts[d]
+                    some = columns != NOWHERE
+                    product[d * parts + of_part[some], columns[some], :tiling.m] = rounds.rounded(a @ made[:, some]).T
+                    np.add.at(exact, columns[some], (a.astype(np.float64) @ made[:, some].astype(np.float64)).T)
+                    continue
                 if schedule.policy.present:
                     product[d, :, :tiling.m] = number.rounded(matrix(tiling.m, tiling.n, scale)).T
                     continue
@@ -386,6 +395,8 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
     adds is a sum of its own, of which `came` is the order, and is then added to the device's. Its RTL may send several
     sums of some parts each: `added` then says in which order memory added what, as `Ledger.came`.
     """
+    if schedule.placement is not None:
+        return _placed_reduction(schedule, schedule.placement, product, number, came)
     tiling, split = schedule.tiling, schedule.policy.parts
     memory = np.full_like(product[:schedule.devices], number.negative_zero)
     tally = np.zeros((len(ACCESSES), *memory.shape), np.uint8)
@@ -428,6 +439,40 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             tally[(DMA_READ, d, *part)] += Action.SEND_DMA in role.actions
             if Action.EVENT in role.actions:
                 owner[part] = d
+    return memory, tally, owner
+
+
+def _placed_reduction(schedule: Schedule, placement: Placement, product: np.ndarray, number: Format | WideSums,
+                      came: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Add up each column's parts at its owner: those of the experts that are there, and what came; as `reduction`."""
+    tiling, split = schedule.tiling, schedule.policy.parts
+    memory = np.full_like(product[:schedule.devices], number.negative_zero)
+    tally = np.zeros((len(ACCESSES), *memory.shape), np.uint8)
+    owner = np.full(product.shape[1:], -1)
+    maker = np.zeros((split, tiling.n), np.int64)
+    for device, (columns, parts) in enumerate(zip(placement.columns, placement.parts)):
+        maker[parts[columns != NOWHERE], columns[columns != NOWHERE]] = device
+    plain = PLAIN * (split == 1)
+    for d, share in ((device, share) for device in range(schedule.devices) for share in schedule.shares(device)):
+        if not share.role.tracked:
+            continue
+        for tile in share.tiles:
+            m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
+            part = slice(n0, n0 + tiling.columns[tile]), slice(m0, m0 + tiling.rows[tile])
+            made = maker[:, part[0]]
+            whose = made * split + np.arange(split)[:, None]
+            values = product[whose, np.arange(tiling.n)[part[0]], part[1]]
+            own = (made == d)[:, :, None]
+            values = np.where(own, number.term(values), number.arrived(number.sent_product(values)))
+            turns = np.broadcast_to(np.arange(split)[:, None, None], values.shape)
+            if split > 2 and came is not None:
+                order = came[(slice(split), d, *part)].astype(np.int64) - 1
+                known = (np.sort(order, axis=0) == np.sort(whose, axis=0)[:, :, None]).all(axis=0)
+                turns = np.where(known, order % split, turns)
+            memory[(d, *part)] = sum_in_turn(values, turns, number)
+            tally[(bits.LOCAL + plain, d, *part)] += own.sum(axis=0).astype(np.uint8)
+            tally[(bits.REMOTE + plain, d, *part)] += (~own).sum(axis=0).astype(np.uint8)
+            owner[part] = d
     return memory, tally, owner
 
 

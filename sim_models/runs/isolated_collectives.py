@@ -21,9 +21,18 @@ from ..fabric import memory
 from ..fabric.switch import Group, Switch, make_switch
 from ..machine import Machine
 from ..machine.links import Link
-from ..mechanisms.program_kernels import EXCHANGE, KINDS, LevelPlan, Places, exchange_passes, ring_program
+from ..mechanisms.program_kernels import (
+    COMBINE,
+    EXCHANGE,
+    KINDS,
+    LevelPlan,
+    Places,
+    combining_passes,
+    exchange_passes,
+    ring_program,
+)
 from ..topologies import Topology
-from ..workloads import DEVICES
+from ..workloads import DEVICES, ExpertsWorkload
 from . import build, switch_kernels
 from .failure import to_end
 from .phases import Moved, bytes_by_phase
@@ -142,6 +151,19 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
     """
     return run_kernel(machine, collective_sim(machine, size_bytes, devices, kind, mirrored, links, conditions),
                       kind, progress)
+
+
+def run_combine(machine: Machine, workload: ExpertsWorkload, topology: Topology,
+                progress: Callable[[float], None] = lambda fraction: None) -> Collective:
+    """Simulate, on every GPU, the kernel that brings what experts make to its tokens' owners and adds it up there."""
+    ranks, row_bytes = workload.tp, workload.n * workload.format.bytes
+    parts = workload.routing.counts.reshape(ranks, ranks, -1).sum(axis=2).T
+    received = -(-int(parts.max()) * ranks * row_bytes // (1 << 20)) + 1 << 20
+    passes = combining_passes(parts, row_bytes, workload.per_token, 0, received)
+    kernel = build.copy_units(machine, build.copy_kernel(machine, passes, 0), memory.EXCHANGE)
+    others = [[peer for peer in range(ranks) if peer != rank] for rank in range(ranks)]
+    sim = build.machine_state(machine, kernel, build.network_of(machine, topology, {}), others)
+    return run_kernel(machine, sim, COMBINE, progress)
 
 
 def run_program(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology,

@@ -35,12 +35,12 @@ from ..mechanisms.fused_wg import FusedOptions
 from ..mechanisms.program_kernels import EXCHANGE, KINDS
 from ..mechanisms.signals import tiles_of
 from ..operators.kernel_table import KernelTable
-from ..workloads import Workload
+from ..workloads import ExpertsWorkload, Workload
 from . import build
 from .beside_copies import Copies, with_copies
 from .failure import to_end
 from .fused import FusedRun
-from .isolated_collectives import run_collective, run_program, with_compute_units
+from .isolated_collectives import run_collective, run_combine, run_program, with_compute_units
 from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from .phases import PURPOSES, Moved, bytes_by_phase, named
@@ -401,6 +401,33 @@ class CollectiveAlone(Kernel):
         name = {EXCHANGE: "a2a", SWITCHED_ALL_REDUCE: "ar"}.get(self.kind, "rs")
         return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, ("gemm", name, "ag")),
                               exchange_ns=ran.exchange_ns)
+
+
+@dataclass(frozen=True)
+class CombineAlone(Kernel):
+    """The exchange of what experts make of tokens, and its sums at the tokens' owners, alone on the whole GPUs."""
+
+    exchange: Exchange  #: whose links it has
+
+    needs_rtl, uses_depth, result_type, every_gpu = False, False, IsolatedKernel, True
+
+    @property
+    def name(self) -> str:
+        return f"combine-{self.exchange.topology}"
+
+    def work(self, workload: Workload) -> Work:
+        return Work(moved_bytes=_of_experts(workload).sent_bytes)
+
+    def run(self, run: Run) -> IsolatedKernel:
+        ran = run_combine(run.machine, _of_experts(run.workload), self.exchange.links(run.workload.tp), run.progress)
+        return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, phases_of(self.exchange)),
+                              exchange_ns=ran.exchange_ns)
+
+
+def _of_experts(workload: Workload | None) -> ExpertsWorkload:
+    if not isinstance(workload, ExpertsWorkload):
+        raise TypeError("experts' tokens are combined, and nothing else")
+    return workload
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
+
 from ..custom import make_custom
 from ..errors import BadInput, Key
 from ..machine import Machine
@@ -9,10 +11,20 @@ from ..machine.gpu import Occupancy
 from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
 from ..operators.gemm import Gemm, Matrix
 from ..operators.gemv import ROWS, Gemv, gemv_tiling
+from ..operators.grouped import GroupedGemm, Groups
 from ..operators.kernel_table import Resources
 from ..operators.operator import Operator
 from ..operators.tiling import Tiling, TilingError
-from ..workloads import MOST_DECODED, CustomWorkload, DecodeWorkload, EmbeddingWorkload, GemvWorkload, Workload
+from ..schedule.placement import NOWHERE, Placement
+from ..workloads import (
+    MOST_DECODED,
+    CustomWorkload,
+    DecodeWorkload,
+    EmbeddingWorkload,
+    ExpertsWorkload,
+    GemvWorkload,
+    Workload,
+)
 
 _ALIGN = 1 << 20
 #: Kernels of few tokens: rows of a tile, elements of K in a step, registers besides the sums.
@@ -46,6 +58,9 @@ class Addresses:
         a_bytes, b_bytes = a_pitch * a_lines, b_pitch * workload.m
         if isinstance(workload, EmbeddingWorkload):  # tables, and lists of rows
             a_bytes, b_bytes = workload.table_bytes, workload.m * workload.k * INDEX_BYTES
+        if isinstance(workload, ExpertsWorkload):
+            a_bytes *= workload.experts // workload.tp
+            b_bytes = b_pitch * max(map(sum, workload.routing.groups))
         b = _up(a_bytes)
         c = b + _up(b_bytes)
         copies = c + _up(tiling.output_bytes) + workload.tp * _ALIGN
@@ -61,13 +76,71 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
         return embedding_tiling(workload.m, workload.n, gpu.wavefronts_per_workgroup, element_bytes)
     if isinstance(workload, DecodeWorkload):
         return _decode_tiling(machine, workload)
+    _check_columns(machine, workload)
+    if isinstance(workload, ExpertsWorkload):
+        return _tokens_tiling(machine, workload)
+    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
+                  along_n=gpu.workgroup_order == "tokens")
+
+
+def _check_columns(machine: Machine, workload: Workload) -> None:
+    """Refuse links that do not hold a tile's column. Raises TilingError."""
+    gpu, element_bytes = machine.gpu, workload.sum_bytes
     for name in ("egress_buffer_bytes", "store_buffer_bytes"):
         size = getattr(machine.link, name)
         if size is not None and size < gpu.tile_m * element_bytes:
             raise TilingError(f"[link] {name} = {size} does not hold the {gpu.tile_m * element_bytes} bytes of one "
                               f"tile column in {workload.dtype}")
-    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
-                  along_n=gpu.workgroup_order == "tokens")
+
+
+def _tokens_tiling(machine: Machine, workload: ExpertsWorkload) -> Tiling:
+    """Cut the tokens' sums into whole tiles, of which each GPU's tokens are some.
+
+    Tiles are as wide as the machine's, or half of it, a quarter, ..., down to a token for each wavefront.
+    """
+    gpu, own = machine.gpu, workload.m // workload.tp
+    columns = gpu.tile_n
+    while own % columns and columns % (2 * gpu.wavefronts_per_workgroup) == 0:
+        columns //= 2
+    if own % columns:
+        raise TilingError(f"M={workload.m}: each of {workload.tp} GPUs has {own} tokens, which tiles must hold without "
+                          f"a rest: a multiple of {columns} is needed")
+    if workload.n % gpu.tile_m:
+        raise TilingError(f"N={workload.n} is no multiple of {gpu.tile_m}: experts' outputs are cut into whole tiles")
+    return Tiling(workload.n, workload.m, gpu.tile_m, columns, gpu.wavefronts_per_workgroup, workload.sum_bytes)
+
+
+def placement_of(machine: Machine, workload: Workload, along_n: bool = False) -> Placement | None:
+    """Say what each GPU's workgroups make, if those are not the output's tiles: experts' tokens, padded to tiles.
+
+    The tokens of an expert come by their owner, that of the next GPU first. `along_n`: as in `Tiling`, expert after
+    expert for some rows before the next rows. Raises BadInput.
+    """
+    if not isinstance(workload, ExpertsWorkload):
+        return None
+    gpu, each, own = machine.gpu, workload.experts // workload.tp, workload.m // workload.tp
+    chosen = workload.routing.experts_of
+    made, columns, parts = [], [], []
+    for device in range(workload.tp):
+        token, place = np.nonzero(chosen // each == device)
+        expert = chosen[token, place]
+        order = np.lexsort((token, (token // own - device - 1) % workload.tp, expert))
+        counts = np.bincount(expert - device * each, minlength=each)
+        padded = -(-counts // gpu.tile_n) * gpu.tile_n
+        at = np.arange(len(token)) + np.repeat(np.cumsum(padded) - padded - np.cumsum(counts) + counts, counts)
+        made.append(Tiling(workload.n, max(gpu.tile_n, int(padded.sum())), gpu.tile_m, gpu.tile_n,
+                           gpu.wavefronts_per_workgroup, workload.sum_bytes, along_n))
+        both = np.full((2, made[-1].n), NOWHERE)
+        both[:, at] = token[order], place[order]
+        columns.append(both[0])
+        parts.append(both[1])
+    return Placement(tuple(made), tuple(columns), tuple(parts), workload.per_token)
+
+
+def busiest(machine: Machine, workload: Workload) -> int:
+    """Return the GPU whose workgroups are the most; the first if all have as many."""
+    placement = placement_of(machine, workload)
+    return 0 if placement is None else int(np.argmax([len(placement.workgroups(d)) for d in range(workload.tp)]))
 
 
 def _decode_tiling(machine: Machine, workload: Workload) -> Tiling:
@@ -115,6 +188,8 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
         return _gemv(machine, workload, tiling, c_base)
     if isinstance(workload, EmbeddingWorkload):
         return _embedding(machine, workload, tiling, c_base)
+    if isinstance(workload, ExpertsWorkload):
+        return _experts(machine, workload, tiling, c_base)
     return gemm_operator(machine, workload, tiling, c_base)
 
 
@@ -142,6 +217,15 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
         operand_bytes=workload.format.bytes)
 
 
+def largest_gemm(machine: Machine, workload: Workload) -> Gemm:
+    """Make the GEMM of the GPU whose workgroups are the most."""
+    operator = make_operator(machine, workload, make_tiling(machine, workload))
+    if isinstance(operator, GroupedGemm):
+        operator = operator.devices[busiest(machine, workload)].gemm
+    assert isinstance(operator, Gemm)
+    return operator
+
+
 def _gemv(machine: Machine, workload: Workload, tiling: Tiling, c_base: int | None) -> Gemv:
     gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
     return Gemv(
@@ -163,6 +247,26 @@ def _embedding(machine: Machine, workload: EmbeddingWorkload, tiling: Tiling, c_
         cycles_per_row=_vector_cycles(machine, 2 * workload.n * tiling.wavefronts),
         launch_cycles=machine.gpu.prologue_ns * machine.memory_clock_ghz, registers=has.plain_registers,
         seed=workload.seed)
+
+
+def _experts(machine: Machine, workload: ExpertsWorkload, tiling: Tiling, c_base: int | None) -> GroupedGemm:
+    placement, at = placement_of(machine, workload, tiling.along_n), Addresses.of(workload, tiling)
+    assert placement is not None
+    most, end = machine.dram.channels * machine.dram.channel_bytes, at.copies + tiling.output_bytes
+    if end > most:
+        raise BadInput(f"weights, tokens and sums have {end / 1e9:,.1f} GB: machine {machine.name} has "
+                       f"{most / 1e9:,.1f}")
+    each, found = workload.experts // workload.tp, []
+    for device, made in enumerate(placement.made):
+        tile = np.arange(made.tile_columns)
+        columns = (placement.of_tiles(placement.columns[device], device) != NOWHERE).sum(axis=1)
+        counts = workload.routing.counts[:, device * each:(device + 1) * each].sum(axis=0)
+        ends = np.cumsum(-(-counts // made.tile_n))
+        group = np.minimum(np.searchsorted(ends, tile, side="right"), each - 1)
+        gemm = replace(gemm_operator(machine, workload, made, c_base), cluster=1)  # neighbours have other weights
+        found.append(Groups(gemm, group, columns))
+    lines = workload.n if workload.weights_transposed else workload.k
+    return GroupedGemm(found, at.a_pitch * lines)
 
 
 def _vector_cycles(machine: Machine, flop: int) -> float:

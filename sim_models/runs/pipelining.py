@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..machine import Machine
-from ..mechanisms.exchange import IN_SWITCH, Exchange
+from ..mechanisms.exchange import COMBINE, IN_SWITCH, Exchange
 from ..mechanisms.track_trigger import map_output
 from ..schedule import Ids, Limits, ScheduleError
 from ..workloads import Workload
@@ -16,6 +16,8 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
     if exchange.reduces:
         return build.Options(seed, staged, signal=exchange.signal)
     options = build.Options(seed, staged, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
+    if exchange.collective == COMBINE:
+        return options  # its placement says the rest
     if exchange.before:
         options = replace(options, ids=Ids.TRACKED, gathers=True)
         return options if exchange.algorithm == "ring" else _side_by_side(machine, workload, options)

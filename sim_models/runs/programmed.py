@@ -196,7 +196,9 @@ class ProgrammedRun(ProgrammedGpus):
         writes = space.program(driver)
         writes += driver.policy(self.policy.name, self.policy.threshold, self.machine.starvation_limit_cycles or None)
         units = int(self.sim.kernel.state.working[place]) * self.sim.kernel.rates.places
-        writes += driver.stage(min(units, self.made.tiles * self.schedule.policy.parts))
+        workgroups = (self.made.tiles * self.schedule.policy.parts if self.schedule.placement is None
+                      else max(1, int(self.sim.kernel.work.workgroups[place])))
+        writes += driver.stage(min(units, workgroups))
         writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
         tiles, waits_for = min(tiling.wavefronts, self.geometry.tracker.ways), self.schedule.waits_for(space.device)
         writes += driver.window(

@@ -1,13 +1,16 @@
 """Layers of a scenario: what its GPUs compute."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from t3sim import workloads
+from t3sim.bounded import read_json, reading
 from t3sim.custom import is_custom
 from t3sim.end_to_end.transformer import TODAY
-from t3sim.errors import BadInput, Key, Words
+from t3sim.errors import BadInput, Key, Words, shown
 from t3sim.interchange.chakra import chakra_workloads
 from t3sim.interchange.config import TOKENS, config_workloads, lacking
+from t3sim.locality import zipf_exponent
 from t3sim.scenario.scenario import ALONE, Layer, said
 from t3sim.workloads import Workload, behind_all_gather, gemm_workload, transformer_workload
 
@@ -41,7 +44,7 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     """
     if layer.workload is not None:
         found, notes = [(layer.workload, 1)], []
-    elif layer.operator in _SMALL or is_custom(_producer(layer)):
+    elif layer.operator in (*_SMALL, "moe-combine") or is_custom(_producer(layer)):
         refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), " does not go with ",
                said("layer.operator", layer.operator))
         found, notes = [(small_workload(layer, seed), 1)], []
@@ -74,13 +77,26 @@ def small_workload(layer: Layer, seed: int) -> Workload:
                            ", and no ", Key("layer.gemm"))
         locality = "uniform" if layer.locality is None else layer.locality
         return workloads.embedding_workload(layer.embedding, devices or 2, locality, seed, alone=alone)
+    if operator == "moe-combine" and layer.experts is None:
+        raise BadInput(said("layer.operator", operator), " needs ", Key("layer.experts", "EXPERTSxCHOSEN"))
     if layer.gemm is None:
         raise BadInput(said("layer.operator", operator), " needs ",
                        Key("layer.gemm", 'Mx1xK' if operator.startswith('gemv') else 'MxNxK'))
     if is_custom(producer := operator if alone else _producer(layer)):
         return workloads.custom_workload(producer, layer.gemm, devices or 2)
+    if layer.experts is not None:
+        return _experts(layer, layer.gemm, devices or 2, layer.experts, seed)
     make = {"gemm": gemm_workload, "decode": workloads.decode_workload}.get(operator, workloads.gemv_workload)
     return make(layer.gemm, devices or 2)  # K is that of one device
+
+
+def _experts(layer: Layer, shape: str, devices: int, experts: str, seed: int) -> Workload:
+    """Return the experts' GEMM, whose tokens' experts are drawn, or a file has how many go where. Raises BadInput."""
+    said_so = "uniform" if layer.locality is None else layer.locality
+    if (zipf := zipf_exponent(said_so)) is not None:
+        return workloads.experts_workload(shape, devices, experts, zipf, seed)
+    with reading(Key("layer.locality", shown(said_so)), "a routing: uniform, zipf:EXPONENT, or a JSON file"):
+        return workloads.experts_workload(shape, devices, experts, given=tuple(map(tuple, read_json(Path(said_so)))))
 
 
 def _producer(layer: Layer) -> str:

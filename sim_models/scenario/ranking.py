@@ -7,12 +7,13 @@ from typing import Any
 from t3sim.bounded import read_json, reading
 from t3sim.end_to_end.transformer import Transformer, load_transformer
 from t3sim.errors import BadInput, Key
-from t3sim.libraries.experts import ExpertsRun, Routing, drawn, given, rank_experts
+from t3sim.libraries.experts import ExpertsRun, rank_experts
 from t3sim.libraries.gemm import width_of
 from t3sim.libraries.prompts import model_of
 from t3sim.libraries.ranking import Ranked, rank
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
+from t3sim.routing import Routing, drawn, given
 from t3sim.scenario.scenario import Scenario, said
 from t3sim.validation.comparison import expected_error
 

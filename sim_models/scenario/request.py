@@ -12,7 +12,7 @@ from t3sim.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.decomposed import units_left
-from t3sim.mechanisms.exchange import FUSED_OPERATORS, Exchange, fused_collective, fused_with
+from t3sim.mechanisms.exchange import COMBINE, FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.mechanisms.flux import FluxOptions, tuned
 from t3sim.mechanisms.split_k import with_split_k
 from t3sim.mechanisms.sums import BLOCKS, sums_of
@@ -40,8 +40,7 @@ _EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
 _CYCLE_ONLY = ("fraction", "layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.kernel",
                "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
                "exchange.topology", "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire",
-               "layer.collective", "layer.bytes",
-               "layer.values")
+               "layer.collective", "layer.bytes", "layer.experts", "layer.values")
 _SAYS_NOTHING = {"exchange.topology": "ring", "exchange.algorithm": "ring"}
 #: Elements of all GPUs' outputs that carry numbers, at most: each takes some 50 bytes.
 _MOST_NUMBERS = 1 << 24
@@ -142,9 +141,16 @@ def check_operator(scenario: Scenario) -> None:
                        f" is unknown: allowed are {choices(layer.operator, OPERATORS)}")
     if "layer.bytes" in given:
         raise BadInput(said("layer.bytes", layer.bytes), " is for ", Key("layer.collective", "rs"), ", ag, ar or a2a")
+    of_experts = fused_collective(layer.operator) == COMBINE
+    if "layer.experts" in given and not of_experts:
+        raise BadInput(said("layer.experts", layer.experts), " is for ", Key("layer.operator", "moe-combine"))
     for key in ("layer.embedding", "layer.locality"):
-        if key in given and not layer.operator.startswith("embedding"):
+        both = of_experts and key == "layer.locality"
+        if key in given and not layer.operator.startswith("embedding") and not both:
             raise BadInput(said(key, given[key]), " is for ", Key("layer.operator", "embedding"), " and embedding-a2a")
+    if of_experts and "gpus.skew" in given:
+        raise BadInput(said("gpus.skew", scenario.gpus.skew), " does not go with ",
+                       said("layer.operator", layer.operator), ": tokens tell GPUs apart")
     if not is_alone(layer):
         return
     for key in _NOT_ALONE:
@@ -188,7 +194,7 @@ def requested(scenario: Scenario) -> Request:
         if exchange.custom:  # a user's functions fail before any work
             exchange.links(one.tp)
             exchange.program(one.tp)
-        exchange.check_sums(asked.sums, one.tp, described.gpu.k_parts)
+        exchange.check_sums(asked.sums, one, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
     if exchange.sums.accumulate and not set(FUSIONS) & set(names):
         raise BadInput(said("exchange.accumulate", asked.accumulate), f" is for {', '.join(FUSIONS)}, of which ",

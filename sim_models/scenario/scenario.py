@@ -62,7 +62,8 @@ class Layer(Section):
     gemm: str | None = None  #: MxNxK of one GPU, instead of a model
     devices: int | None = None  #: GPUs for `gemm` and `embedding`, 2 to 64; for `collective`, 2 to 32
     embedding: str | None = None  #: BATCHxTABLES: the batch of all GPUs, and tables per GPU
-    locality: str | None = None  #: of an embedding's rows: uniform, zipf:EXPONENT, or a file of weights
+    experts: str | None = None  #: EXPERTSxCHOSEN: experts of all GPUs, and of a token
+    locality: str | None = None  #: of an embedding's rows, or tokens' experts: uniform, zipf:EXPONENT, or a file
     chakra: str | None = None  #: a Chakra execution trace, whose GEMMs before a collective are run on `tp` GPUs
     kernel: str | None = None  #: a custom kernel, alone: an .npz file
     dtype: str | None = None  #: of every element: fp16, bf16 or fp32; if not given fp16, or the file's

@@ -7,7 +7,7 @@ SHORT_NAMES = {
     "model": "layer.model", "sublayer": "layer.sublayer", "tp": "layer.tp", "gemm": "layer.gemm",
     "devices": "layer.devices", "tokens": "layer.tokens", "dtype": "layer.dtype", "chakra": "layer.chakra",
     "kernel": "layer.kernel", "collective": "layer.collective", "bytes": "layer.bytes", "values": "layer.values",
-    "embedding": "layer.embedding", "locality": "layer.locality",
+    "embedding": "layer.embedding", "experts": "layer.experts", "locality": "layer.locality",
     "split-k": "layer.split_k", "operator": "layer.operator", "topology": "exchange.topology",
     "algorithm": "exchange.algorithm", "sums": "exchange.sums", "signal": "exchange.signal",
     "technique": "techniques", "policy": "t3.policy", "comm-units": "decomposed.communication_units",

@@ -60,7 +60,8 @@ class Policy:
     ids: Ids = Ids.TOUCHED
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
-    parts: int = 1  #: workgroups that make a tile together, each a part of K's sums (split-K)
+    #: Workgroups that make a tile together, each a part of K's sums (split-K); of a placement those of a column's sum.
+    parts: int = 1
     present: bool = False  #: staged, and in memory before: a store to a tile's first line says that it may be sent
 
 
@@ -109,13 +110,15 @@ def is_copy(admitted: bool, updates: int) -> bool:
 _Key = tuple[int, int, bool]
 
 
-def roles_of(program: Program, staged: bool = False, parts: int = 1) -> tuple[tuple[Role, ...], ...]:
+def roles_of(program: Program, staged: bool = False, parts: int = 1,
+             placed: bool = False) -> tuple[tuple[Role, ...], ...]:
     """Derive each device's roles, in its order of execution.
 
     What needs nobody else comes first, then what needs one transfer, and so on; chunks of one level begin with that of
     the next rank, so that devices do not all send to the same one. Ring reduce-scatter: every device starts one chunk
     after its downstream neighbour (T3 paper, section 4.4). Each of `parts` workgroups that make a tile together stores
-    all of it, here or at a peer: as many updates of each element, where DMA sends one, the sum (section 7.7).
+    all of it, here or at a peer: as many updates of each element, where DMA sends one, the sum (section 7.7). With
+    `placed` they do so column by column, each of which gets `parts` from whichever devices (`Placement`).
     """
     arrivals: dict[_Key, list[int]] = defaultdict(list)
     departures: dict[_Key, list[int]] = defaultdict(list)
@@ -143,7 +146,7 @@ def roles_of(program: Program, staged: bool = False, parts: int = 1) -> tuple[tu
 
     def role(key: _Key) -> Role:
         device, chunk, copied = key
-        contributes = not copied and (device, chunk) in program.start
+        contributes = not copied and (device, chunk) in program.start and not placed
         arriving, leaving = arrivals.get(key, ()), departures.get(key, ())
         wanted_here = (device, chunk) in program.goal and (copied or (device, chunk, True) not in levels)
         actions = Action(0)
@@ -153,7 +156,7 @@ def roles_of(program: Program, staged: bool = False, parts: int = 1) -> tuple[tu
             actions |= Action.SEND_DMA if tracked(key) else Action.SEND_STORES
         if wanted_here and tracked(key):
             actions |= Action.EVENT
-        came = sum(map(updates, arriving))  # of a switch's sum each part
+        came = parts if placed else sum(map(updates, arriving))  # of a switch's sum each part
         return Role(chunk, levels[key], contributes, (came + contributes * parts) * tracked(key), actions,
                     tuple(route(_arrives_as(program, index)) for index in leaving),
                     tuple(route(_leaves_as(program, index)) for index in arriving))

@@ -13,6 +13,7 @@ import numpy as np
 from ..collectives import Program
 from ..operators.tiling import Tiling
 from ..topologies import Topology, TopologyError
+from .placement import NOWHERE, Placement
 from .roles import Action, Ids, Limits, Policy, Role, Route, ScheduleError, roles_of
 
 NO_ID = -1
@@ -53,7 +54,8 @@ class Rows(NamedTuple):
 class Requests(NamedTuple):
     """Requests of a device to its dispatch window, int64[request] each (rtl/order.py).
 
-    A row of `Rows` has one for each route but the first, and then one that starts its workgroup.
+    A row of `Rows` has one for each route but the first, and then one that starts its workgroup. With a placement a
+    tile that only arrives has one, and a workgroup one for each peer, of the last tile there that it touches.
     """
 
     row: np.ndarray
@@ -79,6 +81,7 @@ class Schedule:
     program: Program
     topology: Topology
     policy: Policy = Policy()
+    placement: Placement | None = None  #: of what workgroups make, if that is not the output's tiles
 
     def __post_init__(self) -> None:
         if self.program.ranks != self.topology.gpus:
@@ -120,7 +123,8 @@ class Schedule:
     @cached_property
     def roles(self) -> tuple[tuple[Role, ...], ...]:
         """Each device's, in its order of execution."""
-        return roles_of(self.program, self.policy.staged or self.policy.present, self.policy.parts)
+        return roles_of(self.program, self.policy.staged or self.policy.present, self.policy.parts,
+                        self.placement is not None)
 
     @cached_property
     def _edges(self) -> np.ndarray:
@@ -202,6 +206,8 @@ class Schedule:
 
     def requests(self, device: int) -> Requests:
         """List what a device asks its dispatch window for, tile by tile."""
+        if self.placement is not None:
+            return self._placed_requests(self.placement, device)
         rows = self.rows(device)
         asked = rows.to_id != NO_ID
         asked[:, 0] = True  # with or without a route; asked for last
@@ -218,8 +224,48 @@ class Schedule:
 
     def named(self, device: int) -> np.ndarray:
         """Return which id a tile's stores name, int64[row]: its own, or where it has none that of its first route."""
-        requests = self.requests(device)
-        return requests.id[np.diff(requests.row, append=NO_ID) != 0]
+        rows = self.rows(device)
+        return np.where(rows.id != NO_ID, rows.id, np.maximum(rows.to_id[:, 0], 0))
+
+    def rows_touched(self, device: int) -> np.ndarray:
+        """Return which row each column of each of a device's workgroups is of, with a placement; NOWHERE: of none.
+
+        int64[workgroup, column of a tile].
+        """
+        placement, tiling = self.placement, self.tiling
+        assert placement is not None
+        columns, _ = placement.columns_of_workgroups(device)
+        row_of = np.zeros(tiling.tiles, np.int64)
+        row_of[self.rows(device).tile] = np.arange(tiling.tiles)
+        first_row = placement.made[device].first_row[placement.workgroups(device)]
+        return np.where(columns == NOWHERE, NOWHERE, row_of[tiling.at(first_row[:, None], np.maximum(columns, 0))])
+
+    def _placed_requests(self, placement: Placement, device: int) -> Requests:
+        """Ask for what arrives in a slice, then for each workgroup of the slice at every peer that it touches.
+
+        A slice's tiles have larger ids than those of the slice before it, here and at any peer, and a workgroup's
+        columns are of one slice.
+        """
+        rows, touched = self.rows(device), self.rows_touched(device)
+        own = np.flatnonzero(rows.id != NO_ID)
+        workgroup, column = np.nonzero(touched != NOWHERE)
+        row = touched[workgroup, column]
+        peer, there = rows.to_device[row, 0], rows.to_id[row, 0]
+        last = np.lexsort((there, peer, workgroup))  # of each workgroup and peer the largest id, its own first of all
+        row, workgroup, peer, there = row[last], workgroup[last], peer[last], there[last]
+        largest = (np.diff(workgroup, append=NOWHERE) != 0) | (np.diff(peer, append=NOWHERE - 1) != 0)
+        row, workgroup, peer, there = row[largest], workgroup[largest], peer[largest], there[largest]
+        starts = np.diff(workgroup, append=NOWHERE) != 0
+        keep = starts | (peer != NO_DEVICE)  # its own tiles have been asked for
+        row, workgroup, peer, there, starts = (one[keep] for one in (row, workgroup, peer, there, starts))
+        arrive, goes = np.zeros_like(own), peer != NO_DEVICE
+        order = np.argsort(np.concatenate([rows.slice_index[own], rows.slice_index[row]]), kind="stable")
+
+        def joined(of_tiles: np.ndarray, of_workgroups: np.ndarray) -> np.ndarray:
+            return np.concatenate([of_tiles, of_workgroups]).astype(np.int64)[order]
+        return Requests(joined(own, row), joined(rows.id[own], np.where(goes, there, rows.id[row])),
+                        joined(arrive + 1, 0 * row), joined(arrive, np.where(goes, there, 0)),
+                        joined(arrive + NO_DEVICE, peer), joined(arrive, goes), joined(arrive, starts))
 
     def _first_id(self, route: Route, slice_index: int) -> int:
         return int(self.first_ids(route.device)[slice_index, route.role])
@@ -311,7 +357,8 @@ class Schedule:
         time. Chunks of a ragged output differ by some tiles all the same; a mirrored run neglects that, as long as none
         is empty.
         """
-        return (self.policy.shuffle is None and bool(self._lengths.all()) and self.program.invariant_under_shift()
+        return (self.policy.shuffle is None and self.placement is None and bool(self._lengths.all())
+                and self.program.invariant_under_shift()
                 and self.topology.invariant_under_shift()
                 and all(onward >= self.topology.gpus for transfer in self.program.transfers
                         for _, onward in self.topology.way(transfer.source, transfer.destination)[:-1]))

@@ -42,12 +42,12 @@ def gemm_rate(machine: "Machine", workload: "Workload", ns: float, dram_bytes: f
     multiplications of the compute unit with most tiles, what such a unit loads through its port, what DRAM moves, and
     the starts and ends of tiles that no other workgroup hides.
     """
-    from t3sim.runs.operators import make_operator, make_tiling, resident
+    from t3sim.runs.operators import largest_gemm, resident
 
     if not workload.multiplies_matrices:
         return None
-    gpu, tiling = machine.gpu, make_tiling(machine, workload)
-    operator = make_operator(machine, workload, tiling)
+    gpu, operator = machine.gpu, largest_gemm(machine, workload)
+    tiling = operator.tiling
     clock, places = machine.memory_clock_ghz, resident(machine, operator.resources)
     fullest = ceil(tiling.tiles * gpu.k_parts / gpu.compute_units)
     depth = workload.k / gpu.k_parts

@@ -128,7 +128,8 @@ def print_run(result: RunResult, console: Console) -> None:
     console.print(Text.assemble((printable(workload.title), "bold"), f": {workload.shape}, "
                   f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else
-                     "; every GPU, as chunks are empty" if any(one.gpus for one in result.techniques.values()) else "")
+                     f"; every GPU, as {result.exchange.unlike}" if any(
+                         one.gpus for one in result.techniques.values()) else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
                   + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
                   + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
@@ -332,8 +333,8 @@ def _hardware(result: RunResult) -> Table:
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
-            sums = result.exchange.collective.upper()
-            of = {"RS": ("rs",), "AR": ("rs", "ag", "ar"), "AG": ("ag",), "A2A": ("a2a",)}[sums]
+            sums = _words(result.exchange.collective)
+            of = {"AR": ("rs", "ag", "ar")}.get(sums, (result.exchange.collective,))
             reads = [_bytes(which, of, "read") for which in (result.baseline, one)]
             writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
             values[f"{sums} reads, sequential over it"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.runs.skew import Skew
-from t3sim.schedule import FIXED_TERMS, most_terms
+from t3sim.schedule import FIXED_TERMS
 from t3sim.study.bounds import bounds
 from t3sim.study.gemm_rate import GemmRate, rate_alone
 from t3sim.techniques.result import BASELINE, TechniqueResult
@@ -68,7 +68,7 @@ class RunResult:
     @property
     def most_terms(self) -> int:
         """Terms of the largest sum that Track & Trigger makes; more than 2 are added as they come."""
-        return most_terms(self.exchange.program(self.workload.tp), self.machine.gpu.k_parts)
+        return self.exchange.terms(self.workload, self.machine.gpu.k_parts)
 
     @property
     def terms_by_arrival(self) -> int:

@@ -54,7 +54,7 @@ def only_a_reduce_scatter(technique: str, choices: Choices) -> Words | None:
     if is_custom(exchange.producer):
         return Words(f"technique {technique} has its own GEMM: ", Key("layer.operator", exchange.operator),
                      " does not go with it")
-    if exchange.collective in ("ag", "a2a"):
+    if exchange.collective not in ("rs", "ar"):
         return Words(f"technique {technique} is of a reduce-scatter: ", Key("layer.operator", exchange.operator),
                      " has none")
     if refused := unlike_gpus(technique, choices):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from ..mechanisms.exchange import COMBINE
 from ..runs.kernels import (
     ALL_GATHER,
     ALL_TO_ALL,
@@ -11,6 +12,7 @@ from ..runs.kernels import (
     REDUCE_SCATTER,
     REDUCE_SCATTER_NMC,
     CollectiveAlone,
+    CombineAlone,
     IsolatedKernel,
     Kernel,
 )
@@ -25,6 +27,8 @@ def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tup
     if exchange.before:
         gathered = replace(GATHER_INPUT, exchange=exchange) if exchange.by_levels else GATHER_INPUT
         return gemm_alone(choices), replace(gathered, skew=slow)
+    if exchange.collective == COMBINE:
+        return gemm_alone(choices), CombineAlone(exchange)
     if exchange.by_levels:
         scatter, gather, to_all = (replace(one, exchange=exchange) for one in (scatter, gather, to_all))
     used = {"ag": (gather,), "a2a": (to_all,)}.get(exchange.collective, (scatter, gather))
@@ -34,7 +38,7 @@ def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tup
 def _combine(name: str, parts: Sequence[IsolatedKernel], clock_ghz: float, choices: Choices,
              ideal: bool = False) -> TechniqueResult:
     exchange = choices.exchange
-    phases = exchange.hides if exchange.of_parts or exchange.before else ("reduce-scatter", "all-gather")
+    phases = ("reduce-scatter", "all-gather") if exchange.collective in ("rs", "ar") else exchange.hides
     return in_turn(name, parts[0], dict(zip(phases, parts[1:])), exchange, ideal)
 
 

@@ -53,7 +53,7 @@ def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices
             host_seconds=fused.host_seconds + gather.host_seconds,
             loss_ns=loss_ns(alone, fused, clock_ghz) | {"all_gather": gather.ns}, hardware=fused.hardware,
             gpus=fused.gpus)
-    phase = exchange.hides[0] if exchange.of_parts or exchange.before else "all-reduce"
+    phase = "all-reduce" if exchange.collective == "ar" else exchange.hides[0]
     attribute = losses.attribute_gathered if exchange.before else losses.attribute
     collective_end = fused.hardware.last_tile_cycle if exchange.before else fused.cycles
     return TechniqueResult(

@@ -9,6 +9,7 @@ from ..runs import build
 from ..runs.fused import FusedRun
 from ..runs.programmed import ProgrammedGpus
 from ..schedule import Action
+from ..schedule.placement import Placement
 from ..schedule.regions import Region
 from .names import count, last_groups, names, padded
 
@@ -22,8 +23,9 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
 
     `made`: by how many workgroups. Where it goes is [device, tile, route]: a device and the tile's name there. In
     mirrored mode it is also how its lines become those of a role that waits for them (`schedule.mirror`): group [tile],
-    rank [tile, wavefront], lines [group], becomes [group, route]. Of a GEMM whose inputs are the tiles, what each
-    workgroup makes, [device, workgroup], and for which group of tiles it waits last.
+    rank [tile, wavefront], lines [group], becomes [group, route]. Of a GEMM whose inputs are the tiles, or whose
+    columns are placed in several, what each workgroup makes, [device, workgroup], and for which group of tiles it waits
+    last; and how many columns of each tile a device's workgroups store, [device, tile, wavefront].
     """
     rows = [run.schedule.rows(space.device) for space in run.spaces]
     row_of = [np.argsort(names(run.schedule, space.device)) for space in run.spaces]
@@ -39,7 +41,9 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
         ("columns", run.tiling.columns))}
     tables["region"] = padded([space.table.own[order] for space, order in zip(run.spaces, row_of)], 0)
     tables["c_base"] = run.tiling.offsets[tables["tile"]] + np.array([[space.base] for space in run.spaces])
-    if run.gathers:
+    if run.schedule.placement is not None:
+        tables |= _placed(run, run.schedule.placement, row_of)
+    elif run.gathers:
         tables |= _consumers(run)
     else:
         tables["made"] = padded([_makers(run, space)[order] for space, order in zip(run.spaces, row_of)], 0)
@@ -62,6 +66,28 @@ def _consumers(run: FusedRun) -> dict[str, np.ndarray]:
     waits = np.stack([last_groups(space, own) for space, own in zip(run.spaces, needs)])
     return {"waits_for": waits} | {f"output_{name}": values[tiles] for name, values in (
         ("m0", made.first_row), ("n0", made.first_column), ("rows", made.rows), ("columns", made.columns))}
+
+
+def _placed(run: FusedRun, placement: Placement, row_of: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what the workgroups make whose columns are of several tiles, and how many of each tile's they store."""
+    stored, made = [], {name: [] for name in ("m0", "n0", "rows", "columns")}
+    for space, order in zip(run.spaces, row_of):
+        touched = run.schedule.rows_touched(space.device)
+        columns, _ = placement.columns_of_workgroups(space.device)
+        there = touched >= 0
+        row = touched[there]
+        wavefront = (columns[there] - run.tiling.first_column[run.schedule.rows(space.device).tile[row]]) // (
+            run.tiling.wf_columns)
+        counts = np.zeros((len(order), run.tiling.wavefronts), np.int64)
+        np.add.at(counts, (row, wavefront), 1)
+        stored.append(counts[order])
+        tiling, workgroups = placement.made[space.device], placement.workgroups(space.device)
+        for name, values in (("m0", tiling.first_row), ("n0", tiling.first_column), ("rows", tiling.rows)):
+            made[name].append(values[workgroups])
+        made["columns"].append((columns >= 0).sum(axis=1))
+    found = {f"output_{name}": padded(values, 0) for name, values in made.items()}
+    return found | {"waits_for": np.full(found["output_m0"].shape, NOWHERE), "stored": padded(stored, 0),
+                    "made": np.zeros((len(run.spaces), max(map(len, row_of))), np.int64)}
 
 
 def describe_run(run: FusedRun, technique: str, seed: int) -> dict:

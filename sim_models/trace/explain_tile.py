@@ -62,7 +62,7 @@ def _place(tile: Tile) -> str:
 def _stores_for_the_link(tile: Tile, answer: Answer) -> None:
     packets = tile.packets()
     copies = len({number for number, _ in tile.trace.map.routes(tile.id)}) if not tile.trace.run["in_switch"] else 1
-    sent, whole = int(packets["amount"].sum()), tile.bytes * copies * tile.trace.run["parts"]
+    sent, whole = int(packets["amount"].sum()), tile.stored_bytes * copies
     answer.conclude(
         f"Its stores leave for {receivers(tile)} as they are made (remote_map): nothing is tracked here, nothing "
         "fires. " + (f"All {whole:,} bytes left." if sent == whole else f"{sent:,} of {whole:,} bytes left."))
@@ -189,10 +189,12 @@ def _missing(tile: Tile, totals: dict[str, int]) -> Iterator[str]:
     """
     trace, missing = tile.trace, tile.wanted_bytes - sum(totals.values())
     local = min(missing, tile.own_bytes - totals.get("local", 0))
-    if local > 0 and tile.admitted:
+    if local == 1 and tile.admitted:
         yield "Its own request has not gone through the dispatch window, which is the last byte that it waits for."
     elif local > 0:
-        yield f"Missing from this GPU: {local:,} bytes. {_workgroups_now(tile)}"
+        alone = tile.place.stored is None
+        yield f"Missing from this GPU: {local:,} bytes. " + (
+            _workgroups_now(tile) if alone else f"Several workgroups store its {tile.place.stored} columns.")
     others = missing - max(0, local)
     if others <= 0:
         return
@@ -216,7 +218,7 @@ def _sent(sender: Tile, tile: Tile) -> int:
 
 def _to_send(sender: Tile) -> int:
     """Return how many bytes of a tile go to each that it feeds: of stores, all parts of K."""
-    return sender.bytes * (sender.trace.run["parts"] if sender.role == "remote" else 1)
+    return sender.stored_bytes if sender.role == "remote" else sender.bytes
 
 
 def _workgroups_now(tile: Tile) -> str:
@@ -271,7 +273,7 @@ def _waited(tile: Tile, answer: Answer) -> None:
         return
     ends = life["source"][-1]
     own = life[life["source"] == LOCAL]
-    done = "its own request had gone" if tile.admitted else "its own part was counted"
+    done = "its own request had gone" if tile.own_bytes == tile.admitted else "its own part was counted"
     when = [f"{done} at cycle {int(own['cycle'][-1]):,}"] if len(own) else []
     latest, last = max(left, key=lambda one: one[0])
     when += ([f"the last packet that stands for theirs left at cycle {latest:,}"] if trace.run["mirrored"] else

@@ -38,14 +38,19 @@ def _part(e) -> str:
 
 
 def explain_consumer(tile: Tile, answer: Answer) -> None:
-    """Explain when a workgroup started whose inputs are tiles, and which of them it waited for."""
+    """Explain when a workgroup started whose inputs are tiles, for which it waited, or whose columns are of several."""
     trace, consumer = tile.trace, tile.consumer
-    answer.subject = (f"device {tile.number}, workgroup {tile.wg}: of the GEMM, starts when its inputs have come, "
-                      f"makes rows {consumer.m0} to {consumer.m0 + consumer.rows - 1}, columns {consumer.n0} to "
+    gathers = trace.run["group_tiles"] is not None
+    which = "starts when its inputs have come, makes" if gathers else "stores columns at several owners, makes"
+    answer.subject = (f"device {tile.number}, workgroup {tile.wg}: of the GEMM, {which} "
+                      f" rows {consumer.m0} to {consumer.m0 + consumer.rows - 1}, columns {consumer.n0} to "
                       f"{consumer.n0 + consumer.columns - 1} of its output")
     workgroup(tile, answer)
     started = tile.of(Kind.DISPATCH)
     at = f"It started at cycle {int(started['cycle'][0]):,}" if len(started) else "It has not started"
+    if not gathers:
+        answer.conclude(f"{at}. Each of its columns is an expert's output of a token, and is stored at its owner.")
+        return
     if not consumer.waits_for:
         answer.conclude(f"{at}; its inputs are this GPU's own, in memory from the start.")
         return

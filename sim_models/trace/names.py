@@ -27,6 +27,8 @@ def names(schedule: Schedule, device: int) -> np.ndarray:
 def count(schedule: Schedule, made: Tiling) -> int:
     """Return how many names there are on the device that has most; `made` as for `workgroups`."""
     tiles = max(len(schedule.rows(device).tile) for device in range(schedule.devices))
+    if schedule.placement is not None:
+        return tiles + max(len(schedule.placement.workgroups(device)) for device in range(schedule.devices))
     return tiles + made.tiles if schedule.policy.present else tiles
 
 
@@ -34,8 +36,13 @@ def workgroups(space: AddressSpace, made: Tiling) -> tuple[np.ndarray, np.ndarra
     """Name a device's workgroups, two int64[group of its kernel]: the tile that each makes, and which part of it.
 
     Parts count from 0 in the order of dispatch; `ALONE` if there is but one. `made`: what workgroups make. Those whose
-    inputs are tiles of the schedule, which others make, come after all tiles, in the order of dispatch.
+    inputs are tiles of the schedule, which others make, or that make columns of several of them, come after all tiles,
+    in the order of dispatch.
     """
+    if space.schedule.placement is not None:
+        found = np.arange(len(space.schedule.placement.workgroups(space.device)))
+        return max(len(space.schedule.rows(one).tile) for one in range(space.schedule.devices)) + found, (
+            np.full(len(found), ALONE))
     called, rows = names(space.schedule, space.device), space.schedule.rows(space.device)
     if space.schedule.policy.present:
         sending = called[rows.contributes]

@@ -22,6 +22,7 @@ class Place:
 
     position: int  #: transfers before it, at most: its level in the schedule
     made: int  #: workgroups of this device that make it
+    stored: int | None  #: columns that this device's workgroups store, of one that none makes alone; None: all or none
     row: int
     rows: int
     column: int
@@ -41,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Consumer:
-    """Workgroup whose inputs are tiles: what it makes, and for which of them it waits."""
+    """Workgroup whose inputs are tiles, or whose columns are of several: what it makes, for which it waits."""
 
     m0: int
     rows: int
@@ -76,9 +77,11 @@ class OutputMap:
                        "becomes": (*groups, routes)}
             last = (-1, len(plan.get("lines", ())) - 1)
             limits |= {"group": last, "becomes": last}
-        if run["group_tiles"] is not None:
+        if run["names"] > tiles:
             shapes |= dict.fromkeys(_CONSUMER, (devices, run["names"] - tiles))
-            limits["waits_for"] = -1, tiles // run["group_tiles"] - 1
+            limits["waits_for"] = -1, tiles // run["group_tiles"] - 1 if run["group_tiles"] else -1
+        if "stored" in plan:
+            shapes["stored"], limits["stored"] = (*each, run["wavefronts"]), (0, run["wf_columns"] * run["parts"])
         for name, shape in shapes.items():
             if name not in plan:
                 return f"{name} is missing"
@@ -94,14 +97,16 @@ class OutputMap:
         width, pitch = run["wf_columns"], run["pitch_bytes"]
         columns = int(np.clip(plan["columns"][at] - tile.wf * width, 0, width))
         number = int(plan["region"][at][int(columns < width)])
-        return Place(int(plan["position"][at]), int(plan["made"][at]), int(plan["m0"][at]), int(plan["rows"][at]),
-                     int(plan["n0"][at]) + tile.wf * width, columns, int(plan["c_base"][at]) + tile.wf * width * pitch,
-                     pitch, run["element_bytes"], number, run["regions"][tile.device][number - 1] if number else None)
+        stored = int(plan["stored"][tile]) if "stored" in plan else None
+        return Place(int(plan["position"][at]), int(plan["made"][at]), stored, int(plan["m0"][at]),
+                     int(plan["rows"][at]), int(plan["n0"][at]) + tile.wf * width, columns,
+                     int(plan["c_base"][at]) + tile.wf * width * pitch, pitch, run["element_bytes"], number,
+                     run["regions"][tile.device][number - 1] if number else None)
 
     def consumer(self, device: int, name: int) -> Consumer | None:
-        """Return what a workgroup makes whose inputs are tiles; None: it is the name of a tile."""
-        tiles, each = max(self._run["tiles"]), self._run["group_tiles"]
-        if each is None or name < tiles:
+        """Return what a workgroup makes whose inputs or outputs are tiles; None: it is the name of a tile."""
+        tiles, each = max(self._run["tiles"]), self._run["group_tiles"] or 0
+        if name < tiles:
             return None
         waits_for, *place = (int(self._plan[field][device, name - tiles]) for field in _CONSUMER)
         return Consumer(*place, range(waits_for * each, (waits_for + 1) * each) if waits_for >= 0 else range(0))

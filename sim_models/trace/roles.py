@@ -3,7 +3,7 @@
 from .output_map import Place
 from .schema import SOURCES
 from .tile import Tile
-from .words import joined
+from .words import joined, plural
 
 _LOCAL, _REMOTE, _DMA = map(SOURCES.index, ("local", "remote", "dma"))
 
@@ -29,6 +29,9 @@ def role(tile: Tile) -> str:
     send = "send" if senders.startswith("devices") else "sends"
     if region.get("present"):
         parts = ["in memory from the start"]
+    elif place.stored is not None:
+        parts = [f"of {plural(place.stored, 'column')} made here" if region.get("to") else
+                 f"the sum of {plural(place.stored, 'column')} made here and what {senders} {send}"]
     elif not place.made:
         parts = [f"a copy of what {senders} {send}"]
     else:
@@ -63,6 +66,8 @@ def others_of(tile: Tile) -> str:
 def origin(tile: Tile, source: int) -> str:
     """Write who sent what is counted under one of `SOURCES`."""
     if source == _LOCAL:
+        if tile.place and tile.place.stored:
+            return "this GPU's own stores, or its request at the dispatch window"
         return "its own request at the dispatch window" if tile.admitted else "this GPU's own stores"
     what = "DMA" if source == _DMA else "stores"
     if tile.place is None or not (numbers := _senders(tile, source)):

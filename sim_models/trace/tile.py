@@ -65,7 +65,14 @@ class Tile:
         region = self.place.region
         if region["present"]:
             return region["counted_bytes"] * region["updates_per_element"]
-        return self.admitted + (self.bytes * self.trace.run["parts"] if self.place.made else 0)
+        return self.admitted + self.stored_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that this device's workgroups store of it, here or at each peer: all parts of K."""
+        if (columns := self.place.stored) is not None:
+            return columns * self.place.rows * self.place.element_bytes
+        return self.bytes * self.trace.run["parts"] if self.place.made else 0
 
     @property
     def wanted_bytes(self) -> int:

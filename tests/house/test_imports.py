@@ -300,7 +300,7 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
 ORDER = """
 errors extras places
 user_cache streams waits at_once line numerals custom bounded trimmed csv_rows cores yowasp formats geometry_option
-locality
+locality routing
 support compiled
 topologies
 machine

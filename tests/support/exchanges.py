@@ -19,7 +19,7 @@ from t3sim.mechanisms.split_k import with_split_k
 from t3sim.runs.skew import Skew
 from t3sim.techniques.table import check_split_k
 from t3sim.trace.setup import Setup
-from t3sim.workloads import Workload, embedding_workload, gemm_workload, gemv_workload
+from t3sim.workloads import Workload, embedding_workload, experts_workload, gemm_workload, gemv_workload
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "results" / "traced.csv"
@@ -51,6 +51,8 @@ class Row:
             return gemv_workload("1024x1x256", self.gpus)
         if self.exchange.producer == "embedding":
             return embedding_workload("256x2", self.gpus, "uniform", 0)
+        if self.exchange.producer == "moe":
+            return experts_workload("256x256x96", self.gpus, "8x3", 0.6)
         return gemm_workload("256x256x96", self.gpus)
 
     @property

@@ -5,11 +5,12 @@ from functools import cached_property
 from statistics import fmean
 
 from t3sim.end_to_end.transformer import TODAY, Transformer
-from t3sim.libraries.experts import EXPERTS_MECHANISMS, ExpertsRun, Routing, drawn, rank_experts
+from t3sim.libraries.experts import EXPERTS_MECHANISMS, ExpertsRun, rank_experts
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table, Target
 from t3sim.reproduce.paper import percent
+from t3sim.routing import Routing, drawn
 from t3sim.study import plots
 from t3sim.validation.comparison import Compared, compare
 from t3sim.validation.readers import own_rows

@@ -1,0 +1,61 @@
+"""A grouped GEMM as a kernel table: one kernel for the GEMMs of several groups of columns, each with its own weights.
+
+A group's columns are padded to whole tiles, which cost the time of whole ones; what pads them is neither loaded nor
+stored, and not in memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .gemm import Gemm
+from .kernel_table import KernelTable, Resources
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of one device, by its columns of tiles."""
+
+    gemm: Gemm  #: of all of them, as if they had the same weights
+    group: np.ndarray  #: int64[column of tiles]
+    columns: np.ndarray  #: int64[column of tiles]: those that are no padding; 0: nothing is made
+
+    @property
+    def moved(self) -> np.ndarray:
+        """Columns by which each column of tiles lies before its padded place, int64[column of tiles]."""
+        return np.arange(len(self.columns)) * self.gemm.tiling.tile_n - np.cumsum(self.columns) + self.columns
+
+
+@dataclass(frozen=True)
+class GroupedGemm:
+    """The operator."""
+
+    devices: Sequence[Groups]
+    weights_bytes: int  #: from one group's weights to the next one's
+
+    @property
+    def resources(self) -> Resources:
+        return self.devices[0].gemm.resources
+
+    def work(self, device: int) -> KernelTable:
+        """Build one device's kernel: a group per tile of which something is made, in the order of tiles."""
+        of = self.devices[device]
+        tiling, table = of.gemm.tiling, of.gemm.work(device)
+        place = tiling.first_column // tiling.tile_n
+        columns = of.columns[place]
+        loads = table.loads.copy().reshape(tiling.tiles, -1, 2)  # of weights, of columns
+        loads["base"][:, :, 0] += (of.group[place] * self.weights_bytes)[:, None]
+        loads["base"][:, :, 1] -= (of.moved[place] * of.gemm.b.pitch)[:, None]
+        loads["rows"][:, :, 1] = np.minimum(loads["rows"][:, :, 1], np.maximum(columns, 1)[:, None])
+        stores, first = table.stores.copy(), table.stores["wavefront"] * tiling.wf_columns
+        left = columns[table.group_of_stores] - first
+        stores["rows"] = np.minimum(stores["rows"], left)
+        stores["base"] -= of.moved[place][table.group_of_stores] * tiling.pitch_bytes
+        kept = np.append(0, np.cumsum(left > 0))
+        steps = table.steps.copy()
+        ends = kept[steps["first_store"] + steps["stores"]]
+        steps["first_store"] = kept[steps["first_store"]]
+        steps["stores"] = ends - steps["first_store"]
+        return replace(table, groups=table.groups[columns > 0], steps=steps, loads=loads.ravel(),
+                       stores=stores[left > 0])
