@@ -1,0 +1,66 @@
+"""Scenarios of experts: which keys they have, routings of a file, and one line for what cannot be."""
+
+import json
+
+import pytest
+
+from t3sim.errors import BadInput
+from t3sim.scenario.files import scenario_of
+from t3sim.scenario.request import requested
+from t3sim.study.gemm_rate import gemm_rate
+
+EXPERTS = {"layer.operator": "moe-combine", "layer.gemm": "256x256x64", "layer.devices": 4, "layer.experts": "8x3"}
+
+
+def asked(**changes):
+    keys = EXPERTS | {key.replace("__", "."): value for key, value in changes.items()}
+    return requested(scenario_of({}, {key: value for key, value in keys.items() if value is not None}))
+
+
+def test_the_request_has_the_tokens_and_the_hardware_of_a_direct_exchange():
+    sublayer, = asked(layer__locality="zipf:0.6", seed=5, layer__dtype="bf16").sublayers
+    workload = sublayer.workload
+    assert (workload.m, workload.experts, workload.per_token, workload.zipf, workload.seed) == (256, 8, 3, 0.6, 5)
+    assert workload.routing.imbalance > 1 and sublayer.choices.exchange.topology == "switch"
+    assert sublayer.machine.dma.peers == 3 and sublayer.choices.exchange.terms(workload) == 3
+    rate = gemm_rate(sublayer.machine, workload, 1e5, 1e6)
+    assert rate is not None and rate.tile[0] == sublayer.machine.gpu.tile_m
+
+
+def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
+    counts = [[64, 64, 0, 64, 0, 0, 0, 0]] * 4
+    file = tmp_path / "routing.json"
+    file.write_text(json.dumps(counts))
+    workload = asked(layer__locality=str(file)).sublayers[0].workload
+    assert workload.routing.counts.tolist() == counts
+    assert sorted(workload.routing.experts_of[0].tolist()) == [0, 1, 3]
+    file.write_text("[1, 2")
+    with pytest.raises(BadInput, match="is not a routing"):
+        asked(layer__locality=str(file))
+    file.write_text(json.dumps(counts[:3]))
+    with pytest.raises(BadInput, match="a routing is a list of 4 lists"):
+        asked(layer__locality=str(file))
+
+
+@pytest.mark.parametrize("changes, told", [
+    ({"layer__experts": None}, "moe-combine needs .*EXPERTSxCHOSEN"),
+    ({"layer__gemm": None}, "moe-combine needs .*MxNxK"),
+    ({"layer__devices": None}, "moe-combine needs .*devices"),
+    ({"layer__operator": "gemm-rs"}, "experts.* is for .*moe-combine"),
+    ({"layer__experts": "9x3"}, "3 of 9 experts"),
+    ({"layer__locality": "nowhere"}, "nowhere.* cannot be read"),
+    ({"layer__model": "t-nlg"}, "model.* does not go with .*moe-combine"),
+    ({"gpus__every": True, "gpus__skew": "late:1:500"}, "tokens tell GPUs apart"),
+    ({"exchange__topology": "ring"}, "direct.* sends to every GPU"),
+    ({"exchange__topology": "torus:2x2"}, "does not go with"),
+    ({"exchange__algorithm": "in-switch"}, "it needs .*direct"),
+    ({"exchange__sums": "fixed"}, "3 experts of a token are added up in the order"),
+    ({"exchange__accumulate": "fp32", "exchange__wire": "e4m3"}, "wire"),
+    ({"layer__split_k": 2}, "split_k"),
+    ({"techniques": ("flux",)}, "technique flux is of a reduce-scatter"),
+    ({"techniques": ("fused-wg",)}, "technique fused-wg"),
+    ({"level": "event"}, "does not go with"),
+], ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "")
+def test_what_cannot_be_is_one_line(changes, told):
+    with pytest.raises(BadInput, match=told):
+        asked(**changes)
