@@ -156,15 +156,24 @@ def with_its_kernel(machine: Machine, workload: Workload, parts: int = 1) -> Wor
     """Return a GEMM of few tokens with the kernel that leaves the fullest compute unit less of the output to make.
 
     That is the machine's for large GEMMs, or the one whose tile is as small as the tokens are few; the former if they
-    are equal, and where K is cut, or the machine does not say what its units hold. `parts`: GPUs that share the tokens.
+    are equal, and where K is cut, or no unit holds the other. `parts`: GPUs that share the tokens.
     """
     tokens = -(-workload.m // parts)
     if (type(workload) is not Workload or tokens > MOST_DECODED or machine.occupancy is None
             or machine.gpu.k_parts > 1):
         return workload
     few = DecodeWorkload(**{field.name: getattr(workload, field.name) for field in fields(workload)})
-    large, small = (_fullest(machine, make_tiling(machine, replace(one, m=tokens))) for one in (workload, few))
-    return few if small < large else workload
+    large, small = (make_tiling(machine, replace(one, m=tokens)) for one in (workload, few))
+    fits = _decode_resources(machine, few, small).lds_bytes <= machine.occupancy.lds_bytes_per_cu
+    return few if fits and _fullest(machine, small) < _fullest(machine, large) else workload
+
+
+def _decode_resources(machine: Machine, workload: DecodeWorkload, tiling: Tiling) -> Resources:
+    """Return what a workgroup of the kernel for few tokens needs: its sums, and a block of K more than it loads."""
+    wavefronts = machine.gpu.wavefronts_per_workgroup
+    return Resources(
+        wavefronts, _DECODE_REGISTERS + tiling.tile_m * tiling.tile_n // (wavefronts * _LANES),
+        (1 + machine.gpu.load_buffers) * (tiling.tile_m + tiling.tile_n) * _DECODE_BLOCK_K * workload.format.bytes)
 
 
 def _fullest(machine: Machine, tiling: Tiling) -> int:
@@ -202,10 +211,7 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
     gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
     elements, block_k, resources = tiling.tile_m * tiling.tile_n, gpu.block_k, Resources()
     if isinstance(workload, DecodeWorkload):
-        block_k = _DECODE_BLOCK_K
-        resources = Resources(
-            gpu.wavefronts_per_workgroup, _DECODE_REGISTERS + elements // (gpu.wavefronts_per_workgroup * _LANES),
-            (1 + gpu.load_buffers) * (tiling.tile_m + tiling.tile_n) * block_k * workload.format.bytes)
+        block_k, resources = _DECODE_BLOCK_K, _decode_resources(machine, workload, tiling)
     return Gemm(
         tiling=tiling, k=workload.k, block_k=block_k, a=Matrix(at.a, at.a_pitch),
         a_along_k=workload.weights_transposed, b=b or Matrix(at.b, at.b_pitch),

@@ -35,6 +35,9 @@ def test_full_size_layers_and_machines_that_do_not_say_keep_their_kernel(machine
     small = gemm_workload("64x8192x3584", 8)
     assert with_its_kernel(machine.model_copy(update={"occupancy": None}), small) is small
     assert type(with_its_kernel(machine, gemm_workload("1024x2048x1024", 8), parts=8)) is DecodeWorkload
+    small_lds = load_machine("mi300x-t3")
+    assert type(with_its_kernel(small_lds, gemm_workload("64x1024x8192", 2))) is DecodeWorkload
+    assert type(with_its_kernel(small_lds, gemm_workload("128x1024x8192", 2))) is Workload, "no unit holds the other"
 
 
 @pytest.mark.parametrize("shape, dram_bytes, slower, words", [
