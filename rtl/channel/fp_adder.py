@@ -15,7 +15,7 @@ class FpAdder(wiring.Component):
     alignment, addition and normalisation. The biased exponent is used as it is: only the overflow limit and the
     rounding position depend on the format. Adds for the near-memory update of T3 paper section 4.3.
 
-    Five register stages, all moved by `enable`: compare and swap; align; add; normalise; round and pack.
+    Five register stages, each with its `enable`: compare and swap; align; add; normalise; round and pack.
 
     A NaN result is the positive quiet NaN without payload, whatever the operands' payloads. An exact zero is +0
     unless both operands are -0.
@@ -39,12 +39,12 @@ class FpAdder(wiring.Component):
     keep_b : In(1)
         Ignore `a`; the result is `b` bit for bit, NaN payloads and all. It takes the adder's own path (b plus a
         zero of b's sign), so a store needs no registers beside the pipeline.
-    enable : In(1)
-        Move every stage by one.
+    enable : In(LATENCY)
+        A bit for each stage, the first one's the lowest: it takes what comes from the stage before.
     random : In(RANDOM_BITS)
         Random bits for the sum that is in the last stage. Only if some are rounded stochastically.
     result : Out(width)
-        Result of the operands taken `LATENCY` enabled cycles ago. Zero above a narrow format's width.
+        Result of the operands that went through all stages last. Zero above a narrow format's width.
     """
 
     LATENCY = 5
@@ -67,7 +67,7 @@ class FpAdder(wiring.Component):
             "b": In(self.width),
             "format": In(range(max(2, len(formats)))),
             "keep_b": In(1),
-            "enable": In(1),
+            "enable": In(self.LATENCY),
             "result": Out(self.width),
         })
 
@@ -151,7 +151,7 @@ class FpAdder(wiring.Component):
         exponent1 = register(exponent_bits, "exponent1")
         large1, small1 = register(precision, "large1"), register(precision, "small1")
         distance1 = register(distance_bits, "distance1")
-        with m.If(self.enable):
+        with m.If(self.enable[0]):
             m.d.sync += [
                 format1.eq(self.format),
                 keep1.eq(self.keep_b),
@@ -181,7 +181,7 @@ class FpAdder(wiring.Component):
             register(signal.shape(), signal.name[:-1] + "2")
             for signal in (format1, keep1, sign1, subtract1, nan1, infinite1, exponent1, large1))
         aligned2 = register(precision + 3, "aligned2")
-        with m.If(self.enable):
+        with m.If(self.enable[1]):
             m.d.sync += [
                 format2.eq(format1), keep2.eq(keep1), sign2.eq(sign1), subtract2.eq(subtract1), nan2.eq(nan1),
                 infinite2.eq(infinite1), exponent2.eq(exponent1), large2.eq(large1),
@@ -198,7 +198,7 @@ class FpAdder(wiring.Component):
             for signal in (format2, keep2, sign2, nan2, infinite2, exponent2))
         sum3 = register(wide, "sum3")
         limit3 = register(wide, "limit3")  # one-hot: normalisation stops here, where the exponent reaches 1
-        with m.If(self.enable):
+        with m.If(self.enable[2]):
             m.d.sync += [
                 format3.eq(format2), keep3.eq(keep2), sign3.eq(sign2), nan3.eq(nan2), infinite3.eq(infinite2),
                 exponent3.eq(exponent2),
@@ -227,7 +227,7 @@ class FpAdder(wiring.Component):
             for signal in (format3, keep3, sign3, nan3, infinite3))
         exponent4 = register(exponent_bits + 1, "exponent4")  # as if the carry bit were the hidden bit
         shift4, normal4 = register(shift_bits, "shift4"), register(wide, "normal4")
-        with m.If(self.enable):
+        with m.If(self.enable[3]):
             m.d.sync += [
                 format4.eq(format3), keep4.eq(keep3), sign4.eq(sign3), nan4.eq(nan3), infinite4.eq(infinite3),
                 exponent4.eq(exponent3 + 1), shift4.eq(Cat(*shift)),
@@ -274,7 +274,7 @@ class FpAdder(wiring.Component):
                 Const(0, self.width - f.width),
             ))
         result = register(self.width, "result5")
-        with m.If(self.enable):
+        with m.If(self.enable[4]):
             m.d.sync += result.eq(self._select(m, format4, "packed", packed))
         m.d.comb += self.result.eq(result)
         return m

@@ -138,7 +138,7 @@ class MemoryChannel(wiring.Component):
             inbound_able.eq(inbound.valid & (access_ready | ~inbound_tracked)),
             guard.query.eq(dma_queue.head_digest),
             guard.following.eq(dma_queue.next_digest),
-            guard.moves.eq(~dma.valid | dma.ready),
+            guard.moves.eq(Mux(dma.valid, dma.ready, self.dma.valid)),
             dma_able.eq(dma.valid & ~guard.blocked),
             self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
             self.communication_waiting.eq(inbound.valid | dma.valid),

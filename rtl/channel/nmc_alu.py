@@ -51,7 +51,7 @@ class NmcAlu(wiring.Component):
 
     Columns leave in the order in which they entered, `LATENCY` cycles later if the consumer is ready. The whole
     pipeline moves together: `operands.ready` is low only while a finished column waits for `result.ready` (a
-    combinational path from there, not from `operands.valid`).
+    combinational path from there, not from `operands.valid`). A lane's stage stands still while nothing is to enter it.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class NmcAlu(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        move, _ = moving_together(m, self.operands, self.result, self.LATENCY)
+        move, valid = moving_together(m, self.operands, self.result, self.LATENCY)
 
         request = self.operands.payload
         keep = request.op != AluOp.ADD
@@ -104,7 +104,7 @@ class NmcAlu(wiring.Component):
                 high.format.eq(request.dtype.as_value()[0]),
             ]
             for lane in (low, high):
-                m.d.comb += [lane.keep_b.eq(keep), lane.enable.eq(move)]
+                m.d.comb += [lane.keep_b.eq(keep), lane.enable.eq(Mux(move, Cat(self.operands.valid, valid), 0))]
             slice_out = self.result.payload.column[base:base + 32]
             m.d.comb += slice_out.eq(low.result)
             with m.If(~single[-1]):

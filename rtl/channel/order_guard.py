@@ -91,7 +91,9 @@ class EventCounts(wiring.Component):
         ]
         m.d.comb += [
             counted.addr.eq(self.bucket),
+            counted.en.eq(self.happens),
             asked.addr.eq(Mux(self.moves, self.following, self.query)),
+            asked.en.eq(self.moves | asked_meets),
             before.eq(Mux(counted_meets, written_count, counted.data)),
             write.en.eq(counting | self.clear),
             write.addr.eq(Mux(self.clear, self.sweep, bucket)),

@@ -67,8 +67,8 @@ class WideAlu(wiring.Component):
     An element with a scale in fp32 is multiplied, and the product rounded to fp32, before it is added.
 
     Columns leave in the order in which they entered, `latency` cycles later if the consumer is ready; the whole
-    pipeline moves together. Random bits for stochastic rounding come from a register for each 16 bits of a column,
-    which steps sixteen times for each column that leaves.
+    pipeline moves together, but a lane's stage stands still while nothing is to enter it. Random bits for stochastic
+    rounding come from a register for each 16 bits of a column, which steps sixteen times for each column that leaves.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class WideAlu(wiring.Component):
                 m.submodules[f"{half}{number}"] = lane
                 m.d.comb += [
                     lane.a.eq(held["a"][first:]), lane.b.eq(held["b"][first:]), lane.format.eq(format_of[half]),
-                    lane.keep_b.eq(stages["keep"][0]), lane.enable.eq(move),
+                    lane.keep_b.eq(stages["keep"][0]), lane.enable.eq(Mux(move, valid[self._waits:], 0)),
                 ]
                 if any(by_chance):
                     m.d.comb += lane.random.eq(self._random(m, 2 * number + (half == "high"), move & valid[-2]))

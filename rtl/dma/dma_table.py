@@ -92,7 +92,7 @@ class DmaTable(wiring.Component):
             taken.eq(valid & (~last | ready.w_rdy)),
             free.eq(~valid | taken),
             self.triggers.ready.eq(free & ~clearing),
-            read.en.eq(free),
+            read.en.eq(free & self.triggers.valid),
             read.addr.eq(Cat(first[1:], incoming.wg[:slot_bits])),
             ready.w_en.eq(valid & last),
             ready.w_data.eq(Cat(address, tile.region, tile.wf, tile.wg)),

@@ -15,7 +15,8 @@ class PointerQueue(wiring.Component):
     besides, and a queue that shifts copies its entries in each simulated cycle.
 
     From eight entries on the memory is an SRAM's: one write, and one read whose address is known a cycle ahead. A word
-    that is written in the cycle in which it is read goes around the memory, through a register.
+    that is written in the cycle in which it is read goes around the memory, through a register. It is read when an
+    entry leaves, and in the cycle after a word went around.
 
     With `digest`, a function of an entry, its value for the entry at the output is a register of its own: what depends
     on it need not wait for the memory to be read and the function to be computed.
@@ -27,7 +28,7 @@ class PointerQueue(wiring.Component):
     head_digest : Out(unsigned)
         Only with `digest`: that of `output.payload`, if valid.
     next_digest : Out(unsigned)
-        Only with `digest`: `head_digest` of the next cycle, if nothing is valid now or the entry leaves.
+        Only with `digest`: `head_digest` of the next cycle, if an entry leaves or comes into an empty queue.
     """
 
     def __init__(self, shape, depth: int, digest=None) -> None:
@@ -86,7 +87,7 @@ class PointerQueue(wiring.Component):
                                  self._write_digest)
             # With one entry left, or none, what comes in now is next.
             m.d.comb += self.next_digest.eq(Mux(self.output.valid & (level != 1), second, incoming))
-            with m.If(~self.output.valid | self.output.ready):
+            with m.If(Mux(self.output.valid, self.output.ready, self.input.valid)):
                 m.d.sync += self.head_digest.eq(self.next_digest)
         return m
 
@@ -98,7 +99,11 @@ class PointerQueue(wiring.Component):
         further = Signal.like(place)
         around = Signal()
         entry = Signal(len(Value.cast(write.data)), reset_less=True)
-        m.d.comb += [further.eq(place + 1), port.addr.eq(Mux(leaves, further, place)[:-1])]
+        m.d.comb += [
+            further.eq(place + 1),
+            port.addr.eq(Mux(leaves, further, place)[:-1]),
+            port.en.eq(leaves | around),
+        ]
         m.d.sync += around.eq(write.en & Mux(leaves, written == further, written == place))
         with m.If(write.en):
             m.d.sync += entry.eq(write.data)

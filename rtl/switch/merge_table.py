@@ -148,7 +148,7 @@ class MergeTable(wiring.Component):
         m.d.comb += [
             takes.eq(move & ~clearing & ~sweeps & wants.any()),
             chosen.eq(rotating_grant(m, wants, takes) & wants),
-            row_read.en.eq(move),
+            row_read.en.eq(move & (sweeps | wants.any())),
             row_read.addr.eq(sweep[:set_bits]),
         ]
         with m.If(~sweeps):
@@ -201,7 +201,7 @@ class MergeTable(wiring.Component):
         m.d.comb += [
             goes.eq(evicts | expires | (merges & last)),
             kept.valid.eq(1), kept.parts.eq(total), kept.tag.eq(tag), kept.place.eq(entry.place),
-            word_read.en.eq(move),
+            word_read.en.eq(move & looks),
             word_read.addr.eq(Cat(looks_set, entry.place)),
         ]
         # Entries up to the one in question move back by one for it to come first; if it leaves, those after it forward.

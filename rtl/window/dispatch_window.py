@@ -264,6 +264,7 @@ class DispatchWindow(wiring.Component):
             reused.eq(goes & first.opens & ((first.id < self.head) | self._opened(first_row, first.id))),
             opens.eq(goes & first.opens & ~reused),
             first_tiles.addr.eq(self._slot(queue.following.id)),
+            first_tiles.en.eq(Mux(queue.output.valid, queue.output.ready, self.dispatch.valid)),
             tiles_write.addr.eq(Mux(sweeping, sweep, self._slot(first.id))),
             tiles_write.en.eq(sweeping | opens),
         ]
@@ -297,7 +298,7 @@ class DispatchWindow(wiring.Component):
             m.d.sync += [admitting.eq(admitting - 1), admission.payload.region.eq(region)]
 
     def _advance(self, m: Module, sweeping: Signal, reads: _Reads) -> None:
-        """Advance the head past what is finished. Its rows are read every cycle, one cycle ahead."""
+        """Advance the head past what is finished. Its rows are read when it advances, one cycle ahead."""
         head_tiles, head_row = reads.head_row
         head_progress, head_done = reads.head_done
         next_head = Signal(self._wg_bits + 1)
@@ -308,7 +309,9 @@ class DispatchWindow(wiring.Component):
                         & (head_row.count == Mux(progress_is_its_own, head_done.count, 0))),
             next_head.eq(self.head + finished),
             head_tiles.addr.eq(self._slot(next_head)),
+            head_tiles.en.eq(finished),
             head_progress.addr.eq(self._slot(next_head)),
+            head_progress.en.eq(finished),
         ]
         m.d.sync += self.head.eq(next_head)
 
@@ -326,7 +329,9 @@ class DispatchWindow(wiring.Component):
         all_of_it = Signal(self._count_bits)
         count = Signal(self._count_bits)
         expected = Signal()
+        asked_slot = Signal.like(done_tiles.addr)  # of the row that was read
         m.d.sync += [
+            asked_slot.eq(done_tiles.addr),
             swept.eq(~sweeping),
             completed.eq(self.completion),
             has.eq(its_own & ~self.foreign),
@@ -334,7 +339,9 @@ class DispatchWindow(wiring.Component):
         ]
         m.d.comb += [
             done_tiles.addr.eq(self._slot(self.upcoming)),
+            done_tiles.en.eq(done_tiles.addr != asked_slot),
             done_progress.addr.eq(self._slot(self.completion.wg)),
+            done_progress.en.eq(self.completion.valid),
             its_own.eq(swept & self._opened(done_row, self.completion.wg)),
             self.foreign.eq(its_own & (self.completion.wf >= done_row.count)),
             count.eq(Mux(done_before.owner == self._owner(completed.wg), done_before.count, 0)),

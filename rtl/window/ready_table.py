@@ -70,6 +70,7 @@ class ReadyTable(wiring.Component):
         m.d.comb += [
             index.eq(self.completion.wg >> self.shift),
             done.addr.eq(index[:self._group_bits]),
+            done.en.eq(self.completion.valid),
             count.eq(Mux(began.bit_select(group, 1), found, 0)),
             write.addr.eq(group),
             write.data.eq(count + ~count.all()),
@@ -89,6 +90,7 @@ class ReadyTable(wiring.Component):
         complete = Signal.like(count)
         m.d.comb += [
             asked.addr.eq(ask.group),
+            asked.en.eq(self.asks.valid & (~waits | meets)),
             complete.eq(Mux(meets, old, Mux(began.bit_select(ask.group, 1), asked.data, 0))),
         ]
         m.d.sync += [

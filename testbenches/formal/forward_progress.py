@@ -463,10 +463,11 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
     for row in range(slots):
         slot = (slots - 1).bit_length()
         invariant(implies(sweeping & (row < sweep), (done[row].as_value() == 0) & (tiles[row].as_value() == 0)))
-        invariant(implies(~sweeping & (head[:slot] == row),
+        swept = ~sweeping | (row < sweep)
+        invariant(implies(swept & (head[:slot] == row),
                                (inner("head_row").as_value() == tiles[row].as_value())
                                & (inner("head_done").as_value() == done[row].as_value())))
-        invariant(implies(w.completion.valid & (w.completion.wg[:slot] == row),
+        invariant(implies(swept & (inner("asked_slot") == row),
                                inner("done_row").as_value() == tiles[row].as_value()))
         invariant(implies(completed.valid & (completed.wg[:slot] == row),
                                inner("done_before").as_value() == done[row].as_value()))
@@ -512,6 +513,10 @@ def properties() -> list[Property]:
                  f"{port}, {row} = reads.{row}",
                  f"{port} = self.tiles.read_port()\n        {row} = {port}.data")
           for port, row in (("head_tiles", "head_row"), ("first_tiles", "first_row"))),
+        broken("what is written to a row does not count until the row is read again", OPENS, "read.en | same",
+               "read.en", "streams/forwarded_read.py"),
+        broken("the row of a completion is read only when a slot comes back", LEGAL, "done_tiles.addr != asked_slot",
+               "done_tiles.addr == asked_slot"),
         broken("a completion is not counted", OPENS, "progress_write.data.count.eq(count + 1)",
                "progress_write.data.count.eq(count)"),
         broken("an id that was never opened counts as opened before", LEGAL,

@@ -101,7 +101,7 @@ def fp32_sums(spec: Spec, geometry: Geometry) -> None:
     adder, form = spec.design, spec.design.formats[0]
     for port in (adder.a, adder.b):
         spec.hold(port)
-    for port, value in ((adder.enable, 1), (adder.keep_b, 0), (adder.format, 0)):
+    for port, value in ((adder.enable, -1), (adder.keep_b, 0), (adder.format, 0)):
         spec.connect(port, Const(value, len(port)))
     left = Const(1, 1)
     for _ in range(adder.LATENCY):
@@ -117,7 +117,7 @@ def sums(spec: Spec, geometry: Geometry) -> None:
     of its own.
     """
     adder = spec.design
-    spec.assume(adder.enable)
+    spec.assume(adder.enable.all())
     spec.assume(adder.format < len(adder.formats))
 
     def later(value) -> Value:

@@ -158,6 +158,8 @@ def properties() -> list[Property]:
                    "command_valid.eq(granted | command_valid)"),
             Broken("a read that comes as the last one leaves is what the memory held before", ONCE,
                    "streams/pointer_queue.py", "return Mux(around, entry, port.data)", "return port.data"),
+            Broken("a read that waits is what the memory gave while it was written", ONCE,
+                   "streams/pointer_queue.py", "port.en.eq(leaves | around)", "port.en.eq(leaves)"),
             broken("DMA reads count as compute's", STREAM, "command_communication.eq(arbiter.grant_communication)",
                    "command_communication.eq(inbound.ready)"),
         ), **where),

@@ -63,7 +63,7 @@ def counted(spec: Spec, guard, bucket) -> tuple[Signal, Signal]:
         spec.m.d.comb += count.eq(row + mine)
         spec.invariant(implies(mine, guard.ready & (spec.inside("before", part) == row)))
         spec.invariant(implies(~guard.ready & (bucket < sweep), row == 0))
-        spec.invariant(implies(guard.ready & (guard.query == bucket), part.count == row))
+        spec.invariant(implies((bucket < sweep) & (guard.query == bucket), part.count == row))
         counts.append(count)
     return counts[0], counts[1]
 
@@ -90,4 +90,8 @@ def properties() -> list[Property]:
                "(granted != retired)"),
         broken("the other bucket is looked up", BLOCKED, "asked.addr.eq(Mux(self.moves, self.following, self.query))",
                "asked.addr.eq(self.query)"),
+        broken("what is asked about is not read again after it was written", BLOCKED,
+               "asked.en.eq(self.moves | asked_meets)", "asked.en.eq(self.moves)"),
+        broken("a counter is read a cycle after its event", BLOCKED, "counted.en.eq(self.happens)",
+               "counted.en.eq(counting)"),
     ), quick=True, searches=(Search("small"), Search("default", 70, skip=63)))]

@@ -48,6 +48,7 @@ def ready(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(implies(mine & began.bit_select(group, 1), spec.inside("found") == row))
     here = spec.inside("waits") & (dut.asks.payload.group == group)
     spec.invariant(implies(spec.inside("waits"), dut.asks.valid | dut.asks.ready))
+    spec.invariant(implies(here & ~spec.inside("meets"), spec.inside("asked").data == row))
     shown = spec.inside("complete")
     spec.invariant(implies(here, shown <= held))
     spec.invariant(implies(here & ~spec.past(dut.restart), shown == spec.past(held)))
@@ -76,6 +77,7 @@ def properties() -> list[Property]:
                "done = self.counts.read_port()\n        found = done.data"),
         broken("an ask whose row is being counted takes what the memory gives", EARLY,
                "Mux(meets, old, Mux(began", "Mux(0, old, Mux(began"),
+        broken("an ask that waits does not read a row again that was counted", LATE, "(~waits | meets)", "~waits"),
         broken("an ask that waits is not looked at again", LATE, "self.asks.valid & ~self.asks.ready),",
                "self.asks.valid & ~waits),"),
     ), build=_build, depth=4, searches=(Search("small"), Search("default")), quick=True)]

@@ -4,7 +4,7 @@ import pytest
 import test_dispatch_window
 import test_dma_table
 import test_ready_table
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Elaboratable, Fragment, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
@@ -16,7 +16,7 @@ from t3sim.rtl.dma import dma_table
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.streams.forwarded_read import forwarded_read
 from t3sim.rtl.window import dispatch_window, ready_table
-from t3sim.testbenches.formal.macros import AsMacros
+from t3sim.testbenches.formal.macros import AsMacros, Elaborated, memories
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -106,26 +106,27 @@ class Forwarded(wiring.Component):
 
 
 @pytest.mark.parametrize("macro_gives", ["old", "new", "neither"])
-def test_a_forwarded_read_is_what_stood_there_or_was_just_written_until_the_next(rng, macro_gives):
+def test_a_forwarded_read_is_what_its_row_holds_whether_it_reads_again_or_not(rng, macro_gives):
     dut = Forwarded()
     simulator = Simulator(dut if macro_gives == "old" else AsMacros(
         dut, (lambda bits: dut.write.data) if macro_gives == "new" else None))
     simulator.add_clock(1e-9)
 
     async def run(ctx):
-        words, right = list(range(4)), None
+        words, asked = list(range(4)), None
         for cycle in range(2000):
             written, row, word, read, enabled = (rng.random() < 0.5, rng.randrange(4), rng.getrandbits(8),
-                                                 rng.randrange(4), rng.random() < 0.5)
+                                                 rng.randrange(4), asked is None or rng.random() < 0.5)
+            if not enabled:
+                read = asked
             for port, value in ((dut.write.en, written), (dut.write.addr, row), (dut.write.data, word),
                                 (dut.read.addr, read), (dut.read.en, enabled)):
                 ctx.set(port, value)
             if written:
                 words[row] = word
-            if enabled:
-                right = words[read]
+            asked = read
             await ctx.tick()
-            assert right is None or ctx.get(dut.found) == right, cycle
+            assert ctx.get(dut.found) == words[asked], cycle
 
     simulator.add_testbench(run)
     simulator.run()
@@ -145,6 +146,39 @@ def test_who_uses_what_a_macro_gives_for_a_row_being_written_is_found_out(monkey
     monkeypatch.setattr(module, "forwarded_read", not_forwarded)
     with pytest.raises(AssertionError):
         fails()
+
+
+class Idle(Elaboratable):
+    """A block to which nothing comes; `reads` says which of its memories' ports read."""
+
+    def __init__(self, block):
+        self._block, self.reads = block, Signal(64)
+
+    def elaborate(self, platform):
+        m = Module()
+        fragment = Fragment.get(self._block, platform)
+        ports = [port for memory in memories(fragment) for port in memory._read_ports if port._domain != "comb"]
+        assert ports
+        m.d.comb += self.reads.eq(Cat(port._en for port in ports))
+        m.submodules.block = Elaborated(fragment)
+        return m
+
+
+@pytest.mark.parametrize("block", ["memory_channel", "order_guard", "tracker", "dispatch_window", "dma_table",
+                                   "ready_table", "merge_table"])
+def test_nothing_is_read_while_nothing_comes(block):
+    dut = Idle(BLOCKS[block](Geometry(TrackerGeometry(sets=32))))
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        await ctx.tick().repeat(140)  # memories are cleared
+        for _ in range(20):
+            assert ctx.get(dut.reads) == 0
+            await ctx.tick()
+
+    simulator.add_testbench(run)
+    simulator.run()
 
 
 class Both(wiring.Component):

@@ -139,6 +139,28 @@ def check(items, column_bytes: int, **options) -> int:
     return cycles
 
 
+@pytest.mark.parametrize("items", [1, 4])
+def test_stages_that_hold_nothing_stand_still(items, rng):
+    """What stands at the operands' port without being valid goes nowhere: the last column stays."""
+    dut, columns = NmcAlu(4), [rng.getrandbits(32) for _ in range(items)]
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+
+    async def run(ctx):
+        ctx.set(dut.result.ready, 1)
+        for cycle in range(items + 12):
+            ctx.set(dut.operands.valid, cycle < items)
+            ctx.set(dut.operands.payload, {"old": rng.getrandbits(32), "op": AluOp.STORE.value, "dtype": 2,
+                                           "new": columns[cycle] if cycle < items else rng.getrandbits(32)})
+            await ctx.tick()
+            if cycle >= items + 4:
+                assert ctx.get(dut.result.payload.column) == columns[-1]
+                assert ctx.get(dut.result.valid) == (cycle < NmcAlu.LATENCY + items - 1)
+
+    simulator.add_testbench(run)
+    simulator.run()
+
+
 class TiesAway(FpAdder):
     """Rounds ties away from zero: what the tests must notice."""
 
