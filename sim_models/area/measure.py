@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from t3sim.cosim.designs import readable_verilog
-from t3sim.errors import Failure
+from t3sim.errors import BadInput, Failure
 from t3sim.rtl.geometry import Geometry
 
 from . import fpga as ecp5
@@ -124,10 +124,15 @@ def measure(block: str, geometry: Geometry, library: Library, *, fpga: bool = Tr
 
 
 def map_block(block: str, geometry: Geometry, library: Library) -> tuple[Netlist, Timing]:
-    """Map a block in one piece."""
-    text, _ = readable_verilog(block, geometry)
+    """Map a block in one piece, or of `BLOCK.INSTANCE` what is in it under that name. Raises BadInput."""
+    name, _, instance = block.partition(".")
+    text, _ = readable_verilog(name, geometry)
+    known = modules(text)
+    inside = {"": name} | instances(known[name], known)
+    if instance not in inside:
+        raise BadInput(f"{block} is not there: allowed are {', '.join(f'{name}.{one}' for one in inside if one)}")
     # In the order of a part of the top: ABC's result depends on it.
-    return _mapped(with_children(modules(text), block), block, library)
+    return _mapped(with_children(known, inside[instance]), inside[instance], library)
 
 
 def _mapped(text: str, top: str, library: Library,

@@ -18,7 +18,8 @@ from t3sim.errors import BadInput
 
 
 def area(
-    block: Annotated[str, typer.Argument(metavar="[BLOCK,...|all]", help="Blocks, or all.")] = "all",
+    block: Annotated[str, typer.Argument(metavar="[BLOCK,...|all]", help="Blocks, or all; with --route also "
+        "a part of one, such as nmc_alu.low0.")] = "all",
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
     sweep: Annotated[list[str] | None, typer.Option(
@@ -208,8 +209,9 @@ def _route(block: str, geometry: str | None, machine: str, library: str | None, 
     from t3sim.area.route import flow, report
     from t3sim.study.report import output_console, progress_bar
 
-    names = list(flow.BLOCKS if block == "all" else dict.fromkeys(
-        name for part in block.split(",") for name in chosen_blocks(part.strip())))
+    names = list(flow.BLOCKS if block == "all" else dict.fromkeys(name.strip() for name in block.split(",")))
+    for name in names:
+        chosen_blocks(name.partition(".")[0])
     flow.check_blocks(names)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
     tools = find_tools()

@@ -133,7 +133,7 @@ def test_two_gates_by_hand():
     assert found[GATES].typical == pytest.approx(3 * per_change * small)
     assert found[PORTS].typical == pytest.approx((1 * 0.01 + 3 * 0.02) * HALF_SQUARE * WIRE * small)
     assert found[PORTS].low == pytest.approx(found[PORTS].typical * 1.13 / WIRE * SHRINK_ERROR.low)
-    assert found[PORTS].high == pytest.approx(found[PORTS].typical * 1.48 / WIRE * SHRINK_ERROR.high)
+    assert found[PORTS].high == pytest.approx(found[PORTS].typical * 1.40 / WIRE * SHRINK_ERROR.high)
     assert found[LEAKAGE].typical == pytest.approx(3 * 4 * 1e-6 * LEAKAGE_GROWTH.typical)  # 3 nW for 4 ns
     assert found[CLOCK] == found[MEMORIES] == found[FLIP_FLOPS] == NOTHING
 
@@ -309,9 +309,10 @@ def test_the_wires_are_those_of_the_layouts(osu018):
         if mapped.flip_flops:
             buffers.append(layout["clock_buffers"] / mapped.flip_flops)
     assert median(wires) == pytest.approx(WIRES_OVER_PINS.low, abs=5e-3)
-    assert cells[max(cells)] == max(wires) == pytest.approx(WIRES_OVER_PINS.typical, abs=5e-3)
+    most, = (count for count, share in cells.items() if share == max(wires))
+    assert max(wires) == pytest.approx(WIRES_OVER_PINS.typical, abs=5e-3)
     growth = np.polyfit(np.log(list(cells)), np.log(list(cells.values())), 1)[0]
-    assert WIRES_OVER_PINS.typical * (20_000 / max(cells)) ** growth == pytest.approx(WIRES_OVER_PINS.high, rel=0.05)
+    assert WIRES_OVER_PINS.typical * (20_000 / most) ** growth == pytest.approx(WIRES_OVER_PINS.high, rel=0.05)
     assert median(buffers) == pytest.approx(TREE_PER_FLIP_FLOP, abs=5e-3)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from t3sim.area import node
 from t3sim.area.liberty import load_library
+from t3sim.area.measure import map_block
 from t3sim.area.route import clock_tree, flow, parasitics, tools
 from t3sim.area.route.design import Design, Pin, make_design
 from t3sim.area.route.lef import load_lef, parse_lef
@@ -16,6 +17,7 @@ from t3sim.area.synthesis import Netlist
 from t3sim.area.timing import Wires, analyse, analyse_routed
 from t3sim.cli import main
 from t3sim.errors import BadInput, Failure
+from t3sim.rtl.geometry import Geometry
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 CELLS = Path(__file__).with_name("cells.lib")
@@ -242,9 +244,15 @@ def test_bad_options(arguments, words, capsys, tmp_path, monkeypatch):
     assert words in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
-def test_what_is_too_large_is_refused():
-    with pytest.raises(BadInput, match="gpu_top is too large"):
-        flow.check_blocks(["arbiter", "gpu_top"])
+@pytest.mark.parametrize("name", ["gpu_top", "all"])
+def test_what_is_too_large_is_refused(name):
+    with pytest.raises(BadInput, match=f"{name} is too large"):
+        flow.check_blocks(["arbiter", name])
+
+
+def test_a_part_that_is_not_there_is_refused():
+    with pytest.raises(BadInput, match=r"nmc_alu.low9 is not there: allowed are nmc_alu.high0, .*, nmc_alu.low1$"):
+        map_block("nmc_alu.low9", Geometry(), load_library(CELLS))
 
 
 def test_other_cells_are_refused():

@@ -20,9 +20,10 @@ from .lef import UNITS_PER_UM, Technology, load_lef
 from .picture import draw
 from .tools import Tools
 
-#: What `all` means: blocks that have room for their pins around them and take a minute at most, the slowest first.
-BLOCKS = ("command_queue", "dma_table", "coalescer", "intensity_monitor", "head_exchange", "ready_table",
-          "order_guard", "watchdog", "arbiter", "ring_monitor", "memory_codec")
+#: What `all` means: blocks that have room for their pins around them, and the two kinds of lanes of the near-memory
+#: ALU, which is too large in one piece; minutes at most, the slowest first.
+BLOCKS = ("nmc_alu.low0", "nmc_alu.high0", "command_queue", "dma_table", "coalescer", "intensity_monitor",
+          "head_exchange", "ready_table", "order_guard", "watchdog", "arbiter", "ring_monitor", "memory_codec")
 #: How full rows are: the first with which every net finds a way and is whole.
 UTILISATIONS = (0.8, 0.65)
 _LAYOUT = 4  #: raised when the steps change, so that old layouts of the cache are not taken
@@ -89,7 +90,7 @@ def factors(found: Sequence[Routed]) -> Factors:
 def check_blocks(blocks: Sequence[str]) -> None:
     """Refuse what is too large for one piece. Raises BadInput."""
     for block in blocks:
-        if block in COMPOSED:
+        if block in (*COMPOSED, "all"):
             raise BadInput(f"{block} is too large for one layout: allowed are its parts, such as "
                            f"{', '.join(BLOCKS[:2])}")
 
