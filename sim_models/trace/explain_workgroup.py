@@ -43,7 +43,7 @@ def explain_consumer(tile: Tile, answer: Answer) -> None:
     gathers = trace.run["group_tiles"] is not None
     which = "starts when its inputs have come, makes" if gathers else "stores columns at several owners, makes"
     answer.subject = (f"device {tile.number}, workgroup {tile.wg}: of the GEMM, {which} "
-                      f" rows {consumer.m0} to {consumer.m0 + consumer.rows - 1}, columns {consumer.n0} to "
+                      f"rows {consumer.m0} to {consumer.m0 + consumer.rows - 1}, columns {consumer.n0} to "
                       f"{consumer.n0 + consumer.columns - 1} of its output")
     workgroup(tile, answer)
     started = tile.of(Kind.DISPATCH)

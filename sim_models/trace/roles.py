@@ -30,7 +30,7 @@ def role(tile: Tile) -> str:
     if region.get("present"):
         parts = ["in memory from the start"]
     elif place.stored is not None:
-        parts = [f"of {plural(place.stored, 'column')} made here" if region.get("to") else
+        parts = [f"{plural(place.stored, 'column')} of it made here" if region.get("to") else
                  f"the sum of {plural(place.stored, 'column')} made here and what {senders} {send}"]
     elif not place.made:
         parts = [f"a copy of what {senders} {send}"]
