@@ -1,5 +1,6 @@
 """GEMMs of h100-t3 and mi300x-t3 beside measured ones: which rows, and what counts as near."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -48,5 +49,7 @@ def test_each_row_has_its_error():
 def test_kinds_that_were_not_measured_have_no_number():
     findings = found(MI300X, 1.1)
     assert findings.ours.keys() == findings.targets.keys() == {
-        f"mi300x_{kind}_{number}" for kind in ("whole", "few") for number in ("within", "mean")}
+        f"mi300x_{kind}_{number}" for kind in ("whole", "small", "few") for number in ("within", "mean")}
     assert [row[0] for row in findings.tables[0].rows].count("MI308X") == 5
+    assert found(replace(MI300X, gpus={"AMD MI300X": None}), 1.1).ours.keys() == {
+        "mi300x_whole_within", "mi300x_whole_mean"}
