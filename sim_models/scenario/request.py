@@ -270,8 +270,7 @@ def check_policy(name: str | None, names: Sequence[str] = ("t3",)) -> None:
     if name is not None and name not in POLICIES:
         raise BadInput(Key("t3.policy", repr(name)), f" is unknown: allowed are {choices(name, POLICIES)}")
     if name is not None and "t3" not in names:
-        raise BadInput(said("t3.policy", name), " is for technique t3, which ", said("techniques", tuple(names)),
-                       " does not name")
+        raise BadInput(said("t3.policy", name), " is for technique t3: it needs ", said("techniques", "t3"))
 
 
 def check_skew(scenario: Scenario) -> None:
@@ -290,8 +289,8 @@ def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
     given = scenario.given()
     for key, needed in _OF_A_TECHNIQUE.items():
         if key in given and needed not in names:
-            raise BadInput(said(key, given[key]), f" is for technique {needed}, which ", said("techniques", names),
-                           " does not name")
+            raise BadInput(said(key, given[key]), f" is for technique {needed}: it needs ",
+                           said("techniques", needed))
 
 
 def _choices(scenario: Scenario, exchange: Exchange, workload: Workload) -> Choices:
