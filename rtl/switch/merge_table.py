@@ -148,7 +148,7 @@ class MergeTable(wiring.Component):
         m.d.comb += [
             takes.eq(move & ~clearing & ~sweeps & wants.any()),
             chosen.eq(rotating_grant(m, wants, takes) & wants),
-            row_read.en.eq(move & (sweeps | wants.any())),
+            row_read.en.eq(move),
             row_read.addr.eq(sweep[:set_bits]),
         ]
         with m.If(~sweeps):

@@ -67,7 +67,7 @@ def test_collectives_as_a_frame():
 @pytest.mark.parametrize(("call", "named"), [
     (lambda: run(gemm_workload("512x512x64", devices=2), techniques=("t4",)), "t4"),
     (lambda: run(gemm_workload("512x512x64", devices=2), policy="none"), "none"),
-    (lambda: run(gemm_workload("512x512x64", devices=2), techniques=("sequential",), policy="mca"), "sequential"),
+    (lambda: run(gemm_workload("512x512x64", devices=2), techniques=("sequential",), policy="mca"), "techniques = t3"),
     (lambda: run(gemm_workload("512x512x64", devices=2), machine="no-such-machine"), "no-such-machine"),
     (lambda: run_collectives("all", [1 << 20]), "all"),
     (lambda: run_collectives("ar", [1 << 20], topology="star:4"), "star:4"),
