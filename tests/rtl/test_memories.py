@@ -165,7 +165,7 @@ class Idle(Elaboratable):
 
 
 @pytest.mark.parametrize("block", ["memory_channel", "order_guard", "tracker", "dispatch_window", "dma_table",
-                                   "ready_table", "merge_table"])
+                                   "ready_table"])
 def test_nothing_is_read_while_nothing_comes(block):
     dut = Idle(BLOCKS[block](Geometry(TrackerGeometry(sets=32))))
     simulator = Simulator(dut)
