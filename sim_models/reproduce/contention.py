@@ -59,18 +59,6 @@ def evaluate(setup: Setup, results: Results) -> Findings:
     within = {rate: [abs(error) <= _POINTS for error, one in zip(errors, rates) if float(one) <= float(rate)]
               for rate in (_OF_A_LINK, _RATES[-1])}
     of_a_link, all_of_them = (100 * sum(some) / len(some) for some in within.values())
-
-    def draw():
-        drawn, axes = plots.figure(3.2)
-        axes.plot(*zip(*slowdowns), "o", color=plots.BLUE, markersize=4)
-        largest = max(max(pair) for pair in slowdowns)
-        axes.plot([1, largest], [1, largest], color=plots.BLACK, linewidth=0.8)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("slowdown on the cycle level")
-        axes.set_ylabel("on the event level")
-        return drawn
-
     return Findings(
         text="Slowdowns that the event level gives kernels beside copies are within "
              f"{_POINTS} points of the cycle level's in {sum(within[_OF_A_LINK])} of {len(within[_OF_A_LINK])} cases "
@@ -87,7 +75,8 @@ def evaluate(setup: Setup, results: Results) -> Findings:
         tables=[Table("Slowdown beside copies",
                       ("kernel, machine", "copies (GB/s, read and written)", "alone (µs)", "DRAM alone (GB/s)",
                        "cycle level", "event level", "points between"), rows)],
-        plots={"contention": draw})
+        plots={"contention": lambda: plots.beside_each_other(
+            slowdowns, "slowdown on the cycle level", "on the event level")})
 
 
 def _tasks(setup: Setup) -> list[KernelTask]:

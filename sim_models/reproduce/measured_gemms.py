@@ -77,18 +77,6 @@ class MeasuredGemms:
         within = {group: 100 * sum(abs(one) <= _WITHIN for one in some) / len(some) for group, some in errors.items()}
         mean = {group: sum(map(abs, some)) / len(some) for group, some in errors.items()}
         groups = [(f"{self.key}_{name}", group) for name, group in _KEYS.items() if group in errors]
-
-        def draw():
-            drawn, axes = plots.figure(3.2)
-            axes.plot(*zip(*times), "o", color=plots.BLUE, markersize=4)
-            span = min(map(min, times)), max(map(max, times))
-            axes.plot(span, span, color=plots.BLACK, linewidth=0.8)
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.set_xlabel("measured (µs)")
-            axes.set_ylabel("on the cycle level (µs)")
-            return drawn
-
         return Findings(
             text=f"{within[_WHOLE]:.0f} % of the {len(errors[_WHOLE])} GEMMs that have a tile for each unit are within "
                  f"{_WITHIN} % of an {self.called}'s times. {self.words}",
@@ -100,7 +88,8 @@ class MeasuredGemms:
             tables=[Table(f"{self.machine_name} beside an {self.called}", (
                 *(["GPU"] if len(self.gpus) > 1 else []), "M x N x K", "kernel", "measured (µs)", "ours (µs)", "error",
                 "measured (TFLOP/s)", "ours (TFLOP/s)"), rows)],
-            plots={f"{self.key}-gemms": draw})
+            plots={f"{self.key}-gemms": lambda: plots.beside_each_other(
+                times, "measured (µs)", "on the cycle level (µs)")})
 
     def figure(self, title: str) -> Figure:
         """Make the figure of the evaluation."""

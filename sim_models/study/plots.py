@@ -45,6 +45,19 @@ def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float =
     return plt.subplots(rows, columns, figsize=(width * WIDTH_INCHES, height_inches), layout="constrained", **options)
 
 
+def beside_each_other(pairs: list[tuple[float, float]], across: str, up: str) -> Any:
+    """Draw pairs of numbers on logarithmic axes, and the line on which both are alike."""
+    drawn, axes = figure(3.2)
+    axes.plot(*zip(*pairs), "o", color=BLUE, markersize=4)
+    span = min(map(min, pairs)), max(map(max, pairs))
+    axes.plot(span, span, color=BLACK, linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    return drawn
+
+
 def plain(text: object) -> str:
     """Return a name from outside such that a plot shows it as it is: between dollars, matplotlib reads TeX."""
     return str(text).replace("$", r"\$")
