@@ -128,6 +128,11 @@ class Workload:
         return f"M={self.m} N={self.n} K={self.k}"
 
     @property
+    def routed(self) -> str:
+        """Which experts its tokens go to, for people; nothing without experts."""
+        return ""
+
+    @property
     def size(self) -> str:
         """The extents as the command line has them: `512x512x96`."""
         return f"{self.m}x{self.n}x{self.k}"
@@ -256,7 +261,12 @@ class ExpertsWorkload(Workload):
 
     @property
     def shape(self) -> str:
-        return f"{super().shape}, {self.per_token} of {self.experts} experts for a token"
+        return f"{super().shape}, {self.routed}"
+
+    @property
+    def routed(self) -> str:
+        popularity = "as given" if self.given else f"Zipf {self.zipf:g}" if self.zipf else "all alike"
+        return f"{self.per_token} of {self.experts} experts for a token, {popularity}"
 
     @property
     def flop(self) -> int:

@@ -42,9 +42,13 @@ NUMBERS = {key: field for key, field in FIELDS.items() if field.annotation in (i
 SIMULATED = {key: field for key, field in NUMBERS.items() if key in READ[CYCLE]}
 
 
+#: Machines with the sections that a level's example does without.
+WITH = {"memory_cache": "mi300x-t3"}
+
+
 def text_of(key: str, value: str) -> str:
     section, _, name = key.rpartition(".")
-    base = f'extends = "{LEVEL[key].example}"\n'
+    base = f'extends = "{WITH.get(section, LEVEL[key].example)}"\n'
     return base + f"[{section}]\n" * bool(section) + f"{name} = {value}\n"
 
 
@@ -137,7 +141,8 @@ def check_run(load, key: str, value: float) -> None:
     if machine.gpu.k_parts > 2:  # each needs a block of K
         workload = gemm_workload(f"256x256x{machine.gpu.k_parts * machine.gpu.block_k}", 2)
     for name, phase in ((kernels.GEMM, "gemm"), (kernels.ALL_GATHER, "ag")):
-        assert kernels.simulate(name, machine, workload).dram[phase].write > 0
+        moved = kernels.simulate(name, machine, workload).dram[phase]
+        assert moved.write > 0 or machine.memory_cache and moved.read > 0  # what such a cache holds, DRAM never gets
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -5,6 +5,7 @@ another `--seed`; all of them when this file is named.
 """
 
 import random
+import re
 
 import pytest
 
@@ -12,13 +13,12 @@ from t3sim.testbenches.mutation.source.lived import lived
 from t3sim.testbenches.mutation.source.rewrite import ROOT
 from t3sim.testbenches.mutation.source.unit import noticed
 
-pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
-
-
 _AT_ONCE = 6  #: of those in the top
 
 
 def pytest_generate_tests(metafunc):
+    if "mistake" not in metafunc.fixturenames:
+        return
     config = metafunc.config
     named = any(__name__.rpartition(".")[2] in argument for argument in config.args)
     top = [mistake for mistake in lived() if "test_gpu_top" in mistake.test]
@@ -27,7 +27,15 @@ def pytest_generate_tests(metafunc):
                          ids=lambda mistake: mistake.wrong)
 
 
+def test_each_is_of_a_line_and_has_a_test_that_are_there():
+    for mistake in lived():
+        assert (ROOT / mistake.file).read_text(encoding="utf-8").count(mistake.right) == 1, mistake
+        file, _, test = mistake.test.partition("::")
+        assert re.search(rf"^def {test.partition('[')[0]}\(", (ROOT / file).read_text(encoding="utf-8"), re.M), mistake
+
+
+@pytest.mark.builds_rtl
+@pytest.mark.slow
 def test_it_is_noticed(mistake):
-    assert (ROOT / mistake.file).read_text(encoding="utf-8").count(mistake.right) == 1
     found = noticed(mistake)
     assert found and found.what == "unit" and found.by.startswith(mistake.test), f"{mistake.file}: {found}"
