@@ -9,6 +9,7 @@ Source: Optimizing Distributed ML Communication with Fused Computation-Collectiv
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from ..errors import BadInput, Key, choices
 from ..machine import Machine
@@ -130,6 +131,7 @@ def over_cards_ns(node: Machine, tasks: Tasks) -> float:
         network.bandwidth_gb_per_s * network.efficiency)
 
 
+@cache
 def fused_run(node: Machine, gpus: int, tasks: Tasks, sending: Sending = Sending(),
               cards: bool = False) -> PersistentRun:
     """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""

@@ -39,26 +39,30 @@ def run_slices(places: int, task_ns: Callable[[int], float], sizes: Iterable[int
     number, left = next(slices, (0, 0))
     started: deque[tuple[float, int, int, bool]] = deque()  # done at their end, slice, tasks, are its last
     sending: list[float] = []
+    of_running, task = 0, 0.0
     while True:
         while idle and left:
-            taken = min(idle, left)
+            taken = idle if idle < left else left
             started.append((done + 1, number, taken, taken == left))
             idle, running, left = idle - taken, running + taken, left - taken
             if not left:
                 number, left = next(slices, (0, 0))
         if not started and not left:
             return last
-        end = now + (started[0][0] - done) * pace(running) if started else inf
+        if running != of_running:
+            of_running, task = running, pace(running)
+        end = now + (started[0][0] - done) * task if started else inf
         if sending and sending[0] < end:
             free = heapq.heappop(sending)
-            done += (free - now) / pace(running) if running else 0.0
+            done += (free - now) / task if running else 0.0
             now, idle = free, idle + 1
             continue
         now, (done, of_slice, count, are_last) = end, started.popleft()
         running, idle = running - count, idle + count
         if are_last:
             rid = finish(of_slice, now)
-            last = max(last, rid)
+            if rid > last:
+                last = rid
             if rid > now:
                 heapq.heappush(sending, rid)
                 idle -= 1
