@@ -51,6 +51,7 @@ def _folder() -> str:
 os.environ.setdefault("NUMBA_CACHE_DIR", _folder())  # processes that this one starts have the same
 config.reload_config()  # numba may have been imported before
 config.LOOP_VECTORIZE = config.SLP_VECTORIZE = 0  # loops are short and branch: vectors cost more than they save
+config.OPT = type(config.OPT)(1)  # more takes twice as long, and runs are no faster for it
 
 
 @cache
@@ -115,28 +116,6 @@ class _Cache(FunctionCache):
             super().save_overload(sig, data)
 
 
-class _OnceInTheEnd(event.Listener):
-    """A listener by which what another compiled function calls is fully optimized only with that function.
-
-    Before that it is optimized little. All levels at all depths took half as long again, and the loop was no faster for
-    it.
-    """
-
-    def __init__(self) -> None:
-        self._within, self._full = 0, config.OPT
-
-    def on_start(self, event: event.Event) -> None:
-        self._enter(1)
-
-    def on_end(self, event: event.Event) -> None:
-        self._enter(-1)
-
-    def _enter(self, step: int) -> None:
-        self._within += step
-        config.OPT = type(self._full)(1) if self._within > 1 else self._full
-
-
-event.register("numba:compile", _OnceInTheEnd())
 machine_code.install()
 
 

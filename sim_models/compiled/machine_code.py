@@ -30,7 +30,8 @@ class _Library(JITCodeLibrary):
 
     def _emit(self) -> None:
         self._emitted = True
-        super()._optimize_final_module()
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)  # numba runs others before: for counted references
         super()._finalize_final_module()
         for variable in self._final_module.global_variables:
             environment = lookup_environment(variable.name)
