@@ -1,6 +1,7 @@
 """Collectives by DMA engines: a host that fills queues and rings doorbells, engines that copy, signals at the end."""
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import simpy
 
@@ -56,6 +57,7 @@ def _costs(node: Machine, initiator: str) -> _Costs:
         "tracker": _Costs(0, 0, tracker.trigger_ns, tracker.copy_ns, 0, 0, True)}[initiator]
 
 
+@cache
 def run_collective(node: Machine, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`.
 
