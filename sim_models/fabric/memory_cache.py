@@ -82,7 +82,8 @@ def make_memory_cache(rows: int, sets: int, ways: int, requests: int, *, line_cy
         misses, written_back)
 
 
-NO_MEMORY_CACHE = make_memory_cache(1, 1, 1, 0, line_cycles=1.0, hit_cycles=0, fill_cycles=0)
+#: Two rows, as one lies in memory without gaps: another type, for which all loops would be compiled again.
+NO_MEMORY_CACHE = make_memory_cache(2, 1, 1, 0, line_cycles=1.0, hit_cycles=0, fill_cycles=0)
 
 
 @inlined

@@ -26,28 +26,31 @@ STREAM = 0  #: a GEMM's
 
 
 @compiled
-def _call(sim, what, first, second):
-    """One function for all: each that Python calls would be compiled with a whole run's state as its argument."""
-    sim = by_reference(sim)
+def _call(machine, agent, what, device, first, second):
+    """One function for all: each that Python calls would be compiled with a whole run's state as its argument.
+
+    That is given as the loop gives it, with which this shares what it calls.
+    """
+    sim, kernel = by_reference(machine), by_reference(agent)
     if what == FIND:
-        return cache.find(sim.llc, 0, first, second)[0]
+        return cache.find(sim.llc, device, first, second)[0]
     if what == LOAD:
-        return loads.read_line(sim.kernel, sim, 0, first, first, second)
+        return loads.read_line(kernel, sim, device, first, first, second)
     if what == SEND:
-        sent = llc_slices.push(sim, 0, second, first)
+        sent = llc_slices.push(sim, device, second, first)
         if sent:
-            sim.kernel.state.outstanding[0, first] += 1
+            kernel.state.outstanding[0, first] += 1
         return sent
     if what == SLICES_CYCLE:
-        loads.serve_slices(sim.kernel, sim, 0, first)
+        loads.serve_slices(kernel, sim, device, first)
     if what == SLICE_OF:
-        return llc_slices.slice_of(sim, 0, first)
+        return llc_slices.slice_of(sim, device, first)
     if what == STORE:
-        return cache.store(sim, 0, first, second, STREAM)
+        return cache.store(sim, device, first, second, STREAM)
     if what == DATA_BACK:
-        loads.fill(sim.kernel, sim, 0, first, second)
+        loads.fill(kernel, sim, device, first, second)
     if what == FLUSH:
-        return cache.flush(sim, 0, first, STREAM)
+        return cache.flush(sim, device, first, STREAM)
     return 0
 
 
@@ -60,31 +63,35 @@ class Cache:
                           gpu={"compute_units": UNITS})
         workload = gemm_workload("512x512x64", 2)
         self.s = build.make_sim(machine, workload)
+        self.machine, self.agent, _ = self.s.apart()
+
+    def call(self, what: int, first: int, second: int) -> int:
+        return _call(self.machine, self.agent, what, 0, first, second)
 
     def set_of(self, line: int, unit: int = 0) -> int:
-        return int(_call(self.s, FIND, line, unit))
+        return int(self.call(FIND, line, unit))
 
     def load(self, unit: int, line: int) -> int:
-        return _call(self.s, LOAD, unit, line * LINE)
+        return self.call(LOAD, unit, line * LINE)
 
     def send(self, unit: int, line: int) -> bool:
         """Let a load go to its slice."""
-        return bool(_call(self.s, SEND, unit, line * LINE))
+        return bool(self.call(SEND, unit, line * LINE))
 
     def slices_cycle(self, now: int) -> None:
-        _call(self.s, SLICES_CYCLE, now, 0)
+        self.call(SLICES_CYCLE, now, 0)
 
     def slice_of(self, line: int) -> int:
-        return int(_call(self.s, SLICE_OF, line * LINE, 0))
+        return int(self.call(SLICE_OF, line * LINE, 0))
 
     def store(self, line: int, unit: int = 0) -> bool:
-        return bool(_call(self.s, STORE, line, unit))
+        return bool(self.call(STORE, line, unit))
 
     def data_back(self, tag: int, now: int) -> None:
-        _call(self.s, DATA_BACK, tag, now)
+        self.call(DATA_BACK, tag, now)
 
     def flush(self, cursor: int) -> int:
-        return int(_call(self.s, FLUSH, cursor, 0))
+        return int(self.call(FLUSH, cursor, 0))
 
     def waiting(self, unit: int) -> int:
         return int(self.s.kernel.state.outstanding[0, unit])

@@ -4,6 +4,7 @@ import random
 from collections import Counter, deque
 
 import pytest
+from numba import typeof
 
 from t3sim.compiled.by_reference import by_reference
 from t3sim.compiled.jit import compiled
@@ -22,13 +23,13 @@ _BUCKET = 5
 
 
 @compiled
-def _call(sim, what, now, lo, hi, tag):
-    """One function for all, of channel 0 of the only GPU."""
-    sim = by_reference(sim)
+def _call(machine, what, row, now, lo, hi, tag):
+    """One function for all, of one channel of the only GPU; the machine is given as the loop gives it."""
+    sim = by_reference(machine)
     if what == _ACCEPT:
-        memory.dram_accept(sim, 0, now, lo, hi, tag, _BUCKET)
+        memory.dram_accept(sim, row, now, lo, hi, tag, _BUCKET)
         return 0
-    return memory.has_room(sim, 0) if what == _ROOM else memory.dram_cycle(sim, 0, 0, now)
+    return memory.has_room(sim, row) if what == _ROOM else memory.dram_cycle(sim, row, row, now)
 
 
 class Slice:
@@ -113,6 +114,7 @@ def run_both(seed, sets, ways, requests=16, bandwidth=64.0, writes=0.4, density=
         "size_bytes": 32 * sets * ways * LINE, "ways": ways, "replacement": "lru", "requests": requests,
         "hit_latency_ns": HIT_NS, "fill_latency_ns": FILL_NS, "bandwidth_bytes_per_ns": 32 * bandwidth}})
     sim = build.make_sim(machine, gemm_workload("512x512x64", 2))
+    apart = sim.apart()[0]
     model = Slice(machine.dram, sets, ways, requests, LINE / bandwidth)
     generator = random.Random(f"{seed} {sets} {ways} {requests}")
     addresses = [address for address in range(0, 1 << 24, LINE) if channel_of(address, sim.m) == 0]
@@ -121,7 +123,7 @@ def run_both(seed, sets, ways, requests=16, bandwidth=64.0, writes=0.4, density=
     fills, hits = 0, 0
     now = 0
     while now < steps or model.inside:
-        bucket = _call(sim, _CYCLE, now, 0, 0, 0)
+        bucket = _call(apart, _CYCLE, 0, now, 0, 0, 0)
         performed = model.cycle(now)
         assert bool(sim.mem.retired[0]) == (performed is not None), now
         if performed is not None:
@@ -137,14 +139,14 @@ def run_both(seed, sets, ways, requests=16, bandwidth=64.0, writes=0.4, density=
                 assert came.time[0, at % came.time.shape[1]] == now + later + sim.fill_cycles
                 hits, fills = hits + hit, fills + (not hit)
             assert (int(sim.mem.hits.count[0]), int(sim.mem.fills.count[0])) == (hits, fills)
-        assert bool(_call(sim, _ROOM, now, 0, 0, 0)) == (model.inside < requests)
+        assert bool(_call(apart, _ROOM, 0, now, 0, 0, 0)) == (model.inside < requests)
         if model.inside < requests and now < steps and generator.random() < density:
             address = generator.choice(pool[:4]) if generator.random() < 0.2 else generator.choice(pool)
             op = (UPDATE if generator.random() < 0.5 else STORE) if generator.random() < writes else READ
             size = LINE if op == READ or generator.random() < 0.9 else LINE // 2
             lo, hi = bits.pack(sim.b, address, size, op, bits.LOCAL, 0 if op == READ else 1, 0, 0)
             line = int(local_line(address, sim.m))
-            _call(sim, _ACCEPT, now, lo, hi, queues.tag_of(memory.COMPUTE, len(wanted)))
+            _call(apart, _ACCEPT, 0, now, lo, hi, queues.tag_of(memory.COMPUTE, len(wanted)))
             model.accept(line, op, size == LINE)
             wanted.append((line, op))
         now += 1
@@ -185,7 +187,7 @@ def test_dram_only_reads_what_missed_and_writes_what_was_dirty(sets, ways, seed)
     assert channel["columns_read"] == 2 * cache.misses[0]
     while sim.hbm.occupancy[0]:  # what is being written back when the last request is performed
         cycle = int(sim.hbm.next_cycle[0])
-        assert _call(sim, _CYCLE, cycle, 0, 0, 0) == -1
+        assert _call(sim.apart()[0], _CYCLE, 0, cycle, 0, 0, 0) == -1
     assert channel["columns_written"] == 2 * cache.written_back[0]
     stored = {wanted[number][0] for number, *_ in done if wanted[number][1] != READ}
     here = {int(tag) for tag, dirty in zip(cache.tag[0].ravel(), cache.dirty[0].ravel()) if dirty}
@@ -205,3 +207,8 @@ def test_lines_of_a_row_that_fit_are_read_once(seed):
 def test_slices_that_cannot_be_are_refused_in_one_line():
     with pytest.raises(ValueError, match="memory_cache: 12 sets in a slice: a power of two is needed"):
         memory_cache.make_memory_cache(1, 12, 4, 16, line_cycles=1.0, hit_cycles=1, fill_cycles=1)
+
+
+def test_a_run_without_a_cache_has_the_same_compiled_loops():
+    real = memory_cache.make_memory_cache(8, 4, 2, 3, line_cycles=1.0, hit_cycles=3, fill_cycles=2)
+    assert typeof(real) == typeof(memory_cache.NO_MEMORY_CACHE)
