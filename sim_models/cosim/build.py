@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from amaranth.lib import wiring
@@ -77,7 +78,7 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
           verilator_flags: Sequence[str] = VERILATOR_FLAGS) -> Library:
     """Compile Verilog into a library, or open the cached one. Raises ToolchainError."""
     tools = find_toolchain()
-    text = share_modules(initialize_in_loops(write_registers_in_place(text)))
+    text = _for_verilator(text)
     sources = [*(wrapper(ports, quick, quick) for quick in (True, False)),
                *(Path(at_rest.__file__).with_suffix(suffix).read_text() for suffix in (".py", ".h"))]
     key = "library-" + digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags,
@@ -89,6 +90,11 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
         _compile(folder, ports, tools, fast_flags, verilator_flags)
 
     return Library(cached(key, make) / _SHARED_OBJECT, ports)
+
+
+@lru_cache(maxsize=8)  # a design is opened for every run of it
+def _for_verilator(text: str) -> str:
+    return share_modules(initialize_in_loops(write_registers_in_place(text)))
 
 
 def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequence[str],
