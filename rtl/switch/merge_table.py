@@ -1,6 +1,9 @@
 """Adds the parts of sums that GPUs send to one of them."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -10,7 +13,7 @@ from ..geometry import Geometry, bits_for
 from ..layouts import Op
 from ..streams.rotating_grant import rotating_grant
 from ..streams.two_entry_queue import TwoEntryQueue
-from .packets import Why, merge_event, merged_packet, sum_about, switch_packet
+from .packets import Why, merge_event, merged_packet, part_about, sum_about, switch_packet
 
 TIMEOUT_BITS = 16
 
@@ -105,6 +108,8 @@ class MergeTable(wiring.Component):
         looks_for_part = Signal()
         looks_set = Signal(set_bits)
         source = Signal(range(switch.ports))
+        asked = Signal(switch.ports)  # one-hot: the source whose part is looked up
+        part = Signal(part_about(g), reset_less=True)
         # Second: the sum is read. What leaves, and which entry.
         held = data.StructLayout({
             "set": set_bits, "place": self._entry["place"].shape, "leaves": 1, "why": Why, "tag": self._tag,
@@ -134,7 +139,7 @@ class MergeTable(wiring.Component):
                 free.eq(~Cat(*(there & (flying_set == own) for there, flying_set in flying),
                              *(owed[other] & (set_of(self.parts[other].payload) == own)
                                for other in range(switch.ports) if other != number)).any()),
-                wants[number].eq(port.valid & free & ~(looks & looks_for_part & (source == number))),
+                wants[number].eq(port.valid & free & ~asked[number]),
             ]
         sweeps = Signal()
         takes = Signal()
@@ -157,16 +162,17 @@ class MergeTable(wiring.Component):
                     m.d.comb += row_read.addr.eq(set_of(port.payload))
         with m.If(move):
             m.d.sync += [looks.eq(~clearing & (sweeps | wants.any())), looks_for_part.eq(~sweeps),
-                         looks_set.eq(row_read.addr)]
-            for number in range(switch.ports):
+                         looks_set.eq(row_read.addr), asked.eq(Mux(takes, chosen, 0))]
+            for number, port in enumerate(self.parts):
                 with m.If(chosen[number]):
-                    m.d.sync += source.eq(number)
+                    m.d.sync += [source.eq(number),
+                                 *(part[name].eq(port.payload[name]) for name in ("request", "dtype", "parts"))]
 
         # The row, and what becomes of the part.
-        part = Signal(switch_packet(g))
         tag = Signal(self._tag)
         found = row_read.data
         hits = Signal(ways)
+        known = Signal()  # the part's sum has begun
         valid = Cat(entry.valid for entry in found)
         at = Signal(ways)  # one-hot: the entry that it is about
         entry = Signal(self._entry)
@@ -179,23 +185,32 @@ class MergeTable(wiring.Component):
         merges = Signal()
         oldest = Signal(ways)  # one-hot: the last that is valid
         m.d.comb += [
-            part.eq(Array(port.payload for port in self.parts)[source]),
             tag.line.eq(part.request.address[switch.packet_shift + set_bits:]),
             tag.dtype.eq(part.dtype),
             hits.eq(Cat(one.valid & (one.tag.as_value() == tag.as_value()) for one in found)),
             oldest.eq(valid & ~(valid >> 1)),
-            at.eq(Mux(~looks_for_part, oldest, Mux(hits.any(), hits, 1 << ways - 1))),
-            total.eq(Mux(hits.any(), entry.parts, 0) + part.parts),
-            over.eq((part.parts == 0) | (total > self.whole)),
-            last.eq(total == self.whole),
-            alone.eq(over | (last & ~hits.any())),
-            evicts.eq(looks & looks_for_part & ~alone & ~hits.any() & valid[-1]),
+            known.eq(hits.any()),
+            at.eq(Mux(~looks_for_part, oldest, Mux(known, hits, 1 << ways - 1))),
+            alone.eq(over | (last & ~known)),
+            evicts.eq(looks & looks_for_part & ~alone & ~known & valid[-1]),
             expires.eq(looks & ~looks_for_part & (oldest & Cat(one.waited for one in found)).any()),
             merges.eq(looks & looks_for_part & ~evicts),
         ]
         for number, one in enumerate(found):
             with m.If(at[number]):
                 m.d.comb += entry.eq(one)
+        # With each entry's parts while it is decided which: the total, or those of the part alone.
+        totals = [*(one.parts + part.parts for one in found), part.parts]
+        which = Cat(hits, ~known)
+
+        def chosen_of(values):
+            return reduce(or_, (Mux(here, value, 0) for here, value in zip(which, values)))
+
+        m.d.comb += [
+            total.eq(chosen_of(totals)),
+            over.eq((part.parts == 0) | chosen_of([one > self.whole for one in totals])),
+            last.eq(chosen_of([one == self.whole for one in totals])),
+        ]
         kept = Signal(self._entry)
         goes = Signal()  # the entry leaves its row
         m.d.comb += [
@@ -224,8 +239,8 @@ class MergeTable(wiring.Component):
         leaves = Signal()
         m.d.comb += leaves.eq(goes | (merges & alone))
         for number, port in enumerate(self.parts):
-            m.d.comb += port.ready.eq(move & merges & (source == number))
-            with m.If(move & looks & looks_for_part & (source == number)):
+            m.d.comb += port.ready.eq(move & merges & asked[number])
+            with m.If(move & asked[number]):
                 m.d.sync += owed[number].eq(evicts)
         with m.If(move):
             m.d.sync += [
@@ -236,13 +251,14 @@ class MergeTable(wiring.Component):
                 read.why.eq(Mux(evicts, Why.EVICTED, Mux(expires, Why.EXPIRED, Mux(over, Why.ALONE, Why.WHOLE)))),
                 read.tag.eq(Mux(merges, tag, entry.tag)),
                 read.parts.eq(Mux(merges, Mux(over, part.parts, total[:-1]), entry.parts)),
-                column.eq(part.column),
-                adds.eq(merges & ~alone & hits.any()),
+                adds.eq(merges & ~alone & known),
                 keeps.eq(~merges),
                 row.eq(next_row),
                 *(read.about[name].eq(part.request[name]) for name, _ in sum_about(g)),
             ]
-        with m.If(move):
+            for number, port in enumerate(self.parts):
+                with m.If(asked[number]):
+                    m.d.sync += column.eq(port.payload.column)
             m.d.sync += writes_row.eq(looks)
         m.d.comb += [
             row_write.en.eq(clearing | (writes_row & move)),
@@ -255,8 +271,8 @@ class MergeTable(wiring.Component):
 
         m.d.comb += [
             again.eq(expires),
-            self.happened.begins.eq(move & merges & ~alone & ~hits.any()),
-            self.happened.joins.eq(move & merges & ~alone & hits.any() & ~last),
+            self.happened.begins.eq(move & merges & ~alone & ~known),
+            self.happened.joins.eq(move & merges & ~alone & known & ~last),
             self.happened.completes.eq(move & merges & ~over & last),
             self.happened.refuses.eq(move & merges & over),
             self.happened.evicts.eq(move & evicts),
@@ -306,8 +322,9 @@ class MergeTable(wiring.Component):
             *([packet.request.more.eq(done.parts - 1)] if g.channel.more_bits else []),
             packet.column.eq(result.payload.column),
         ]
-        m.d.sync += self.holds.eq(self.holds + self.happened.begins
-                                  - (move & (evicts | expires | (merges & last & ~alone))))
+        ends = Signal()
+        m.d.comb += ends.eq(move & (evicts | expires | (merges & last & ~alone)))
+        m.d.sync += self.holds.eq(Mux(self.happened.begins, self.holds + 1, Mux(ends, self.holds - 1, self.holds)))
         m.d.comb += self.busy.eq(clearing | (looks & looks_for_part) | reads | added.any() | queue.output.valid
                                  | (self.holds != 0))
         return m

@@ -39,6 +39,12 @@ def switch_packet(geometry: Geometry) -> data.StructLayout:
     })
 
 
+def part_about(geometry: Geometry) -> data.StructLayout:
+    """Lay out all of a packet but its data."""
+    return data.StructLayout({name: shape for name, shape in switch_packet(geometry).members.items()
+                              if name != "column"})
+
+
 def bound_packet(geometry: Geometry) -> data.StructLayout:
     """Lay out a packet on its way to a switch: `to` has a bit for each port that it is for."""
     return data.StructLayout({"packet": switch_packet(geometry), "to": geometry.switch.ports})
