@@ -536,6 +536,7 @@ class GpuTop(wiring.Component):
         Whatever waits inside waits for something outside in the end: for DRAM, the link, a peer, compute units, or who
         takes events. So only what crosses the border moves, and a line outside of its region, which goes nowhere. Other
         kernels' traffic neither moves nor waits here, nor do packets that are refused: they go on beside any hang.
+        A head that is news counts a cycle late: what is known of its peer has been compared with it by then.
         """
         bus, window, status = self._bus, self._window, self._bus.status
         m.submodules.watchdog = dog = WatchDog(self._geometry)
@@ -543,13 +544,15 @@ class GpuTop(wiring.Component):
         if self._geometry.dma.ready_groups:
             crossing.append(self.asks)
         m.d.comb += [dog.limit.eq(bus.levels.watchdog_limit), dog.clear.eq(bus.clear_error), bus.waited.eq(dog.waited)]
+        heard = Signal(name="heard_news")
+        m.d.sync += heard.eq(self._exchange.news)
         with m.If(dog.listens):
             m.d.comb += dog.moves.eq(Cat(
                 *(port.valid & port.ready for port in crossing), *(write.valid for write in self.retirement),
                 *(port.valid & port.ready & is_watched(port.payload.request, self._geometry) for port in self.dram),
                 *(engine.error.valid for engine in self._generators), self.grant.valid & self.start,
                 *([self._queue.done] if self._geometry.dma.queue_commands else []),
-                self._exchange.news, bus.soft_reset, self._restart).any())
+                heard, bus.soft_reset, self._restart).any())
         engines_busy = Cat(engine.busy for engine in self._generators).any()
         with m.If(dog.looks):
             m.d.comb += [
