@@ -280,10 +280,42 @@ class ExpertsWorkload(Workload):
         return (rows + experts * self.n) * self.k * self.format.bytes
 
     @property
+    def between(self) -> np.ndarray:
+        """Tokens of each device for another one's experts, as often as they go to one: int64[device, device]."""
+        return self.routing.counts.reshape(self.tp, self.tp, -1).sum(axis=2)
+
+    @property
+    def exchanged_elements(self) -> int:
+        """Elements of a token that are exchanged: an expert's output."""
+        return self.n
+
+    @property
     def sent_bytes(self) -> int:
-        """Bytes that the device with the most sends to others, or gets from them, as its sums' parts."""
-        across = self.routing.counts.reshape(self.tp, self.tp, -1).sum(axis=2) * (1 - np.eye(self.tp, dtype=np.int64))
-        return int(max(across.sum(axis=0).max(), across.sum(axis=1).max())) * self.n * self.format.bytes
+        """Bytes that the device with the most sends to others, or gets from them."""
+        across = self.between * (1 - np.eye(self.tp, dtype=np.int64))
+        return int(max(across.sum(axis=0).max(), across.sum(axis=1).max())) * self.exchanged_elements * (
+            self.format.bytes)
+
+
+@dataclass(frozen=True)
+class DispatchWorkload(ExpertsWorkload):
+    """The first GEMM of experts that devices share: of all devices M tokens of K elements that go to several of them.
+
+    What an expert makes, N elements of each of its tokens, stays on its device.
+    """
+
+    @property
+    def routed(self) -> str:
+        return f"dispatched, {super().routed}"
+
+    @property
+    def exchanged_elements(self) -> int:
+        return self.k
+
+    @property
+    def tokens_of(self) -> np.ndarray:
+        """Tokens of each device's experts, one after the other: int64[device, expert of the device]."""
+        return self.routing.counts.sum(axis=0).reshape(self.tp, -1)
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
@@ -344,10 +376,11 @@ def decode_workload(shape: str, devices: int) -> DecodeWorkload:
 
 
 def experts_workload(shape: str, devices: int, experts: str, zipf: float = 0.0, seed: int = 0,
-                     given: tuple[tuple[int, ...], ...] = ()) -> ExpertsWorkload:
-    """Return the GEMM of experts that devices share, `MxNxK` with the tokens of all devices. Raises `WorkloadError`.
+                     given: tuple[tuple[int, ...], ...] = (), first: bool = False) -> ExpertsWorkload:
+    """Return a GEMM of experts that devices share, `MxNxK` with the tokens of all devices. Raises `WorkloadError`.
 
-    `experts`: of all devices, and of a token, `64x8`; the others as in `ExpertsWorkload`.
+    `experts`: of all devices, and of a token, `64x8`; `first`: to which tokens are dispatched, a `DispatchWorkload`;
+    the others as in `ExpertsWorkload`.
     """
     found = gemm_workload(shape, devices)
     match = re.fullmatch(r"(\d{1,5})[xX](\d{1,3})", experts.strip(), re.ASCII)
@@ -355,8 +388,9 @@ def experts_workload(shape: str, devices: int, experts: str, zipf: float = 0.0, 
         raise WorkloadError(Key("layer.experts", repr(experts[:40])),
                             " is not EXPERTSxCHOSEN (of all GPUs, and of a token), for example 64x8")
     of_all, per_token = map(int, match.groups())
-    return ExpertsWorkload("custom", "gemm", devices, found.m, found.n, found.k, found.dtype, experts=of_all,
-                           per_token=per_token, zipf=zipf, seed=seed, given=given)
+    made = DispatchWorkload if first else ExpertsWorkload
+    return made("custom", "gemm", devices, found.m, found.n, found.k, found.dtype, experts=of_all,
+                per_token=per_token, zipf=zipf, seed=seed, given=given)
 
 
 def custom_workload(source: str, shape: str, devices: int) -> CustomWorkload:

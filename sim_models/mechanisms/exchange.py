@@ -17,8 +17,9 @@ from ..machine import Machine
 from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
 from ..schedule.sums import more_bits
 from ..topologies import Topology, fully_connected, named_topology
-from ..workloads import ExpertsWorkload, Workload
+from ..workloads import DispatchWorkload, ExpertsWorkload, Workload
 from . import signals
+from .dispatch_before import dispatch_tiling
 from .gather_before import tiling_for
 from .sums import Sums
 
@@ -50,7 +51,8 @@ class Exchange:
     @property
     def operator(self) -> str:
         """The name that `t3 run` has for a producer with it."""
-        return f"{self.collective}-{self.producer}" if self.before else f"{self.producer}-{self.collective}"
+        first = self.before and self.collective == "ag"
+        return f"{self.collective}-{self.producer}" if first else f"{self.producer}-{self.collective}"
 
     @property
     def hides(self) -> tuple[str, ...]:
@@ -81,6 +83,12 @@ class Exchange:
         if self.by_levels:
             return workload.m * workload.n * self.sums.wire_bytes(workload) * self._fullest(workload.tp)
         return whole / workload.tp if self.collective == "a2a" else whole * len(self.hides)
+
+    def exchanged(self, workload: Workload) -> tuple[int, int]:
+        """Return rows and columns of what it moves: the output, or the activations."""
+        if not self.before:
+            return workload.m, workload.n
+        return workload.m * (workload.per_token if isinstance(workload, DispatchWorkload) else 1), workload.k
 
     def to_json(self) -> dict[str, str]:
         return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology,
@@ -125,12 +133,17 @@ class Exchange:
     @property
     def every_gpu(self) -> bool:
         """Say whether no GPU can stand for all."""
-        return ":" in self.topology or is_custom(self.algorithm) or self.collective == COMBINE
+        return ":" in self.topology or is_custom(self.algorithm) or self.of_experts
 
     @property
     def unlike(self) -> str:
         """Say why every GPU is simulated where nobody asked for that."""
-        return "tokens tell them apart" if self.collective == COMBINE else "chunks are empty"
+        return "tokens tell them apart" if self.of_experts else "chunks are empty"
+
+    @property
+    def of_experts(self) -> bool:
+        """Say whether it brings tokens to their experts, or what these make of them back."""
+        return self.collective in EXPERTS
 
     @property
     def custom(self) -> dict[str, str]:
@@ -145,7 +158,7 @@ class Exchange:
             return _IN_SWITCH[self.collective](ranks)
         if is_custom(self.algorithm):
             return custom_program(self.algorithm, self.collective, ranks)
-        found = algorithms("rs" if self.collective == COMBINE else self.collective, self.links(ranks))
+        found = algorithms(EXPERTS.get(self.collective, self.collective), self.links(ranks))
         if self.algorithm not in found:
             raise BadInput(Key("exchange.algorithm", repr(self.algorithm)),
                            f" is not possible on {self.topology}:{ranks}: allowed are {choices(self.algorithm, found)}")
@@ -170,8 +183,8 @@ class Exchange:
 
     def terms(self, workload: Workload, parts: int = 1) -> int:
         """Return the terms of the largest sum; `parts`: of the GEMM's K."""
-        return workload.per_token if isinstance(workload, ExpertsWorkload) else most_terms(
-            self.program(workload.tp), parts)
+        summed = isinstance(workload, ExpertsWorkload) and not self.before
+        return workload.per_token if summed else most_terms(self.program(workload.tp), parts)
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
         """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
@@ -182,6 +195,8 @@ class Exchange:
         """
         workload = self.sums.of(workload)
         ranks, gpu = workload.tp, machine.gpu
+        if isinstance(workload, DispatchWorkload):
+            return _for_dispatch(_with_peers(machine, self.program(ranks), workload.format.bytes), workload)
         if self.before:
             return _with_ready_table(machine if self.algorithm == "ring" else _with_peers(
                 machine, self.program(ranks), workload.format.bytes), workload)
@@ -260,11 +275,25 @@ def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
     tiling = tiling_for(machine, workload)
     if tiling.tile_columns > MOST_GROUPS:
         raise BadInput(f"M={workload.m}: the ready table counts {MOST_GROUPS} groups of {tiling.tile_n} tokens at most")
-    groups = max(machine.dma.ready_groups, _room(_GROUPS, tiling.tile_columns))
     alike = workload.m % (workload.tp * tiling.tile_n) == 0
-    dma = {"ready_groups": groups, "regions": machine.dma.regions if alike else MOST_REGIONS}
-    return _with_counters(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}),
-                          tiling.tile_m * tiling.wf_columns * tiling.element_bytes + 1)
+    return _counting_groups(machine, tiling.tile_columns, machine.dma.regions if alike else MOST_REGIONS,
+                            tiling.tile_m * tiling.wf_columns * tiling.element_bytes)
+
+
+def _for_dispatch(machine: Machine, workload: DispatchWorkload) -> Machine:
+    """Return the machine with a counter for each group of tokens of a GPU. Raises BadInput, TilingError."""
+    tiling, ranks = dispatch_tiling(machine, workload, MOST_REGIONS), workload.tp
+    groups = tiling.tile_columns // ranks ** 2 * 2 * (ranks - 1)
+    if groups > MOST_GROUPS:
+        raise BadInput(f"M={workload.m}: the ready table counts {MOST_GROUPS} groups of up to {tiling.tile_n} tokens, "
+                       f"and the GPU with the most has places for {groups}")
+    return _counting_groups(machine, groups, MOST_REGIONS, tiling.tile_m * tiling.wf_columns * tiling.element_bytes)
+
+
+def _counting_groups(machine: Machine, groups: int, regions: int, tile_bytes: int) -> Machine:
+    """Return the machine with this many groups and regions, whose Tracker counts a wavefront tile's bytes and one."""
+    dma = {"ready_groups": max(machine.dma.ready_groups, _room(_GROUPS, groups)), "regions": regions}
+    return _with_counters(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}), tile_bytes + 1)
 
 
 def _with(machine: Machine, *, peers: int, copies: int, counted: int = 0) -> Machine:
@@ -297,15 +326,19 @@ MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 31, 64, 64  #: as `[dma]` of a machine a
 
 #: Sums of what experts make of each token at the token's owner: a reduce-scatter to which few add, and unevenly.
 COMBINE = "combine"
+#: Tokens that go to their experts: an uneven all-to-all before these multiply them.
+DISPATCH = "dispatch"
+EXPERTS = {COMBINE: "rs", DISPATCH: "a2a"}  #: exchanges of experts' tokens, and who sends to whom in them
 #: Operators that fuse a producer with a collective, and which.
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag",
-                   "gemv-ar": "ar", "embedding-a2a": "a2a", "moe-combine": COMBINE}
-BEFORE = ("ag-gemm",)  #: those of them whose collective comes before the GEMM
+                   "gemv-ar": "ar", "embedding-a2a": "a2a", "moe-combine": COMBINE,
+                   "moe-dispatch": DISPATCH}
+BEFORE = ("ag-gemm", "moe-dispatch")  #: those of them whose collective comes before the GEMM
 _HIDES = {"rs": ("reduce-scatter",), "ar": ("reduce-scatter", "all-gather"), "ag": ("all-gather",),
-          "a2a": ("all-to-all",), COMBINE: ("combine",)}
+          "a2a": ("all-to-all",), COMBINE: ("combine",), DISPATCH: ("dispatch",)}
 
 
-_TO_EACH = ("a2a", COMBINE)  #: whose GPUs send something else to every other one
+_TO_EACH = ("a2a", *EXPERTS)  #: whose GPUs send something else to every other one
 
 #: Links between GPUs that `t3 run` knows; a ring's are the same around a switch.
 TOPOLOGIES = ("ring", "switch", "full", "torus:RxC", "nodes:NxG")
@@ -419,7 +452,8 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
     if algorithm != "direct" and not custom and collective in _TO_EACH:
         raise BadInput(Key("layer.operator", operator), " sends something else to every GPU: it needs ",
                        Key("exchange.algorithm", "direct"))
-    producer = operator.removeprefix(f"{collective}-") if before else operator.removesuffix(f"-{collective}")
+    first = before and collective == "ag"
+    producer = operator.removeprefix(f"{collective}-") if first else operator.removesuffix(f"-{collective}")
     found = Exchange(collective, algorithm, topology, before, producer, signal, sums)
     sums.check(found.operator, algorithm)
     return found

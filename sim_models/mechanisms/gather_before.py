@@ -1,10 +1,11 @@
-"""An all-gather before a GEMM: tiles of the activations come by Track & Trigger; workgroups start when theirs have.
+"""An exchange before a GEMM: tiles of the activations come by Track & Trigger; workgroups start when theirs have.
 
 Each GPU has the rows of its own tokens. A *group* is a column of tiles of the activations, all features of a few
 tokens: what the workgroups of these tokens wait for. Its tiles have consecutive ids, as many as a power of two, so that
-the ready table (rtl/window/ready_table.py) finds a tile's group by a shift. A GPU's own tiles are in memory before: a
-short workgroup for each stores the first lines again, which lets the Tracker fire and DMA send them on. What arrives is
-kept and sent on likewise.
+the ready table (rtl/window/ready_table.py) finds a tile's group by a shift. What a GPU sends is in memory before: a
+short workgroup for each tile stores the first lines again, which lets the Tracker fire and DMA send them on. What
+arrives is kept and, of an all-gather, sent on likewise. What a GPU has and sends to nobody has no id, and nobody waits
+for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +19,35 @@ from ..engine.port_map import Field
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..operators.kernel_table import ASKS_WINDOW, GROUP, LOAD, STEP, STORE, KernelTable, Route, joined, rows_of
+from ..operators.operator import Made
 from ..operators.tiling import Tiling, TilingError
+from ..schedule.schedule import NO_ID
 from ..workloads import Workload
 from .track_trigger import AddressSpace
 
-_LEAST_ROW_BYTES = 256  #: of a tile, what stays on one memory channel
+LEAST_ROW_BYTES = 256  #: of a tile, what stays on one memory channel
 _MOST_ROW_BYTES = 4096
+
+
+def parts_of_features(features: int, element_bytes: int) -> list[tuple[int, int]]:
+    """List how a token's features, which are contiguous, can be cut: a power of two of parts, and how high each is.
+
+    The fewest parts come first. Raises TilingError.
+    """
+    unit = LINE_BYTES // element_bytes
+    cuts = [(rows, -(-features // (rows * unit)) * unit) for rows in (1 << bit for bit in range(13))]
+    possible = [(rows, height) for rows, height in cuts if -(-features // height) == rows
+                and height * element_bytes <= _MOST_ROW_BYTES
+                and (rows == 1 or height * element_bytes >= LEAST_ROW_BYTES)]
+    if not possible:
+        raise TilingError(f"K={features} cannot be cut into a power of two of equal parts of whole lines, "
+                          f"{LEAST_ROW_BYTES} to {_MOST_ROW_BYTES} bytes each")
+    return possible
 
 
 def gather_tiling(tokens: int, features: int, ranks: int, tile_n: int, wavefronts: int, element_bytes: int,
                   most_ids: int) -> Tiling:
-    """Cut the activations, whose features are contiguous, into tiles, of which a group has a power of two.
+    """Cut the activations into tiles, of which a group has a power of two.
 
     `tile_n`: tokens of a group, halved while ranks could not have alike numbers of them; `most_ids`: that a rank's own
     tiles may have, fewer if tiles would be too small, more if too large. Raises TilingError.
@@ -38,19 +57,9 @@ def gather_tiling(tokens: int, features: int, ranks: int, tile_n: int, wavefront
     while tile_n // 2 % wavefronts == 0 and (columns() < ranks or tokens % (ranks * tile_n)
                                              and not tokens % (ranks * wavefronts)):
         tile_n //= 2
-    unit = LINE_BYTES // element_bytes
-
-    def height(rows: int) -> int:
-        return -(-features // (rows * unit)) * unit
-    possible = [rows for bit in range(13) if -(-features // height(rows := 1 << bit)) == rows
-                and (rows == 1 or height(rows) * element_bytes >= _LEAST_ROW_BYTES)]
-    least = [rows for rows in possible if height(rows) * element_bytes <= _MOST_ROW_BYTES]
-    if not least:
-        raise TilingError(f"K={features} cannot be cut into a power of two of equal parts of whole lines, "
-                          f"{_LEAST_ROW_BYTES} to {_MOST_ROW_BYTES} bytes each")
-    per_rank = -(-columns() // ranks)
-    rows = max((rows for rows in least if rows * per_rank <= most_ids), default=least[0])
-    return Tiling(features, tokens, height(rows), tile_n, wavefronts, element_bytes, pitch_unit_bytes=_LEAST_ROW_BYTES,
+    possible, per_rank = parts_of_features(features, element_bytes), -(-columns() // ranks)
+    height = [height for rows, height in possible if rows * per_rank <= most_ids or rows == possible[0][0]][-1]
+    return Tiling(features, tokens, height, tile_n, wavefronts, element_bytes, pitch_unit_bytes=LEAST_ROW_BYTES,
                   whole_columns=True)
 
 
@@ -66,8 +75,8 @@ class Groups(NamedTuple):
     """A device's groups, int64[column of tiles] each."""
 
     number: np.ndarray  # in the ready table, the order of ids
-    turn: np.ndarray  # in which they are there: a device's own first, then the others as they come
-    own: int  # how many are a device's own
+    turn: np.ndarray  # in which they are there: those that nobody waits for first, then the others as they come
+    own: int  # how many do not come: a device's own, and those of others
 
     @property
     def in_turn(self) -> np.ndarray:
@@ -84,36 +93,46 @@ def groups_of(space: AddressSpace) -> Groups:
     return Groups(number, np.argsort(np.lexsort((number, others))), int((others == 0).sum()))
 
 
-def consumers(output: Tiling, space: AddressSpace) -> tuple[np.ndarray, np.ndarray]:
-    """Return which tile of `output` a device makes first, second, ..., and how many groups of others each needs.
+class Consumers(NamedTuple):
+    """Workgroups of a device that are made of what comes, and the first column of the activations that is theirs."""
 
-    Both int64[output.tiles]; groups come in their order, so that the last of those needed is the one that counts.
-    """
-    _, order, own = groups_of(space)
-    first = output.first_column // space.schedule.tiling.tile_n
-    last = (output.first_column + output.columns - 1) // space.schedule.tiling.tile_n
-    latest = np.array([order[begin:end + 1].max() for begin, end in zip(first, last)])
-    turn = np.lexsort((np.arange(output.tiles), latest))
-    return turn, np.maximum(latest - own + 1, 0)[turn]
+    made: Made
+    first_input: int
+
+    def in_turn(self, space: AddressSpace) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of them a device starts first, second, ..., and how many groups of others each needs.
+
+        Both int64[workgroup]; groups come in their order, so that the last of those needed is the one that counts.
+        """
+        _, order, own = groups_of(space)
+        turn_of = order[space.schedule.tiling.column_of_tiles]
+        first = self.first_input + self.made.first_column
+        latest = np.array([turn_of[begin:end].max() for begin, end in zip(first, first + self.made.columns)], np.int64)
+        turn = np.lexsort((np.arange(len(latest)), latest))
+        return turn, np.maximum(latest - own + 1, 0)[turn]
 
 
-def gathering_work(work: KernelTable, output: Tiling, space: AddressSpace) -> KernelTable:
+def gathering_work(work: KernelTable, consumers: Consumers, space: AddressSpace) -> KernelTable:
     """Let a device's workgroups start in the order in which their activations come, its own first.
 
-    Before them are those that have its own tiles sent. `work`: of the GEMM, a group per tile of `output` in the order
-    of tiles.
+    Before them are those that have its own tiles sent. `work`: of the GEMM, a group for each of `consumers`.
     """
-    turn, needs = consumers(output, space)
+    turn, needs = consumers.in_turn(space)
     sending = _sending(space)
     groups, steps, loads, stores, row_lists = joined([sending, replace(work, groups=work.groups[turn])])
     return replace(work, groups=groups, steps=steps, loads=loads, stores=stores, row_lists=row_lists,
                    needs=np.append(np.full(len(sending.groups), ASKS_WINDOW), needs))
 
 
+def rows_sent(space: AddressSpace) -> np.ndarray:
+    """Return which rows of `Schedule.rows` are a device's own tiles that it sends, in its order: int64[tile]."""
+    rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
+    return np.flatnonzero(rows.contributes & (rows.id != NO_ID) & (tiling.wf_tiles[rows.tile] > 0))
+
+
 def _sending(space: AddressSpace) -> KernelTable:
     """Make the workgroups that read and store the first lines of a device's own tiles, one for each."""
-    rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
-    own = np.flatnonzero(rows.contributes)
+    rows, tiling, own = space.schedule.rows(space.device), space.schedule.tiling, rows_sent(space)
     tile, count = rows.tile[own], tiling.wf_tiles[rows.tile[own]]
     size = np.array([space.first_line_bytes(height) for height in tiling.rows[tile]])
     groups = rows_of(GROUP, len(own), workgroups=1, first_step=np.arange(len(own)), steps=1, id=rows.id[own],

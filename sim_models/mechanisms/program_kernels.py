@@ -22,6 +22,7 @@ from ..operators.kernel_table import Route
 KINDS = {"reduce-scatter": False, "reduce-scatter-nmc": True, "all-gather": False}
 EXCHANGE = "all-to-all"
 COMBINE = "combine"  #: an uneven all-to-all of parts of sums, which each GPU then adds
+DISPATCH = "dispatch"  #: an uneven all-to-all of what stays as it is
 
 
 class Places(NamedTuple):
@@ -196,11 +197,10 @@ def exchange_passes(ranks: int, chunk_bytes: int, data: int, received: int) -> l
                   arrivals=peers * lines if peer == peers - 1 else 0) for peer in range(peers)]]
 
 
-def combining_passes(parts: np.ndarray, row_bytes: int, terms: int, data: int, received: int) -> list[list[Pass]]:
-    """List each GPU's passes that bring rows to their owners, a peer after the other, and then add up each row's.
+def uneven_passes(parts: np.ndarray, row_bytes: int, data: int, received: int) -> list[list[Pass]]:
+    """List each GPU's passes that bring rows to others, a peer after the other; the last one ends when all have come.
 
-    `parts`: rows that each GPU has for each owner, int64[GPU, owner]; `terms`: of a row's sum. A GPU's rows are at
-    `data`, what comes at `received`, and there its own ones are read, too.
+    `parts`: rows that each GPU has for each one, int64[GPU, GPU]. They are at `data`, what comes at `received`.
     """
     ranks, found = len(parts), []
     lines = lines_of(parts * row_bytes)
@@ -212,7 +212,15 @@ def combining_passes(parts: np.ndarray, row_bytes: int, terms: int, data: int, r
                                received + int(before[rank, to]) * LINE_BYTES, Route.PEER,
                                arrivals=int(lines[others, rank].sum()) if to == others[-1] else 0,
                                peer=sorted(others).index(to), size_bytes=int(parts[rank, to]) * row_bytes))
-        own = int(parts[:, rank].sum()) // terms * row_bytes
-        passes.append(Pass(tuple(received + term * own for term in range(terms)), data, size_bytes=own))
         found.append(passes)
     return found
+
+
+def combining_passes(parts: np.ndarray, row_bytes: int, terms: int, data: int, received: int) -> list[list[Pass]]:
+    """List each GPU's passes that bring rows to their owners, and then add up each row's.
+
+    `terms`: of a row's sum; the others as for `uneven_passes`. A GPU's own rows are read where others' come, too.
+    """
+    own = parts.sum(axis=0) // terms * row_bytes
+    return [[*passes, Pass(tuple(received + term * size for term in range(terms)), data, size_bytes=size)]
+            for passes, size in zip(uneven_passes(parts, row_bytes, data, received), own.tolist())]

@@ -241,7 +241,7 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         own = requests.opens != 0
         columns = {"tiles": np.where(own, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
                    "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()
-        if space.schedule.placement is None:
+        if space.schedule.placement is None and not space.schedule.policy.present:
             of_workgroup = rows_of_workgroups(space, made)
             makers = np.bincount(of_workgroup[of_workgroup >= 0], minlength=len(rows.tile))[requests.row]
             times = np.where(requests.starts != 0, makers * space.schedule.policy.parts, 1)

@@ -11,6 +11,7 @@ import numpy as np
 
 from .gemm import Gemm
 from .kernel_table import KernelTable, Resources
+from .operator import Made
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,15 @@ class GroupedGemm:
     @property
     def resources(self) -> Resources:
         return self.devices[0].gemm.resources
+
+    def made(self, device: int) -> Made:
+        """Return what a device's groups make, of its columns without padding."""
+        of = self.devices[device]
+        tiling = of.gemm.tiling
+        place = tiling.first_column // tiling.tile_n
+        some = np.flatnonzero(of.columns[place] > 0)
+        return Made(tiling.first_row[some], tiling.rows[some], (tiling.first_column - of.moved[place])[some],
+                    of.columns[place][some])
 
     def work(self, device: int) -> KernelTable:
         """Build one device's kernel: a group per tile of which something is made, in the order of tiles."""

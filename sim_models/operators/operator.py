@@ -1,6 +1,6 @@
 """Interface of an operator to a run: a kernel table per device. It knows no device's role."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,6 +18,20 @@ class Operator(Protocol):
 
         Where a run fuses it with a collective, the schedule says in which order groups run, and where each store goes.
         """
+
+
+class Made(NamedTuple):
+    """Parts of an output that a kernel's workgroups make, in the order of its groups: int64[workgroup] each."""
+
+    first_row: np.ndarray
+    rows: np.ndarray
+    first_column: np.ndarray  # where it is, and the input's of which it is made
+    columns: np.ndarray
+
+    @classmethod
+    def of(cls, tiling: Tiling) -> "Made":
+        """Return all tiles of an output."""
+        return cls(tiling.first_row, tiling.rows, tiling.first_column, tiling.columns)
 
 
 def output_stores(tiling: Tiling, base: int, parts: int = 1) -> np.ndarray:

@@ -120,9 +120,14 @@ class Tiling:
         """Return which of these tiles holds each tile of a finer tiling of the same output, int64[finer.tiles]."""
         return self.at(finer.first_row, finer.first_column)
 
+    @cached_property
+    def column_of_tiles(self) -> np.ndarray:
+        """Column of tiles that has each column, int64[n]; -1: none has."""
+        return np.arange(self.n) // self.tile_n
+
     def at(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
         """Return which tile has each element, by its row and column: int64 of their shape."""
-        row, column = row // self.tile_m, column // self.tile_n
+        row, column = row // self.tile_m, self.column_of_tiles[column]
         return row * self.tile_columns + column if self.along_n else column * self.tile_rows + row
 
     def cut(self, parts: int) -> np.ndarray:

@@ -41,8 +41,8 @@ from t3sim.reproduce.table_hbm import TABLE_HBM
 from t3sim.reproduce.table_tp32 import TABLE_TP32
 from t3sim.reproduce.thresholds import THRESHOLDS
 from t3sim.reproduce.today.chains import CHAINS
-from t3sim.reproduce.today.combine import COMBINE
 from t3sim.reproduce.today.experts import EXPERTS
+from t3sim.reproduce.today.experts_on_rtl import COMBINE, DISPATCH
 from t3sim.reproduce.today.layers import LAYERS
 from t3sim.reproduce.today.signals import SIGNALS
 
@@ -53,7 +53,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
     OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH, NINE,
-    LAYERS, EXPERTS, COMBINE, SIGNALS, CHAINS, H100_GEMMS, MI300X_GEMMS, POLICIES, SUMS, COST)}
+    LAYERS, EXPERTS, DISPATCH, COMBINE, SIGNALS, CHAINS, H100_GEMMS, MI300X_GEMMS, POLICIES, SUMS, COST)}
 
 
 def chosen(only: str | None, paper: str | None = None) -> list[Figure]:

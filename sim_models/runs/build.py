@@ -28,9 +28,10 @@ from ..hbm import make_hbm
 from ..line import LINE_BYTES
 from ..machine import Machine
 from ..machine.links import Link as MachineLink
-from ..mechanisms.exchange import REDUCED
+from ..mechanisms.dispatch_before import dispatch_tiling
+from ..mechanisms.exchange import MOST_REGIONS, REDUCED
 from ..mechanisms.flux_gather import BLOCK_BYTES
-from ..mechanisms.gather_before import gathering_work, tiling_for
+from ..mechanisms.gather_before import Consumers, gathering_work, tiling_for
 from ..mechanisms.program_kernels import LevelPlan
 from ..mechanisms.scattered import scattered_work
 from ..mechanisms.signals import tracked_tiling
@@ -40,14 +41,15 @@ from ..operators.copy import Copy, Pass
 from ..operators.gemm import Matrix
 from ..operators.kernel_alone import check_alone
 from ..operators.kernel_table import KernelError, KernelTable
-from ..operators.operator import Operator
+from ..operators.operator import Made, Operator
 from ..operators.tiling import Tiling
 from ..schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
 from ..schedule.mirror import NO_MIRROR, make_mirror
-from ..workloads import ExpertsWorkload, Workload
+from ..workloads import DispatchWorkload, ExpertsWorkload, Workload
 from .operators import (
     Addresses,
     busiest,
+    experts_operator,
     gemm_operator,
     make_operator,
     make_tiling,
@@ -93,10 +95,11 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     """
     gpu, geometry = machine.gpu, machine.geometry()
     if options.gathers:
-        return Schedule(tiling_for(machine, workload), options.collective(workload.tp),
-                        options.topology(workload.tp),
-                        Policy(options.slices, ids=options.ids, limits=options.limits, shuffle=options.shuffle,
-                               present=True))
+        tiling, slices, program = inputs_tiling(machine, workload), options.slices, options.collective(workload.tp)
+        if isinstance(workload, DispatchWorkload):
+            slices = tiling.tile_columns // program.chunks
+        return Schedule(tiling, program, options.topology(workload.tp),
+                        Policy(slices, ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
     if isinstance(workload, ExpertsWorkload):
         return _placed_schedule(machine, workload, options)
     made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
@@ -108,6 +111,30 @@ def make_schedule(machine: Machine, workload: Workload, options: Options = Optio
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                              max(map(schedule.waits_for, range(schedule.devices))))
     return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.k_parts)))
+
+
+def inputs_tiling(machine: Machine, workload: Workload) -> Tiling:
+    """Cut the activations that an exchange brings before the GEMM. Raises TilingError and DriverError."""
+    if isinstance(workload, DispatchWorkload):
+        return dispatch_tiling(machine, workload, MOST_REGIONS)
+    return tiling_for(machine, workload)
+
+
+def consumers_of(machine: Machine, workload: Workload, device: int) -> Consumers:
+    """Return what a device's workgroups make that wait for their inputs."""
+    if isinstance(workload, DispatchWorkload):
+        operator = experts_operator(machine, workload)
+        return Consumers(operator.made(device), int(workload.tokens_of[:device].sum()))
+    return Consumers(Made.of(make_tiling(machine, workload)), 0)
+
+
+def _gathering(machine: Machine, workload: Workload, space: AddressSpace) -> KernelTable:
+    """Make a device's kernel whose inputs come."""
+    consumers, pitch = consumers_of(machine, workload, space.device), space.schedule.tiling.pitch_bytes
+    inputs = Matrix(space.base + consumers.first_input * pitch, pitch)
+    operator = (experts_operator(machine, workload, inputs=inputs) if isinstance(workload, DispatchWorkload) else
+                gemm_operator(machine, workload, make_tiling(machine, workload), b=inputs))
+    return gathering_work(operator.work(space.device), consumers, space)
 
 
 def _placed_schedule(machine: Machine, workload: ExpertsWorkload, options: Options) -> Schedule:
@@ -374,9 +401,7 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     tiling = make_tiling(machine, workload) if not fused or spaces[0].schedule.placement is None else (
         spaces[0].schedule.tiling)
     if options.gathers:
-        tables = [gathering_work(gemm_operator(
-            machine, workload, tiling, b=Matrix(space.base, space.schedule.tiling.pitch_bytes)).work(0), tiling, space)
-            for space in spaces]
+        tables = [_gathering(machine, workload, space) for space in spaces]
     else:
         at = 0 if fused else Addresses.of(workload, tiling).c
         operator = options.operator(machine, workload, tiling, at)

@@ -432,7 +432,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             if role.fed_by or Action.STORE in role.actions:
                 memory[(d, *part)] = total
             if Action.STORE in role.actions and schedule.policy.present:  # again, the first line of each wavefront tile
-                line = LINE_BYTES // tiling.element_bytes
+                line = LINE_BYTES // tiling.element_bytes * role.tracked  # what stays is not stored
                 tally[bits.LOCAL + PLAIN, d, part[0], part[1]][::tiling.wf_columns, :line] += 1
             elif Action.STORE in role.actions:
                 tally[(bits.LOCAL if role.tracked else bits.LOCAL + PLAIN, d, *part)] += split
@@ -597,8 +597,9 @@ class DataLedger(Observer):
     def check(self) -> None:
         """Compare every element of every device. Raises SimulationError."""
         shape = self.products.memory.shape
-        if len(self.data.operands) and not self.data.operand_reads.all():
-            raise SimulationError(f"operands read by each device: {self.data.operand_reads.tolist()}")
+        reads = self.data.operand_reads
+        if len(self.data.operands) and (idle := np.flatnonzero((reads == 0) & self._reading())).size:
+            raise SimulationError(f"device {idle[0]} has read no operand: each device's reads are {reads.tolist()}")
         wrong = np.argwhere(self.data.tally.reshape(len(ACCESSES), *shape) != self.products.tally)
         for access, d, n, m in wrong[:1]:
             got, wanted = (array.reshape(len(ACCESSES), *shape)[access, d, n, m]
@@ -616,6 +617,12 @@ class DataLedger(Observer):
             got, wanted = memory[d, n, m], expected[d, n, m]
             raise SimulationError(f"device {d}: row {m}, column {n} is {self._number(got)}, numpy's reduction in the "
                                   f"schedule's order gives {self._number(wanted)} ({len(wrong)} such elements)")
+
+    def _reading(self) -> np.ndarray:
+        """Return which devices have workgroups that wait for their inputs: bool[device]."""
+        run = self._run
+        return np.array([len(build.consumers_of(run.machine, run.workload, space.device).made.columns) > 0
+                         for space in run.spaces])
 
     def _came_at_switch(self) -> np.ndarray:
         """Return in which order the switch added, as `Ledger.came`."""

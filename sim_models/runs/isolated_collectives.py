@@ -23,6 +23,7 @@ from ..machine import Machine
 from ..machine.links import Link
 from ..mechanisms.program_kernels import (
     COMBINE,
+    DISPATCH,
     EXCHANGE,
     KINDS,
     LevelPlan,
@@ -30,9 +31,10 @@ from ..mechanisms.program_kernels import (
     combining_passes,
     exchange_passes,
     ring_program,
+    uneven_passes,
 )
 from ..topologies import Topology
-from ..workloads import DEVICES, ExpertsWorkload
+from ..workloads import DEVICES, DispatchWorkload, ExpertsWorkload
 from . import build, switch_kernels
 from .failure import to_end
 from .phases import Moved, bytes_by_phase
@@ -153,17 +155,22 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
                       kind, progress)
 
 
-def run_combine(machine: Machine, workload: ExpertsWorkload, topology: Topology,
+def run_experts(machine: Machine, workload: ExpertsWorkload, topology: Topology,
                 progress: Callable[[float], None] = lambda fraction: None) -> Collective:
-    """Simulate, on every GPU, the kernel that brings what experts make to its tokens' owners and adds it up there."""
-    ranks, row_bytes = workload.tp, workload.n * workload.format.bytes
-    parts = workload.routing.counts.reshape(ranks, ranks, -1).sum(axis=2).T
+    """Simulate, on every GPU, the kernel that brings tokens to their experts, or what these make to the tokens' owners.
+
+    There it is added up.
+    """
+    ranks, row_bytes = workload.tp, workload.exchanged_elements * workload.format.bytes
+    first = isinstance(workload, DispatchWorkload)
+    parts = workload.between if first else workload.between.T
     received = -(-int(parts.max()) * ranks * row_bytes // (1 << 20)) + 1 << 20
-    passes = combining_passes(parts, row_bytes, workload.per_token, 0, received)
+    passes = (uneven_passes(parts, row_bytes, 0, received) if first else
+              combining_passes(parts, row_bytes, workload.per_token, 0, received))
     kernel = build.copy_units(machine, build.copy_kernel(machine, passes, 0), memory.EXCHANGE)
     others = [[peer for peer in range(ranks) if peer != rank] for rank in range(ranks)]
     sim = build.machine_state(machine, kernel, build.network_of(machine, topology, {}), others)
-    return run_kernel(machine, sim, COMBINE, progress)
+    return run_kernel(machine, sim, DISPATCH if first else COMBINE, progress)
 
 
 def run_program(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology,

@@ -40,7 +40,7 @@ from . import build
 from .beside_copies import Copies, with_copies
 from .failure import to_end
 from .fused import FusedRun
-from .isolated_collectives import run_collective, run_combine, run_program, with_compute_units
+from .isolated_collectives import run_collective, run_experts, run_program, with_compute_units
 from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from .phases import PURPOSES, Moved, bytes_by_phase, named
@@ -404,29 +404,33 @@ class CollectiveAlone(Kernel):
 
 
 @dataclass(frozen=True)
-class CombineAlone(Kernel):
-    """The exchange of what experts make of tokens, and its sums at the tokens' owners, alone on the whole GPUs."""
+class ExpertsAlone(Kernel):
+    """The exchange of tokens before experts, or of what they make, with its sums, alone on the whole GPUs."""
 
     exchange: Exchange  #: whose links it has
 
-    needs_rtl, uses_depth, result_type, every_gpu = False, False, IsolatedKernel, True
+    needs_rtl, result_type, every_gpu = False, IsolatedKernel, True
+
+    @property
+    def uses_depth(self) -> bool:
+        return self.exchange.before
 
     @property
     def name(self) -> str:
-        return f"combine-{self.exchange.topology}"
+        return f"{self.exchange.collective}-{self.exchange.topology}"
 
     def work(self, workload: Workload) -> Work:
         return Work(moved_bytes=_of_experts(workload).sent_bytes)
 
     def run(self, run: Run) -> IsolatedKernel:
-        ran = run_combine(run.machine, _of_experts(run.workload), self.exchange.links(run.workload.tp), run.progress)
+        ran = run_experts(run.machine, _of_experts(run.workload), self.exchange.links(run.workload.tp), run.progress)
         return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, phases_of(self.exchange)),
                               exchange_ns=ran.exchange_ns)
 
 
 def _of_experts(workload: Workload | None) -> ExpertsWorkload:
     if not isinstance(workload, ExpertsWorkload):
-        raise TypeError("experts' tokens are combined, and nothing else")
+        raise TypeError("experts' tokens are dispatched and combined, and nothing else")
     return workload
 
 

@@ -20,6 +20,7 @@ from ..workloads import (
     MOST_DECODED,
     CustomWorkload,
     DecodeWorkload,
+    DispatchWorkload,
     EmbeddingWorkload,
     ExpertsWorkload,
     GemvWorkload,
@@ -77,6 +78,8 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
     if isinstance(workload, DecodeWorkload):
         return _decode_tiling(machine, workload)
     _check_columns(machine, workload)
+    if isinstance(workload, DispatchWorkload):
+        return _placement(machine, workload).made[busiest(machine, workload)]
     if isinstance(workload, ExpertsWorkload):
         return _tokens_tiling(machine, workload)
     return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
@@ -116,8 +119,10 @@ def placement_of(machine: Machine, workload: Workload, along_n: bool = False) ->
     The tokens of an expert come by their owner, that of the next GPU first. `along_n`: as in `Tiling`, expert after
     expert for some rows before the next rows. Raises BadInput.
     """
-    if not isinstance(workload, ExpertsWorkload):
-        return None
+    return _placement(machine, workload, along_n) if isinstance(workload, ExpertsWorkload) else None
+
+
+def _placement(machine: Machine, workload: ExpertsWorkload, along_n: bool = False) -> Placement:
     gpu, each, own = machine.gpu, workload.experts // workload.tp, workload.m // workload.tp
     chosen = workload.routing.experts_of
     made, columns, parts = [], [], []
@@ -198,7 +203,7 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
     if isinstance(workload, EmbeddingWorkload):
         return _embedding(machine, workload, tiling, c_base)
     if isinstance(workload, ExpertsWorkload):
-        return _experts(machine, workload, tiling, c_base)
+        return experts_operator(machine, workload, c_base, tiling.along_n)
     return gemm_operator(machine, workload, tiling, c_base)
 
 
@@ -255,12 +260,19 @@ def _embedding(machine: Machine, workload: EmbeddingWorkload, tiling: Tiling, c_
         seed=workload.seed)
 
 
-def _experts(machine: Machine, workload: ExpertsWorkload, tiling: Tiling, c_base: int | None) -> GroupedGemm:
-    placement, at = placement_of(machine, workload, tiling.along_n), Addresses.of(workload, tiling)
-    assert placement is not None
-    most, end = machine.dram.channels * machine.dram.channel_bytes, at.copies + tiling.output_bytes
+def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | None = None, along_n: bool = False,
+                     inputs: Matrix | None = None) -> GroupedGemm:
+    """Make the GEMMs of experts' tokens. Raises BadInput for more than memory holds.
+
+    `inputs`: where a device's tokens are, if not where `Addresses` puts them; `along_n`: as for `placement_of`.
+    """
+    placement, tiling = _placement(machine, workload, along_n), make_tiling(machine, workload)
+    at, copied = Addresses.of(workload, tiling), tiling.output_bytes
+    if isinstance(workload, DispatchWorkload):
+        copied = at.b_pitch * workload.m * workload.per_token
+    most, end = machine.dram.channels * machine.dram.channel_bytes, at.copies + copied
     if end > most:
-        raise BadInput(f"weights, tokens and sums have {end / 1e9:,.1f} GB: machine {machine.name} has "
+        raise BadInput(f"weights, tokens and what experts make have {end / 1e9:,.1f} GB: machine {machine.name} has "
                        f"{most / 1e9:,.1f}")
     each, found = workload.experts // workload.tp, []
     for device, made in enumerate(placement.made):
@@ -269,8 +281,8 @@ def _experts(machine: Machine, workload: ExpertsWorkload, tiling: Tiling, c_base
         counts = workload.routing.counts[:, device * each:(device + 1) * each].sum(axis=0)
         ends = np.cumsum(-(-counts // made.tile_n))
         group = np.minimum(np.searchsorted(ends, tile, side="right"), each - 1)
-        gemm = replace(gemm_operator(machine, workload, made, c_base), cluster=1)  # neighbours have other weights
-        found.append(Groups(gemm, group, columns))
+        gemm = gemm_operator(machine, workload, made, c_base, inputs)
+        found.append(Groups(replace(gemm, cluster=1), group, columns))  # neighbours have other weights
     lines = workload.n if workload.weights_transposed else workload.k
     return GroupedGemm(found, at.a_pitch * lines)
 

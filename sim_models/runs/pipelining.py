@@ -20,7 +20,8 @@ def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed
         return options  # its placement says the rest
     if exchange.before:
         options = replace(options, ids=Ids.TRACKED, gathers=True)
-        return options if exchange.algorithm == "ring" else _side_by_side(machine, workload, options)
+        in_order = exchange.algorithm == "ring" or exchange.of_experts
+        return options if in_order else _side_by_side(machine, workload, options)
     if exchange.algorithm in ("direct", IN_SWITCH) or exchange.by_levels:
         return _in_turn(machine, workload, options, exchange.program(workload.tp).chunks)
     if exchange.of_parts:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places

@@ -15,6 +15,7 @@ from t3sim.scenario.scenario import ALONE, Layer, said
 from t3sim.workloads import Workload, behind_all_gather, gemm_workload, transformer_workload
 
 _SMALL = ("gemv-ar", "embedding-a2a")  #: fused operators that compute no GEMM
+_OF_EXPERTS = ("moe-dispatch", "moe-combine")
 
 
 def is_alone(layer: Layer) -> bool:
@@ -44,7 +45,7 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     """
     if layer.workload is not None:
         found, notes = [(layer.workload, 1)], []
-    elif layer.operator in (*_SMALL, "moe-combine") or is_custom(_producer(layer)):
+    elif layer.operator in (*_SMALL, *_OF_EXPERTS) or is_custom(_producer(layer)):
         refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), " does not go with ",
                said("layer.operator", layer.operator))
         found, notes = [(small_workload(layer, seed), 1)], []
@@ -77,7 +78,7 @@ def small_workload(layer: Layer, seed: int) -> Workload:
                            ", and no ", Key("layer.gemm"))
         locality = "uniform" if layer.locality is None else layer.locality
         return workloads.embedding_workload(layer.embedding, devices or 2, locality, seed, alone=alone)
-    if operator == "moe-combine" and layer.experts is None:
+    if operator in _OF_EXPERTS and layer.experts is None:
         raise BadInput(said("layer.operator", operator), " needs ", Key("layer.experts", "EXPERTSxCHOSEN"))
     if layer.gemm is None:
         raise BadInput(said("layer.operator", operator), " needs ",
@@ -92,11 +93,13 @@ def small_workload(layer: Layer, seed: int) -> Workload:
 
 def _experts(layer: Layer, shape: str, devices: int, experts: str, seed: int) -> Workload:
     """Return the experts' GEMM, whose tokens' experts are drawn, or a file has how many go where. Raises BadInput."""
+    first = layer.operator == "moe-dispatch"
     said_so = "uniform" if layer.locality is None else layer.locality
     if (zipf := zipf_exponent(said_so)) is not None:
-        return workloads.experts_workload(shape, devices, experts, zipf, seed)
+        return workloads.experts_workload(shape, devices, experts, zipf, seed, first=first)
     with reading(Key("layer.locality", shown(said_so)), "a routing: uniform, zipf:EXPONENT, or a JSON file"):
-        return workloads.experts_workload(shape, devices, experts, given=tuple(map(tuple, read_json(Path(said_so)))))
+        return workloads.experts_workload(shape, devices, experts, given=tuple(map(tuple, read_json(Path(said_so)))),
+                                          first=first)
 
 
 def _producer(layer: Layer) -> str:

@@ -12,7 +12,7 @@ from t3sim.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.decomposed import units_left
-from t3sim.mechanisms.exchange import COMBINE, FUSED_OPERATORS, Exchange, fused_collective, fused_with
+from t3sim.mechanisms.exchange import EXPERTS, FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.mechanisms.flux import FluxOptions, tuned
 from t3sim.mechanisms.split_k import with_split_k
 from t3sim.mechanisms.sums import BLOCKS, sums_of
@@ -141,9 +141,10 @@ def check_operator(scenario: Scenario) -> None:
                        f" is unknown: allowed are {choices(layer.operator, OPERATORS)}")
     if "layer.bytes" in given:
         raise BadInput(said("layer.bytes", layer.bytes), " is for ", Key("layer.collective", "rs"), ", ag, ar or a2a")
-    of_experts = fused_collective(layer.operator) == COMBINE
+    of_experts = fused_collective(layer.operator) in EXPERTS
     if "layer.experts" in given and not of_experts:
-        raise BadInput(said("layer.experts", layer.experts), " is for ", Key("layer.operator", "moe-combine"))
+        raise BadInput(said("layer.experts", layer.experts), " is for ", Key("layer.operator", "moe-dispatch"),
+                       " and moe-combine")
     for key in ("layer.embedding", "layer.locality"):
         both = of_experts and key == "layer.locality"
         if key in given and not layer.operator.startswith("embedding") and not both:
@@ -184,7 +185,7 @@ def requested(scenario: Scenario) -> Request:
     _check_sections(scenario, names)
     exchange = exchange_of(scenario, found[0][0].dtype)
     workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
-    if flux.pieces is not None and not exchange.before:
+    if flux.pieces is not None and (not exchange.before or exchange.of_experts):
         raise BadInput(said("flux.pieces", flux.pieces), " cuts what an all-gather brings: it needs ",
                        Key("layer.operator", "ag-gemm"))
     if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
@@ -225,9 +226,10 @@ def check_numbers(sublayers: Sequence[SubLayer], names: Sequence[str]) -> None:
     if not set(FUSIONS) & set(names):
         raise BadInput(Key("layer.values", True), f" is for {', '.join(FUSIONS)}, of which ", said("techniques", names),
                        " names none")
-    for workload in (one.workload for one in sublayers):
-        if (elements := workload.m * workload.n * workload.tp) > _MOST_NUMBERS:
-            raise BadInput(Key("layer.values", True), f": {workload.tp} GPUs of {workload.m:,} x {workload.n:,} are "
+    for one in sublayers:
+        (rows, columns), gpus = one.choices.exchange.exchanged(one.workload), one.workload.tp
+        if (elements := rows * columns * gpus) > _MOST_NUMBERS:
+            raise BadInput(Key("layer.values", True), f": {gpus} GPUs of {rows:,} x {columns:,} are "
                            f"{elements:,} numbers: at most {_MOST_NUMBERS:,} are compared")
     for one in sublayers:
         if one.choices.exchange.sums.wire in BLOCKS:

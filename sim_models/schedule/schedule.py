@@ -12,6 +12,7 @@ import numpy as np
 
 from ..collectives import Program
 from ..operators.tiling import Tiling
+from ..operators.uneven_tiling import UnevenTiling
 from ..topologies import Topology, TopologyError
 from .placement import NOWHERE, Placement
 from .roles import Action, Ids, Limits, Policy, Role, Route, ScheduleError, roles_of
@@ -210,17 +211,18 @@ class Schedule:
             return self._placed_requests(self.placement, device)
         rows = self.rows(device)
         asked = rows.to_id != NO_ID
-        asked[:, 0] = True  # with or without a route; asked for last
+        asked[:, 0] |= (rows.id != NO_ID) | (not self.policy.present)  # with or without a route; asked for last
         row, route = np.nonzero(asked[:, ::-1])
         route = asked.shape[1] - 1 - route
         there, to_device = rows.to_id[row, route], rows.to_device[row, route]
         opens, goes = (route == 0) & (rows.id[row] != NO_ID), there != NO_ID
+        starts = (route == 0) & rows.contributes[row] & (self.tiling.wf_tiles[rows.tile[row]] > 0)
         if self.policy.limits is Limits.SHIFT:  # one peer, so one route
             there, reaches = rows.id + self.slack_of(device), np.ones_like(goes)
         else:
             there, reaches = np.where(goes, there, 0), goes
         return Requests(row, np.where(opens, rows.id[row], np.where(goes, there, 0)), opens.astype(np.int64), there,
-                        to_device, reaches.astype(np.int64), ((route == 0) & rows.contributes[row]).astype(np.int64))
+                        to_device, reaches.astype(np.int64), starts.astype(np.int64))
 
     def named(self, device: int) -> np.ndarray:
         """Return which id a tile's stores name, int64[row]: its own, or where it has none that of its first route."""
@@ -358,6 +360,7 @@ class Schedule:
         is empty.
         """
         return (self.policy.shuffle is None and self.placement is None and bool(self._lengths.all())
+                and not isinstance(self.tiling, UnevenTiling)
                 and self.program.invariant_under_shift()
                 and self.topology.invariant_under_shift()
                 and all(onward >= self.topology.gpus for transfer in self.program.transfers

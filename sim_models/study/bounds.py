@@ -87,4 +87,5 @@ def _bound(result: "RunResult", name: str) -> Bound:
         words = _RESOURCES[fullest]
     else:
         words = _CAUSES[max(held, key=held.__getitem__)]
-    return Bound(**shares, words=words.replace("GEMM", workload.producer))
+    words = words.replace("GEMM", workload.producer).replace("all-gather", result.exchange.hides[-1])
+    return Bound(**shares, words=words)

@@ -14,7 +14,7 @@ from .technique import Technique
 
 def _refuses(choices: Choices) -> Words | None:
     exchange = choices.exchange
-    if not exchange.before and (refused := only_a_reduce_scatter("flux", choices)):
+    if (not exchange.before or exchange.of_experts) and (refused := only_a_reduce_scatter("flux", choices)):
         return refused
     if exchange.signal is not None:
         return Words("technique flux adds in a kernel after everything: ", Key("exchange.signal", exchange.signal),

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..mechanisms.exchange import COMBINE
 from ..runs.kernels import (
     ALL_GATHER,
     ALL_TO_ALL,
@@ -12,7 +11,7 @@ from ..runs.kernels import (
     REDUCE_SCATTER,
     REDUCE_SCATTER_NMC,
     CollectiveAlone,
-    CombineAlone,
+    ExpertsAlone,
     IsolatedKernel,
     Kernel,
 )
@@ -24,11 +23,11 @@ from .technique import Technique
 
 def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
     exchange, slow, gather, to_all = choices.exchange, slowing(choices), ALL_GATHER, ALL_TO_ALL
+    if exchange.of_experts:
+        return gemm_alone(choices), ExpertsAlone(exchange)
     if exchange.before:
         gathered = replace(GATHER_INPUT, exchange=exchange) if exchange.by_levels else GATHER_INPUT
         return gemm_alone(choices), replace(gathered, skew=slow)
-    if exchange.collective == COMBINE:
-        return gemm_alone(choices), CombineAlone(exchange)
     if exchange.by_levels:
         scatter, gather, to_all = (replace(one, exchange=exchange) for one in (scatter, gather, to_all))
     used = {"ag": (gather,), "a2a": (to_all,)}.get(exchange.collective, (scatter, gather))

@@ -3,7 +3,6 @@
 import numpy as np
 
 from ..machine import Machine
-from ..mechanisms.gather_before import consumers
 from ..mechanisms.track_trigger import AddressSpace, rows_of_workgroups
 from ..runs import build
 from ..runs.fused import FusedRun
@@ -61,11 +60,15 @@ def _makers(run: FusedRun, space: AddressSpace) -> np.ndarray:
 
 def _consumers(run: FusedRun) -> dict[str, np.ndarray]:
     """Return what the workgroups make that start when their inputs have come, in the order of dispatch."""
-    made = build.make_tiling(run.machine, run.workload)
-    tiles, needs = (np.stack(columns) for columns in zip(*(consumers(made, space) for space in run.spaces)))
-    waits = np.stack([last_groups(space, own) for space, own in zip(run.spaces, needs)])
-    return {"waits_for": waits} | {f"output_{name}": values[tiles] for name, values in (
-        ("m0", made.first_row), ("n0", made.first_column), ("rows", made.rows), ("columns", made.columns))}
+    waits, made = [], {name: [] for name in ("m0", "rows", "n0", "columns")}
+    for space in run.spaces:
+        consumers = build.consumers_of(run.machine, run.workload, space.device)
+        turn, needs = consumers.in_turn(space)
+        waits.append(last_groups(space, needs))
+        for found, values in zip(made.values(), consumers.made):
+            found.append(values[turn])
+    return {"waits_for": padded(waits, NOWHERE)} | {f"output_{name}": padded(values, 0)
+                                                    for name, values in made.items()}
 
 
 def _placed(run: FusedRun, placement: Placement, row_of: list[np.ndarray]) -> dict[str, np.ndarray]:

@@ -29,6 +29,9 @@ def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
     if tile.consumer:
         explain_consumer(tile, answer)
         return answer.in_order()
+    if tile.empty:
+        answer.conclude("The tile has no columns: its id keeps a place in the order, and nothing is sent or tracked.")
+        return answer
     if tile.place:
         answer.subject += _place(tile)
     if tile.place and not tile.place.columns:
@@ -36,7 +39,8 @@ def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
         return answer
     workgroup(tile, answer)
     if tile.role == "local":
-        answer.conclude("It stays here, as this GPU makes it: nothing is tracked, nothing fires.")
+        how = "in memory from the start" if tile.before else "as this GPU makes it"
+        answer.conclude(f"It stays here, {how}: nothing is tracked, nothing fires.")
     elif tile.role == "remote":
         _stores_for_the_link(tile, answer)
     else:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..mechanisms.gather_before import groups_of
+from ..mechanisms.gather_before import groups_of, rows_sent
 from ..mechanisms.track_trigger import AddressSpace, rows_of_workgroups
 from ..operators.tiling import Tiling
 from ..schedule import Action, Schedule
@@ -43,9 +43,9 @@ def workgroups(space: AddressSpace, made: Tiling) -> tuple[np.ndarray, np.ndarra
         found = np.arange(len(space.schedule.placement.workgroups(space.device)))
         return max(len(space.schedule.rows(one).tile) for one in range(space.schedule.devices)) + found, (
             np.full(len(found), ALONE))
-    called, rows = names(space.schedule, space.device), space.schedule.rows(space.device)
+    called = names(space.schedule, space.device)
     if space.schedule.policy.present:
-        sending = called[rows.contributes]
+        sending = called[rows_sent(space)]
         found = np.concatenate([sending, len(called) + np.arange(made.tiles)])
         return found, np.full(len(found), ALONE)
     of_row = np.sort(np.repeat(rows_of_workgroups(space, made), space.schedule.policy.parts))

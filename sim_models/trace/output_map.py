@@ -27,6 +27,7 @@ class Place:
     rows: int
     column: int
     columns: int  #: 0: the wavefront has none of a ragged tile
+    columns_of_tile: int
     base: int  #: address of its first element
     pitch_bytes: int
     element_bytes: int
@@ -99,7 +100,7 @@ class OutputMap:
         number = int(plan["region"][at][int(columns < width)])
         stored = int(plan["stored"][tile]) if "stored" in plan else None
         return Place(int(plan["position"][at]), int(plan["made"][at]), stored, int(plan["m0"][at]),
-                     int(plan["rows"][at]), int(plan["n0"][at]) + tile.wf * width, columns,
+                     int(plan["rows"][at]), int(plan["n0"][at]) + tile.wf * width, columns, int(plan["columns"][at]),
                      int(plan["c_base"][at]) + tile.wf * width * pitch, pitch, run["element_bytes"], number,
                      run["regions"][tile.device][number - 1] if number else None)
 

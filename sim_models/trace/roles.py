@@ -27,7 +27,7 @@ def role(tile: Tile) -> str:
         return f"ring position {place.position} of {run['devices']}"
     senders = others_of(tile)
     send = "send" if senders.startswith("devices") else "sends"
-    if region.get("present"):
+    if tile.before:
         parts = ["in memory from the start"]
     elif place.stored is not None:
         parts = [f"{plural(place.stored, 'column')} of it made here" if region.get("to") else

@@ -50,6 +50,16 @@ class Tile:
         return ("event", "dma", "unknown")[triggers["a"][-1]] if len(triggers) else "unknown"
 
     @property
+    def empty(self) -> bool:
+        """Say whether the whole tile has no columns."""
+        return self.place is not None and not self.place.columns_of_tile
+
+    @property
+    def before(self) -> bool:
+        """Say whether this device has it in memory from the start."""
+        return bool(self.trace.run["group_tiles"] and self.place and self.place.made)
+
+    @property
     def admitted(self) -> bool:
         """Say whether it only arrives here: its request is a byte that it waits for, too."""
         return bool(self.place and self.place.region and self.place.region["admitted"])

@@ -8,6 +8,7 @@ from t3sim.errors import BadInput
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.request import requested
 from t3sim.study.gemm_rate import gemm_rate
+from t3sim.techniques.table import TECHNIQUES
 
 EXPERTS = {"layer.operator": "moe-combine", "layer.gemm": "256x256x64", "layer.devices": 4, "layer.experts": "8x3"}
 
@@ -46,7 +47,7 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
     ({"layer__experts": None}, "moe-combine needs .*EXPERTSxCHOSEN"),
     ({"layer__gemm": None}, "moe-combine needs .*MxNxK"),
     ({"layer__devices": None}, "moe-combine needs .*devices"),
-    ({"layer__operator": "gemm-rs"}, "experts.* is for .*moe-combine"),
+    ({"layer__operator": "gemm-rs"}, "experts.* is for .*moe-dispatch.* and moe-combine"),
     ({"layer__experts": "9x3"}, "3 of 9 experts"),
     ({"layer__locality": "nowhere"}, "nowhere.* cannot be read"),
     ({"layer__model": "t-nlg"}, "model.* does not go with .*moe-combine"),
@@ -64,3 +65,44 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
 def test_what_cannot_be_is_one_line(changes, told):
     with pytest.raises(BadInput, match=told):
         asked(**changes)
+
+
+DISPATCH = {"layer__operator": "moe-dispatch"}
+
+
+def test_tokens_that_go_to_experts_have_a_counter_for_each_group():
+    sublayer, = asked(**DISPATCH, layer__locality="zipf:0.6", seed=5).sublayers
+    workload, exchange = sublayer.workload, sublayer.choices.exchange
+    assert (workload.m, workload.k, workload.experts, workload.zipf, workload.seed) == (256, 64, 8, 0.6, 5)
+    assert exchange.before and exchange.operator == "moe-dispatch" and exchange.hides == ("dispatch",)
+    assert exchange.terms(workload) == 1 and exchange.every_gpu and exchange.unlike == "tokens tell them apart"
+    assert sublayer.machine.dma.peers == 3 and sublayer.machine.dma.ready_groups >= 32
+    assert exchange.link_bytes(workload) == workload.sent_bytes < workload.m * 3 * 64 * 2
+    names = [[one.name for one in TECHNIQUES[name].kernels_of(sublayer.choices)] for name in ("sequential", "t3-mca")]
+    assert names == [["gemm", "dispatch-switch"], ["gemm", "fused-mca-dispatch-direct-switch-before-every-gpu"]]
+    rate = gemm_rate(sublayer.machine, workload, 1e5, 1e6)
+    assert rate is not None and rate.tile[0] == sublayer.machine.gpu.tile_m
+
+
+@pytest.mark.parametrize("changes, told", [
+    ({"layer__experts": None}, "moe-dispatch needs .*EXPERTSxCHOSEN"),
+    ({"layer__devices": None}, "moe-dispatch needs .*devices"),
+    ({"layer__locality": "nowhere"}, "nowhere.* cannot be read"),
+    ({"layer__sublayer": "fc1"}, "sublayer.* does not go with .*moe-dispatch"),
+    ({"layer__dtype": "e4m3"}, "'e4m3' is no format of elements"),
+    ({"gpus__every": True, "gpus__skew": "late:1:500"}, "tokens tell GPUs apart"),
+    ({"exchange__topology": "ring"}, "direct.* sends to every GPU"),
+    ({"exchange__topology": "torus:2x2"}, "does not go with"),
+    ({"exchange__algorithm": "in-switch"}, "it needs .*direct"),
+    ({"exchange__accumulate": "fp32"}, "is of a GEMM's sums"),
+    ({"layer__split_k": 2}, "split_k"),
+    ({"flux__pieces": 2, "techniques": ("flux",)}, "it needs .*ag-gemm"),
+    ({"techniques": ("flux",)}, "technique flux is of a reduce-scatter"),
+    ({"techniques": ("fused-wg",)}, "technique fused-wg"),
+    ({"techniques": ("decomposed",)}, "technique decomposed is of a reduce-scatter"),
+    ({"level": "event"}, "does not go with"),
+    ({"layer__gemm": "1024x256x2048", "layer__values": True}, "4 GPUs of 3,072 x 2,048 are 25,165,824 numbers: at"),
+], ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "")
+def test_what_a_dispatch_cannot_be_is_one_line(changes, told):
+    with pytest.raises(BadInput, match=told):
+        asked(**DISPATCH, **changes)

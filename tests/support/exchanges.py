@@ -52,7 +52,8 @@ class Row:
         if self.exchange.producer == "embedding":
             return embedding_workload("256x2", self.gpus, "uniform", 0)
         if self.exchange.producer == "moe":
-            return experts_workload("256x256x96", self.gpus, "8x3", 0.6)
+            shape = "128x256x96" if self.exchange.before else "256x256x96"
+            return experts_workload(shape, self.gpus, "8x3", 0.6, first=self.exchange.before)
         return gemm_workload("256x256x96", self.gpus)
 
     @property

@@ -47,7 +47,7 @@ def _traffic(task: KernelTask, cycles: int, dram: dict[str, Moved]) -> Traffic |
 def _as_one_of_a_ring(kernel: kernels.Kernel) -> kernels.Kernel:
     if isinstance(kernel, kernels.CollectiveAlone):
         return replace(kernel, exchange=None)
-    if isinstance(kernel, kernels.CombineAlone):  # as if all tokens went everywhere
+    if isinstance(kernel, kernels.ExpertsAlone):  # as if all tokens went everywhere
         return kernels.ALL_TO_ALL
     return kernels.ALL_GATHER if isinstance(kernel, kernels.GatherAfter) else kernel
 

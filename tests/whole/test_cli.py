@@ -137,6 +137,7 @@ def test_the_operator_reaches_the_run(monkeypatch, operator):
     replace_techniques(monkeypatch, run_sublayer)
     direct = ["--topology", "switch", "--algorithm", "direct"] if operator.endswith("a2a") else []
     what = {"gemv-ar": ["--gemm", "1024x1x512", "--devices", "4"],
+            "moe-dispatch": ["--gemm", "512x256x128", "--experts", "8x2", "--devices", "4"],
             "moe-combine": ["--gemm", "512x256x128", "--experts", "8x2", "--devices", "4"],
             "embedding-a2a": ["--embedding", "64x4", "--devices", "4"]}.get(operator, [])
     assert cli.main(["run", "--operator", operator, *what, *direct]) == 0

@@ -1,0 +1,96 @@
+"""Tokens that go to experts: how they are cut, where they lie, and that no GPU waits for another for ever."""
+
+import numpy as np
+import pytest
+
+from t3sim.errors import BadInput
+from t3sim.machine import load_machine
+from t3sim.mechanisms.dispatch_before import dispatch_tiling
+from t3sim.mechanisms.exchange import MOST_REGIONS, fused_with
+from t3sim.mechanisms.gather_before import groups_of, rows_sent
+from t3sim.operators.tiling import TilingError
+from t3sim.runs.build import consumers_of, make_schedule
+from t3sim.runs.pipelining import fused_options
+from t3sim.runs.programmed import mapped
+from t3sim.schedule import Action, Schedule
+from t3sim.schedule.schedule import NO_ID
+from t3sim.workloads import DispatchWorkload, experts_workload
+
+EXCHANGE = fused_with("moe-dispatch")
+#: Tokens, experts, exponent, GPUs: even ones, uneven ones, a GPU without any, all experts for each token, features cut.
+CASES = [("1024x256x64", "16x2", 0.0, 4), ("768x128x512", "8x3", 1.2, 4), ("64x128x64", "64x1", 4.0, 4),
+         ("96x100x64", "4x4", 0.5, 2), ("512x128x4096", "16x2", 0.8, 8)]
+
+
+def setting(shape: str, experts: str, zipf: float, gpus: int):
+    workload = experts_workload(shape, gpus, experts, zipf, 1, first=True)
+    assert isinstance(workload, DispatchWorkload)
+    return EXCHANGE.hardware(load_machine(), workload), workload
+
+
+def scheduled(machine, workload) -> Schedule:
+    return make_schedule(machine, workload, fused_options(EXCHANGE, machine, workload))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_pair_sends_its_tokens_and_each_expert_s_lie_next_to_each_other(case):
+    machine, workload = setting(*case)
+    gpus, counts = workload.tp, workload.routing.counts.copy()
+    tiling = dispatch_tiling(machine, workload, MOST_REGIONS)
+    starts, widths = (np.array(one).reshape(-1, gpus, gpus) for one in (tiling.starts, tiling.widths))
+    np.testing.assert_array_equal(widths.sum(axis=0), workload.between)
+    assert tiling.n == counts.sum() and (tiling.column_of_tiles >= 0).all()
+    ends = np.cumsum(counts.sum(axis=0))
+    for turn, source, to in zip(*np.nonzero(widths)):
+        first, width = starts[turn, source, to], widths[turn, source, to]
+        expert = np.searchsorted(ends, first, side="right")
+        assert first + width <= ends[expert], "a tile is of one expert"
+        assert expert // (workload.experts // gpus) == to
+        counts[source, expert] -= width
+        if source != to:  # what comes later lies behind
+            later = starts[turn + 1:, :, to][widths[turn + 1:, :, to] > 0]
+            of_others = np.isin(later, starts[turn + 1:, np.arange(gpus) != to, to])
+            assert (later[of_others & (later < ends[expert])] > first).all()
+    assert not counts.any()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_all_gpus_have_as_many_ids_and_what_is_sent_has_a_smaller_one(case):
+    machine, workload = setting(*case)
+    schedule, gpus = scheduled(machine, workload), workload.tp
+    assert schedule.is_causal() and not schedule.is_symmetric()
+    places = 2 * (gpus - 1) * schedule.tiling.tile_rows
+    assert schedule.slack < places, "a slice"
+    for device in range(gpus):
+        rows, requests = schedule.rows(device), schedule.requests(device)
+        ids = rows.id[rows.id != NO_ID]
+        np.testing.assert_array_equal(np.sort(ids), np.arange(schedule.policy.slices * places))
+        np.testing.assert_array_equal(requests.id[requests.opens != 0], np.sort(ids))
+        assert requests.starts.sum() == len(rows_sent(mapped(machine, workload, schedule, True, device)[0]))
+        kept = rows.contributes & (rows.actions & Action.SEND_DMA == 0)
+        assert (rows.id[kept] == NO_ID).all() and (rows.to_device[kept] == -1).all()
+        assert not np.isin(np.flatnonzero(kept), requests.row).any(), "nobody asks for what stays"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_workgroup_waits_for_the_last_of_its_tokens(case):
+    machine, workload = setting(*case)
+    schedule = scheduled(machine, workload)
+    for space in mapped(machine, workload, schedule, True, None):
+        consumers, groups = consumers_of(machine, workload, space.device), groups_of(space)
+        turn, needs = consumers.in_turn(space)
+        assert (np.diff(needs) >= 0).all()
+        assert consumers.made.columns.sum() == (-(-workload.n // machine.gpu.tile_m)) * (
+            workload.tokens_of[space.device].sum())
+        come = np.array([groups.turn[place] - groups.own for place in schedule.tiling.column_of_tiles])
+        for workgroup, need in list(zip(turn, needs))[::7]:
+            first = consumers.first_input + consumers.made.first_column[workgroup]
+            assert need == max(0, come[first:first + consumers.made.columns[workgroup]].max() + 1)
+
+
+def test_what_the_hardware_cannot_count_is_refused():
+    with pytest.raises(BadInput, match=r"M=1048576: the ready table counts 4096 groups of up to 64 tokens, and the "
+                                       r"GPU with the most has places for \d+"):
+        setting("1048576x128x64", "8x2", 0.0, 4)
+    with pytest.raises(TilingError, match="K=65537 cannot be cut into a power of two"):
+        setting("64x128x65537", "8x2", 0.0, 4)

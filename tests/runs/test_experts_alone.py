@@ -1,0 +1,40 @@
+"""Tokens' exchanges alone: every GPU moves its own uneven share, in little more than the fullest link takes."""
+
+import numpy as np
+import pytest
+
+from t3sim.machine import load_machine
+from t3sim.mechanisms.exchange import fused_with
+from t3sim.mechanisms.program_kernels import combining_passes, uneven_passes
+from t3sim.operators.kernel_table import Route
+from t3sim.runs.kernels import ExpertsAlone, simulate
+from t3sim.workloads import experts_workload
+
+MACHINE = load_machine()
+PARTS = np.array([[4, 1, 0], [2, 2, 5], [3, 0, 7]])
+
+
+def test_passes_are_as_long_as_what_each_peer_gets():
+    plans = uneven_passes(PARTS, 128, 0, 1 << 20)
+    for rank, passes in enumerate(plans):
+        others = [(rank + hop) % 3 for hop in (1, 2)]
+        assert [one.size_bytes for one in passes] == [128 * PARTS[rank, to] for to in others]
+        assert [one.arrivals for one in passes] == [0, 2 * PARTS[others, rank].sum()]
+        assert all(one.route is Route.PEER for one in passes)
+    added = combining_passes(PARTS, 128, 3, 0, 1 << 20)
+    assert [passes[:-1] for passes in added] == plans
+    assert [passes[-1].size_bytes for passes in added] == [128 * count // 3 for count in PARTS.sum(axis=0)]
+    assert all(len(passes[-1].sources) == 3 for passes in added)
+
+
+@pytest.mark.builds_loops
+@pytest.mark.parametrize("zipf", [0.0, 1.2])
+def test_a_dispatch_reads_and_writes_what_crosses(zipf):
+    workload = experts_workload("1024x256x1024", 4, "16x2", zipf, 1, first=True)
+    ran = simulate(ExpertsAlone(fused_with("moe-dispatch")), MACHINE, workload)
+    row, between = workload.k * workload.format.bytes, workload.between
+    moved = ran.dram["dispatch"]
+    assert moved.read == row * (between[0].sum() - between[0, 0])
+    assert moved.write == row * (between[:, 0].sum() - between[0, 0])
+    least = workload.sent_bytes / MACHINE.link.bandwidth_gb_per_s
+    assert least < ran.exchange_ns < 1.5 * least
