@@ -199,7 +199,7 @@ class MergeTable(wiring.Component):
         for number, one in enumerate(found):
             with m.If(at[number]):
                 m.d.comb += entry.eq(one)
-        # With each entry's parts while it is decided which: the total, or those of the part alone.
+        # The total with each entry, and the part's own, are compared while the entry is found.
         totals = [*(one.parts + part.parts for one in found), part.parts]
         which = Cat(hits, ~known)
 
