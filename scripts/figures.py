@@ -23,7 +23,8 @@ RESULTS = ("docs/results/", "docs/reports/")
 _LINK = re.compile(r"\[([^\]\n]*)\]\(([^()#\s]+\.(?:csv|json))#([^()\s]+)\)")
 _OUTPUT = re.compile(r'(<!-- output: (\S+?)(?: from "([^"\n]+)")? -->\n)(.*?)(<!-- end -->)', re.DOTALL)
 _NUMBER = re.compile(r"([-+−]?)(\d[\d,]*(?:\.(\d+))?)")
-_SCALES = {"_ns": {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}, "_bytes": {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}}
+_SCALES = {"_ns": {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}, "_bytes": {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9},
+           "_percent": {"%": 1}}
 #: Measured: a time, a share, a rate, a ratio, a table's cell with decimals. Sizes and clocks are a machine's.
 FIGURE = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?(?: ?%| µs| ms| TFLOP/s| points|×|(?<=\d)x\b"
                     r"| times as (?:fast|long))|(?<=\|) *\**[-+−]?\d[\d,]*\.\d+\** *(?=\|)")
