@@ -198,9 +198,10 @@ def exchange_passes(ranks: int, chunk_bytes: int, data: int, received: int) -> l
 
 
 def uneven_passes(parts: np.ndarray, row_bytes: int, data: int, received: int) -> list[list[Pass]]:
-    """List each GPU's passes that bring rows to others, a peer after the other; the last one ends when all have come.
+    """List each GPU's passes that bring rows to all others at once; they end when all rows have come.
 
-    `parts`: rows that each GPU has for each one, int64[GPU, GPU]. They are at `data`, what comes at `received`.
+    `parts`: rows that each GPU has for each one, int64[GPU, GPU]. They are at `data`, what comes at `received`, those
+    of each GPU from a line on.
     """
     ranks, found = len(parts), []
     lines = lines_of(parts * row_bytes)
@@ -211,7 +212,8 @@ def uneven_passes(parts: np.ndarray, row_bytes: int, data: int, received: int) -
             passes.append(Pass((data + to * int(lines.max()) * LINE_BYTES,),
                                received + int(before[rank, to]) * LINE_BYTES, Route.PEER,
                                arrivals=int(lines[others, rank].sum()) if to == others[-1] else 0,
-                               peer=sorted(others).index(to), size_bytes=int(parts[rank, to]) * row_bytes))
+                               peer=sorted(others).index(to), beside=to != others[0],
+                               size_bytes=int(lines[rank, to]) * LINE_BYTES))
         found.append(passes)
     return found
 

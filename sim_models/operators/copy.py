@@ -7,6 +7,7 @@ threads can hold, and pays the memory's latency once per workgroup.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Pass:
     peer: int = 0  #: to which of the device's peers it is stored
     beside: bool = False  #: it goes on at the same time as the pass before it
     again: bool = False  #: it stores what the pass before it, beside which it is, has loaded
-    size_bytes: int | None = None  #: of its arrays, and of those of passes beside it; None: the operator's
+    size_bytes: int | None = None  #: of its arrays; whole lines where passes beside it differ; None: the operator's
 
 
 class Share(NamedTuple):
@@ -54,15 +55,18 @@ class Copy:
     def shares(self, device: int) -> Iterator[Share]:
         """Share out one device's passes: each is whole workgroups and, for the rest, one workgroup more.
 
-        A workgroup's bytes are shared by passes that are side by side.
+        A workgroup's bytes are shared by passes that are side by side. Where one of these ends before others, they go
+        on without it.
         """
         for phase, together in enumerate(self._phases(device)):
-            each = max(self.workgroup_bytes // len(together) // LINE_BYTES, 1) * LINE_BYTES
-            own = together[0].size_bytes
-            whole, rest = divmod(self.size_bytes if own is None else own, each)
-            for count, start, size in ((whole, 0, each), (1, whole * each, rest)):
-                if count and size:
-                    yield Share(phase, together, count, start, each, size)
+            sizes = [self.size_bytes if one.size_bytes is None else one.size_bytes for one in together]
+            for begin, end in pairwise(sorted({0, *sizes})):
+                longer = [one for one, size in zip(together, sizes) if size >= end]
+                each = max(self.workgroup_bytes // len(longer) // LINE_BYTES, 1) * LINE_BYTES
+                whole, rest = divmod(end - begin, each)
+                for count, start, size in ((whole, begin, each), (1, begin + whole * each, rest)):
+                    if count and size:
+                        yield Share(phase, longer, count, start, each, size)
 
     def work(self, device: int) -> KernelTable:
         """Build one device's kernel: persistent, past the cache.

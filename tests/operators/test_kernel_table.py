@@ -95,6 +95,21 @@ def test_a_copy_reads_and_writes_every_byte_once():
     assert table.arrivals.tolist() == [0, 157] and len(table.groups) == 4 and table.persistent
 
 
+def test_passes_beside_each_other_go_on_when_shorter_ones_have_ended():
+    sizes, apart = (6400, 0, 640, 1000 * 64), 1 << 20
+    passes = [Pass((place * apart,), place * apart, Route.PEER, peer=place, beside=place > 0, size_bytes=size)
+              for place, size in enumerate(sizes)]
+    table = Copy([passes], 0, 512, 1.0, 2.0).work(0)
+    copied = [{}, {}]
+    for _, _, loads, stores in walked(table):
+        for seen, blocks in zip(copied, (loads, stores)):
+            for address, size in (one for step in blocks for one in step):
+                for line in range(address, address + size, 64):
+                    seen[line] = seen.get(line, 0) + 1
+    wanted = {place * apart + at: 1 for place, size in enumerate(sizes) for at in range(0, size, 64)}
+    assert copied == [wanted, wanted] and not table.groups["phase"].any()
+
+
 def small() -> KernelTable:
     return gemm(Tiling(100, 70, 64, 32, 4), 100).work(0)
 
