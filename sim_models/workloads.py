@@ -1,7 +1,7 @@
 """The GEMMs that are followed by an all-reduce in a tensor-parallel Transformer (T3 paper, table 2 and section 6.1)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from t3sim.errors import BadInput, Key
-from t3sim.formats import FORMATS, FP32, Format
+from t3sim.formats import BF16, E4M3, FORMATS, FP32, Format
 from t3sim.locality import named_weights, weights_of_file
 from t3sim.routing import Routing, drawn, given
 
@@ -21,6 +21,7 @@ MOST_DECODED = 512  #: tokens (Flux paper, section 5.2: batches of 64 and 512)
 #: Elements of an embedding (fused operators' paper, section IV-B), rows that are added up, rows of a table.
 DIMENSION, POOLED, TABLE_ROWS = 256, 10, 16384
 _INDEX_BYTES = 8
+_SCALED = 128  #: elements of 8 bits that have a scale together (DeepEP)
 
 
 class WorkloadError(BadInput):
@@ -70,7 +71,7 @@ class Workload:
     m: int  #: rows of C: tokens
     n: int  #: columns of C
     k: int  #: per device
-    dtype: str = "fp16"  #: of FORMATS; fp16 throughout in the T3 paper (section 5.2)
+    dtype: str = "fp16"  #: of `formats`; fp16 throughout in the T3 paper (section 5.2)
     #: What memory holds of the output: fp32 or a fixed point, 32 bits either; None: the same as `dtype`.
     sums: str | None = field(default=None, kw_only=True)
     wire: str | None = field(default=None, kw_only=True)  #: what links carry of it; None: the same as `dtype`
@@ -79,10 +80,11 @@ class Workload:
     producer: ClassVar[str] = "GEMM"  #: what reports call the kernel that makes the output
     multiplies_matrices: ClassVar[bool] = True
     largest_extent: ClassVar[int] = LARGEST_EXTENT
+    formats: ClassVar[Mapping[str, Format]] = FORMATS  #: that its elements may have
 
     def __post_init__(self) -> None:
-        if self.dtype not in FORMATS:
-            raise WorkloadError(f"{self.dtype!r} is no format of elements: allowed are {', '.join(FORMATS)}")
+        if self.dtype not in self.formats:
+            raise WorkloadError(f"{self.dtype!r} is no format of elements: allowed are {', '.join(self.formats)}")
         if type(self.tp) is not int or self.tp not in DEVICES:
             raise WorkloadError(f"{self.tp!r} devices cannot form the ring: "
                                 f"allowed are {DEVICES.start} to {DEVICES.stop - 1}")
@@ -95,12 +97,17 @@ class Workload:
     @property
     def format(self) -> Format:
         """The format of every element of A, B and C."""
-        return FORMATS[self.dtype]
+        return self.formats[self.dtype]
 
     @property
     def sum_bytes(self) -> int:
         """Bytes that an element of the output has in memory."""
         return self.format.bytes if self.sums is None else FP32.bytes
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that an element of what is exchanged has in memory."""
+        return self.sum_bytes
 
     @property
     def flop(self) -> int:
@@ -301,8 +308,19 @@ class ExpertsWorkload(Workload):
 class DispatchWorkload(ExpertsWorkload):
     """The first GEMM of experts that devices share: of all devices M tokens of K elements that go to several of them.
 
-    What an expert makes, N elements of each of its tokens, stays on its device.
+    What an expert makes, N elements of each of its tokens, stays on its device, in 16 bits where tokens have 8. Those
+    have a scale of 32 bits for each 128 elements after them.
     """
+
+    formats: ClassVar[Mapping[str, Format]] = {**FORMATS, E4M3.name: E4M3}
+
+    @property
+    def sum_bytes(self) -> int:
+        return max(self.format.bytes, BF16.bytes)
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.format.bytes
 
     @property
     def routed(self) -> str:
@@ -310,7 +328,8 @@ class DispatchWorkload(ExpertsWorkload):
 
     @property
     def exchanged_elements(self) -> int:
-        return self.k
+        scales = -(-self.k // _SCALED) * FP32.bytes if self.format.bytes == 1 else 0
+        return self.k + scales
 
     @property
     def tokens_of(self) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from t3sim.errors import BadInput
 from t3sim.formats import FP16
 from t3sim.line import LINE_BYTES
 from t3sim.machine.dram import is_power_of_two
@@ -23,6 +24,8 @@ class Gpu(Section):
     #: Dense, operands of 16 bits; H100: 4096.
     matrix_flop_per_cycle_per_cu: Annotated[int, within(1, 1 << 17)] = needed_by(CYCLE, TILES)
     matrix_efficiency: Annotated[float, within(0.01, 1)] = needed_by(CYCLE, TILES)  #: of the peak, in the main loop
+    #: Of the peak with operands of 8 bits, twice that of 16; None: it has none.
+    matrix_efficiency_8_bits: Annotated[float, within(0.01, 1)] | None = read_by(CYCLE)
     #: Resident at once; as many wavefronts as a CU of AMD or NVIDIA schedules.
     workgroups_per_cu: Annotated[int, within(1, 64)] = needed_by(CYCLE)
     #: Rows of C per workgroup; a column is whole 64-byte requests; CUTLASS: at most 256.
@@ -77,6 +80,18 @@ class Gpu(Section):
     def wavefront_tile_bytes(self) -> int:
         """Output of one wavefront of a full tile."""
         return self.tile_m * self.tile_n // self.wavefronts_per_workgroup * FP16.bytes
+
+    def matrix_rate(self, element_bytes: int) -> tuple[int, float]:
+        """Return a compute unit's peak with operands of this size, operations per cycle, and the share that it reaches.
+
+        Raises BadInput.
+        """
+        if element_bytes > 1:
+            return self.matrix_flop_per_cycle_per_cu, self.matrix_efficiency
+        if self.matrix_efficiency_8_bits is None:
+            raise BadInput("operands of 8 bits need a machine with [gpu] matrix_efficiency_8_bits: h100-t3 and "
+                           "mi300x-t3 have it")
+        return 2 * self.matrix_flop_per_cycle_per_cu, self.matrix_efficiency_8_bits
 
     @property
     def peak_flop_per_ns(self) -> float:

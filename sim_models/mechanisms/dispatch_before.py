@@ -27,7 +27,7 @@ def dispatch_tiling(machine: Machine, workload: DispatchWorkload, most_regions: 
     `most_regions`: of a GPU, which needs one for each width of a wavefront tile and GPU. Raises TilingError.
     """
     gpu, ranks = machine.gpu, workload.tp
-    _, height = parts_of_features(workload.k, workload.format.bytes)[0]
+    _, height = parts_of_features(workload.exchanged_elements, workload.format.bytes)[0]
     counts = workload.routing.counts.reshape(ranks, ranks, -1)  # of a GPU's tokens, for a GPU's expert
     tile_n = gpu.wavefronts_per_workgroup
     while (tile_n < min(gpu.tile_n, counts.mean() / 2)
@@ -42,9 +42,9 @@ def dispatch_tiling(machine: Machine, workload: DispatchWorkload, most_regions: 
         source = (to + hop) % ranks
         starts[turn, source, to], widths[turn, source, to] = place, width
         place += width
-    return UnevenTiling(workload.k, place, height, tile_n, gpu.wavefronts_per_workgroup, workload.format.bytes,
-                        pitch_unit_bytes=LEAST_ROW_BYTES, whole_columns=True, starts=tuple(starts.ravel().tolist()),
-                        widths=tuple(widths.ravel().tolist()))
+    return UnevenTiling(workload.exchanged_elements, place, height, tile_n, gpu.wavefronts_per_workgroup,
+                        workload.format.bytes, pitch_unit_bytes=LEAST_ROW_BYTES, whole_columns=True,
+                        starts=tuple(starts.ravel().tolist()), widths=tuple(widths.ravel().tolist()))
 
 
 def _tiles(counts: np.ndarray, pair: tuple[int, int], tile_n: int, slices: int) -> list[tuple[int, ...]]:

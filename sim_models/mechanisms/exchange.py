@@ -88,7 +88,9 @@ class Exchange:
         """Return rows and columns of what it moves: the output, or the activations."""
         if not self.before:
             return workload.m, workload.n
-        return workload.m * (workload.per_token if isinstance(workload, DispatchWorkload) else 1), workload.k
+        if isinstance(workload, DispatchWorkload):
+            return workload.m * workload.per_token, workload.exchanged_elements
+        return workload.m, workload.k
 
     def to_json(self) -> dict[str, str]:
         return {"operator": self.operator, "algorithm": self.algorithm, "topology": self.topology,

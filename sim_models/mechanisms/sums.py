@@ -18,7 +18,7 @@ from ..workloads import Workload
 
 ACCUMULATIONS = ("fp32", "fixed")  #: besides the layer's own format
 #: Bits of an element on a link; blocks have a scale of 8 bits for 32 elements.
-_WIRES = {"fp16": 16.0, "bf16": 16.0, "fp32": 32.0, "e4m3": 8 + 8 / 32, "e5m2": 8 + 8 / 32}
+_WIRES = {"fp32": 32.0, "e4m3": 8 + 8 / 32, "e5m2": 8 + 8 / 32}
 BLOCKS = ("e4m3", "e5m2")
 OPERATORS = ("gemm-rs", "gemm-ar", "moe-combine")  #: whose sums may be wider
 
@@ -49,7 +49,7 @@ class Sums:
 
     def wire_bytes(self, workload: Workload) -> float:
         """Return the bytes of an element on a link."""
-        return _WIRES[self.wire or workload.dtype] / 8
+        return _WIRES[self.wire] / 8 if self.wire else workload.format.bytes
 
     def of(self, workload: Workload) -> Workload:
         """Return the workload whose output memory holds so."""
@@ -57,7 +57,7 @@ class Sums:
 
     def carrying(self, workload: Workload, link: Link) -> Link:
         """Return a link that carries more of memory's lines, by as much as one is shorter on it."""
-        more = self.of(workload).sum_bytes / self.wire_bytes(workload)
+        more = self.of(workload).moved_bytes / self.wire_bytes(workload)
         return link.model_copy(update={"bandwidth_gb_per_s": link.bandwidth_gb_per_s * more})
 
     def seen_from_memory(self, machine: Machine, workload: Workload) -> Machine:
@@ -65,7 +65,7 @@ class Sums:
 
         A machine whose channels have their own `sums` keeps them.
         """
-        more = self.of(workload).sum_bytes / self.wire_bytes(workload)
+        more = self.of(workload).moved_bytes / self.wire_bytes(workload)
         link = self.carrying(workload, machine.link).model_copy(update={
             name: round(getattr(machine.link, name) * more)
             for name in ("egress_buffer_bytes", "store_buffer_bytes", "head_bytes")

@@ -515,7 +515,8 @@ def _alu_for(run: FusedRun, number: Format | WideSums) -> tuple[CompiledBackend,
     workload, shape = run.workload, (len(run.backends), run.geometry.dma.regions)
     if not sums_in_memory(workload):
         alu = compiled_alu()
-        adds = np.full(shape, control(alu, dtype=DTYPES[workload.sums or workload.dtype], op=OPERATIONS["add"]))
+        form = DTYPES.get(workload.sums or workload.dtype, 0)  # elements of 8 bits only move
+        adds = np.full(shape, control(alu, dtype=form, op=OPERATIONS["add"]))
         return alu, {"own": adds, "arriving": adds, "draining": np.full(shape, -1),
                      "sent_shift": number.bytes.bit_length() - 1}
     alu = compiled_wide_alu(sums_in_memory(workload))

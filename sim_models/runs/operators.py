@@ -6,6 +6,7 @@ import numpy as np
 
 from ..custom import make_custom
 from ..errors import BadInput, Key
+from ..formats import FP16
 from ..machine import Machine
 from ..machine.gpu import Occupancy
 from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
@@ -215,13 +216,16 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
     """
     gpu, at, clock = machine.gpu, Addresses.of(workload, tiling), machine.memory_clock_ghz
     elements, block_k, resources = tiling.tile_m * tiling.tile_n, gpu.block_k, Resources()
+    peak, efficiency = gpu.matrix_rate(workload.format.bytes)
+    if workload.format.bytes == 1:  # steps are as many bytes deep
+        block_k *= FP16.bytes
     if isinstance(workload, DecodeWorkload):
         block_k, resources = _DECODE_BLOCK_K, _decode_resources(machine, workload, tiling)
     return Gemm(
         tiling=tiling, k=workload.k, block_k=block_k, a=Matrix(at.a, at.a_pitch),
         a_along_k=workload.weights_transposed, b=b or Matrix(at.b, at.b_pitch),
         c_base=at.c if c_base is None else c_base,
-        cycles_per_k=2 * elements / gpu.matrix_flop_per_cycle_per_cu / gpu.matrix_efficiency / gpu.clock_ghz * clock,
+        cycles_per_k=2 * elements / peak / efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.prologue_ns * clock,
         epilogue_cycles=gpu.epilogue_ns * clock * (elements / (gpu.tile_m * gpu.tile_n)),  # sums through the LDS
         buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts, cluster=gpu.cluster,
@@ -269,7 +273,7 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
     placement, tiling = _placement(machine, workload, along_n), make_tiling(machine, workload)
     at, copied = Addresses.of(workload, tiling), tiling.output_bytes
     if isinstance(workload, DispatchWorkload):
-        copied = at.b_pitch * workload.m * workload.per_token
+        copied = _up(workload.exchanged_elements * workload.format.bytes, 256) * workload.m * workload.per_token
     most, end = machine.dram.channels * machine.dram.channel_bytes, at.copies + copied
     if end > most:
         raise BadInput(f"weights, tokens and what experts make have {end / 1e9:,.1f} GB: machine {machine.name} has "

@@ -184,6 +184,8 @@ def requested(scenario: Scenario) -> Request:
     described = machine_of(scenario)
     _check_sections(scenario, names)
     exchange = exchange_of(scenario, found[0][0].dtype)
+    for one, _ in found:
+        described.gpu.matrix_rate(one.format.bytes)
     workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
     if flux.pieces is not None and (not exchange.before or exchange.of_experts):
         raise BadInput(said("flux.pieces", flux.pieces), " cuts what an all-gather brings: it needs ",

@@ -51,13 +51,15 @@ def gemm_rate(machine: "Machine", workload: "Workload", ns: float, dram_bytes: f
     clock, places = machine.memory_clock_ghz, resident(machine, operator.resources)
     fullest = ceil(tiling.tiles * gpu.k_parts / gpu.compute_units)
     depth = workload.k / gpu.k_parts
-    even = workload.flop / gpu.peak_flop_per_ns / gpu.matrix_efficiency
+    rate, efficiency = gpu.matrix_rate(workload.format.bytes)
+    peak = gpu.compute_units * rate * gpu.clock_ghz
+    even = workload.flop / peak / efficiency
     multiplying = fullest * depth * operator.cycles_per_k / clock
-    loaded = fullest * depth * (tiling.tile_m + tiling.tile_n) * tiling.element_bytes
+    loaded = fullest * depth * (tiling.tile_m + tiling.tile_n) * workload.format.bytes
     moved_per_ns = machine.dram_peak_bytes_per_ns
     ends = ceil(fullest / places) * (operator.launch_cycles + operator.epilogue_cycles) / clock
     bounds = {
-        f"the matrix units, which reach {gpu.matrix_efficiency:.0%} of their peak": multiplying,
+        f"the matrix units, which reach {efficiency:.0%} of their peak": multiplying,
         f"the compute units' ports ({gpu.cu_bytes_per_ns:g} B/ns each)": loaded / gpu.cu_bytes_per_ns,
         f"DRAM ({moved_per_ns:,.0f} GB/s)": dram_bytes / moved_per_ns,
         "starts and ends of its tiles": ends,
@@ -68,7 +70,7 @@ def gemm_rate(machine: "Machine", workload: "Workload", ns: float, dram_bytes: f
                  f"{multiplying / even:.1f} times an even share")
     if bound < _BINDS * ns:
         words = f"latency, of loads and of starts, which nothing hides; then by {words}"
-    return GemmRate(workload.flop / ns / 1e3, gpu.peak_flop_per_ns / 1e3, (tiling.tile_m, tiling.tile_n), words)
+    return GemmRate(workload.flop / ns / 1e3, peak / 1e3, (tiling.tile_m, tiling.tile_n), words)
 
 
 def rate_alone(result: "RunResult") -> GemmRate | None:

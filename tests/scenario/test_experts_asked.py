@@ -5,6 +5,8 @@ import json
 import pytest
 
 from t3sim.errors import BadInput
+from t3sim.mechanisms.dispatch_before import dispatch_tiling
+from t3sim.runs.operators import largest_gemm
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.request import requested
 from t3sim.study.gemm_rate import gemm_rate
@@ -56,6 +58,7 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
     ({"exchange__topology": "torus:2x2"}, "does not go with"),
     ({"exchange__algorithm": "in-switch"}, "it needs .*direct"),
     ({"exchange__sums": "fixed"}, "3 experts of a token are added up in the order"),
+    ({"layer__dtype": "e4m3"}, "'e4m3' is no format of elements: allowed are fp16, bf16, fp32$"),
     ({"exchange__accumulate": "fp32", "exchange__wire": "e4m3"}, "wire"),
     ({"layer__split_k": 2}, "split_k"),
     ({"techniques": ("flux",)}, "technique flux is of a reduce-scatter"),
@@ -84,12 +87,33 @@ def test_tokens_that_go_to_experts_have_a_counter_for_each_group():
     assert rate is not None and rate.tile[0] == sublayer.machine.gpu.tile_m
 
 
+def test_tokens_of_8_bits_have_scales_and_what_experts_make_of_them_has_16():
+    """A token of 1,024 elements has eight scales of four bytes; matrix units are twice as fast, but for losses."""
+    shape = {"layer.operator": "moe-dispatch", "machine": "h100-t3", "layer.locality": "zipf:0.6",
+             "layer.gemm": "1024x2048x1024", "layer.experts": "8x3"}
+    few, wide = (requested(scenario_of({}, EXPERTS | shape | {"layer.dtype": dtype})).sublayers[0]
+                 for dtype in ("e4m3", "bf16"))
+    assert few.workload.exchanged_elements == 1024 + 4 * 8 and few.workload.sum_bytes == 2
+    sent = few.choices.exchange.link_bytes(few.workload)
+    assert sent == few.workload.sent_bytes == wide.workload.sent_bytes * 1056 // 2048
+    tiling, gemms = dispatch_tiling(few.machine, few.workload, 64), [largest_gemm(one.machine, one.workload)
+                                                                     for one in (few, wide)]
+    assert (tiling.m, tiling.element_bytes, tiling.pitch_bytes) == (1056, 1, 1280)
+    assert few.machine.link == wide.machine.link and few.choices.exchange.sums.seen_from_memory(
+        few.machine, few.workload) == few.machine, "links carry what memory has"
+    assert gemms[0].tiling.element_bytes == 2 and gemms[0].operand_bytes == 1 and gemms[0].block_k == 128
+    assert gemms[1].cycles_per_k / gemms[0].cycles_per_k == pytest.approx(2 * 0.74 / 0.83)
+    rate = gemm_rate(few.machine, few.workload, 1e5, 1e6)
+    assert rate is not None and rate.peak_tflop_per_s == pytest.approx(1979, rel=1e-3)
+
+
 @pytest.mark.parametrize("changes, told", [
     ({"layer__experts": None}, "moe-dispatch needs .*EXPERTSxCHOSEN"),
     ({"layer__devices": None}, "moe-dispatch needs .*devices"),
     ({"layer__locality": "nowhere"}, "nowhere.* cannot be read"),
     ({"layer__sublayer": "fc1"}, "sublayer.* does not go with .*moe-dispatch"),
-    ({"layer__dtype": "e4m3"}, "'e4m3' is no format of elements"),
+    ({"layer__dtype": "e5m2"}, "'e5m2' is no format of elements: allowed are fp16, bf16, fp32, e4m3"),
+    ({"layer__dtype": "e4m3"}, r"8 bits need a machine with \[gpu\] matrix_efficiency_8_bits: h100-t3"),
     ({"gpus__every": True, "gpus__skew": "late:1:500"}, "tokens tell GPUs apart"),
     ({"exchange__topology": "ring"}, "direct.* sends to every GPU"),
     ({"exchange__topology": "torus:2x2"}, "does not go with"),

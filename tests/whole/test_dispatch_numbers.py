@@ -22,6 +22,7 @@ from tests.support.unheld import check_unheld_reads
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
 MACHINE = load_machine(str(Path(__file__).parents[1] / "data" / "machines" / "trace_small.toml"))
+MACHINE = MACHINE.model_copy(update={"gpu": MACHINE.gpu.model_copy(update={"matrix_efficiency_8_bits": 0.8})})
 
 
 def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "mca", **chaos):
@@ -37,6 +38,8 @@ def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "
     ("128x200x128", 4, "8x1", 1.2, "full", "fp16", "round_robin"),  # rows that are not whole tiles
     ("64x128x128", 4, "64x1", 4.0, "switch", "bf16", "mca"),  # a GPU without tokens
     ("96x128x2100", 2, "4x3", 0.3, "switch", "fp32", "mca"),  # features in four tiles, the last of which is ragged
+    ("192x128x200", 4, "8x2", 0.6, "switch", "e4m3", "mca"),  # 200 bytes and two scales
+    ("96x128x8000", 2, "4x3", 0.3, "switch", "e4m3", "round_robin"),  # in four tiles, scales in the last one
 ])
 def test_every_token_is_at_its_expert(shape, gpus, experts, zipf, topology, dtype, policy, seed):
     """Bit for bit, with GPUs that start late, links that are late at random, and handshakes that are held back."""
@@ -44,8 +47,9 @@ def test_every_token_is_at_its_expert(shape, gpus, experts, zipf, topology, dtyp
     result = run_data_mode(*setting(workload, topology, policy, hold_back=0.1, link_jitter_cycles=200,
                                     start_cycles=late_starts(gpus, 1000, seed)), Variation(overtaking_reads=True))
     across = int(workload.between.sum() - np.trace(workload.between))
-    assert result.elements == workload.m * workload.per_token * workload.k and not result.columns_added
-    lines = -(-workload.k * workload.format.bytes // 64)  # of a token
+    features = {200: 208, 8000: 8252}.get(workload.k, workload.k) if dtype == "e4m3" else workload.k
+    assert result.elements == workload.m * workload.per_token * features and not result.columns_added
+    lines = -(-features * workload.format.bytes // 64)  # of a token
     assert result.packets == across * lines, "each token crosses once for each of its experts elsewhere"
     assert result.error == 0 < result.triggers <= 2 * result.packets
 
