@@ -218,6 +218,13 @@ def uneven_passes(parts: np.ndarray, row_bytes: int, data: int, received: int) -
     return found
 
 
+def packing_passes(size_bytes: int, copies: int, reads: int, data: int, packed: int) -> list[Pass]:
+    """List a GPU's passes that read its tokens once, `reads` arrays of `size_bytes`, and store `copies` of them."""
+    pitch = lines_of(size_bytes) * LINE_BYTES
+    sources = tuple(data + part * pitch for part in range(reads))
+    return [Pass(sources, packed + copy * pitch, beside=copy > 0, again=copy > 0) for copy in range(copies)]
+
+
 def combining_passes(parts: np.ndarray, row_bytes: int, terms: int, data: int, received: int) -> list[list[Pass]]:
     """List each GPU's passes that bring rows to their owners, and then add up each row's.
 

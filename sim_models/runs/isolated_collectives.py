@@ -5,6 +5,7 @@ The T3 paper's section 5.1.1 (figures 13 and 14), the baselines of section 5.3, 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from ..engine.state import Sim
 from ..errors import BadInput
 from ..fabric import memory
 from ..fabric.switch import Group, Switch, make_switch
+from ..formats import BF16
 from ..machine import Machine
 from ..machine.links import Link
 from ..mechanisms.program_kernels import (
@@ -30,6 +32,7 @@ from ..mechanisms.program_kernels import (
     Places,
     combining_passes,
     exchange_passes,
+    packing_passes,
     ring_program,
     uneven_passes,
 )
@@ -171,6 +174,21 @@ def run_experts(machine: Machine, workload: ExpertsWorkload, topology: Topology,
     others = [[peer for peer in range(ranks) if peer != rank] for rank in range(ranks)]
     sim = build.machine_state(machine, kernel, build.network_of(machine, topology, {}), others)
     return run_kernel(machine, sim, DISPATCH if first else COMBINE, progress)
+
+
+def packing_sim(machine: Machine, workload: DispatchWorkload) -> Sim:
+    """Make the state at cycle 0 of the kernel that copies a GPU's tokens to where a dispatch sends them from.
+
+    A workgroup reads one, in 16 bits or more, and stores it, in the bits that are sent, for each of its experts.
+    """
+    token = workload.exchanged_elements * workload.format.bytes
+    own = workload.m // workload.tp * token
+    reads = max(1, BF16.bytes // workload.format.bytes)
+    packed = -(-own * reads // (1 << 20)) + 1 << 20
+    passes = packing_passes(own, workload.per_token, reads, 0, packed)
+    copying = replace(build.copy_kernel(machine, [passes], own), workgroup_bytes=token * workload.per_token)
+    return build.machine_state(machine, build.copy_units(machine, copying, memory.EXCHANGE),
+                               build.loop_network(machine), [0])
 
 
 def run_program(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology,

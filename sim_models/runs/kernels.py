@@ -35,15 +35,15 @@ from ..mechanisms.fused_wg import FusedOptions
 from ..mechanisms.program_kernels import EXCHANGE, KINDS
 from ..mechanisms.signals import tiles_of
 from ..operators.kernel_table import KernelTable
-from ..workloads import ExpertsWorkload, Workload
+from ..workloads import DispatchWorkload, ExpertsWorkload, Workload
 from . import build
 from .beside_copies import Copies, with_copies
 from .failure import to_end
 from .fused import FusedRun
-from .isolated_collectives import run_collective, run_experts, run_program, with_compute_units
+from .isolated_collectives import packing_sim, run_collective, run_experts, run_program, with_compute_units
 from .operators import workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
-from .phases import PURPOSES, Moved, bytes_by_phase, named
+from .phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
 from .pipelining import fused_options
 from .policy import Policy
 from .programmed import mapped
@@ -428,6 +428,26 @@ class ExpertsAlone(Kernel):
                               exchange_ns=ran.exchange_ns)
 
 
+@dataclass(frozen=True)
+class TokensPacked(Kernel):
+    """The copies of tokens, for each of their experts, that a dispatch sends, alone on the whole GPU."""
+
+    needs_rtl, uses_depth, result_type, name = False, True, IsolatedKernel, "packing"
+
+    def work(self, workload: Workload) -> Work:
+        return Work()
+
+    def run(self, run: Run) -> IsolatedKernel:
+        workload = _of_experts(run.workload)
+        if not isinstance(workload, DispatchWorkload):
+            raise TypeError("tokens are packed before they are dispatched, and else not")
+        packed = Lockstep(packing_sim(run.machine, workload))
+        to_end(packed, "packing")
+        return IsolatedKernel(
+            packed.now / run.machine.memory_clock_ghz + run.machine.collective.kernel_launch_ns, packed.now,
+            named(bytes_by_phase(packed.sim.mem), (None, PACKING, None)))
+
+
 def _of_experts(workload: Workload | None) -> ExpertsWorkload:
     if not isinstance(workload, ExpertsWorkload):
         raise TypeError("experts' tokens are dispatched and combined, and nothing else")
@@ -521,7 +541,7 @@ class GatherAfter(Kernel):
             return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))
 
 
-GEMM, GEMM_PART = GemmAlone(), GemmPart()
+GEMM, GEMM_PART, PACKED = GemmAlone(), GemmPart(), TokensPacked()
 REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, KINDS))
 GATHER_INPUT = replace(ALL_GATHER, of_input=True)
 ALL_TO_ALL = CollectiveAlone(EXCHANGE)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ..fabric.memory import MemoryState
 
+PACKING = "packing"  #: of what is dispatched, before that
 PHASES = ("gemm", "rs", "ag")  #: of the streams, in their order
 PURPOSES = tuple(f"{phase}_{direction}" for phase in PHASES for direction in ("read", "write"))
 

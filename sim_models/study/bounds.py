@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from t3sim.runs.phases import PACKING
+
 if TYPE_CHECKING:
     from t3sim.study.results import RunResult
 
@@ -75,9 +77,10 @@ def bounds(result: "RunResult") -> dict[str, Bound]:
 def _bound(result: "RunResult", name: str) -> Bound:
     one, workload, machine = result.techniques[name], result.workload, result.machine
     gathers = "all-gather" in result.exchange.hides
-    time_ns = one.total_ns - (0.0 if gathers else one.ag_ns)
+    time_ns = one.total_ns - one.packing_ns - (0.0 if gathers else one.ag_ns)
     moved = result.exchange.link_bytes(workload)
-    in_memory = sum(sum(moved) for phase, moved in one.moved.items() if gathers or phase != "ag")
+    left = (PACKING,) if gathers else (PACKING, "ag")
+    in_memory = sum(sum(moved) for phase, moved in one.moved.items() if phase not in left)
     peak = machine.dram_peak_bytes_per_ns
     shares = {"gemm": result.baseline.gemm_ns / time_ns, "link": moved / machine.link.bandwidth_gb_per_s / time_ns,
               "dram": in_memory / peak / time_ns}

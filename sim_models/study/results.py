@@ -62,7 +62,8 @@ class RunResult:
         base, hides = self.baseline, self.exchange.hides
         if base is None or (alone := sum(base.phases_ns.get(phase, 0.0) for phase in hides)) <= 0:
             return {}
-        return {name: 1 - (one.total_ns - (0 if "all-gather" in hides else one.ag_ns) - base.gemm_ns) / alone
+        follows = {name: 0 if "all-gather" in hides else one.ag_ns for name, one in self.techniques.items()}
+        return {name: 1 - (one.total_ns - one.packing_ns - follows[name] - base.gemm_ns) / alone
                 for name, one in self.techniques.items() if "all-gather" in hides or "all-reduce" not in one.phases_ns}
 
     @property

@@ -16,10 +16,11 @@ def draw_run(result: "RunResult") -> "Figure":
     names = list(result.techniques)
     hides = result.exchange.hides
     fused = hides[0] if len(hides) == 1 else "collective"
+    packs = any(one.packing_ns for one in result.techniques.values())
     parts = {result.workload.producer: [], f"{fused} after it": []}
-    parts |= {} if result.exchange.of_parts else {"all-gather": []}
+    parts |= {} if result.exchange.of_parts else {"packing before it" if packs else "all-gather": []}
     for one in result.techniques.values():
-        follows = 0.0 if result.exchange.of_parts else one.loss_ns.get("all_gather", 0.0)  # as the table has it
+        follows = 0.0 if result.exchange.of_parts else one.loss_ns.get("all_gather", one.packing_ns)  # as the table's
         gemm = min(one.gemm_ns, one.total_ns - follows)
         for part, ns in zip(parts.values(), (gemm, one.total_ns - follows - gemm, follows)):
             part.append(ns / 1e3)

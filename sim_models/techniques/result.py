@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..runs.kernels import HardwareReport
-from ..runs.phases import Moved, by_stream
+from ..runs.phases import PACKING, Moved, by_stream
 
 #: The technique over which speedups are given.
 BASELINE = "sequential"
@@ -48,6 +48,11 @@ class TechniqueResult:
     @property
     def ag_ns(self) -> float:
         return self.phases_ns.get("all-gather", 0.0)
+
+    @property
+    def packing_ns(self) -> float:
+        """Time of packing what is dispatched, which no mechanism hides."""
+        return self.phases_ns.get(PACKING, 0.0)
 
     @property
     def streams_bytes(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from ..runs.kernels import (
     ALL_GATHER,
     ALL_TO_ALL,
     GATHER_INPUT,
+    PACKED,
     REDUCE_SCATTER,
     REDUCE_SCATTER_NMC,
     CollectiveAlone,
@@ -15,6 +16,7 @@ from ..runs.kernels import (
     IsolatedKernel,
     Kernel,
 )
+from ..runs.phases import PACKING
 from .choices import Choices
 from .parts import gemm_alone, in_turn, slow_levels, slowing
 from .result import BASELINE, TechniqueResult
@@ -24,7 +26,7 @@ from .technique import Technique
 def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
     exchange, slow, gather, to_all = choices.exchange, slowing(choices), ALL_GATHER, ALL_TO_ALL
     if exchange.of_experts:
-        return gemm_alone(choices), ExpertsAlone(exchange)
+        return gemm_alone(choices), ExpertsAlone(exchange), *((PACKED,) if exchange.before else ())
     if exchange.before:
         gathered = replace(GATHER_INPUT, exchange=exchange) if exchange.by_levels else GATHER_INPUT
         return gemm_alone(choices), replace(gathered, skew=slow)
@@ -37,7 +39,7 @@ def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tup
 def _combine(name: str, parts: Sequence[IsolatedKernel], clock_ghz: float, choices: Choices,
              ideal: bool = False) -> TechniqueResult:
     exchange = choices.exchange
-    phases = ("reduce-scatter", "all-gather") if exchange.collective in ("rs", "ar") else exchange.hides
+    phases = ("reduce-scatter", "all-gather") if exchange.collective in ("rs", "ar") else (*exchange.hides, PACKING)
     return in_turn(name, parts[0], dict(zip(phases, parts[1:])), exchange, ideal)
 
 

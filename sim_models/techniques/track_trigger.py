@@ -6,7 +6,8 @@ from functools import partial
 
 from ..custom import is_custom
 from ..mechanisms.exchange import IN_SWITCH
-from ..runs.kernels import ALL_GATHER, FusedGemm, GatherAfter, Kernel, KernelResult
+from ..runs.kernels import ALL_GATHER, PACKED, FusedGemm, GatherAfter, Kernel, KernelResult
+from ..runs.phases import PACKING
 from ..runs.skew import Skew
 from . import losses
 from .choices import Choices
@@ -32,6 +33,8 @@ def fusion(name: str, choices: Choices) -> FusedGemm:
 
 def _kernels(name: str, choices: Choices) -> tuple[Kernel, ...]:
     gemm, fused, slow = gemm_alone(choices), fusion(name, choices), slowing(choices)
+    if choices.exchange.of_experts and choices.exchange.before:
+        return gemm, fused, PACKED
     if choices.exchange.collective != "rs":
         return gemm, fused
     if choices.exchange.by_levels:
@@ -41,9 +44,9 @@ def _kernels(name: str, choices: Choices) -> tuple[Kernel, ...]:
 
 
 def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
-    """Put it together with the all-gather that follows; if none does, the collective's bytes have its own name."""
+    """Put it together with the all-gather that follows, or with packing before; else the bytes have their own name."""
     exchange, (alone, fused, *after) = choices.exchange, parts
-    if after:
+    if after and not exchange.before:
         gather, = after
         return TechniqueResult(
             name=name, total_ns=fused.cycles / clock_ghz + gather.ns,
@@ -56,11 +59,14 @@ def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices
     phase = "all-reduce" if exchange.collective == "ar" else exchange.hides[0]
     attribute = losses.attribute_gathered if exchange.before else losses.attribute
     collective_end = fused.hardware.last_tile_cycle if exchange.before else fused.cycles
+    packed = dict(zip((PACKING,), (one.ns for one in after)))
     return TechniqueResult(
-        name=name, total_ns=fused.cycles / clock_ghz,
-        phases_ns={"gemm": fused.gemm_cycles / clock_ghz, phase: (collective_end - fused.rs_start) / clock_ghz},
-        moved=fused.dram, mc_cycles=fused.cycles, rtl_in_loop=True, host_seconds=fused.host_seconds,
-        loss_ns=loss_ns(alone, fused, clock_ghz, attribute), hardware=fused.hardware, gpus=fused.gpus)
+        name=name, total_ns=fused.cycles / clock_ghz + sum(packed.values()),
+        phases_ns={"gemm": fused.gemm_cycles / clock_ghz, phase: (collective_end - fused.rs_start) / clock_ghz,
+                   **packed},
+        moved=summed(fused, *after), mc_cycles=fused.cycles + sum(one.simulated_cycles for one in after),
+        rtl_in_loop=True, host_seconds=fused.host_seconds + sum(one.host_seconds for one in after),
+        loss_ns=loss_ns(alone, fused, clock_ghz, attribute) | packed, hardware=fused.hardware, gpus=fused.gpus)
 
 
 T3, T3_MCA, T3_MCA_PLUS = (

@@ -1,5 +1,7 @@
 """Tokens' exchanges alone: every GPU moves its own uneven share, in little more than the fullest link takes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.program_kernels import combining_passes, uneven_passes
 from t3sim.operators.kernel_table import Route
-from t3sim.runs.kernels import ExpertsAlone, simulate
+from t3sim.runs.kernels import PACKED, ExpertsAlone, simulate
 from t3sim.workloads import experts_workload
 
 MACHINE = load_machine()
@@ -47,3 +49,15 @@ def test_a_dispatch_reads_and_writes_what_crosses_and_uses_all_links(zipf, topol
     fullest = sent.max() * 3 if topology == "full" else max(sent.sum(axis=0).max(), sent.sum(axis=1).max())
     least = row * fullest / MACHINE.link.bandwidth_gb_per_s
     assert least < ran.exchange_ns < 1.15 * least
+
+
+@pytest.mark.builds_loops
+@pytest.mark.parametrize("dtype, read", [("bf16", 2 * 1024), ("e4m3", 2 * 1056)])
+def test_packing_reads_each_token_once_and_stores_it_for_each_expert(dtype, read):
+    workload = replace(experts_workload("4096x256x1024", 4, "16x3", 0.6, 1, first=True), dtype=dtype)
+    ran, own = simulate(PACKED, MACHINE, workload), 1024
+    assert ran.dram == {"packing": (own * read, own * 3 * workload.exchanged_elements * workload.format.bytes)}
+    least = sum(ran.dram["packing"]) / MACHINE.dram_peak_bytes_per_ns
+    assert least < ran.ns - MACHINE.collective.kernel_launch_ns < 1.6 * least
+    with pytest.raises(TypeError, match="tokens are packed before they are dispatched"):
+        simulate(PACKED, MACHINE, experts_workload("1024x256x1024", 4, "16x3"))

@@ -82,7 +82,8 @@ def test_tokens_that_go_to_experts_have_a_counter_for_each_group():
     assert sublayer.machine.dma.peers == 3 and sublayer.machine.dma.ready_groups >= 32
     assert exchange.link_bytes(workload) == workload.sent_bytes < workload.m * 3 * 64 * 2
     names = [[one.name for one in TECHNIQUES[name].kernels_of(sublayer.choices)] for name in ("sequential", "t3-mca")]
-    assert names == [["gemm", "dispatch-switch"], ["gemm", "fused-mca-dispatch-direct-switch-before-every-gpu"]]
+    assert names == [["gemm", "dispatch-switch", "packing"],
+                     ["gemm", "fused-mca-dispatch-direct-switch-before-every-gpu", "packing"]]
     rate = gemm_rate(sublayer.machine, workload, 1e5, 1e6)
     assert rate is not None and rate.tile[0] == sublayer.machine.gpu.tile_m
 

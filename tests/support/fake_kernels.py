@@ -86,6 +86,7 @@ def fake_kernel(task: KernelTask) -> KernelResult:
         kernels.REDUCE_SCATTER: _dram(rs_read=(2 * n - 1) * chunk, rs_write=n * chunk),
         kernels.REDUCE_SCATTER_NMC: _dram(rs_read=(n - 1) * chunk, rs_write=(n - 1) * chunk),
         kernels.ALL_GATHER: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
+        kernels.PACKED: _dram(),
         kernels.ALL_TO_ALL: _dram(rs_read=(n - 1) * chunk / n, rs_write=(n - 1) * chunk / n),
         kernels.SWITCH_ALL_REDUCE: _dram(rs_read=n * chunk, rs_write=n * chunk),
         kernels.GATHER_INPUT: _dram(ag_read=(n - 1) * chunk, ag_write=(n - 1) * chunk),
