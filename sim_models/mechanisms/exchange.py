@@ -283,12 +283,24 @@ def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
 
 
 def _for_dispatch(machine: Machine, workload: DispatchWorkload) -> Machine:
-    """Return the machine with a counter for each group of tokens of a GPU. Raises BadInput, TilingError."""
+    """Return the machine with a counter for each group of tokens of a GPU, and commands for a slice of tiles.
+
+    A dispatch window holds a slice, all tiles that a GPU sends and gets in it, and the queue of DMA commands what is in
+    the windows of all others. Raises BadInput, TilingError.
+    """
     tiling, ranks = dispatch_tiling(machine, workload, MOST_REGIONS), workload.tp
     groups = tiling.tile_columns // ranks ** 2 * 2 * (ranks - 1)
     if groups > MOST_GROUPS:
         raise BadInput(f"M={workload.m}: the ready table counts {MOST_GROUPS} groups of up to {tiling.tile_n} tokens, "
                        f"and the GPU with the most has places for {groups}")
+    slice_ids = 2 * (ranks - 1) * tiling.tile_rows
+    commands = slice_ids * min(machine.tracker.ways, tiling.wavefronts) * (ranks - 1)
+    if commands > MOST_COMMANDS:
+        raise BadInput(f"{ranks} GPUs: a slice of {slice_ids} tiles at each needs a queue of {commands} DMA commands: "
+                       f"[dma] ready_commands is at most {MOST_COMMANDS}")
+    if commands > machine.dma.ready_commands:
+        machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={
+            "ready_commands": _room(_COMMANDS, commands)})})
     return _counting_groups(machine, groups, MOST_REGIONS, tiling.tile_m * tiling.wf_columns * tiling.element_bytes)
 
 
@@ -322,9 +334,10 @@ def _room(sizes: Sequence[int], needed: int) -> int:
 _OTHERS = (1, 3, 7, 15, 31)  # GPUs that a line goes to, or that heads come from
 _PARTS_BITS = (0, 3, 7)
 _GROUPS = tuple(1 << bits for bits in range(5, 13))
+_COMMANDS = tuple(1 << bits for bits in range(8, 13))
 
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
-MOST_PEERS, MOST_REGIONS, MOST_ROUTES = 31, 64, 64  #: as `[dma]` of a machine allows
+MOST_PEERS, MOST_REGIONS, MOST_ROUTES, MOST_COMMANDS = 31, 64, 64, 4096  #: as `[dma]` of a machine allows
 
 #: Sums of what experts make of each token at the token's owner: a reduce-scatter to which few add, and unevenly.
 COMBINE = "combine"
