@@ -259,6 +259,10 @@ class ExpertsWorkload(Workload):
         if self.given and (tokens := len(self.routing.experts_of)) != self.m:
             raise WorkloadError(f"M={self.m}: the routing has {tokens} tokens")
 
+    @property
+    def title(self) -> str:
+        return super().title if self.model == "custom" else f"{self.model} {self.kind}, {self.tp} GPUs"
+
     @cached_property
     def routing(self) -> Routing:
         """Which tokens go to which experts. Raises BadInput for one that is given and cannot be."""

@@ -1,4 +1,6 @@
-"""The sub-layers of a Hugging Face config.json that a tensor-parallel training all-reduces."""
+"""The GEMMs of a Hugging Face config.json that exchanges follow or precede: its sub-layers', its experts'."""
+
+from typing import NamedTuple
 
 from ..end_to_end.transformer import Transformer, load_transformer
 from ..errors import Key, Words
@@ -35,6 +37,31 @@ def config_workloads(path: str, tp: int, tokens: int = TOKENS, sublayer: str | N
     chosen = dtype or _FORMATS.get(model.dtype, "fp16")
     return [(Workload(model.name, name, tp, tokens, columns, depth // max(1, tp), chosen), times)
             for name, (columns, depth, times) in found.items() if name in wanted]
+
+
+class ExpertsGemm(NamedTuple):
+    """A GEMM of a model's experts, as a scenario describes one."""
+
+    model: str
+    gemm: str  #: tokens of all GPUs, columns, depth: `MxNxK`
+    experts: str  #: of all GPUs, and of a token: `64x8`
+    dtype: str
+    times: int  #: layers that have it
+
+
+def config_experts(path: str, tokens: int, first: bool) -> ExpertsGemm:
+    """Return a model's first or second GEMM of the experts to which tokens are routed; both of a gate's are one.
+
+    Raises BadInput: the file, or a model without experts.
+    """
+    model, times = load_transformer(path).kinds[-1]
+    if model.experts == 1:
+        raise WorkloadError(Key("layer.model", path[:60]), " has no experts")
+    columns, depth = model.feed_forward * (2 if model.gated else 1), model.hidden
+    if not first:
+        columns, depth = model.hidden, model.feed_forward
+    return ExpertsGemm(model.name, f"{tokens}x{columns}x{depth}", f"{model.experts}x{model.experts_per_token}",
+                       _FORMATS.get(model.dtype, "fp16"), times)
 
 
 def lacking(path: str) -> Words | None:

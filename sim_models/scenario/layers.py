@@ -9,7 +9,7 @@ from t3sim.custom import is_custom
 from t3sim.end_to_end.transformer import TODAY
 from t3sim.errors import BadInput, Key, Words, shown
 from t3sim.interchange.chakra import chakra_workloads
-from t3sim.interchange.config import TOKENS, config_workloads, lacking
+from t3sim.interchange.config import TOKENS, config_experts, config_workloads, lacking
 from t3sim.locality import zipf_exponent
 from t3sim.scenario.scenario import ALONE, Layer, said
 from t3sim.workloads import Workload, behind_all_gather, gemm_workload, transformer_workload
@@ -45,6 +45,8 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     """
     if layer.workload is not None:
         found, notes = [(layer.workload, 1)], []
+    elif layer.operator in _OF_EXPERTS and layer.model is not None:
+        found, notes = _of_a_models_experts(layer, layer.model, seed)
     elif layer.operator in (*_SMALL, *_OF_EXPERTS) or is_custom(_producer(layer)):
         refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), " does not go with ",
                said("layer.operator", layer.operator))
@@ -127,6 +129,15 @@ def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Wo
     return [(one.workload, one.count) for one in found], [
         f"found: {one.gemm}, {one.workload.size} {one.workload.dtype}, then {one.collective}; {one.count} times"
         for one in found]
+
+
+def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
+    refuse(layer, ("gemm", "devices", "experts", "sublayer", "chakra"), " does not go with ",
+           said("layer.model", model), " and ", said("layer.operator", layer.operator), ", which say it")
+    one = config_experts(model, TOKENS if layer.tokens is None else layer.tokens, layer.operator == "moe-dispatch")
+    found = _experts(layer, one.gemm, 8 if layer.tp is None else layer.tp, one.experts, seed)
+    words = lacking(model) if layer.dtype is None else None
+    return [(replace(found, model=one.model, dtype=one.dtype), one.times)], [words] if words else []
 
 
 def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:

@@ -5,6 +5,7 @@ import pytest
 
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
+from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.dispatch_before import dispatch_tiling
 from t3sim.mechanisms.exchange import MOST_REGIONS, fused_with
 from t3sim.mechanisms.gather_before import groups_of, rows_sent
@@ -12,7 +13,7 @@ from t3sim.operators.tiling import TilingError
 from t3sim.runs.build import consumers_of, make_schedule
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.programmed import mapped
-from t3sim.schedule import Action, Schedule
+from t3sim.schedule import Action, Schedule, ScheduleError
 from t3sim.schedule.schedule import NO_ID
 from t3sim.workloads import DispatchWorkload, experts_workload
 
@@ -88,7 +89,23 @@ def test_a_workgroup_waits_for_the_last_of_its_tokens(case):
             assert need == max(0, come[first:first + consumers.made.columns[workgroup]].max() + 1)
 
 
+def test_a_window_holds_a_slice_between_eight_quarters_of_an_h100():
+    machine = fraction_of(load_machine("h100-t3"), 4)
+    few, many = (experts_workload("3584x1024x1024", gpus, "32x4", first=True) for gpus in (4, 8))
+    assert EXCHANGE.hardware(machine, few).dma.ready_commands == machine.dma.ready_commands == 512
+    able = EXCHANGE.hardware(machine, many)
+    schedule = scheduled(able, many)
+    assert able.dma.ready_commands == 1024 and schedule.slack == 13
+    mapped(able, many, schedule, True, None)
+    unable = able.model_copy(update={"dma": able.dma.model_copy(update={"ready_commands": 512})})
+    with pytest.raises(ScheduleError, match="up to 13 ids ahead .* a dispatch window of more than 9 is needed"):
+        mapped(unable, many, schedule, True, None)
+
+
 def test_what_the_hardware_cannot_count_is_refused():
+    with pytest.raises(BadInput, match=r"32 GPUs: a slice of 62 tiles at each needs a queue of 15376 DMA commands: "
+                                       r"\[dma\] ready_commands is at most 4096"):
+        setting("2048x128x64", "32x2", 0.0, 32)
     with pytest.raises(BadInput, match=r"M=1048576: the ready table counts 4096 groups of up to 64 tokens, and the "
                                        r"GPU with the most has places for \d+"):
         setting("1048576x128x64", "8x2", 0.0, 4)

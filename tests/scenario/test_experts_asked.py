@@ -52,7 +52,8 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
     ({"layer__operator": "gemm-rs"}, "experts.* is for .*moe-dispatch.* and moe-combine"),
     ({"layer__experts": "9x3"}, "3 of 9 experts"),
     ({"layer__locality": "nowhere"}, "nowhere.* cannot be read"),
-    ({"layer__model": "t-nlg"}, "model.* does not go with .*moe-combine"),
+    ({"layer__model": "mixtral-8x7b"}, "gemm.* does not go with .*model.*mixtral-8x7b.*, which say it"),
+    ({"layer__model": "t-nlg", "layer__gemm": None, "layer__devices": None, "layer__experts": None}, "no experts"),
     ({"gpus__every": True, "gpus__skew": "late:1:500"}, "tokens tell GPUs apart"),
     ({"exchange__topology": "ring"}, "direct.* sends to every GPU"),
     ({"exchange__topology": "torus:2x2"}, "does not go with"),
@@ -68,6 +69,26 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
 def test_what_cannot_be_is_one_line(changes, told):
     with pytest.raises(BadInput, match=told):
         asked(**changes)
+
+
+def test_the_experts_of_a_config_are_those_of_all_but_its_first_layers(tmp_path):
+    """Both GEMMs of a gate are one."""
+    file = tmp_path / "small.json"
+    file.write_text(json.dumps({
+        "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "vocab_size": 1000, "hidden_act": "silu",
+        "n_routed_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 256, "intermediate_size": 2048,
+        "first_k_dense_replace": 1, "torch_dtype": "bfloat16"}))
+    for operator, columns, depth in (("moe-dispatch", 2 * 256, 512), ("moe-combine", 512, 256)):
+        found = requested(scenario_of({}, {"layer.operator": operator, "layer.model": str(file), "layer.tp": 4,
+                                           "layer.tokens": 1024, "layer.locality": "zipf:0.6"}))
+        one, = found.sublayers
+        workload = one.workload
+        assert found.of_file and one.times == 5 and workload.title == "small Experts' GEMM, 4 GPUs"
+        assert (workload.m, workload.n, workload.k, workload.dtype) == (1024, columns, depth, "bf16")
+        assert (workload.experts, workload.per_token, workload.zipf, workload.tp) == (16, 4, 0.6, 4)
+    whole, = requested(scenario_of({}, {"layer.operator": "moe-dispatch", "layer.model": "deepseek-v3",
+                                        "layer.tokens": 1024, "machine": "h100-t3"})).sublayers
+    assert (whole.times, whole.workload.n, whole.workload.k, whole.workload.experts) == (58, 4096, 7168, 256)
 
 
 DISPATCH = {"layer__operator": "moe-dispatch"}
