@@ -283,10 +283,11 @@ def _with_ready_table(machine: Machine, workload: Workload) -> Machine:
 
 
 def _for_dispatch(machine: Machine, workload: DispatchWorkload) -> Machine:
-    """Return the machine with a counter for each group of tokens of a GPU, and commands for a slice of tiles.
+    """Return the machine with a counter for each group of tokens of a GPU, and commands for slices of tiles.
 
-    A dispatch window holds a slice, all tiles that a GPU sends and gets in it, and the queue of DMA commands what is in
-    the windows of all others. Raises BadInput, TilingError.
+    A dispatch window must hold a slice, all tiles that a GPU sends and gets in it, and the queue of DMA commands what
+    is in the windows of all others; a queue that is too short becomes one for several slices, with which GPUs wait less
+    for one another's windows. Raises BadInput, TilingError.
     """
     tiling, ranks = dispatch_tiling(machine, workload, MOST_REGIONS), workload.tp
     groups = tiling.tile_columns // ranks ** 2 * 2 * (ranks - 1)
@@ -300,7 +301,7 @@ def _for_dispatch(machine: Machine, workload: DispatchWorkload) -> Machine:
                        f"[dma] ready_commands is at most {MOST_COMMANDS}")
     if commands > machine.dma.ready_commands:
         machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={
-            "ready_commands": _room(_COMMANDS, commands)})})
+            "ready_commands": min(_room(_COMMANDS, _SLICES * commands), MOST_COMMANDS)})})
     return _counting_groups(machine, groups, MOST_REGIONS, tiling.tile_m * tiling.wf_columns * tiling.element_bytes)
 
 
@@ -335,6 +336,7 @@ _OTHERS = (1, 3, 7, 15, 31)  # GPUs that a line goes to, or that heads come from
 _PARTS_BITS = (0, 3, 7)
 _GROUPS = tuple(1 << bits for bits in range(5, 13))
 _COMMANDS = tuple(1 << bits for bits in range(8, 13))
+_SLICES = 4  #: in a window whose machine's queue of commands does not hold one
 
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
 MOST_PEERS, MOST_REGIONS, MOST_ROUTES, MOST_COMMANDS = 31, 64, 64, 4096  #: as `[dma]` of a machine allows

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from t3sim.driver.driver import Driver
 from t3sim.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.machine.fraction import fraction_of
@@ -89,13 +90,15 @@ def test_a_workgroup_waits_for_the_last_of_its_tokens(case):
             assert need == max(0, come[first:first + consumers.made.columns[workgroup]].max() + 1)
 
 
-def test_a_window_holds_a_slice_between_eight_quarters_of_an_h100():
+def test_a_window_holds_slices_between_eight_quarters_of_an_h100():
     machine = fraction_of(load_machine("h100-t3"), 4)
     few, many = (experts_workload("3584x1024x1024", gpus, "32x4", first=True) for gpus in (4, 8))
     assert EXCHANGE.hardware(machine, few).dma.ready_commands == machine.dma.ready_commands == 512
     able = EXCHANGE.hardware(machine, many)
     schedule = scheduled(able, many)
-    assert able.dma.ready_commands == 1024 and schedule.slack == 13
+    assert able.dma.ready_commands == 4096 and schedule.slack == 13
+    largest = Driver(able.geometry()).largest_window(8, schedule.waits_for(0))
+    assert 4 * 14 <= largest == able.tracker.sets, "four slices, whose tiles the Tracker has room for"
     mapped(able, many, schedule, True, None)
     unable = able.model_copy(update={"dma": able.dma.model_copy(update={"ready_commands": 512})})
     with pytest.raises(ScheduleError, match="up to 13 ids ahead .* a dispatch window of more than 9 is needed"):
