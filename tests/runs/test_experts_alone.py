@@ -58,6 +58,6 @@ def test_packing_reads_each_token_once_and_stores_it_for_each_expert(dtype, read
     ran, own = simulate(PACKED, MACHINE, workload), 1024
     assert ran.dram == {"packing": (own * read, own * 3 * workload.exchanged_elements * workload.format.bytes)}
     least = sum(ran.dram["packing"]) / MACHINE.dram_peak_bytes_per_ns
-    assert least < ran.ns - MACHINE.collective.kernel_launch_ns < 1.6 * least
+    assert least < ran.ns - MACHINE.collective.kernel_launch_ns < 2 * least, "at least half of memory's peak"
     with pytest.raises(TypeError, match="tokens are packed before they are dispatched"):
         simulate(PACKED, MACHINE, experts_workload("1024x256x1024", 4, "16x3"))
