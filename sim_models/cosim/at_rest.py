@@ -14,6 +14,8 @@ What only hands on a value costs nothing either while that stays the same: input
 top are written where the port is loaded (`wrapper.py`), and those that are outputs of an instance only if it was
 evaluated.
 
+An input that changes nothing while an output of the instance is 0 (`_CONCERNS_WHILE`) does not wake it then.
+
 What is compared is found in the C++ itself: inputs are what functions of other modules write. A module whose functions
 do anything else (write to another, read a memory of another, reach into one by a pointer) is left alone. The build's
 self test compares with a full evaluation, on random inputs that change in every cycle or rest; if it fails, everything
@@ -41,7 +43,7 @@ _INPUT_FUNCTION = re.compile(
     re.MULTILINE | re.DOTALL)
 #: What hands on a value: the variable, the value.
 _PUT = re.compile(r"^ *at_rest::put\((vlSymsp->\w+\.\w+(?:\[\w+\])*),\s+([\w.>\[\]-]+),"
-                  r"\s+vlSymsp->at_rest_\d+\.changed, \d+ULL\);\n", re.MULTILINE)
+                  r"\s+vlSymsp->at_rest_\d+\.changed, [^;]+\);\n", re.MULTILINE)
 #: The same, a few times in a row, of one instance's variables: its name.
 _SAME_SOURCE = re.compile(
     r"^ *at_rest::put\([^;,]+,\s+vlSymsp->(TOP\w+)\.\w+(?:\[\w+\])?,\s+vlSymsp->at_rest_\d+\.changed, \d+ULL\);\n"
@@ -53,6 +55,9 @@ _POINTER = re.compile(r"^ +(\w+)\* (\w+);", re.MULTILINE)
 _MEMORY = "VlUnpacked<"
 _SLOW = "__Slow.cpp"
 _MOST_INSTANCES = _MOST_PLACES = 64  #: bits of a word
+
+#: Inputs of modules, and the output without which they concern nobody. It must be a function of registers.
+_CONCERNS_WHILE = {("memory_channel", "occupancy"): "busy"}  # without a request there is nothing to arbitrate
 
 _RUNTIME = Path(__file__).with_suffix(".h").read_text()
 
@@ -72,6 +77,11 @@ class _Module:
     @cached_property
     def memories(self) -> frozenset[str]:
         return frozenset(self.fields) - frozenset(_plain(self.fields))
+
+    def concerns_while(self, name: str) -> str | None:
+        """Return the output without which an input concerns no instance, if there is one."""
+        return next((output for (module, found), output in _CONCERNS_WHILE.items()
+                     if found == name and self.name.endswith(f"_{module}") and output in self.fields), None)
 
 
 def _fields(header: str) -> dict[str, str]:
@@ -218,8 +228,10 @@ def _assignment(module: _Module) -> re.Pattern[str]:
 def _wake_by(text: str, module: _Module, number: int) -> str:
     """Make whatever writes an instance's input note whether the input changes."""
     def put(found: re.Match) -> str:
-        bit = 1 << module.instances.index(found[2])
-        return f"at_rest::put({found[1]}, {found[4]}, vlSymsp->at_rest_{number}.changed, {bit}ULL);"
+        one = f"{1 << module.instances.index(found[2])}ULL"
+        if output := module.concerns_while(found[3]):
+            one = f"vlSymsp->{found[2]}.{output} ? {one} : 0"
+        return f"at_rest::put({found[1]}, {found[4]}, vlSymsp->at_rest_{number}.changed, {one});"
 
     return _assignment(module).sub(put, text)
 

@@ -13,9 +13,11 @@ from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.build import build
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.gpu import gpu_library
+from t3sim.cosim.hierarchy import module_name
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.machine import load_machine
+from t3sim.rtl.channel.memory_channel import MemoryChannel
 from t3sim.study.lockstep_speed import recorded_stimulus
 from tests.support.caches import share_verilators_own
 from tests.support.tiers import on_one
@@ -132,12 +134,14 @@ def test_random_inputs(workers, seed):
         np.testing.assert_array_equal(compiled.run(stimulus[:500]), amaranth.run(stimulus[:500]))
 
 
-@pytest.mark.parametrize("mistake", on_one(["inputs", "shared", "variables", "handed on", "ports"]))
+@pytest.mark.parametrize("mistake", on_one(["inputs", "concerns", "shared", "variables", "handed on", "ports"]))
 def test_a_mistake_is_found_and_everything_evaluated(workers, monkeypatch, private_cache, mistake):
     """What wakes too late, or sleeps too early, fails the self test of the build."""
     text, ports = workers
     if mistake == "inputs":
         monkeypatch.setattr(at_rest, "_wake_by", lambda text, module, number: text)
+    elif mistake == "concerns":
+        monkeypatch.setitem(at_rest._CONCERNS_WHILE, ("worker", "work___05Fvalid"), "busy")
     elif mistake == "ports":
         assert "!same<{words}>(" in inspect.getsource(wrapper)
         monkeypatch.setattr(wrapper, "_load_block", lambda *arguments: [
@@ -166,6 +170,31 @@ def test_what_another_reaches_into_by_a_pointer_never_rests(tmp_path):
     sources = {tmp_path / "Vtop_bank__0.cpp": "    vlSelf->__PVT__row->entries[0U] = vlSelfRef.__PVT__word[0U];\n",
                tmp_path / "Vtop_row__0.cpp": "    vlSelfRef.__PVT__lost = vlSelfRef.__PVT__fault;\n"}
     assert at_rest._reached_into(sources) == {"Vtop_bank", "Vtop_row"}
+
+
+def test_occupancy_concerns_no_channel_that_is_not_busy(seed):
+    """Whatever it is in cycles that begin so: no output of any cycle differs."""
+    assert at_rest._CONCERNS_WHILE == {("memory_channel", "occupancy"): "busy"}
+    channel = MemoryChannel(small_machine(load_machine()).geometry())
+    assert module_name(channel) == "memory_channel"
+    text, ports = generate_verilog(channel, "memory_channel")
+    busy, occupancy = ports.outputs["busy"].offset, ports.inputs["occupancy"]
+    generator, changed = np.random.default_rng(seed), 0
+    stimulus = held_stimulus(ports, 8000, seed)
+    for side in ("compute", "inbound", "dma"):  # seldom, or it is busy always
+        stimulus[:, ports.inputs[f"{side}.valid"].offset] *= generator.random(len(stimulus)) < 0.05
+    with CompiledBackend(build(text, ports)) as one, CompiledBackend(build(text, ports)) as other:
+        for row in stimulus:
+            one.inputs[:] = other.inputs[:] = row
+            if not one.outputs[busy]:
+                other.inputs[occupancy.offset] = generator.integers(1 << occupancy.width)
+                changed += one.inputs[occupancy.offset] != other.inputs[occupancy.offset]
+            for backend in (one, other):
+                backend.settle()
+            np.testing.assert_array_equal(one.outputs, other.outputs)
+            for backend in (one, other):
+                backend.step()
+    assert 1000 < changed < 7000
 
 
 @pytest.mark.parametrize("size", ["small", "full"])
