@@ -15,7 +15,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(stamp)-run  ## t3 run: one fused sub-layer on the RTL (options: make run ARGS="--model gpt-3 --tp 32")
-	@$(python) -m t3sim.cli run $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(python) -m t3sim.cli run $(ARGS)
 
 check: lint types  ## lint, types, and the tests that compile nothing
 	$(python) -m pytest --compile-nothing $(PYTEST_ARGS)
@@ -87,9 +87,10 @@ prerequisites:
 
 setup: prerequisites $(stamp)
 
-# Stamps, not the folder: an installation that was interrupted is done again. A run needs a fifth of what tests need.
+# Stamps, not the folder: an installation that was interrupted is done again. A run needs a fifth of what tests need,
+# and of its modules only some, which Python compiles when they are first imported: it is told to keep them.
 $(stamp)-run: pyproject.toml | prerequisites
-	@$(call install,.)
+	@$(call install,.,--no-compile)
 
 $(stamp): pyproject.toml | prerequisites
 	@$(call install,.[dev])
@@ -98,6 +99,6 @@ $(stamp): pyproject.toml | prerequisites
 define install
 	echo "t3: installing into $(VENV) (once; again when pyproject.toml changes)"
 	$(python) -m pip --version >/dev/null 2>&1 || '$(PYTHON)' -m venv --clear '$(VENV)'
-	$(python) -m pip install --quiet --disable-pip-version-check --editable '$(1)'
+	$(python) -m pip install --quiet --disable-pip-version-check $(2) --editable '$(1)'
 	touch $@
 endef
