@@ -135,7 +135,7 @@ def test_tokens_of_8_bits_have_scales_and_what_experts_make_of_them_has_16():
     ({"layer__locality": "nowhere"}, "nowhere.* cannot be read"),
     ({"layer__sublayer": "fc1"}, "sublayer.* does not go with .*moe-dispatch"),
     ({"layer__dtype": "e5m2"}, "'e5m2' is no format of elements: allowed are fp16, bf16, fp32, e4m3"),
-    ({"layer__dtype": "e4m3"}, r"8 bits need a machine with \[gpu\] matrix_efficiency_8_bits: h100-t3"),
+    ({"layer__dtype": "e4m3"}, r"layer.dtype of 8 bits needs a machine with \[gpu\] matrix_efficiency_8_bits: h"),
     ({"gpus__every": True, "gpus__skew": "late:1:500"}, "tokens tell GPUs apart"),
     ({"exchange__topology": "ring"}, "direct.* sends to every GPU"),
     ({"exchange__topology": "torus:2x2"}, "does not go with"),
