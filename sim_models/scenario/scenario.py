@@ -66,9 +66,7 @@ class Layer(Section):
     locality: str | None = None  #: of an embedding's rows, or tokens' experts: uniform, zipf:EXPONENT, or a file
     chakra: str | None = None  #: a Chakra execution trace, whose GEMMs before a collective are run on `tp` GPUs
     kernel: str | None = None  #: a custom kernel, alone: an .npz file
-    #: Of every element: fp16, bf16 or fp32, of tokens and weights of `moe-dispatch` e4m3, too; if not given fp16, or
-    #: the file's.
-    dtype: str | None = None
+    dtype: str | None = None  #: of elements: fp16, bf16, fp32, of `moe-dispatch` e4m3; if not given fp16, or the file's
     split_k: int | None = None  #: parts of K, each of which a workgroup computes; the machine's if not given
     collective: str | None = None  #: alone, by kernels on compute units: rs, ag, ar or a2a
     bytes: int | None = None  #: of each GPU's array, for `collective`
