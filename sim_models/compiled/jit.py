@@ -112,6 +112,7 @@ class _Cache(FunctionCache):
             return None
 
     def save_overload(self, sig, data):
+        data.library.get_pointer_to_function(data.fndesc.llvm_cfunc_wrapper_name)  # machine code, if there is a wrapper
         with contextlib.suppress(OSError), _turn(self._name):  # the index of all of a function's types is one file
             super().save_overload(sig, data)
 
@@ -120,7 +121,7 @@ machine_code.install()
 
 
 def _kept(function: Callable, **options) -> Callable:
-    dispatcher: Any = njit(_nrt=False, no_cfunc_wrapper=True, **options)(function)
+    dispatcher: Any = njit(**{"_nrt": False, "no_cfunc_wrapper": True, **options})(function)
     dispatcher.compile = partial(_compile, dispatcher)
     if may_be_written(Path(os.environ["NUMBA_CACHE_DIR"])):
         with contextlib.suppress(RuntimeError):  # no folder takes files
@@ -200,3 +201,6 @@ merged = partial(_kept, inline="always")
 
 #: For small functions: a call passes the descriptor of every array among its arguments.
 inlined = partial(_kept, forceinline=True)
+
+#: For what compiled code calls by its address (`hooks.address_of`).
+by_address = partial(_kept, no_cfunc_wrapper=False)

@@ -19,7 +19,7 @@ from ..fabric.queues import pop_timed, push, push_at, room, timed_room
 from . import agents
 from .end import LOOK_STUCK, RUNNING, outcome
 from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals, switch_cycle
-from .observers import Observer, after_edge, before_edge, together
+from .observers import Observer, Watchers, call_after_edge, call_before_edge, watchers
 from .state import Sim
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ def step_alone(sim, kernel, hardware, watching, device, now, end):
     """Step one GPU from cycle `now` to `end`, at most a link's latency."""
     for cycle in range(now, end):
         models_cycle(sim, kernel, hardware, device, cycle)
-        before_edge(watching, sim, kernel, hardware, device, cycle)
+        call_before_edge(watching, sim, kernel, hardware, device, cycle)
         clock_edge(hardware, device)
-        after_edge(watching, sim, kernel, hardware, device, cycle)
+        call_after_edge(watching, sim, kernel, hardware, device, cycle)
 
 
 @compiled
@@ -170,7 +170,7 @@ def step_nodes(sim, kernel, hardware, watching, member, now, until):
 
 
 @unlocked
-def advance(machine: Sim, agent: tuple, rtl: "Hardware | None", observers: tuple | None, span: "Span",
+def advance(machine: Sim, agent: tuple, rtl: "Hardware | None", observers: Watchers, span: "Span",
             member: Member) -> tuple[int, int]:
     """Run memory cycles of all GPUs: (next cycle, outcome). To be called by each of the threads that meet."""
     sim, kernel = by_reference(machine), by_reference(agent)
@@ -224,9 +224,10 @@ class Lockstep:
             states, until = [], end
             for observer in self.observers:
                 state, until = observer.before(self.now, until)
-                states.append(state)
+                if state is not None:
+                    states.append(state)
             self.sim.control.halt[0] = 0
-            self.now, reached = self._advance(together(states), until)
+            self.now, reached = self._advance(states, until)
             for observer in self.observers:
                 observer.after(self.now)
             if reached != RUNNING or self.now >= end:
@@ -244,11 +245,13 @@ class Lockstep:
             if state != RUNNING or self.now == until:
                 return state
 
-    def _advance(self, watching: tuple | None, end: int) -> tuple[int, int]:
+    def _advance(self, states: list[tuple], end: int) -> tuple[int, int]:
         latency = int(self.sim.network.latency_cycles.min())
         alone = 1 if any(one.interleaved for one in self.observers) else LOOK if self.observers else latency
         threads = 1 if self.observers else min(self.threads, len(self.sim.control.downstream))
-        state, alone = (*self.sim.apart(), watching), max(1, min(alone, latency))
+        machine, alone = self.sim.apart(), max(1, min(alone, latency))
+        called, _kept = watchers(states, machine)
+        state = (*machine, called)
 
         def task(member: Member) -> tuple[int, int]:
             return advance(*state, Span(self.now, end, alone), member)

@@ -1,12 +1,20 @@
 """Whoever watches a run: recorders, the ledger of data mode, counters of traffic. Any number at once.
 
 An observer has two sides. From Python it says what it wants before the loop goes on, and looks afterwards. Inside the
-loop its state, a named tuple with the methods `before_edge` and `after_edge`, is called in every cycle of every GPU.
+loop its state, a named tuple with the methods `before_edge` and `after_edge`, is called in every cycle of every GPU,
+by address: the loop is the same whether anybody watches.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numba import typeof, types
+
+from ..compiled.by_reference import Reference
 from ..compiled.by_type import by_type
+from ..compiled.hooks import LaidDown, address_of, call_at, lay_down
+from ..compiled.jit import by_address, merged
 
 
 class Observer:
@@ -42,24 +50,43 @@ def after_edge(state, sim, kernel, hardware, device, now):
     """Look at a GPU after its hardware's clock edge."""
 
 
-class Both(NamedTuple):
-    """Two states as one."""
-
-    first: tuple
-    second: tuple
-
-    def before_edge(self, sim, kernel, hardware, device, now):
-        before_edge(self.first, sim, kernel, hardware, device, now)
-        before_edge(self.second, sim, kernel, hardware, device, now)
-
-    def after_edge(self, sim, kernel, hardware, device, now):
-        after_edge(self.first, sim, kernel, hardware, device, now)
-        after_edge(self.second, sim, kernel, hardware, device, now)
+@by_address
+def _before(state, sim, kernel, hardware, device, now):
+    before_edge(state, sim, kernel, hardware, device, now)
 
 
-def together(states: list[tuple | None]) -> tuple | None:
-    """Make one state that stands for all of them."""
-    whole = None
-    for state in reversed(states):
-        whole = state if whole is None else whole if state is None else Both(state, whole)
-    return whole
+@by_address
+def _after(state, sim, kernel, hardware, device, now):
+    after_edge(state, sim, kernel, hardware, device, now)
+
+
+class Watchers(NamedTuple):
+    """Those who look at single cycles, as the loop calls them: addresses, int64 [watcher]."""
+
+    before: np.ndarray
+    after: np.ndarray
+    state: np.ndarray
+
+
+@merged
+def call_before_edge(watchers, sim, kernel, hardware, device, now):
+    for i in range(len(watchers.state)):
+        call_at(watchers.before[i], watchers.state[i], sim, kernel, hardware, device, now)
+
+
+@merged
+def call_after_edge(watchers, sim, kernel, hardware, device, now):
+    for i in range(len(watchers.state)):
+        call_at(watchers.after[i], watchers.state[i], sim, kernel, hardware, device, now)
+
+
+def watchers(states: Sequence[tuple], machine: Sequence[tuple | None]) -> tuple[Watchers, list[LaidDown]]:
+    """Compile the states' methods for a machine, its kernel and its hardware.
+
+    The caller keeps what is laid down for as long as the loop runs.
+    """
+    kinds = [types.none if part is None else Reference(typeof(part)) for part in machine] if states else []
+    laid_down = [lay_down(state) for state in states]
+    rows = [(address_of(_before, own.kind, *kinds), address_of(_after, own.kind, *kinds), own.address)
+            for own in laid_down]
+    return Watchers(*np.array(rows, np.int64).reshape(-1, 3).T.copy()), laid_down
