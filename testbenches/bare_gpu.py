@@ -104,6 +104,12 @@ class BareGpu:
         """Name the bits that are 1."""
         return {name for name, value in self.driver.decode("STATUS", await self.read("STATUS")).items() if value}
 
+    async def restart(self, kernel: int = 1) -> None:
+        """Start a kernel, once the Tracker has cleared itself: a restart before that is refused."""
+        while "tracker_busy" in await self.status():
+            await self.bench.cycle(20)
+        await self.bus.write_all(self.driver.restart(kernel))
+
     async def first_error(self) -> dict | None:
         """Return the fields of `t3sim.rtl.layouts.error` and the code's name; the hardware forgets the error."""
         words = {register.offset: await self.bus.read(register.offset) for register in self.registers.fixed

@@ -408,7 +408,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
     await gpu.write("THRESHOLD", threshold=register)
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=auto)
     set_occupancy(bench, [channel.queue_entries] * channel.channels)
-    await gpu.bus.write_all(gpu.driver.restart())
+    await gpu.restart()
     clearing = {"dma_table_busy", "channels_busy"}  # tables and guards clear themselves, a line in a cycle
     bench.set("producer_active", 1)
     for occupancy in entries:
@@ -525,7 +525,7 @@ async def a_late_ring_goes_first(bench: Bench) -> None:
     if bench.number % 2:  # what started before a restart does not count
         gpu.dispatch.send_all(Request(wg) for wg in range(tiles, tiles + stage))
         await bench.until(lambda: gpu.dispatch.idle, 2_000)
-        await gpu.bus.write_all(gpu.driver.restart())
+        await gpu.restart()
         following = 0
     for started, late in ((stage, False), (1, True)):
         gpu.dispatch.send_all(Request(wg) for wg in range(following, following + started))
@@ -559,7 +559,7 @@ async def the_peers_windows_count(bench: Bench) -> None:
     kernel = 0
     for peer in peers:
         kernel += 1
-        await gpu.bus.write_all(gpu.driver.restart(kernel))
+        await gpu.restart(kernel)
         gpu.dispatch.reset()
         last = min(1 << t.wg_bits, 600)
         gpu.dispatch.send_all(Request(wg, there=wg + shift, peer=peer, reaches=1) for wg in range(last))
@@ -573,7 +573,7 @@ async def the_peers_windows_count(bench: Bench) -> None:
         for bit in range(t.wg_bits + 1):
             kernel += 1
             gpu.heard.send({"head": 1 << bit, "epoch": kernel, "source": peer, "sender": peer})
-            await gpu.bus.write_all(gpu.driver.restart(kernel))
+            await gpu.restart(kernel)
             gpu.dispatch.reset()
             limit = min(2 << t.wg_bits, (1 << bit) + window)  # ids there are a bit wider
             gpu.dispatch.send(Request(0, there=limit - 1, peer=peer, reaches=1, opens=0))
