@@ -176,6 +176,8 @@ class KernelTask:
         size = f"{shape.m}x{shape.n}" + (f"x{shape.k}" if self.kernel.uses_depth else "")
         if self.kernel.uses_depth and not shape.weights_transposed:
             size += " backward"
+        if shape.format.bytes == 1:
+            size += f" in {shape.dtype}"
         if shape.routed:
             size += f", {shape.routed},"
         every = "" if self.mirrored else "all "
