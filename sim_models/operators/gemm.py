@@ -55,6 +55,11 @@ class Gemm:
                               f"{self.k} has {self._blocks} steps of {self.block_k}, and each part needs one")
 
     @property
+    def input_bytes(self) -> int:
+        """Bytes of an element of A and B."""
+        return self.tiling.element_bytes if self.operand_bytes is None else self.operand_bytes
+
+    @property
     def _blocks(self) -> int:
         return -(-self.k // self.block_k)
 
@@ -96,8 +101,7 @@ class Gemm:
 
     def _loads(self, first_step: int, depth: int) -> list[np.ndarray]:
         """Return A's and B's blocks of every tile in steps of `depth` from `first_step` on."""
-        tiling, count = self.tiling, self.tiling.tiles
-        size = tiling.element_bytes if self.operand_bytes is None else self.operand_bytes
+        tiling, count, size = self.tiling, self.tiling.tiles, self.input_bytes
         k = first_step * self.block_k
         if self.a_along_k:
             a = rows_of(LOAD, count, base=self.a.base + tiling.first_row * self.a.pitch + k * size, rows=tiling.rows,

@@ -1,7 +1,8 @@
 """A grouped GEMM as a kernel table: one kernel for the GEMMs of several groups of columns, each with its own weights.
 
 A group's columns are padded to whole tiles, which cost the time of whole ones; what pads them is neither loaded nor
-stored, and not in memory.
+stored, and not in memory. Scales of a column's elements lie after them: a workgroup loads those of its columns once,
+before its loop over K, and keeps them.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .gemm import Gemm
-from .kernel_table import KernelTable, Resources
+from .kernel_table import STEP, KernelTable, Resources, rows_of
 from .operator import Made
 
 
@@ -34,6 +35,7 @@ class GroupedGemm:
 
     devices: Sequence[Groups]
     weights_bytes: int  #: from one group's weights to the next one's
+    scales_bytes: int = 0  #: of a column, after its K elements
 
     @property
     def resources(self) -> Resources:
@@ -67,5 +69,15 @@ class GroupedGemm:
         ends = kept[steps["first_store"] + steps["stores"]]
         steps["first_store"] = kept[steps["first_store"]]
         steps["stores"] = ends - steps["first_store"]
-        return replace(table, groups=table.groups[columns > 0], steps=steps, loads=loads.ravel(),
-                       stores=stores[left > 0])
+        groups, rows = table.groups, loads.ravel()
+        if self.scales_bytes:
+            scales = loads[:, 0, 1].copy()
+            scales["base"] += of.gemm.k * of.gemm.input_bytes
+            scales["bytes"], scales["step_stride"] = self.scales_bytes, 0
+            first = rows_of(STEP, tiling.tiles, repeats=1, first_load=len(rows) + np.arange(tiling.tiles), loads=1)
+            steps = np.insert(steps, groups["first_step"], first)
+            groups = groups.copy()
+            groups["first_step"] += np.arange(tiling.tiles)
+            groups["steps"] += 1
+            rows = np.concatenate([rows, scales])
+        return replace(table, groups=groups[columns > 0], steps=steps, loads=rows, stores=stores[left > 0])

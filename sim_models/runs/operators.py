@@ -56,7 +56,9 @@ class Addresses:
     def of(cls, workload: Workload, tiling: Tiling) -> "Addresses":
         along_k, along_m = workload.k * workload.format.bytes, workload.n * workload.format.bytes
         a_pitch, a_lines = (along_k, workload.n) if workload.weights_transposed else (along_m, workload.k)
-        a_pitch, b_pitch = _up(a_pitch, 256), _up(along_k, 256)
+        of_column = workload.exchanged_elements * workload.format.bytes if isinstance(workload, DispatchWorkload) else (
+            along_k)
+        a_pitch, b_pitch = _up(a_pitch, 256), _up(of_column, 256)
         a_bytes, b_bytes = a_pitch * a_lines, b_pitch * workload.m
         if isinstance(workload, EmbeddingWorkload):  # tables, and lists of rows
             a_bytes, b_bytes = workload.table_bytes, workload.m * workload.k * INDEX_BYTES
@@ -288,7 +290,8 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
         gemm = gemm_operator(machine, workload, made, c_base, inputs)
         found.append(Groups(replace(gemm, cluster=1), group, columns))  # neighbours have other weights
     lines = workload.n if workload.weights_transposed else workload.k
-    return GroupedGemm(found, at.a_pitch * lines)
+    scales = workload.exchanged_elements - workload.k if isinstance(workload, DispatchWorkload) else 0
+    return GroupedGemm(found, at.a_pitch * lines, scales * workload.format.bytes)
 
 
 def _vector_cycles(machine: Machine, flop: int) -> float:
