@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
 
-from ..collectives import CollectiveError, Program, in_switch
+import numpy as np
+
+from ..collectives import CollectiveError, Program, direct, in_switch
 from ..collectives.algorithms import COLLECTIVES, algorithms
 from ..collectives.all_reduce import all_reduce
 from ..collectives.all_to_all import all_to_all
@@ -72,7 +74,9 @@ class Exchange:
     def link_bytes(self, workload: Workload) -> float:
         """Compute what a GPU sends; of a gather by a switch what it gets, of several links what the fullest has."""
         if isinstance(workload, ExpertsWorkload):
-            return workload.sent_bytes * self.sums.wire_bytes(workload) / workload.format.bytes
+            sent = self._most_tokens(workload) * workload.exchanged_elements * workload.format.bytes if self.passed_on \
+                else workload.sent_bytes
+            return sent * self.sums.wire_bytes(workload) / workload.format.bytes
         if self.before:
             share = self._fullest(workload.tp) if self.by_levels else (workload.tp - 1) / workload.tp
             return workload.activation_bytes * share
@@ -122,10 +126,18 @@ class Exchange:
         carried = Counter(link for one in program.transfers for link in topology.way(one.source, one.destination))
         return max(carried.values()) / program.chunks
 
+    def _most_tokens(self, workload: ExpertsWorkload) -> int:
+        """Count the tokens on the fullest link, as often as they go to an expert."""
+        topology, carried = self.links(workload.tp), Counter()
+        for (source, to), tokens in np.ndenumerate(workload.between if self.before else workload.between.T):
+            carried.update(dict.fromkeys(topology.way(source, to), int(tokens)))
+        return max(carried.values())
+
     @property
     def by_levels(self) -> bool:
         """Say whether kernels that do the same run level by level, as the fused one's peers are not one neighbour."""
-        return self.algorithm in LEVELLED or is_custom(self.algorithm) or self.passed_on
+        return not self.of_experts and (
+            self.algorithm in LEVELLED or is_custom(self.algorithm) or self.passed_on)
 
     @property
     def passed_on(self) -> bool:
@@ -160,7 +172,10 @@ class Exchange:
             return _IN_SWITCH[self.collective](ranks)
         if is_custom(self.algorithm):
             return custom_program(self.algorithm, self.collective, ranks)
-        found = algorithms(EXPERTS.get(self.collective, self.collective), self.links(ranks))
+        topology = self.links(ranks)
+        if self.collective == COMBINE:  # also over links of which sums of a whole array have other algorithms
+            return direct.reduce_scatter(topology.gpus)
+        found = algorithms(EXPERTS.get(self.collective, self.collective), topology)
         if self.algorithm not in found:
             raise BadInput(Key("exchange.algorithm", repr(self.algorithm)),
                            f" is not possible on {self.topology}:{ranks}: allowed are {choices(self.algorithm, found)}")
@@ -442,7 +457,7 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
         raise BadInput(Key("exchange.algorithm", repr(algorithm)),
                        f" is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     check_topology(topology)
-    each = (collective, algorithm) == ("a2a", "direct")
+    each = collective in _TO_EACH and algorithm == "direct"
     if not custom and not each and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
         raise BadInput(Key("exchange.algorithm", algorithm), " does not go with ", Key("exchange.topology", topology),

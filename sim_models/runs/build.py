@@ -81,6 +81,7 @@ class Options:
     slices: int = 1  #: at least so many
     signal: str | None = None  #: of `signals.SIGNALS`; the machine has the hardware for it
     gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
+    gpu: int | None = None  #: whose kernel runs alone; None: that of the GPU with the most workgroups
     #: What makes the output of a tiling at a byte; not asked for with `gathers`, which is for GEMMs.
     operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=make_operator, repr=False)
     #: Of so many ranks, and of so many nodes.
@@ -405,8 +406,9 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     else:
         at = 0 if fused else Addresses.of(workload, tiling).c
         operator = options.operator(machine, workload, tiling, at)
+        gpu = busiest(machine, workload) if options.gpu is None else options.gpu
         tables = [_fused(operator.work(space.device), space, tiling) for space in spaces] or [
-            _alone(machine, workload, tiling, operator.work(busiest(machine, workload)))]
+            _alone(machine, workload, tiling, operator.work(gpu))]
     if fused and any(len(table.signals) for table in tables):
         raise KernelError("signals: a kernel that Track & Trigger sends for has none, it waits by the dispatch window")
     kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.COMPUTE)

@@ -159,10 +159,12 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
 
 
 def run_experts(machine: Machine, workload: ExpertsWorkload, topology: Topology,
-                progress: Callable[[float], None] = lambda fraction: None) -> Collective:
+                progress: Callable[[float], None] = lambda fraction: None,
+                links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
+                conditions: Mapping[int, Condition] = MappingProxyType({})) -> Collective:
     """Simulate, on every GPU, the kernel that brings tokens to their experts, or what these make to the tokens' owners.
 
-    There it is added up.
+    There it is added up. `links` and `conditions`: what is not the machine's.
     """
     ranks, row_bytes = workload.tp, workload.exchanged_elements * workload.format.bytes
     first = isinstance(workload, DispatchWorkload)
@@ -172,7 +174,9 @@ def run_experts(machine: Machine, workload: ExpertsWorkload, topology: Topology,
               combining_passes(parts, row_bytes, workload.per_token, 0, received))
     kernel = build.copy_units(machine, build.copy_kernel(machine, passes, 0), memory.EXCHANGE)
     others = [[peer for peer in range(ranks) if peer != rank] for rank in range(ranks)]
-    sim = build.machine_state(machine, kernel, build.network_of(machine, topology, {}), others)
+    for device, condition in conditions.items():
+        set_condition(kernel, device, condition)
+    sim = build.machine_state(machine, kernel, build.network_of(machine, topology, links), others)
     return run_kernel(machine, sim, DISPATCH if first else COMBINE, progress)
 
 

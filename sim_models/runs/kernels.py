@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 
+from ..agents.compute_units import set_condition
 from ..agents.side_by_side import WithCopies
 from ..agents.units.state import settle
 from ..at_once import processor_seconds
@@ -41,7 +43,7 @@ from .beside_copies import Copies, with_copies
 from .failure import to_end
 from .fused import FusedRun
 from .isolated_collectives import packing_sim, run_collective, run_experts, run_program, with_compute_units
-from .operators import workgroups_at_once
+from .operators import busiest, workgroups_at_once
 from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from .phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
 from .pipelining import fused_options
@@ -408,6 +410,7 @@ class ExpertsAlone(Kernel):
     """The exchange of tokens before experts, or of what they make, with its sums, alone on the whole GPUs."""
 
     exchange: Exchange  #: whose links it has
+    skew: Skew | None = None  #: whose links and GPUs it takes
 
     needs_rtl, result_type, every_gpu = False, IsolatedKernel, True
 
@@ -417,13 +420,16 @@ class ExpertsAlone(Kernel):
 
     @property
     def name(self) -> str:
-        return f"{self.exchange.collective}-{self.exchange.topology}"
+        parts = [self.exchange.collective, self.exchange.topology, *([self.skew.name] if self.skew else [])]
+        return "-".join(parts).replace(":", "-")
 
     def work(self, workload: Workload) -> Work:
         return Work(moved_bytes=_of_experts(workload).sent_bytes)
 
     def run(self, run: Run) -> IsolatedKernel:
-        ran = run_experts(run.machine, _of_experts(run.workload), self.exchange.links(run.workload.tp), run.progress)
+        skew = self.skew or Skew()
+        ran = run_experts(run.machine, _of_experts(run.workload), self.exchange.links(run.workload.tp), run.progress,
+                          skew.links(run.machine), skew.conditions(run.machine))
         return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, phases_of(self.exchange)),
                               exchange_ns=ran.exchange_ns)
 
@@ -432,7 +438,13 @@ class ExpertsAlone(Kernel):
 class TokensPacked(Kernel):
     """The copies of tokens, for each of their experts, that a dispatch sends, alone on the whole GPU."""
 
-    needs_rtl, uses_depth, result_type, name = False, True, IsolatedKernel, "packing"
+    skew: Skew | None = None  #: of several GPUs, of which the slowest counts
+
+    needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
+
+    @property
+    def name(self) -> str:
+        return "packing" if self.skew is None else f"packing-{self.skew.name}"
 
     def work(self, workload: Workload) -> Work:
         return Work()
@@ -441,11 +453,19 @@ class TokensPacked(Kernel):
         workload = _of_experts(run.workload)
         if not isinstance(workload, DispatchWorkload):
             raise TypeError("tokens are packed before they are dispatched, and else not")
-        packed = Lockstep(packing_sim(run.machine, workload))
-        to_end(packed, "packing")
+        unlike = self.skew.conditions(run.machine) if self.skew else {}
+        alike = [None] if len(unlike) < workload.tp else []
+        ran = []
+        for condition in dict.fromkeys([*alike, *unlike.values()]):
+            sim = packing_sim(run.machine, workload)
+            if condition is not None:
+                set_condition(sim.kernel, 0, condition)
+            ran.append(Lockstep(sim))
+            to_end(ran[-1], "packing")
+        last = max(ran, key=attrgetter("now"))
         return IsolatedKernel(
-            packed.now / run.machine.memory_clock_ghz + run.machine.collective.kernel_launch_ns, packed.now,
-            named(bytes_by_phase(packed.sim.mem), (None, PACKING, None)))
+            last.now / run.machine.memory_clock_ghz + run.machine.collective.kernel_launch_ns, last.now,
+            named(bytes_by_phase(last.sim.mem), (None, PACKING, None)))
 
 
 def _of_experts(workload: Workload | None) -> ExpertsWorkload:
@@ -565,16 +585,21 @@ def _batch(recorder: TrafficRecord | None) -> int:
 
 
 def _gemm(asked: Run, skew: Skew | None = None) -> IsolatedKernel:
-    """Run the GEMM on each kind of GPU that there is; the result is that of the last one to end."""
-    skew, ran = skew or Skew(), {}
-    unlike, late = skew.conditions(asked.machine), dict(skew.late_ns)
+    """Run the GEMM on each kind of GPU that there is; the result is that of the last one to end.
+
+    With experts each GPU is of its own kind, and of those that are alike the one with the most workgroups runs.
+    """
+    skew, ran, machine, workload = skew or Skew(), {}, asked.machine, asked.workload
+    unlike, late = skew.conditions(machine), dict(skew.late_ns)
+    alike = set(range(workload.tp)) - set(unlike) - set(late)
     ends = []
-    for gpu in sorted({*unlike, *late, min(set(range(asked.workload.tp)) - set(unlike), default=0)}):
-        condition = unlike.get(gpu)
-        if condition not in ran:
-            options = build.Options(conditions={} if condition is None else {0: condition})
-            ran[condition] = _alone("gemm", build.make_sim(asked.machine, asked.workload, options=options), asked)
-        ends.append(replace(ran[condition], start_ns=late.get(gpu, 0.0)))
+    for gpu in sorted({*unlike, *late, *([busiest(machine, workload, alike)] if alike else [])}):
+        kind = gpu if isinstance(workload, ExpertsWorkload) else None, unlike.get(gpu)
+        if kind not in ran:
+            whose, condition = kind
+            options = build.Options(conditions={} if condition is None else {0: condition}, gpu=whose)
+            ran[kind] = _alone("gemm", build.make_sim(machine, workload, options=options), asked)
+        ends.append(replace(ran[kind], start_ns=late.get(gpu, 0.0)))
     return max(ends, key=lambda one: one.start_ns + one.ns)
 
 

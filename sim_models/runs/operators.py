@@ -1,5 +1,6 @@
 """Operators at a machine's rates: how a workload's output is cut, where its data lie, and which kernel makes it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -145,10 +146,11 @@ def _placement(machine: Machine, workload: ExpertsWorkload, along_n: bool = Fals
     return Placement(tuple(made), tuple(columns), tuple(parts), workload.per_token)
 
 
-def busiest(machine: Machine, workload: Workload) -> int:
-    """Return the GPU whose workgroups are the most; the first if all have as many."""
+def busiest(machine: Machine, workload: Workload, among: Iterable[int] | None = None) -> int:
+    """Return the GPU whose workgroups are the most, of all or those `among` them; the first if all have as many."""
     placement = placement_of(machine, workload)
-    return 0 if placement is None else int(np.argmax([len(placement.workgroups(d)) for d in range(workload.tp)]))
+    gpus = sorted(range(workload.tp) if among is None else among)
+    return gpus[0] if placement is None else max(gpus, key=lambda gpu: len(placement.workgroups(gpu)))
 
 
 def _decode_tiling(machine: Machine, workload: Workload) -> Tiling:

@@ -149,9 +149,6 @@ def check_operator(scenario: Scenario) -> None:
         both = of_experts and key == "layer.locality"
         if key in given and not layer.operator.startswith("embedding") and not both:
             raise BadInput(said(key, given[key]), " is for ", Key("layer.operator", "embedding"), " and embedding-a2a")
-    if of_experts and "gpus.skew" in given:
-        raise BadInput(said("gpus.skew", scenario.gpus.skew), " does not go with ",
-                       said("layer.operator", layer.operator), ": tokens tell GPUs apart")
     if not is_alone(layer):
         return
     for key in _NOT_ALONE:
@@ -194,8 +191,8 @@ def requested(scenario: Scenario) -> Request:
         raise BadInput(Key("flux.tune", True), " chooses itself: neither ", Key("flux.order"), " nor ",
                        Key("flux.pieces"), " goes with it")
     for one in workloads:
+        exchange.links(one.tp)
         if exchange.custom:  # a user's functions fail before any work
-            exchange.links(one.tp)
             exchange.program(one.tp)
         exchange.check_sums(asked.sums, one, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")

@@ -26,7 +26,8 @@ from .technique import Technique
 def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
     exchange, slow, gather, to_all = choices.exchange, slowing(choices), ALL_GATHER, ALL_TO_ALL
     if exchange.of_experts:
-        return gemm_alone(choices), ExpertsAlone(exchange), *((PACKED,) if exchange.before else ())
+        return (gemm_alone(choices), ExpertsAlone(exchange, slow),
+                *((replace(PACKED, skew=slow),) if exchange.before else ()))
     if exchange.before:
         gathered = replace(GATHER_INPUT, exchange=exchange) if exchange.by_levels else GATHER_INPUT
         return gemm_alone(choices), replace(gathered, skew=slow)

@@ -34,7 +34,7 @@ def fusion(name: str, choices: Choices) -> FusedGemm:
 def _kernels(name: str, choices: Choices) -> tuple[Kernel, ...]:
     gemm, fused, slow = gemm_alone(choices), fusion(name, choices), slowing(choices)
     if choices.exchange.of_experts and choices.exchange.before:
-        return gemm, fused, PACKED
+        return gemm, fused, replace(PACKED, skew=slow)
     if choices.exchange.collective != "rs":
         return gemm, fused
     if choices.exchange.by_levels:

@@ -54,9 +54,12 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
     ({"layer__locality": "nowhere"}, "nowhere.* cannot be read"),
     ({"layer__model": "mixtral-8x7b"}, "gemm.* does not go with .*model.*mixtral-8x7b.*, which say it"),
     ({"layer__model": "t-nlg", "layer__gemm": None, "layer__devices": None, "layer__experts": None}, "no experts"),
-    ({"gpus__every": True, "gpus__skew": "late:1:500"}, "tokens tell GPUs apart"),
+    ({"gpus__skew": "late:1:500"}, "late:1:500 needs .*every"),
+    ({"gpus__every": True, "gpus__skew": "link:0-1:9"}, "topology 'switch' has no such link"),
     ({"exchange__topology": "ring"}, "direct.* sends to every GPU"),
-    ({"exchange__topology": "torus:2x2"}, "does not go with"),
+    ({"exchange__topology": "torus:2x4"}, "is of 8 GPUs, and here are 4"),
+    ({"exchange__topology": "torus:2x2", "exchange__algorithm": "hierarchical"}, "it needs .*direct"),
+    ({"exchange__topology": "nodes:2x2", "techniques": ("decomposed",)}, "technique decomposed"),
     ({"exchange__algorithm": "in-switch"}, "it needs .*direct"),
     ({"exchange__sums": "fixed"}, "3 experts of a token are added up in the order"),
     ({"layer__dtype": "e4m3"}, "'e4m3' is no format of elements: allowed are fp16, bf16, fp32$"),
@@ -89,6 +92,33 @@ def test_the_experts_of_a_config_are_those_of_all_but_its_first_layers(tmp_path)
     whole, = requested(scenario_of({}, {"layer.operator": "moe-dispatch", "layer.model": "deepseek-v3",
                                         "layer.tokens": 1024, "machine": "h100-t3"})).sublayers
     assert (whole.times, whole.workload.n, whole.workload.k, whole.workload.experts) == (58, 4096, 7168, 256)
+
+
+@pytest.mark.parametrize("operator", ["moe-dispatch", "moe-combine"])
+@pytest.mark.parametrize("topology, links", [("torus:2x2", 8), ("nodes:2x2", 8)])
+def test_the_fullest_link_counts_where_tokens_pass_through_others(operator, topology, links):
+    """Each of the links of a GPU of four; the fullest has at least its share of all hops."""
+    sublayer, = asked(layer__operator=operator, exchange__topology=topology, layer__locality="zipf:0.6").sublayers
+    workload, exchange = sublayer.workload, sublayer.choices.exchange
+    assert exchange.every_gpu and not exchange.by_levels and sublayer.machine.dma.peers == 3
+    between = workload.between if operator == "moe-dispatch" else workload.between.T
+    ways = {(source, to): exchange.links(4).way(source, to) for source in range(4) for to in range(4)}
+    of_link = {link: sum(between[pair] for pair, way in ways.items() if link in way)
+               for link in {link for way in ways.values() for link in way}}
+    assert len(of_link) >= links and max(map(len, ways.values())) == (2 if topology == "torus:2x2" else 3)
+    element = workload.exchanged_elements * workload.format.bytes
+    assert exchange.link_bytes(workload) == max(of_link.values()) * element > 0
+
+
+@pytest.mark.parametrize("operator", ["moe-dispatch", "moe-combine"])
+def test_kernels_alone_are_of_the_gpus_and_links_that_are_not_alike(operator):
+    skew = "late:1:500,clock:2:0.5,link:0-1:9"
+    sublayer, = asked(layer__operator=operator, exchange__topology="torus:2x2", gpus__every=True,
+                      gpus__skew=skew).sublayers
+    for name in ("sequential", "t3-mca", "ideal-overlap"):
+        kernels = TECHNIQUES[name].kernels_of(sublayer.choices)
+        assert all(kernel.skew == sublayer.choices.skew for kernel in kernels) and str(kernels[0].skew) == (
+            "GPU 1 500 ns late, GPU 2 at 0.5 of its clock, link 0 to 1 at 9 GB/s")
 
 
 DISPATCH = {"layer__operator": "moe-dispatch"}
@@ -136,9 +166,12 @@ def test_tokens_of_8_bits_have_scales_and_what_experts_make_of_them_has_16():
     ({"layer__sublayer": "fc1"}, "sublayer.* does not go with .*moe-dispatch"),
     ({"layer__dtype": "e5m2"}, "'e5m2' is no format of elements: allowed are fp16, bf16, fp32, e4m3"),
     ({"layer__dtype": "e4m3"}, r"layer.dtype of 8 bits needs a machine with \[gpu\] matrix_efficiency_8_bits: h"),
-    ({"gpus__every": True, "gpus__skew": "late:1:500"}, "tokens tell GPUs apart"),
+    ({"gpus__skew": "late:1:500"}, "late:1:500 needs .*every"),
+    ({"gpus__every": True, "gpus__skew": "link:0-1:9"}, "topology 'switch' has no such link"),
     ({"exchange__topology": "ring"}, "direct.* sends to every GPU"),
-    ({"exchange__topology": "torus:2x2"}, "does not go with"),
+    ({"exchange__topology": "torus:2x4"}, "is of 8 GPUs, and here are 4"),
+    ({"exchange__topology": "torus:2x2", "exchange__algorithm": "hierarchical"}, "it needs .*direct"),
+    ({"exchange__topology": "nodes:2x2", "techniques": ("decomposed",)}, "technique decomposed"),
     ({"exchange__algorithm": "in-switch"}, "it needs .*direct"),
     ({"exchange__accumulate": "fp32"}, "is of a GEMM's sums"),
     ({"layer__split_k": 2}, "split_k"),

@@ -85,7 +85,7 @@ def runs() -> list[Row]:
     found += [Row(ring, 4, parts=3), *(replace(row, parts=2) for row in alike if _splits(row.exchange))]
     found += [Row(ring, 4, skew="late:3:2000,clock:1:0.8"), Row(ring, 4, skew="dead:2:2,link:1-0:10"),
               Row(fused_with("gemm-rs", "full"), 4, skew="late:3:2000,link:1-0:4")]
-    found += [replace(row, skew="late:1:900") for row in alike if row.exchange.producer == "gemm"]
+    found += [replace(row, skew="late:1:900") for row in alike if row.exchange.producer in ("gemm", "moe")]
     return found + [replace(row, mirrored=True) for row in found if not row.skew and row.parts != 2 and row.gpus == 4]
 
 

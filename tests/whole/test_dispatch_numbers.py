@@ -16,6 +16,7 @@ from t3sim.runs.data_mode import Variation, data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.policy import Policy
+from t3sim.runs.skew import Skew
 from t3sim.workloads import ExpertsWorkload, experts_workload
 from tests.support.unheld import check_unheld_reads
 
@@ -25,9 +26,9 @@ MACHINE = load_machine(str(Path(__file__).parents[1] / "data" / "machines" / "tr
 MACHINE = MACHINE.model_copy(update={"gpu": MACHINE.gpu.model_copy(update={"matrix_efficiency_8_bits": 0.8})})
 
 
-def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "mca", **chaos):
+def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "mca", skew: str = "", **chaos):
     exchange = fused_with("moe-dispatch", topology)
-    kernel = FusedGemm(policy, exchange=exchange)
+    kernel = FusedGemm(policy, exchange=exchange, skew=Skew.of(skew, workload.tp))
     machine, workload = kernel.setting(exchange.hardware(MACHINE, workload), workload)
     assert machine.dma.ready_groups == MACHINE.dma.ready_groups, "no RTL of its own"
     return machine, workload, Policy.of(policy, machine), replace(kernel.options(machine, workload, 1), **chaos)
@@ -40,6 +41,8 @@ def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "
     ("96x128x2100", 2, "4x3", 0.3, "switch", "fp32", "mca"),  # features in four tiles, the last of which is ragged
     ("192x128x200", 4, "8x2", 0.6, "switch", "e4m3", "mca"),  # 200 bytes and two scales
     ("96x128x8000", 2, "4x3", 0.3, "switch", "e4m3", "round_robin"),  # in four tiles, scales in the last one
+    ("192x128x128", 4, "8x2", 0.6, "torus:2x2", "bf16", "mca"),  # some tokens pass through another GPU
+    ("192x128x200", 4, "8x2", 0.6, "nodes:2x2", "e4m3", "mca"),  # and through a GPU and its network card
 ])
 def test_every_token_is_at_its_expert(shape, gpus, experts, zipf, topology, dtype, policy, seed):
     """Bit for bit, with GPUs that start late, links that are late at random, and handshakes that are held back."""
@@ -52,6 +55,14 @@ def test_every_token_is_at_its_expert(shape, gpus, experts, zipf, topology, dtyp
     lines = -(-features * workload.format.bytes // 64)  # of a token
     assert result.packets == across * lines, "each token crosses once for each of its experts elsewhere"
     assert result.error == 0 < result.triggers <= 2 * result.packets
+
+
+def test_every_token_is_at_its_expert_if_gpus_are_not_alike():
+    workload = experts_workload("192x128x128", 4, "8x2", 0.6, 3, first=True)
+    alike, unlike = (run_data_mode(*setting(workload, "full", skew=skew))
+                     for skew in ("", "late:3:2000,clock:1:0.5,dead:2:4,link:0-1:2"))
+    assert alike.elements == unlike.elements and alike.packets == unlike.packets
+    assert unlike.cycles > alike.cycles + 2000 * MACHINE.memory_clock_ghz / 2
 
 
 def test_what_waits_for_no_tokens_reads_what_has_not_come():

@@ -13,6 +13,7 @@ from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.policy import Policy
+from t3sim.runs.skew import Skew
 from t3sim.schedule.placement import NOWHERE
 from t3sim.workloads import ExpertsWorkload, experts_workload
 
@@ -21,23 +22,26 @@ pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 MACHINE = load_machine(str(Path(__file__).parents[1] / "data" / "machines" / "trace_small.toml"))
 
 
-def setting(workload: ExpertsWorkload, topology: str = "switch", sums: Sums = Sums(), **chaos):
+def setting(workload: ExpertsWorkload, topology: str = "switch", sums: Sums = Sums(), skew: str = "", **chaos):
     exchange = fused_with("moe-combine", topology, sums=sums)
-    kernel = FusedGemm("mca", exchange=exchange)
+    kernel = FusedGemm("mca", exchange=exchange, skew=Skew.of(skew, workload.tp))
     machine, workload = kernel.setting(exchange.hardware(MACHINE, workload), workload)
     options = replace(kernel.options(machine, workload, 1), hold_back=0.1, link_jitter_cycles=200, **chaos)
     return machine, workload, Policy.of("mca", machine), options
 
 
-@pytest.mark.parametrize("shape, experts, zipf, topology, dtype", [
-    ("256x256x64", "8x2", 0.6, "switch", "bf16"),  # a slice
-    ("512x256x64", "16x4", 1.2, "full", "fp16"),  # of four terms, in the order in which they come; sliced
-    ("64x128x64", "64x1", 4.0, "switch", "bf16"),  # a GPU without tokens; nothing is added
-    ("96x256x40", "4x3", 0.0, "switch", "fp32"),
+@pytest.mark.parametrize("shape, experts, zipf, topology, dtype, skew", [
+    ("256x256x64", "8x2", 0.6, "switch", "bf16", ""),  # a slice
+    ("512x256x64", "16x4", 1.2, "full", "fp16", ""),  # of four terms, in the order in which they come; sliced
+    ("64x128x64", "64x1", 4.0, "switch", "bf16", ""),  # a GPU without tokens; nothing is added
+    ("96x256x40", "4x3", 0.0, "switch", "fp32", ""),
+    ("512x256x64", "16x4", 1.2, "torus:2x2", "fp16", ""),  # some parts pass through another GPU
+    ("256x256x64", "8x2", 0.6, "nodes:2x2", "bf16", ""),  # and through a GPU and its network card
+    ("256x256x64", "8x2", 0.6, "full", "bf16", "late:3:2000,clock:1:0.5,dead:2:4,link:0-1:2"),
 ])
-def test_every_bit_is_numpys(shape, experts, zipf, topology, dtype):
+def test_every_bit_is_numpys(shape, experts, zipf, topology, dtype, skew):
     workload = replace(experts_workload(shape, 4, experts, zipf, 3), dtype=dtype)
-    result = run_data_mode(*setting(workload, topology))
+    result = run_data_mode(*setting(workload, topology, skew=skew))
     assert result.elements == workload.m * workload.n
     assert result.triggers == workload.m * workload.n // (MACHINE.gpu.tile_m * 8) * (
         8 // (make_columns(workload) // MACHINE.gpu.wavefronts_per_workgroup))
