@@ -54,6 +54,7 @@ from .units.stores import send_stores
 from .units.workgroups import dispatch, end, has_work, polls, start
 
 if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
     from ..engine.state import Sim
 
 
@@ -70,7 +71,7 @@ class ComputeUnits(NamedTuple):
         devices, places = self.state.state.shape
         return devices, places
 
-    def cycle(self, sim, hardware, device, now):
+    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
         if self.work.persistent:
             nothing_to_start(hardware, device)
         else:
@@ -82,18 +83,18 @@ class ComputeUnits(NamedTuple):
         if over and self.work.writes_cache:  # what comes next reads what the cache still holds
             self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device], self.work.stream)
 
-    def returned(self, sim, device, tag, now):
+    def returned(self, sim: "Sim", device: int, tag: int, now: int) -> None:
         number = queues.number_of(tag)
         if self.work.cached_loads:
             fill(self, sim, device, number, now)
         else:
             data_back(self, device, number, now)
 
-    def done(self, sim, device):
+    def done(self, sim: "Sim", device: int) -> bool:
         return (is_over(self, device) and sim.control.event_count[device] >= sim.expected_events[device]
                 and (not self.work.writes_cache or self.state.flushed[device] == sim.llc.tag.shape[1]))
 
-    def progress(self, device):
+    def progress(self, device: int) -> int:
         total = self.state.next_wg[device] + self.state.phase[device]
         for slot in range(self.state.state.shape[1]):
             total += self.state.computed[device, slot] + self.state.loaded[device, slot]

@@ -112,20 +112,20 @@ class CopyQueue(NamedTuple):
         """Devices, and places of each whose loads may wait at its cache."""
         return len(self.plan.blocks), 1
 
-    def cycle(self, sim, hardware, device, now):
+    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
         produce(self.plan, self.state, sim, hardware, device, now)
         see_flags(self.plan, self.state, sim, device, now)
         serve_queue(self, sim, hardware, device, now)
         start_copies(self, sim, hardware, device, now)
 
-    def returned(self, sim, device, tag, now):
+    def returned(self, sim: "Sim", device: int, tag: int, now: int) -> None:
         self.state.read[device] = THERE
 
-    def done(self, sim, device):
+    def done(self, sim: "Sim", device: int) -> bool:
         state, plan = self.state, self.plan
         return state.arrived[device] < _NEVER and state.signals[device] == plan.signals[device]
 
-    def progress(self, device):
+    def progress(self, device: int) -> int:
         state = self.state
         return state.begun[device] + state.line[device] + state.signals[device]
 

@@ -4,7 +4,7 @@ The first runs by itself. Each phase of the second is a kernel that waits for a 
 launched. They share memory and links; the second's loads go past the cache.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from ..engine import agents
 from ..fabric.queues import stream_of
 from .compute_units import ComputeUnits, open_phase
 from .units.state import NEVER, is_over
+
+if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
+    from ..engine.state import Sim
 
 
 def _shape(pair) -> tuple[int, int]:
@@ -37,15 +41,15 @@ class SideBySide(NamedTuple):
 
     shape, returned = property(_shape), _returned
 
-    def cycle(self, sim, hardware, device, now):
+    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
         agents.cycle(self.first, sim, hardware, device, now)
         release(self, device, now)
         agents.cycle(self.second, sim, hardware, device, now)
 
-    def done(self, sim, device):
+    def done(self, sim: "Sim", device: int) -> bool:
         return agents.done(self.first, sim, device) and agents.done(self.second, sim, device)
 
-    def progress(self, device):
+    def progress(self, device: int) -> int:
         return agents.progress(self.first, device) + agents.progress(self.second, device)
 
 
@@ -57,15 +61,15 @@ class WithCopies(NamedTuple):
 
     shape, returned = property(_shape), _returned
 
-    def cycle(self, sim, hardware, device, now):
+    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
         agents.cycle(self.first, sim, hardware, device, now)
         if not is_over(self.first, device):
             agents.cycle(self.second, sim, hardware, device, now)
 
-    def done(self, sim, device):
+    def done(self, sim: "Sim", device: int) -> bool:
         return agents.done(self.first, sim, device)
 
-    def progress(self, device):
+    def progress(self, device: int) -> int:
         return agents.progress(self.first, device)
 
 

@@ -32,7 +32,7 @@ _LANE = 256  # more packets than a lane's lines become: five, and up to 31 copie
 
 
 @by_type
-def memory_cycle(hardware, sim, device, now):
+def memory_cycle(hardware: "Hardware | None", sim: "Sim", device: int, now: int) -> None:
     """Run the memory channels of a GPU for a cycle: its DRAM, then the heads of both streams to it.
 
     Without arbiters the streams take turns.
@@ -41,44 +41,44 @@ def memory_cycle(hardware, sim, device, now):
 
 
 @by_type
-def egress_cycle(hardware, sim, device, now):
+def egress_cycle(hardware: "Hardware | None", sim: "Sim", device: int, now: int) -> None:
     """Put lines for the link into the egress lanes, and packets from them onto the link."""
 
 
 @by_type
-def may_start(hardware, device):
+def may_start(hardware: "Hardware | None", device: int) -> bool:
     """Say that there is room for the next workgroup: whether it starts in this cycle."""
     return True
 
 
 @by_type
-def inputs_complete(hardware, device, asks):
+def inputs_complete(hardware: "Hardware | None", device: int, asks: int) -> bool:
     """Say whether the ready table has answered this many asks."""
     return True
 
 
 @by_type
-def nothing_to_start(hardware, device):
+def nothing_to_start(hardware: "Hardware | None", device: int) -> None:
     """Say that no workgroup can start in this cycle."""
 
 
 @by_type
-def show_producer(hardware, device, active):
+def show_producer(hardware: "Hardware | None", device: int, active: bool) -> None:
     """Tell the monitors whether a producer's kernel runs."""
 
 
 @by_type
-def side_signals(hardware, sim, device, now):
+def side_signals(hardware: "Hardware | None", sim: "Sim", device: int, now: int) -> None:
     """Drive requests for workgroups, heads of dispatch windows to and from peers, and final tiles' events."""
 
 
 @by_type
-def clock_edge(hardware, device):
+def clock_edge(hardware: "Hardware | None", device: int) -> None:
     """Let the RTL take its clock edge."""
 
 
 @by_type
-def switch_cycle(hardware, sim, node, now):
+def switch_cycle(hardware: "Hardware | None", sim: "Sim", node: int, now: int) -> bool:
     """Let the RTL of the switch at a node pass on packets for a cycle; False: it has none."""
     return False
 
@@ -101,26 +101,26 @@ class Hardware(NamedTuple):
     switch_step: Callable  # as `step`, of the switch
     switch: SwitchHardware
 
-    def memory_cycle(self, sim, device, now):
+    def memory_cycle(self, sim: "Sim", device: int, now: int) -> None:
         _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
 
-    def egress_cycle(self, sim, device, now):
+    def egress_cycle(self, sim: "Sim", device: int, now: int) -> None:
         _egress_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
 
-    def may_start(self, device):
+    def may_start(self, device: int) -> bool:
         words_at(self.inputs[device])[self.ports.start] = 1
         return words_at(self.outputs[device])[self.ports.grant] & 1 != 0
 
-    def inputs_complete(self, device, asks):
+    def inputs_complete(self, device: int, asks: int) -> bool:
         return self.answered[device] >= asks
 
-    def nothing_to_start(self, device):
+    def nothing_to_start(self, device: int) -> None:
         words_at(self.inputs[device])[self.ports.start] = 0
 
-    def show_producer(self, device, active):
+    def show_producer(self, device: int, active: bool) -> None:
         words_at(self.inputs[device])[self.ports.producer_active] = active
 
-    def side_signals(self, sim, device, now):
+    def side_signals(self, sim: "Sim", device: int, now: int) -> None:
         ports, control = self.ports, sim.control
         inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
         offer_request(self, device, inputs, outputs)
@@ -136,10 +136,10 @@ class Hardware(NamedTuple):
             control.event_count[device] += 1
             control.rs_end[device] = now
 
-    def clock_edge(self, device):
+    def clock_edge(self, device: int) -> None:
         self.step(self.handle[device])
 
-    def switch_cycle(self, sim, node, now):
+    def switch_cycle(self, sim: "Sim", node: int, now: int) -> bool:
         there = len(self.switch.handle) > 0
         if there:
             run_switch(self.switch, self.switch_step, sim, node, now)

@@ -115,7 +115,7 @@ def deliver_heads(sim: Sim, node: int, port: int, now: int) -> None:
 
 
 @merged
-def models_cycle(sim, kernel, hardware, device, now):
+def models_cycle(sim: Sim, kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
     """Do everything of a GPU in cycle `now` except its hardware's clock edge."""
     memory_cycle(hardware, sim, device, now)
     reads_return(kernel, sim, device, now)
@@ -126,7 +126,8 @@ def models_cycle(sim, kernel, hardware, device, now):
 
 
 @merged
-def step_alone(sim, kernel, hardware, watching, device, now, end):
+def step_alone(sim: Sim, kernel: tuple, hardware: "Hardware | None", watching: Watchers, device: int, now: int,
+               end: int) -> None:
     """Step one GPU from cycle `now` to `end`, at most a link's latency."""
     for cycle in range(now, end):
         models_cycle(sim, kernel, hardware, device, cycle)
@@ -154,7 +155,8 @@ def meet_again(sim: Sim, now: int, alone: int) -> int:
 
 
 @merged
-def step_nodes(sim, kernel, hardware, watching, member, now, until):
+def step_nodes(sim: Sim, kernel: tuple, hardware: "Hardware | None", watching: Watchers, member: Member, now: int,
+               until: int) -> None:
     """Step a thread's share of all nodes from cycle `now` to `until`: neighbours first, as they lie in memory."""
     devices = len(sim.control.downstream)
     for device in range(devices):

@@ -6,7 +6,7 @@ by address: the loop is the same whether anybody watches.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import typeof, types
@@ -15,6 +15,10 @@ from ..compiled.by_reference import Reference
 from ..compiled.by_type import by_type
 from ..compiled.hooks import LaidDown, address_of, call_at, lay_down
 from ..compiled.jit import by_address, merged
+
+if TYPE_CHECKING:
+    from .hardware import Hardware
+    from .state import Sim
 
 
 class Observer:
@@ -41,22 +45,24 @@ class Observer:
 
 
 @by_type
-def before_edge(state, sim, kernel, hardware, device, now):
+def before_edge(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+                now: int) -> None:
     """Look at a GPU whose models have acted and whose hardware still shows what they saw."""
 
 
 @by_type
-def after_edge(state, sim, kernel, hardware, device, now):
+def after_edge(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+               now: int) -> None:
     """Look at a GPU after its hardware's clock edge."""
 
 
 @by_address
-def _before(state, sim, kernel, hardware, device, now):
+def _before(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
     before_edge(state, sim, kernel, hardware, device, now)
 
 
 @by_address
-def _after(state, sim, kernel, hardware, device, now):
+def _after(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
     after_edge(state, sim, kernel, hardware, device, now)
 
 
@@ -69,13 +75,15 @@ class Watchers(NamedTuple):
 
 
 @merged
-def call_before_edge(watchers, sim, kernel, hardware, device, now):
+def call_before_edge(watchers: "Watchers", sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+                     now: int) -> None:
     for i in range(len(watchers.state)):
         call_at(watchers.before[i], watchers.state[i], sim, kernel, hardware, device, now)
 
 
 @merged
-def call_after_edge(watchers, sim, kernel, hardware, device, now):
+def call_after_edge(watchers: "Watchers", sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+                    now: int) -> None:
     for i in range(len(watchers.state)):
         call_at(watchers.after[i], watchers.state[i], sim, kernel, hardware, device, now)
 

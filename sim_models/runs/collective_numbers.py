@@ -21,6 +21,7 @@ from ..operators.kernel_table import Route
 from .failure import SimulationError
 
 if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
     from ..engine.state import Sim
 
 WORD_BYTES = 8  #: a chunk has whole words
@@ -42,10 +43,10 @@ class Numbers(NamedTuple):
     copies: int
     outside: np.ndarray  # int64 [device]: accesses to what is no block, or that nobody should make
 
-    def before_edge(self, sim, kernel, hardware, device, now):
+    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         account(self, sim, device)
 
-    def after_edge(self, sim, kernel, hardware, device, now):
+    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         pass
 
 

@@ -22,6 +22,7 @@ from .failure import SimulationError
 from .near_memory import Alu, add, make_alu, sum_in_turn
 
 if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
     from ..engine.state import Sim
 
 WORD_BYTES = 8
@@ -45,10 +46,10 @@ class Ledger(NamedTuple):
     silent: np.ndarray  # int64 [device]: columns without an answer from the ALU
     alu: Alu
 
-    def before_edge(self, sim, kernel, hardware, device, now):
+    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         account(self, sim, device)
 
-    def after_edge(self, sim, kernel, hardware, device, now):
+    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         pass
 
 

@@ -100,10 +100,10 @@ class Ledger(NamedTuple):
     additions: np.ndarray  # int64 [1]: columns added in memory
     alu: Alu
 
-    def before_edge(self, sim, kernel, hardware, device, now):
+    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         account(self, sim, hardware, device, now)
 
-    def after_edge(self, sim, kernel, hardware, device, now):
+    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         pass
 
 

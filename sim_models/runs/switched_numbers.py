@@ -22,6 +22,7 @@ from .collective_numbers import WORD_BYTES
 from .failure import SimulationError
 
 if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
     from ..engine.state import Sim
 
 _SHIFT = 2  #: log2 of an element's bytes
@@ -38,10 +39,10 @@ class Elements(NamedTuple):
     columns: np.ndarray  # float32 [packet, element]: sums that have left the switch's RTL; none: it is a model
     outside: np.ndarray  # int64 [device]: accesses to what is no chunk's
 
-    def before_edge(self, sim, kernel, hardware, device, now):
+    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         account(self, sim, device)
 
-    def after_edge(self, sim, kernel, hardware, device, now):
+    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         pass
 
 

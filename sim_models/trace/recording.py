@@ -1,7 +1,7 @@
 """An observer that records what happens in a window of a run, on RTL that shows its inner signals."""
 
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from .setup import Filter
 from .store import TraceWriter
 from .subject import Subject
 
+if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
+    from ..engine.state import Sim
+
 _PER_CHANNEL = 72  #: events that one channel of a GPU causes in a cycle at most: a mirrored packet may become several
 _OTHERS = 64  #: and what belongs to no channel and no compute unit
 
@@ -29,7 +33,7 @@ class Recording(NamedTuple):
 
     recorder: Recorder
 
-    def before_edge(self, sim, kernel, hardware, device, now):
+    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         recorder, asks = self.recorder, kernel.state.next_group[device] - kernel.work.first_group[device]
         recorder.asking[device] = min(asks, recorder.names.shape[1] - 1)
         network = sim.network
@@ -41,7 +45,7 @@ class Recording(NamedTuple):
         observe_models(sim, kernel, self.recorder, device, now)
         observe_switch(sim.b, hardware.switch, self.recorder, device, now)
 
-    def after_edge(self, sim, kernel, hardware, device, now):
+    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         observe_rtl(sim.b, self.recorder, device, words_at(hardware.outputs[device]), hardware.ports.dram, now)
         devices, units = kernel.state.state.shape
         merged = hardware.switch.steps * len(hardware.switch.handle)

@@ -3,13 +3,17 @@
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..engine.observers import Observer
 from .schema import Kind
 from .store import Trace
+
+if TYPE_CHECKING:
+    from ..engine.hardware import Hardware
+    from ..engine.state import Sim
 
 #: Few enough of a whole run at full size to keep them all.
 KINDS = frozenset({Kind.DISPATCH, Kind.BLOCKED, Kind.TRIGGER, Kind.READY, Kind.ISSUE, Kind.LATE, Kind.EVENT})
@@ -22,12 +26,12 @@ class _Seen(NamedTuple):
 
     first: np.ndarray
 
-    def before_edge(self, sim, kernel, hardware, device, now):
+    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         """Note the first arrival: arrivals change in the models' part of a cycle only."""
         if self.first[device] < 0 and sim.network.arrived[device] > 0:
             self.first[device] = now
 
-    def after_edge(self, sim, kernel, hardware, device, now):
+    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         """Do nothing in the hardware's part of a cycle."""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from ..synthesis import Netlist
 from ..timing import CLOCK
 from .circuit import LANES, Lowered, lower
 from .replay import Ports, State, fresh_state, replay
+
+if TYPE_CHECKING:
+    from ...engine.hardware import Hardware
+    from ...engine.state import Sim
 
 BATCH = 2048  #: cycles of which all ports are kept at once
 SAMPLED = 8  #: of them in which glitches are counted
@@ -202,10 +206,10 @@ class _Rows(NamedTuple):
     start: np.ndarray  # int64 [1]: the batch's first cycle
     first: int
 
-    def before_edge(self, sim, kernel, hardware, device, now):
+    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         pass
 
-    def after_edge(self, sim, kernel, hardware, device, now):
+    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         outputs, cycle = words_at(hardware.outputs[device]), now - self.start[0]
         for word in range(self.rows.shape[1]):
             self.rows[cycle, word] = outputs[self.first + word]
