@@ -11,7 +11,17 @@ from . import fpga as ecp5
 from .liberty import Library
 from .memories import MemoryUse, memories_of
 from .node import Node
-from .synthesis import EFFORTS, TARGET_GATE_DELAYS, Netlist, instances, modules, synthesise, with_children
+from .synthesis import (
+    EFFORTS,
+    MOST_SWEPT,
+    SWEEPING,
+    TARGET_GATE_DELAYS,
+    Netlist,
+    instances,
+    modules,
+    synthesise,
+    with_children,
+)
 from .timing import Timing, analyse
 
 TOP = "gpu_top"  #: Track & Trigger of a GPU
@@ -139,10 +149,14 @@ def _mapped(text: str, top: str, library: Library,
             parts: dict[str, Netlist] | None = None) -> tuple[Netlist, Timing]:
     """Map a module with the first effort that meets the target, or with the one that comes closest.
 
-    What is in `parts` is mapped already; the paths through it count.
+    The last effort is not tried on a module that is too large for it (`MOST_SWEPT`).
+    What is in `parts` is mapped already; the paths through it count, and if the longest has no other cells, another
+    effort is of no use.
     """
     best = None
     for effort in EFFORTS:
+        if effort == SWEEPING and best is not None and best[0].gate_equivalents() > MOST_SWEPT:
+            break
         try:
             netlist = synthesise(text, top, library, tuple(parts or ()), effort)
         except Failure:  # ABC needs a buffer among the cells to size with
@@ -152,7 +166,7 @@ def _mapped(text: str, top: str, library: Library,
         timing = analyse(netlist, parts)
         if best is None or timing.logic_ns < best[1].logic_ns:
             best = netlist, timing
-        if timing.logic_ns <= TARGET_GATE_DELAYS * library.gate_delay[0]:
+        if timing.logic_ns <= TARGET_GATE_DELAYS * library.gate_delay[0] or parts and timing.path.in_parts:
             break
     return best
 

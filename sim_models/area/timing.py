@@ -31,6 +31,7 @@ class Path:
     start: str
     end: str
     gates: tuple[str, ...]  #: types of the cells on the way
+    in_parts: bool = False  #: all of these are in modules that the netlist instantiates
 
     @property
     def levels(self) -> int:
@@ -66,6 +67,7 @@ class _Gate:
     cell: Cell | None  #: None: a memory read without a clock
     delay_ns: float = 0.0  #: of such a read
     name: str = ""
+    in_part: bool = False
 
 
 def _rank(label: str) -> tuple[bool, int]:
@@ -148,7 +150,7 @@ class Graph:
                 known = self.library.cells[cell["type"]]
                 gate = _Gate(cell["type"], {pin: at(pins[pin][0]) for pin in known.loads if pin in pins},
                              {pin: at(pins[pin][0]) for pin in known.arcs if pins.get(pin)}, known,
-                             name=prefix + name)
+                             name=prefix + name, in_part=bool(prefix))
                 if known.clock:
                     self.registers.append((gate, prefix + name))
                 elif known.enable:
@@ -178,7 +180,7 @@ class Graph:
                 self.memory_reads += [(net, access) for net in outputs.values()]
             else:
                 inputs = {str(i): at(bit) for i, bit in enumerate(address) if isinstance(bit, int)}
-                self.gates.append(_Gate("memory read", inputs, outputs, None, access))
+                self.gates.append(_Gate("memory read", inputs, outputs, None, access, in_part=bool(prefix)))
 
 
 def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
@@ -325,8 +327,9 @@ class _Walk:
         number, edge, name = where
         while (number, edge) in self.origin:
             gate, number, edge = self.origin[number, edge]
-            gates.append(gate.type)
-        return longest, Path(self.graph.name(number), name, tuple(reversed(gates)))
+            gates.append(gate)
+        return longest, Path(self.graph.name(number), name, tuple(gate.type for gate in reversed(gates)),
+                             all(gate.in_part for gate in gates))
 
     def cell_delays_ns(self) -> dict[str, tuple[tuple[str, str, float, float], ...]]:
         """Give (from pin, to pin, delay of the rise, of the fall) of each cell, for the slowest edge that arrives."""

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from t3sim import yowasp
 from t3sim.area import history, libraries, yosys
+from t3sim.area import measure as measured
 from t3sim.area.embedded import CLOCK_TO_OUTPUT_TAU, GATES, TAU_NS, UNIT_PF, embedded_library
 from t3sim.area.fpga import count, place_and_route
 from t3sim.area.functions import truth_table
@@ -23,7 +25,7 @@ from t3sim.area.memories import MemoryUse
 from t3sim.area.node import ASAP7
 from t3sim.area.report import _cell, markdown, storage
 from t3sim.area.sweep import plot, sweep
-from t3sim.area.synthesis import instances, modules, synthesise, with_children
+from t3sim.area.synthesis import EFFORTS, instances, modules, synthesise, with_children
 from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
 from t3sim.cli import main
 from t3sim.cosim.designs import block_names, readable_verilog
@@ -258,6 +260,36 @@ def test_longer_chains_take_longer(library):
                        f"input clk, input [{bits - 1}:0] a, output y")
         return analyse(synthesise(text, "top", library))
     assert depth(4).logic_ns < depth(16).logic_ns < depth(64).logic_ns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inside, outside", [(32, 2), (2, 32)])
+def test_where_the_longest_path_is(inside, outside, library):
+    """Of a top whose part has a longer or a shorter path than it has beside it, from a register to another one."""
+    part = (f"module part(input clk, input [{inside - 1}:0] a, output reg y);\nreg [{inside - 1}:0] q;\n"
+            "always @(posedge clk) begin q <= a; y <= ^q; end\nendmodule\n")
+    top = verilog(f"reg [{outside - 1}:0] r; reg p; part one(.clk(clk), .a(a), .y(y));\n"
+                  "always @(posedge clk) begin r <= b; p <= ^r; end assign z = p;",
+                  f"input clk, input [{inside - 1}:0] a, input [{outside - 1}:0] b, output y, output z")
+    parts = {"part": synthesise(part, "part", library)}
+    path = analyse(synthesise(top + part, "top", library, ("part",)), parts).path
+    assert path.in_parts == (inside > outside) and path.levels >= 5
+    assert path.start.startswith("one.q") == path.in_parts
+
+
+@pytest.mark.parametrize("gates, tried", [(200_000, list(EFFORTS)), (200_001, list(EFFORTS)[:-1])])
+def test_the_last_effort_is_for_what_is_not_too_large(gates, tried, monkeypatch, library):
+    """All miss the target; the one that comes closest is taken."""
+    seen = []
+
+    def mapped(text, top, cells, boxes, effort):
+        seen.append(effort)
+        return SimpleNamespace(gate_equivalents=lambda: gates, effort=effort)
+    monkeypatch.setattr(measured, "synthesise", mapped)
+    monkeypatch.setattr(measured, "analyse", lambda netlist, parts: SimpleNamespace(
+        logic_ns=1e3 - len(seen), path=netlist.effort))
+    netlist, timing = measured.map_block("coalescer", LEAST, library)
+    assert seen == tried and netlist.effort == timing.path == tried[-1]
 
 
 # Blocks
