@@ -145,6 +145,11 @@ class Bench:
     def add(self, agent: Agent) -> None:
         self._agents.append(agent)
 
+    def other_parts(self) -> dict:
+        """Draw how many parts of a sum a request has beside the first, if the geometry's requests say so."""
+        bits = self.geometry.channel.more_bits
+        return {"more": self.rng.getrandbits(bits)} if bits else {}
+
     def pause(self) -> Iterator[bool]:
         """Make a fresh random pause pattern."""
         return pauses.changing(random.Random(self.rng.getrandbits(64)))

@@ -7,7 +7,7 @@ from .bench import Bench, rounds
 from .drivers import StreamDriver
 from .mappings import Tables, entry_named, program, random_tables
 from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
-from .scoreboard import Scoreboard
+from .scoreboard import Scoreboard, of_one_part
 
 
 def random_mappings(bench: Bench) -> Tables:
@@ -87,7 +87,7 @@ async def random_blocks(bench: Bench) -> None:
     bench.add(Credit())
     CycleMonitor(bench, lambda: None if bench.get("busy") else lines.check_empty())
     commands, lines, errors = expecting(bench, tables)
-    StreamMonitor(bench, "lines", lines.check, waits_for_valid=rng.random() < 0.3)
+    StreamMonitor(bench, "lines", lambda line: lines.check(of_one_part(line)), waits_for_valid=rng.random() < 0.3)
     for _ in range(15):
         region = rng.randrange(bench.geometry.dma.regions)
         buffer = entry_named(tables, region, "buffer")
@@ -111,7 +111,7 @@ async def regions_share_entries(bench: Bench) -> None:
     bench.set("allow", 1)
     tables = random_tables(bench)
     commands, lines, errors = expecting(bench, tables)
-    StreamMonitor(bench, "lines", lines.check)
+    StreamMonitor(bench, "lines", lambda line: lines.check(of_one_part(line)))
     base = rng.getrandbits(t.address_bits - 1)
     for number, block in enumerate(tables["block"]):
         block |= {"row_bytes": 64 + number, "columns": 2, "tiles_per_block": 2, "pitch_bytes": 200 + number}
@@ -137,7 +137,7 @@ async def every_bit_of_the_bounds_counts(bench: Bench) -> None:
     bench.set("allow", 1)
     tables = random_tables(bench)
     commands, lines, errors = expecting(bench, tables)
-    StreamMonitor(bench, "lines", lines.check, waits_for_valid=True)
+    StreamMonitor(bench, "lines", lambda line: lines.check(of_one_part(line)), waits_for_valid=True)
     for block in tables["block"]:
         block |= {"row_bytes": 1, "columns": 1, "tiles_per_block": 1, "pitch_bytes": 64}
     for number, region in enumerate(tables["region"]):

@@ -38,8 +38,8 @@ class DmaData:
 
 
 def random_line(bench: Bench, source: int, region: int) -> dict:
-    rng, t, parts = bench.rng, bench.geometry.tracker, 1 << bench.geometry.channel.more_bits
-    return {**({"more": rng.randrange(parts)} if parts > 1 else {}),
+    rng, t = bench.rng, bench.geometry.tracker
+    return {**bench.other_parts(),
             "address": rng.getrandbits(t.address_bits), "bytes": rng.randint(1, 64), "op": rng.randrange(3),
             "source": source, "region": region, "wf": rng.getrandbits(t.wf_bits), "wg": rng.getrandbits(t.wg_bits)}
 

@@ -44,7 +44,7 @@ def random_packet(bench: Bench, ranges: list[OpenRange], window: range, tiles: i
         "region": rng.randrange(g.dma.regions) if wrong == "region" or not opened.regions else rng.choice(
             sorted(opened.regions)),
         "wf": min(tiles, (1 << g.tracker.wf_bits) - 1) if wrong == "wf" else rng.randrange(max(1, tiles)),
-        "wg": min(max(wg, 0), ids),
+        "wg": min(max(wg, 0), ids), **bench.other_parts(),
     }
 
 

@@ -13,7 +13,7 @@ def line(bench: Bench, engine: int, address: int) -> dict:
     rng, g = bench.rng, bench.geometry
     return {"address": address, "bytes": rng.randrange(128), "op": rng.randrange(4), "source": rng.randrange(4),
             "region": rng.randrange(g.dma.regions), "wf": engine % (1 << g.tracker.wf_bits),
-            "wg": rng.getrandbits(g.tracker.wg_bits)}
+            "wg": rng.getrandbits(g.tracker.wg_bits), **bench.other_parts()}
 
 
 @rounds(8)

@@ -27,7 +27,6 @@ def traffic(bench: Bench, stream: str, count: int, first: int = 0) -> list[dict]
     They come in runs of the same tile, so that accesses merge.
     """
     rng, items = bench.rng, []
-    parts = 1 << bench.geometry.channel.more_bits
     wgs, wfs, regions = (near(bench, bits) for bits in (
         bench.geometry.tracker.wg_bits, bench.geometry.tracker.wf_bits, bench.geometry.dma.region_bits))
     while len(items) < count:
@@ -36,7 +35,7 @@ def traffic(bench: Bench, stream: str, count: int, first: int = 0) -> list[dict]
             reads = stream == "dma" or (stream == "compute" and rng.random() < 0.3)
             items.append({"address": first + 64 * rng.randrange(24), "bytes": rng.choice((4, 32, 64)),
                           "op": READ if reads else rng.choice((1, 2)), "source": rng.choice(_SOURCES[stream]), **tile,
-                          **({"more": rng.randrange(parts)} if parts > 1 else {})})
+                          **bench.other_parts()})
     return items[:count]
 
 

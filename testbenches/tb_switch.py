@@ -75,8 +75,7 @@ class Gpu:
 
 def request(bench: Bench, address: int, op: int) -> dict:
     """Draw what a packet says; a part says nothing of parts."""
-    bits = bench.geometry.channel.more_bits
-    return random_request(bench, address, op) | ({"more": bench.rng.getrandbits(bits)} if bits and op != 2 else {})
+    return random_request(bench, address, op) | ({} if op == 2 else bench.other_parts())
 
 
 def random_packet(bench: Bench, lines: list[int]) -> dict:
