@@ -18,14 +18,17 @@ async def step(bench: Bench, model: IntensityMonitorModel, occupancy: list[int],
 @rounds(100, cover=("threshold 127", "threshold 15", "threshold 5", "threshold 3"))
 async def random_phases(bench: Bench) -> None:
     rng, channel, model = bench.rng, bench.geometry.channel, IntensityMonitorModel(bench.geometry)
-    most = channel.queue_entries
-    marks = sorted(rng.randrange(min(256, 4 * most + 2)) for _ in range(3))
+    most = highest = channel.queue_entries
+    above = min(255, 4 * most + 1)
+    marks = sorted(rng.randrange(above + 1) for _ in range(3))
+    if bench.number < 8:  # the first four whole rounds are sure to have each threshold once
+        marks, highest = (bench.number // 2 * [0] + 3 * [above])[:3], min(most, 63)
     for index, mark in enumerate(marks):
         bench.set(f"breakpoints[{index}]", mark)
     for _ in range(rng.choice((1, 1, 2))):  # the second restart is in the middle of the first phase
         await step(bench, model, [most] * channel.channels, restart=1, producer_active=1)
-        low = rng.randrange(most + 1)
-        high = rng.randrange(low, most + 1)
+        low = rng.randrange(highest + 1)
+        high = rng.randrange(low, highest + 1)
         for _ in range(rng.choice((0, 1 << rng.randrange(9), rng.randrange(60), rng.randrange(400)))):
             await step(bench, model, [rng.randint(low, high) for _ in range(channel.channels)],
                        producer_active=int(rng.random() < 0.7))
