@@ -175,7 +175,7 @@ class Exchange:
         topology = self.links(ranks)
         if self.collective == COMBINE:  # also over links of which sums of a whole array have other algorithms
             return direct.reduce_scatter(topology.gpus)
-        found = algorithms(EXPERTS.get(self.collective, self.collective), topology)
+        found = algorithms("a2a" if self.collective == DISPATCH else self.collective, topology)
         if self.algorithm not in found:
             raise BadInput(Key("exchange.algorithm", repr(self.algorithm)),
                            f" is not possible on {self.topology}:{ranks}: allowed are {choices(self.algorithm, found)}")
@@ -360,7 +360,7 @@ MOST_PEERS, MOST_REGIONS, MOST_ROUTES, MOST_COMMANDS = 31, 64, 64, 4096  #: as `
 COMBINE = "combine"
 #: Tokens that go to their experts: an uneven all-to-all before these multiply them.
 DISPATCH = "dispatch"
-EXPERTS = {COMBINE: "rs", DISPATCH: "a2a"}  #: exchanges of experts' tokens, and who sends to whom in them
+EXPERTS = (COMBINE, DISPATCH)  #: exchanges of experts' tokens
 #: Operators that fuse a producer with a collective, and which.
 FUSED_OPERATORS = {"gemm-rs": "rs", "gemm-ar": "ar", "gemm-ag": "ag", "gemm-a2a": "a2a", "ag-gemm": "ag",
                    "gemv-ar": "ar", "embedding-a2a": "a2a", "moe-combine": COMBINE,
