@@ -5,9 +5,10 @@ matrix units. A step's loads are sent while earlier steps compute, as far ahead 
 load stalls the workgroup, which is how contention slows a kernel. After a step with stores it stores them, row by row.
 
 Workgroups of a kernel are started by a dispatcher, one per cycle, from one queue or from two: groups that ask the
-dispatch window, and beside them groups that wait for their inputs (`KernelTable.needs`). Or they draw their work
-themselves (persistent). Then a place is free again when the stores of its workgroup are acknowledged, and takes the
-next one when its unit's port is next free.
+dispatch window, and beside them groups that wait for their inputs (`KernelTable.needs`). Each goes to the first free
+place, or by turn to a place of the next unit, for which the following ones wait. Or they draw their work themselves
+(persistent). Then a place is free again when the stores of its workgroup are acknowledged, and takes the next one when
+its unit's port is next free.
 
 A workgroup may wait for signals (`KernelTable.waits`): after its launch it reads their flags again and again, each time
 for as long as a hit in the cache takes. A signal is set when all lines of it have come and all workgroups have ended
@@ -126,7 +127,7 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, release
         signals=np.stack([np.append(0, table.signals) for table in tables]),
         adds_from=rows[1:] - np.array([table.adding for table in tables]),
         ahead=first.ahead,
-        cached_loads=first.cached_loads, persistent=first.persistent,
+        cached_loads=first.cached_loads, persistent=first.persistent, by_turn=first.by_turn,
         writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
         end_cycles=float(first.end_cycles), phase_launch_cycles=round(first.phase_launch_cycles), released=released,
         stream=stream, peer_stream=stream if peer_stream is None else peer_stream)

@@ -36,10 +36,13 @@ class Gpu(Section):
     k_parts: Annotated[int, within(1, 64)] = read_by(CYCLE, default=1)
     #: Blocks of K that a workgroup has room for; 1: it computes or it loads.
     load_buffers: Annotated[int, within(1, 8)] = needed_by(CYCLE)
-    #: Along which extent of the output consecutive workgroups lie: "hidden" streams weights, "tokens" activations.
-    workgroup_order: Literal["hidden", "tokens"] = needed_by(CYCLE)
+    #: Along which extent of the output consecutive workgroups lie: "hidden" streams weights, "tokens" activations;
+    #: "shorter": whichever has fewer tiles, cluster by cluster (CUTLASS's `RasterOrderOptions::Heuristic`).
+    workgroup_order: Literal["hidden", "tokens", "shorter"] = needed_by(CYCLE)
     #: Workgroups that follow one another and load what their tiles have in common once.
     cluster: Annotated[int, within(1, 16)] = read_by(CYCLE, default=1)
+    #: Units take a GEMM's workgroups by turn, as persistent kernels do; else the first free place takes the next one.
+    by_turn: bool = read_by(CYCLE, default=False)
     #: A workgroup of 1024 threads has 32.
     wavefronts_per_workgroup: Annotated[int, within(1, 64)] = needed_by(CYCLE)
     prologue_ns: Wait = needed_by(CYCLE)  #: of a workgroup, before its first load

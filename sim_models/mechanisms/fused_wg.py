@@ -45,7 +45,7 @@ def sending_kernel(work: KernelTable, owners: Owners, rank: int, mask_cycles: fl
     if options.adds:
         table = _with_additions(table, owners, rank, options)
     registers = table.registers + SENDING_REGISTERS if table.wavefronts else table.registers
-    return replace(table, persistent=True, end_cycles=mask_cycles, registers=registers)
+    return replace(table, persistent=True, by_turn=False, end_cycles=mask_cycles, registers=registers)
 
 
 def _with_additions(table: KernelTable, owners: Owners, rank: int, options: FusedOptions) -> KernelTable:

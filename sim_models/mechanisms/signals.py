@@ -40,8 +40,10 @@ def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int,
     chunk = max(1, tiling.tiles // ranks)
     wanted = chunk if signal == "shard" else min(at_once, chunk)
     along, across = (tiling.tile_columns, tiling.tile_rows)[::1 if tiling.along_n else -1]
-    lines = min(across, max(1, wanted // along))
-    length = along if wanted >= along else -(-along // -(-along // wanted))
+    abreast = min(wanted, tiling.abreast)
+    of_line = wanted // abreast
+    lines = min(across, abreast * max(1, of_line // along))
+    length = along if of_line >= along else -(-along // -(-along // of_line))
     high, wide = (lines, length) if tiling.along_n else (length, lines)
     most_high = max(1, block[0] // (tiling.tile_m * tiling.element_bytes))
     most_wide = max(1, block[1] // tiling.tile_n)
@@ -49,7 +51,7 @@ def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int,
         raise BadInput(Key("exchange.signal", "shard"), f": a chunk of {high * tiling.tile_m} x {wide * tiling.tile_n} "
                        f"elements is more than a DMA command moves, {block[0]} bytes of {block[1]} columns")
     return replace(tiling, tile_m=min(high, most_high) * tiling.tile_m, tile_n=min(wide, most_wide) * tiling.tile_n,
-                   wavefronts=1)
+                   wavefronts=1, abreast=1)
 
 
 def tiles_of(signal: str | None, at_once: int) -> int:

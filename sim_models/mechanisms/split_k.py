@@ -37,7 +37,7 @@ def parts_added(work: KernelTable, tiling: Tiling, output: int, workspace: int, 
     size = -(-tiling.output_bytes // LINE_BYTES) * LINE_BYTES
     stores = work.stores.copy()
     stores["base"] += workspace - output + stores["part"].astype(np.int64) * size
-    split = KernelTable(work.groups, work.steps, work.loads, stores, ahead=work.ahead,
+    split = KernelTable(work.groups, work.steps, work.loads, stores, ahead=work.ahead, by_turn=work.by_turn,
                         launch_cycles=work.launch_cycles)
     return in_turn([split, _sum(tiling, output, workspace, size, int(stores["part"].max()) + 1)], launch_cycles)
 

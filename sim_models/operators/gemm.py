@@ -47,6 +47,7 @@ class Gemm:
     resources: Resources = Resources()
     parts: int = 1  #: of K (split-K), each computed by a workgroup of its own
     cluster: int = 1  #: workgroups that load what they have in common once
+    by_turn: bool = False  #: units take its workgroups by turn
     operand_bytes: int | None = None  #: of an element of A and B; None: as many as the output's
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class Gemm:
         groups = rows_of(GROUP, len(tiles) * self.parts, workgroups=1, first_step=first.ravel(),
                          steps=np.tile(lengths, len(tiles)))
         return KernelTable(groups, steps.ravel(), np.stack(loads, axis=1).ravel(), stores, ahead=self.buffers,
-                           launch_cycles=self.launch_cycles, **self.resources._asdict())
+                           by_turn=self.by_turn, launch_cycles=self.launch_cycles, **self.resources._asdict())
 
     def _loads(self, first_step: int, depth: int) -> list[np.ndarray]:
         """Return A's and B's blocks of every tile in steps of `depth` from `first_step` on."""

@@ -17,6 +17,6 @@ def in_turn(kernels: Sequence[KernelTable], launch_cycles: float) -> KernelTable
     groups["phase"] = np.repeat(np.arange(len(kernels)), [len(kernel.groups) for kernel in kernels])
     return KernelTable(groups, steps, loads, stores, row_lists,
                        arrivals=np.concatenate([kernel.arrivals for kernel in kernels]), ahead=first.ahead,
-                       cached_loads=first.cached_loads, persistent=first.persistent,
+                       cached_loads=first.cached_loads, persistent=first.persistent, by_turn=first.by_turn,
                        launch_cycles=first.launch_cycles, end_cycles=first.end_cycles,
                        phase_launch_cycles=launch_cycles)

@@ -90,6 +90,7 @@ class KernelTable:
     ahead: int = 1  #: steps that are loaded and not yet computed at most; 1: single-buffered
     cached_loads: bool = True  #: loads go through the last-level cache, else to memory, 64 bytes at a time
     persistent: bool = False  #: workgroups draw their work themselves, else a dispatcher starts one per cycle
+    by_turn: bool = False  #: it gives unit after unit the next one, else the first free place
     launch_cycles: float = 0.0  #: of each workgroup, before its first load
     end_cycles: float = 0.0  #: from its last store to its end
     phase_launch_cycles: float = 0.0  #: from a phase's end to the next one's start: each phase is launched
@@ -153,6 +154,8 @@ def check(table: KernelTable) -> None:
                     STRIDED if column == "row_list" else 0, _LARGEST)
     if not len(table.arrivals):
         raise KernelError("a kernel needs a phase")
+    if table.by_turn and table.persistent:
+        raise KernelError("by_turn and persistent are not possible together: a dispatcher knows turns")
     if not 1 <= table.ahead <= 64:
         raise KernelError(f"ahead={table.ahead} is not possible: 1 to 64")
     for name in ("launch_cycles", "end_cycles", "phase_launch_cycles"):

@@ -24,7 +24,8 @@ class Tiling:
     This is the BLAS library's view. A framework keeps C[M, N] by rows, so to the library m = N and n = M.
     Tile t covers rows (t % tile_rows)*tile_m and columns (t // tile_rows)*tile_n: m fastest, the order in which
     CUTLASS and cuBLAS number workgroups. With `along_n`, n is fastest: a stage does not store contiguous memory, the
-    "row-major scheduling" over a "column-major allocation" of T3's section 4.2.1.
+    "row-major scheduling" over a "column-major allocation" of T3's section 4.2.1. Lines of tiles go `abreast`: so
+    many columns along m, or rows along n, together, which keeps a cluster's workgroups next to each other.
     """
 
     m: int
@@ -34,11 +35,12 @@ class Tiling:
     wavefronts: int = 8
     element_bytes: int = 2
     along_n: bool = False
+    abreast: int = 1  #: lines of tiles
     pitch_unit_bytes: int = LINE_BYTES  #: of which a column's pitch is a multiple
     whole_columns: bool = False  #: it is cut between columns of tiles only
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "tile_m", "tile_n", "wavefronts"):
+        for name in ("m", "n", "tile_m", "tile_n", "wavefronts", "abreast"):
             if getattr(self, name) < 1:
                 raise TilingError(f"{name}={getattr(self, name)} must be at least 1")
         if self.tile_n % self.wavefronts:
@@ -75,11 +77,16 @@ class Tiling:
     @cached_property
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
         """Each tile's place among the tile rows and among the tile columns, two int64[tiles]."""
-        if self.along_n:
-            slow, fast = np.divmod(np.arange(self.tiles), self.tile_columns)
-            return slow, fast
-        slow, fast = np.divmod(np.arange(self.tiles), self.tile_rows)
-        return fast, slow
+        length, lines = self._lines
+        band, rest = np.divmod(np.arange(self.tiles), self.abreast * length)
+        fast, line = np.divmod(rest, np.minimum(self.abreast, lines - band * self.abreast))
+        slow = band * self.abreast + line
+        return (slow, fast) if self.along_n else (fast, slow)
+
+    @property
+    def _lines(self) -> tuple[int, int]:
+        """Tiles of a line, and lines."""
+        return (self.tile_columns, self.tile_rows) if self.along_n else (self.tile_rows, self.tile_columns)
 
     @cached_property
     def first_row(self) -> np.ndarray:
@@ -128,7 +135,10 @@ class Tiling:
     def at(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
         """Return which tile has each element, by its row and column: int64 of their shape."""
         row, column = row // self.tile_m, self.column_of_tiles[column]
-        return row * self.tile_columns + column if self.along_n else column * self.tile_rows + row
+        length, lines = self._lines
+        slow, fast = (row, column) if self.along_n else (column, row)
+        band, line = np.divmod(slow, self.abreast)
+        return (band * length + fast) * self.abreast + line - fast * np.maximum(0, (band + 1) * self.abreast - lines)
 
     def cut(self, parts: int) -> np.ndarray:
         """Cut the tiles into parts of consecutive ones, balanced by elements; if there are enough, each has some.

@@ -86,8 +86,12 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
         return _placement(machine, workload).made[busiest(machine, workload)]
     if isinstance(workload, ExpertsWorkload):
         return _tokens_tiling(machine, workload)
-    return Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes,
-                  along_n=gpu.workgroup_order == "tokens")
+    made = Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes)
+    if gpu.workgroup_order == "shorter":
+        high, wide = (gpu.cluster, 1) if gpu.tile_m <= gpu.tile_n else (1, gpu.cluster)  # near to a square
+        along_n = -(-made.tile_columns // wide) * wide <= -(-made.tile_rows // high) * high
+        return replace(made, along_n=along_n, abreast=high if along_n else wide)
+    return replace(made, along_n=gpu.workgroup_order == "tokens")
 
 
 def _check_columns(machine: Machine, workload: Workload) -> None:
@@ -232,7 +236,7 @@ def gemm_operator(machine: Machine, workload: Workload, tiling: Tiling, c_base: 
         cycles_per_k=2 * elements / peak / efficiency / gpu.clock_ghz * clock,
         launch_cycles=gpu.prologue_ns * clock,
         epilogue_cycles=gpu.epilogue_ns * clock * (elements / (gpu.tile_m * gpu.tile_n)),  # sums through the LDS
-        buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts, cluster=gpu.cluster,
+        buffers=gpu.load_buffers, resources=resources, parts=gpu.k_parts, cluster=gpu.cluster, by_turn=gpu.by_turn,
         operand_bytes=workload.format.bytes)
 
 
@@ -290,7 +294,8 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
         ends = np.cumsum(-(-counts // made.tile_n))
         group = np.minimum(np.searchsorted(ends, tile, side="right"), each - 1)
         gemm = gemm_operator(machine, workload, made, c_base, inputs)
-        found.append(Groups(replace(gemm, cluster=1), group, columns))  # neighbours have other weights
+        # Neighbours have other weights, and one may wait for its tokens: whichever place is free goes on.
+        found.append(Groups(replace(gemm, cluster=1, by_turn=False), group, columns))
     lines = workload.n if workload.weights_transposed else workload.k
     scales = workload.exchanged_elements - workload.k if isinstance(workload, DispatchWorkload) else 0
     return GroupedGemm(found, at.a_pitch * lines, scales * workload.format.bytes)

@@ -36,8 +36,8 @@ def gemm_read_bytes(machine: Machine, workload: Workload) -> float:
     along, across = (weights, tiling.tile_rows), (activations, tiling.tile_columns)
     if tiling.along_n:
         along, across = across, along
-    streamed, tiles = along
-    kept, rows = across
+    streamed, tiles = along[0], along[1] * tiling.abreast
+    kept, rows = across[0], -(-across[1] // tiling.abreast)
     if streamed <= machine.llc.size_bytes:
         return streamed + kept
     at_once = machine.gpu.compute_units * machine.gpu.workgroups_per_cu / machine.gpu.k_parts

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.agents.units.state import ACCOUNTS, STATES, UnitState
+from t3sim.agents.compute_units import set_condition
+from t3sim.agents.units.state import ACCOUNTS, STATES, Condition, UnitState
 from t3sim.engine.end import DONE, RUNNING
 from t3sim.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine
@@ -75,6 +76,25 @@ def test_steps_are_loaded_as_far_ahead_as_there_are_buffers(machine, ahead, over
         assert taken < steps * (load + trip + compute)
     else:
         assert taken > steps * (load + trip + compute)
+
+
+@pytest.mark.parametrize(("working", "by_turn", "wanted"), [
+    (3, True, [[0, 3, 6], [1, 4], [2, 5]]), (3, False, [[0], [1, 3, 4, 5, 6], [2]]),
+    (2, True, [[0, 2, 4, 6], [1, 3, 5]])])
+def test_units_take_workgroups_by_turn_or_when_they_are_free(machine, working, by_turn, wanted):
+    """The first and third of seven take as long as all the others; a dead unit has no turn."""
+    groups = rows_of(GROUP, 7, workgroups=1, first_step=np.arange(7), steps=1)
+    steps = rows_of(STEP, 7, repeats=1, compute_cycles=[5000.0, 100.0, 5000.0, 100.0, 100.0, 100.0, 100.0])
+    table = KernelTable(groups, steps, np.zeros(0, LOAD), np.zeros(0, STORE), by_turn=by_turn)
+    sim = build.table_sim(few(machine, 3, 1), table)
+    set_condition(sim.kernel, 0, Condition(working, 1.0))
+    run, had = Lockstep(sim), [[] for _ in range(working)]
+    while run.advance(10) == RUNNING:
+        for unit, workgroups in enumerate(had):
+            now = int(sim.kernel.state.wg[0, unit])
+            if now >= 0 and now not in workgroups:
+                workgroups.append(now)
+    assert had == wanted
 
 
 def test_listed_rows_are_what_is_read(machine):

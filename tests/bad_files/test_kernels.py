@@ -64,6 +64,7 @@ def test_damaged(tmp_path, capsys):
     ({"waits": np.array([(0, 0), (0, 0), (0, 1)], kernels.WAIT)}, "waits[2]: first=0 and last=1"),
     ({"needs": np.array([0, 0, 0])}, "needs"),
     ({"ahead": np.array(1.5)}, "ahead must be one number, int"),
+    ({"by_turn": np.array(True), "persistent": np.array(True)}, "by_turn and persistent are not possible together"),
     ({"persistent": np.array(7)}, "persistent must be one number, true or false"),
     ({"launch_cycles": np.array(1e14)}, "cycles at least: at most"),
     ({"groups": kernels.small().groups.astype(object)}, "holds objects"),

@@ -184,7 +184,8 @@ def test_every_cycle_of_every_unit_is_accounted_for(machine, shape):
 
 
 @pytest.mark.parametrize(("order", "shape"), [("hidden", "512x768x128"), ("tokens", "600x640x128"),
-                                              ("hidden", "300x900x128")])
+                                              ("hidden", "300x900x128"), ("shorter", "600x640x128"),
+                                              ("shorter", "600x768x128")])
 def test_a_cluster_loads_what_its_workgroups_have_in_common_once(machine, order, shape):
     """Each a share, which together are the whole; a pair whose tiles have nothing in common loads as without."""
     workload = gemm_workload(shape, 4)

@@ -15,7 +15,8 @@ TABLE_1, T_NLG_FC2 = load_machine(), gemm_workload("8192x4256x2128", 8)
 
 
 def eighth(order: str):
-    return variant(load_machine(), gpu={"compute_units": 10, "workgroup_order": order}, channels={"count": 4},
+    return variant(load_machine(), gpu={"compute_units": 10, "workgroup_order": order,
+                                        "cluster": 2 if order == "shorter" else 1}, channels={"count": 4},
                    dram={"channels": 4}, llc={"size_bytes": 1 << 21})
 
 
@@ -24,6 +25,8 @@ def eighth(order: str):
     ("tokens", "2048x1024x2048"),  # a stage has a row of tiles and a quarter: activations, seven times
     ("hidden", "512x4096x1024"),  # a row of tiles is several stages: weights, once a row
     ("hidden", "1024x512x512"),  # weights that the cache holds
+    ("shorter", "2048x1024x2048"),  # along hidden, two columns of tiles abreast: half as often as one
+    ("shorter", "1024x4096x2048"),  # along tokens, two rows of tiles abreast: activations, once a pair
 ])
 def test_reads_are_those_of_the_simulation(order, shape):
     machine, workload = eighth(order), gemm_workload(shape, 2)

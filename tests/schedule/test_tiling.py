@@ -16,7 +16,8 @@ from t3sim.workloads import gemm_workload, paper_workloads
 def tilings(draw) -> Tiling:
     wavefronts = draw(st.sampled_from([1, 2, 4, 8]))
     tiling = Tiling(draw(st.integers(1, 1500)), draw(st.integers(1, 1500)), draw(st.sampled_from([32, 64, 128, 256])),
-                    wavefronts * draw(st.integers(1, 16)), wavefronts, along_n=draw(st.booleans()))
+                    wavefronts * draw(st.integers(1, 16)), wavefronts, along_n=draw(st.booleans()),
+                    abreast=draw(st.integers(1, 5)))
     assume(tiling.tiles <= 2000)
     return tiling
 
@@ -48,6 +49,7 @@ def check_wavefronts(tiling: Tiling) -> None:
 def test_any_tiling(tiling, parts):
     check_cut(tiling, parts)
     check_wavefronts(tiling)
+    assert (tiling.at(tiling.first_row, tiling.first_column) == np.arange(tiling.tiles)).all()
 
 
 @pytest.mark.parametrize("workload", {(w.m, w.n, w.tp): w for w in paper_workloads()}.values(), ids=lambda w: w.title)
@@ -59,9 +61,10 @@ def test_the_papers_tilings(workload):
     assert elements.max() - elements.min() <= tiling.tile_m * tiling.tile_n, "chunks differ by raggedness alone"
 
 
+@pytest.mark.parametrize("abreast", [1, 2, 3, 9])
 @pytest.mark.parametrize("along_n", [False, True])
-def test_every_element_is_in_one_tile(along_n):
-    tiling = Tiling(300, 200, 128, 64, 4, along_n=along_n)
+def test_every_element_is_in_one_tile(along_n, abreast):
+    tiling = Tiling(300, 200, 128, 64, 4, along_n=along_n, abreast=abreast)
     seen = np.zeros((200, tiling.pitch_bytes // 2), int)
     for tile in range(tiling.tiles):
         m0, n0 = tiling.first_row[tile], tiling.first_column[tile]
@@ -81,9 +84,28 @@ def test_consecutive_tiles_lie_along_the_extent_that_the_machine_names():
     assert tokens.first_column.tolist() == [0, 256, 512, 768] * 3
 
 
+@pytest.mark.parametrize(("shape", "tile", "rows", "columns"), [
+    # Hidden is m: three tiles by two, so pairs of rows go along tokens, and the last row alone
+    ("512x384x64", (128, 256), [0, 1, 0, 1, 2, 2], [0, 0, 1, 1, 0, 1]),
+    # Two by three: along hidden, where pairs are already
+    ("768x256x64", (128, 256), [0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 2, 2]),
+    # Three by four to CUTLASS, which counts whole pairs: as many, so along tokens
+    ("1024x384x64", (128, 256), [0, 1] * 4 + [2] * 4, [0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3]),
+    # A tile that is higher than wide has its pairs along tokens: two by three goes along hidden
+    ("384x512x64", (256, 128), [0, 0, 1, 1, 0, 1], [0, 1, 0, 1, 2, 2]),
+    ("256x768x64", (256, 128), [0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1]),
+])
+def test_clusters_go_along_the_shorter_extent_one_after_the_other(shape, tile, rows, columns):
+    described = variant(load_machine(), {"gpu.workgroup_order": "shorter", "gpu.cluster": 2, "gpu.tile_m": tile[0],
+                                         "gpu.tile_n": tile[1]})
+    made = make_tiling(described, gemm_workload(shape, 2))
+    assert (made.first_row // tile[0]).tolist() == rows
+    assert (made.first_column // tile[1]).tolist() == columns
+
+
 @pytest.mark.parametrize("change, words", [
     ({"m": 0}, "m=0"), ({"n": -1}, "n=-1"), ({"tile_m": 0}, "tile_m=0"), ({"tile_n": 0}, "tile_n=0"),
-    ({"wavefronts": 0}, "wavefronts=0"),
+    ({"wavefronts": 0}, "wavefronts=0"), ({"abreast": 0}, "abreast=0 must be at least 1"),
     ({"tile_n": 100}, "tile_n=100 must be a multiple of wavefronts=8"),
     ({"tile_m": 48}, "tile_m=48 must make columns of whole 64-byte lines"),
 ])

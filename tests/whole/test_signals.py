@@ -27,10 +27,11 @@ BLOCK = (32_767, 4_095)  #: bytes and columns that a DMA command moves
 
 @pytest.mark.parametrize("signal", SIGNALS)
 @pytest.mark.parametrize("shape, devices, order, staged", [
-    ("256x256x64", 4, "hidden", False), ("300x400x64", 3, "tokens", True), ("33x517x40", 4, "hidden", False)])
+    ("256x256x64", 4, "hidden", False), ("300x400x64", 3, "tokens", True), ("33x517x40", 4, "hidden", False),
+    ("300x400x64", 3, "shorter", False)])
 def test_every_element_equals_numpy(signal, shape, devices, order, staged, seed):
     workload = gemm_workload(shape, devices)
-    described = signals.hardware(machine("ring_small", gpu={"workgroup_order": order}), signal)
+    described = signals.hardware(machine("ring_small", gpu={"workgroup_order": order, "cluster": 2}), signal)
     options = Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, signal=signal, stage_first_chunk=staged,
                       start_cycles=late_starts(devices, 1000, seed))
     result = run_data_mode(described, workload, Policy("mca"), options, Variation(overtaking_reads=True))
@@ -41,11 +42,11 @@ def test_every_element_equals_numpy(signal, shape, devices, order, staged, seed)
         assert result.triggers == devices * (devices - 1), "one for each chunk that is added to"
 
 
-@pytest.mark.parametrize("along_n", [False, True])
+@pytest.mark.parametrize("along_n, abreast", [(False, 1), (True, 1), (True, 2), (False, 3)])
 @pytest.mark.parametrize("n, m", [(1024, 2048), (4096, 4096), (4000, 3000), (100, 60), (128, 8192)])
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_a_tile_of_many_is_a_rectangle_of_workgroups_that_follow_each_other(along_n, n, m, ranks):
-    made = Tiling(n, m, 128, 256, 8, along_n=along_n)
+def test_a_tile_of_many_is_a_rectangle_of_workgroups_that_follow_each_other(along_n, abreast, n, m, ranks):
+    made = Tiling(n, m, 128, 256, 8, along_n=along_n, abreast=abreast)
     for signal, most in (("wave-group", 80), ("shard", max(1, made.tiles // ranks))):
         tracked = tracked_tiling(made, signal, ranks, 80, (1 << 20, 1 << 20))
         of = tracked.holding(made)

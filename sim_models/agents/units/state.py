@@ -69,6 +69,7 @@ class Work(NamedTuple):
     ahead: int
     cached_loads: bool
     persistent: bool
+    by_turn: bool
     writes_cache: bool  # the cache is written back after the kernel
     launch_cycles: float
     end_cycles: float

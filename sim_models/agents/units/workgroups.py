@@ -60,10 +60,14 @@ def has_work(kernel: "ComputeUnits", device: int, now: int) -> bool:
 
 @inlined
 def free_place(kernel: "ComputeUnits", device: int) -> int:
-    """Find a place without a workgroup; -1 if there is none."""
+    """Find a place without a workgroup, by turn of the unit whose turn it is; -1 if there is none."""
     g, units = kernel.state, kernel.rates.units
+    begin, end = 0, g.working[device]
+    if kernel.work.by_turn:
+        begin = g.next_wg[device] % end
+        end = begin + 1
     for first in range(0, g.state.shape[1], units):
-        for slot in range(first, first + g.working[device]):
+        for slot in range(first + begin, first + end):
             if g.state[device, slot] <= BLOCKED:
                 return slot
     return -1
