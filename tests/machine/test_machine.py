@@ -141,7 +141,7 @@ def test_a_memory_cache_is_there_only_if_the_file_says_so(write):
     ("[link]\nbandwidth_gbit_per_s = 600", "did you mean bandwidth_gb_per_s?"),
     ("[llc]\nsize_mb = 16", "[llc] size_mb is unknown; did you mean size_bytes?"),
     ("[gpu]\ncompute_unit = 80", "did you mean compute_units?"),
-    ("[gpu]\nhue = 3", "[gpu] hue is unknown; allowed are block_k, clock_ghz"),
+    ("[gpu]\nhue = 3", "[gpu] hue is unknown; allowed are block_k, by_turn, clock_ghz"),
     ("[dram]\ntrp_ns = 14", "[dram] trp_ns is unknown; did you mean trp_cycles?"),
     ("[gpus]\ncompute_units = 80", "gpus = {'compute_units': 80}: input should be a valid integer"),
     ("[gpuz]\ncompute_units = 80", "gpuz is unknown; did you mean gpu?"),
