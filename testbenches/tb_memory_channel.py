@@ -2,6 +2,7 @@
 
 from t3sim.reference.arbiter import ArbiterModel, Inputs
 from t3sim.reference.memory_channel import READ, MemoryChannelModel, is_tracked
+from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 
 from .bench import Bench, rounds
@@ -32,8 +33,8 @@ def traffic(bench: Bench, stream: str, count: int, first: int = 0) -> list[dict]
     while len(items) < count:
         tile = {"wg": rng.choice(wgs), "wf": rng.choice(wfs), "region": rng.choice((0, *regions))}
         for _ in range(rng.choice((1, 1, 2, 6))):
-            reads = stream == "dma" or (stream == "compute" and rng.random() < 0.3)
-            items.append({"address": first + 64 * rng.randrange(24), "bytes": rng.choice((4, 32, 64)),
+            reads, size = stream == "dma" or (stream == "compute" and rng.random() < 0.3), rng.choice((4, 32, 64))
+            items.append({"address": first + 64 * rng.randrange(24) + rng.randrange(0, 65 - size, 4), "bytes": size,
                           "op": READ if reads else rng.choice((1, 2)), "source": rng.choice(_SOURCES[stream]), **tile,
                           **bench.other_parts()})
     return items[:count]
@@ -70,7 +71,10 @@ class Channel:
         for name in ("guard_stall", "merged", "starved"):
             self.bench.reach(name.replace("_", " "), get(name))
         self.bench.reach("full DRAM queue", get("occupancy") == self.bench.geometry.channel.queue_entries)
-        self.model.cycle(self.accepted, shown, self.update, self.dram.retired, bool(get("forget")))
+        self.model.cycle(self.accepted, shown, self.update, self.dram.retired, bool(get("forget")),
+                         get("dram.payload")["request"] if get("dram.valid") else None)
+        for name in ("tracked_waiting", "holds"):
+            assert get(name) == getattr(self.model, name), f"{name} is {get(name)}"
         if get("forget"):
             self.updates.withdrawn()
         self.accepted, self.update = {}, None
@@ -87,7 +91,7 @@ async def random_traffic(bench: Bench) -> None:
     channel.configure(policy)
     bench.reach(policy)
     channel.dram.fill = 0 if bench.number % 4 == 2 else 60
-    first = bench.rng.getrandbits(bench.geometry.tracker.address_bits - 12) << 12
+    first = bench.rng.getrandbits(bench.geometry.tracker.address_bits - 11) << 11
     sent = {name: traffic(bench, name, 100, first) for name in channel.drivers}
     for name, driver in channel.drivers.items():
         driver.send_all(sent[name])
@@ -163,6 +167,7 @@ async def the_arbiter_decides(bench: Bench) -> None:
         StreamDriver(bench, name)
     for _ in range(bench.geometry.channel.guard_buckets):  # the queues fill while the guard is cleared
         await bench.settle()
+        assert not bench.get("guard_stall")
         arbiter.step(Inputs(**dict.fromkeys(_ARBITER_INPUTS, 0),
                             communication_waiting=bench.get("communication_waiting")))
         await bench.edge()
@@ -177,7 +182,7 @@ async def the_arbiter_decides(bench: Bench) -> None:
         for name, value in (*inputs.items(), ("occupancy", occupancy), ("dram.ready", rng.getrandbits(1))):
             bench.set(name, value)
         await bench.settle()
-        assert bench.get("communication_waiting") and bench.get("updates.valid") == 0
+        assert bench.get("communication_waiting") and bench.get("updates.valid") == bench.get("guard_stall") == 0
         command = bench.get("dram.valid")
         decision = arbiter.step(Inputs(**inputs, compute_valid=int("compute" in streams), communication_valid=1,
                                        communication_waiting=1, occupancy=occupancy + command,
@@ -190,3 +195,21 @@ async def the_arbiter_decides(bench: Bench) -> None:
                 assert reads != last, "inbound and DMA do not take turns"
                 last = reads
         await bench.edge()
+
+
+@rounds(1)
+async def every_bit_of_the_limit_counts(bench: Bench) -> None:
+    """Let communication wait for a full DRAM queue: it starves once it has waited for as many cycles as the limit."""
+    driver = StreamDriver(bench, "inbound", never())
+    driver.send_all({**item, "region": 0} for item in traffic(bench, "inbound", 4))
+    await bench.until(lambda: bench.get("dram.valid") and bench.get("communication_waiting"),
+                      bench.geometry.channel.guard_buckets + 100)
+    waited = 0
+    for bit in range(STARVATION_BITS):
+        while waited < 1 << bit:
+            await bench.cycle()
+            waited += 1
+        for limit, starved in ((1 << bit, 1), ((1 << bit) + 1, 0)):
+            bench.set("starvation_limit", limit)
+            await bench.settle()
+            assert bench.get("starved") == starved, f"{limit} after {waited}"

@@ -8,6 +8,7 @@ from collections import deque
 
 from t3sim.rtl.geometry import Geometry
 
+from .egress import data_sources
 from .order_guard import OrderGuardModel, bucket_of
 
 READ = 0
@@ -42,16 +43,21 @@ class MemoryChannelModel:
         self.queued = {stream: deque() for stream in STREAMS}
         self.accesses = deque()  #: tracked writes shown on `dram` and not yet reported
         self.shown = 0
+        self.tracked_waiting = self.holds = False  #: the outputs, in the cycle stepped last
 
     def cycle(self, accepted: dict | None = None, shown: dict | None = None, update: dict | None = None,
-              retired: int | None = None, forget: bool = False) -> str | None:
+              retired: int | None = None, forget: bool = False, standing: dict | None = None) -> str | None:
         """Step one cycle; return the stream of the command shown.
 
         accepted: {stream: request} transfers at the inputs. shown: the command on `dram` in the first cycle in
         which it is there (a command after a transfer counts as new). update: transfer on `updates`.
-        retired: bucket of `retirement`. forget: what is on its way to the Tracker is lost.
+        retired: bucket of `retirement`. forget: what is on its way to the Tracker is lost. standing: the request on
+        `dram`, in its first cycle and after it.
         """
         stream = self._show(shown) if shown is not None else None
+        self.tracked_waiting = any(queue and is_tracked(queue[0]) for queue in self.queued.values())
+        self.holds = bool(self.tracked_waiting or self.queued["dma"] or self.accesses
+                          or (standing is not None and self._is_watched(standing)))
         # A read shown now was granted a cycle ago, when only retirements before that cycle were known.
         self.guard.tick(retired_bucket=self._retiring)
         self._retiring = retired
@@ -63,6 +69,9 @@ class MemoryChannelModel:
             self.accesses.clear()
         self._forgot = forget
         return stream
+
+    def _is_watched(self, request: dict) -> bool:
+        return is_tracked(request) or (request["op"] == READ and request["source"] in data_sources(self._geometry))
 
     def _show(self, command: dict) -> str:
         request = command["request"]
