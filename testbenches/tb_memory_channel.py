@@ -2,7 +2,6 @@
 
 from t3sim.reference.arbiter import ArbiterModel, Inputs
 from t3sim.reference.memory_channel import READ, MemoryChannelModel, is_tracked
-from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 
 from .bench import Bench, rounds
@@ -205,7 +204,7 @@ async def every_bit_of_the_limit_counts(bench: Bench) -> None:
     await bench.until(lambda: bench.get("dram.valid") and bench.get("communication_waiting"),
                       bench.geometry.channel.guard_buckets + 100)
     waited = 0
-    for bit in range(STARVATION_BITS):
+    for bit in range(bench["starvation_limit"].width):
         while waited < 1 << bit:
             await bench.cycle()
             waited += 1
