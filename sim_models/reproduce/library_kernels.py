@@ -63,7 +63,7 @@ class LibraryKernel:
             "block_k": self.block_k * max(1, self.stages // (2 * places)), "load_buffers": 2,
             "workgroups_per_cu": places, "k_parts": self.parts,
             "epilogue_ns": gpu.epilogue_ns * high * wide / (gpu.tile_m * gpu.tile_n)}
-        return machine.model_copy(update={"gpu": gpu.model_copy(update=own)})
+        return machine.model_copy(update={"name": f"{machine.name} with {self}", "gpu": gpu.model_copy(update=own)})
 
     def __str__(self) -> str:
         parts = f", K in {self.parts}" if self.parts > 1 else ""
