@@ -240,14 +240,15 @@ def perform(data: Ledger, sim: "Sim", columns: np.ndarray, number: int, device: 
         return 0 if data.overtaking_reads or drain(data, data.memory, data.fetched, where) else ALU_SILENT
     origin = device if source == bits.LOCAL else sender_of(number)
     part = number if source == bits.LOCAL else part_sent(number)
-    if source == bits.DMA and data.tally[DMA_READ, origin, at] == 0:
+    summed = columns.shape[0] > 0 and source != bits.LOCAL and op != bits.STORE  # of several: it names no sender
+    if source == bits.DMA and not summed and data.tally[DMA_READ, origin, at] == 0:
         return NOT_READ
     whose = origin * data.parts + part
     operand, origin = (data.fetched, origin) if source == bits.DMA else (
         data.product if source == bits.LOCAL else data.sent, whose)
     if source != bits.LOCAL and op != bits.STORE and len(data.summed):
         line = line_at(sim.switch, device, bits.address_of(lo, b))
-        if columns.shape[0]:
+        if summed:
             unpack(data, columns, number, where)
         elif not add_in_switch(data, sim.switch, operand, where, line):
             return ALU_SILENT
