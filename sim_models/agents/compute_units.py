@@ -25,9 +25,11 @@ import numpy as np
 
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import aligned_copy
+from ..compiled.scan import PLACES, at_most, lowest
 from ..engine.hardware import nothing_to_start, show_producer
 from ..fabric import llc as cache
 from ..fabric import queues
+from ..hbm.bits import lowest_bit
 from ..operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
 from .units.loads import data_back, fill, may_load, send_loads, sends_loads, serve_slices, waits_for_data
 from .units.state import (
@@ -155,14 +157,16 @@ def units_cycle(kernel: ComputeUnits, sim: "Sim", device: int, now: int) -> None
     if due or not work.persistent:  # a dispatcher's units take turns whether one is due or not
         g.first_unit[device] = first + 1 if first + 1 < rates.units else 0
     if due:
+        for behind in range(2):  # of the unit whose turn it is, then before it
+            begin, end_before = (0, first) if behind else (first, rates.units)
+            for some in range(begin, end_before, PLACES):
+                woken = at_most(g.wake, (device, some), now, end_before - some)  # serving one wakes no other
+                while woken:
+                    serve(kernel, sim, device, some + lowest_bit(woken), now)
+                    woken &= woken - 1
         earliest = NEVER
-        for i in range(rates.units):
-            unit = first + i
-            if unit >= rates.units:
-                unit -= rates.units
-            if g.wake[device, unit] <= now:
-                serve(kernel, sim, device, unit, now)
-            earliest = min(earliest, g.wake[device, unit])
+        for some in range(0, rates.units, PLACES):
+            earliest = lowest(g.wake, (device, some), rates.units - some, earliest)
         g.next_wake[device] = earliest
     phase = g.phase[device]
     if (g.finished[device] == work.phase_end[device, phase]

@@ -40,23 +40,37 @@ class Reference(types.Type):
 
     def field(self, name: str) -> tuple[int, types.Type]:
         """Return the index of a field and its type when it is read."""
-        index = self.dtype.fields.index(name)
-        target = self.dtype.types[index]
+        fields, kinds = self.dtype.fields, self.dtype.types
+        index = fields.index(name)
+        target = kinds[index]
         if isinstance(target, types.BaseNamedTuple):
             return index, Reference(target)
-        return index, Table(target) if isinstance(target, types.Array) else target
+        if not isinstance(target, types.Array):
+            return index, target
+        for record in getattr(self.dtype.instance_class, "RECORDS", ()):
+            if name in record.names:  # all by one descriptor: the compiler sees that they are side by side
+                index = fields.index(record.names[0])
+                return index, Table(kinds[index], target, record.offset(name), record.dtype.itemsize,
+                                    record.dtype[name].shape)
+        return index, Table(target, target)
 
 
 class Table(types.Type):
-    """Pointer to the descriptor of an array."""
+    """Pointer to the descriptor of an array, or to that of the first field of the records in which it lies."""
 
-    def __init__(self, array: types.Array) -> None:
-        self.dtype = array  # what the pointer points at
-        super().__init__(name=f"Table({array.dtype}, {array.ndim}, {array.layout})")
+    def __init__(self, descriptor: types.Array, array: types.Array, offset: int = 0, item_bytes: int = 0,
+                 inner: tuple[int, ...] = ()) -> None:
+        self.dtype = descriptor  # what the pointer points at
+        self.array = array
+        self.offset = offset  # in bytes
+        self.item_bytes = item_bytes  # of a record, 0: in none
+        self.inner = inner  # shape of the field in a record
+        place = f", {offset} of {item_bytes}, {inner}, {descriptor.dtype}, {descriptor.ndim}" if item_bytes else ""
+        super().__init__(name=f"Table({array.dtype}, {array.ndim}, {array.layout}{place})")
 
     @property
     def key(self):
-        return self.dtype
+        return self.name
 
 
 register_model(Reference)(models.PointerModel)
@@ -99,15 +113,16 @@ class _TableAttributes(AttributeTemplate):
     key = Table
 
     def resolve_shape(self, table):
-        return types.UniTuple(types.intp, table.dtype.ndim)
+        return types.UniTuple(types.intp, table.array.ndim)
 
 
 @lower_getattr(Table, "shape")
 def _get_shape(context, builder, table, value):
     shape = _member(context, builder, table, value, "shape")
-    return context.make_tuple(builder, types.UniTuple(types.intp, table.dtype.ndim),
-                              [_constant(builder, cgutils.gep_inbounds(builder, shape, 0, i))
-                               for i in range(table.dtype.ndim)])
+    outer = [_constant(builder, cgutils.gep_inbounds(builder, shape, 0, i))
+             for i in range(table.array.ndim - len(table.inner))]
+    return context.make_tuple(builder, types.UniTuple(types.intp, table.array.ndim),
+                              outer + [context.get_constant(types.intp, size) for size in table.inner])
 
 
 @infer_global(len)
@@ -123,10 +138,10 @@ def _length(context, builder, sig, args):
         builder, _member(context, builder, sig.args[0], args[0], "shape"), 0, 0))
 
 
-def _index_type(table, index):
+def index_type(table, index):
     """Return the type to which an element's index is converted; None if it is not an element's."""
     indices = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
-    if len(indices) != table.dtype.ndim or not all(isinstance(i, types.Integer) for i in indices):
+    if len(indices) != table.array.ndim or not all(isinstance(i, types.Integer) for i in indices):
         return None
     return types.UniTuple(types.intp, len(indices)) if isinstance(index, types.BaseTuple) else types.intp
 
@@ -134,32 +149,49 @@ def _index_type(table, index):
 @infer_global(operator.getitem)
 class _TableGet(AbstractTemplate):
     def generic(self, args, kws):
-        if isinstance(args[0], Table) and (index := _index_type(*args)) is not None:
-            return signature(args[0].dtype.dtype, args[0], index)
+        if isinstance(args[0], Table) and (index := index_type(*args)) is not None:
+            return signature(args[0].array.dtype, args[0], index)
 
 
 @infer_global(operator.setitem)
 class _TableSet(AbstractTemplate):
     def generic(self, args, kws):
-        if isinstance(args[0], Table) and (index := _index_type(*args[:2])) is not None:
-            return signature(types.none, args[0], index, args[0].dtype.dtype)
+        if isinstance(args[0], Table) and (index := index_type(*args[:2])) is not None:
+            return signature(types.none, args[0], index, args[0].array.dtype)
+
+
+def _strides(context, builder, table, value):
+    """Return bytes from one index to the next in each dimension: as constants where they are known."""
+    array, outer = table.array, table.array.ndim - len(table.inner)
+    strides = _member(context, builder, table, value, "strides")
+    known = {}
+    size = context.get_abi_sizeof(context.get_data_type(array.dtype))
+    for i, places in reversed(list(enumerate(table.inner, outer))):
+        known[i] = size
+        size *= places
+    if table.item_bytes:
+        known[outer - 1] = table.item_bytes
+    elif array.layout == "C":
+        known[outer - 1] = size
+    return [ir.Constant(ir.IntType(64), known[i]) if i in known
+            else _constant(builder, cgutils.gep_inbounds(builder, strides, 0, i)) for i in range(array.ndim)]
+
+
+def element_of(context, builder, table, value, index_type, index):
+    """Return a pointer to an element."""
+    indices = cgutils.unpack_tuple(builder, index) if isinstance(index_type, types.BaseTuple) else [index]
+    at = _constant(builder, _member(context, builder, table, value, "data"))
+    offset = ir.Constant(ir.IntType(64), 0)
+    for one, stride in zip(indices, _strides(context, builder, table, value)):
+        offset = builder.add(offset, builder.mul(one, stride, flags=["nsw"]), flags=["nsw"])
+    at = cgutils.pointer_add(builder, at, offset)
+    if table.offset:  # last, so that fields side by side have the rest in common
+        at = cgutils.pointer_add(builder, at, ir.Constant(ir.IntType(64), table.offset))
+    return builder.bitcast(at, context.get_data_type(table.array.dtype).as_pointer())
 
 
 def _element(context, builder, sig, args):
-    """Return a pointer to an element."""
-    table, array = sig.args[0], sig.args[0].dtype
-    indices = cgutils.unpack_tuple(builder, args[1]) if isinstance(sig.args[1], types.BaseTuple) else [args[1]]
-    strides = _member(context, builder, table, args[0], "strides")
-    element = context.get_data_type(array.dtype)
-    offset = ir.Constant(ir.IntType(64), 0)
-    for i, index in enumerate(indices):
-        if array.layout == "C" and i == len(indices) - 1:
-            stride = ir.Constant(ir.IntType(64), context.get_abi_sizeof(element))
-        else:
-            stride = _constant(builder, cgutils.gep_inbounds(builder, strides, 0, i))
-        offset = builder.add(offset, builder.mul(index, stride, flags=["nsw"]), flags=["nsw"])
-    data = _constant(builder, _member(context, builder, table, args[0], "data"))
-    return builder.bitcast(cgutils.pointer_add(builder, data, offset), element.as_pointer())
+    return element_of(context, builder, sig.args[0], args[0], sig.args[1], args[1])
 
 
 @lower_builtin(operator.getitem, Table, types.Any)
@@ -182,7 +214,7 @@ def fetch_ahead(typing_context, table, index):
 
     `table`: of a field of `record_fields`; `index` as for an element.
     """
-    if not isinstance(table, Table) or _index_type(table, index) is None:
+    if not isinstance(table, Table) or index_type(table, index) is None:
         return None
 
     def emit(context, builder, signature, arguments):
@@ -195,7 +227,7 @@ def fetch_ahead(typing_context, table, index):
                                     ir.Constant(flag, 1), ir.Constant(flag, 3), ir.Constant(flag, 1)])
         return context.get_dummy_value()
 
-    return types.void(table, _index_type(table, index)), emit
+    return types.void(table, index_type(table, index)), emit
 
 
 @intrinsic

@@ -12,9 +12,11 @@ import numpy as np
 
 from ..compiled.by_type import by_type
 from ..compiled.jit import compiled, inlined
+from ..compiled.scan import PLACES
 from ..compiled.words import words_at
 from ..fabric import bits, memory, queues
 from ..fabric import network as links
+from ..hbm.bits import lowest_bit
 from ..line import LINE_BYTES
 from .backend import Backend
 from .chaos import extra_delay, held_back
@@ -195,26 +197,45 @@ def _heads_cycle(ports: Ports, sim: "Sim", inputs: np.ndarray, outputs: np.ndarr
 @compiled
 def _memory_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int,
                   now: int) -> None:
-    ports = hardware.ports
-    for channel in range(sim.m.channels):
-        row = device * sim.m.channels + channel
-        occupancy, room = sim.hbm.occupancy[row], memory.has_room(sim, row)
-        bucket = memory.dram_cycle(sim, device, row, now)
-        inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
-        inputs[ports.occupancy[channel]] = occupancy
-        ready = room and not held_back(sim.chaos, device)
-        inputs[ports.dram_ready[channel]] = ready
-        if ready and outputs[ports.dram_valid[channel]]:
-            at = ports.dram[channel]
-            lo, hi = outputs[at], outputs[at + 1]
-            bucket = bits.get(lo, hi, sim.b.dram_bucket, sim.b.bucket_bits)
-            memory.dram_accept(sim, row, now, lo, bits.request_of(hi, sim.b), _tag_of(sim, row, lo, hi), bucket)
-        if outputs[ports.refused + (channel >> 6)] >> (channel & 63) & 1:
-            queues.drop_tag(sim.mem.inbound_tags, row)
-        _offer(sim.compute, sim.mem.compute_tags, row, inputs, outputs, ports.compute_valid[channel],
-               ports.compute[channel], ports.compute_ready[channel])
-        _offer(sim.inbound, sim.mem.inbound_tags, row, inputs, outputs, ports.inbound_valid[channel],
-               ports.inbound[channel], ports.inbound_ready[channel])
+    for first in range(0, sim.m.channels, PLACES):
+        count = sim.m.channels - first
+        due = memory.due_channels(sim, device, first, now)
+        for i in range(min(count, PLACES)):
+            due |= (outputs[hardware.ports.dram_valid[first + i]] & 1) << i
+        refused = outputs[hardware.ports.refused + (first >> 6)] >> (first & 63)
+        due |= refused & memory.places(count)
+        if sim.chaos.hold_back > 0:
+            due = memory.places(count)
+        while due:
+            i = lowest_bit(due)
+            due &= due - 1
+            _channel_cycle(hardware, sim, inputs, outputs, device, first + i, refused >> i & 1, now)
+
+
+@inlined
+def _channel_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int, channel: int,
+                   refused: int, now: int) -> None:
+    """Run a channel for a cycle that is due; the words of one that is not stay as they are."""
+    ports, row = hardware.ports, device * sim.m.channels + channel
+    occupancy, room = sim.hbm.channels[row].occupancy, memory.has_room(sim, row)
+    bucket = memory.dram_cycle(sim, device, row, now)
+    inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
+    inputs[ports.occupancy[channel]] = occupancy
+    ready = room and not held_back(sim.chaos, device)
+    inputs[ports.dram_ready[channel]] = ready
+    if ready and outputs[ports.dram_valid[channel]]:
+        at = ports.dram[channel]
+        lo, hi = outputs[at], outputs[at + 1]
+        bucket = bits.get(lo, hi, sim.b.dram_bucket, sim.b.bucket_bits)
+        memory.dram_accept(sim, row, now, lo, bits.request_of(hi, sim.b), _tag_of(sim, row, lo, hi), bucket)
+    if refused:
+        queues.drop_tag(sim.mem.inbound_tags, row)
+    offers = _offer(sim.compute, sim.mem.compute_tags, row, inputs, outputs, ports.compute_valid[channel],
+                    ports.compute[channel], ports.compute_ready[channel])
+    offers |= _offer(sim.inbound, sim.mem.inbound_tags, row, inputs, outputs, ports.inbound_valid[channel],
+                     ports.inbound[channel], ports.inbound_ready[channel])
+    if offers or sim.hbm.channels[row].occupancy != occupancy or memory.has_room(sim, row) != room:
+        sim.mem.due[row] = now + 1
 
 
 @inlined
@@ -232,9 +253,10 @@ def _tag_of(sim: "Sim", row: int, lo: int, hi: int) -> int:
 
 @inlined
 def _offer(queue: "RequestQueue", tags: "TagQueue", row: int, inputs: np.ndarray, outputs: np.ndarray, valid: int,
-           payload: int, ready: int) -> None:
-    """Offer the head of a queue to a stream of the RTL; it leaves the queue if the RTL takes it in this cycle."""
-    if queue.count[row] > 0:
+           payload: int, ready: int) -> bool:
+    """Offer the head of a queue, if it has one, to a stream of the RTL; it leaves if the RTL takes it in this cycle."""
+    offers = queue.count[row] > 0
+    if offers:
         at = queue.head[row]
         inputs[valid] = 1
         inputs[payload] = queue.lo[row, at]
@@ -244,6 +266,7 @@ def _offer(queue: "RequestQueue", tags: "TagQueue", row: int, inputs: np.ndarray
             queues.pop(queue, row)
     else:
         inputs[valid] = 0
+    return offers
 
 
 @compiled

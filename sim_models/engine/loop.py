@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled, inlined, merged, unlocked
 from ..compiled.meeting import Member, go_on, last_to_come, on_threads, rounds, wait
+from ..compiled.records import check_records
 from ..fabric import network as links
 from ..fabric import switch as switches
 from ..fabric import wires
@@ -211,6 +212,7 @@ class Lockstep:
     """A run: its state, its cycle, and whoever watches it."""
 
     def __init__(self, sim: Sim) -> None:
+        check_records(sim)
         self.sim = sim
         self.now = 0
         self.threads = 1  #: at most, that step GPUs; one if the run is watched

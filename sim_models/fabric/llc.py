@@ -14,7 +14,8 @@ import numpy as np
 
 from ..compiled.by_reference import fetch_ahead
 from ..compiled.jit import compiled, inlined
-from ..compiled.records import record_fields
+from ..compiled.scan import PLACES, equal
+from ..hbm.bits import lowest_bit
 from ..line import LINE_BYTES
 from . import bits, queues, replacement
 from .memory_map import channel_of
@@ -60,10 +61,7 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, slots: i
         raise ValueError(f"llc: {size_bytes // parts} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
                          "a power of two is needed")
     sets *= parts
-    tag, stamp, pending, dirty = record_fields((devices, sets), [
-        ("tag", np.int32, (ways,)), ("stamp", np.int32, (ways,)), ("pending", np.int16, (ways,)),
-        ("dirty", np.uint8, (ways,))])
-    tag[:] = pending[:] = -1
+    tag, stamp, pending, dirty = replacement.make_sets((devices, sets), ways)
     stamp[:] = replacement.FURTHEST if policy == "srrip" else 0
     return Llc(
         tag, stamp, dirty, pending, np.zeros(devices, np.int64),
@@ -91,11 +89,11 @@ def find(llc: Llc, device: int, line: int, unit: int) -> tuple[int, int]:
     """Return (set, way) of a line where a compute unit sees it, way -1 if it is not there."""
     s = _set_of(llc, line, unit)
     wanted = np.int32(line)
-    found = -1
-    for way in range(llc.tag.shape[2]):  # no early exit: all ways are compared at once
-        if llc.tag[device, s, way] == wanted:
-            found = way
-    return s, found
+    for first in range(0, llc.tag.shape[2], PLACES):
+        there = equal(llc.tag, (device, s, first), wanted)
+        if there:
+            return s, first + lowest_bit(there)
+    return s, -1
 
 
 @inlined

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..compiled.jit import inlined
-from ..compiled.records import record_fields
+from ..compiled.records import Record, aligned_zeros
+from ..compiled.scan import PLACES, at_most
 from ..hbm import hbm_enqueue, hbm_step
+from ..hbm.bits import lowest_bit
 from . import bits, memory_cache, queues
 from . import network as links
 from .memory_map import local_line
@@ -24,8 +26,16 @@ _PURPOSES = 2 * 3  #: a stream's reads, then its writes
 _WAITS = 4  #: purposes, the first, whose requests are served before a read of what computes
 
 
+_ENTRY = Record(("lo", np.int64), ("hi", np.int64), ("bucket", np.int64), ("tag", np.int64),
+                ("before", np.int64, (_WAITS,)))
+_CHANNEL = Record(("free_count", np.int64), ("turn", np.int64), ("served", np.int64, (_PURPOSES,)),
+                  ("retired_lo", np.int64), ("retired_hi", np.int64), ("retired_tag", np.int64), ("retired", np.int64))
+
+
 class MemoryState(NamedTuple):
     """Requests in DRAM queues or slices [row, entry] (row = device*channels + channel) and totals [device, ...]."""
+
+    RECORDS = _ENTRY, _CHANNEL
 
     lo: np.ndarray
     hi: np.ndarray
@@ -46,7 +56,7 @@ class MemoryState(NamedTuple):
     retired_hi: np.ndarray
     retired_tag: np.ndarray
     retired: np.ndarray
-    due: np.ndarray  # int64 [row]: DRAM does nothing before this cycle; by itself, so that those at rest are few lines
+    due: np.ndarray  # int64 [row]: cycle in which a channel has to be looked at, if nothing new comes
     turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
     compute_tags: queues.TagQueue  # of requests inside the RTL
     inbound_tags: queues.TagQueue
@@ -61,21 +71,18 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
     `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
     """
     rows = devices * channels
-    waiting = record_fields((rows, entries), [("lo", np.int64), ("hi", np.int64), ("bucket", np.int64),
-                                              ("tag", np.int64), ("before", np.int64, (_WAITS,))])
     def each(count: int, *more: int) -> np.ndarray:
         return np.zeros((count, *more), np.int64)
-    lo, hi, bucket, tag, before = waiting
-    total_bytes = each(devices, _PURPOSES)
+    channel, total_bytes = _CHANNEL.arrays(rows), each(devices, _PURPOSES)
+    channel["free_count"][:] = entries
     return MemoryState(
-        lo=lo, hi=hi, bucket=bucket, tag=tag, before=before, free=np.tile(np.arange(entries), (rows, 1)),
-        free_count=np.full(rows, entries, np.int64), served=each(rows, _PURPOSES),
+        **_ENTRY.arrays((rows, entries)), **channel, free=np.tile(np.arange(entries), (rows, 1)),
         total_bytes=total_bytes, dram_bytes=each(devices, _PURPOSES) if cached else total_bytes,
         waited=each(devices, _PURPOSES),
         fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
         hits=queues.timed_queue(devices, channels * (latency_cycles + 1)),
-        dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices), retired_lo=each(rows),
-        retired_hi=each(rows), retired_tag=each(rows), retired=each(rows), due=each(rows), turn=each(rows),
+        dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices),
+        due=aligned_zeros(rows, np.dtype(np.int64)),
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
 
@@ -84,7 +91,24 @@ def has_room(sim: "Sim", row: int) -> bool:
     """Return whether `dram_accept` may be called for a channel."""
     if sim.memory_cache.requests:
         return sim.mem.free_count[row] > 0
-    return sim.hbm.occupancy[row] < sim.hbm.queue_entries
+    return sim.hbm.channels[row].occupancy < sim.hbm.queue_entries
+
+
+@inlined
+def due_channels(sim: "Sim", device: int, first: int, now: int) -> int:
+    """Return the mask of those of a GPU's next `PLACES` channels from `first` on that are due or are offered something.
+
+    What a cycle changes that others see is seen in the next one: a channel is then due.
+    """
+    row, count = device * sim.m.channels + first, sim.m.channels - first
+    empty = at_most(sim.compute.count, row, 0, count) & at_most(sim.inbound.count, row, 0, count)
+    return at_most(sim.mem.due, row, now, count) | (places(count) & ~empty)
+
+
+@inlined
+def places(count: int) -> int:
+    """Return the mask of the first `count` of `PLACES` channels."""
+    return (1 << min(count, PLACES)) - 1
 
 
 @inlined
@@ -104,7 +128,7 @@ def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, buck
         mem.due[row] = min(mem.due[row], now + 1)
         return
     hbm_enqueue(sim.hbm, row, now, local_line(bits.address_of(lo, b), sim.m), bits.get(lo, hi, b.op, 2), entry)
-    mem.due[row] = sim.hbm.next_cycle[row]
+    mem.due[row] = min(mem.due[row], sim.hbm.channels[row].next_cycle)
 
 
 @inlined
@@ -115,19 +139,18 @@ def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
     """
     mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0
-    if now < mem.due[row]:
-        return -1
     if sim.memory_cache.requests:
         entry, hit = memory_cache.step(sim, row, now)
         waits = memory_cache.busy(sim.memory_cache, row)
-        mem.due[row] = min(hbm.next_cycle[row], now + 1) if waits else hbm.next_cycle[row]
+        mem.due[row] = min(hbm.channels[row].next_cycle, now + 1) if waits else hbm.channels[row].next_cycle
         data = now + (sim.memory_cache.hit_cycles if hit else hbm.read_data_cycles + sim.memory_cache.fill_cycles)
     else:
         entry, hit = hbm_step(hbm, row, now), False
-        mem.due[row] = hbm.next_cycle[row]
+        mem.due[row] = hbm.channels[row].next_cycle
         data = now + hbm.read_data_cycles
     if entry < 0:
         return -1
+    mem.due[row] = now + 1
     lo, hi = mem.lo[row, entry], mem.hi[row, entry]
     mem.free[row, mem.free_count[row]] = entry
     mem.free_count[row] += 1
@@ -165,24 +188,24 @@ def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
 @inlined
 def direct_cycle(sim: "Sim", device: int, now: int) -> None:
     """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
-    compute, inbound, turn, mem = sim.compute, sim.inbound, sim.mem.turn, sim.mem
-    for c in range(sim.m.channels):
-        row = device * sim.m.channels + c
-        if now < mem.due[row] and compute.count[row] == 0 and inbound.count[row] == 0:
-            mem.retired[row] = 0
-            continue
-        room = has_room(sim, row)
-        dram_cycle(sim, device, row, now)
-        if not room:
-            continue
-        take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or turn[row] == 0)
-        if take_inbound:
-            at = inbound.head[row]
-            dram_accept(sim, row, now, inbound.lo[row, at], inbound.hi[row, at], inbound.tag[row, at], 0)
-            queues.pop(inbound, row)
-            turn[row] = 1
-        elif compute.count[row] > 0:
-            at = compute.head[row]
-            dram_accept(sim, row, now, compute.lo[row, at], compute.hi[row, at], compute.tag[row, at], 0)
-            queues.pop(compute, row)
-            turn[row] = 0
+    compute, inbound, turn = sim.compute, sim.inbound, sim.mem.turn
+    for first in range(0, sim.m.channels, PLACES):
+        due = due_channels(sim, device, first, now)
+        while due:
+            row = device * sim.m.channels + first + lowest_bit(due)
+            due &= due - 1
+            room = has_room(sim, row)
+            dram_cycle(sim, device, row, now)
+            if not room:
+                continue
+            take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or turn[row] == 0)
+            if take_inbound:
+                at = inbound.head[row]
+                dram_accept(sim, row, now, inbound.lo[row, at], inbound.hi[row, at], inbound.tag[row, at], 0)
+                queues.pop(inbound, row)
+                turn[row] = 1
+            elif compute.count[row] > 0:
+                at = compute.head[row]
+                dram_accept(sim, row, now, compute.lo[row, at], compute.hi[row, at], compute.tag[row, at], 0)
+                queues.pop(compute, row)
+                turn[row] = 0

@@ -19,7 +19,9 @@ import numpy as np
 
 from ..compiled.jit import compiled, inlined
 from ..compiled.records import aligned_zeros, record_fields
+from ..compiled.scan import PLACES, equal
 from ..hbm import READ, STORE, hbm_enqueue, hbm_step
+from ..hbm.bits import lowest_bit
 from ..line import LINE_BYTES
 from . import bits, queues, replacement
 from .memory_map import local_line
@@ -65,10 +67,7 @@ def make_memory_cache(rows: int, sets: int, ways: int, requests: int, *, line_cy
     """
     if sets < 1 or sets & (sets - 1):
         raise ValueError(f"memory_cache: {sets} sets in a slice: a power of two is needed")
-    tag, stamp, pending, dirty = record_fields((rows, sets), [
-        ("tag", np.int32, (ways,)), ("stamp", np.int32, (ways,)), ("pending", np.int16, (ways,)),
-        ("dirty", np.uint8, (ways,))])
-    tag[:] = pending[:] = NONE
+    tag, stamp, pending, dirty = replacement.make_sets((rows, sets), ways)
     stamp[:] = replacement.FURTHEST if policy == "srrip" else 0
     after, last, queue = record_fields((rows, max(1, requests)), [
         ("after", np.int64), ("last", np.int64), ("queue", np.int64)])
@@ -94,11 +93,12 @@ def _set_of(cache: MemoryCache, line: int) -> int:
 @inlined
 def _find(cache: MemoryCache, row: int, line: int) -> tuple[int, int]:
     """Return (set, way) of a line, way NONE if it is not there."""
-    s, wanted, found = _set_of(cache, line), np.int32(line), NONE
-    for way in range(cache.tag.shape[2]):  # no early exit: all ways are compared at once
-        if cache.tag[row, s, way] == wanted:
-            found = way
-    return s, found
+    s, wanted = _set_of(cache, line), np.int32(line)
+    for first in range(0, cache.tag.shape[2], PLACES):
+        there = equal(cache.tag, (row, s, first), wanted)
+        if there:
+            return s, first + lowest_bit(there)
+    return s, NONE
 
 
 @inlined

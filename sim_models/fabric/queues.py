@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled.jit import inlined
-from ..compiled.records import aligned_zeros, record_fields
+from ..compiled.records import Record, aligned_zeros
 
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1
@@ -17,8 +17,15 @@ DEVICE_BITS = 8
 INSIDE = 4  #: more than a channel's hardware holds of one stream: a queue of two, and the register behind the grant
 
 
+_REQUEST = Record(("lo", np.int64), ("hi", np.int64), ("tag", np.int64))
+_TIMED = Record(("lo", np.int64), ("hi", np.int64), ("tag", np.int64), ("time", np.int64))
+_TAGS = Record(("tag", np.int64, (INSIDE,)), ("head", np.int64), ("count", np.int64))
+
+
 class RequestQueue(NamedTuple):
     """int64 words [rows, DEPTH] and int64 head and count [rows]."""
+
+    RECORDS = (_REQUEST,)
 
     lo: np.ndarray
     hi: np.ndarray
@@ -30,6 +37,8 @@ class RequestQueue(NamedTuple):
 class TagQueue(NamedTuple):
     """Tags of the requests that a memory channel's hardware has inside, in order; [row, INSIDE]."""
 
+    RECORDS = (_TAGS,)
+
     tag: np.ndarray
     head: np.ndarray
     count: np.ndarray
@@ -37,6 +46,8 @@ class TagQueue(NamedTuple):
 
 class TimedQueue(NamedTuple):
     """Requests that become visible at a time (memory cycles), in order; [rows, capacity]."""
+
+    RECORDS = (_TIMED,)
 
     lo: np.ndarray
     hi: np.ndarray
@@ -46,28 +57,23 @@ class TimedQueue(NamedTuple):
     count: np.ndarray
 
 
-def _ends(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the head and count of each queue, as arrays by themselves.
-
-    A record's fields for a single queue would have another type, for which everything would be compiled anew.
-    """
-    return aligned_zeros(rows, np.dtype(np.int64)), aligned_zeros(rows, np.dtype(np.int64))
+def _ends(rows: int) -> dict[str, np.ndarray]:
+    """Return the head and count of each queue, each without gaps: many counts are looked at together."""
+    return {name: aligned_zeros(rows, np.dtype(np.int64)) for name in ("head", "count")}
 
 
 def request_queue(rows: int) -> RequestQueue:
-    fields = record_fields((rows, DEPTH), [("lo", np.int64), ("hi", np.int64), ("tag", np.int64)])
-    return RequestQueue._make((*fields, *_ends(rows)))
+    return RequestQueue(**_REQUEST.arrays((rows, DEPTH)), **_ends(rows))
 
 
 def tag_queue(rows: int) -> TagQueue:
-    return TagQueue._make((*record_fields((rows, INSIDE), [("tag", np.int64)]), *_ends(rows)))
+    return TagQueue(**_TAGS.arrays(rows))
 
 
 def timed_queue(rows: int, capacity: int) -> TimedQueue:
     """Make queues of timed requests; `capacity` is rounded up to a power of two."""
     capacity = 1 << (capacity - 1).bit_length()
-    fields = [(name, np.int64) for name in ("lo", "hi", "tag", "time")]
-    return TimedQueue._make((*record_fields((rows, capacity), fields), *_ends(rows)))
+    return TimedQueue(**_TIMED.arrays((rows, capacity)), **_ends(rows))
 
 
 @inlined

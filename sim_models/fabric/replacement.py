@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..compiled.jit import compiled, inlined
+from ..compiled.records import record_fields
+from ..compiled.scan import PLACES, lowest_of_free
 
 if TYPE_CHECKING:
     from .llc import Llc
@@ -20,7 +22,19 @@ if TYPE_CHECKING:
 NAMES = ("lru", "srrip")
 LRU, SRRIP = range(2)
 SOON, LATE, FURTHEST = 0, 2, 3  #: re-reference intervals
+NO_LINE = NOT_FILLED = -1
 NO_WAY = np.int64(1) << np.int64(60)
+
+
+def make_sets(shape: tuple[int, int], ways: int) -> tuple[np.ndarray, ...]:
+    """Make tags, stamps, what is filled, and what is dirty, of empty ways; places behind them are never found."""
+    places = -(-ways // PLACES) * PLACES
+    tag, stamp, pending, dirty = record_fields(shape, [
+        ("tag", np.int32, (places,)), ("stamp", np.int32, (places,)), ("pending", np.int16, (places,)),
+        ("dirty", np.uint8, (places,))])
+    tag[:] = NO_LINE
+    pending[..., :ways] = NOT_FILLED
+    return tuple(field[..., :ways] for field in (tag, stamp, pending, dirty))
 
 
 @inlined
@@ -47,10 +61,10 @@ def brought(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
 def victim(llc: "Llc | MemoryCache", device: int, s: int) -> int | np.int64:
     """Return the way of a set that makes room, -1 if all are being filled."""
     best = NO_WAY
-    for way in range(llc.tag.shape[2]):  # without a branch that depends on the data
-        stamp = np.int64(llc.stamp[device, s, way])
-        age = (FURTHEST - stamp if llc.replacement == SRRIP else stamp) << 8 | way
-        best = min(best, age if llc.pending[device, s, way] < 0 else NO_WAY)
+    flip = np.int32(FURTHEST if llc.replacement == SRRIP else 0)
+    for first in range(0, llc.tag.shape[2], PLACES):
+        found = lowest_of_free(llc.stamp, llc.pending, (device, s, first), flip, NO_WAY)
+        best = min(best, found if found == NO_WAY else found + first)
     if best == NO_WAY:
         return -1
     if llc.replacement == SRRIP and best >> 8:

@@ -10,11 +10,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled.jit import inlined
-from ..compiled.records import aligned_zeros, record_fields
+from ..compiled.records import Record, aligned_zeros
+
+
+_PACKET = Record(("lo", np.int64), ("hi", np.int64), ("tag", np.int64), ("time", np.int64))
 
 
 class Wires(NamedTuple):
     """int64 words [link, capacity] in order of time, and int64 counts [link] since the beginning."""
+
+    RECORDS = (_PACKET,)
 
     lo: np.ndarray
     hi: np.ndarray
@@ -35,8 +40,7 @@ class Wires(NamedTuple):
 def make_wires(links: int, capacity: int) -> Wires:
     """Make wires without traffic; `capacity` is rounded up to a power of two."""
     capacity = 1 << (capacity - 1).bit_length()
-    fields = [(name, np.int64) for name in ("lo", "hi", "tag", "time")]
-    return Wires._make((*record_fields((links, capacity), fields),
+    return Wires._make((*_PACKET.arrays((links, capacity)).values(),
                         *(aligned_zeros(links, np.dtype(np.int64)) for _ in range(5))))
 
 

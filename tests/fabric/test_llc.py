@@ -371,7 +371,8 @@ def test_slices_serve_in_order(seed):
                 here.add(line)
         if generator.random() < 0.05 and here:  # what the GPU no longer has
             line = generator.choice(sorted(here))
-            s, way = cache.find(real.s.llc, 0, line, 0)
+            s = real.set_of(line)
+            way = list(real.s.llc.tag[0, s]).index(line)
             real.s.llc.tag[0, s, way], real.s.llc.stamp[0, s, way] = -1, 0  # and what comes next goes there
             here.remove(line)
     assert min(seen[name] for name in ("hit", "known", "full", "blocked", "hit held")) > 10, seen

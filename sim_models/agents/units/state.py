@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...compiled.jit import inlined
-from ...compiled.records import record_fields
+from ...compiled.records import Record, aligned_zeros
 from ...line import lines_of
 from ...operators.kernel_table import Route
 
@@ -79,11 +79,23 @@ class Work(NamedTuple):
     peer_stream: int  # the same, of what it stores at peers, and loads to add what came
 
 
+_PLACE = Record(
+    ("since", np.int64), ("wg", np.int64), ("ready_time", np.float64), ("compute_end", np.float64),
+    *((name, np.int32) for name in (
+        "state", "loading", "outstanding", "loaded", "computed", "group", "member", "adding", "load_step", "load_turn",
+        "load_block", "load_row", "load_line", "refused", "compute_step", "compute_turn", "store_step", "store_turn",
+        "store_block", "store_row", "store_line")))
+_UNIT = Record(("quiet", np.int64), ("computing", np.int64), ("port_free", np.float64), ("matrix_free", np.float64),
+               ("holder", np.int64))
+
+
 class UnitState(NamedTuple):
     """The state of places and units.
 
     Arrays are [device, place of a unit] (place * units + unit), then [device, unit], then [device].
     """
+
+    RECORDS = _PLACE, _UNIT
 
     state: np.ndarray
     since: np.ndarray
@@ -136,28 +148,21 @@ class UnitState(NamedTuple):
     slowdown: np.ndarray  # float [device]: by which everything that goes by the GPU's clock takes longer
 
 
-_REAL = {"ready_time", "compute_end"}
-_WIDE = {"since", "wg"}
-
-
 def make_state(rates: Rates, work: Work) -> UnitState:
     devices, phases = work.phase_end.shape
-    own = UnitState._fields[:UnitState._fields.index("wake")]
-    places = record_fields((devices, rates.units * rates.places), [
-        (name, np.float64 if name in _REAL else np.int64 if name in _WIDE else np.int32) for name in own])
-    tables = dict(zip(own, places))
+    tables, units = _PLACE.arrays((devices, rates.units * rates.places)), _UNIT.arrays((devices, rates.units))
     for name in ("wg", "refused", "compute_end"):
         tables[name][:] = -1
-    units = devices, rates.units
 
     def each(dtype: type = np.int64) -> np.ndarray:
         return np.zeros(devices, dtype)
     # A persistent kernel's units look for work when it starts; the others are woken by the dispatcher.
     wake = 0 if work.persistent else NEVER
+    wakes = aligned_zeros((devices, rates.units), np.dtype(np.int64))
+    wakes[:] = wake
     return UnitState(
-        **tables, wake=np.full(units, wake), quiet=np.zeros(units, np.int64), computing=np.zeros(units, np.int64),
-        port_free=np.zeros(units), matrix_free=np.zeros(units),
-        holder=np.zeros(units, np.int64), accounted=np.zeros((devices, len(ACCOUNTS)), np.int64),
+        **tables, **units, wake=wakes,
+        accounted=np.zeros((devices, len(ACCOUNTS)), np.int64),
         next_wake=np.full(devices, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
         next_beside=work.beside[:, 0].copy(), member_beside=each(),
         phase=each(), opens=np.full(devices, NEVER if work.released else 0),
