@@ -157,8 +157,8 @@ def units_cycle(kernel: ComputeUnits, sim: "Sim", device: int, now: int) -> None
     if due or not work.persistent:  # a dispatcher's units take turns whether one is due or not
         g.first_unit[device] = first + 1 if first + 1 < rates.units else 0
     if due:
-        for behind in range(2):  # of the unit whose turn it is, then before it
-            begin, end_before = (0, first) if behind else (first, rates.units)
+        for half in range(2):  # from the unit whose turn it is on, then those before it
+            begin, end_before = (0, first) if half else (first, rates.units)
             for some in range(begin, end_before, PLACES):
                 woken = at_most(g.wake, (device, some), now, end_before - some)  # serving one wakes no other
                 while woken:

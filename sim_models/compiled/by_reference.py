@@ -212,7 +212,7 @@ def _set(context, builder, sig, args):
 def fetch_ahead(typing_context, table, index):
     """Ask the host's memory for the record of which `table[index]` is the first field, as it is used soon.
 
-    `table`: of a field of `record_fields`; `index` as for an element.
+    `table`: of the first field of a `records.Record`; `index` as for an element.
     """
     if not isinstance(table, Table) or index_type(table, index) is None:
         return None

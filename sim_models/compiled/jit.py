@@ -121,7 +121,7 @@ machine_code.install()
 
 
 def _kept(function: Callable, **options) -> Callable:
-    dispatcher: Any = njit(**{"_nrt": False, "no_cfunc_wrapper": True, **options})(function)
+    dispatcher: Any = njit(**{"_nrt": False, "no_cfunc_wrapper": True, "error_model": "numpy", **options})(function)
     dispatcher.compile = partial(_compile, dispatcher)
     if may_be_written(Path(os.environ["NUMBA_CACHE_DIR"])):
         with contextlib.suppress(RuntimeError):  # no folder takes files

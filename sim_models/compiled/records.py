@@ -9,13 +9,13 @@ from typing import Any, cast
 import numpy as np
 
 HOST_LINE = 64
-_BEHIND = 128  # bytes: as many as are looked at together
+_AFTER = 128  # bytes: as many as are looked at together
 
 
 def aligned_zeros(shape: tuple[int, ...] | int, dtype: np.dtype) -> np.ndarray:
-    """Return zeros like np.zeros, at the beginning of a cache line; others may be read behind them (`scan`)."""
+    """Return zeros like np.zeros, at the beginning of a cache line; others may be read after their end (`scan`)."""
     size = int(np.prod(shape)) * dtype.itemsize
-    memory = np.zeros(size + HOST_LINE + _BEHIND, np.uint8)
+    memory = np.zeros(size + HOST_LINE + _AFTER, np.uint8)
     start = -memory.ctypes.data % HOST_LINE
     return memory[start:start + size].view(dtype).reshape(shape)
 
@@ -64,15 +64,6 @@ def check_records(state: Any) -> None:
     for field in state:
         if isinstance(field, tuple):
             check_records(field)
-
-
-def record_fields(shape: tuple[int, ...] | int, fields: list[tuple]) -> list[np.ndarray]:
-    """Make one array per field (name, type[, shape]), as views of one array of records.
-
-    Each record is in as few lines as possible.
-    """
-    array = aligned_zeros(shape, _padded(np.dtype(fields)))
-    return [array[name] for name in array.dtype.names or ()]
 
 
 def _padded(packed: np.dtype) -> np.dtype:

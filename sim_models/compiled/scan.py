@@ -98,7 +98,7 @@ def equal(typing_context, table, index, wanted):
 
 @intrinsic
 def lowest_of_free(typing_context, table, held, index, flip, none):
-    """Return the lowest of (element ^ `flip`) << 8 | place, of int32, where `held`, of int16, is negative; or `none`."""
+    """Return the lowest (element ^ `flip`) << 8 | place, of int32, where `held`, of int16, is negative; or `none`."""
     if not _holds(table, types.int32, index) or not _holds(held, types.int16, index):
         return None
 

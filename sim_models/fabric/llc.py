@@ -14,8 +14,6 @@ import numpy as np
 
 from ..compiled.by_reference import fetch_ahead
 from ..compiled.jit import compiled, inlined
-from ..compiled.scan import PLACES, equal
-from ..hbm.bits import lowest_bit
 from ..line import LINE_BYTES
 from . import bits, queues, replacement
 from .memory_map import channel_of
@@ -30,7 +28,9 @@ MISS_REGISTERS = 16384
 
 
 class Llc(NamedTuple):
-    """Arrays [device, set, way] and miss registers [device, register]."""
+    """Arrays [device, group of a set, way] and miss registers [device, register]."""
+
+    RECORDS = (replacement.GROUP,)
 
     tag: np.ndarray  # int32 line number, -1 empty (32 bits, so that a set is one line of the host's own cache)
     stamp: np.ndarray  # int32, see `replacement`: of last use in lookups, or how far the next use is
@@ -49,6 +49,8 @@ class Llc(NamedTuple):
     line_shift: int
     line_requests: int  # memory requests of a line
     replacement: int  # of `replacement.NAMES`
+    groups: int  # of a set's ways, see `replacement.make_sets`
+    sets: int  # of a part
     parts: int
     part_units: int  # compute units of a part
 
@@ -60,40 +62,31 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, slots: i
     if sets < 1 or sets & (sets - 1):
         raise ValueError(f"llc: {size_bytes // parts} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
                          "a power of two is needed")
-    sets *= parts
-    tag, stamp, pending, dirty = replacement.make_sets((devices, sets), ways)
-    stamp[:] = replacement.FURTHEST if policy == "srrip" else 0
+    groups, ways_of_sets = replacement.make_sets(devices, sets * parts, ways, policy)
     return Llc(
-        tag, stamp, dirty, pending, np.zeros(devices, np.int64),
+        *(ways_of_sets[name] for name in Llc._fields[:len(ways_of_sets)]), np.zeros(devices, np.int64),
         np.zeros((devices, MISS_REGISTERS), np.int32), np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS), np.int32),
         np.zeros((devices, MISS_REGISTERS, (slots + 63) // 64), np.uint64),
         np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
         np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
         line_bytes, (line_bytes - 1).bit_length(), line_bytes // LINE_BYTES, replacement.NAMES.index(policy),
-        parts, part_units)
+        groups, sets, parts, part_units)
 
 
 @inlined
 def _set_of(llc: Llc, line: int, unit: int) -> int:
-    """Return the set of a line in the part that a compute unit sees."""
-    folded = line ^ (line >> 11) ^ (line >> 22)
-    if llc.parts == 1:
-        return folded & (llc.tag.shape[1] - 1)
-    sets = llc.tag.shape[1] // llc.parts
-    return unit // llc.part_units * sets + (folded & (sets - 1))
+    """Return the first group of a line's set in the part that a compute unit sees."""
+    s = (line ^ (line >> 11) ^ (line >> 22)) & (llc.sets - 1)
+    if llc.parts > 1:
+        s += unit // llc.part_units * llc.sets
+    return s * llc.groups
 
 
 @inlined
 def find(llc: Llc, device: int, line: int, unit: int) -> tuple[int, int]:
-    """Return (set, way) of a line where a compute unit sees it, way -1 if it is not there."""
-    s = _set_of(llc, line, unit)
-    wanted = np.int32(line)
-    for first in range(0, llc.tag.shape[2], PLACES):
-        there = equal(llc.tag, (device, s, first), wanted)
-        if there:
-            return s, first + lowest_bit(there)
-    return s, -1
+    """Return (group, way) of a line where a compute unit sees it, way -1 if it is not there."""
+    return replacement.way_of(llc, device, _set_of(llc, line, unit), line)
 
 
 @inlined
@@ -154,7 +147,7 @@ def load(sim: "Sim", device: int, line: int, slot: int, unit: int, stream: int) 
         if llc.pending[device, s, way] < 0:
             return HIT, -1
         return WAITING if wait_for(llc, device, s, way, slot) else KNOWN, -1
-    way = make_room(sim, device, s, stream)
+    s, way = make_room(sim, device, s, stream)
     if way < 0 or llc.free_count[device] == 0:
         return BLOCKED, -1
     start = line << llc.line_shift
@@ -177,7 +170,7 @@ def store(sim: "Sim", device: int, line: int, unit: int, stream: int) -> bool:
     llc = sim.llc
     s, way = find(llc, device, line, unit)
     if way < 0:
-        way = make_room(sim, device, s, stream)
+        s, way = make_room(sim, device, s, stream)
         if way < 0:
             return False
         llc.tag[device, s, way] = line
@@ -199,17 +192,17 @@ def fill(llc: Llc, device: int, register: int) -> bool:
 
 
 @compiled
-def make_room(sim: "Sim", device: int, s: int, stream: int) -> int:
-    """Find a way of set s that may be overwritten, its dirty data sent to DRAM; -1: not now."""
+def make_room(sim: "Sim", device: int, s: int, stream: int) -> tuple[int, int]:
+    """Find (group, way) of a set that may be overwritten, its dirty data sent to DRAM; way -1: not now."""
     llc = sim.llc
-    way = replacement.victim(llc, device, s)
+    s, way = replacement.victim(llc, device, s)
     if way < 0 or not llc.dirty[device, s, way]:
-        return way
+        return s, way
     row = device * sim.m.channels + channel_of(np.int64(llc.tag[device, s, way]) << llc.line_shift, sim.m)
     if queues.room(sim.compute, row) < 2 * llc.line_requests:  # the miss that follows may go to the same channel
-        return -1
+        return s, -1
     write_back(sim, device, s, way, row, stream)
-    return way
+    return s, way
 
 
 @compiled

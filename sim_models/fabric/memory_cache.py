@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..compiled.jit import compiled, inlined
-from ..compiled.records import aligned_zeros, record_fields
-from ..compiled.scan import PLACES, equal
+from ..compiled.records import Record, aligned_zeros
 from ..hbm import READ, STORE, hbm_enqueue, hbm_step
-from ..hbm.bits import lowest_bit
 from ..line import LINE_BYTES
 from . import bits, queues, replacement
 from .memory_map import local_line
@@ -33,18 +31,25 @@ NONE = -1  #: no entry, no way
 WRITE_BACK = 1 << 20  #: token at DRAM of a line that is written back, beyond those of requests
 
 
+_ENTRY = Record(("queue", np.int64), ("after", np.int64), ("last", np.int64))
+
+
 class MemoryCache(NamedTuple):
     """Slices [row, ...] (row = device*channels + channel). An entry is a request's place in `MemoryState`."""
+
+    RECORDS = replacement.GROUP, _ENTRY
 
     requests: int  # that a slice holds; 0: there is no such cache
     line_cycles: float  # that a slice takes for a request
     hit_cycles: int  # from a look-up to the data
     fill_cycles: int  # from DRAM's data to the slice's
     replacement: int  # of `replacement.NAMES`
-    tag: np.ndarray  # int32 [row, set, way]: number of a line in its channel, -1 empty
-    stamp: np.ndarray  # int32 [row, set, way], see `replacement`
-    pending: np.ndarray  # int16 [row, set, way]: entry for which the line is fetched, -1 valid data
-    dirty: np.ndarray  # uint8 [row, set, way]
+    sets: int
+    groups: int  # of a set's ways, see `replacement.make_sets`
+    tag: np.ndarray  # int32 [row, group, way]: number of a line in its channel, -1 empty
+    stamp: np.ndarray  # int32 [row, group, way], see `replacement`
+    pending: np.ndarray  # int16 [row, group, way]: entry for which the line is fetched, -1 valid data
+    dirty: np.ndarray  # uint8 [row, group, way]
     clock: np.ndarray  # int64 [row]
     queue: np.ndarray  # int64 [row, place]: entries to be looked up
     head: np.ndarray  # int64 [row]
@@ -67,18 +72,16 @@ def make_memory_cache(rows: int, sets: int, ways: int, requests: int, *, line_cy
     """
     if sets < 1 or sets & (sets - 1):
         raise ValueError(f"memory_cache: {sets} sets in a slice: a power of two is needed")
-    tag, stamp, pending, dirty = replacement.make_sets((rows, sets), ways)
-    stamp[:] = replacement.FURTHEST if policy == "srrip" else 0
-    after, last, queue = record_fields((rows, max(1, requests)), [
-        ("after", np.int64), ("last", np.int64), ("queue", np.int64)])
+    groups, ways_of_sets = replacement.make_sets(rows, sets, ways, policy)
     whole = np.dtype(np.int64)
     first_back = aligned_zeros(rows, whole)
     first_back[:] = NONE
     clock, head, count, last_back, hits, misses, written_back = (aligned_zeros(rows, whole) for _ in range(7))
     return MemoryCache(
-        requests, line_cycles, hit_cycles, fill_cycles, replacement.NAMES.index(policy), tag, stamp, pending, dirty,
-        clock, queue, head, count, after, last, first_back, last_back, aligned_zeros(rows, np.dtype(np.float64)), hits,
-        misses, written_back)
+        requests, line_cycles, hit_cycles, fill_cycles, replacement.NAMES.index(policy), sets, groups, **ways_of_sets,
+        **_ENTRY.arrays((rows, max(1, requests))), clock=clock, head=head, count=count, first_back=first_back,
+        last_back=last_back, free=aligned_zeros(rows, np.dtype(np.float64)), hits=hits, misses=misses,
+        written_back=written_back)
 
 
 #: Two rows, as one lies in memory without gaps: another type, for which all loops would be compiled again.
@@ -87,18 +90,14 @@ NO_MEMORY_CACHE = make_memory_cache(2, 1, 1, 0, line_cycles=1.0, hit_cycles=0, f
 
 @inlined
 def _set_of(cache: MemoryCache, line: int) -> int:
-    return (line ^ (line >> 11) ^ (line >> 22)) & (cache.tag.shape[1] - 1)
+    """Return the first group of a line's set."""
+    return ((line ^ (line >> 11) ^ (line >> 22)) & (cache.sets - 1)) * cache.groups
 
 
 @inlined
 def _find(cache: MemoryCache, row: int, line: int) -> tuple[int, int]:
-    """Return (set, way) of a line, way NONE if it is not there."""
-    s, wanted = _set_of(cache, line), np.int32(line)
-    for first in range(0, cache.tag.shape[2], PLACES):
-        there = equal(cache.tag, (row, s, first), wanted)
-        if there:
-            return s, first + lowest_bit(there)
-    return s, NONE
+    """Return (group, way) of a line, way NONE if it is not there."""
+    return replacement.way_of(cache, row, _set_of(cache, line), line)
 
 
 @inlined
@@ -192,7 +191,7 @@ def _look_up(sim: "Sim", row: int, now: int, entry: int, may_perform: bool) -> t
     if not fetches and not may_perform:
         return False, False
     if way == NONE:
-        way = replacement.victim(cache, row, s)
+        s, way = replacement.victim(cache, row, s)
         if way < 0 or not _make_room(sim, row, now, entry, s, way, fetches):
             return False, False
         cache.tag[row, s, way] = line

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..compiled.jit import compiled, inlined
-from ..compiled.records import record_fields
-from ..compiled.scan import PLACES, lowest_of_free
+from ..compiled.records import Record
+from ..compiled.scan import PLACES, equal, lowest_of_free
+from ..hbm.bits import lowest_bit
 
 if TYPE_CHECKING:
     from .llc import Llc
@@ -23,18 +24,28 @@ NAMES = ("lru", "srrip")
 LRU, SRRIP = range(2)
 SOON, LATE, FURTHEST = 0, 2, 3  #: re-reference intervals
 NO_LINE = NOT_FILLED = -1
+_GROUP_SHIFT = PLACES.bit_length() - 1
+_GROUPS = 256 // PLACES  # of a set, at most
 NO_WAY = np.int64(1) << np.int64(60)
 
 
-def make_sets(shape: tuple[int, int], ways: int) -> tuple[np.ndarray, ...]:
-    """Make tags, stamps, what is filled, and what is dirty, of empty ways; places behind them are never found."""
-    places = -(-ways // PLACES) * PLACES
-    tag, stamp, pending, dirty = record_fields(shape, [
-        ("tag", np.int32, (places,)), ("stamp", np.int32, (places,)), ("pending", np.int16, (places,)),
-        ("dirty", np.uint8, (places,))])
-    tag[:] = NO_LINE
-    pending[..., :ways] = NOT_FILLED
-    return tuple(field[..., :ways] for field in (tag, stamp, pending, dirty))
+#: Ways of a set that are looked at together; a set of more ways has several groups.
+GROUP = Record(("tag", np.int32, (PLACES,)), ("stamp", np.int32, (PLACES,)), ("pending", np.int16, (PLACES,)),
+               ("dirty", np.uint8, (PLACES,)))
+
+
+def make_sets(caches: int, sets: int, ways: int, policy: str) -> tuple[int, dict[str, np.ndarray]]:
+    """Make the ways of empty sets: (groups of each set, arrays [cache, group of a set, way]).
+
+    Places after a set's last way are never free, and no line is there.
+    """
+    groups = -(-ways // PLACES)
+    fields = GROUP.arrays((caches, sets * groups))
+    fields["tag"][:] = NO_LINE
+    there = np.arange(groups * PLACES) < ways
+    fields["pending"][:] = np.tile(np.where(there, NOT_FILLED, 0).reshape(groups, PLACES), (sets, 1))
+    fields["stamp"][:] = FURTHEST if policy == "srrip" else 0
+    return groups, fields
 
 
 @inlined
@@ -57,18 +68,29 @@ def brought(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
         llc.stamp[device, s, way] = llc.clock[device]
 
 
+@inlined
+def way_of(llc: "Llc | MemoryCache", device: int, s: int, line: int) -> tuple[int, int]:
+    """Return (group, way) of a line in the set that begins at group `s`; way -1 if it is not there."""
+    for group in range(s, s + llc.groups):
+        there = equal(llc.tag, (device, group, 0), np.int32(line))
+        if there:
+            return group, lowest_bit(there)
+    return s, -1
+
+
 @compiled
-def victim(llc: "Llc | MemoryCache", device: int, s: int) -> int | np.int64:
-    """Return the way of a set that makes room, -1 if all are being filled."""
+def victim(llc: "Llc | MemoryCache", device: int, s: int) -> tuple[int | np.int64, int | np.int64]:
+    """Return (group, way) of a set that makes room, way -1 if all are being filled; it begins at group `s`."""
     best = NO_WAY
     flip = np.int32(FURTHEST if llc.replacement == SRRIP else 0)
-    for first in range(0, llc.tag.shape[2], PLACES):
-        found = lowest_of_free(llc.stamp, llc.pending, (device, s, first), flip, NO_WAY)
-        best = min(best, found if found == NO_WAY else found + first)
+    for group in range(llc.groups):
+        found = lowest_of_free(llc.stamp, llc.pending, (device, s + group, 0), flip, NO_WAY)
+        best = min(best, found if found == NO_WAY else found + group * PLACES)
     if best == NO_WAY:
-        return -1
+        return s, -1
     if llc.replacement == SRRIP and best >> 8:
-        for way in range(llc.tag.shape[2]):
-            if llc.pending[device, s, way] < 0:
-                llc.stamp[device, s, way] += best >> 8
-    return best & 255
+        for group in range(s, s + llc.groups):
+            for way in range(PLACES):
+                if llc.pending[device, group, way] < 0:
+                    llc.stamp[device, group, way] += best >> 8
+    return s + (best >> _GROUP_SHIFT & _GROUPS - 1), best & PLACES - 1

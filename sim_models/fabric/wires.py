@@ -12,7 +12,6 @@ import numpy as np
 from ..compiled.jit import inlined
 from ..compiled.records import Record, aligned_zeros
 
-
 _PACKET = Record(("lo", np.int64), ("hi", np.int64), ("tag", np.int64), ("time", np.int64))
 
 
