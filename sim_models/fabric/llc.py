@@ -63,15 +63,17 @@ def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, slots: i
         raise ValueError(f"llc: {size_bytes // parts} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
                          "a power of two is needed")
     groups, ways_of_sets = replacement.make_sets(devices, sets * parts, ways, policy)
+
+    def each(dtype: type, *shape: int) -> np.ndarray:
+        return np.zeros((devices, *shape), dtype)
     return Llc(
-        *(ways_of_sets[name] for name in Llc._fields[:len(ways_of_sets)]), np.zeros(devices, np.int64),
-        np.zeros((devices, MISS_REGISTERS), np.int32), np.zeros((devices, MISS_REGISTERS), np.int32),
-        np.zeros((devices, MISS_REGISTERS), np.int32),
-        np.zeros((devices, MISS_REGISTERS, (slots + 63) // 64), np.uint64),
-        np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
-        np.full(devices, MISS_REGISTERS, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
-        line_bytes, (line_bytes - 1).bit_length(), line_bytes // LINE_BYTES, replacement.NAMES.index(policy),
-        groups, sets, parts, part_units)
+        **ways_of_sets, clock=each(np.int64), miss_left=each(np.int32, MISS_REGISTERS),
+        miss_set=each(np.int32, MISS_REGISTERS), miss_way=each(np.int32, MISS_REGISTERS),
+        waiters=each(np.uint64, MISS_REGISTERS, (slots + 63) // 64),
+        free=np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
+        free_count=np.full(devices, MISS_REGISTERS, np.int64), lookups=each(np.int64), misses=each(np.int64),
+        line_bytes=line_bytes, line_shift=(line_bytes - 1).bit_length(), line_requests=line_bytes // LINE_BYTES,
+        replacement=replacement.NAMES.index(policy), groups=groups, sets=sets, parts=parts, part_units=part_units)
 
 
 @inlined

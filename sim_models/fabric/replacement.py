@@ -71,11 +71,13 @@ def brought(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
 @inlined
 def way_of(llc: "Llc | MemoryCache", device: int, s: int, line: int) -> tuple[int, int]:
     """Return (group, way) of a line in the set that begins at group `s`; way -1 if it is not there."""
-    for group in range(s, s + llc.groups):
-        there = equal(llc.tag, (device, group, 0), np.int32(line))
-        if there:
-            return group, lowest_bit(there)
-    return s, -1
+    wanted = np.int32(line)
+    there = equal(llc.tag, (device, s, 0), wanted)
+    group, last = s, s + llc.groups - 1
+    while there == 0 and group < last:
+        group += 1
+        there = equal(llc.tag, (device, group, 0), wanted)
+    return (group, lowest_bit(there)) if there else (s, -1)
 
 
 @compiled

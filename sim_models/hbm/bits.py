@@ -67,47 +67,100 @@ def put(typing_context, record, name, index, value):
 
 
 SCAN = 16  #: places that `oldest_ready` looks at together
+GROUP_SCAN = 8  #: places that `not_before` writes together
+
+_WORD = ir.IntType(64)
+_NEVER = (1 << 63) - 1
+
+
+def _places(context, builder, record, name, data, index, places):
+    """Return a pointer to several neighbouring elements of a table of int64."""
+    pointer = _element_pointer(context, builder, record, name, data, index, types.int64)
+    return builder.bitcast(pointer, ir.VectorType(_WORD, places).as_pointer())
+
+
+def _each(builder, value, places):
+    """Repeat a number in each place."""
+    vector, undefined = ir.VectorType(_WORD, places), ir.Constant(ir.VectorType(_WORD, places), ir.Undefined)
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), places), [0] * places))
+
+
+def _ready(context, builder, signature, arguments):
+    """Return when each place is ready, the largest int64 if it takes no part."""
+    record, first, _, other = signature.args[:4]
+    data, _, at, _, other_at, others, candidates = arguments[:7]
+    flags = ir.VectorType(ir.IntType(1), SCAN)
+
+    def mask(value):
+        return builder.bitcast(builder.trunc(value, ir.IntType(SCAN)), flags)
+
+    first, other = (builder.load(_places(context, builder, record, name, data, index, SCAN), align=8)
+                    for name, index in ((first, at), (other, other_at)))
+    none = ir.Constant(first.type, [ir.Constant(_WORD, _NEVER)] * SCAN)
+    return builder.select(mask(candidates), builder.select(mask(others), other, first), none), none
+
+
+def _lowest(builder, values):
+    return builder.call(cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(_WORD, [values.type]), f"llvm.vector.reduce.smin.v{SCAN}i64"), [values])
 
 
 @intrinsic(prefer_literal=True)
-def oldest_ready(typing_context, record, order_name, order_at, ready_name, ready_at, other_name, other_at, others,
-                 candidates, cycle):
-    """Return (lowest order of the candidates ready by `cycle`, earliest ready of all of them).
+def earliest_ready(typing_context, record, ready_name, ready_at, other_name, other_at, others, candidates):
+    """Return the earliest cycle in which a candidate is ready, the largest int64 if there is none.
 
-    The lowest order is the largest int64 if none is ready. It looks at `SCAN` places at once, without a branch: orders
-    are `record.order_name[order_at + i]`, ready is `record.ready_name[ready_at + i]`, or `record.other_name[other_at +
-    i]` where bit i of the mask `others` is set, and bit i of `candidates` says whether place i takes part. Loops of
-    this kind are unrolled before LLVM vectorises.
+    It looks at `SCAN` places at once, without a branch: ready is `record.ready_name[ready_at + i]`, or
+    `record.other_name[other_at + i]` where bit i of the mask `others` is set, and bit i of `candidates` says whether
+    place i takes part. Loops of this kind are unrolled before LLVM vectorises.
     """
-    tables = {name: _table_type(record, name) for name in (order_name, ready_name, other_name)}
-    if any(element != types.int64 for element in tables.values()):
+    if any(_table_type(record, name) != types.int64 for name in (ready_name, other_name)):
         return None
 
     def emit(context, builder, signature, arguments):
-        vector = ir.VectorType(ir.IntType(64), SCAN)
-        flags = ir.VectorType(ir.IntType(1), SCAN)
-        none = ir.Constant(vector, [ir.Constant(ir.IntType(64), (1 << 63) - 1)] * SCAN)
-
-        def table(name, at):
-            pointer = _element_pointer(context, builder, record, name, arguments[0], arguments[at], types.int64)
-            return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=8)
-
-        def mask(at):
-            return builder.bitcast(builder.trunc(arguments[at], ir.IntType(SCAN)), flags)
-
-        def lowest(values):
-            return builder.call(cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(ir.IntType(64), [vector]), f"llvm.vector.reduce.smin.v{SCAN}i64"),
-                [values])
-
-        ready = builder.select(mask(7), table(other_name, 6), table(ready_name, 4))
-        ready = builder.select(mask(8), ready, none)
-        by = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[9], ir.Constant(ir.IntType(32), 0))
-        by = builder.shuffle_vector(by, ir.Constant(vector, ir.Undefined),
-                                    ir.Constant(ir.VectorType(ir.IntType(32), SCAN), [0] * SCAN))
-        orders = builder.select(builder.icmp_signed("<=", ready, by), table(order_name, 2), none)
-        return context.make_tuple(builder, signature.return_type, [lowest(orders), lowest(ready)])
+        return _lowest(builder, _ready(context, builder, signature, arguments)[0])
 
     number = types.int64
-    return types.UniTuple(number, 2)(record, order_name, number, ready_name, number, other_name, number, number, number,
-                                     number), emit
+    return number(record, ready_name, number, other_name, number, number, number), emit
+
+
+@intrinsic(prefer_literal=True)
+def oldest_ready(typing_context, record, ready_name, ready_at, other_name, other_at, others, candidates, order_name,
+                 order_at, cycle):
+    """Return the lowest order of the candidates that are ready by `cycle`, the largest int64 if none is.
+
+    Orders are `record.order_name[order_at + i]`; the rest as for `earliest_ready`.
+    """
+    if any(_table_type(record, name) != types.int64 for name in (ready_name, other_name, order_name)):
+        return None
+
+    def emit(context, builder, signature, arguments):
+        ready, none = _ready(context, builder, signature, arguments)
+        orders = builder.load(_places(context, builder, record, signature.args[7], arguments[0], arguments[8], SCAN),
+                              align=8)
+        return _lowest(builder, builder.select(
+            builder.icmp_signed("<=", ready, _each(builder, arguments[9], SCAN)), orders, none))
+
+    number = types.int64
+    return number(record, ready_name, number, other_name, number, number, number, order_name, number, number), emit
+
+
+@intrinsic(prefer_literal=True)
+def not_before(typing_context, record, name, first, count, cycle):
+    """Raise the first `count` of `GROUP_SCAN` places of a table, from `first` on, to `cycle` where they are lower."""
+    if _table_type(record, name) != types.int64:
+        return None
+
+    def emit(context, builder, signature, arguments):
+        data, _, first, count, cycle = arguments
+        pointer = _places(context, builder, record, name, data, first, GROUP_SCAN)
+        held = builder.load(pointer, align=8)
+        cycles = _each(builder, cycle, GROUP_SCAN)
+        within = builder.icmp_signed("<", ir.Constant(held.type, list(range(GROUP_SCAN))),
+                                     _each(builder, count, GROUP_SCAN))
+        raised = builder.and_(within, builder.icmp_signed("<", held, cycles))
+        builder.store(builder.select(raised, cycles, held), pointer, align=8)
+        return context.get_dummy_value()
+
+    number = types.int64
+    return types.void(record, name, number, number, number), emit

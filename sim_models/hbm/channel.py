@@ -36,8 +36,9 @@ def hbm_step(state: "HbmState", channel: int, cycle: int) -> int:
     Returns the token of the request whose last column command was issued, else -1. Read data end
     `state.read_data_cycles` later. Nothing happens before `state.next_cycle[channel]`, so such calls may be left out.
     """
-    if cycle < state.next_cycle[channel]:
+    config, record = state.config[0], state.channels[channel]
+    if cycle < record.next_cycle:
         return -1
-    if state.config[0].scheduler == GPGPUSIM:
-        return gpgpusim.step(state.config[0], state.channels[channel], cycle)
-    return fr_fcfs.step(state.config[0], state.channels[channel], cycle)
+    if config.scheduler == GPGPUSIM:
+        return gpgpusim.step(config, record, cycle)
+    return fr_fcfs.step(config, record, cycle)

@@ -16,7 +16,7 @@ its order.
 import numpy as np
 
 from t3sim.compiled.jit import compiled, inlined
-from t3sim.hbm.bits import SCAN, item, lowest_bit, oldest_ready, put
+from t3sim.hbm.bits import SCAN, earliest_ready, item, lowest_bit, oldest_ready, put
 from t3sim.hbm.state import (
     ACT,
     AGE,
@@ -226,7 +226,7 @@ def _choose_direction(config: np.record, channel: np.record, cycle: int) -> int:
 
 @inlined
 def _choose_column(config: np.record, channel: np.record, cycle: int, side: int) -> tuple[int, int]:
-    """Return (bank of the oldest row hit that may go now or -1, earliest cycle of one otherwise)."""
+    """Return (bank of the oldest row hit that may go now or -1, earliest cycle of one if none may)."""
     if side == READS:
         hits, foreign, ready_from = channel.hit_read, channel.foreign & 0xFFFFFFFF, channel.read_ready
     else:
@@ -238,10 +238,15 @@ def _choose_column(config: np.record, channel: np.record, cycle: int, side: int)
     best = earliest = NEVER
     for first in range(0, config.banks, SCAN):
         place = side * LANES + first
-        oldest, ready = oldest_ready(channel, "hit_order", place, "column_ready", place, "column_ready", place, 0,
-                                     hits >> first, cycle)
-        best, earliest = min(best, oldest), min(earliest, ready)
-    return (best & (LANES - 1) if best < NEVER else -1), earliest
+        best = min(best, oldest_ready(channel, "column_ready", place, "column_ready", place, 0, hits >> first,
+                                      "hit_order", place, cycle))
+    if best < NEVER:
+        return best & (LANES - 1), NEVER
+    for first in range(0, config.banks, SCAN):
+        place = side * LANES + first
+        earliest = min(earliest, earliest_ready(channel, "column_ready", place, "column_ready", place, 0,
+                                                hits >> first))
+    return -1, earliest
 
 
 @compiled
@@ -275,7 +280,7 @@ def _next_column(config: np.record, channel: np.record, cycle: int, side: int, b
 @compiled
 def _choose_row(config: np.record, channel: np.record, cycle: int, side: int, candidates: int,
                 earliest: int) -> tuple[int, int]:
-    """Return (bank of the oldest request that an ACT or PRE helps now or -1, an earliest cycle otherwise).
+    """Return (bank of the oldest request that an ACT or PRE helps now or -1, an earliest cycle if there is none).
 
     The cycle is no later than that of one.
     """
@@ -288,10 +293,14 @@ def _choose_row(config: np.record, channel: np.record, cycle: int, side: int, ca
         return -1, earliest
     best = NEVER
     for first in range(0, config.banks, SCAN):
-        oldest, ready = oldest_ready(channel, "head_order", side * LANES + first, "bank_act_ready", first,
-                                     "bank_pre_ready", first, is_open >> first, candidates >> first, cycle)
-        best, earliest = min(best, oldest), min(earliest, ready)
-    return (best & (LANES - 1) if best < NEVER else -1), earliest
+        best = min(best, oldest_ready(channel, "bank_act_ready", first, "bank_pre_ready", first, is_open >> first,
+                                      candidates >> first, "head_order", side * LANES + first, cycle))
+    if best < NEVER:
+        return best & (LANES - 1), NEVER
+    for first in range(0, config.banks, SCAN):
+        earliest = min(earliest, earliest_ready(channel, "bank_act_ready", first, "bank_pre_ready", first,
+                                                is_open >> first, candidates >> first))
+    return -1, earliest
 
 
 @compiled

@@ -8,7 +8,7 @@ counts.
 import numpy as np
 
 from t3sim.compiled.jit import compiled, inlined
-from t3sim.hbm.bits import item, put
+from t3sim.hbm.bits import GROUP_SCAN, item, not_before, put
 from t3sim.hbm.state import LANES, NEVER, NOWHERE
 
 
@@ -52,8 +52,9 @@ def write_ready(config: np.record, channel: np.record, bank: int) -> int:
 def _hold_group(config: np.record, channel: np.record, table: str, first: int, bank: int, cycle: int) -> None:
     """Allow nothing of a kind before `cycle` in the bank group of `bank`."""
     place = first + (bank >> config.bank_bits << config.bank_bits)
-    for i in range(place, place + (1 << config.bank_bits)):
-        put(channel, table, i, max(item(channel, table, i), cycle))
+    count = 1 << config.bank_bits
+    for i in range(0, count, GROUP_SCAN):
+        not_before(channel, table, place + i, count - i, cycle)
 
 
 @inlined

@@ -91,9 +91,11 @@ def may_load(kernel: "ComputeUnits", device: int, slot: int) -> bool:
 def send_loads(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's loads; the arguments and the result are those of `use_port`."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
-    step = work.steps[g.load_step[device, slot]]
-    shift = sim.llc.line_shift if work.cached_loads else LINE_SHIFT
-    while g.load_block[device, slot] < step.first_load + step.loads:
+    step, cached = work.steps[g.load_step[device, slot]], work.cached_loads
+    after_last = step.first_load + step.loads
+    shift = sim.llc.line_shift if cached else LINE_SHIFT
+    in_order = cached and sim.slices.slices > 0
+    while g.load_block[device, slot] < after_last:
         if g.port_free[device, unit] > now:
             return max(now + 1, np.int64(np.ceil(g.port_free[device, unit])))
         block = work.loads[g.load_block[device, slot]]
@@ -103,12 +105,11 @@ def send_loads(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit:
         address = (block.base + row * block.pitch + g.load_turn[device, slot] * block.step_stride
                    + g.member[device, slot] * block.workgroup_stride)
         line = g.load_line[device, slot]
-        in_order = work.cached_loads and sim.slices.slices > 0
         if in_order:
             accepted = llc_slices.push(sim, device, address + (np.int64(line) << shift), slot)
             if accepted:
                 g.outstanding[device, slot] += 1
-        elif work.cached_loads:
+        elif cached:
             if g.budget[device] <= 0.0:
                 return now + 1
             accepted = read_line(kernel, sim, device, slot, unit, address + (np.int64(line) << shift)) != cache.BLOCKED
@@ -118,20 +119,22 @@ def send_loads(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit:
             g.port_free[device, unit] = now + REPLAY_CYCLES
             return now + REPLAY_CYCLES
         lines = ((address + block.bytes - 1) >> shift) - (address >> shift) + 1
-        if work.cached_loads and not in_order:
+        if cached and not in_order:
             g.budget[device] -= block.bytes / lines
         g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
                                      + rates.port_byte_cycles * block.bytes / lines * g.slowdown[device])
-        g.load_line[device, slot] = line + 1
-        if work.cached_loads:
-            following = address + (np.int64(line + 1) << shift) if line + 1 < lines else address + block.pitch
-            cache.expect(sim.llc, device, following >> shift, unit)
-        if line + 1 == lines:
-            g.load_line[device, slot] = 0
+        following = line + 1
+        if cached:
+            cache.expect(sim.llc, device,
+                         (address + (np.int64(following) << shift) if following < lines else address + block.pitch)
+                         >> shift, unit)
+        if following == lines:
+            following = 0
             g.load_row[device, slot] += 1
             if g.load_row[device, slot] == block.rows:
                 g.load_row[device, slot] = 0
                 g.load_block[device, slot] += 1
+        g.load_line[device, slot] = following
     g.loading[device, slot] = SENT
     g.ready_time[device, slot] = g.port_free[device, unit] + rates.hit_cycles * g.slowdown[device]
     return NEVER
