@@ -1,4 +1,4 @@
-"""Build a shared library, cached on disk, from a component."""
+"""Build a shared library, cached on disk, from Verilog: of designs that show inner signals (`traced`)."""
 
 import importlib.metadata
 import os
@@ -17,7 +17,7 @@ from t3sim.rtl.arbiter import INSTALLED
 from ..engine import port_map
 from ..engine.library import Library
 from ..engine.port_map import PortMap
-from . import at_rest, verilog
+from . import verilog
 from .cache import cached, digest
 from .clock_enable import write_registers_in_place
 from .shared_modules import initialize_in_loops, share_modules
@@ -42,11 +42,6 @@ SLOW_FLAGS = ("-Og",)  # not -O0: that could not share `precompiled_headers` wit
 COMMON_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0",
                 "-DVM_TIMING=0", "-DVM_TRACE=0", "-DVL_TIME_CONTEXT", "-DNDEBUG", "-Wno-invalid-offsetof")
 _RUNTIME = ("verilated", "verilated_threads")
-
-
-def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None) -> Library:
-    """Compile a fresh component from `factory`; for the rest see `component_verilog`."""
-    return build(*component_verilog(factory, name, parameters))
 
 
 def component_verilog(factory: Callable[[], wiring.Component], name: str,
@@ -79,8 +74,7 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
     """Compile Verilog into a library, or open the cached one. Raises ToolchainError."""
     tools = find_toolchain()
     text = _for_verilator(text)
-    sources = [*(wrapper(ports, quick, quick) for quick in (True, False)),
-               *(Path(at_rest.__file__).with_suffix(suffix).read_text() for suffix in (".py", ".h"))]
+    sources = [wrapper(ports, quick) for quick in (True, False)]
     key = "library-" + digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags,
                               *SLOW_FLAGS, *COMMON_FLAGS)
 
@@ -105,7 +99,6 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     work.mkdir()
     run_all([[tools.verilator, *verilator_flags, "--top-module", ports.top, "--Mdir", ".", "../design.v"]], work,
             {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
-    handed_on = at_rest.leave_out_what_rests(work, ports.top)
     headers = precompiled_headers(tools, [*COMMON_FLAGS, *fast_flags])
     compiler = [*tools.compiler, *COMMON_FLAGS, *include_flags(tools), "-I.", *headers]
     slow = sorted(work.glob("*__Slow.cpp"))
@@ -118,16 +111,15 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     objects = ["wrapper.o", *(f"{unit}.o" for unit in order), *runtime]
     link = [*tools.compiler, "-shared", *objects, "-lpthread", "-o", f"../{_SHARED_OBJECT}"]
 
-    def write_wrapper(one_evaluation: bool, rests: bool) -> None:
-        (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation, rests, handed_on or {}))
+    def write_wrapper(one_evaluation: bool) -> None:
+        (folder / "wrapper.cpp").write_text(wrapper(ports, one_evaluation))
 
     one_evaluation = previous_clock(ports) in (work / f"V{ports.top}___024root.h").read_text()
-    rests = handed_on is not None
-    write_wrapper(one_evaluation, rests)
+    write_wrapper(one_evaluation)
     run_all([compile_wrapper, *compile_models], work)
     run_all([link], work)
-    if (one_evaluation or rests) and not _passes_self_test(folder / _SHARED_OBJECT):
-        write_wrapper(one_evaluation=False, rests=False)
+    if one_evaluation and not _passes_self_test(folder / _SHARED_OBJECT):
+        write_wrapper(one_evaluation=False)
         run_all([compile_wrapper], work)
         run_all([link], work)
     shutil.rmtree(work)

@@ -8,9 +8,10 @@ from amaranth.lib import wiring
 
 from ..errors import Failure
 from .amaranth_backend import AmaranthBackend
-from .build import build, component_verilog
+from .build import component_verilog
 from .cocotb_run import build_simulation, replay_cocotb
 from .compiled import CompiledBackend
+from .component import build_component
 from .stimulus import checksum
 
 _BARE_SECONDS = 1.0
@@ -32,7 +33,7 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
     """
     text, ports = component_verilog(factory, name, parameters)
     speeds, sums = {}, {}
-    with CompiledBackend(build(text, ports)) as backend:
+    with CompiledBackend(build_component(factory, name, parameters)) as backend:
         backend.reset()
         expected = backend.run(stimulus)
         seconds = {name: 0.0 for name in ("bare", "full") if name in engines}

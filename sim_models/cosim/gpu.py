@@ -12,9 +12,9 @@ from ..engine.library import Library
 from ..engine.port_map import PortMap
 from ..engine.ports import NONE, Ports
 from .amaranth_backend import AmaranthBackend
-from .build import build_component, component_verilog
+from .build import component_verilog
 from .compiled import CompiledBackend
-from .toolchain import find_toolchain
+from .component import build_component
 
 NAME = "gpu_top"
 
@@ -24,7 +24,6 @@ def gpu_library(geometry: Geometry) -> Library:
 
     Raises ToolchainError.
     """
-    find_toolchain()  # refuse before the work
     return build_component(partial(GpuTop, geometry), NAME, geometry)
 
 

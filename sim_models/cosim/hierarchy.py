@@ -17,7 +17,8 @@ from pathlib import Path
 
 from amaranth import ClockSignal, Fragment, Instance, ResetSignal, Value
 from amaranth.back import rtlil
-from amaranth.hdl._ir import PortDirection
+from amaranth.hdl._ir import PortDirection, build_netlist
+from amaranth.hdl._nir import Netlist
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
@@ -94,18 +95,26 @@ class _Writer:
         elaborated = _contents((fragment, ports))
         text = self._written.get(elaborated)
         if text is None:
-            text, _ = rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)
-            self._written[elaborated] = text
+            text = self._written[elaborated] = self._convert(fragment, ports)
         if text in self._names and name is None:
             return self._names[text]
         name = name or self._free_name(module_name(component))
         self._names[text] = name
-        self._clocks[name] = re.findall(r"^  wire width 1 input \d+ +\\(clk|rst)$", text, re.MULTILINE)
         self.instances[name] = children
+        self._clocks[name] = self._keep(text, name)
+        return name
+
+    def _convert(self, fragment: Fragment, ports: dict) -> str:
+        """Return a text that is the same for equal modules."""
+        return rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)[0]
+
+    def _keep(self, text: str, name: str) -> list[str]:
+        """Keep a new module; return which of clk and rst it has."""
+        clocks = re.findall(r"^  wire width 1 input \d+ +\\(clk|rst)$", text, re.MULTILINE)
         # What is no component (a queue of Amaranth's library) is a module behind a dot.
         text = re.sub(rf"\\{_PLACEHOLDER}[.\w]*", lambda found: found[0].replace(".", "__"), text)
         self.texts.append(text.replace(_PLACEHOLDER, name))
-        return name
+        return clocks
 
     def _free_name(self, wanted: str) -> str:
         name, number = wanted, 1
@@ -132,6 +141,25 @@ class _Writer:
             fragment.subfragments[index] = (Instance(module, *connections), name, location)
             children[name or f"U{index}"] = module
         return children
+
+
+class _Netlists(_Writer):
+    """Keeps netlists instead of texts."""
+
+    def __init__(self, reserved: str) -> None:
+        super().__init__(reserved)
+        self.netlists: dict[str, Netlist] = {}
+        self._made: dict[str, Netlist] = {}
+
+    def _convert(self, fragment: Fragment, ports: dict) -> str:
+        netlist = build_netlist(fragment, ports, name=_PLACEHOLDER)
+        text = repr(netlist)
+        self._made[text] = netlist
+        return text
+
+    def _keep(self, text: str, name: str) -> list[str]:
+        self.netlists[name] = netlist = self._made.pop(text)
+        return [pin for pin in ("clk", "rst") if pin in netlist.top.ports_i]
 
 
 #: What the text does not depend on: where in Python something was written, and what it was elaborated from.
@@ -187,3 +215,19 @@ def _contents(root: object) -> tuple:
     add(root)
     ranks = {number: rank for rank, number in enumerate(sorted(serial_numbers))}
     return *found, *(ranks[number] for number in serial_numbers)
+
+
+@dataclass(frozen=True)
+class Elaborated:
+    """A tree of modules as netlists."""
+
+    top: str
+    netlists: dict[str, Netlist]  #: children before their parents
+    instances: dict[str, dict[str, str]]  #: module: {name of the instance: its module}
+
+
+def elaborate(component: wiring.Component, name: str) -> Elaborated:
+    """Elaborate a fresh component and all below it; `name` becomes its module's."""
+    writer = _Netlists(name)
+    writer.add(Fragment.get(component, _Platform()), component, name)
+    return Elaborated(name, writer.netlists, writer.instances)

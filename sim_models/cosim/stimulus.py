@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..engine.port_map import RESET, WORD_BITS, PortMap
-from .wrapper import CHECKSUM_MULTIPLIER
+from .design_code import CHECKSUM_MULTIPLIER
 
 
 def random_stimulus(ports: PortMap, cycles: int, seed: int, reset_probability: float = 0.0) -> np.ndarray:

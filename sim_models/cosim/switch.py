@@ -9,14 +9,12 @@ from t3sim.rtl.switch.switch import SWITCH_COUNTERS, Switch
 
 from ..engine.port_map import PortMap
 from ..engine.switch_hardware import SwitchPorts
-from .build import build_component
 from .compiled import CompiledBackend
-from .toolchain import find_toolchain
+from .component import build_component
 
 
 def compiled_switch(geometry: Geometry) -> CompiledBackend:
     """Make a fresh instance. Raises ToolchainError."""
-    find_toolchain()  # refuse before the work
     made = CompiledBackend(build_component(partial(Switch, geometry), "switch", geometry))
     made.reset()
     return made

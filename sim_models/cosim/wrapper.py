@@ -1,8 +1,7 @@
 """The C++ around a Verilated model: packed word arrays in, packed word arrays out."""
 
-from collections.abc import Iterator, Mapping, Sequence
-
 from ..engine.port_map import RESET, WORD_BITS, Port, PortMap
+from .design_code import CHECKSUM_MULTIPLIER
 
 #: First argument of every function but `t3_new` is the handle that `t3_new` gave.
 _TEMPLATE = """\
@@ -24,17 +23,7 @@ namespace {{
 constexpr std::size_t input_words = {input_words};
 constexpr std::size_t output_words = {output_words};
 
-template <std::size_t words>
-inline bool same(const std::uint64_t* one, const std::uint64_t* other) {{
-    std::uint64_t different = 0;
-    for (std::size_t word = 0; word < words; ++word) different |= one[word] ^ other[word];
-    return different == 0;
-}}
-
-// Loads what is not as it was `last`, or all.
-inline void load(V{top}& top, const std::uint64_t* in, std::uint64_t* last, bool all) {{
-    [[maybe_unused]] auto& vlSelfRef = *top.rootp;
-    [[maybe_unused]] auto* vlSymsp = vlSelfRef.vlSymsp;
+inline void load(V{top}& top, const std::uint64_t* in) {{
 {loads}
 }}
 
@@ -50,8 +39,6 @@ struct Simulation {{
     std::uint64_t* const out;
     std::unique_ptr<VerilatedContext> context;
     std::unique_ptr<V{top}> top;
-    std::vector<std::uint64_t> last = std::vector<std::uint64_t>(input_words + 1);  // inputs that were loaded
-    bool all = false;  // also what is at rest is evaluated
 
     Simulation(std::uint64_t* in_, std::uint64_t* out_) : in(in_), out(out_) {{ power_on(); }}
     ~Simulation() {{ power_off(); }}
@@ -67,7 +54,7 @@ struct Simulation {{
         context = std::make_unique<VerilatedContext>();
         top = std::make_unique<V{top}>(context.get(), "");
         std::memset(in, 0, input_words * sizeof *in);
-        load(*top, in, last.data(), true);
+        load(*top, in);
         top->eval();
         if constexpr (one_evaluation) {{
             {rest}
@@ -75,7 +62,7 @@ struct Simulation {{
         store(*top, out);
     }}
 
-    void load_inputs(const std::uint64_t* from) {{ load(*top, from, last.data(), all); }}
+    void load_inputs(const std::uint64_t* from) {{ load(*top, from); }}
 
     // Without a clock edge.
     void settle() {{ top->eval(); }}
@@ -87,12 +74,6 @@ struct Simulation {{
         }} else {{
             {full_edge}
         }}
-        if (!all) {{ {end} }}
-    }}
-
-    void evaluate_all(bool all_) {{
-        all = all_;
-        {wake}
     }}
 }};
 
@@ -108,14 +89,9 @@ T3_API void t3_free(void* handle) {{ delete static_cast<Model*>(handle); }}
 
 T3_API void t3_reset(void* handle) {{ static_cast<Model*>(handle)->power_on(); }}
 
-// The number of instances that are at rest.
-T3_API int t3_asleep(void* handle) {{
-    [[maybe_unused]] Model& simulation = *static_cast<Model*>(handle);
-    return {asleep};
-}}
-
-// With `all`, what is at rest is evaluated, too: slower, with the same result.
-T3_API void t3_evaluate_all(void* handle, int all) {{ static_cast<Model*>(handle)->evaluate_all(all != 0); }}
+// All is evaluated in every cycle.
+T3_API int t3_asleep(void*) {{ return 0; }}
+T3_API void t3_evaluate_all(void*, int) {{}}
 
 T3_API void t3_step(void* handle) {{
     Model& simulation = *static_cast<Model*>(handle);
@@ -151,13 +127,12 @@ T3_API std::uint64_t t3_run(void* handle, const std::uint64_t* stimulus, std::ui
     return checksum;
 }}
 
-// Random inputs on two instances, with and without the falling edge, and with and without what is at rest. Inputs
+// Random inputs on two instances, with and without the falling edge. Inputs
 // change in every cycle or rest for a while, in one half of these times at 0. Gives the number of cycles that differ.
 T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
     std::vector<std::uint64_t> in(2 * input_words + 2), out(2 * output_words + 2);
     Model quick(in.data(), out.data());
     Simulation<false> full(in.data() + input_words, out.data() + output_words);
-    full.evaluate_all(true);
     std::uint64_t random = 0x9e3779b97f4a7c15ULL;
     std::int64_t different = 0;
     for (std::int64_t cycle = 0; cycle < cycles; ++cycle) {{
@@ -182,10 +157,8 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
 }}
 """
 
-CHECKSUM_MULTIPLIER = 6364136223846793005
 RESET_PERIOD_CYCLES = 512  #: of the self test
 _REST_CYCLES = 32  #: of the self test
-_BLOCK_WORDS = 4  #: of inputs that are compared and loaded together
 
 
 def previous_clock(ports: PortMap) -> str:
@@ -193,52 +166,23 @@ def previous_clock(ports: PortMap) -> str:
     return f"__Vtrigprevexpr___TOP__{ports.clock}__0"
 
 
-def wrapper(ports: PortMap, one_evaluation: bool, rests: bool, handed_on: Mapping[str, Sequence[str]] = {}) -> str:
-    """Write C++ source for the ports.
-
-    `one_evaluation` spares the falling edge, `rests` the instances that are at rest; `handed_on` as
-    `at_rest.leave_out_what_rests` gives it.
-    """
+def wrapper(ports: PortMap, one_evaluation: bool) -> str:
+    """Write C++ source for the ports; `one_evaluation` spares the falling edge."""
     clock, previous, reset = f"top->{ports.clock}", f"top->rootp->{previous_clock(ports)}", ports.inputs.get(RESET)
     return _TEMPLATE.format(
         top=ports.top, input_words=ports.input_words, output_words=ports.output_words, multiplier=CHECKSUM_MULTIPLIER,
         one_evaluation=str(one_evaluation).lower(), rest_cycles=_REST_CYCLES,
-        end="at_rest::end(*top->rootp->vlSymsp);" if rests else "",
-        wake="at_rest::wake(*top->rootp->vlSymsp);" if rests else "",
-        asleep="at_rest::asleep(*simulation.top->rootp->vlSymsp)" if rests else "0",
         rest=f"{clock} = 1; {previous} = 1;" if one_evaluation else "",
         short_edge=f"{previous} = 0; top->eval();" if one_evaluation else "",
         full_edge=f"{clock} = 1; top->eval(); {clock} = 0; top->eval();" if ports.clock else "top->eval();",
         rare_reset=f"in[{reset.offset}] = cycle % {RESET_PERIOD_CYCLES} == {RESET_PERIOD_CYCLES - 1};" if reset else "",
-        loads="\n".join(line for block in _blocks(ports) for line in _load_block(block, rests, handed_on)),
+        loads="\n".join(line for port in ports.inputs.values() for line in _load(port)),
         stores="\n".join(line for port in ports.outputs.values() for line in _store(port)))
 
 
 def cpp_name(verilog_name: str) -> str:
     """Write a name as Verilator does, with the second underscore of two in hexadecimal."""
     return verilog_name.replace("__", "___05F")
-
-
-def _blocks(ports: PortMap) -> Iterator[list[Port]]:
-    """Cut the inputs into blocks of neighbours."""
-    block: list[Port] = []
-    for port in ports.inputs.values():
-        if block and port.offset + port.words - block[0].offset > _BLOCK_WORDS:
-            yield block
-            block = []
-        block.append(port)
-    if block:
-        yield block
-
-
-def _load_block(block: Sequence[Port], rests: bool, handed_on: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    first, words = block[0].offset, block[-1].offset + block[-1].words - block[0].offset
-    yield f"    if (all || !same<{words}>(in + {first}, last + {first})) {{" if rests else "    {"
-    yield f"    std::memcpy(last + {first}, in + {first}, {words} * sizeof *in);"
-    for port in block:
-        yield from _load(port)
-        yield from (f"    {statement}" for statement in handed_on.get(cpp_name(port.verilog), ()))
-    yield "    }"
 
 
 def _load(port: Port) -> list[str]:

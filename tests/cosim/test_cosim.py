@@ -17,13 +17,14 @@ from numba import njit
 from t3sim.cosim import build as build_module
 from t3sim.cosim import cache, lanes, shared_modules, toolchain
 from t3sim.cosim.amaranth_backend import AmaranthBackend, pack, unpack
-from t3sim.cosim.build import build, build_component
+from t3sim.cosim.build import build, component_verilog
 from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.component import build_component
 from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
 from t3sim.cosim.stimulus import checksum, random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
-from t3sim.cosim.verilog import PortError, generate_verilog, port_map
+from t3sim.cosim.verilog import PortError, declared_ports, generate_verilog, port_map
 from t3sim.engine.port_map import Lane, PortMap
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
@@ -130,6 +131,11 @@ def widths():
 
 
 @pytest.fixture
+def verilated():
+    return build(*generate_verilog(Widths(), "widths"))
+
+
+@pytest.fixture
 def private_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("T3_CACHE", str(tmp_path))
     return tmp_path
@@ -169,9 +175,10 @@ def test_verilog_with_other_ports_is_refused():
     component = Widths()
     text, _ = generate_verilog(component, "widths")
     with pytest.raises(PortError, match="output word is not word with 64 bits"):
-        port_map(component, "widths", text.replace("[63:0] word;", "[62:0] word;"))
+        port_map(component, "widths", declared_ports(text.replace("[63:0] word;", "[62:0] word;"), "widths"))
+    more = text.replace("  input clk;", "  input clk;\n  input extra;")
     with pytest.raises(PortError, match="lacks.*'extra'"):
-        port_map(component, "widths", text.replace("  input clk;", "  input clk;\n  input extra;"))
+        port_map(component, "widths", declared_ports(more, "widths"))
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -357,11 +364,11 @@ def test_a_killed_build_is_taken_over(private_cache):
     assert sorted(path.name for path in entry.iterdir()) == ["file", "manifest.json"]
 
 
-def test_a_build_is_not_repeated(widths, monkeypatch):
+def test_a_build_is_not_repeated(verilated, monkeypatch):
     monkeypatch.setattr(build_module, "_compile", lambda *_: pytest.fail("built again"))
     text, ports = generate_verilog(Widths(), "widths")
-    assert build(text, ports).path == widths.path
-    assert (widths.path.parent / "design.v").read_text() == share_modules(write_registers_in_place(text)) != text
+    assert build(text, ports).path == verilated.path
+    assert (verilated.path.parent / "design.v").read_text() == share_modules(write_registers_in_place(text)) != text
     for other in ({"text": text + "// other"}, {"fast_flags": ["-O1"]}, {"verilator_flags": ["--cc"]}):
         with pytest.raises(pytest.fail.Exception, match="built again"):
             build(**{"text": text, "ports": ports, **other})
@@ -386,7 +393,8 @@ def test_a_failing_command_ends_the_others(tmp_path):
 
 
 def test_missing_compiler_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(toolchain, "find_toolchain", toolchain.find_toolchain.__wrapped__)
+    for name in ("find_toolchain", "compiler_command"):
+        monkeypatch.setattr(toolchain, name, getattr(toolchain, name).__wrapped__)
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ToolchainError) as caught:
         toolchain.find_toolchain()
@@ -399,14 +407,16 @@ def test_elaboration_is_cached_by_parameters_and_sources(private_cache, monkeypa
         return Add()
 
     made = []
-    monkeypatch.setattr(build_module, "build", lambda text, ports: (text, ports))
-    first = build_component(factory, "add", GEOMETRY)
-    assert build_component(factory, "add", Geometry()) == first == generate_verilog(Add(), "add") and len(made) == 1
-    build_component(factory, "add", Geometry(channel=ChannelGeometry(channels=1)))
+    first = component_verilog(factory, "add", GEOMETRY)
+    assert component_verilog(factory, "add", Geometry()) == first == generate_verilog(Add(), "add") and len(made) == 1
+    component_verilog(factory, "add", Geometry(channel=ChannelGeometry(channels=1)))
     assert len(made) == 2
     monkeypatch.setattr(build_module, "_RTL", ROOT / "sim_models" / "cosim")
-    build_component(factory, "add", GEOMETRY)
+    component_verilog(factory, "add", GEOMETRY)
     assert len(made) == 3
+    build_component(factory, "add", GEOMETRY)
+    build_component(factory, "add", Geometry())
+    assert len(made) == 4
 
 
 def test_next_values_are_merged_into_their_registers():
@@ -500,14 +510,14 @@ def test_headers_are_read_once(tmp_path):
         assert objects[0].read_bytes() == objects[1].read_bytes()
 
 
-def test_full_clock_gives_the_same_trace(private_cache, monkeypatch, widths):
+def test_full_clock_gives_the_same_trace(verilated, private_cache, monkeypatch):
     """The fall-back for a Verilator whose private name of the clock's last value has changed."""
-    share_verilators_own(widths.path.parents[1], private_cache)
+    share_verilators_own(verilated.path.parents[1], private_cache)
     monkeypatch.setattr(build_module, "previous_clock", lambda ports: "no such name")
-    slow = build_component(Widths, "widths")
+    slow = build(*generate_verilog(Widths(), "widths"))
     assert "Simulation<false>;" in (slow.path.parent / "wrapper.cpp").read_text()
-    assert "Simulation<true>;" in (widths.path.parent / "wrapper.cpp").read_text()
-    assert widths.self_test(1000) == slow.self_test(1000) == 0
-    stimulus = random_stimulus(widths.ports, 200, seed=8, reset_probability=0.02)
-    with CompiledBackend(slow) as one, CompiledBackend(widths) as other:
+    assert "Simulation<true>;" in (verilated.path.parent / "wrapper.cpp").read_text()
+    assert verilated.self_test(1000) == slow.self_test(1000) == 0
+    stimulus = random_stimulus(verilated.ports, 200, seed=8, reset_probability=0.02)
+    with CompiledBackend(slow) as one, CompiledBackend(verilated) as other:
         np.testing.assert_array_equal(one.run(stimulus), other.run(stimulus))

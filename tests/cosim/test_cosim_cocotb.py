@@ -171,6 +171,6 @@ def test_benchmark(design, seed, monkeypatch):
 
 @pytest.mark.slow
 def test_benchmark_refuses_different_outputs(design):
-    steps = iter([0, 1])  # the second component is the one that Amaranth simulates
+    steps = iter([0, 0, 1])  # the third component is the one that Amaranth simulates
     with pytest.raises(Failure, match="amaranth and the compiled RTL differ from cycle 0 on"):
         engine_speed.benchmark(lambda: Sum(next(steps)), "sum", np.zeros((50, design[1].input_words), np.uint64))

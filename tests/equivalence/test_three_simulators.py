@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from t3sim.cosim.amaranth_backend import AmaranthBackend
-from t3sim.cosim.build import build
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.component import build_component
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
@@ -89,7 +89,7 @@ def without_idle_payloads(ports, trace):
 def test_traces_are_equal(name, seed):
     text, ports = generate_verilog(BLOCKS[name](), name.lower())
     stimulus = sparse_stimulus(ports, 400, seed)
-    with CompiledBackend(build(text, ports)) as compiled:
+    with CompiledBackend(build_component(BLOCKS[name], name.lower())) as compiled:
         expected = compiled.run(stimulus)
     possible = 1 << sum(port.width for port in ports.outputs.values())
     assert len(np.unique(expected, axis=0)) > min(4, possible - 1), "nothing happened"

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from t3sim.cosim.build import build_component
+from t3sim.cosim.component import build_component
 from t3sim.engine.end import RUNNING
 from t3sim.fabric.memory import OTHER
 from t3sim.rtl.check_bits import check_bits

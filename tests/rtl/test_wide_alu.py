@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from t3sim.cosim.build import build_component
 from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.component import build_component
 from t3sim.formats import E4M3, E5M2
 from t3sim.reference.wide_alu import Alu, Operands, WideOp
 from t3sim.rtl.channel import wide_alu

@@ -9,7 +9,7 @@ from amaranth.hdl import Signal
 
 from t3sim import topologies
 from t3sim.collectives import direct, ring
-from t3sim.cosim.build import build_component
+from t3sim.cosim.component import build_component
 from t3sim.driver.driver import Driver
 from t3sim.engine import loop
 from t3sim.engine.end import RUNNING

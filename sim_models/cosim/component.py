@@ -1,0 +1,90 @@
+"""Compile a component into a shared library, cached on disk, that evaluates what has changed."""
+
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from amaranth.lib import wiring
+
+from t3sim import rtl
+from t3sim.rtl.arbiter import INSTALLED
+
+from ..engine import port_map
+from ..engine.library import Library
+from ..engine.port_map import PortMap
+from . import clusters, design_code, expressions, graph, graph_code, hierarchy, verilog
+from .cache import cached, digest
+from .design_code import design_code as code_of
+from .graph import design_of
+from .toolchain import ToolchainError, compiler_command, run_all
+
+_RTL = Path(rtl.__file__).parent
+_SHARED_OBJECT = "library.so"
+#: More optimization takes twice as long, for a twentieth fewer instructions and more wrong guesses of branches.
+FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-shared")
+_SELF_TEST_CYCLES = 2000
+_SELF_TEST_SECONDS = 100
+
+
+def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None) -> Library:
+    """Compile a fresh component from `factory`; `name` becomes its module's. Raises ToolchainError, UnsupportedDesign.
+
+    With `parameters` what it is elaborated to is cached, which saves seconds. They must be all that the component
+    depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the geometry. With
+    policies of other distributions nothing is cached: it is not known which sources they import.
+    """
+    command, identity = compiler_command()
+    text, ports = _code(factory, name, parameters)
+    key = "library-" + digest(text, ports.to_json(), *identity, *FLAGS)
+
+    def make(folder: Path) -> None:
+        (folder / "ports.json").write_text(ports.to_json())
+        (folder / "design.cpp").write_text(text)
+        run_all([[*command, *FLAGS, "design.cpp", "-o", _SHARED_OBJECT]], folder)
+        if not _passes_self_test(folder / _SHARED_OBJECT):
+            raise ToolchainError(f"{name}: what {' '.join(command)} compiled is wrong: evaluating what has changed "
+                                 "differs from evaluating all.")
+
+    return Library(cached(key, make) / _SHARED_OBJECT, ports)
+
+
+def _code(factory: Callable[[], wiring.Component], name: str, parameters: object) -> tuple[str, PortMap]:
+    """Write the C++ of a fresh component, and lay out its ports."""
+    def write() -> tuple[str, PortMap]:
+        component = factory()
+        design = design_of(component, name)
+        ports = verilog.port_map(component, name, design.ports)
+        return code_of(design, ports), ports
+
+    def make(folder: Path) -> None:
+        text, ports = write()
+        (folder / "design.cpp").write_text(text)
+        (folder / "ports.json").write_text(ports.to_json())
+
+    if parameters is None or INSTALLED:
+        return write()
+    entry = cached("code-" + digest(name, repr(parameters), *_sources()), make)
+    return (entry / "design.cpp").read_text(), PortMap.load(entry / "ports.json")
+
+
+@cache
+def _sources() -> tuple[str, ...]:
+    """Return all that the code depends on besides the component's parameters."""
+    generator = (clusters, design_code, expressions, graph, graph_code, hierarchy, port_map, verilog)
+    return (importlib.metadata.version("amaranth"),
+            *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sorted(_RTL.rglob("*.py"))),
+            *(Path(module.__file__).read_text() for module in generator))
+
+
+def _passes_self_test(shared_object: Path) -> bool:
+    """Test the library in a process of its own: the loader would take the next library of that name for this one."""
+    program = ("import ctypes, sys\n"
+               "sys.exit(ctypes.CDLL(sys.argv[1]).t3_self_test(ctypes.c_int64(int(sys.argv[2]))) != 0)")
+    command = [sys.executable, "-c", program, str(shared_object), str(_SELF_TEST_CYCLES)]
+    try:
+        return subprocess.run(command, check=False, timeout=_SELF_TEST_SECONDS).returncode == 0
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(f"The compiled design hangs: its self test took over {_SELF_TEST_SECONDS} s.") from None

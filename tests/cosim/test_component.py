@@ -1,0 +1,189 @@
+"""Compiled graphs: what has changed is evaluated, and nothing else differs from evaluating all, or from Amaranth."""
+
+import numpy as np
+import pytest
+from amaranth import Cat, Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, ResetSignal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from t3sim.cosim import clusters, graph, graph_code
+from t3sim.cosim.amaranth_backend import AmaranthBackend
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.component import build_component
+from t3sim.cosim.graph import UnsupportedDesign, design_of
+from t3sim.cosim.stimulus import random_stimulus
+from t3sim.cosim.toolchain import ToolchainError
+from t3sim.rtl.gpu_top import GpuTop
+from t3sim.rtl.switch.switch import Switch
+from t3sim.testbenches.geometries import GEOMETRIES
+from tests.support.tiers import on_one
+
+pytestmark = pytest.mark.builds_rtl
+
+WORKERS = 5
+
+
+class Worker(wiring.Component):
+    """A component that counts down what it gets.
+
+    Meanwhile, or if it is told to drip, it adds to a word of its memory, and shows another: long at rest, with state
+    that no output shows.
+    """
+
+    work: In(stream.Signature(6))
+    scale: In(2)
+    drip: In(1)
+    beside_busy: In(1)
+    beside_odd: In(1)
+    total: Out(8)
+    busy: Out(1)
+    odd: Out(1)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.totals = totals = memory.Memory(shape=8, depth=3, init=[1])
+        read, shown = totals.read_port(domain="comb"), totals.read_port(domain="comb")
+        write, other = totals.write_port(), totals.write_port(granularity=4)
+        left, word = Signal(6), Signal(2)
+        m.d.comb += [self.work.ready.eq(left == 0), self.busy.eq((left != 0) | self.beside_busy),
+                     self.odd.eq(word[0] ^ left[0] ^ self.beside_odd),
+                     read.addr.eq(word), write.addr.eq(word), write.en.eq((left != 0) | self.drip),
+                     write.data.eq(read.data + self.scale + self.beside_busy + self.beside_odd),
+                     other.addr.eq(left), other.en.eq(Cat(self.drip, left[1])), other.data.eq(read.data + 3),
+                     shown.addr.eq(word + 1), self.total.eq(shown.data)]
+        with m.If(left != 0):
+            m.d.sync += left.eq(left - 1)
+        with m.Elif(self.work.valid):
+            m.d.sync += [left.eq(self.work.payload), word.eq(word + 1)]
+        return m
+
+
+class Workers(wiring.Component):
+    """Workers that share a setting; each reads the outputs of the one before in the same cycle."""
+
+    def __init__(self) -> None:
+        super().__init__({"work": In(stream.Signature(6)).array(WORKERS), "scale": In(2), "drip": In(1),
+                          "totals": Out(8).array(WORKERS), "busy": Out(WORKERS), "odd": Out(1), "same": Out(2)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        scale, busy, odd = Signal(2), Signal(1), Signal(1)
+        m.d.sync += scale.eq(self.scale)
+        workers = [Worker() for _ in range(WORKERS)]
+        for i in reversed(range(WORKERS)):  # an order that is not that of the modules
+            m.submodules[f"worker_{i}"] = workers[i]
+            wiring.connect(m, wiring.flipped(self.work[i]), workers[i].work)
+            m.d.comb += [workers[i].drip.eq(self.drip), workers[i].scale.eq(scale ^ busy),
+                         workers[i].beside_busy.eq(busy), workers[i].beside_odd.eq(odd)]
+            m.d.comb += [self.totals[i].eq(workers[i].total), self.busy[i].eq(workers[i].busy)]
+            busy, odd = workers[i].busy, workers[i].odd
+        m.d.comb += [self.odd.eq(odd), self.same.eq(self.scale)]
+        return m
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Makes the workers graphs of their own, small as they are."""
+    monkeypatch.setattr(graph, "_KEPT_CELLS", 1)
+    monkeypatch.setattr(graph, "_KEPT_INSTANCES", 2)
+
+
+def held_stimulus(ports, cycles: int, seed: int) -> np.ndarray:
+    """Random inputs that mostly stay as they were; often none is valid."""
+    generator = np.random.default_rng(seed)
+    stimulus = random_stimulus(ports, cycles, seed)
+    for cycle in range(1, cycles):
+        if generator.random() < 0.9:
+            stimulus[cycle] = stimulus[cycle - 1]
+        elif generator.random() < 0.5:
+            stimulus[cycle] = 0
+    if "rst" in ports.inputs:
+        stimulus[:, ports.inputs["rst"].offset] = generator.random(cycles) < 0.003
+    return stimulus
+
+
+def run_both(library, stimulus: np.ndarray) -> int:
+    """Step an instance that evaluates what has changed, and one that evaluates all; returns how many rested."""
+    rested = 0
+    with CompiledBackend(library) as quick, CompiledBackend(library) as full:
+        full.evaluate_all()
+        for cycle, row in enumerate(stimulus):
+            for backend in (quick, full):
+                backend.inputs[:] = row
+                if cycle % 5 == 0:  # a driver looks at the outputs before the edge
+                    backend.settle()
+            assert (quick.outputs == full.outputs).all() or cycle % 5, f"before cycle {cycle}"
+            for backend in (quick, full):
+                backend.step()
+            assert (quick.outputs == full.outputs).all(), f"cycle {cycle}"
+            assert full.asleep == 0
+            rested += quick.asleep
+    return rested
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_random_inputs(apart, request, seed):
+    if apart:
+        request.getfixturevalue("kept")
+    design = design_of(Workers(), "workers")
+    assert len(design.instances) == (WORKERS if apart else 0)
+    library = build_component(Workers, "workers")
+    stimulus = held_stimulus(library.ports, 3000, seed)
+    rested = run_both(library, stimulus)
+    assert not apart or rested > 0.1 * WORKERS * len(stimulus)
+    with CompiledBackend(library) as compiled, AmaranthBackend(Workers(), library.ports) as amaranth:
+        np.testing.assert_array_equal(compiled.run(stimulus[:1000]), amaranth.run(stimulus[:1000]))
+
+
+@pytest.mark.parametrize("mistake", on_one(["a change", "a look again", "a round"]))
+def test_a_mistake_fails_the_self_test(kept, monkeypatch, mistake):
+    """What is not evaluated though something that it reads has changed is found before anything is simulated."""
+    right = graph_code.GraphWriter.changed
+    if mistake == "a change":
+        monkeypatch.setattr(graph_code.GraphWriter, "changed", lambda self, node, here=None: "" if (
+            self.graph.name == "workers" and self.graph.nodes[node].extra == ("drip", 0)) else right(self, node, here))
+        monkeypatch.setattr("t3sim.cosim.design_code._wires", lambda design, sinks: set())
+    elif mistake == "a look again":
+        monkeypatch.setattr("t3sim.cosim.design_code.TopWriter.again", lambda self, phase, rounds: [
+            f"static bool {phase}_again(const Top&) {{ return false; }}"])
+    else:
+        views = clusters.Views.before
+        monkeypatch.setattr(clusters.Views, "before", lambda self, where: [
+            one for one in views(self, where) if one[0] == where[0]])
+    with pytest.raises(ToolchainError, match="workers: what .* compiled is wrong"):
+        build_component(Workers, "workers")
+
+
+@pytest.mark.parametrize("hardware", on_one([GpuTop, Switch]))
+def test_hardware(hardware, seed):
+    library = build_component(lambda: hardware(GEOMETRIES["small"]), "hardware")
+    run_both(library, held_stimulus(library.ports, 600, seed))
+
+
+class Clocked(wiring.Component):
+    """A register with a clock of some kind."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__({"data": In(70), "out": Out(70)})
+        self._kind = kind
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        if self._kind == "edge":
+            m.domains.other = other = ClockDomain(clk_edge="neg")
+            m.d.comb += [other.clk.eq(ClockSignal()), other.rst.eq(ResetSignal())]
+        if self._kind == "data":
+            m.d.comb += self.out.eq(ClockSignal())
+        elif self._kind == "product":
+            m.d.comb += self.out.eq((Cat(self.data, self.data) * Cat(self.data, self.data))[70:])
+        else:
+            m.d.other += self.out.eq(self.data)
+        return m
+
+
+@pytest.mark.parametrize("kind, message", [("edge", "a clock that is not clk"), ("data", "the clock is read as data"),
+                                           ("product", r"\* of 280 bits is not simulated")])
+def test_what_is_not_simulated_is_refused(kind, message):
+    with pytest.raises(UnsupportedDesign, match=message):
+        design_of(Clocked(kind), "clocked")
