@@ -52,12 +52,12 @@ class CompiledBackend:
         return self.library.run(self._open_handle(), stimulus.ctypes.data, None, len(stimulus))
 
     def evaluate_all(self, all_: bool = True) -> None:
-        """Evaluate also what is at rest, from now on: slower, with the same result (see `at_rest`)."""
+        """Evaluate all, from now on, not what has changed alone: slower, with the same result."""
         self.library.evaluate_all(self._open_handle(), all_)
 
     @property
     def asleep(self) -> int:
-        """Instances of modules that are at rest: the next step leaves them out unless their inputs change."""
+        """Instances of graphs that are at rest: the next step leaves them out unless their inputs change."""
         return self.library.asleep(self._open_handle())
 
     def close(self) -> None:

@@ -1,11 +1,10 @@
 """Tells Verilator which modules to compile once and call for every instance. The behaviour is the same.
 
 Left alone, Verilator flattens the design: 32 memory channels become 32 times the machine code, which no instruction
-cache holds, and nothing can be left out while it is at rest (`at_rest`). Here a large module is kept whole. The ports
-in which several instances differ are marked as visible from outside, so that Verilator does not replace them by what
-drives them, which is different code for each instance (`-fno-dfg-scoped` keeps another of its passes from the same).
-Ports of a module within one that there are several of differ, whatever they are connected to; a reset does where it is
-not handed on.
+cache holds. Here a large module is kept whole. The ports in which several instances differ are marked as visible from
+outside, so that Verilator does not replace them by what drives them, which is different code for each instance
+(`-fno-dfg-scoped` keeps another of its passes from the same). Ports of a module within one that there are several of
+differ, whatever they are connected to; a reset does where it is not handed on.
 """
 
 import re

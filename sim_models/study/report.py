@@ -426,7 +426,7 @@ def print_bench(result: BenchResult, console: Console) -> None:
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
     if result.bare_over_full is not None:
-        console.print(f"bare C++ loop over one that evaluates also what is at rest: {result.bare_over_full:.2f}")
+        console.print(f"bare C++ loop over one that evaluates all: {result.bare_over_full:.2f}")
     if result.gpus is not None:
         gpus = result.gpus
         console.print(f"{gpus.gpus} GPUs over as many mirrored runs, a core's time: {gpus.over_mirrored:.2f}")

@@ -309,7 +309,7 @@ class BenchResult:
 
     @property
     def bare_over_full(self) -> float | None:
-        """The gain of leaving out instances of modules that are at rest."""
+        """The gain of evaluating what has changed alone."""
         return self._ratio("bare", "full")
 
     def _ratio(self, one: str, other: str) -> float | None:
