@@ -19,7 +19,7 @@ def bench(
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Measure cycles per second: lockstep, a bare C++ loop that evaluates what has changed or all, cocotb, and Amaranth.
+    """Measure cycles per second: lockstep, a bare C++ loop that evaluates what changes or all, cocotb, and Amaranth.
 
     And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus). Only if they
     are named: messages per second of the event level (event), a whole run at full size (whole), and the first run in

@@ -75,7 +75,7 @@ def build(text: str, ports: PortMap, fast_flags: Sequence[str] = FAST_FLAGS,
     tools = find_toolchain()
     text = _for_verilator(text)
     sources = [wrapper(ports, quick) for quick in (True, False)]
-    key = "library-" + digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags,
+    key = "verilated-" + digest(text, ports.to_json(), *sources, *tools.identity, *verilator_flags, *fast_flags,
                               *SLOW_FLAGS, *COMMON_FLAGS)
 
     def make(folder: Path) -> None:

@@ -10,7 +10,7 @@ import time
 from ..errors import Failure
 from .results import FirstRun
 
-#: The elaboration, Verilator and the C++ compiler alone; then the loops, with and without RTL, and a small sub-layer.
+#: The elaboration and the C++ compiler alone; then the loops, with and without RTL, and a small sub-layer.
 _BUILD = ("from t3sim.cosim.gpu import gpu_library\nfrom t3sim.machine import load_machine\n"
           "import sys\ngpu_library(load_machine(sys.argv[1]).geometry())")
 _RUN = "from t3sim.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))"

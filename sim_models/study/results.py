@@ -278,7 +278,7 @@ class EventCase:
 class FirstRun:
     """Processor seconds of all cores, and seconds that passed, in a cache that was empty."""
 
-    build_core_seconds: float  #: of the RTL alone: elaboration, Verilator, C++ compiler
+    build_core_seconds: float  #: of the RTL alone: elaboration, C++ compiler
     build_seconds: float
     first_core_seconds: float  #: of a small sub-layer under all techniques, which compiles the loops
     first_seconds: float
