@@ -202,5 +202,8 @@ merged = partial(_kept, inline="always")
 #: For small functions: a call passes the descriptor of every array among its arguments.
 inlined = partial(_kept, forceinline=True)
 
+#: For what is large and called from one place: it has the host's registers for itself.
+whole = partial(_kept, forceinline=False)
+
 #: For what compiled code calls by its address (`hooks.address_of`).
 by_address = partial(_kept, no_cfunc_wrapper=False)

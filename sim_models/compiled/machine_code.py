@@ -9,6 +9,8 @@ compiled code only, which takes them in as LLVM's and is optimized as a whole: t
 
 from typing import Any
 
+from llvmlite import binding
+from numba.core import config
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.environment import lookup_environment
 from numba.core.registry import cpu_target
@@ -51,6 +53,13 @@ class _Library(JITCodeLibrary):
 
 class _Codegen(JITCPUCodegen):
     _library_class = _Library
+
+    def _pass_builder(self, opt=None, loop_vectorize=None, slp_vectorize=None, **_kwargs):
+        """Tune LLVM: loops are not unrolled, as most of the models' go round once or twice."""
+        tuning = binding.create_pipeline_tuning_options()
+        tuning.speed_level = config.OPT if opt is None else opt
+        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
+        return binding.create_pass_builder(self._tm, tuning)
 
     def set_env(self, env_name: str, env: Any) -> None:
         """Give machine code its Python objects. What is none yet gets them when it is emitted."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..compiled.by_type import by_type
-from ..compiled.jit import compiled, inlined
+from ..compiled.jit import compiled, inlined, whole
+from ..compiled.records import Record
 from ..compiled.scan import PLACES
 from ..compiled.words import words_at
 from ..fabric import bits, memory, queues
@@ -85,10 +86,43 @@ def switch_cycle(hardware: "Hardware | None", sim: "Sim", node: int, now: int) -
     return False
 
 
+#: First words of what the loop puts into a memory channel's ports or takes from them.
+_CHANNEL = Record(*((name, np.int64) for name in (
+    "compute_valid", "compute", "inbound_valid", "inbound", "dram_ready", "occupancy", "retirement", "compute_ready",
+    "inbound_ready", "dram_valid", "dram")))
+
+
+class ChannelPorts(NamedTuple):
+    """Word offsets of each channel's ports, as in `Ports`, side by side."""
+
+    RECORDS = (_CHANNEL,)
+
+    compute_valid: np.ndarray
+    compute: np.ndarray
+    inbound_valid: np.ndarray
+    inbound: np.ndarray
+    dram_ready: np.ndarray
+    occupancy: np.ndarray
+    retirement: np.ndarray
+    compute_ready: np.ndarray
+    inbound_ready: np.ndarray
+    dram_valid: np.ndarray
+    dram: np.ndarray
+
+
+def channel_ports(ports: Ports) -> ChannelPorts:
+    """Lay the channels' ports side by side."""
+    arrays = _CHANNEL.arrays(len(ports.dram))
+    for name, offsets in arrays.items():
+        offsets[:] = getattr(ports, name)
+    return ChannelPorts(**arrays)
+
+
 class Hardware(NamedTuple):
     """One RTL instance per simulated GPU."""
 
     ports: Ports
+    channels: ChannelPorts
     step: Callable  # C function of a handle
     handle: np.ndarray  # int64 [device]
     inputs: np.ndarray  # int64 [device]: address of the instance's input words
@@ -194,14 +228,17 @@ def _heads_cycle(ports: Ports, sim: "Sim", inputs: np.ndarray, outputs: np.ndarr
         queues.pop_timed(heard, device)
 
 
-@compiled
+@whole
 def _memory_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int,
                   now: int) -> None:
     for first in range(0, sim.m.channels, PLACES):
         count = sim.m.channels - first
         due = memory.due_channels(sim, device, first, now)
-        for i in range(min(count, PLACES)):
-            due |= (outputs[hardware.ports.dram_valid[first + i]] & 1) << i
+        offered, last = 0, first + min(count, PLACES)
+        while last > first:
+            last -= 1
+            offered = offered << 1 | outputs[hardware.channels.dram_valid[last]] & 1
+        due |= offered
         refused = outputs[hardware.ports.refused + (first >> 6)] >> (first & 63)
         due |= refused & memory.places(count)
         if sim.chaos.hold_back > 0:
@@ -216,7 +253,7 @@ def _memory_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: n
 def _channel_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int, channel: int,
                    refused: int, now: int) -> None:
     """Run a channel for a cycle that is due; the words of one that is not stay as they are."""
-    ports, row = hardware.ports, device * sim.m.channels + channel
+    ports, row = hardware.channels, device * sim.m.channels + channel
     occupancy, room = sim.hbm.channels[row].occupancy, memory.has_room(sim, row)
     bucket = memory.dram_cycle(sim, device, row, now)
     inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
@@ -410,7 +447,7 @@ def make_hardware(backends: Sequence[Backend], ports: Ports, requests: np.ndarra
     else:  # compiled: each backend has a handle
         step, handles = library.step, [backend.handle for backend in backends]  # pyright: ignore
     lanes = len(backends), len(ports.outbound)
-    return Hardware(ports, step, np.array(handles, np.int64),
+    return Hardware(ports, channel_ports(ports), step, np.array(handles, np.int64),
                     addresses([backend.inputs for backend in backends]),
                     addresses([backend.outputs for backend in backends]), requests,
                     np.zeros(len(backends), np.int64),

@@ -235,11 +235,12 @@ def _choose_column(config: np.record, channel: np.record, cycle: int, side: int)
         return _choose_mixed_column(config, channel, cycle, side, hits, foreign)
     if ready_from > cycle:
         return -1, (ready_from if hits else NEVER)
-    best = earliest = NEVER
-    for first in range(0, config.banks, SCAN):
+    best, earliest, first = NEVER, NEVER, 0
+    while first < config.banks:
         place = side * LANES + first
         best = min(best, oldest_ready(channel, "column_ready", place, "column_ready", place, 0, hits >> first,
                                       "hit_order", place, cycle))
+        first += SCAN
     if best < NEVER:
         return best & (LANES - 1), NEVER
     for first in range(0, config.banks, SCAN):
@@ -291,10 +292,11 @@ def _choose_row(config: np.record, channel: np.record, cycle: int, side: int, ca
         candidates &= is_open
     if candidates == 0:
         return -1, earliest
-    best = NEVER
-    for first in range(0, config.banks, SCAN):
+    best, first = NEVER, 0
+    while first < config.banks:
         best = min(best, oldest_ready(channel, "bank_act_ready", first, "bank_pre_ready", first, is_open >> first,
                                       candidates >> first, "head_order", side * LANES + first, cycle))
+        first += SCAN
     if best < NEVER:
         return best & (LANES - 1), NEVER
     for first in range(0, config.banks, SCAN):

@@ -53,8 +53,10 @@ def _hold_group(config: np.record, channel: np.record, table: str, first: int, b
     """Allow nothing of a kind before `cycle` in the bank group of `bank`."""
     place = first + (bank >> config.bank_bits << config.bank_bits)
     count = 1 << config.bank_bits
-    for i in range(0, count, GROUP_SCAN):
-        not_before(channel, table, place + i, count - i, cycle)
+    while count > 0:
+        not_before(channel, table, place, count, cycle)
+        place += GROUP_SCAN
+        count -= GROUP_SCAN
 
 
 @inlined
