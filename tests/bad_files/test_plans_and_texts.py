@@ -125,16 +125,16 @@ def test_names_that_are_markup(here, capsys):
 @pytest.mark.parametrize("named", ["/bin/true", "/bin/echo", "'", " ", "/", "no-such", "/bin/false"])
 def test_compilers_that_are_none(monkeypatch, named):
     monkeypatch.setenv("CXX", named)
-    toolchain.find_toolchain.cache_clear()
+    toolchain.compiler_command.cache_clear()
     try:
         if named == " ":
-            assert toolchain.find_toolchain().compiler
+            assert toolchain.compiler_command()[0]
             return
         with pytest.raises(toolchain.ToolchainError) as caught:
-            toolchain.find_toolchain()
+            toolchain.compiler_command()
         assert "\n" not in str(caught.value) and "CXX" in str(caught.value)
     finally:
-        toolchain.find_toolchain.cache_clear()
+        toolchain.compiler_command.cache_clear()
 
 
 def t3(words: str, limit: str = "", **environment: str) -> subprocess.CompletedProcess:
