@@ -3,8 +3,6 @@
 import importlib.metadata
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,15 +18,14 @@ from ..engine.port_map import PortMap
 from . import verilog
 from .cache import cached, digest
 from .clock_enable import write_registers_in_place
+from .component import passes_self_test
 from .shared_modules import initialize_in_loops, share_modules
-from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
+from .toolchain import Toolchain, find_toolchain, run_all
 from .verilog import generate_verilog
 from .wrapper import previous_clock, wrapper
 
 _RTL = Path(rtl.__file__).parent
 _SHARED_OBJECT = "library.so"
-_SELF_TEST_CYCLES = 2000
-_SELF_TEST_SECONDS = 100
 _UNIT_BYTES = 300_000
 _HEADERS = "headers.h"
 
@@ -118,7 +115,7 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, fast_flags: Sequenc
     write_wrapper(one_evaluation)
     run_all([compile_wrapper, *compile_models], work)
     run_all([link], work)
-    if one_evaluation and not _passes_self_test(folder / _SHARED_OBJECT):
+    if one_evaluation and not passes_self_test(folder / _SHARED_OBJECT):
         write_wrapper(one_evaluation=False)
         run_all([compile_wrapper], work)
         run_all([link], work)
@@ -141,17 +138,6 @@ def units(work: Path, name: str, files: Sequence[Path], flags: Sequence[str]) ->
         with (work / f"{unit}.cpp").open("a") as source:
             source.write(f'#include "{path.name}"\n')
     return grouped
-
-
-def _passes_self_test(shared_object: Path) -> bool:
-    """Test the library in a process of its own: the loader would take the next library of that name for this one."""
-    program = ("import ctypes, sys\n"
-               "sys.exit(ctypes.CDLL(sys.argv[1]).t3_self_test(ctypes.c_int64(int(sys.argv[2]))) != 0)")
-    command = [sys.executable, "-c", program, str(shared_object), str(_SELF_TEST_CYCLES)]
-    try:
-        return subprocess.run(command, check=False, timeout=_SELF_TEST_SECONDS).returncode == 0
-    except subprocess.TimeoutExpired:
-        raise ToolchainError(f"The compiled design hangs: its self test took over {_SELF_TEST_SECONDS} s.") from None
 
 
 def include_flags(tools: Toolchain) -> list[str]:

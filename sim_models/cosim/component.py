@@ -44,7 +44,7 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
         (folder / "ports.json").write_text(ports.to_json())
         (folder / "design.cpp").write_text(text)
         run_all([[*command, *FLAGS, "design.cpp", "-o", _SHARED_OBJECT]], folder)
-        if not _passes_self_test(folder / _SHARED_OBJECT):
+        if not passes_self_test(folder / _SHARED_OBJECT):
             raise ToolchainError(f"{name}: what {' '.join(command)} compiled is wrong: evaluating what has changed "
                                  "differs from evaluating all.")
 
@@ -79,7 +79,7 @@ def _sources() -> tuple[str, ...]:
             *(Path(module.__file__).read_text() for module in generator))
 
 
-def _passes_self_test(shared_object: Path) -> bool:
+def passes_self_test(shared_object: Path) -> bool:
     """Test the library in a process of its own: the loader would take the next library of that name for this one."""
     program = ("import ctypes, sys\n"
                "sys.exit(ctypes.CDLL(sys.argv[1]).t3_self_test(ctypes.c_int64(int(sys.argv[2]))) != 0)")
