@@ -465,8 +465,6 @@ static inline void tell{name}(Top& s, {writer.type}& one, unsigned n) {{
                 yield f"        {writer.type}& one = s.part{writer.number}[n];"
                 for w in range(writer.words_of_bits):
                     yield f"        if (one.pending[{w}]) edge{w}(one);"
-                pend = " | ".join(f"one.pending[{w}]" for w in range(writer.words_of_bits))
-                yield f"        if ({pend}) s.moved{writer.number}[{word}] |= left & -left;"
                 dirty = " | ".join(f"one.dirty[{w}]" for w in range(writer.words_of_bits))
                 yield f"        if ({dirty}) s.busy{writer.number}[{word}] |= left & -left;"
                 yield f"        if (one.changed) tell{writer.number}(s, one, n);"

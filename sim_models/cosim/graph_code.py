@@ -24,7 +24,6 @@ class GraphWriter(Expressions):
         self.type = "Top" if number is None else f"Part{number}"
         self.words_of_bits = max(1, -(-len(clusters) // WORD))
         self.ports = {where: i for i, where in enumerate(graph.outputs)}
-        self._local: set[int] = set()
         self.readers: dict[int, list[int]] = defaultdict(list)  #: node: clusters that read it from outside
         self.memory_readers: dict[int, list[int]] = defaultdict(list)
         self.inner: dict[int, int] = {node: i for i, cluster in enumerate(clusters) for node in cluster.nodes}
