@@ -314,7 +314,7 @@ class _Converter:
             case _nir.PriorityMatch():
                 return (self._priority(scope, cell, first),)
             case _nir.Part():
-                value, offset = self._value(scope, cell.value), self._value(scope, cell.offset)
+                value, offset = (self._value(scope, part) or (ZERO,) for part in (cell.value, cell.offset))
                 return self._node(graph, Node("part", (end or cell.width) - first, (value, offset),
                                               (cell.value_signed, cell.stride, first)))
             case _nir.AsyncReadPort():
@@ -435,6 +435,8 @@ class _Converter:
             yes, no = (self._value(scope, value[first:end]) for value in cell.inputs[1:])
             return yes if yes == no else self._node(graph, Node("select", end - first, (no, condition, yes), (0,)))
         args = tuple(self._value(scope, value) for value in cell.inputs)
+        if op == "r&" and not args[0]:
+            return (ONE,)
         if op in ("b", "r|"):
             args = (tuple(ref for ref in args[0] if ref != ZERO),)
             if ONE in args[0]:
@@ -442,7 +444,7 @@ class _Converter:
             if len(args[0]) < 2:
                 return args[0] or (ZERO,)
             op = "r|"
-        return self._node(graph, Node(op, cell.width, args))
+        return self._node(graph, Node(op, cell.width, tuple(value or (ZERO,) for value in args)))
 
     def _matches(self, scope: _Scope, cell: _nir.Matches) -> Ref:
         value = self._value(scope, cell.value)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import ClockDomain, ClockSignal, ResetSignal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -159,6 +159,44 @@ def test_a_mistake_fails_the_self_test(kept, monkeypatch, mistake):
 def test_hardware(hardware, seed):
     library = build_component(lambda: hardware(GEOMETRIES["small"]), "hardware")
     run_both(library, held_stimulus(library.ports, 600, seed))
+
+
+class Narrow(wiring.Component):
+    """Every operator on a value that a parameter gives few bits or none, as the tags of a table with one set."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__({"a": In(width), "b": In(width), "wide": In(3), "out": Out(48)})
+        self._width = width
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.table = table = memory.Memory(shape=self._width, depth=2, init=[])
+        write, read, later = table.write_port(), table.read_port(domain="comb"), table.read_port()
+        kept, case = Signal(self._width, init=0), Signal()
+        a, b, wide = self.a, self.b, self.wide
+        i, j = (one.as_signed() if self._width else one for one in (a, b))  # there is no signed value of no bits
+        m.d.sync += kept.eq(a ^ self.b)
+        m.d.comb += [write.en.eq(wide[2]), write.addr.eq(wide[0]), write.data.eq(a), read.addr.eq(wide[1]),
+                     later.en.eq(1), later.addr.eq(wide[0])]
+        with m.Switch(a):
+            with m.Case(*([0] if self._width else [""])):
+                m.d.comb += case.eq(wide[0])
+            with m.Default():
+                m.d.comb += case.eq(wide[1])
+        bits = [a == b, a != b, a < b, a <= b, i < j, i >= j, a.any(), a.all(), a.xor(), ~a == b, case, i == wide, a < wide,
+                kept == wide, read.data == a, later.data == b, Mux(wide[0], a, b) == kept]
+        words = [(wide << a[:2])[:3], (wide >> a)[:3], (a + wide)[:4], (a * wide)[:4], wide.bit_select(a, 2),
+                 a.bit_select(wide, 2), (a - b)[:1], (a // 3)[:2], (wide % b)[:2], (i >> wide)[:2]]
+        m.d.comb += self.out.eq(Cat(*bits, *words))
+        return m
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 63, 64, 65])
+def test_values_of_any_width(width, seed):
+    library = build_component(lambda: Narrow(width), "narrow")
+    stimulus = random_stimulus(library.ports, 200, seed)
+    with CompiledBackend(library) as compiled, AmaranthBackend(Narrow(width), library.ports) as amaranth:
+        np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
 
 
 class Clocked(wiring.Component):
