@@ -28,8 +28,8 @@ _IN_USE_SECONDS = 3600  #: what was asked for in the last hour stays, whatever t
 
 
 #: What is built, by the kind of its entry, and about how long on two cores.
-_WAITS = {"library": ("the RTL", "20 s"), "verilated": ("the RTL that shows inner signals", "a minute"),
-          "cocotb": ("the RTL for cocotb", "40 s"), "icarus": ("the RTL for Icarus", "a few seconds")}
+_WAITS = {"library": ("the RTL", "20 s"), "cocotb": ("the RTL for cocotb", "40 s"),
+          "icarus": ("the RTL for Icarus", "a few seconds")}
 
 
 def digest(*parts: str) -> str:

@@ -24,18 +24,14 @@ from cocotb_tools.runner import get_runner
 from ..engine.backend import checked_stimulus
 from ..engine.port_map import PortMap
 from ..errors import Failure
-from .build import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, precompiled_headers, runtime_objects, units
 from .cache import cached, digest
 from .shared_modules import initialize_in_loops, share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
+from .verilated import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, precompiled_headers, runtime_objects, units
 
 _REPLAY = "t3sim.testbenches.tb_replay"
 _VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "-fno-dfg-scoped", "--unroll-count", "1",
                     "--prefix", "Vtop", "--timescale", "1ns/1ps", "--output-split", "5000")
-#: cocotb's main tells the time through a hook that VL_TIME_CONTEXT would switch off; its library calls the simulator's
-#: functions.
-_FLAGS = tuple(flag for flag in COMMON_FLAGS
-               if flag not in ("-DVL_TIME_CONTEXT", "-DVM_TRACE=0", "-fvisibility=hidden"))
 #: Yosys makes every `always @*` run at time 0 by a register that is initialised then. In SystemVerilog, which cocotb's
 #: runner asks for, that happens before the first event, and a block whose inputs never change would leave X.
 _ICARUS_LANGUAGE = "-g2005"
@@ -88,7 +84,7 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
         return Simulation(ports.top, cached("icarus-" + digest(text, *versions), make_icarus), simulator, waves)
     tools = find_toolchain()
     text = share_modules(initialize_in_loops(text))
-    key = digest(text, ports.to_json(), *tools.identity, *_FLAGS, *FAST_FLAGS, *_VERILATOR_FLAGS, *versions)
+    key = digest(text, ports.to_json(), *tools.identity, *COMMON_FLAGS, *FAST_FLAGS, *_VERILATOR_FLAGS, *versions)
     return Simulation(ports.top, cached(f"cocotb-{key}", make_verilator), simulator, waves)
 
 
@@ -156,7 +152,7 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, waves: bool) -> Non
     (work / "ports.vlt").write_text("`verilator_config\n" + "".join(
         f'public_flat_rw -module "{ports.top}" -var "{name}"\n' for name in names))
     trace = ["--trace"] if waves else []
-    flags = [*_FLAGS, f"-DVM_TRACE={int(waves)}", f"-DVM_TRACE_VCD={int(waves)}"]
+    flags = [*COMMON_FLAGS, f"-DVM_TRACE={int(waves)}", f"-DVM_TRACE_VCD={int(waves)}"]
     runtime = runtime_objects(tools, [*flags, *FAST_FLAGS], _RUNTIME + (_WAVES_RUNTIME if waves else ()))
     run_all([[tools.verilator, *_VERILATOR_FLAGS, *trace, "--top-module", ports.top, "--Mdir", ".", "ports.vlt",
               "../design.v"]], work, {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})

@@ -16,9 +16,11 @@ from ..engine import port_map
 from ..engine.library import Library
 from ..engine.port_map import PortMap
 from . import clusters, design_code, expressions, graph, graph_code, hierarchy, verilog
+from . import shown as shown_module
 from .cache import cached, digest
 from .design_code import design_code as code_of
 from .graph import design_of
+from .shown import Groups, with_shown
 from .toolchain import ToolchainError, compiler_command, run_all
 
 _RTL = Path(rtl.__file__).parent
@@ -29,15 +31,18 @@ _SELF_TEST_CYCLES = 2000
 _SELF_TEST_SECONDS = 100
 
 
-def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None) -> Library:
+def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None,
+                    shown: Groups | None = None) -> Library:
     """Compile a fresh component from `factory`; `name` becomes its module's. Raises ToolchainError, UnsupportedDesign.
+
+    `shown` are inner signals that become outputs.
 
     With `parameters` what it is elaborated to is cached, which saves seconds. They must be all that the component
     depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the geometry. With
     policies of other distributions nothing is cached: it is not known which sources they import.
     """
     command, identity = compiler_command()
-    text, ports = _code(factory, name, parameters)
+    text, ports = _code(factory, name, parameters, shown or {})
     key = "library-" + digest(text, ports.to_json(), *identity, *FLAGS)
 
     def make(folder: Path) -> None:
@@ -51,12 +56,13 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
     return Library(cached(key, make) / _SHARED_OBJECT, ports)
 
 
-def _code(factory: Callable[[], wiring.Component], name: str, parameters: object) -> tuple[str, PortMap]:
+def _code(factory: Callable[[], wiring.Component], name: str, parameters: object,
+          shown: Groups) -> tuple[str, PortMap]:
     """Write the C++ of a fresh component, and lay out its ports."""
     def write() -> tuple[str, PortMap]:
         component = factory()
-        design = design_of(component, name)
-        ports = verilog.port_map(component, name, design.ports)
+        design = design_of(component, name, shown)
+        ports = with_shown(verilog.port_map(component, name, design.ports), shown)
         return code_of(design, ports), ports
 
     def make(folder: Path) -> None:
@@ -66,14 +72,14 @@ def _code(factory: Callable[[], wiring.Component], name: str, parameters: object
 
     if parameters is None or INSTALLED:
         return write()
-    entry = cached("code-" + digest(name, repr(parameters), *_sources()), make)
+    entry = cached("code-" + digest(name, repr(parameters), repr(shown), *_sources()), make)
     return (entry / "design.cpp").read_text(), PortMap.load(entry / "ports.json")
 
 
 @cache
 def _sources() -> tuple[str, ...]:
     """Return all that the code depends on besides the component's parameters."""
-    generator = (clusters, design_code, expressions, graph, graph_code, hierarchy, port_map, verilog)
+    generator = (clusters, design_code, expressions, graph, graph_code, hierarchy, port_map, shown_module, verilog)
     return (importlib.metadata.version("amaranth"),
             *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sorted(_RTL.rglob("*.py"))),
             *(Path(module.__file__).read_text() for module in generator))

@@ -1,4 +1,4 @@
-"""Blocks as others see them, by name and geometry: for the commands that need no simulator."""
+"""Blocks by name and geometry."""
 
 import re
 from collections.abc import Iterator
@@ -9,9 +9,12 @@ from amaranth.hdl._mem import MemoryInstance
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
 
+from ..engine.library import Library
 from ..engine.port_map import PortMap
-from .build import component_verilog
 from .clock_enable import write_registers_in_place
+from .component import build_component
+from .shown import Groups
+from .verilog import component_verilog
 
 _MODULE = re.compile(r"^(?=module )", re.MULTILINE)
 _START = re.compile(r"^ *reg (\S*dump_module\S*) += 0;\n", re.MULTILINE)
@@ -29,6 +32,11 @@ def block_names() -> tuple[str, ...]:
 def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     """Write the block's Verilog as it is compiled."""
     return component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
+
+
+def block_library(block: str, geometry: Geometry, shown: Groups) -> Library:
+    """Compile the block with some of its inner signals as outputs."""
+    return build_component(lambda: BLOCKS[block](geometry), block, (block, geometry), shown)
 
 
 def readable_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:

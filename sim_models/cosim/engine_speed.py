@@ -8,11 +8,11 @@ from amaranth.lib import wiring
 
 from ..errors import Failure
 from .amaranth_backend import AmaranthBackend
-from .build import component_verilog
 from .cocotb_run import build_simulation, replay_cocotb
 from .compiled import CompiledBackend
 from .component import build_component
 from .stimulus import checksum
+from .verilog import component_verilog
 
 _BARE_SECONDS = 1.0
 _AMARANTH_SECONDS = 3.0

@@ -12,9 +12,9 @@ from ..engine.library import Library
 from ..engine.port_map import PortMap
 from ..engine.ports import NONE, Ports
 from .amaranth_backend import AmaranthBackend
-from .build import component_verilog
 from .compiled import CompiledBackend
 from .component import build_component
+from .verilog import component_verilog
 
 NAME = "gpu_top"
 

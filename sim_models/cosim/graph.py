@@ -7,6 +7,7 @@ large stay graphs of their own, with instances; all others are part of the graph
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import NamedTuple
 
 from amaranth.hdl import _nir
@@ -14,12 +15,14 @@ from amaranth.lib import wiring
 
 from ..errors import Failure
 from .hierarchy import Elaborated, elaborate
+from .shown import Groups, Slot, output_name
 
 WORD = 64
 _BITS = 16  # of a reference: which bit of a node
 _MOST_PARTS = 8  # a cell is cut where it is assigned in parts, but not into more than these and its words
 _FEWEST_CASES = 4
 _KEPT_CELLS, _KEPT_INSTANCES = 800, 4  # modules with fewer, all instances together, are part of their parent
+_INNER = "inner signals"  #: further outputs of instances
 _UP_TO_128_BITS = ("*", "u//", "u%", "s>>", "s<", "s>", "s<=", "s>=")
 ONE = 1
 ZERO = 0
@@ -117,13 +120,13 @@ class Design:
         return list({id(one.graph): one.graph for one in self.instances}.values())
 
 
-def design_of(component: wiring.Component, name: str) -> Design:
-    """Elaborate a fresh component to graphs. Raises UnsupportedDesign."""
+def design_of(component: wiring.Component, name: str, shown: Groups | None = None) -> Design:
+    """Elaborate a fresh component to graphs, and show some of its inner signals. Raises UnsupportedDesign."""
     elaborated = elaborate(component, name)
     fine: set[tuple[str, int]] = set()
     while True:
         try:
-            return _Converter(elaborated, fine).design
+            return _Converter(elaborated, fine, shown or {}).design
         except _FalseCycle as cycle:
             if cycle.args[0] in fine:
                 raise UnsupportedDesign(f"{name}: bits of a cell depend on each other") from None
@@ -149,9 +152,11 @@ class _Scope:
 class _Converter:
     """Follows the netlists from the top's outputs: what nobody uses is never met."""
 
-    def __init__(self, elaborated: Elaborated, fine: set[tuple[str, int]]) -> None:
+    def __init__(self, elaborated: Elaborated, fine: set[tuple[str, int]], shown: Groups) -> None:
         self._elaborated = elaborated
         self._fine = fine
+        self._shown_bits: dict[str, list[Ref]] = {}  #: by module: inner signals that its instances show
+        self._shown_at: dict[tuple[str, str], range] = {}  #: by module and path: which of its bits
         self._instances: list[Instance] = []
         self._scopes: dict[str, _Scope] = {}  #: of modules that are graphs of their own
         self._where: list[tuple[_Scope, int]] = []  #: of instances: the scope and the cell
@@ -166,8 +171,18 @@ class _Converter:
         for port, value in top.netlist.top.ports_o.items():
             for word in range(-(-len(value) // WORD)):
                 top.graph.outputs[port, word] = self._value(top, value[word * WORD:(word + 1) * WORD])
+        for group, slots in shown.items():
+            self._show(top, output_name(group), slots)
+        for module, bits in self._shown_bits.items():
+            bits += [ZERO] * (-len(bits) % WORD)
+            self._scopes[module].graph.outputs |= {
+                (_INNER, word): tuple(bits[word * WORD:(word + 1) * WORD]) for word in range(len(bits) // WORD)}
         while self._pending:
             self._pending.pop()()
+        for scope in self._scopes.values():
+            if len(scope.graph.outputs) > WORD:
+                raise UnsupportedDesign(f"{scope.module}: {len(scope.graph.outputs)} words of outputs and of inner "
+                                        f"signals, of {WORD} at most")
         ports = {("input", port): width for port, (_, width) in top.netlist.top.ports_i.items()}
         ports |= {("output", port): len(value) for port, value in top.netlist.top.ports_o.items()}
         self.design = Design(top.graph, self._instances, ports)
@@ -194,6 +209,66 @@ class _Converter:
                 else:
                     scope.children[index] = self._scope(inner.type, graph, scope, inner, keep=keep)
         return scope
+
+    def _show(self, top: _Scope, port: str, slots: list[Slot]) -> None:
+        """Add an output of the top: registers that copy inner signals."""
+        bits = [ZERO] * max(slot.lsb + slot.width for slot in slots)
+        for slot in slots:
+            terms = [self._term(top, term) for term in slot.terms]
+            value = terms[0] if len(terms) == 1 else (reduce(
+                partial(self._and, top.graph), (term[0] for term in terms), ONE),)
+            bits[slot.lsb:slot.lsb + slot.width] = self._resized(value, slot.width)
+        for word, start in enumerate(range(0, len(bits), WORD)):
+            part = tuple(bits[start:start + WORD])
+            register, top.graph.outputs[port, word] = self._new_register(top.graph, len(part), 0)
+            register.next = part
+
+    def _term(self, top: _Scope, term: str) -> Value:
+        value = self._inner(top, term.lstrip("~|"))
+        if term.startswith("|"):
+            return (self._or(top.graph, list(value)),)
+        return (self._not(top.graph, value[0]),) if term.startswith("~") else value
+
+    def _inner(self, scope: _Scope, path: str) -> Value:
+        """Return a signal by its path from a scope's module, in the scope's graph."""
+        module, (place, *rest) = 0, path.split(".")
+        while rest:
+            index = next((index for index, cell in enumerate(scope.netlist.cells) if isinstance(
+                cell, _nir.Instance) and cell.module_idx == module and cell.name == place), None)
+            if index is None:
+                module = next((inner for inner in scope.netlist.modules[module].submodules
+                               if scope.netlist.modules[inner].name[-1] == place), None)
+                if module is None:
+                    raise UnsupportedDesign(f"{scope.module}: there is no {place}, of which {path} is asked for")
+            else:
+                cell, child = scope.netlist.cells[index], scope.children[index]
+                if len(rest) == 1 and rest[0] in cell.ports_i:
+                    return self._value(scope, cell.ports_i[rest[0]])
+                if len(rest) == 1 and rest[0] in cell.ports_o:
+                    start, width = cell.ports_o[rest[0]]
+                    return tuple(self._bit(scope, _nir.Net.from_cell(index, start + i)) for i in range(width))
+                if not isinstance(child, _Scope):
+                    return self._inner_of_instance(scope.graph, cell.type, child, ".".join(rest))
+                scope, module = child, 0
+            place, *rest = rest
+        if module == 0 and place in scope.netlist.top.ports_i:
+            start, width = scope.netlist.top.ports_i[place]
+            return tuple(self._input(scope, start + i) for i in range(width))
+        names = scope.netlist.modules[module].signal_names
+        signal = next((signal for signal, name in names.items() if name == place), None)
+        if signal is None:
+            raise UnsupportedDesign(f"{scope.module}: there is no signal {place}, of {path}")
+        return self._value(scope, scope.netlist.signals[signal])
+
+    def _inner_of_instance(self, graph: Graph, module: str, instance: int, path: str) -> Value:
+        """Return a signal inside an instance: bits of further outputs, the same for all instances of the module."""
+        if (module, path) not in self._shown_at:
+            value = self._inner(self._scopes[module], path)
+            bits = self._shown_bits.setdefault(module, [])
+            self._shown_at[module, path] = range(len(bits), len(bits) + len(value))
+            bits += value
+        return tuple(self._node(graph, Node("out", WORD, (), (instance, _INNER, i // WORD)))[i % WORD]
+                     for i in self._shown_at[module, path])
 
     def _node(self, graph: Graph, node: Node) -> Value:
         """Return the bits of a node, which is new unless there is an equal one."""
@@ -348,15 +423,19 @@ class _Converter:
         graph = scope.graph
         sync_read = isinstance(cell, _nir.SyncReadPort)
         width = min(WORD, cell.width - first) if sync_read else len(data)
-        register = Register(len(graph.nodes), init & (1 << width) - 1)
-        value = self._node(graph, Node("reg", width, (), len(graph.registers)))
-        graph.registers.append(register)
+        register, value = self._new_register(graph, width, init & (1 << width) - 1)
 
         def follow() -> None:
             register.next = (self._sync_read(scope, cell, first, value) if sync_read else self._value(scope, data))
 
         self._pending.append(follow)
         return value
+
+    def _new_register(self, graph: Graph, width: int, init: int) -> tuple[Register, Value]:
+        register = Register(len(graph.nodes), init)
+        value = self._node(graph, Node("reg", width, (), len(graph.registers)))
+        graph.registers.append(register)
+        return register, value
 
     def _sync_read(self, scope: _Scope, cell: _nir.SyncReadPort, first: int, now: Value) -> Value:
         graph = scope.graph

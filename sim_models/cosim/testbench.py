@@ -13,9 +13,9 @@ from t3sim.rtl.geometry import Geometry
 
 from ..engine.port_map import PortMap
 from . import flippable
-from .build import component_verilog
 from .cocotb_run import CocotbFailure, build_simulation, run_cocotb
 from .flippable import FlippableBank
+from .verilog import component_verilog
 
 _FLIPPABLE = Path(flippable.__file__).read_text(encoding="utf-8")
 FAILURE = "failure.json"  #: `t3sim.testbenches.failure` writes it

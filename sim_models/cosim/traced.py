@@ -1,13 +1,5 @@
-"""A design with inner signals as further outputs, for recording what it does: the per-GPU top, or a block alone.
+"""Inner signals of the per-GPU top, or of a block alone, that a trace records."""
 
-The hardware is the same Verilog, untouched, inside a module that copies signals from within into registers at every
-clock edge. So after a step the outputs named `trace.*` tell what happened in the cycle that the step ended, decided
-with that cycle's inputs; the other outputs are those of the top. The same module serves the compiled library and
-cocotb.
-"""
-
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -20,45 +12,25 @@ from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.layouts import request, trigger, update
 
 from ..engine.library import Library
-from ..engine.port_map import Port, PortMap
-from .build import build, component_verilog
+from ..engine.port_map import PortMap
+from .component import build_component
 from .gpu import NAME
-
-INSTANCE = "inner"  #: of the design inside the module
-PREFIX = "trace."
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One inner signal in its group's words."""
-
-    lsb: int
-    width: int
-    expression: str  #: Verilog
-
-
-def _struct(lsb: int, layout: data.Layout, expression: str) -> Slot:
-    return Slot(lsb, layout.size, expression)
-
-
-Groups = dict[str, list[Slot]]  #: name of each trace output and what lies where in it
+from .shown import PREFIX, Groups, Slot, slot
 
 
 def groups(geometry: Geometry) -> Groups:
     """Return the groups of the top. The recorder (sim_models/trace/rtl_events.py) reads them at these places."""
-    inside = f"{INSTANCE}."
-    found = {f"channel[{c}]": _channel(geometry, f"{inside}channel_{c}") for c in range(geometry.channel.channels)}
-    found |= {f"bank[{b}]": _bank(geometry, f"{inside}tracker_{b}") for b in range(geometry.tracker.banks)}
-    found["merge"] = _triggers(geometry, f"{inside}merge.merged", f"{inside}to_table")
-    table = rf"{inside}\table "  # a keyword, hence escaped
-    level = geometry.dma.ready_commands.bit_length()
-    found["table"] = [Slot(0, 1, f"({table}.w_en & {table}.w_rdy)"), Slot(8, level, f"{table}.ready_level"),
-                      _struct(64, trigger(geometry), f"{table}.w_data"),
-                      _struct(192, trigger(geometry), f"{table}.commands__payload")]
-    found |= {f"engine[{e}]": _engine(geometry, f"{inside}engine_{e}") for e in range(geometry.dma.engines)}
-    ring, count = f"{inside}ring_monitor", geometry.tracker.wg_bits + 1
-    found["ring"] = [Slot(0, 1, f"{ring}.late"), Slot(64, count, f"{ring}.since_idle"),
-                     Slot(128, count, f"{ring}.stage")]
+    found = {f"channel[{c}]": _channel(geometry, f"channel_{c}.") for c in range(geometry.channel.channels)}
+    found |= {f"bank[{b}]": _bank(geometry, f"tracker_{b}.") for b in range(geometry.tracker.banks)}
+    found["merge"] = _triggers(geometry, "merge.merged", slot(2, 2, "to_table"))
+    found["table"] = [slot(0, 1, "table.w_en", "table.w_rdy"),
+                      slot(8, geometry.dma.ready_commands.bit_length(), "table.ready_level"),
+                      _struct(64, trigger(geometry), "table.w_data"),
+                      _struct(192, trigger(geometry), "table.commands__payload")]
+    found |= {f"engine[{e}]": _engine(geometry, f"engine_{e}.") for e in range(geometry.dma.engines)}
+    count = geometry.tracker.wg_bits + 1
+    found["ring"] = [slot(0, 1, "ring_monitor.late"), slot(64, count, "ring_monitor.since_idle"),
+                     slot(128, count, "ring_monitor.stage")]
     return found
 
 
@@ -67,64 +39,68 @@ def groups_of_block(block: str, geometry: Geometry) -> Groups | None:
     if block == "gpu_top":
         return groups(geometry)
     if block == "memory_channel":
-        return {"channel[0]": _channel(geometry, INSTANCE)}
+        return {"channel[0]": _channel(geometry, "")}
     if block == "tracker":
-        return {"bank[0]": _bank(geometry, INSTANCE), "merge": _triggers(geometry, f"{INSTANCE}.triggers", "2'd2")}
+        return {"bank[0]": _bank(geometry, ""), "merge": _triggers(geometry, "triggers", slot(3, 1))}
     if block == "arbiter":
-        return {"channel[0]": _arbiter(INSTANCE)}
+        return {"channel[0]": _arbiter()}
     return None
 
 
-def _decision(arbiter: str, surroundings: list[str]) -> list[Slot]:
+def _struct(lsb: int, layout: data.Layout, path: str) -> Slot:
+    return slot(lsb, layout.size, path)
+
+
+def _decision(at: str, surroundings: list[tuple[str, ...] | None]) -> list[Slot]:
     """Return the lowest bits as in `t3sim.trace.schema.CONDITIONS`; `surroundings` are those outside the arbiter."""
     own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
            "grant_communication", "starved", "last_communication"]
-    bits = [*(f"{arbiter}.{name}" for name in own), *surroundings, f"{arbiter}.ring_late"]
-    return [*(Slot(i, 1, bit) for i, bit in enumerate(bits)),
-            Slot(24, 8, f"{arbiter}.occupancy"), Slot(32, 7, f"{arbiter}.threshold"),
-            Slot(40, 16, f"{arbiter}.waited"), Slot(56, POLICY_BITS, f"{arbiter}.policy"),
-            Slot(192, 16, f"{arbiter}.starvation_limit")]
+    bits = [*((f"{at}{name}",) for name in own), *surroundings, (f"{at}ring_late",)]
+    return [*(slot(i, 1, *terms) for i, terms in enumerate(bits) if terms is not None),
+            slot(24, 8, f"{at}occupancy"), slot(32, 7, f"{at}threshold"),
+            slot(40, 16, f"{at}waited"), slot(56, POLICY_BITS, f"{at}policy"),
+            slot(192, 16, f"{at}starvation_limit")]
 
 
 def _channel(geometry: Geometry, at: str) -> list[Slot]:
-    there = [f"{at}.{queue}_queue.output__valid" for queue in ("compute", "inbound", "dma")]
-    state = [f"{at}.{name}" for name in ("access_ready", "take_dma", "dma_able", "inbound_able", "guard.ready")]
-    return [*_decision(f"{at}.arbiter", [*there, *state, f"({at}.dram__valid & ~{at}.dram__ready)",
-                                         f"({at}.updates__valid & {at}.updates__ready)"]),
-            _struct(64, update(geometry), f"{at}.updates__payload")]
+    there = [(f"{at}{queue}_queue.output__valid",) for queue in ("compute", "inbound", "dma")]
+    state = [(f"{at}{name}",) for name in ("access_ready", "take_dma", "dma_able", "inbound_able", "guard.ready")]
+    return [*_decision(f"{at}arbiter.", [*there, *state, (f"{at}dram__valid", f"~{at}dram__ready"),
+                                         (f"{at}updates__valid", f"{at}updates__ready")]),
+            _struct(64, update(geometry), f"{at}updates__payload")]
 
 
-def _arbiter(at: str) -> list[Slot]:
+def _arbiter() -> list[Slot]:
     """Return an arbiter's group.
 
-    Alone it does not know inbound from DMA requests: all communication counts as inbound.
+    Alone it does not know inbound from DMA requests: all communication counts as inbound. It has no request to show.
     """
-    there = [f"{at}.compute_valid", f"{at}.communication_waiting", "1'b0"]
-    state = ["1'b1", "1'b0", "1'b0", f"{at}.communication_valid", "1'b1", f"~{at}.ready", "1'b0"]
-    return [*_decision(at, there + state), Slot(64, 128, "128'd0")]  # no request to show
+    there = [("compute_valid",), ("communication_waiting",), None]
+    state = [(), None, None, ("communication_valid",), (), ("~ready",), None]
+    return _decision("", there + state)
 
 
 def _bank(geometry: Geometry, at: str) -> list[Slot]:
     bits = ["done", "crowded", "valid", "hit", "complete", "exceeds", "refused", "foreign"]
     count, occupied = geometry.tracker.count_bits, (geometry.tracker.sets_per_bank * geometry.tracker.ways).bit_length()
-    return [*(Slot(i, 1, f"{at}.{bit}") for i, bit in enumerate(bits)),
-            Slot(8, occupied, f"{at}.occupied"), Slot(32, geometry.dma.region_bits, f"{at}.region"),
-            Slot(64, count, f"{at}.count"), Slot(96, count, f"{at}.room"),
-            Slot(128, geometry.tracker.ways, f"{at}.write"),
-            Slot(192, geometry.tracker.address_bits, f"{at}.address"), _struct(256, update(geometry), f"{at}.current")]
+    return [*(slot(i, 1, f"{at}{bit}") for i, bit in enumerate(bits)),
+            slot(8, occupied, f"{at}occupied"), slot(32, geometry.dma.region_bits, f"{at}region"),
+            slot(64, count, f"{at}count"), slot(96, count, f"{at}room"),
+            slot(128, geometry.tracker.ways, f"{at}write"),
+            slot(192, geometry.tracker.address_bits, f"{at}address"), _struct(256, update(geometry), f"{at}current")]
 
 
-def _triggers(geometry: Geometry, stream: str, where: str) -> list[Slot]:
+def _triggers(geometry: Geometry, stream: str, where: Slot) -> list[Slot]:
     """Return the group of a trigger port. `where`: 0 out as an event, 1 to the DMA table, 2 not known."""
-    return [Slot(0, 1, f"{stream}__valid"), Slot(1, 1, f"{stream}__ready"), Slot(2, 2, where),
+    return [slot(0, 1, f"{stream}__valid"), slot(1, 1, f"{stream}__ready"), where,
             _struct(64, trigger(geometry), f"{stream}__payload")]
 
 
 def _engine(geometry: Geometry, at: str) -> list[Slot]:
     ids = geometry.tracker.wf_bits + geometry.tracker.wg_bits + geometry.dma.region_bits
-    return [Slot(0, 1, f"({at}.command__valid & {at}.command__ready)"), Slot(1, 1, f"{at}.finish"),
-            Slot(2, 1, f"{at}.unusable"), Slot(3, 1, f"(|{at}.issued)"), Slot(8, ids, f"{at}.ids"),
-            _struct(64, request(geometry), f"{at}.line")]
+    return [slot(0, 1, f"{at}command__valid", f"{at}command__ready"), slot(1, 1, f"{at}finish"),
+            slot(2, 1, f"{at}unusable"), slot(3, 1, f"|{at}issued"), slot(8, ids, f"{at}ids"),
+            _struct(64, request(geometry), f"{at}line")]
 
 
 class StructBits(NamedTuple):
@@ -176,39 +152,6 @@ def probes(ports: PortMap, geometry: Geometry) -> Probes:
                   (1 << geometry.tracker.count_bits) - 1)
 
 
-def show(text: str, ports: PortMap, contents: Groups) -> tuple[str, PortMap]:
-    """Write the Verilog of a design inside a module that shows some of its inner signals, and that module's ports."""
-    found, offset = {}, ports.output_words
-    for name, slots in contents.items():
-        width = max(slot.lsb + slot.width for slot in slots)
-        verilog = PREFIX.replace(".", "__") + name.replace("[", "__").replace("]", "")
-        found[PREFIX + name] = Port(PREFIX + name, verilog, width, offset)
-        offset += found[PREFIX + name].words
-    traced = PortMap(f"{ports.top}_traced", ports.inputs, ports.outputs | found, ports.clock)
-    return "\n".join([text, *_module(traced.top, ports, found.values(), contents.values())]) + "\n", traced
-
-
-def _module(top: str, ports: PortMap, added: Iterable[Port], contents: Iterable[list[Slot]]) -> list[str]:
-    def declare(direction: str, port: Port) -> str:
-        return f"  {direction} [{port.width - 1}:0] {port.verilog}"
-    lines = [f"module {top}(", f"  input {ports.clock},"]
-    lines.append(",\n".join([*(declare("input", port) for port in ports.inputs.values()),
-                             *(declare("output", port) for port in ports.outputs.values()),
-                             *(declare("output reg", port) for port in added)]) + ");")
-    names = [ports.clock, *(port.verilog for port in ports)]
-    lines.append(f"  {ports.top} {INSTANCE}({', '.join(f'.{name}({name})' for name in names)});")
-    lines.append(f"  always @(posedge {ports.clock}) begin")
-    for port, slots in zip(added, contents):
-        lines.append(f"    {port.verilog} <= 0;")
-        lines += [f"    {port.verilog}[{slot.lsb} +: {slot.width}] <= {slot.expression};" for slot in slots]
-    return [*lines, "  end", "endmodule"]
-
-
-def traced_verilog(geometry: Geometry) -> tuple[str, PortMap]:
-    """Write the Verilog of the top that shows its inner signals."""
-    return show(*component_verilog(partial(GpuTop, geometry), NAME, geometry), groups(geometry))
-
-
 def traced_gpu_library(geometry: Geometry) -> Library:
     """Build the compiled top that shows its inner signals; from the cache if its sources have not changed."""
-    return build(*traced_verilog(geometry))
+    return build_component(partial(GpuTop, geometry), NAME, geometry, groups(geometry))

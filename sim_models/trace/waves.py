@@ -14,7 +14,8 @@ from vcd import VCDWriter
 from vcd.gtkw import GTKWSave
 
 from ..agents.units.state import STATES
-from ..cosim.traced import INSTANCE, PREFIX, groups
+from ..cosim.shown import PREFIX
+from ..cosim.traced import groups
 from ..engine.port_map import Port, PortMap
 from ..engine.state import Sim
 from ..errors import BadInput, Key
@@ -70,11 +71,9 @@ class Waves:
         for name, slots in groups(geometry).items():
             at = (traced_at + ports.port(PREFIX + name).offset) * 64
             for slot in slots:
-                path = re.sub(rf"[()\\ ]|{INSTANCE}\.", "", slot.expression)
-                owner, _, leaf = path.rpartition(".")
-                if "&" in slot.expression:  # a handshake is named after its valid
-                    owner, _, leaf = path.split("&")[0].rpartition(".")
-                    leaf = leaf.replace("__valid", "") + "_moves"
+                owner, _, leaf = slot.terms[0].lstrip("|").rpartition(".")
+                if len(slot.terms) == 2:  # a handshake is named after its valid
+                    leaf = leaf.replace("__valid", "") + ("_waits" if slot.terms[1].startswith("~") else "_moves")
                 self.signals.append(Signal(f"{scope}.inside.{owner or 'top'}", leaf, at + slot.lsb, slot.width))
         self._model_word = ports.input_words + ports.output_words
         self._models = [(f"{scope}.models.channel_{c}", name) for c in range(geometry.channel.channels)

@@ -37,10 +37,8 @@ from t3sim.area.node import ASAP7
 from t3sim.area.sram import Sram
 from t3sim.area.synthesis import Netlist
 from t3sim.cli import main
-from t3sim.cosim.build import build
 from t3sim.cosim.compiled import CompiledBackend
-from t3sim.cosim.designs import block_verilog
-from t3sim.cosim.traced import show
+from t3sim.cosim.designs import block_library
 from t3sim.errors import BadInput, Failure
 from t3sim.rtl.geometry import Geometry
 
@@ -247,8 +245,8 @@ def test_bad_input_is_one_line(arguments, line, capsys):
 def test_a_netlist_does_what_the_rtl_does_and_its_ports_change_as_often(block):
     geometry = Geometry()
     lowered = lower(map_block(block, geometry, find_library("embedded"))[0])
-    text, ports = block_verilog(block, geometry)
-    library = build(*show(text, ports, shown({"": lowered.netlist})))
+    library = block_library(block, geometry, shown({"": lowered.netlist}))
+    ports = library.ports
     random = np.random.default_rng(1)
     stimulus = random.integers(0, 1 << 64, (3000, ports.input_words), np.uint64) & random.integers(
         0, 1 << 64, (3000, 1), np.uint64)

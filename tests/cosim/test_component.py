@@ -183,8 +183,8 @@ class Narrow(wiring.Component):
                 m.d.comb += case.eq(wide[0])
             with m.Default():
                 m.d.comb += case.eq(wide[1])
-        bits = [a == b, a != b, a < b, a <= b, i < j, i >= j, a.any(), a.all(), a.xor(), ~a == b, case, i == wide, a < wide,
-                kept == wide, read.data == a, later.data == b, Mux(wide[0], a, b) == kept]
+        bits = [a == b, a != b, a < b, a <= b, i < j, i >= j, a.any(), a.all(), a.xor(), ~a == b, case, i == wide,
+                a < wide, kept == wide, read.data == a, later.data == b, Mux(wide[0], a, b) == kept]
         words = [(wide << a[:2])[:3], (wide >> a)[:3], (a + wide)[:4], (a * wide)[:4], wide.bit_select(a, 2),
                  a.bit_select(wide, 2), (a - b)[:1], (a // 3)[:2], (wide % b)[:2], (i >> wide)[:2]]
         m.d.comb += self.out.eq(Cat(*bits, *words))

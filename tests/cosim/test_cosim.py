@@ -14,22 +14,21 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from numba import njit
 
-from t3sim.cosim import build as build_module
-from t3sim.cosim import cache, lanes, shared_modules, toolchain
+from t3sim.cosim import cache, component, lanes, shared_modules, toolchain, verilated, verilog
 from t3sim.cosim.amaranth_backend import AmaranthBackend, pack, unpack
-from t3sim.cosim.build import build, component_verilog
 from t3sim.cosim.clock_enable import write_registers_in_place
+from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
 from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
+from t3sim.cosim.shown import slot
 from t3sim.cosim.stimulus import checksum, random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
-from t3sim.cosim.verilog import PortError, declared_ports, generate_verilog, port_map
+from t3sim.cosim.verilog import PortError, component_verilog, declared_ports, generate_verilog, port_map
 from t3sim.engine.port_map import Lane, PortMap
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
-from tests.support.caches import share_verilators_own
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -128,11 +127,6 @@ class Adders(wiring.Component):
 @pytest.fixture(scope="module")
 def widths():
     return build_component(Widths, "widths")
-
-
-@pytest.fixture
-def verilated():
-    return build(*generate_verilog(Widths(), "widths"))
 
 
 @pytest.fixture
@@ -364,24 +358,26 @@ def test_a_killed_build_is_taken_over(private_cache):
     assert sorted(path.name for path in entry.iterdir()) == ["file", "manifest.json"]
 
 
-def test_a_build_is_not_repeated(verilated, monkeypatch):
-    monkeypatch.setattr(build_module, "_compile", lambda *_: pytest.fail("built again"))
-    text, ports = generate_verilog(Widths(), "widths")
-    assert build(text, ports).path == verilated.path
-    assert (verilated.path.parent / "design.v").read_text() == share_modules(write_registers_in_place(text)) != text
-    for other in ({"text": text + "// other"}, {"fast_flags": ["-O1"]}, {"verilator_flags": ["--cc"]}):
+def test_a_build_is_not_repeated(widths, monkeypatch):
+    monkeypatch.setattr(component, "run_all", lambda *_: pytest.fail("built again"))
+    assert build_component(Widths, "widths").path == widths.path
+    for build in (lambda: build_component(Widths, "other"), lambda: build_component(Widths, "widths", shown={
+            "one": [slot(0, 64, "word")]})):
         with pytest.raises(pytest.fail.Exception, match="built again"):
-            build(**{"text": text, "ports": ports, **other})
+            build()
+    monkeypatch.setattr(component, "FLAGS", (*component.FLAGS, "-O2"))
+    with pytest.raises(pytest.fail.Exception, match="built again"):
+        build_component(Widths, "widths")
 
 
 def test_an_interrupted_build_leaves_nothing(private_cache, monkeypatch):
-    def interrupted(folder, *_):
+    def interrupted(commands, folder):
         (folder / "half").write_text("")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(build_module, "_compile", interrupted)
+    monkeypatch.setattr(component, "run_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        build(*generate_verilog(Add(), "add"))
+        build_component(Add, "add")
     assert not list(private_cache.iterdir())
 
 
@@ -411,7 +407,7 @@ def test_elaboration_is_cached_by_parameters_and_sources(private_cache, monkeypa
     assert component_verilog(factory, "add", Geometry()) == first == generate_verilog(Add(), "add") and len(made) == 1
     component_verilog(factory, "add", Geometry(channel=ChannelGeometry(channels=1)))
     assert len(made) == 2
-    monkeypatch.setattr(build_module, "_RTL", ROOT / "sim_models" / "cosim")
+    monkeypatch.setattr(verilog, "_RTL", ROOT / "sim_models" / "cosim")
     component_verilog(factory, "add", GEOMETRY)
     assert len(made) == 3
     build_component(factory, "add", GEOMETRY)
@@ -454,11 +450,12 @@ def test_large_modules_are_kept_whole(monkeypatch, seed):
     monkeypatch.setattr(shared_modules, "_LARGE_LINES", 1)
     kept = {module.split("(")[0] for module in share_modules(text).split("\nmodule ") if "no_inline_module" in module}
     assert kept == {"adder", "adder_2", "two_entry_queue"}
-    with CompiledBackend(build(text, ports)) as compiled, AmaranthBackend(Adders(), ports) as amaranth:
-        design = (compiled.library.path.parent / "design.v").read_text()
-        assert "no_inline_module" in design and "word = word + 1" in design
-        stimulus = random_stimulus(ports, 300, seed=seed, reset_probability=0.02)
-        np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
+    simulation = build_simulation(text, ports)
+    design = (simulation.folder / "design.v").read_text()
+    assert "no_inline_module" in design and "word = word + 1" in design
+    stimulus = random_stimulus(ports, 300, seed=seed, reset_probability=0.02)
+    with AmaranthBackend(Adders(), ports) as amaranth:
+        np.testing.assert_array_equal(replay_cocotb(simulation, ports, stimulus)[0], amaranth.run(stimulus))
 
 
 def _marked(text: str, module: str) -> set[str]:
@@ -491,7 +488,7 @@ def test_memories_are_initialized_in_loops():
 def test_headers_are_read_once(tmp_path):
     """The compiler takes the headers that it has read, in both kinds of units, and gives the same objects."""
     tools = toolchain.find_toolchain()
-    found = build_module.precompiled_headers(tools, [*build_module.COMMON_FLAGS, *build_module.FAST_FLAGS])
+    found = verilated.precompiled_headers(tools, [*verilated.COMMON_FLAGS, *verilated.FAST_FLAGS])
     if "clang" in tools.compiler_version:
         assert not found
         return
@@ -499,8 +496,8 @@ def test_headers_are_read_once(tmp_path):
     source = tmp_path / "source.cpp"
     source.write_text('#include "verilated.h"\n#include <vector>\n'
                       "std::size_t f(const std::vector<VerilatedContext>& all) { return all.size(); }\n")
-    compiler = [*tools.compiler, *build_module.COMMON_FLAGS, *build_module.include_flags(tools), "-c", str(source)]
-    for flags in (build_module.FAST_FLAGS, build_module.SLOW_FLAGS):
+    compiler = [*tools.compiler, *verilated.COMMON_FLAGS, *verilated.include_flags(tools), "-c", str(source)]
+    for flags in (verilated.FAST_FLAGS, verilated.SLOW_FLAGS):
         objects = []
         for arguments in ([], [*found, "-Winvalid-pch", "-Werror", "-H"]):
             objects.append(tmp_path / f"{len(objects)}.o")
@@ -508,16 +505,3 @@ def test_headers_are_read_once(tmp_path):
                                  capture_output=True)
         assert f"! {found[1]}.gch" in ran.stderr, "read as it was read once"
         assert objects[0].read_bytes() == objects[1].read_bytes()
-
-
-def test_full_clock_gives_the_same_trace(verilated, private_cache, monkeypatch):
-    """The fall-back for a Verilator whose private name of the clock's last value has changed."""
-    share_verilators_own(verilated.path.parents[1], private_cache)
-    monkeypatch.setattr(build_module, "previous_clock", lambda ports: "no such name")
-    slow = build(*generate_verilog(Widths(), "widths"))
-    assert "Simulation<false>;" in (slow.path.parent / "wrapper.cpp").read_text()
-    assert "Simulation<true>;" in (verilated.path.parent / "wrapper.cpp").read_text()
-    assert verilated.self_test(1000) == slow.self_test(1000) == 0
-    stimulus = random_stimulus(verilated.ports, 200, seed=8, reset_probability=0.02)
-    with CompiledBackend(slow) as one, CompiledBackend(verilated) as other:
-        np.testing.assert_array_equal(one.run(stimulus), other.run(stimulus))

@@ -9,7 +9,7 @@ from t3sim.scenario.files import keys
 
 #: Options of other programs, or of our own that these run or print commands for.
 OTHERS = {
-    "area/fpga.py", "area/history.py", "cosim/build.py", "cosim/cocotb_run.py",
+    "area/fpga.py", "area/history.py", "cosim/cocotb_run.py",
     "cosim/toolchain.py", "driver/register_map.py", "machine/levels.py", "reproduce/pipeline.py",
     "reproduce/registry.py", "study/first_run.py", "sweeps/cluster.py", "trace/explain_tile.py",
     "trace/testbench.py", "validation/page.py", "verilog/lint.py", "verilog/write.py", "yowasp.py",

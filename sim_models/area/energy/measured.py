@@ -5,12 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t3sim.cosim.build import build
 from t3sim.cosim.compiled import CompiledBackend
-from t3sim.cosim.designs import block_verilog
+from t3sim.cosim.designs import block_library
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
-from t3sim.cosim.traced import show
-from t3sim.engine.port_map import PortMap
 from t3sim.errors import BadInput
 from t3sim.fabric.bits import UPDATE
 from t3sim.machine import Machine
@@ -240,16 +237,16 @@ def _alu_energy(cells: Library, machine: Machine, node: Node, reduced_per_cycle:
     """
     geometry = machine.geometry()
     lowered = lower(map_block(ALU, geometry, cells)[0])
-    text, ports = block_verilog(ALU, geometry)
-    library = build(*show(text, ports, shown({"": lowered.netlist})))
-    busy, idle = (_alu_run(lowered, library, ports, valid, node, machine) for valid in (True, False))
+    library = block_library(ALU, geometry, shown({"": lowered.netlist}))
+    busy, idle = (_alu_run(lowered, library, valid, node, machine) for valid in (True, False))
     lanes = COLUMN_BYTES // _ALU_BYTES * geometry.channel.channels
     share = reduced_per_cycle / (lanes * _ALU_BYTES)
     waits = max(0.0, 1 / share - 1) if share else 0.0
     return busy / (_ALU_CYCLES * _ALU_BYTES), idle * waits / (_ALU_CYCLES * _ALU_BYTES)
 
 
-def _alu_run(lowered, library, ports: PortMap, valid: bool, node: Node, machine: Machine) -> Range:
+def _alu_run(lowered, library, valid: bool, node: Node, machine: Machine) -> Range:
+    ports = library.ports
     part = module_ports(library, lowered, ALU)
     random, elements = np.random.default_rng(0), _ALU_BYTES // 2
     size, payload = (_ALU_CYCLES, elements), ports.port("operands.payload")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from t3sim.compiled.words import words_at
-from t3sim.cosim.build import build
-from t3sim.cosim.designs import block_verilog
-from t3sim.cosim.traced import INSTANCE, PREFIX, Groups, Slot, show
+from t3sim.cosim.designs import block_library
+from t3sim.cosim.shown import PREFIX, Groups, slot
 from t3sim.engine.library import Library
 from t3sim.engine.observers import Observer
 from t3sim.engine.port_map import RESET
@@ -120,9 +119,8 @@ def _ports_of(netlist: Netlist) -> dict[str, list]:
 def recorded_top(geometry: Geometry, cells: Cells, progress: Callable[[float], None]) -> Recorded:
     """Map the top in parts, and build one that shows the ports of each. Raises Failure."""
     glue, parts, children = map_parts(TOP, geometry, cells, progress)
-    text, ports = block_verilog(TOP, geometry)
     netlists = {"": glue, **{name: parts[kind] for name, kind in children.items()}}
-    library = build(*show(text, ports, shown(netlists)))
+    library = block_library(TOP, geometry, shown(netlists))
     first, words, places = _places(library, netlists)
     found = []
     for kind in parts:
@@ -144,10 +142,9 @@ def shown(netlists: dict[str, Netlist]) -> Groups:
     """Show all ports of instances, by name; the outermost has none."""
     groups = {}
     for number, (name, netlist) in enumerate(netlists.items()):
-        inside = f"{INSTANCE}.\\{name} ." if name else f"{INSTANCE}."
         slots, at = [], 0
         for port, bits in _ports_of(netlist).items():
-            slots.append(Slot(at, len(bits), f"{inside}\\{port} "))
+            slots.append(slot(at, len(bits), f"{name}.{port}".lstrip(".")))
             at += len(bits)
         groups[f"ports[{number}]"] = slots
     return groups
