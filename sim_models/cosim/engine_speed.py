@@ -8,7 +8,6 @@ from amaranth.lib import wiring
 
 from ..errors import Failure
 from .amaranth_backend import AmaranthBackend
-from .cocotb_run import build_simulation, replay_cocotb
 from .compiled import CompiledBackend
 from .component import build_component
 from .stimulus import checksum
@@ -29,11 +28,11 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
 
     Building and starting are not counted. The slow simulators replay only the stimulus' beginning, and Failure is
     raised if their outputs differ from the compiled RTL's. For `factory`, `name` and `parameters` see
-    `component_verilog`.
+    `build_component`.
     """
-    text, ports = component_verilog(factory, name, parameters)
     speeds, sums = {}, {}
-    with CompiledBackend(build_component(factory, name, parameters)) as backend:
+    library = build_component(factory, name, parameters)
+    with CompiledBackend(library) as backend:
         backend.reset()
         expected = backend.run(stimulus)
         seconds = {name: 0.0 for name in ("bare", "full") if name in engines}
@@ -52,13 +51,15 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
                 raise Failure(f"{name} and the compiled RTL differ.")
 
     if "cocotb" in engines:
+        from .cocotb_run import build_simulation, replay_cocotb  # not above: the others need no extra
+        text, ports = component_verilog(factory, name, parameters)
         beginning = stimulus[:_COCOTB_CYCLES]
         outputs, seconds = replay_cocotb(build_simulation(text, ports), ports, beginning)
         _compare("cocotb", outputs, expected)
         speeds["cocotb"] = len(beginning) / seconds
 
     if "amaranth" in engines:
-        with AmaranthBackend(factory(), ports) as backend:
+        with AmaranthBackend(factory(), library.ports) as backend:
             traces, seconds = [], 0.0
             for first in range(0, len(stimulus), _CHUNK_CYCLES):
                 start = time.thread_time()

