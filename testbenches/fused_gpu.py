@@ -92,6 +92,7 @@ class FusedGpu:
         StreamMonitor(bench, "heads", self._told)
         self._heard = StreamDriver(bench, "heads_in")
         self._kernels, self._aborted = 0, False
+        self._epoch = 0  #: the kernel's number
         self._mapped: list[int] = []  # regions
         self._tables: Tables = {}  # as far as packets go by them
         self.kernel: Kernel | None = None
@@ -125,6 +126,8 @@ class FusedGpu:
                 await self.bus.write_all(driver.unmap(region))
         self._mapped = [kernel.dma, kernel.event, kernel.remote]
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
+        ahead = rng.randint(1, 127) if self._epoch else rng.randint(1, 255)  # of 1 to 255, then 1 again
+        self._epoch = (self._epoch + ahead - 1) % 255 + 1
         await self.bus.write_all([
             *driver.open_memory(0, **limits(kernel.dma)), *driver.open_memory(1, **limits(kernel.event)),
             *driver.dma_map(kernel.dma, **limits(kernel.dma), to=[updated], row_bytes=kernel.row_bytes,
@@ -138,10 +141,10 @@ class FusedGpu:
             *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
             *driver.heads(self.number, sends_to=self.sends_to, receives_from=self.receives_from),
             *driver.clear_counters(), *driver.clear_error(),
-            *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._kernels + 1)])
+            *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._epoch)])
         self.dispatch.reset()
         for source in self.sends_to:
-            self._heard.send({"head": 0, "epoch": self._kernels + 1, "source": source, "sender": source})
+            self._heard.send({"head": 0, "epoch": self._epoch, "source": source, "sender": source})
         self.told, self._aborted = dict.fromkeys(self.receives_from, 0), False
         self._kernels += 1
         routes = [to._asdict() | {"operation": OPERATIONS[to.operation]} for to in (updated, stored)]
@@ -224,7 +227,7 @@ class FusedGpu:
             if rng.random() < 0.2 and head < self.peers_end:
                 self.peer_heads[peer] += 1
                 source = self.sends_to[peer]
-                self._heard.send({"head": head + 1, "epoch": self._kernels, "source": source, "sender": source})
+                self._heard.send({"head": head + 1, "epoch": self._epoch, "source": source, "sender": source})
         bench.set("producer_active", int(not self.dispatch.idle or not all(driver.idle for driver in self.compute)))
 
     def sample(self) -> None:
@@ -270,7 +273,7 @@ class FusedGpu:
     def _told(self, packet: dict) -> None:
         """Note a head that leaves for a GPU that sends to this one; the first of them is upstream."""
         device, head = packet["device"], packet["head"]
-        if packet["epoch"] != self._kernels or self.kernel is None or self._aborted:
+        if packet["epoch"] != self._epoch or self.kernel is None or self._aborted:
             return  # of another kernel, or while this one is being programmed
         assert packet["source"] == self.number and self.told[device] <= head <= self.bench.get("head")
         self.told[device] = head
@@ -299,6 +302,7 @@ class FusedGpu:
         accesses = sum(len(list(self.kernel.pieces(*tile))) for tile in self.kernel.tracked()) * UPDATES
         assert counts["updates"] == accesses - counts["coalesced"], counts
         assert counts["set_full"] == 0, "the window keeps every set free"
+        assert counts["errors"] == counts["arrivals_refused"] == 0
         for name in ("coalesced", "guard_stall"):
             self.bench.reach(name, bool(counts[name]))
 

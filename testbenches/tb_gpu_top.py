@@ -166,7 +166,7 @@ def random_mappings(gpu: BareGpu) -> Tables:
                   "row_bytes": min((1 << 13) - 1, rng.randrange(1, 1 << 14) // columns + 1),
                   "pitch_bytes": rng.getrandbits(rng.randint(1, 32))}
     for buffer in tables["buffer"]:
-        base = rng.getrandbits(t.address_bits) >> 1
+        base = min(rng.getrandbits(t.address_bits), (1 << t.address_bits) - (1 << 13))  # its tiles fit below the end
         buffer |= {"base": base, "limit": base + rng.randrange(64, 1 << 12)}
     return tables
 
