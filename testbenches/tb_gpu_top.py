@@ -5,12 +5,22 @@ in and looks at what comes out itself.
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from random import Random
 
 from t3sim.reference.address_generator import LineError, expand
 from t3sim.reference.dispatch_window import Request
 from t3sim.reference.egress import packets_of
 from t3sim.reference.intensity_monitor import IntensityMonitorModel
-from t3sim.rtl.registers import ERRORS, NO_THRESHOLD, OPERATIONS, POLICIES, REGION_ACTIONS, safe_window
+from t3sim.rtl.registers import (
+    ERRORS,
+    NO_THRESHOLD,
+    OPERATIONS,
+    POLICIES,
+    REGION_ACTIONS,
+    WATCHDOG_PERIOD,
+    safe_window,
+)
 
 from . import pauses
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE, BareGpu
@@ -132,6 +142,7 @@ async def every_reporter_is_heard(bench: Bench) -> None:
     gpu.dispatch.send(Request(wg, tiles=1), Request(wg, tiles=1))
     await bench.until(lambda: gpu.dispatch.idle, 1_000)
     await told_once(gpu, code="id_reused", wg=wg)
+    assert await gpu.bus.read(gpu.registers["COUNT_ERRORS"].offset) == len(gpu.outbound) + 2 * 3 + 1
 
 
 @rounds(1)
@@ -582,3 +593,204 @@ async def the_peers_windows_count(bench: Bench) -> None:
             await bench.cycle(4 * window + 20)
             assert gpu.dispatch.waiting == (limit < 2 << t.wg_bits)
         gpu.heard.send({"head": 0, "epoch": 0, "source": peer, "sender": peer})
+
+
+@rounds(2)
+async def only_a_number_that_follows_restarts(bench: Bench) -> None:
+    """Restart with numbers that are ahead of the last one by each power of two, and some that do not follow.
+
+    The head that leaves has the number.
+    """
+    gpu, rng = BareGpu(bench), bench.rng
+    device, listener = rng.sample(range(1 << bench.geometry.dma.device_bits), 2)
+    await gpu.bus.write_all(gpu.driver.heads(device, sends_to=(), receives_from=[listener]))
+    steps = [*(1 << bit for bit in range(8)), 0, 127, rng.randint(1, 127), rng.randint(129, 254)]
+    number = 0
+    for step in (rng.randint(1, 255), *rng.sample(steps, len(steps))):
+        await bench.until(lambda: gpu.heads.items and bench.now - bench.moved > 20, 2_000)
+        gpu.heads.items.clear()
+        follows = not number or 1 <= step <= 127
+        asked = (number + step - 1) % 255 + 1
+        await gpu.restart(asked)
+        number = asked if follows else number
+        error = await gpu.first_error()
+        assert (error and error["code"]) == (None if follows else "restart_refused"), (number, asked)
+        if not follows:
+            await gpu.bus.write_all(gpu.driver.heads(device, sends_to=(), receives_from=()))  # it is due anew
+            await gpu.bus.write_all(gpu.driver.heads(device, sends_to=(), receives_from=[listener]))
+        await bench.until(lambda: gpu.heads.items, 2_000)
+        assert gpu.heads.items[-1] == {"head": 0, "epoch": number, "source": device, "device": listener}
+
+
+@rounds(1)
+async def a_soft_reset_waits_for_each_channel(bench: Bench) -> None:
+    """Hold tracked writes back in one channel after the other: the reset is done when the last of them have left.
+
+    With a limit it ends then, and says that it was forced.
+    """
+    gpu, rng, quiet = BareGpu(bench), bench.rng, 16
+    region = rng.randrange(1, bench.geometry.dma.regions)
+    await gpu.map(region, gpu.mapping(event=1, threshold=128))
+    await gpu.drained()
+    sent: list[dict] = []
+    takes = [dram.takes for dram in gpu.drams]
+
+    async def hold(channel: int) -> None:
+        gpu.drams[channel].takes = pauses.always()
+        writes = [gpu.request(gpu.address_in(channel), region, rng.getrandbits(bench.geometry.tracker.wg_bits))
+                  for _ in range(2)]  # the first one is ahead of the queue
+        sent.extend(writes)
+        gpu.send(writes)
+        await bench.until(lambda: gpu.compute[channel].idle, 1_000)
+
+    async def let_go(channel: int) -> None:
+        gpu.drams[channel].takes, before = takes[channel], len(gpu.commands)
+        await bench.until(lambda: len(gpu.commands) == before + 2, 1_000)
+
+    async def until_done() -> None:
+        start = bench.now
+        while "reset_done" not in await gpu.status():
+            assert bench.now - start < 20_000, "a soft reset that is never done"
+
+    first, *others = rng.sample(range(len(gpu.drams)), len(gpu.drams))
+    await hold(first)
+    await gpu.bus.write_all(gpu.driver.soft_reset(quiet, None))
+    held = first
+    for channel in (*others, None):
+        await bench.cycle(4 * quiet)
+        assert "resetting" in await gpu.status(), f"though channel {held} holds a write"
+        if channel is not None:
+            await hold(channel)
+        await let_go(held)
+        held = channel
+    await until_done()
+    assert await gpu.first_error() is None
+    await hold(first)
+    await gpu.bus.write_all(gpu.driver.soft_reset(quiet, WATCHDOG_PERIOD))
+    begun = bench.now
+    await bench.until(lambda: bench.get("irq"), WATCHDOG_PERIOD + 10)
+    assert bench.now - begun >= WATCHDOG_PERIOD and (await gpu.first_error())["code"] == "reset_forced"
+    await until_done()
+    await let_go(first)
+    await gpu.quiet()
+    assert [of_one_part(command["request"]) for command in gpu.commands] == sent
+    assert await gpu.status() == {"reset_done", "drain"} and not gpu.events.items
+
+
+@rounds(1)
+async def a_link_that_takes_no_head_is_a_hang(bench: Bench) -> None:
+    """Watch a GPU that has nothing to do, one whose head the link does not take, and one whose head leaves in time."""
+    gpu, rng = BareGpu(bench), bench.rng
+    device, listener = rng.sample(range(1 << bench.geometry.dma.device_bits), 2)
+
+    async def listen(listens: bool) -> None:
+        await gpu.bus.write_all(gpu.driver.heads(device, sends_to=(), receives_from=[listener] if listens else ()))
+
+    async def waits() -> list[str]:
+        register = gpu.registers["WATCHDOG_WAITS"]
+        return gpu.driver.waiting({register.offset: await gpu.bus.read(register.offset)}.__getitem__)
+
+    await gpu.map(1, gpu.mapping(event=1, threshold=128))
+    await gpu.drained()
+    await gpu.write("WATCHDOG", watchdog_limit=1)
+    await bench.cycle(3 * WATCHDOG_PERIOD)
+    assert await gpu.first_error() is None and not await waits()
+    gpu.heads.pause = pauses.always()
+    await listen(True)
+    await gpu.bus.write_all(gpu.driver.clear_error())
+    begun = bench.now
+    await bench.until(lambda: bench.get("irq"), WATCHDOG_PERIOD + 10)
+    assert bench.now - begun >= WATCHDOG_PERIOD and await waits() == ["link"]
+    assert (await gpu.first_error())["code"] == "watchdog"
+    gpu.heads.pause = pauses.never()
+    gpu.send([gpu.request(gpu.address_in(0), 1, 0)])  # its tile lacks another one
+    await gpu.quiet()
+    await gpu.bus.write_all(gpu.driver.clear_error())
+    for _ in range(3):
+        for listens in (False, True):
+            await listen(listens)
+        await bench.cycle(WATCHDOG_PERIOD - 40)
+    assert not bench.get("irq") and not await waits()
+    await bench.until(lambda: bench.get("irq"), 2 * WATCHDOG_PERIOD + 10)
+    assert await waits() == ["tiles"]
+
+
+@rounds(1)
+async def an_update_shows_until_its_event(bench: Bench) -> None:
+    """Look at STATUS a cycle later each time: an update is seen in every cycle of its way.
+
+    While it is held back for a neighbour, no cycle differs from the others.
+    """
+    gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
+    held = bench.geometry.channel.coalescer_timeout_cycles
+    await gpu.map(1, gpu.mapping(event=1, threshold=64))
+    await gpu.drained()
+    for dram in gpu.drams:
+        dram.takes = pauses.never()
+    for later in (*range(4), *range(held, held + 16)):
+        channel, before = rng.randrange(len(gpu.drams)), len(gpu.events.items)
+        gpu.send([gpu.request(gpu.address_in(channel), 1, rng.getrandbits(t.wg_bits))])
+        await bench.until(lambda channel=channel: gpu.compute[channel].idle, 1_000)
+        await bench.cycle(later)
+        status = await gpu.status()
+        came = len(gpu.events.items) > before
+        assert came or any(name.endswith("_busy") for name in status), f"{later} cycles later"
+        await bench.until(lambda before=before: len(gpu.events.items) > before, 1_000)
+        assert len(gpu.events.items) == before + 1
+    assert came, "it takes longer"
+    await gpu.first_error()  # nothing was dispatched
+
+
+def now_and_then(rng: Random) -> Iterator[bool]:
+    """Pause, but for single cycles."""
+    while True:
+        yield from (True for _ in range(rng.randrange(8, 16)))
+        yield False
+
+
+@rounds(2, given=lambda g: safe_window(g) >= 2 * g.tracker.banks)
+async def admissions_take_turns_with_updates(bench: Bench) -> None:
+    """Let many of both wait for one bank: they go alternately, whenever it takes one."""
+    gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
+    stored, admitted = rng.sample(range(1, bench.geometry.dma.regions), 2)
+    await gpu.map(stored, gpu.mapping(event=1, threshold=64))
+    await gpu.map(admitted, gpu.mapping(event=1, threshold=1))
+    await gpu.drained()
+    gpu.events.pause = pauses.always()
+    tiles, bank = min(4, 1 << t.wf_bits), rng.randrange(t.banks)
+    requests = [Request(wg, tiles, starts=0, region=admitted, last_region=admitted)
+                for wg in range(bank, safe_window(bench.geometry), t.banks)][:6]
+    count = len(requests) * tiles
+    updates = [gpu.request(gpu.address_in(0), stored, bank + t.banks * (number % 2)) for number in range(count + 40)]
+    gpu.send(updates)
+    await gpu.still(50)
+    gpu.dispatch.send_all(requests)
+    await gpu.still(50)
+    gpu.events.pause = now_and_then(rng)
+    await bench.until(lambda: len(gpu.events.items) == len(updates) + count, 20_000)
+    kinds = [event["region"] for event in gpu.events.items]
+    first = kinds.index(admitted)
+    assert kinds[first:first + 2 * count - 1] == ([admitted, stored] * count)[:-1]
+    assert await gpu.read("COUNT_UPDATES") == len(kinds)
+
+
+@rounds(2, given=lambda g: g.tracker.banks > 1)
+async def every_update_is_counted(bench: Bench) -> None:
+    """Let updates of all banks wait for events to be taken, and then go at once."""
+    gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
+    whole, part = rng.sample(range(1, bench.geometry.dma.regions), 2)
+    await gpu.map(whole, gpu.mapping(event=1, threshold=64))
+    await gpu.map(part, gpu.mapping(event=1, threshold=(1 << t.count_bits) - 1))
+    await gpu.drained()
+    updates: list[dict] = []
+    for number in range(120):
+        # Of a channel's updates in a row none completes the same tile as the one before, which it would join.
+        bank, channel, region = rng.randrange(t.banks), number // 3 % len(gpu.drams), rng.choice((whole, part))
+        wg, size = (bank + t.banks * (1 + number % 3), 64) if region == whole else (bank, 1)
+        updates.append(gpu.request(gpu.address_in(channel), region, wg, bytes=size))
+    gpu.events.pause = pauses.bursts(rng, 4, 30)
+    gpu.send(updates)
+    complete = sum(update["region"] == whole for update in updates)
+    await bench.until(lambda: len(gpu.events.items) == complete, 20_000)
+    await gpu.drained()
+    assert await gpu.read("COUNT_UPDATES") + await gpu.read("COUNT_COALESCED") == len(updates)
