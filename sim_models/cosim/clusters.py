@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from .graph import STATE, Design, Graph, Value, node_of, uses
 
-#: The share of cycles in which a source changes, and what a cluster costs besides its words: of the top, which rests
-#: for the most part, and of instances, which are looked at only if anything in them has changed.
-_TOP, _PART = (0.05, 15.0), (0.12, 9.0)
+#: The share of cycles in which a source changes, and what a cluster costs besides its words, most of it for branches
+#: that are guessed wrong: of the top, which rests for the most part, and of instances.
+_TOP, _PART = (0.05, 30.0), (0.12, 20.0)
 _OUTPUT_COST = 4.0  #: of comparing a word with what it was
 _MOST_READERS = 80  #: of a source whose clusters are looked at for merging
 

@@ -15,7 +15,7 @@ from t3sim.rtl.arbiter import INSTALLED
 from ..engine import port_map
 from ..engine.library import Library
 from ..engine.port_map import PortMap
-from . import clusters, design_code, expressions, graph, graph_code, hierarchy, verilog
+from . import clusters, design_code, expressions, graph, graph_code, hierarchy, part_code, verilog
 from . import shown as shown_module
 from .cache import cached, digest
 from .design_code import design_code as code_of
@@ -81,7 +81,8 @@ def component_code(factory: Callable[[], wiring.Component], name: str, parameter
 @cache
 def _sources() -> tuple[str, ...]:
     """Return all that the code depends on besides the component's parameters."""
-    generator = (clusters, design_code, expressions, graph, graph_code, hierarchy, port_map, shown_module, verilog)
+    generator = (clusters, design_code, expressions, graph, graph_code, hierarchy, part_code, port_map, shown_module,
+                 verilog)
     return (importlib.metadata.version("amaranth"),
             *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sorted(_RTL.rglob("*.py"))),
             *(Path(module.__file__).read_text() for module in generator))

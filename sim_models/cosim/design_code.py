@@ -4,7 +4,7 @@ A cycle loads the inputs, evaluates what is dirty, lets registers and memories w
 evaluates what outputs of the top show of that; the rest waits for the next cycle's inputs.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from ..engine.port_map import RESET, PortMap
@@ -12,6 +12,7 @@ from .clusters import Cluster, Sink, Views, clusters_of, sinks_of
 from .expressions import mask
 from .graph import ONE, WORD, Design, Value, bit_of, node_of
 from .graph_code import GraphWriter
+from .part_code import PartWriter
 
 CHECKSUM_MULTIPLIER = 6364136223846793005
 _BLOCK_WORDS = 8  #: of inputs that are compared together
@@ -202,10 +203,11 @@ def design_code(design: Design, ports: PortMap) -> str:
         id(design.top): sinks_of(design.top, design)}
     views = Views(design, sinks)
     wires = _wires(design, sinks[id(design.top)])
-    parts: dict[int, GraphWriter] = {}
+    parts: dict[int, PartWriter] = {}
+    instances = Counter(id(one.graph) for one in design.instances)
     for number, graph in enumerate(design.graphs):
         key = id(graph)
-        parts[key] = GraphWriter(graph, clusters_of(graph, sinks[key], views.of[key], True), number)
+        parts[key] = PartWriter(graph, clusters_of(graph, sinks[key], views.of[key], True), number, instances[key])
     key = id(design.top)
     clusters = clusters_of(design.top, sinks[key], views.of[key])
     for cluster in clusters:
@@ -221,7 +223,7 @@ def design_code(design: Design, ports: PortMap) -> str:
         lines += writer.functions()
     lines += top.load()
     for writer in parts.values():
-        lines += top.routes(writer)
+        lines += top.tell(writer)
     lines += top.cycle()
     pin = ports.inputs.get(RESET)
     reset = f"in[0][{pin.offset}] = cycle % {_RESET_PERIOD_CYCLES} == {_RESET_PERIOD_CYCLES - 1};" if pin else ""
@@ -254,43 +256,53 @@ def _wires(design: Design, sinks: Sequence[Sink]) -> set[Sink]:
 
 
 class TopWriter(GraphWriter):
-    def __init__(self, design: Design, clusters: list[Cluster], parts: dict[int, "GraphWriter"],
+    """Writes the top, which has the sets of instances, and a cycle of all of it."""
+
+    def __init__(self, design: Design, clusters: list[Cluster], parts: dict[int, PartWriter],
                  ports: PortMap, wires: set[Sink], circular: bool) -> None:
         self._circular = circular
-        self._design = design
         self._handed: dict[int, list[Sink]] = defaultdict(list)  #: input's node: what it is handed on to
-        self._shown_by: dict[int, list[Sink]] = defaultdict(list)  #: instance: ports that it drives
         nodes = design.top.nodes
+        words = {port.verilog: port.offset for port in ports.outputs.values()}
+        #: Ports of the top that are an instance's: by instance and port, the word of the outputs.
+        self._shown: dict[tuple[int, tuple[str, int]], list[int]] = defaultdict(list)
         for sink in sorted(wires, key=lambda one: (one.kind, nodes[node_of(one.values[0][0])].extra, one.what)):
             node = node_of(sink.values[0][0])
             if sink.kind == "input":
                 self._handed[node].append(sink)
             else:
-                self._shown_by[design.top.nodes[node].extra[0]].append(sink)
-        self._parts = parts  #: by identity of the graph
+                instance, *port = nodes[node].extra
+                self._shown[instance, tuple(port)].append(words[sink.what[0]] + sink.what[1])
+        self._parts = list(parts.values())
         self.port_map = ports
-        #: of instances: which of their struct
+        #: of instances: which of their graph's
         seen: dict[int, int] = defaultdict(int)
-        self.place: list[tuple[GraphWriter, int]] = []
+        self.place: list[tuple[PartWriter, int]] = []
         for one in design.instances:
-            writer = parts[id(one.graph)]
-            self.place.append((writer, seen[id(one.graph)]))
+            self.place.append((parts[id(one.graph)], seen[id(one.graph)]))
             seen[id(one.graph)] += 1
-        self.count = {parts[key].number: count for key, count in seen.items()}
-        super().__init__(design.top, clusters, None)
+        super().__init__(design.top, clusters, "Top", "s", "Top")
 
-    def output_of(self, instance: int, port: str, word: int) -> str:
-        writer, n = self.place[instance]
-        node = writer.direct.get((port, word))
-        name = f"s.o{writer.ports[port, word]}" if node is None else f"s.v{node}"
-        return f"s.part{writer.number}[{n}].{name.removeprefix('s.')}"
+    @staticmethod
+    def _at(writer: PartWriter, n: int) -> tuple[str, int]:
+        """Return the set of an instance, and which of the set's it is."""
+        return f"s.set{writer.number}[{n // WORD}]", n % WORD
+
+    def field(self, node: int) -> str:
+        found = self.graph.nodes[node]
+        if found.op == "out":
+            instance, *port = found.extra
+            writer, n = self.place[instance]
+            at, one = self._at(writer, n)
+            return f"{at}.one[{one}].{writer.port_field(tuple(port))}"
+        if found.op == "in":
+            return f"s.input[{self.input_word(*found.extra)}]"
+        return super().field(node)
 
     def more_fields(self) -> Iterator[str]:
-        for writer in self._parts.values():
-            yield f"    {writer.type} part{writer.number}[{self.count[writer.number]}];"
-            yield f"    std::uint64_t busy{writer.number}[{-(-self.count[writer.number] // WORD)}];"
-            for name in ("moved", "shown"):
-                yield f"    std::uint64_t {name}{writer.number}[{-(-self.count[writer.number] // WORD)}];"
+        yield from self.bits()
+        for writer in self._parts:
+            yield f"    {writer.holder_type} set{writer.number}[{len(writer.sets)}];"
         yield f"    std::uint64_t input[{self.port_map.input_words + 1}];"
         yield "    std::uint64_t *in, *out;"
         yield "    bool all;"
@@ -302,40 +314,15 @@ class TopWriter(GraphWriter):
     def give(self, where: tuple, value: Value) -> Iterator[str]:
         instance, port, word = where
         writer, n = self.place[instance]
-        name = f"s.part{writer.number}[{n}].v{writer.graph.inputs[port, word]}"
+        at, one = self._at(writer, n)
+        name = f"{at}.one[{one}].v{writer.graph.inputs[port, word]}"
         yield f"if (const std::uint64_t i = {self.word(value)}; {name} != i) {{ {' '.join(self.hand(where, 'i'))} }}"
 
     def hand(self, where: tuple, new: str) -> Iterator[str]:
         """Write that an instance's input is another."""
         instance, port, word = where
         writer, n = self.place[instance]
-        node = writer.graph.inputs[port, word]
-        yield f"s.part{writer.number}[{n}].v{node} = {new};"
-        yield writer.dirty(writer.readers[node]).replace("s.dirty", f"s.part{writer.number}[{n}].dirty")
-        yield f"s.busy{writer.number}[{n // WORD}] |= 0x{1 << n % WORD:x}ull;"
-
-    def shown_ports(self, writer: GraphWriter) -> Iterator[str]:
-        """Write the ports of the top that are an instance's: all of those that may have changed."""
-        places = [i for i, (one, _) in enumerate(self.place) if one is writer]
-        fields = [self._design.top.nodes[node_of(sink.values[0][0])].extra[1:] for sink in self._shown_by[places[0]]]
-        if not fields:
-            return
-        names = {port.verilog: port.offset for port in self.port_map.outputs.values()}
-        table = [str(names[sink.what[0]] + sink.what[1]) for i in places for sink in self._shown_by[i]]
-        yield f"    {{ static const std::uint16_t place[][{len(fields)}] = {{"
-        for at in range(0, len(table), len(fields)):
-            yield f"        {{{', '.join(table[at:at + len(fields)])}}},"
-        yield "    };"
-        for word in range(-(-self.count[writer.number] // WORD)):
-            yield f"    for (std::uint64_t left = s.shown{writer.number}[{word}]; left != 0; left &= left - 1) {{"
-            yield f"        const unsigned n = {word * WORD} + __builtin_ctzll(left);"
-            for i, (port, part) in enumerate(fields):
-                node = writer.direct.get((port, part))
-                name = f"s.o{writer.ports[port, part]}" if node is None else f"s.v{node}"
-                yield f"        s.out[place[n][{i}]] = s.part{writer.number}[n].{name.removeprefix('s.')};"
-            yield "    }"
-            yield f"    s.shown{writer.number}[{word}] = 0;"
-        yield "    }"
+        yield from writer.input(*self._at(writer, n), writer.graph.inputs[port, word], new)
 
     def input_word(self, port: str, word: int) -> int:
         return next(p.offset for p in self.port_map.inputs.values() if p.verilog == port) + word
@@ -355,44 +342,66 @@ class TopWriter(GraphWriter):
                 width = self.graph.nodes[words[word]].width
                 value = f"in[{word}]" + (f" & {mask(width)}" if width < WORD else "")
                 yield f"        if (const std::uint64_t i = {value}; s.input[{word}] != i) {{"
-                yield f"            s.input[{word}] = i; {self.changed(words[word])}"
+                yield f"            s.input[{word}] = i; {self.dirty(self.readers[words[word]])}"
                 for sink in self._handed[words[word]]:
                     yield from (f"            {line}" for line in self.hand(sink.what, "i"))
                 yield "        }"
             yield "    }"
         yield "}"
 
-    def routes(self, writer: GraphWriter) -> Iterator[str]:
-        """Write which clusters of the top read an instance's outputs."""
-        outs: dict[tuple[int, int], list[int]] = defaultdict(list)
+    def tell(self, writer: PartWriter) -> Iterator[str]:
+        """Write what follows from changes of instances' outputs, in the top and at its ports."""
+        readers: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, node in enumerate(self.graph.nodes):
             if node.op == "out" and self.place[node.extra[0]][0] is writer:
-                outs[self.place[node.extra[0]][1], writer.ports[node.extra[1:]]] += self.readers[number]
-        entries, starts = [], []
-        for n in range(self.count[writer.number]):
-            for port in range(len(writer.ports)):
-                starts.append(len(entries))
-                masks: dict[int, int] = defaultdict(int)
-                for i in outs.get((n, port), ()):
-                    masks[i // WORD] |= 1 << i % WORD
-                entries += [f"{{{word}, 0x{bits:x}ull}}" for word, bits in masks.items()]
-        starts.append(len(entries))
-        name = f"{writer.number}"
-        yield f"static const Route routes{name}[] = {{{', '.join(entries or ['{0, 0}'])}}};"
-        yield f"static const std::uint32_t starts{name}[] = {{{', '.join(map(str, starts))}}};"
-        ports = len(writer.ports)
-        yield f"""\
-static inline void tell{name}(Top& s, {writer.type}& one, unsigned n) {{
-    for (std::uint64_t left = one.changed; left != 0; left &= left - 1) {{
-        const unsigned port = n * {ports} + __builtin_ctzll(left);
-        for (unsigned i = starts{name}[port]; i < starts{name}[port + 1]; ++i)
-            s.dirty[routes{name}[i].word] |= routes{name}[i].clusters;
-    }}
-    one.changed = 0;
-}}"""
+                readers[self.place[node.extra[0]][1], writer.ports[node.extra[1:]]] += self.readers[number]
+        mine = [i for i, (one, _) in enumerate(self.place) if one is writer]
+        yield f"static void tell{writer.number}(Top& s, {writer.holder_type}& all, [[maybe_unused]] unsigned first) {{"
+        yield "    const std::uint64_t changed = all.changed;"
+        yield "    all.changed = 0;"
+        for where, port in writer.ports.items():
+            told = [sorted(set(readers[n, port])) for n in range(writer.instances)]
+            places = [self._shown[i, where] for i in mine]
+            if not any(told) and not any(places):
+                continue
+            yield f"    if (changed & 0x{1 << port:x}ull) {{"
+            if all(one == told[0] for one in told):
+                yield f"        {self.dirty(told[0])}"
+                told = [[]] * len(told)
+            if any(told) or any(places):
+                yield from (f"        {line}" for line in self._tell_each(writer, where, told, places))
+            yield f"        all.told[{port}] = 0;"
+            yield "    }"
+        yield "}"
+
+    def _tell_each(self, writer: PartWriter, where: tuple[str, int], told: list[list[int]],
+                   places: list[list[int]]) -> Iterator[str]:
+        """Write a loop over the instances whose port has changed."""
+        routes: list[list[tuple[int, int]]] = []
+        for one in told:
+            masks: dict[int, int] = defaultdict(int)
+            for reader in one:
+                masks[reader // WORD] |= 1 << reader % WORD
+            routes.append(list(masks.items()))
+        most = max(map(len, routes))
+        if most:
+            table = ", ".join(f"{{{word}, 0x{bits:x}ull}}" for one in routes
+                              for word, bits in [*one, *[(0, 0)] * (most - len(one))])
+            yield f"static const Route routes[] = {{{table}}};"
+        shown = len(places[0])
+        if shown:
+            yield f"static const std::uint16_t place[] = {{{', '.join(str(word) for one in places for word in one)}}};"
+        yield f"for (std::uint64_t left = all.told[{writer.ports[where]}]; left != 0; left &= left - 1) {{"
+        yield "    const unsigned one = __builtin_ctzll(left), n = first + one;"
+        for i in range(shown):
+            yield f"    s.out[place[n * {shown} + {i}]] = all.one[one].{writer.port_field(where)};"
+        for i in range(most):
+            yield f"    s.dirty[routes[n * {most} + {i}].word] |= routes[n * {most} + {i}].clusters;"
+        yield "}"
 
     @staticmethod
     def masks(writer: GraphWriter, phase: str, round_: int) -> list[tuple[int, str]]:
+        """Return the words of bits, and their masks, of what is evaluated in a round of a phase."""
         found = []
         for word in range(writer.words_of_bits):
             bits = sum(1 << i % WORD for i in writer.which(phase, round_, word))
@@ -400,40 +409,23 @@ static inline void tell{name}(Top& s, {writer.type}& one, unsigned n) {{
                 found.append((word, f"0x{bits:x}ull"))
         return found
 
-    def visit(self, writer: GraphWriter, phase: str, round_: int, masks: list[tuple[int, str]]) -> Iterator[str]:
-        """Write the evaluation of the instances that have something to do."""
-        for word in range(-(-self.count[writer.number] // WORD)):
-            yield f"    s.shown{writer.number}[{word}] |= s.busy{writer.number}[{word}];"
-            yield f"    for (std::uint64_t left = s.busy{writer.number}[{word}]; left != 0; left &= left - 1) {{"
-            yield f"        const unsigned n = {word * WORD} + __builtin_ctzll(left);"
-            yield f"        {writer.type}& one = s.part{writer.number}[n];"
-            for w, bits in masks:
-                yield f"        if (one.dirty[{w}] & {bits}) {phase}{round_}_{w}(one);"
-            if phase == "settle" and round_ == writer.rounds - 1:
-                pend = " | ".join(f"one.pending[{w}]" for w in range(writer.words_of_bits))
-                yield f"        if ({pend}) s.moved{writer.number}[{word}] |= left & -left;"
-                dirty = " | ".join(f"one.dirty[{w}]" for w in range(writer.words_of_bits))
-                yield f"        if (({dirty}) == 0) s.busy{writer.number}[{word}] ^= left & -left;"
-            yield f"        if (one.changed) tell{writer.number}(s, one, n);"
-            yield "    }"
+    def _each_set(self, writer: PartWriter) -> Iterator[tuple[str, int]]:
+        """Yield each set and the number of its first instance."""
+        for i in range(len(writer.sets)):
+            yield f"s.set{writer.number}[{i}]", i * WORD
 
     def again(self, phase: str, rounds: int) -> Iterator[str]:
         """Write whether anything is left: instances of a graph read each other's outputs, in whatever order."""
-        def masks(writer: GraphWriter) -> list[str]:
-            return [f"dirty[{word}] & {bits}" for round_ in range(rounds)
+        def left(writer: GraphWriter, at: str) -> list[str]:
+            return [f"({at}.dirty[{word}] & {bits})" for round_ in range(rounds)
                     for word, bits in self.masks(writer, phase, round_)]
 
-        yield f"static bool {phase}_again(const Top& s) {{"
-        yield f"    std::uint64_t left = {' | '.join(f'(s.{one})' for one in masks(self)) or '0'};"
-        for writer in self._parts.values():
-            if one := masks(writer):
-                dirty = " | ".join(f"(one.{bits})" for bits in one)
-                yield f"    for (const auto& one : s.part{writer.number}) left |= {dirty};"
-        yield "    return left != 0;"
-        yield "}"
+        found = [*left(self, "s"), *(one for writer in self._parts for at, _ in self._each_set(writer)
+                                     for one in left(writer, at))]
+        yield f"static bool {phase}_again(const Top& s) {{ return ({' | '.join(found) or '0'}) != 0; }}"
 
     def cycle(self) -> Iterator[str]:
-        rounds = max(writer.rounds for writer in (self, *self._parts.values()))
+        rounds = max(writer.rounds for writer in (self, *self._parts))
         for phase in ("settle", "show"):
             if self._circular:
                 yield from self.again(phase, rounds)
@@ -443,48 +435,44 @@ static inline void tell{name}(Top& s, {writer.type}& one, unsigned n) {{
             for round_ in range(rounds):
                 for word, bits in self.masks(self, phase, round_):
                     yield f"    if (s.dirty[{word}] & {bits}) {phase}{round_}_{word}(s);"
-                for writer in self._parts.values():
+                for writer in self._parts:
                     masks = self.masks(writer, phase, round_)
-                    if masks:
-                        yield from self.visit(writer, phase, round_, masks)
+                    for at, first in self._each_set(writer) if masks else ():
+                        for word, bits in masks:
+                            yield f"    if ({at}.dirty[{word}] & {bits}) {phase}{round_}_{word}({at});"
+                        yield f"    if ({at}.changed) tell{writer.number}(s, {at}, {first});"
             if self._circular:
                 yield f"    }} while ({phase}_again(s));"
-            for writer in self._parts.values():
-                yield from self.shown_ports(writer)
             yield "}"
         yield "static void edge(Top& s) {"
         for word in range(self.words_of_bits):
             yield f"    if (s.pending[{word}]) edge{word}(s);"
-        for writer in self._parts.values():
-            for word in range(-(-self.count[writer.number] // WORD)):
-                yield f"    {{ std::uint64_t left = s.moved{writer.number}[{word}];"
-                yield f"    s.moved{writer.number}[{word}] = 0;"
-                yield f"    s.shown{writer.number}[{word}] |= left;"
-                yield "    for (; left != 0; left &= left - 1) {"
-                yield f"        const unsigned n = {word * WORD} + __builtin_ctzll(left);"
-                yield f"        {writer.type}& one = s.part{writer.number}[n];"
-                for w in range(writer.words_of_bits):
-                    yield f"        if (one.pending[{w}]) edge{w}(one);"
-                dirty = " | ".join(f"one.dirty[{w}]" for w in range(writer.words_of_bits))
-                yield f"        if ({dirty}) s.busy{writer.number}[{word}] |= left & -left;"
-                yield f"        if (one.changed) tell{writer.number}(s, one, n);"
-                yield "    } }"
+        for writer in self._parts:
+            for at, first in self._each_set(writer):
+                for word in range(writer.words_of_bits):
+                    yield f"    if ({at}.pending[{word}]) edge{word}({at});"
+                yield f"    if ({at}.changed) tell{writer.number}(s, {at}, {first});"
         yield "}"
         yield "static void wake_all(Top& s) {"
         yield "    all_dirty(s);"
-        for writer in self._parts.values():
-            count = self.count[writer.number]
-            yield f"    for (auto& one : s.part{writer.number}) all_dirty(one);"
-            for word in range(-(-count // WORD)):
-                yield f"    s.busy{writer.number}[{word}] = 0x{(1 << min(WORD, count - word * WORD)) - 1:x}ull;"
+        for writer in self._parts:
+            yield f"    for (auto& set : s.set{writer.number}) all_dirty(set);"
         yield "}"
         yield "static void start(Top& s) {"
         yield "    power_on(s);"
-        for writer in self._parts.values():
-            yield f"    for (auto& one : s.part{writer.number}) power_on(one);"
+        for writer in self._parts:
+            for (at, _), count in zip(self._each_set(writer), writer.sets):
+                yield f"    {at}.instances = 0x{(1 << count) - 1:x}ull;"
+                yield f"    for (auto& one : {at}.one) power_on(one);"
         yield "    wake_all(s);"
         yield "}"
-        busy = [f"__builtin_popcountll(s.busy{writer.number}[{word}])" for writer in self._parts.values()
-                for word in range(-(-self.count[writer.number] // WORD))]
-        asleep = " - ".join([str(sum(self.count.values())), *busy])
-        yield f"static int asleep([[maybe_unused]] const Top& s) {{ return {asleep}; }}"
+        yield "static int asleep([[maybe_unused]] const Top& s) {"
+        yield "    int asleep = 0;"
+        for writer in self._parts:
+            yield f"    for (const auto& set : s.set{writer.number}) {{"
+            yield "        std::uint64_t awake = 0;"
+            yield "        for (const std::uint64_t need : set.need) awake |= need;"
+            yield "        asleep += __builtin_popcountll(set.instances & ~awake);"
+            yield "    }"
+        yield "    return asleep;"
+        yield "}"

@@ -1,6 +1,6 @@
-"""C++ of one graph: a struct for what it keeps, and functions for what a cycle changes in it.
+"""C++ of one graph: a struct for what it keeps, and what evaluates a cluster and lets it take new values.
 
-A cluster has a bit in the struct's `dirty`; it is set when a source of the cluster has changed.
+A cluster has a bit in `dirty`; it is set when a source of the cluster has changed.
 """
 
 from collections import defaultdict
@@ -9,21 +9,24 @@ from itertools import product
 
 from .clusters import Cluster
 from .expressions import Expressions, kind, local
-from .graph import ONE, WORD, ZERO, Graph, Node, Value, bit_of, node_of, uses
+from .graph import ONE, WORD, ZERO, Graph, Node, Value, node_of, uses
 
 _GROUP = 8  #: clusters that are asked for together
 
 
-class GraphWriter(Expressions):
-    """Writes a graph's struct and functions."""
+def if_so(condition: str) -> str:
+    """Write all bits if so, else none: the compiler would make a branch, which is guessed wrong too often."""
+    return f"-(std::uint64_t)({condition})"
 
-    def __init__(self, graph: Graph, clusters: list[Cluster], number: int | None) -> None:
+
+class GraphWriter(Expressions):
+    """Writes a graph's struct and functions; `s` is the struct, `holder` what has the bits of its clusters."""
+
+    def __init__(self, graph: Graph, clusters: list[Cluster], type_: str, holder: str, holder_type: str) -> None:
         super().__init__(graph)
         self.clusters = clusters
-        self.number = number  #: of the struct; None: the top
-        self.type = "Top" if number is None else f"Part{number}"
+        self.type, self.holder, self.holder_type = type_, holder, holder_type
         self.words_of_bits = max(1, -(-len(clusters) // WORD))
-        self.ports = {where: i for i, where in enumerate(graph.outputs)}
         self.readers: dict[int, list[int]] = defaultdict(list)  #: node: clusters that read it from outside
         self.memory_readers: dict[int, list[int]] = defaultdict(list)
         self.inner: dict[int, int] = {node: i for i, cluster in enumerate(clusters) for node in cluster.nodes}
@@ -35,18 +38,6 @@ class GraphWriter(Expressions):
                     self.readers[node].append(i)
             for memory in {graph.nodes[n].extra[0] for n in cluster.nodes if graph.nodes[n].op == "read"}:
                 self.memory_readers[memory].append(i)
-        #: Outputs that are one whole node of state are read where they are.
-        self.direct: dict[tuple[str, int], int] = {}
-        for where, value in graph.outputs.items():
-            node = node_of(value[0]) if value and value[0] > ONE else 0
-            if node and graph.nodes[node].op == "reg" and value == tuple(
-                    value[0] + i for i in range(graph.nodes[node].width)) and bit_of(value[0]) == 0:
-                self.direct[where] = node
-        if number is None:
-            self.direct = {}
-        self.direct_of: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        for where, node in self.direct.items():
-            self.direct_of[node].append(where)
 
     @property
     def rounds(self) -> int:
@@ -65,53 +56,34 @@ class GraphWriter(Expressions):
         return " ".join(f"{'dirty' if word == here else f's.dirty[{word}]'} |= 0x{bits:x}ull;"
                         for word, bits in masks.items())
 
-    def changed(self, node: int, here: int | None = None) -> str:
-        """Write what follows from a change of a node."""
-        text = self.dirty(self.readers[node], here)
-        ports = sum(1 << self.ports[where] for where in self.direct_of[node])
-        return text + (f" s.changed |= 0x{ports:x}ull;" if ports else "")
-
     def update(self, node: int, new: str, here: int) -> str:
         """Write a node's new value, and that its readers are to be evaluated if it is another."""
         words = {i // WORD for i in self.readers[node]}
-        ports = sum(1 << self.ports[where] for where in self.direct_of[node])
-        if words == {here} or len(words) + bool(ports) == 1:
-            bits = sum(1 << i % WORD for i in self.readers[node])
-            name = "dirty" if words == {here} else f"s.dirty[{words.pop()}]" if words else "s.changed"
-            if name == "s.changed":
-                bits = ports
-            text = f"{name} |= s.v{node} != {new} ? 0x{bits:x}ull : 0;"
-            if name != "s.changed" and ports:
-                text += f" s.changed |= s.v{node} != {new} ? 0x{ports:x}ull : 0;"
-            return f"{text} s.v{node} = {new};"
-        return f"if (s.v{node} != {new}) {{ s.v{node} = {new}; {self.changed(node, here)} }}"
+        if len(words) == 1:
+            bits, word = sum(1 << i % WORD for i in self.readers[node]), words.pop()
+            name = "dirty" if word == here else f"s.dirty[{word}]"
+            return f"{name} |= {if_so(f's.v{node} != {new}')} & 0x{bits:x}ull; s.v{node} = {new};"
+        return f"if (s.v{node} != {new}) {{ s.v{node} = {new}; {self.dirty(self.readers[node], here)} }}"
 
     def field(self, node: int) -> str:
-        found = self.graph.nodes[node]
-        if found.op == "out":
-            return self.output_of(*found.extra)
-        if found.op == "in" and self.number is None:
-            return f"s.input[{self.input_word(*found.extra)}]"
+        """Write where a node's value is kept."""
         return f"s.v{node}"
 
-    def output_of(self, instance: int, port: str, word: int) -> str:
-        raise AssertionError
+    def bits(self) -> Iterator[str]:
+        """Write the fields that say what is to be evaluated, and what is to take new values at the edge."""
+        yield f"    std::uint64_t dirty[{self.words_of_bits}], pending[{self.words_of_bits}];"
 
-    def input_word(self, port: str, word: int) -> int:
-        raise AssertionError
+    def kept_ports(self) -> list[tuple[int, str]]:
+        """Return the width and name of fields for ports."""
+        return []
 
     def struct(self) -> Iterator[str]:
         graph = self.graph
         yield f"struct {self.type} {{"
-        yield f"    std::uint64_t dirty[{self.words_of_bits}], pending[{self.words_of_bits}];"
-        if self.number is not None:
-            yield "    std::uint64_t changed;"
-        fields = [(graph.nodes[node].width, f"v{node}") for node in graph.inputs.values() if self.number is not None]
+        fields = self.kept_ports()
         for register in graph.registers:
             fields += [(graph.nodes[register.node].width, f"{letter}{register.node}") for letter in "vx"]
         fields += [(graph.nodes[node].width, f"v{node}") for node in sorted(self.inner) if self.readers[node]]
-        fields += [(len(value), f"o{self.ports[where]}") for where, value in graph.outputs.items()
-                   if where not in self.direct]
         for number, memory in enumerate(graph.memories):
             for port in range(len(memory.writes)):
                 fields += [(max(1, len(memory.writes[port][1])), f"a{number}_{port}")]
@@ -133,9 +105,8 @@ class GraphWriter(Expressions):
         return [min(WORD, width - at) for at in range(0, width, WORD)]
 
     def power_on(self) -> Iterator[str]:
-        """Write initial values; all is dirty."""
+        """Write initial values, of what is all zeros, and what makes all dirty."""
         yield f"static void power_on({self.type}& s) {{"
-        yield "    std::memset(&s, 0, sizeof s);" if self.number is not None else ""
         for register in self.graph.registers:
             if register.init:
                 yield f"    s.v{register.node} = s.x{register.node} = {self.literal(register.init, False)};"
@@ -144,16 +115,15 @@ class GraphWriter(Expressions):
                 for word, width in enumerate(self.memory_words(memory.width)):
                     if part := content >> WORD * word & (1 << width) - 1:
                         yield f"    s.m{number}_{word}[{address}] = 0x{part:x}ull;"
-        yield from self.all_dirty()
         yield "}"
-        yield f"[[maybe_unused]] static void all_dirty({self.type}& s) {{"
+        yield f"static void all_dirty({self.holder_type}& {self.holder}) {{"
         yield from self.all_dirty()
         yield "}"
 
     def all_dirty(self) -> Iterator[str]:
         for word in range(self.words_of_bits):
             count = min(WORD, len(self.clusters) - word * WORD)
-            yield f"    s.dirty[{word}] = 0x{(1 << count) - 1:x}ull;"
+            yield f"    {self.holder}.dirty[{word}] = 0x{(1 << count) - 1:x}ull;"
 
     def functions(self) -> Iterator[str]:
         for word in range(self.words_of_bits):
@@ -162,18 +132,18 @@ class GraphWriter(Expressions):
                 which = self.which(phase, round_, word)
                 if not which:
                     continue
-                yield f"static void {phase}{round_}_{word}({self.type}& s) {{"
-                yield f"    std::uint64_t dirty = s.dirty[{word}];"
+                yield f"static void {phase}{round_}_{word}({self.holder_type}& {self.holder}) {{"
+                yield f"    std::uint64_t dirty = {self.holder}.dirty[{word}];"
                 yield from self.in_groups("dirty", which, self.cluster)
-                yield f"    s.dirty[{word}] = dirty & ~0x{sum(1 << i % WORD for i in which):x}ull;"
+                yield f"    {self.holder}.dirty[{word}] = dirty & ~0x{sum(1 << i % WORD for i in which):x}ull;"
                 yield "}"
             stateful = [i for i in numbers if any(sink.kind in ("next", "write") for sink in self.clusters[i].sinks)]
-            yield f"static void edge{word}({self.type}& s) {{"
-            yield f"    const std::uint64_t pending = s.pending[{word}];"
-            yield f"    s.pending[{word}] = 0;"
-            yield f"    std::uint64_t dirty = s.dirty[{word}];"
+            yield f"static void edge{word}({self.holder_type}& {self.holder}) {{"
+            yield f"    const std::uint64_t pending = {self.holder}.pending[{word}];"
+            yield f"    {self.holder}.pending[{word}] = 0;"
+            yield f"    std::uint64_t dirty = {self.holder}.dirty[{word}];"
             yield from self.in_groups("pending", stateful, self.take)
-            yield f"    s.dirty[{word}] = dirty;"
+            yield f"    {self.holder}.dirty[{word}] = dirty;"
             yield "}"
 
     def in_groups(self, bits: str, numbers: Sequence[int], body: Callable[[int], Iterator[str]]) -> Iterator[str]:
@@ -189,6 +159,7 @@ class GraphWriter(Expressions):
                 yield "    }"
 
     def cluster(self, number: int) -> Iterator[str]:
+        """Write the evaluation of a cluster."""
         graph, cluster = self.graph, self.clusters[number]
         inside = set(cluster.nodes)
         used = {u for n in cluster.nodes for u in uses(graph.nodes[n])}
@@ -207,7 +178,11 @@ class GraphWriter(Expressions):
         for sink in cluster.sinks:
             yield from self.sink(sink, pending)
         if pending:
-            yield f"if ({' | '.join(pending)}) s.pending[{number // WORD}] |= 0x{1 << number % WORD:x}ull;"
+            yield self.pend(f"({' | '.join(pending)})", number)
+
+    def pend(self, condition: str, number: int) -> str:
+        """Write that a cluster takes new values at the edge if some are others."""
+        return f"s.pending[{number // WORD}] |= {if_so(f'{condition} != 0')} & 0x{1 << number % WORD:x}ull;"
 
     def compute(self, number: int) -> Iterator[str]:
         node = self.graph.nodes[number]
@@ -278,13 +253,16 @@ class GraphWriter(Expressions):
             yield from self.give(sink.what, sink.values[0])
 
     def output(self, where: tuple[str, int], value: Value) -> Iterator[str]:
-        if where not in self.direct:
-            port = self.ports[where]
-            yield f"{{ const std::uint64_t o = {self.word(value)};"
-            yield f"if (s.o{port} != o) {{ s.o{port} = o; s.changed |= 0x{1 << port:x}ull; }} }}"
+        """Write what a word of a port shows."""
+        raise NotImplementedError
 
     def give(self, where: tuple, value: Value) -> Iterator[str]:
-        raise AssertionError
+        """Write what an input of an instance gets."""
+        raise NotImplementedError
+
+    def written(self, memory: int, here: int) -> str:
+        """Write that a memory has changed."""
+        return self.dirty(self.memory_readers[memory], here)
 
     def take(self, number: int) -> Iterator[str]:
         """Write what a cluster's registers and memories do at the edge."""
@@ -305,6 +283,5 @@ class GraphWriter(Expressions):
         for word in words:
             place = f"s.m{number}_{word}[s.a{name}]"
             yield f"    const auto n{word} = ({place} & ~s.e{name}_{word}) | (s.d{name}_{word} & s.e{name}_{word});"
-            dirty = self.dirty(self.memory_readers[number], here)
-            yield f"    if ({place} != n{word}) {{ {place} = n{word}; {dirty} }}"
+            yield f"    if ({place} != n{word}) {{ {place} = n{word}; {self.written(number, here)} }}"
         yield "}"

@@ -7,7 +7,7 @@ from amaranth.hdl import ClockDomain, ClockSignal, ResetSignal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from t3sim.cosim import clusters, graph, graph_code
+from t3sim.cosim import clusters, graph, part_code
 from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
@@ -62,16 +62,17 @@ class Worker(wiring.Component):
 class Workers(wiring.Component):
     """Workers that share a setting; each reads the outputs of the one before in the same cycle."""
 
-    def __init__(self) -> None:
-        super().__init__({"work": In(stream.Signature(6)).array(WORKERS), "scale": In(2), "drip": In(1),
-                          "totals": Out(8).array(WORKERS), "busy": Out(WORKERS), "odd": Out(1), "same": Out(2)})
+    def __init__(self, count: int = WORKERS) -> None:
+        super().__init__({"work": In(stream.Signature(6)).array(count), "scale": In(2), "drip": In(1),
+                          "totals": Out(8).array(count), "busy": Out(count), "odd": Out(1), "same": Out(2)})
+        self._count = count
 
     def elaborate(self, platform) -> Module:
         m = Module()
         scale, busy, odd = Signal(2), Signal(1), Signal(1)
         m.d.sync += scale.eq(self.scale)
-        workers = [Worker() for _ in range(WORKERS)]
-        for i in reversed(range(WORKERS)):  # an order that is not that of the modules
+        workers = [Worker() for _ in range(self._count)]
+        for i in reversed(range(self._count)):  # an order that is not that of the modules
             m.submodules[f"worker_{i}"] = workers[i]
             wiring.connect(m, wiring.flipped(self.work[i]), workers[i].work)
             m.d.comb += [workers[i].drip.eq(self.drip), workers[i].scale.eq(scale ^ busy),
@@ -122,28 +123,30 @@ def run_both(library, stimulus: np.ndarray) -> int:
     return rested
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_random_inputs(apart, request, seed):
+@pytest.mark.parametrize("apart, count", [(False, WORKERS), (True, WORKERS), (True, 70)])
+def test_random_inputs(apart, count, request, seed):
+    """Of few and of more instances than a set has."""
     if apart:
         request.getfixturevalue("kept")
-    design = design_of(Workers(), "workers")
-    assert len(design.instances) == (WORKERS if apart else 0)
-    library = build_component(Workers, "workers")
-    stimulus = held_stimulus(library.ports, 3000, seed)
+    design = design_of(Workers(count), "workers")
+    assert len(design.instances) == (count if apart else 0)
+    library = build_component(lambda: Workers(count), "workers")
+    cycles = 15_000 // count
+    stimulus = held_stimulus(library.ports, cycles, seed)
     rested = run_both(library, stimulus)
-    assert not apart or rested > 0.1 * WORKERS * len(stimulus)
-    with CompiledBackend(library) as compiled, AmaranthBackend(Workers(), library.ports) as amaranth:
-        np.testing.assert_array_equal(compiled.run(stimulus[:1000]), amaranth.run(stimulus[:1000]))
+    assert not apart or rested > 0.5 * cycles
+    with CompiledBackend(library) as compiled, AmaranthBackend(Workers(count), library.ports) as amaranth:
+        np.testing.assert_array_equal(compiled.run(stimulus[:cycles // 3]), amaranth.run(stimulus[:cycles // 3]))
 
 
 @pytest.mark.parametrize("mistake", on_one(["a change", "a look again", "a round"]))
 def test_a_mistake_fails_the_self_test(kept, monkeypatch, mistake):
     """What is not evaluated though something that it reads has changed is found before anything is simulated."""
-    right = graph_code.GraphWriter.changed
+    right = part_code.PartWriter.input
     if mistake == "a change":
-        monkeypatch.setattr(graph_code.GraphWriter, "changed", lambda self, node, here=None: "" if (
-            self.graph.name == "workers" and self.graph.nodes[node].extra == ("drip", 0)) else right(self, node, here))
-        monkeypatch.setattr("t3sim.cosim.design_code._wires", lambda design, sinks: set())
+        monkeypatch.setattr(part_code.PartWriter, "input", lambda self, at, instance, node, new: [
+            next(right(self, at, instance, node, new))] if self.graph.nodes[node].extra == ("drip", 0) else right(
+            self, at, instance, node, new))
     elif mistake == "a look again":
         monkeypatch.setattr("t3sim.cosim.design_code.TopWriter.again", lambda self, phase, rounds: [
             f"static bool {phase}_again(const Top&) {{ return false; }}"])
