@@ -218,7 +218,7 @@ def design_code(design: Design, ports: PortMap) -> str:
     for writer in (*parts.values(), top):
         lines += writer.struct()
     for writer in (*parts.values(), top):
-        # Names are told apart by the type of their argument.
+        # Names differ by the type of their argument.
         lines += writer.power_on()
         lines += writer.functions()
     lines += top.load()
@@ -360,25 +360,25 @@ class TopWriter(GraphWriter):
         yield "    const std::uint64_t changed = all.changed;"
         yield "    all.changed = 0;"
         for where, port in writer.ports.items():
-            told = [sorted(set(readers[n, port])) for n in range(writer.instances)]
+            woken = [sorted(set(readers[n, port])) for n in range(writer.instances)]
             places = [self._shown[i, where] for i in mine]
-            if not any(told) and not any(places):
+            if not any(woken) and not any(places):
                 continue
             yield f"    if (changed & 0x{1 << port:x}ull) {{"
-            if all(one == told[0] for one in told):
-                yield f"        {self.dirty(told[0])}"
-                told = [[]] * len(told)
-            if any(told) or any(places):
-                yield from (f"        {line}" for line in self._tell_each(writer, where, told, places))
-            yield f"        all.told[{port}] = 0;"
+            if all(one == woken[0] for one in woken):
+                yield f"        {self.dirty(woken[0])}"
+                woken = [[]] * len(woken)
+            if any(woken) or any(places):
+                yield from (f"        {line}" for line in self._tell_each(writer, where, woken, places))
+            yield f"        all.changed_in[{port}] = 0;"
             yield "    }"
         yield "}"
 
-    def _tell_each(self, writer: PartWriter, where: tuple[str, int], told: list[list[int]],
+    def _tell_each(self, writer: PartWriter, where: tuple[str, int], woken: list[list[int]],
                    places: list[list[int]]) -> Iterator[str]:
         """Write a loop over the instances whose port has changed."""
         routes: list[list[tuple[int, int]]] = []
-        for one in told:
+        for one in woken:
             masks: dict[int, int] = defaultdict(int)
             for reader in one:
                 masks[reader // WORD] |= 1 << reader % WORD
@@ -391,7 +391,7 @@ class TopWriter(GraphWriter):
         shown = len(places[0])
         if shown:
             yield f"static const std::uint16_t place[] = {{{', '.join(str(word) for one in places for word in one)}}};"
-        yield f"for (std::uint64_t left = all.told[{writer.ports[where]}]; left != 0; left &= left - 1) {{"
+        yield f"for (std::uint64_t left = all.changed_in[{writer.ports[where]}]; left != 0; left &= left - 1) {{"
         yield "    const unsigned one = __builtin_ctzll(left), n = first + one;"
         for i in range(shown):
             yield f"    s.out[place[n * {shown} + {i}]] = all.one[one].{writer.port_field(where)};"

@@ -44,20 +44,20 @@ class PartWriter(GraphWriter):
         yield from super().struct()
         yield f"struct {self.holder_type} {{"
         yield from self.bits()
-        yield f"    std::uint64_t instances, changed, told[{max(1, len(self.ports))}];"
+        yield f"    std::uint64_t instances, changed, changed_in[{max(1, len(self.ports))}];"
         yield f"    std::uint64_t need[{max(1, len(self.clusters))}], due[{max(1, len(self.clusters))}];"
         yield f"    {self.type} one[{min(WORD, self.instances)}];"
         yield "};"
 
     @property
     def sets(self) -> list[int]:
-        """How many instances each set has."""
+        """Numbers of instances, by set."""
         return [min(WORD, self.instances - first) for first in range(0, self.instances, WORD)]
 
     def all_dirty(self) -> Iterator[str]:
         yield from super().all_dirty()
         yield "    for (auto& need : all.need) need = all.instances;"
-        yield "    for (auto& told : all.told) told = all.instances;"
+        yield "    for (auto& instances : all.changed_in) instances = all.instances;"
         yield f"    all.changed = 0x{(1 << len(self.ports)) - 1:x}ull;"
 
     def input(self, at: str, instance: int, node: int, new: str) -> Iterator[str]:
@@ -97,7 +97,7 @@ class PartWriter(GraphWriter):
                 yield f"{'dirty' if word == here else f'all.dirty[{word}]'} |= {if_so(f'{name} != 0')} & 0x{mask:x}ull;"
             for port in range(len(self.ports)):
                 if ports >> port & 1:
-                    yield f"all.told[{port}] |= {name};"
+                    yield f"all.changed_in[{port}] |= {name};"
             if ports:
                 yield f"all.changed |= {if_so(f'{name} != 0')} & 0x{ports:x}ull;"
         if which == "need" and any("due |=" in line for line in lines):
