@@ -19,9 +19,6 @@ fi
 if ! echo '#include <cstdint>' | $compiler -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then
     need "a C++20 compiler ('$compiler' is not; name another with CXX=...)" "g++"
 fi
-if ! perl -e 1 2>/dev/null; then
-    need "perl (for Verilator)" "perl"
-fi
 
 if [ -n "$what" ]; then
     echo "t3: error: missing $what; install with: sudo apt install $packages" >&2
