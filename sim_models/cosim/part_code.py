@@ -13,13 +13,18 @@ from .graph_code import GraphWriter, if_so
 
 
 class PartWriter(GraphWriter):
-    """Writes the struct of an instance, of a set of them, and functions on sets."""
+    """Writes the struct of an instance, of a set of them, and functions on sets.
+
+    A set has, by cluster, the instances that `need` it evaluated, and those in which new values are `due` at the edge;
+    `changed_in`, by word of a port, are those in which it has changed since the top heard of it.
+    """
 
     def __init__(self, graph: Graph, clusters: list[Cluster], number: int, instances: int) -> None:
         super().__init__(graph, clusters, f"Part{number}", "all", f"Set{number}")
         self.number, self.instances = number, instances
         self.ports = {where: i for i, where in enumerate(graph.outputs)}
         self._noted: dict[tuple[tuple[int, ...], int], str] = {}  #: readers, ports: variable, instances as bits
+        self._due = False  #: whether what is being written lets anything be due
         #: Outputs that are one whole node of state are read where they are.
         self._direct: dict[tuple[str, int], int] = {}
         self._direct_of: dict[int, int] = defaultdict(int)
@@ -75,12 +80,13 @@ class PartWriter(GraphWriter):
 
     def _for_each(self, which: str, number: int, body: Iterator[str]) -> Iterator[str]:
         """Write a loop over instances, and whose turn it is because of what has changed in them."""
-        self._noted = {}
+        self._noted, self._due = {}, False
         lines = list(body)
         here, bit = number // WORD, 1 << number % WORD
         for name in self._noted.values():
             yield f"std::uint64_t {name} = 0;"
-        yield "[[maybe_unused]] std::uint64_t due = 0;"
+        if self._due:
+            yield "std::uint64_t due = 0;"
         yield f"for (std::uint64_t left = all.{which}[{number}]; left != 0; left &= left - 1) {{"
         yield "    [[maybe_unused]] const std::uint64_t me = left & -left;"
         yield f"    {self.type}& s = all.one[__builtin_ctzll(left)];"
@@ -100,7 +106,7 @@ class PartWriter(GraphWriter):
                     yield f"all.changed_in[{port}] |= {name};"
             if ports:
                 yield f"all.changed |= {if_so(f'{name} != 0')} & 0x{ports:x}ull;"
-        if which == "need" and any("due |=" in line for line in lines):
+        if self._due:
             yield f"all.due[{number}] |= due;"
             yield f"all.pending[{here}] |= {if_so('due != 0')} & 0x{bit:x}ull;"
 
@@ -115,6 +121,7 @@ class PartWriter(GraphWriter):
         return f"{noted} s.v{node} = {new};"
 
     def pend(self, condition: str, number: int) -> str:
+        self._due = True
         return f"due |= {if_so(f'{condition} != 0')} & me;"
 
     def written(self, memory: int, here: int) -> str:
