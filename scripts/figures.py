@@ -25,12 +25,6 @@ _OUTPUT = re.compile(r'(<!-- output: (\S+?)(?: from "([^"\n]+)")? -->\n)(.*?)(<!
 _NUMBER = re.compile(r"([-+−]?)(\d[\d,]*(?:\.(\d+))?)")
 _SCALES = {"_ns": {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}, "_bytes": {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9},
            "_percent": {"%": 1}}
-#: Measured: a time, a share, a rate, a ratio, a table's cell with decimals. Sizes and clocks are a machine's.
-FIGURE = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?(?: ?%| µs| ms| TFLOP/s| points|×|(?<=\d)x\b"
-                    r"| times as (?:fast|long))|(?<=\|) *\**[-+−]?\d[\d,]*\.\d+\** *(?=\|)")
-
-#: What a test holds it to: a bound in a line that names the test.
-_HELD, _BOUND = re.compile(r"^.*`tests/.*$", re.M), re.compile(r"within \d[\d.]* ?%")
 
 
 class Missing(Exception):
@@ -138,13 +132,6 @@ def restated(text: str, place: str, number: float, ratios: bool) -> str:
                   {"%": 0.01} if ratios else {})
     shown = f"{number / scales.get(unit, 1):{'+' if sign == '+' else ''}z,.{len(decimals or '')}f}"
     return f"{text[:found.start()]}{shown}{text[found.end():]}"
-
-
-def bare(page: Path) -> list[str]:
-    """Return the measured figures of a page that stand in no link to a result file, and in no output or code."""
-    text = _HELD.sub(lambda line: _BOUND.sub(" ", line[0]), _OUTPUT.sub(" ", page.read_text(encoding="utf-8")))
-    text = re.sub(r"^```.*?^```|`[^`\n]*`", " ", text, flags=re.M | re.S)
-    return FIGURE.findall(_LINK.sub(" ", text))
 
 
 def moved() -> list[str]:

@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 def test_every_path_in_the_readme_exists():
     named = set(re.findall(r"`([\w./]+/[\w./]*)`", README)) | set(re.findall(r"\]\(([\w./]+)\)", README))
     made_by_commands = {"build/", ".venv/bin/t3"}
-    assert len(named) > 20 and len(README.split()) <= 900
+    assert len(named) > 20
     assert not [path for path in sorted(named - made_by_commands) if not (ROOT / path).exists()]
 
 
@@ -26,11 +26,6 @@ def test_readme_shows_the_last_lines_of_the_output_of_a_run():
     """They come from a file, as figures do: `tests/house/test_figures_in_pages.py`."""
     block = README.split('<!-- output: docs/results/run.txt from "Time (µs)" -->')[1].split("<!-- end -->")[0]
     assert 10 <= len(block.strip().splitlines()) - 2 <= 25
-
-
-def test_the_readmes_cells_are_short():
-    assert not [cell for line in README.splitlines() if line.startswith("| `t3 ")
-                for cell in line.split("|")[2:-1] if len(cell.split()) > 12]
 
 
 def test_machine_of_the_readme_loads(tmp_path):

@@ -23,8 +23,7 @@ def newest() -> tuple[str, str, str]:
 def changes_that_are_no_line(text: str) -> list[str]:
     """Lines below a kind's heading that are not one change each."""
     kinds = re.split(r"^### .*\n", text, flags=re.M)[1:]
-    return [line for kind in kinds for line in kind.strip().splitlines() or ["(none)"]
-            if not line.startswith("- ") or len(line) > 130]
+    return [line for kind in kinds for line in kind.strip().splitlines() or ["(none)"] if not line.startswith("- ")]
 
 
 def test_a_version_is_the_same_everywhere():
