@@ -18,15 +18,20 @@ if TYPE_CHECKING:
 
 
 def run_scenario(scenario: "Scenario | str",
-                 progress: Callable[[str, float], None] = lambda what, share: None) -> "Answer":
+                 progress: Callable[[str, float], None] = lambda what, share: None,
+                 allow_code: bool = False) -> "Answer":
     """Run a scenario, or the TOML file that has it, like `t3 run SCENARIO`: on any level, whatever it asks for.
 
-    The answer has `to_json()`, which is what the command writes. Raises what `run` raises.
+    `allow_code`: call functions that the file names, too. The answer has `to_json()`, which is what the command writes.
+    Raises what `run` raises.
     """
+    from t3sim.custom import GROUPS
     from t3sim.scenario.asked import run
     from t3sim.scenario.files import read_scenario, scenario_of
 
-    return run(scenario_of(read_scenario(scenario), {}) if isinstance(scenario, str) else scenario, progress)
+    if isinstance(scenario, str):
+        scenario = scenario_of(read_scenario(scenario), {}, code=GROUPS if allow_code else ())
+    return run(scenario, progress)
 
 
 def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = BY_DEFAULT,

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -37,6 +37,17 @@ def reference_of(key: str, name: str) -> str:
     """Return the reference for which an entry point of the key's group stands, or the name itself if none has it."""
     found = {point.name: point for point in entry_points(group=GROUPS[key])}.get(name)
     return name if found is None else f"{found.module}:{found.attr}"
+
+
+def check_installed(references: Mapping[str, str]) -> None:
+    """Refuse functions, by their keys, that no entry point of an installed part names. Raises BadInput.
+
+    This is the one check of what a file asks to be called: `shutil:rmtree` is a reference like any other.
+    """
+    for key, reference in references.items():
+        if reference not in (f"{point.module}:{point.attr}" for point in entry_points(group=GROUPS[key])):
+            raise BadInput(Key(key, reference), ": a file may name installed parts, not a function: ",
+                           Key("allow_code", True), " calls what it names")
 
 
 def installed(key: str, kind: type[Made], known: Collection[str]) -> list[Made]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from t3sim.commands.options import file_name, natural_number, size_in_bytes, whole_number
+from t3sim.commands.options import AllowCodeOption, file_name, natural_number, size_in_bytes, whole_number
 from t3sim.errors import BadInput, InScenario, Key, Told, Words, is_ours
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.scenario.short_names import SHORT_NAMES, SWITCHES, keys_of
@@ -104,6 +104,8 @@ _SCENARIO = inspect.Parameter("scenario", inspect.Parameter.KEYWORD_ONLY, defaul
     str | None, typer.Argument(metavar="[SCENARIO]", parser=file_name, help="A scenario's TOML file.")])
 _SET = inspect.Parameter("set_", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of a scenario: exchange.sums=fixed.")])
+_ALLOW_CODE = inspect.Parameter("allow_code", inspect.Parameter.KEYWORD_ONLY, default=False,
+                                annotation=AllowCodeOption)
 
 
 def takes_scenario(command: Callable, flags: tuple[Flag, ...] = FLAGS) -> Callable:
@@ -112,12 +114,12 @@ def takes_scenario(command: Callable, flags: tuple[Flag, ...] = FLAGS) -> Callab
 
     @wraps(command)
     def called(**given: Any) -> Any:
-        file, settings = given.pop("scenario"), given.pop("set_") or []
+        file, settings, allow_code = given.pop("scenario"), given.pop("set_") or [], given.pop("allow_code")
         changes = keys_of({flag.name: given.pop(_parameter(flag.name)) for flag in flags})
-        with scenario_of_file(file, changes, settings) as scenario:
+        with scenario_of_file(file, changes, settings, allow_code) as scenario:
             return command(scenario, **given)
 
-    parameters = [_SCENARIO, _SET, *(flag.parameter for flag in flags),
+    parameters = [_SCENARIO, _SET, _ALLOW_CODE, *(flag.parameter for flag in flags),
                   *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
     called.__signature__ = inspect.Signature(parameters)
     called.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -133,21 +135,27 @@ def takes_scenario_by(**helps: str) -> Callable[[Callable], Callable]:
 
 
 @contextmanager
-def scenario_of_file(file: str | None, flags: Mapping[str, Any], settings: Iterable[str] = ()) -> Iterator["Scenario"]:
-    """Make the scenario of a file, if one is given, and of what is said beside it; its faults name the file."""
+def scenario_of_file(file: str | None, flags: Mapping[str, Any], settings: Iterable[str] = (),
+                     allow_code: bool = False) -> Iterator["Scenario"]:
+    """Make the scenario of a file, if one is given, and of what is said beside it; its faults name the file.
+
+    `allow_code`: the file may name functions that no installed part has.
+    """
     from t3sim.scenario.files import read_scenario
 
     content = {} if file is None else read_scenario(file)
     try:
-        yield _scenario(content, flags, settings)
+        yield _scenario(content, flags, settings, allow_code)
     except ValueError as error:
         if file is None or not is_ours(error):
             raise
         words = error.words if isinstance(error, Told) else str(error)
-        raise InScenario(f"{file}: {in_dashes(words, flags)}") from None
+        raise InScenario(f"{file}: {in_dashes(words, (*flags, _ALLOW_CODE.name))}") from None
 
 
-def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Iterable[str]) -> "Scenario":
+def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Iterable[str],
+              allow_code: bool) -> "Scenario":
+    from t3sim.custom import GROUPS
     from t3sim.scenario.files import scenario_of, value_of
 
     changes = dict(flags)
@@ -156,7 +164,7 @@ def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Itera
         if not equals or not key.strip():
             raise BadInput(f"--set {setting[:40]!r} is not KEY=VALUE, for example exchange.sums=fixed")
         changes[key.strip()] = value_of(value.strip())
-    return scenario_of(content, changes)
+    return scenario_of(content, changes, code=GROUPS if allow_code else None)
 
 
 def print_notes(notes: Iterable[str | Words]) -> None:
@@ -174,6 +182,8 @@ def in_dashes(message: str | Words, only: Iterable[str] | None = None) -> str:
 
 def by_flag(key: Key) -> str:
     """Write a key of a scenario as the option that stands for it, if there is one: `--gpus 8`."""
+    if key.name == _ALLOW_CODE.name:
+        return "--allow-code"
     flag = _BY_KEY.get(key.name)
     if flag is None or not flag.metavar and key.value not in (None, SWITCHES[flag.name]):
         return str(key)

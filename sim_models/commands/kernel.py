@@ -7,6 +7,7 @@ import typer
 
 from t3sim.commands.flags import print_notes, scenario_of_file
 from t3sim.commands.options import (
+    AllowCodeOption,
     JsonOption,
     check_estimate,
     check_json_target,
@@ -47,6 +48,7 @@ def kernel(
         show_default="t3-table1")] = None,
     insist: Annotated[bool, typer.Option(
         "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
+    allow_code: AllowCodeOption = False,
     json: JsonOption = None,
     seed: Annotated[int | None, typer.Option(
         "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.", show_default="0")] = None,
@@ -72,7 +74,7 @@ def kernel(
     said = {} if file else {"operator" if what in _KERNELS else "kernel": what}
     said |= {"gemm": gemm, "embedding": embedding, "locality": locality, "split-k": split_k, "machine": machine,
              "seed": seed}
-    with scenario_of_file(file, keys_of(said)) as scenario:
+    with scenario_of_file(file, keys_of(said), allow_code=allow_code) as scenario:
         run_kernel(KernelAlone(scenario, None if copies is None else Copies.of(copies)), insist, json, KeptResults())
 
 

@@ -122,6 +122,8 @@ MachineOption = Annotated[str, typer.Option(
     "--machine", metavar="NAME|FILE", parser=file_name, help="A machine by name, or a TOML file.")]
 SeedOption = Annotated[int, typer.Option(
     "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.")]
+AllowCodeOption = Annotated[bool, typer.Option(
+    "--allow-code", help="Call functions that a file names, module:name, too.")]
 GeometryOption = Annotated[str | None, typer.Option(
     "--geometry", "-g", metavar="SIZE=N,...", help="Sizes that differ from the machine's: ways=4,channels=8.")]
 

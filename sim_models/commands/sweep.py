@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, check_json_target, folder_name, simulations_at_once, whole_number
+from t3sim.commands.flags import in_dashes
+from t3sim.commands.options import (
+    AllowCodeOption,
+    JsonOption,
+    check_json_target,
+    folder_name,
+    simulations_at_once,
+    whole_number,
+)
 from t3sim.errors import BadInput, Failure, InScenario
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ def sweep(
         metavar="I/N", help="Only every N-th point from the I-th on: a part of a job array.")] = None,
     scheduler: Annotated[str | None, typer.Option(
         metavar="ADDRESS", help="A Dask cluster that shares DIR: tcp://127.0.0.1:8786, or tls://HOST:PORT.")] = None,
+    allow_code: AllowCodeOption = False,
     json: JsonOption = None,
 ) -> None:
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
@@ -48,7 +57,7 @@ def sweep(
     if scheduler is not None:
         check_address(scheduler)
     described = load_study(study)
-    points = points_of(described)  # refuses before a folder is made
+    points = points_of(described, allow_code)  # refuses before a folder is made
     check_json_target(json)
     made = not out.exists()
     check_out(out)
@@ -79,17 +88,21 @@ def sweep(
                       f"{first.label}: {first.message}")
 
 
-def points_of(study: "Study") -> "list[Point]":
-    """Make the points of a study ready. Raises BadInput for the first that cannot be run."""
+def points_of(study: "Study", allow_code: bool = False) -> "list[Point]":
+    """Make the points of a study ready. Raises BadInput for the first that cannot be run.
+
+    `allow_code`: it may name functions that no installed part has.
+    """
     from t3sim.commands.command_points import CommandPoint
     from t3sim.sweeps.scenario_point import ScenarioPoint
 
     made: list[Point] = []
     for values in study.points_settings():
         try:
-            made.append(ScenarioPoint(values) if study.command == "run" else CommandPoint(study.command, values))
+            made.append(ScenarioPoint(values, allow_code) if study.command == "run" else
+                        CommandPoint(study.command, values))
         except BadInput as error:
-            raise InScenario(f"{study.place_of(error)}{error}") from None
+            raise InScenario(f"{study.place_of(error)}{in_dashes(error.words, ('allow_code',))}") from None
     return made
 
 

@@ -1,7 +1,7 @@
 """Scenarios from files, and single keys that are set beside them."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from t3sim.bounded import read_toml, reading
+from t3sim.custom import check_installed
 from t3sim.errors import BadInput, InScenario, Key, Told, Words, choices, shown
 from t3sim.scenario.scenario import Scenario, Section
 
@@ -37,9 +38,11 @@ def read_scenario(path: str) -> dict[str, Any]:
         return read_toml(Path(path))
 
 
-def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any]) -> Scenario:
+def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any],
+                code: Collection[str] | None = None) -> Scenario:
     """Make the scenario of a file's content and of keys that are said beside it, each by its whole name.
 
+    `code`: keys that may name any function, those of `changes` if not given; others may name installed parts only.
     Raises BadInput for the first key that is unknown or whose value is not possible.
     """
     whole = {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
@@ -48,10 +51,13 @@ def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any]) -> Scena
     if isinstance(names := whole.get("techniques"), list):
         whole["techniques"] = tuple(names)
     try:
-        return Scenario.model_validate(whole)
+        scenario = Scenario.model_validate(whole)
     except ValidationError as error:
         unknown = error.errors(include_url=False)[0]["type"] == "extra_forbidden"
         raise (InScenario if unknown else BadInput)(_told(error)) from None
+    trusted = changes if code is None else code
+    check_installed({key: name for key, name in scenario.custom().items() if key not in trusted})
+    return scenario
 
 
 def value_of(text: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf
 
-from t3sim.custom import reference_of
+from t3sim.custom import is_custom, reference_of
 from t3sim.errors import BadInput, Key
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES
@@ -140,6 +140,13 @@ class Scenario(Section):
     def parts(self) -> int:
         """Parts of each GPU, of which one is simulated."""
         return int(self.fraction.removeprefix("1/"))
+
+    def custom(self) -> dict[str, str]:
+        """Return the functions that it names, by their keys; of an operator without its collective."""
+        operator = self.layer.operator
+        named = {"layer.operator": operator if is_custom(operator) else operator.rpartition("-")[0],
+                 "exchange.algorithm": self.exchange.algorithm or "", "exchange.topology": self.exchange.topology or ""}
+        return {key: name for key, name in named.items() if is_custom(name)}
 
     def given(self) -> dict[str, Any]:
         """Return what differs from a scenario that says nothing, by its key: `exchange.topology`."""

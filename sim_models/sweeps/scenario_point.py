@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from t3sim.cores import cores
+from t3sim.custom import GROUPS
 from t3sim.errors import BadInput, shown
 from t3sim.runs.kernels import Kernel
 from t3sim.scenario.asked import asked, run
@@ -29,9 +30,9 @@ _FILES = ("kernel", "locality")  #: keys of a layer that may name one
 
 
 class ScenarioPoint:
-    """A point of a study of `t3 run`."""
+    """A point of a study of `t3 run`; with `allow_code` it may name functions that no installed part has."""
 
-    def __init__(self, values: dict[str, Scalar]) -> None:
+    def __init__(self, values: dict[str, Scalar], allow_code: bool = False) -> None:
         self.values = values
         insist = values.get(_INSIST, False)
         if not isinstance(insist, bool):
@@ -39,7 +40,7 @@ class ScenarioPoint:
         changes = keys_of({name: value for name, value in values.items() if name != _INSIST})
         # The machine that others change comes first.
         named = {MACHINE_KEY: changes.pop(MACHINE_KEY)} if MACHINE_KEY in changes else {}
-        self.scenario = scenario_of({}, named | changes)
+        self.scenario = scenario_of({}, named | changes, code=GROUPS if allow_code else ())
         self._asked = asked(self.scenario)
         if not insist:
             self._check_time()
