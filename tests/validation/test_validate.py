@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -183,8 +184,8 @@ rccl-tests: Version develop:448c4c7
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-{tag}     1048576        524288  bfloat16     sum      -1    61.77   16.98   {bus} {wrong}  60.53  17.32  30.3  {wrong}
-{tag}     2097152       1048576  bfloat16     sum      -1    70.00   29.96   {bus} {wrong}  69.00  30.39  53.2  {wrong}
+{tag}  1048576   524288  bfloat16   sum    -1    61.77   16.98   {first} {wrong}  60.53  17.32  {first}  {wrong}
+{tag}  2097152  1048576  bfloat16   sum    -1    70.00   29.96   {second} {wrong}  69.00  30.39  {second}  {wrong}
 # Errors with asterisks indicate errors that have exceeded the maximum threshold.
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 42.0
@@ -194,7 +195,9 @@ rccl-tests: Version develop:448c4c7
 def _rccl(test="all_reduce", hosts=1, tag="", wrong="0", gpu="AMD Instinct MI300X"):
     ranks = "".join(f"{tag}#  Rank {rank:2d} Group  0 Pid {4000 + rank} on node-{rank // 8} device {rank % 8:2d} "
                     f"[0000:0c:00] {gpu}\n" for rank in range(8 * hosts))
-    return RCCL.format(test=test, ranks=ranks, tag=tag, bus="29.71", wrong=wrong)
+    ratio = (1 + (test == "all_reduce")) * (8 * hosts - 1) / (8 * hosts)
+    return RCCL.format(test=test, ranks=ranks, tag=tag, first=f"{16.98 * ratio:.2f}", second=f"{29.96 * ratio:.2f}",
+                       wrong=wrong)
 
 
 @pytest.mark.parametrize(("text", "kind", "gpus", "nodes", "library"), [
@@ -210,14 +213,108 @@ def test_logs_of_real_runs(text, kind, gpus, nodes, library):
 
 
 @pytest.mark.parametrize(("columns", "read"), [
-    ("sum  -1  1234  18.64  32.62  0", 1234e3), ("sum  -1  56.26  18.64  32.62  N/A", 56260),
-    ("sum  56.26  18.64  32.62  4e-07", 56260), ("sum  1234  18.64  32.62  4e-07", 1234e3),
-    ("56.26  18.64  32.62  0e+00", 56260), ("1234  18.64  32.62  0e+00", 1234e3),
-    ("sum  -1  56.26  18.64  32.62  12", None)])
+    ("sum  -1  1234  18.64  18.64  0", 1234e3), ("sum  -1  56.26  18.64  18.64  N/A", 56260),
+    ("sum  56.26  18.64  18.64  4e-07", 56260), ("sum  1234  18.64  18.64  4e-07", 1234e3),
+    ("56.26  18.64  18.64  0e+00", 56260), ("1234  18.64  18.64  0e+00", 1234e3),
+    ("sum  -1  56.26  18.64  18.64  12", None)])
 def test_times_of_old_versions_are_no_roots_and_times_of_wrong_values_are_named(columns, read):
     line = f" 1048576 262144 float {columns} {' '.join(columns.split()[-4:])}\n"
     (row,) = read_log(LOG.partition("     1048576")[0] + "# all_reduce_perf\n" + line, "x.log")
     assert getattr(row, "ns", None) == read and (read or "wrong values" in row.reason)
+
+
+def _printed(groups=1, test=None, operation="sum", ratio=1.75):
+    """What a run of nccl-tests on groups of eight GPUs prints, a node per group."""
+    ranks = "".join(f"#  Rank {rank % 8:2d} Group {rank // 8:2d} Pid {400 + rank} on host{rank // 8} "
+                    f"device {rank % 8:2d} [0000:0f:00] NVIDIA H100 80GB HBM3\n" for rank in range(8 * groups))
+    rows = "".join(f"{size:12d}  {size // 4:12d}     float  {operation:>6}      -1  {us:7.2f}  {size / us / 1e3:6.2f}  "
+                   f"{ratio * size / us / 1e3:6.2f}       0\n" for size, us in ((1 << 20, 38.0), (1 << 28, 1100.0)))
+    return (f"{f'$ {test} -b 1M' if test else '#'}\n# nThread 1 nGpus 1 minBytes 1048576\n# Using devices\n{ranks}#\n"
+            f"#       size         count      type   redop    root     time   algbw   busbw #wrong\n{rows}"
+            "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 98.76\n#\n")
+
+
+def _asked(text, *arguments):
+    return [(one.ask.kind, one.ask.gpus, one.ask.nodes, one.ns) for one in read_log(text, "x.log", *arguments)]
+
+
+EIGHT = [("all_reduce", 8, 1, 38e3), ("all_reduce", 8, 1, 1100e3)]
+
+
+@pytest.mark.parametrize("label", [
+    " 0: ", "00: ", "0: ", "node1: ", "node1 : ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "[job-node1-77@1,0]<stdout>: ",
+    "[prterun-n-7@1,0]: ", "2026-03-05T10:11:12.000015Z ", "2026-03-05T10:11:12+01:00 stdout F ",
+    "[pod/nccl-launcher-x7k2p/mpi] 2026-03-05T10:11:12.5Z ", "launcher-1  | ", "Mar  5 10:11:12 node1 run[123]: ",
+    "[2026-03-05 10:11:12,123] INFO ", "1,0: ", "\t", "\x1b[32m[0]\x1b[0m ", "(worker pid=123, ip=10.0.0.1) "])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\x1b[0m\n"])
+def test_what_a_launcher_writes_before_a_line_is_passed_over(label, end):
+    assert _asked("".join(f"{label}{line}{end}" for line in _printed().splitlines())) == EIGHT
+
+
+def test_ranks_of_several_processes_have_labels_of_their_own():
+    lines = _printed().splitlines()
+    assert _asked("\n".join(f"{place % 8:2d}: {line}" if "Rank" in line else f" 0: {line}"
+                            for place, line in enumerate(lines))) == EIGHT
+
+
+def test_of_groups_side_by_side_the_first_is_what_the_test_printed():
+    assert _asked(_printed(groups=2)) == EIGHT
+    by_turns = re.sub(r"Rank +(\d+) Group +0", lambda rank: f"Rank {rank[1]} Group {int(rank[1]) % 2}", _printed())
+    by_turns = by_turns.replace("48.29", "41.39").replace("427.06", "366.05")  # 1.5 times the algorithm bandwidth
+    assert {one[:3] for one in _asked(by_turns)} == {("all_reduce", 4, 1)}
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    (re.sub(r"Rank +\d+", "Rank  0", _printed()), "line 5: rank 0 is there twice, on 'host0' and 'host0': each"),
+    (re.sub(r"Rank +\d+ Group +\d+", "Rank 0", _printed(groups=2)), "each process ran a test of its own"),
+    ("\n".join(line for line in _printed().splitlines() if not re.search("Rank +[1-7]", line)), "on one GPU alone"),
+    ("\n".join(line for line in _printed().splitlines() if not re.search("Rank +[67]", line)), "1.750, which no test"),
+    (_printed().replace("Rank  3", "rank  3"), "no line of rank 3"),
+    (_printed(ratio=1.9), "line 15: busbw / algbw is 1.900, which no test with this operation has on 8 GPUs"),
+    (_printed(test="all_reduce_perf", ratio=1.2), "1.200, which no test"),
+    (json.dumps({"version": 3, "devices": [], "results": []}), "a JSON report is not read: give the text"),
+    (json.dumps([{"name": "all_reduce", "size": 1}], indent=1), "a JSON report is not read"),
+    (_printed().replace(" time", " cputime"), "CPU time"),
+    (_printed(test="./alltoallv_perf", operation="none", ratio=0.875), "'alltoallv_perf' has no model"),
+])
+def test_a_log_that_says_no_collective_time_is_refused_by_what_it_is(text, words):
+    with pytest.raises(BadRows, match=words):
+        read_log(text, "x.log")
+
+
+@pytest.mark.parametrize("program", [
+    "mpirun -np 8 /opt/gpu_perf/nccl-tests/build/all_reduce_perf", "/data/all_gather_perf/all_reduce_perf",
+    "/opt/my_perf/run", "all_reduce_perf_mpi", "./rccl_all_reduce_perf", "# Collective test starting: all_reduce_perf"])
+def test_a_test_is_named_by_its_program_and_not_by_a_folder(program):
+    assert _asked(_printed(test=program)) == EIGHT
+
+
+def test_a_table_whose_bandwidths_contradict_the_name_before_it_has_a_test_of_its_own():
+    gather = _printed(test="./build/all_gather_perf", operation="none", ratio=0.875)
+    kinds = [one[0] for one in _asked(gather + _printed() + "# Collective test concluded: all_reduce_perf\n" + gather)]
+    assert kinds == ["all_gather"] * 2 + ["all_reduce"] * 2 + ["all_gather"] * 2
+    assert [one[0] for one in _asked(_printed(operation="none", ratio=0.875).replace("\n#\n", "\n#\n", 1)
+                                     + "# Collective test concluded: alltoall_perf\n" + _printed())] == [
+        "all_to_all"] * 2 + ["all_reduce"] * 2
+
+
+def test_a_test_that_bandwidths_alone_cannot_tell_is_called_a_guess():
+    by = {"sum": read_log(_printed(), "x.log"), "none": read_log(_printed(operation="none", ratio=0.875), "x.log"),
+          "scatter": read_log(_printed(ratio=0.875), "x.log"), "send": read_log(_printed(ratio=1.0), "x.log")}
+    assert {name: one[-1].ask.kind for name, one in by.items()} == {
+        "sum": "all_reduce", "none": "all_gather", "scatter": "reduce_scatter", "send": "send_recv"}
+    assert [name for name, one in by.items() if "a guess" in one[-1].scenario] == ["none"]
+    assert "bandwidths of alltoall are alike" in by["none"][-1].scenario
+
+
+def test_lines_that_cannot_be_read_and_wrong_values_are_named():
+    first, last = (line for line in _printed().splitlines() if " float " in line)
+    text = _printed().replace(first, first[:60] + " NCCL INFO\n" + first.removesuffix("0") + "1e+06")
+    cut, wrong, whole = read_log(text, "x.log")
+    assert cut.reason == "x.log, line 14: the line of results is not whole" and "wrong values" in wrong.reason
+    assert whole.ns == 1100e3
+    timed = _printed().replace(last, f"{last}  2026-03-05 10:11:12")
+    assert _asked(timed) == EIGHT
 
 
 @pytest.mark.parametrize("kind", ["AllReduce", "all-reduce", "allreduce", "ALL_REDUCE", "all reduce"])
