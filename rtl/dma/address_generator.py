@@ -1,8 +1,6 @@
 """Address part of one DMA engine: the lines of a 2-D block."""
 
-from typing import Any, NamedTuple
-
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,47 +19,6 @@ from ..layouts import (
     request,
 )
 from ..streams.two_entry_queue import TwoEntryQueue
-
-
-class _Walker(NamedTuple):
-    """The walk over a block.
-
-    `cursor` is the next byte to cover, `next_column` the column after the current one. Both have a bit more than an
-    address, which stays set once the address space was left.
-    """
-
-    walking: Signal
-    unusable: Signal  # no line comes of this command; it passes through once, as an error
-    cursor: Signal
-    room: Signal  # bytes from the cursor to the next boundary
-    next_column: Signal
-    row_left: Signal
-    columns_left: Signal
-    tile_sum: Signal  # column * tiles_per_block modulo columns
-    last_sum: Signal  # columns - tiles_per_block: from here on tile_sum wraps
-    ids: Any
-    block: Any
-    bounds: Any
-
-
-class _Step(NamedTuple):
-    """The next step of the walk."""
-
-    count: Signal
-    last_of_row: Signal
-    last_byte: Signal
-    advance: Signal
-    finish: Signal
-
-
-class _Held(NamedTuple):
-    """The line that was cut last, with the verdict of the range check."""
-
-    line: Any
-    line_valid: Signal
-    line_inside: Signal
-    line_code: Signal
-    leaves: Value
 
 
 class AddressGenerator(wiring.Component):
@@ -114,30 +71,12 @@ class AddressGenerator(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        commands = self._look_up(m)
-        walker = self._walker()
-        output_valid = Signal()
-        output_free = ~output_valid | self.lines.ready
-        held = self._held(output_free)
-        step = self._step(m, walker, held)
-        with m.If(held.leaves):
-            m.d.sync += held.line_valid.eq(0)
-        with m.If(step.advance):
-            self._cut(m, walker, step, held)
-            with m.If(step.last_of_row):
-                self._next_column(m, walker)
-            with m.Else():
-                self._next_line(m, walker)
-        self._start(m, walker, step, commands.output)
-        self._issue(m, held, output_valid, output_free)
-        m.d.comb += self.busy.eq(commands.output.valid | walker.walking | held.line_valid | output_valid)
-        if self._geometry.dma.queue_commands:
-            self._count_copies(m, walker, step, held)
-        return m
-
-    def _look_up(self, m: Module) -> TwoEntryQueue:
-        """Take commands, each with its region's entry."""
         g = self._geometry
+        address_bits = g.tracker.address_bits
+        layout = block_shape(g)
+        column_bits = layout["columns"].width
+
+        # Commands, each with its region's entry.
         looked_up = data.StructLayout({"command": dma_command(g), "send_dma": 1, "block": bits_for(g.dma.block_shapes),
                                        "buffer": bits_for(g.dma.buffers)})
         m.submodules.commands = commands = TwoEntryQueue(looked_up)
@@ -148,49 +87,44 @@ class AddressGenerator(wiring.Component):
             commands.input.payload.command.eq(self.command.payload),
             *(commands.input.payload[name].eq(getattr(named, name)) for name in ("send_dma", "block", "buffer")),
         ]
-        return commands
+        command = commands.output.payload.command
+        shape = Array(self.block)[commands.output.payload.block]
+        readable = Array(self.buffer)[commands.output.payload.buffer]
 
-    def _walker(self) -> _Walker:
-        """Declare the walker's registers."""
-        g = self._geometry
-        address_bits, layout = g.tracker.address_bits, block_shape(g)
-        column_bits = layout["columns"].width
+        # Walker: `cursor` is the next byte to cover, `next_column` the column after the current one. Both have a bit
+        # more than an address, which stays set once the address space was left.
         walking = Signal()
-        unusable = Signal()
+        unusable = Signal()  # no line comes of this command; it passes through once, as an error
         cursor = Signal(address_bits + 1)
-        room = Signal(7)
+        room = Signal(7)  # bytes from the cursor to the next boundary
         next_column = Signal(address_bits + 1)
         row_left = Signal(layout["row_bytes"].width)
         columns_left = Signal(column_bits)
-        tile_sum = Signal(column_bits + 1)
+        tile_sum = Signal(column_bits + 1)  # column * tiles_per_block modulo columns
         widths = dma_command(g).members
         ids = Signal(data.StructLayout({name: widths[name] for name in ("wf", "wg", "region", "copy")
                                         if name in widths}))
         block = Signal(layout)
         bounds = Signal(buffer(g))
-        last_sum = Signal(signed(column_bits + 2))
-        return _Walker(walking, unusable, cursor, room, next_column, row_left, columns_left, tile_sum, last_sum, ids,
-                       block, bounds)
+        last_sum = Signal(signed(column_bits + 2))  # columns - tiles_per_block: from here on tile_sum wraps
 
-    def _held(self, output_free: Value) -> _Held:
-        """Declare the line that goes to the output register when that is free, or that is reported."""
-        g = self._geometry
+        # The line that was cut last, with the verdict of the range check, then the output register.
         line = Signal(request(g))
         line_valid = Signal()
         line_inside = Signal()
         line_code = Signal(ErrorCode)
-        leaves = line_valid & (~line_inside | (self.allow & output_free))
-        return _Held(line, line_valid, line_inside, line_code, leaves)
+        output = Signal(request(g))
+        output_valid = Signal()
 
-    def _step(self, m: Module, walker: _Walker, held: _Held) -> _Step:
-        """Compute how many bytes the next line has, and what ends with it."""
-        walking, unusable, cursor, room, _, row_left, columns_left = walker[:7]
-        line_valid, leaves = held.line_valid, held.leaves
+        issued = Signal()
+        output_free = ~output_valid | self.lines.ready
+        leaves = line_valid & (~line_inside | (self.allow & output_free))
         count = Signal(7)
         last_of_row = Signal()
         advance = Signal()
         finish = Signal()
         last_byte = Signal(6)  # a line crosses no 64-byte boundary: the upper bits of its last byte are the cursor's
+        upper, limit_upper = cursor[6:address_bits], bounds.limit[6:]
         m.d.comb += [
             last_of_row.eq(row_left <= room),
             count.eq(Mux(last_of_row, row_left, room)),
@@ -198,75 +132,57 @@ class AddressGenerator(wiring.Component):
             advance.eq(walking & (~line_valid | leaves)),
             finish.eq(advance & (unusable | (last_of_row & (columns_left == 1)))),
         ]
-        return _Step(count, last_of_row, last_byte, advance, finish)
 
-    def _cut(self, m: Module, walker: _Walker, step: _Step, held: _Held) -> None:
-        """Cut the next line off, and look whether it may be read."""
-        cursor, unusable, ids, bounds = walker.cursor, walker.unusable, walker.ids, walker.bounds
-        line, line_valid, line_inside, line_code, _ = held
-        count, last_byte, g = step.count, step.last_byte, self._geometry
-        upper, limit_upper = cursor[6:g.tracker.address_bits], bounds.limit[6:]
-        m.d.sync += [
-            line_valid.eq(1),
-            line_inside.eq(~unusable & ~cursor[-1] & (cursor[:-1] >= bounds.base) & (
-                (upper < limit_upper) | ((upper == limit_upper) & (last_byte < bounds.limit[:6])))),
-            line_code.eq(Mux(unusable, ErrorCode.REGION_UNCONFIGURED, ErrorCode.ADDRESS_OUT_OF_RANGE)),
-            line.address.eq(cursor),
-            line.bytes.eq(count),
-            line.op.eq(Op.READ),
-            line.source.eq(Mux(ids.copy, Source.COPY, Source.DMA) if g.dma.queue_commands else Source.DMA),
-            line.region.eq(ids.region),
-            line.wf.eq(ids.wf),
-            line.wg.eq(ids.wg),
-        ]
-
-    def _next_column(self, m: Module, walker: _Walker) -> None:
-        """Go to the next column, which may be the next tile's first."""
-        _, _, cursor, room, next_column, row_left, columns_left, tile_sum, last_sum, ids, block, _ = walker
-        address_bits, column_bits = len(next_column) - 1, len(columns_left)
-        behind = Signal(address_bits + 1)
-        beyond = Signal(signed(column_bits + 3))
-        m.d.comb += [
-            behind.eq(next_column[:-1] + block.pitch_bytes),
-            beyond.eq(tile_sum - last_sum),
-        ]
-        m.d.sync += [
-            cursor.eq(next_column),
-            room.eq(64 - next_column[:6]),
-            next_column.eq(Cat(behind[:-1], behind[-1] | next_column[-1])),
-            row_left.eq(block.row_bytes),
-            columns_left.eq(columns_left - 1),
-            tile_sum.eq(tile_sum + block.tiles_per_block),
-        ]
-        with m.If(beyond >= 0):  # the next column is the next tile's first
-            m.d.sync += [tile_sum.eq(beyond), ids.wf.eq(ids.wf + 1)]
-
-    def _next_line(self, m: Module, walker: _Walker) -> None:
-        """Go to the next line of a column."""
-        cursor, room, row_left, address_bits = walker.cursor, walker.room, walker.row_left, len(walker.cursor) - 1
-        upper = cursor[6:address_bits]
-        boundary = Signal(address_bits - 5)
-        m.d.comb += boundary.eq(upper + 1)
-        m.d.sync += [
-            room.eq(64),
-            cursor.eq(Cat(C(0, 6), boundary[:-1], boundary[-1] | cursor[-1])),
-            row_left.eq(row_left - room),
-        ]
-
-    def _start(self, m: Module, walker: _Walker, step: _Step, commands) -> None:
-        """Start the next command; its tables' entries are those of now."""
-        (walking, unusable, cursor, room, next_column, row_left, columns_left, tile_sum, last_sum, ids, block,
-         bounds) = walker
-        finish, layout = step.finish, block_shape(self._geometry)
-        command = commands.payload.command
-        shape = Array(self.block)[commands.payload.block]
-        readable = Array(self.buffer)[commands.payload.buffer]
-        m.d.comb += commands.ready.eq(~walking | finish)
-        with m.If(~walking | finish):
-            m.d.sync += walking.eq(commands.valid)
-            with m.If(commands.valid):
+        # Cut the next line off, and go to the next line of the column or to the next column.
+        with m.If(leaves):
+            m.d.sync += line_valid.eq(0)
+        with m.If(advance):
+            m.d.sync += [
+                line_valid.eq(1),
+                line_inside.eq(~unusable & ~cursor[-1] & (cursor[:-1] >= bounds.base) & (
+                    (upper < limit_upper) | ((upper == limit_upper) & (last_byte < bounds.limit[:6])))),
+                line_code.eq(Mux(unusable, ErrorCode.REGION_UNCONFIGURED, ErrorCode.ADDRESS_OUT_OF_RANGE)),
+                line.address.eq(cursor),
+                line.bytes.eq(count),
+                line.op.eq(Op.READ),
+                line.source.eq(Mux(ids.copy, Source.COPY, Source.DMA) if g.dma.queue_commands else Source.DMA),
+                line.region.eq(ids.region),
+                line.wf.eq(ids.wf),
+                line.wg.eq(ids.wg),
+            ]
+            with m.If(last_of_row):
+                column_after = Signal(address_bits + 1)
+                beyond = Signal(signed(column_bits + 3))
+                m.d.comb += [
+                    column_after.eq(next_column[:-1] + block.pitch_bytes),
+                    beyond.eq(tile_sum - last_sum),
+                ]
                 m.d.sync += [
-                    unusable.eq(~commands.payload.send_dma | (shape.row_bytes == 0) | (shape.columns == 0)),
+                    cursor.eq(next_column),
+                    room.eq(64 - next_column[:6]),
+                    next_column.eq(Cat(column_after[:-1], column_after[-1] | next_column[-1])),
+                    row_left.eq(block.row_bytes),
+                    columns_left.eq(columns_left - 1),
+                    tile_sum.eq(tile_sum + block.tiles_per_block),
+                ]
+                with m.If(beyond >= 0):  # the next column is the next tile's first
+                    m.d.sync += [tile_sum.eq(beyond), ids.wf.eq(ids.wf + 1)]
+            with m.Else():
+                boundary = Signal(address_bits - 5)
+                m.d.comb += boundary.eq(upper + 1)
+                m.d.sync += [
+                    room.eq(64),
+                    cursor.eq(Cat(C(0, 6), boundary[:-1], boundary[-1] | cursor[-1])),
+                    row_left.eq(row_left - room),
+                ]
+
+        # Start the next command, with what its tables' entries say now.
+        m.d.comb += commands.output.ready.eq(~walking | finish)
+        with m.If(~walking | finish):
+            m.d.sync += walking.eq(commands.output.valid)
+            with m.If(commands.output.valid):
+                m.d.sync += [
+                    unusable.eq(~commands.output.payload.send_dma | (shape.row_bytes == 0) | (shape.columns == 0)),
                     cursor.eq(command.address),
                     room.eq(64 - command.address[:6]),
                     next_column.eq(command.address + shape.pitch_bytes),
@@ -279,12 +195,7 @@ class AddressGenerator(wiring.Component):
                     *(bounds[name].eq(getattr(readable, name)) for name, _ in bounds.shape()),
                 ]
 
-    def _issue(self, m: Module, held: _Held, output_valid: Signal, output_free: Value) -> None:
-        """Put a line that is inside into the output register, and report others."""
-        line, _, line_inside, line_code, leaves = held
-        g = self._geometry
-        output = Signal(request(g))
-        issued = Signal()
+        # Issue a line that may be read, report one that may not.
         with m.If(output_free):
             m.d.sync += output_valid.eq(issued)
             with m.If(issued):
@@ -295,14 +206,14 @@ class AddressGenerator(wiring.Component):
             self.failed.eq(Mux(self.error.valid, read_for(line, g), 0)),
             self.lines.valid.eq(output_valid),
             self.lines.payload.eq(output),
+            self.busy.eq(commands.output.valid | walking | line_valid | output_valid),
             self.error.valid.eq(leaves & ~line_inside),
             self.error.code.eq(line_code),
             *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
         ]
-
-    def _count_copies(self, m: Module, walker: _Walker, step: _Step, held: _Held) -> None:
-        """Count the copies in the queue of two and the walker."""
-        copies = Signal(range(4))
-        accepted = self.command.valid & self.command.ready & self.command.payload.copy
-        m.d.sync += copies.eq(copies + accepted - (step.finish & walker.ids.copy))
-        m.d.comb += self.copies.eq((copies != 0) | (held.line_valid & read_for(held.line, self._geometry)[1]))
+        if g.dma.queue_commands:
+            copies = Signal(range(4))  # in the queue of two and the walker
+            accepted = self.command.valid & self.command.ready & self.command.payload.copy
+            m.d.sync += copies.eq(copies + accepted - (finish & ids.copy))
+            m.d.comb += self.copies.eq((copies != 0) | (line_valid & read_for(line, g)[1]))
+        return m

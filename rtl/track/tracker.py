@@ -1,8 +1,6 @@
 """One bank of the Tracker: counts the bytes of wavefront tiles and fires when a tile is complete."""
 
-from typing import Any, NamedTuple
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -23,84 +21,6 @@ from ..layouts import (
 from ..streams.two_entry_queue import TwoEntryQueue
 from .corrected_row import CorrectedRow
 from .memory_codec import MemoryCodec
-
-
-class _Ports(NamedTuple):
-    """Ports of the memories, lists of one for each way."""
-
-    tag_reads: list
-    tag_writes: list
-    entry_reads: list
-    entry_writes: list
-
-
-class _Moves(NamedTuple):
-    """Movement of updates through the stages."""
-
-    sweeping: Signal  # none may come
-    accept: Signal  # one enters stage 1
-    valid: Signal  # one is there
-    done: Signal  # and leaves
-
-
-class _Judged(NamedTuple):
-    """The update in stage 1, and what its region says of it."""
-
-    current: Any
-    refused: Signal
-    over: Signal
-    room: Signal  # threshold - amount: a count above it exceeds the threshold
-    suffices: Signal  # reaches or exceeds the threshold by itself
-    kin: Signal  # regions that the tile's entry may have
-
-
-class _Last(NamedTuple):
-    """The last write, which the row that was read may not contain yet."""
-
-    index: Signal
-    way: Signal  # one-hot; 0: nothing written since reset
-    tag: Any
-    entry: Any
-    same_set: Signal  # it is of the set of the update in stage 1
-    hit_recent: Signal  # and left that update's tile open
-    new_index: Signal  # of the update in stage 0
-    new_tag: Signal
-
-
-class _Found(NamedTuple):
-    """The set of the update in stage 1."""
-
-    index: Signal
-    tag: Signal
-    match: Signal
-    free: Signal
-    hit: Signal
-    full: Signal
-    stored: Any  # the tile's entry; 0 without a hit
-    row: CorrectedRow | None
-
-
-class _Counted(NamedTuple):
-    """The tile's entry with the update."""
-
-    count: Signal
-    region: Signal
-    address: Signal
-    closes: Signal
-    dropped: Value  # it is not counted
-    crowded: Signal  # for want of a way
-    foreign: Signal  # as it is of another family
-    wrong: Value  # there is an error
-    hurt: Value  # the memories'
-
-
-class _Written(NamedTuple):
-    """The tag and the entry that go back to the memories."""
-
-    writes: Signal
-    write: Signal  # one-hot
-    tag: Any
-    entry: Any
 
 
 class TrackerBank(wiring.Component):
@@ -189,41 +109,14 @@ class TrackerBank(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        tracker = self._geometry.tracker
+        ways = range(tracker.ways)
+        index_bits = max(1, tracker.set_bits - tracker.bank_bits)
         m.submodules.queue = queue = TwoEntryQueue(trigger(self._geometry))
         wiring.connect(m, queue.output, wiring.flipped(self.triggers))
-        ports = self._ports(m)
-        sweeping = Signal(init=1)
-        accept = Signal()
-        done = Signal()
-        valid = Signal()
-        moves = _Moves(sweeping, accept, valid, done)
 
-        new, waits = self._take(m, ports, moves)
-        judged = self._look_up(m, new, moves)
-        last = self._last_write(m, new)
-        found = self._find(m, ports, moves, judged.current, last)
-        counted = self._count(m, moves, judged, found, queue.input)
-        written = self._write(m, ports, moves, judged, found, counted)
-        self._remember(m, moves, found, counted, last, written)
-        opened = self._occupy(m, found, counted, written)
-        # Who opens an entry is inside until `occupied` says it: a restart between the two would find nothing.
-        inside = sweeping | valid | queue.output.valid | opened
-        m.d.comb += self.busy.eq(inside if waits is None else inside | waits)
-        self._report(m, judged, counted)
-        return m
-
-    def _index(self, one) -> Value:
-        """Return the row of an update's set."""
-        return one.wg[self._geometry.tracker.bank_bits:self._geometry.tracker.set_bits]
-
-    def _tag(self, one) -> Value:
-        """Return what tells an update's tile from others of its set."""
-        return Cat(one.wf, one.wg[self._geometry.tracker.set_bits:])
-
-    def _ports(self, m: Module) -> _Ports:
-        """Put the memories into the bank."""
         tag_reads, tag_writes, entry_reads, entry_writes = [], [], [], []
-        for way in range(self._geometry.tracker.ways):
+        for way in ways:
             m.submodules[f"tags_{way}"] = self.tags[way]
             m.submodules[f"entries_{way}"] = self.entries[way]
             tag_read, tag_write = self.tags[way].read_port(), self.tags[way].write_port()
@@ -232,15 +125,14 @@ class TrackerBank(wiring.Component):
             tag_writes.append(tag_write)
             entry_reads.append(entry_read)
             entry_writes.append(entry_write)
-        return _Ports(tag_reads, tag_writes, entry_reads, entry_writes)
 
-    def _take(self, m: Module, ports: _Ports, moves: _Moves) -> tuple[Any, Signal | None]:
-        """Read the row of an update. Return the update that stage 1 takes next, and whether it waits in front of it.
+        sweep = Signal(range(tracker.sets_per_bank + 1))
+        sweeping = Signal(init=1)
+        accept = Signal()
+        done = Signal()
 
-        It waits with protection only, where a row is read a stage earlier.
-        """
-        sweeping, accept, valid, done = moves
-        fetched = None
+        # Stage 0: read the row (with protection: one stage earlier), look up the region.
+        valid = Signal()
         if self._protected:
             fetch = Signal()  # a row is read
             fetched = Signal()  # an update waits in `ahead` beside its row
@@ -260,14 +152,7 @@ class TrackerBank(wiring.Component):
                 self.updates.ready.eq(~sweeping & (~valid | done)),
                 accept.eq(self.updates.valid & self.updates.ready),
             ]
-        for port in ports.tag_reads + ports.entry_reads:
-            m.d.comb += [port.addr.eq(self._index(self.updates.payload)), port.en.eq(fetch)]
-        return new, fetched
-
-    def _look_up(self, m: Module, new, moves: _Moves) -> _Judged:
-        """Look up the region of an update that enters stage 1."""
-        _, accept, valid, done = moves
-        threshold = Signal(self._geometry.tracker.count_bits)
+        threshold = Signal(tracker.count_bits)
         tracked = Signal()
         family = Signal.like(new.region)
         with m.Switch(new.region):
@@ -279,9 +164,9 @@ class TrackerBank(wiring.Component):
         refused = Signal()
         over = Signal()
         current = Signal(self.updates.payload.shape(), reset_less=True)
-        room = Signal.like(threshold)
-        suffices = Signal()
-        kin = Signal(self._geometry.dma.regions)
+        room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
+        suffices = Signal()  # reaches or exceeds the threshold by itself
+        allowed_regions = Signal(self._geometry.dma.regions)  # regions that the tile's entry may have
         with m.If(accept):
             m.d.sync += [
                 valid.eq(1),
@@ -290,36 +175,25 @@ class TrackerBank(wiring.Component):
                 over.eq(new.amount > threshold),
                 suffices.eq(new.amount >= threshold),
                 room.eq(threshold - new.amount),
-                kin.eq(Cat(other == family for other in self.families)),
+                allowed_regions.eq(Cat(other == family for other in self.families)),
             ]
         with m.Elif(done):
             m.d.sync += valid.eq(0)
-        return _Judged(current, refused, over, room, suffices, kin)
+        for port in tag_reads + entry_reads:
+            m.d.comb += [port.addr.eq(self.updates.payload.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(fetch)]
 
-    def _last_write(self, m: Module, new) -> _Last:
-        """Declare what is kept of the last write."""
-        tracker = self._geometry.tracker
-        last_index = Signal(max(1, tracker.set_bits - tracker.bank_bits))
-        last_way = Signal(tracker.ways)
-        last_tag = Signal(self._tag_layout, reset_less=True)
-        last_entry = Signal(self._entry_layout, reset_less=True)
+        # Stage 1: find the entry in the row or in the last write, which the row may not contain yet. Whether that is of
+        # the same set, and of the same tile, is compared in stage 0, with the update in stage 1 in case it writes now.
+        index = Signal(index_bits)
+        last_index = Signal(index_bits)
+        tag = Signal(tracker.tag_bits)
+        new_index = Signal(index_bits)
+        new_tag = Signal(tracker.tag_bits)
         same_set = Signal()
         hit_recent = Signal()
-        new_index = Signal.like(last_index)
-        new_tag = Signal(tracker.tag_bits)
-        m.d.comb += [new_index.eq(self._index(new)), new_tag.eq(self._tag(new))]
-        return _Last(last_index, last_way, last_tag, last_entry, same_set, hit_recent, new_index, new_tag)
-
-    def _find(self, m: Module, ports: _Ports, moves: _Moves, current, last: _Last) -> _Found:
-        """Find the entry of the update in stage 1, in the row or in the last write.
-
-        Whether that is of the same set, and of the same tile, is compared in stage 0, with the update in stage 1 in
-        case it writes now.
-        """
-        tracker, ways = self._geometry.tracker, range(self._geometry.tracker.ways)
-        last_index, last_way, last_tag, _, same_set, hit_recent, _, _ = last
-        index = Signal.like(last_index)
-        tag = Signal(tracker.tag_bits)
+        last_way = Signal(tracker.ways)  # one-hot; 0: nothing written since reset
+        last_tag = Signal(self._tag_layout, reset_less=True)
+        last_entry = Signal(self._entry_layout, reset_less=True)
         recent = Signal(tracker.ways)
         in_row = Signal(tracker.ways)
         match = Signal(tracker.ways)
@@ -327,17 +201,18 @@ class TrackerBank(wiring.Component):
         free = Signal(tracker.ways)
         hit = Signal()
         full = Signal()
-        row = None
         if self._protected:
             m.submodules.row = row = CorrectedRow(tracker.protection, tracker.ways, self._tag_layout,
                                                   self._entry_layout)
             row_used, row_match = row.used, row.match
         else:  # what the row says, which may be older than the last write
-            row_used = [port.data.valid for port in ports.tag_reads]
-            row_match = [port.data.valid & (port.data.tag == tag) for port in ports.tag_reads]
+            row_used = [port.data.valid for port in tag_reads]
+            row_match = [port.data.valid & (port.data.tag == tag) for port in tag_reads]
         m.d.comb += [
-            index.eq(self._index(current)),
-            tag.eq(self._tag(current)),
+            index.eq(current.wg[tracker.bank_bits:tracker.set_bits]),
+            tag.eq(Cat(current.wf, current.wg[tracker.set_bits:])),
+            new_index.eq(new.wg[tracker.bank_bits:tracker.set_bits]),
+            new_tag.eq(Cat(new.wf, new.wg[tracker.set_bits:])),
             recent.eq(Mux(same_set, last_way, 0)),
             used.eq(Cat(Mux(recent[way], last_tag.valid, row_used[way]) for way in ways)),
             in_row.eq(Cat(row_match[way] & ~recent[way] for way in ways)),
@@ -346,57 +221,44 @@ class TrackerBank(wiring.Component):
             hit.eq(hit_recent | in_row.any()),
             full.eq(used.all()),
         ]
-        stored = self._entry(m, ports, moves, current, last, in_row, row)
-        return _Found(index, tag, match, free, hit, full, stored, row)
-
-    def _entry(self, m: Module, ports: _Ports, moves: _Moves, current, last: _Last, in_row: Signal,
-               row: CorrectedRow | None) -> Any:
-        """Return the tile's entry, 0 if there is none; with protection it comes corrected from the row."""
-        _, accept, valid, _ = moves
-        last_index, last_way, last_tag, last_entry, _, hit_recent, new_index, new_tag = last
-        ways = range(self._geometry.tracker.ways)
         stored = Signal(self._entry_layout)
         found = Const(0)
-        if row:
+        if self._protected:
             for way in ways:
-                m.d.comb += [row.tags[way].eq(ports.tag_reads[way].data),
-                             row.entries[way].eq(ports.entry_reads[way].data)]
+                m.d.comb += [row.tags[way].eq(tag_reads[way].data), row.entries[way].eq(entry_reads[way].data)]
             m.d.comb += [
                 row.tag.eq(new_tag), row.take.eq(accept), row.needed.eq(valid & in_row.any()),
                 row.last_way.eq(Mux(new_index == last_index, last_way, 0)),
                 row.last_tag.eq(last_tag), row.last_entry.eq(last_entry),
             ]
-            m.d.sync += self.fault.set.eq(current.wg[:self._geometry.tracker.set_bits])
+            m.d.sync += self.fault.set.eq(current.wg[:tracker.set_bits])
             m.d.sync += [self.fault[name].eq(row.fault[name]) for name, _ in row.fault.shape()]
             found = Mux(in_row.any(), row.entry.as_value(), 0)
         else:
             for way in ways:
-                found = found | Mux(in_row[way], ports.entry_reads[way].data.as_value(), 0)
+                found = found | Mux(in_row[way], entry_reads[way].data.as_value(), 0)
         m.d.comb += stored.eq(Mux(hit_recent, last_entry.as_value(), found))
-        return stored
 
-    def _count(self, m: Module, moves: _Moves, judged: _Judged, found: _Found, fires) -> _Counted:
-        """Count the update, and fire its tile's trigger into the stream `fires` if that completes it."""
-        tracker = self._geometry.tracker
-        valid, done = moves.valid, moves.done
-        current, refused, over, room, suffices, kin = judged
-        hit, full, stored, row = found.hit, found.full, found.stored, found.row
-        hurt = Const(0)
+        # Count: does this update complete its tile, exceed it, or find no way?
         count = Signal(tracker.count_bits)
         region = Signal.like(current.region)
         address = Signal(tracker.address_bits)
         complete = Signal()
         exceeds = Signal()
         closes = Signal()
-        crowded = Signal()
-        foreign = Signal()
-        able = valid & fires.ready
-        dropped = refused | foreign  # not counted
-        wrong = done & (dropped | crowded | exceeds)
-        if row:
-            able, dropped = able & ~row.flawed, dropped | row.lost
-            hurt = row.fault.valid & row.fault.uncorrectable
-            wrong = (done & (refused | crowded | ((foreign | exceeds) & ~row.lost))) | hurt
+        set_full = Signal()
+        wrong_family = Signal()
+        able = valid & queue.input.ready
+        dropped = refused | wrong_family  # not counted
+        wrong = done & (dropped | set_full | exceeds)
+        opened = Signal()
+        freed = Signal()
+        # Stay busy until `occupied` includes a newly opened entry, because a restart could miss it otherwise.
+        inside = sweeping | valid | queue.output.valid | opened
+        if self._protected:
+            able, dropped, inside = able & ~row.flawed, dropped | row.lost, inside | fetched
+            memory_fault = row.fault.valid & row.fault.uncorrectable
+            wrong = (done & (refused | set_full | ((wrong_family | exceeds) & ~row.lost))) | memory_fault
         m.d.comb += [
             count.eq(stored.count),  # 0 without a hit
             region.eq(Mux(hit & (current.source != Source.LOCAL), stored.region, current.region)),
@@ -404,25 +266,19 @@ class TrackerBank(wiring.Component):
             exceeds.eq(over | (count > room)),
             complete.eq(~over & (count == room)),
             closes.eq(exceeds | complete),
-            foreign.eq(hit & ~refused & ~kin.bit_select(stored.region, 1)),
-            crowded.eq(full & ~hit & ~suffices & ~refused),
+            wrong_family.eq(hit & ~refused & ~allowed_regions.bit_select(stored.region, 1)),
+            set_full.eq(full & ~hit & ~suffices & ~refused),
             done.eq(able),
-            self.refused_full.eq(done & crowded),
-            fires.valid.eq(done & complete & ~dropped),
-            fires.payload.address.eq(address),
-            fires.payload.region.eq(region),
-            fires.payload.wf.eq(current.wf),
-            fires.payload.wg.eq(current.wg),
+            self.refused_full.eq(done & set_full),
+            queue.input.valid.eq(done & complete & ~dropped),
+            queue.input.payload.address.eq(address),
+            queue.input.payload.region.eq(region),
+            queue.input.payload.wf.eq(current.wf),
+            queue.input.payload.wg.eq(current.wg),
+            self.busy.eq(inside),
         ]
-        return _Counted(count, region, address, closes, dropped, crowded, foreign, wrong, hurt)
 
-    def _write(self, m: Module, ports: _Ports, moves: _Moves, judged: _Judged, found: _Found,
-               counted: _Counted) -> _Written:
-        """Write the entry back, or clear the tags."""
-        tracker, sweeping, done = self._geometry.tracker, moves.sweeping, moves.done
-        index, tag, match, free, hit, full, _, _ = found
-        count, region, address, closes, dropped = counted[:5]
-        current, suffices = judged.current, judged.suffices
+        # Write the entry back, keep it as the last write, and compare that with the update that enters stage 1.
         writes = Signal()
         write = Signal(tracker.ways)  # one-hot
         next_tag = Signal(self._tag_layout)
@@ -436,32 +292,6 @@ class TrackerBank(wiring.Component):
             next_entry.region.eq(region),
             next_entry.count.eq(count + current.amount),
         ]
-        sweep = Signal(range(tracker.sets_per_bank + 1))
-        tag_word, entry_word = next_tag.as_value(), next_entry.as_value()
-        if self._protected:
-            m.submodules.tag_codec = tag_codec = MemoryCodec(tracker.protection, len(tag_word))
-            m.submodules.entry_codec = entry_codec = MemoryCodec(tracker.protection, len(entry_word))
-            m.d.comb += [tag_codec.data.eq(tag_word), entry_codec.data.eq(entry_word)]
-            tag_word, entry_word = tag_codec.word, entry_codec.word
-        for way in range(tracker.ways):
-            m.d.comb += [
-                ports.tag_writes[way].addr.eq(Mux(sweeping, sweep, index)),
-                ports.tag_writes[way].data.eq(Mux(sweeping, 0, tag_word)),
-                ports.tag_writes[way].en.eq(sweeping | write[way]),
-                ports.entry_writes[way].addr.eq(index),
-                ports.entry_writes[way].data.eq(entry_word),
-                ports.entry_writes[way].en.eq(write[way]),
-            ]
-        with m.If(sweeping):
-            m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != tracker.sets_per_bank - 1)]
-        return _Written(writes, write, next_tag, next_entry)
-
-    def _remember(self, m: Module, moves: _Moves, found: _Found, counted: _Counted, last: _Last,
-                  written: _Written) -> None:
-        """Keep what is written now, and compare it with the update that enters stage 1."""
-        last_index, last_way, last_tag, last_entry, same_set, hit_recent, new_index, new_tag = last
-        writes, write, next_tag, next_entry = written
-        accept, index, tag, closes = moves.accept, found.index, found.tag, counted.closes
         with m.If(writes):
             m.d.sync += [last_index.eq(index), last_way.eq(write), last_tag.eq(next_tag), last_entry.eq(next_entry)]
         with m.If(accept):
@@ -471,32 +301,42 @@ class TrackerBank(wiring.Component):
                                   (new_index == last_index) & (new_tag == last_tag.tag) & last_tag.valid
                                   & last_way.any())),
             ]
-
-    def _occupy(self, m: Module, found: _Found, counted: _Counted, written: _Written) -> Signal:
-        """Count valid entries. Return whether one was opened that is not among them yet."""
-        writes, hit, closes = written.writes, found.hit, counted.closes
-        opened = Signal()
-        freed = Signal()
+        # Valid entries.
         m.d.sync += [opened.eq(writes & ~hit), freed.eq(writes & hit & closes)]
         with m.If(opened | freed):
             m.d.sync += self.occupied.eq(Mux(freed, self.occupied - 1, self.occupied + 1))
-        return opened
+        # Memories: one way is written, or the sweep clears the tags of a set.
+        tag_word, entry_word = next_tag.as_value(), next_entry.as_value()
+        if self._protected:
+            m.submodules.tag_codec = tag_codec = MemoryCodec(tracker.protection, len(tag_word))
+            m.submodules.entry_codec = entry_codec = MemoryCodec(tracker.protection, len(entry_word))
+            m.d.comb += [tag_codec.data.eq(tag_word), entry_codec.data.eq(entry_word)]
+            tag_word, entry_word = tag_codec.word, entry_codec.word
+        for way in ways:
+            m.d.comb += [
+                tag_writes[way].addr.eq(Mux(sweeping, sweep, index)),
+                tag_writes[way].data.eq(Mux(sweeping, 0, tag_word)),
+                tag_writes[way].en.eq(sweeping | write[way]),
+                entry_writes[way].addr.eq(index),
+                entry_writes[way].data.eq(entry_word),
+                entry_writes[way].en.eq(write[way]),
+            ]
+        with m.If(sweeping):
+            m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != tracker.sets_per_bank - 1)]
 
-    def _report(self, m: Module, judged: _Judged, counted: _Counted) -> None:
-        """Report an error."""
-        current, refused = judged.current, judged.refused
-        crowded, foreign, wrong, hurt = counted[5:]
+        # Errors.
         m.d.sync += self.error.valid.eq(wrong)
         with m.If(wrong):
             m.d.sync += [
                 self.error.code.eq(Mux(refused, ErrorCode.REGION_UNCONFIGURED,
-                                       Mux(crowded, ErrorCode.TRACKER_FULL, Mux(
-                                           foreign, ErrorCode.REGION_MISMATCH, ErrorCode.THRESHOLD_EXCEEDED)))),
+                                       Mux(set_full, ErrorCode.TRACKER_FULL, Mux(
+                                           wrong_family, ErrorCode.REGION_MISMATCH, ErrorCode.THRESHOLD_EXCEEDED)))),
                 self.error.details.address.eq(current.address),
                 self.error.details.region.eq(current.region),
                 self.error.details.wf.eq(current.wf),
                 self.error.details.wg.eq(current.wg),
             ]
             if self._protected:
-                with m.If(hurt):
+                with m.If(memory_fault):
                     m.d.sync += self.error.code.eq(ErrorCode.TRACKER_MEMORY)
+        return m

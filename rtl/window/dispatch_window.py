@@ -1,10 +1,8 @@
 """Limit of how many workgroups start, so that the Tracker always has a way for each of their tiles."""
 
-from typing import Any, NamedTuple
-
-from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory, WritePort
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..control.soft_reset import SoftReset
@@ -14,41 +12,6 @@ from ..order import may_start
 from ..registers import EPOCH_BITS
 from ..streams.forwarded_read import forwarded_read
 from ..streams.two_entry_queue import TwoEntryQueue
-
-
-class _Reads(NamedTuple):
-    """Clocked reads of the memories, each a port and what it finds: of the id's tiles, then of its completed ones."""
-
-    head_row: tuple
-    done_row: tuple
-    first_row: tuple
-    head_done: tuple
-    done_before: tuple
-
-
-class _Sweep(NamedTuple):
-    """Clearing of the memories."""
-
-    sweep: Signal  # the row
-    sweeping: Signal
-
-
-class _Limits(NamedTuple):
-    """One past the last id inside each window, and which peers are in this kernel."""
-
-    near: Signal
-    far: list
-    same_kernel: Signal
-
-
-class _Asked(NamedTuple):
-    """The first request."""
-
-    valid: Signal
-    first: Any
-    arrives: Signal  # it is of a tile that only arrives
-    opens: Signal  # it goes, and opens an id
-    reused: Signal  # which was opened before
 
 
 class DispatchWindow(wiring.Component):
@@ -164,54 +127,31 @@ class DispatchWindow(wiring.Component):
         m.submodules.tiles, m.submodules.progress = self.tiles, self.progress
         tiles_write = self.tiles.write_port()
         progress_write = self.progress.write_port()
-        reads = _Reads(*(forwarded_read(m, self.tiles, tiles_write, name) for name in _Reads._fields[:3]),
-                       *(forwarded_read(m, self.progress, progress_write, name) for name in _Reads._fields[3:]))
-        admitting = Signal(self._count_bits)  # wavefront tiles without their admission
-        total = Signal(self._wg_bits + 1)  # ids opened; as many as `head` when all of them are finished
-        completed = Signal.like(self.completion)
-        swept = Signal()  # no row is older than the sweep
+        head_tiles, head_row = forwarded_read(m, self.tiles, tiles_write, "head_row")
+        done_tiles, done_row = forwarded_read(m, self.tiles, tiles_write, "done_row")
+        first_tiles, first_row = forwarded_read(m, self.tiles, tiles_write, "first_row")
+        head_progress, head_done = forwarded_read(m, self.progress, progress_write, "head_done")
+        done_progress, done_before = forwarded_read(m, self.progress, progress_write, "done_before")
 
-        clears = self._clear(m)
-        near, far, same_kernel = limits = self._limits(m)
-        asked = self._ask(m, limits, clears, admitting, reads, tiles_write)
-        self._admit(m, asked, admitting)
-        self._advance(m, clears.sweeping, reads)
-        m.d.sync += total.eq(total + asked.opens)
-        m.d.comb += self.busy.eq(clears.sweeping | (self.head != total) | completed.valid | asked.valid
-                                 | self.admissions.valid)
-        expected = self._complete(m, clears, completed, swept, reads, progress_write)
-        self._report(m, asked, completed, expected)
-        with m.If(self.restart):
-            m.d.sync += [total.eq(0), self.head.eq(0), completed.valid.eq(0), admitting.eq(0),
-                         self.epoch.eq(self.next_epoch), same_kernel.eq(0), near.eq(0), swept.eq(0),
-                         *(limit.eq(0) for limit in far)]
-        return m
+        def slot(wg):
+            return wg[:self._slot_bits]
 
-    def _slot(self, wg) -> Value:
-        return wg[:self._slot_bits]
+        def owner(wg):
+            return wg[self._slot_bits:self._wg_bits]
 
-    def _owner(self, wg) -> Value:
-        return wg[self._slot_bits:self._wg_bits]
+        def opened(row, wg):
+            return row.opened & (row.owner == owner(wg))
 
-    def _opened(self, row, wg) -> Value:
-        return row.opened & (row.owner == self._owner(wg))
-
-    def _clear(self, m: Module) -> _Sweep:
-        """Clear the memories of an earlier kernel before the first request goes."""
+        # The memories of an earlier kernel are cleared before the first request goes.
         sweep = Signal(range(max(2, self._slots)))
         sweeping = Signal(init=1)
         with m.If(self.restart):
             m.d.sync += [sweep.eq(0), sweeping.eq(1)]
         with m.Elif(sweeping):
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != self._slots - 1)]
-        return _Sweep(sweep, sweeping)
 
-    def _limits(self, m: Module) -> _Limits:
-        """Compute the limits.
-
-        They and what was programmed are a cycle or two old, which only makes them smaller; after a restart the sweep
-        lets them catch up.
-        """
+        # Limits: one past the last id inside each window. Limits and what was programmed are a cycle or two old, which
+        # only makes them smaller; after a restart the sweep lets them catch up.
         window = Signal(self._wg_bits + 1)
         near = Signal(self._wg_bits + 2)
         far = [Signal(self._wg_bits + 2, name=f"far_{peer}") for peer in range(self._peers)]
@@ -228,22 +168,14 @@ class DispatchWindow(wiring.Component):
                 same_kernel[peer].eq(self.peer_epochs[peer] == self.epoch),
                 far[peer].eq(Mux(same_kernel[peer], peer_head[peer] + window, 0)),
             ]
-        return _Limits(near, far, same_kernel)
 
-    def _ask(self, m: Module, limits: _Limits, clears: _Sweep, admitting: Signal, reads: _Reads,
-             tiles_write: WritePort) -> _Asked:
-        """Take requests as far as they may go, and write the rows of ids that they open.
-
-        The first one's row is read a cycle ahead.
-        """
-        near, far, _ = limits
-        sweep, sweeping = clears
-        first_tiles, first_row = reads.first_row
+        # Requests. The first one's row is read a cycle ahead.
         queue = TwoEntryQueue(self._request, look_ahead=True)
         m.submodules.queue = SoftReset(queue, self.restart)
         wiring.connect(m, wiring.flipped(self.dispatch), queue.input)
         first = queue.output.payload
         far_there = Array(far)[first.peer]
+        admitting = Signal(self._count_bits)  # wavefront tiles without their admission
         arrives = Signal()
         able = Signal()
         goes = Signal()
@@ -261,24 +193,21 @@ class DispatchWindow(wiring.Component):
                                                                            far_there)),
             queue.output.ready.eq(able & (self.start | ~first.starts)),
             goes.eq(queue.output.valid & queue.output.ready),
-            reused.eq(goes & first.opens & ((first.id < self.head) | self._opened(first_row, first.id))),
+            reused.eq(goes & first.opens & ((first.id < self.head) | opened(first_row, first.id))),
             opens.eq(goes & first.opens & ~reused),
-            first_tiles.addr.eq(self._slot(queue.following.id)),
+            first_tiles.addr.eq(slot(queue.following.id)),
             first_tiles.en.eq(Mux(queue.output.valid, queue.output.ready, self.dispatch.valid)),
-            tiles_write.addr.eq(Mux(sweeping, sweep, self._slot(first.id))),
+            tiles_write.addr.eq(Mux(sweeping, sweep, slot(first.id))),
             tiles_write.en.eq(sweeping | opens),
         ]
         with m.If(~sweeping):
             m.d.comb += [
                 tiles_write.data.count.eq(first.tiles),
-                tiles_write.data.owner.eq(self._owner(first.id)),
+                tiles_write.data.owner.eq(owner(first.id)),
                 tiles_write.data.opened.eq(1),
             ]
-        return _Asked(queue.output.valid, first, arrives, opens, reused)
 
-    def _admit(self, m: Module, asked: _Asked, admitting: Signal) -> None:
-        """Send the admissions of a tile that only arrives, the last wavefront tile first."""
-        _, first, arrives, opens, _ = asked
+        # Admissions, the last wavefront tile first.
         admission, region = self.admissions, Signal.like(first.region)
         m.d.comb += [
             admission.valid.eq(admitting != 0),
@@ -297,67 +226,58 @@ class DispatchWindow(wiring.Component):
         with m.Elif(admission.valid & admission.ready):
             m.d.sync += [admitting.eq(admitting - 1), admission.payload.region.eq(region)]
 
-    def _advance(self, m: Module, sweeping: Signal, reads: _Reads) -> None:
-        """Advance the head past what is finished. Its rows are read when it advances, one cycle ahead."""
-        head_tiles, head_row = reads.head_row
-        head_progress, head_done = reads.head_done
+        completed = Signal.like(self.completion)
+
+        # Head: it advances past what is finished. Its rows are read when it advances, one cycle ahead.
+        total = Signal(self._wg_bits + 1)  # ids opened; as many as `head` when all of them are finished
         next_head = Signal(self._wg_bits + 1)
         finished = Signal()
-        progress_is_its_own = head_done.owner == self._owner(self.head)
+        progress_is_its_own = head_done.owner == owner(self.head)
         m.d.comb += [
-            finished.eq(~sweeping & ~self.head[-1] & self._opened(head_row, self.head)
+            finished.eq(~sweeping & ~self.head[-1] & opened(head_row, self.head)
                         & (head_row.count == Mux(progress_is_its_own, head_done.count, 0))),
             next_head.eq(self.head + finished),
-            head_tiles.addr.eq(self._slot(next_head)),
+            head_tiles.addr.eq(slot(next_head)),
             head_tiles.en.eq(finished),
-            head_progress.addr.eq(self._slot(next_head)),
+            head_progress.addr.eq(slot(next_head)),
             head_progress.en.eq(finished),
+            self.busy.eq(sweeping | (self.head != total) | completed.valid | queue.output.valid | admission.valid),
         ]
-        m.d.sync += self.head.eq(next_head)
+        m.d.sync += [self.head.eq(next_head), total.eq(total + opens)]
 
-    def _complete(self, m: Module, clears: _Sweep, completed, swept: Signal, reads: _Reads,
-                  progress_write: WritePort) -> Signal:
-        """Count completions in the cycle after they come; return whether this one was expected.
-
-        Whether its id is open is read a cycle ahead, how much of it is complete beside it.
-        """
-        sweep, sweeping = clears
-        done_tiles, done_row = reads.done_row
-        done_progress, done_before = reads.done_before
+        # Completions: what is open is read a cycle ahead, what is complete beside them; they count in the next cycle.
         its_own = Signal()
+        swept = Signal()  # no row is older than the sweep
         has = Signal()
         all_of_it = Signal(self._count_bits)
         count = Signal(self._count_bits)
         expected = Signal()
-        asked_slot = Signal.like(done_tiles.addr)  # of the row that was read
+        row_slot = Signal.like(done_tiles.addr)  # of `done_row`
         m.d.sync += [
-            asked_slot.eq(done_tiles.addr),
+            row_slot.eq(done_tiles.addr),
             swept.eq(~sweeping),
             completed.eq(self.completion),
             has.eq(its_own & ~self.foreign),
             all_of_it.eq(done_row.count),
         ]
         m.d.comb += [
-            done_tiles.addr.eq(self._slot(self.upcoming)),
-            done_tiles.en.eq(done_tiles.addr != asked_slot),
-            done_progress.addr.eq(self._slot(self.completion.wg)),
+            done_tiles.addr.eq(slot(self.upcoming)),
+            done_tiles.en.eq(done_tiles.addr != row_slot),
+            done_progress.addr.eq(slot(self.completion.wg)),
             done_progress.en.eq(self.completion.valid),
-            its_own.eq(swept & self._opened(done_row, self.completion.wg)),
+            its_own.eq(swept & opened(done_row, self.completion.wg)),
             self.foreign.eq(its_own & (self.completion.wf >= done_row.count)),
-            count.eq(Mux(done_before.owner == self._owner(completed.wg), done_before.count, 0)),
+            count.eq(Mux(done_before.owner == owner(completed.wg), done_before.count, 0)),
             expected.eq(~sweeping & has & (count != all_of_it)),
-            progress_write.addr.eq(Mux(sweeping, sweep, self._slot(completed.wg))),
+            progress_write.addr.eq(Mux(sweeping, sweep, slot(completed.wg))),
             progress_write.en.eq(sweeping | (completed.valid & expected)),
         ]
         with m.If(~sweeping):
             m.d.comb += [
                 progress_write.data.count.eq(count + 1),
-                progress_write.data.owner.eq(self._owner(completed.wg)),
+                progress_write.data.owner.eq(owner(completed.wg)),
             ]
-        return expected
 
-    def _report(self, m: Module, asked: _Asked, completed, expected: Signal) -> None:
-        """Report an error."""
         m.d.sync += self.error.valid.eq(0)
         with m.If(completed.valid & ~expected):
             m.d.sync += [
@@ -365,10 +285,16 @@ class DispatchWindow(wiring.Component):
                 self.error.code.eq(ErrorCode.COMPLETION_UNEXPECTED),
                 *(self.error.details[name].eq(completed[name]) for name, _ in self.error.details.shape()),
             ]
-        with m.If(asked.reused):
+        with m.If(reused):
             m.d.sync += [
                 self.error.valid.eq(1),
                 self.error.code.eq(ErrorCode.ID_REUSED),
                 self.error.details.eq(0),
-                self.error.details.wg.eq(asked.first.id),
+                self.error.details.wg.eq(first.id),
             ]
+
+        with m.If(self.restart):
+            m.d.sync += [total.eq(0), self.head.eq(0), completed.valid.eq(0), admitting.eq(0),
+                         self.epoch.eq(self.next_epoch), same_kernel.eq(0), near.eq(0), swept.eq(0),
+                         *(limit.eq(0) for limit in far)]
+        return m

@@ -23,8 +23,8 @@ from .cross import Bench, Cross, Point
 #: Signals inside a block that its crosses read, besides its ports; the port whose fields a signal has, if it has any.
 INSIDE = {
     "coalescer": {"held_valid": ""},
-    "tracker": dict.fromkeys(("match", "used", "hit", "valid", "done", "refused", "crowded", "foreign", "complete",
-                              "closes"), "") | {"current": "updates.payload"},
+    "tracker": dict.fromkeys(("match", "used", "hit", "valid", "done", "refused", "set_full", "wrong_family",
+                              "complete", "closes"), "") | {"current": "updates.payload"},
 }
 
 SOURCES = ("local", "remote", "dma")
@@ -156,7 +156,7 @@ def coalescer_joins(bench: Bench) -> Callable[[], Iterable[Point]]:
 # tracker
 
 def refuses(bench: Bench) -> bool:
-    return any(bench.get(name) for name in ("refused", "crowded", "foreign"))
+    return any(bench.get(name) for name in ("refused", "set_full", "wrong_family"))
 
 
 def tracker_updates(bench: Bench, tell: Callable[[str, str], Iterable[Point]]) -> Callable[[], Iterable[Point]]:

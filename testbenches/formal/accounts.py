@@ -348,7 +348,7 @@ def properties() -> list[Property]:
             Broken("each update counts a byte more", FIRES, "track/tracker.py",
                    "next_entry.count.eq(count + current.amount)", "next_entry.count.eq(count + current.amount + 1)"),
             Broken("a trigger names the workgroup beside its own", OWN, "track/tracker.py",
-                   "fires.payload.wg.eq(current.wg)", "fires.payload.wg.eq(current.wg ^ 1)"),
+                   "queue.input.payload.wg.eq(current.wg)", "queue.input.payload.wg.eq(current.wg ^ 1)"),
             Broken("the last write is not forwarded: an update back to back is lost", ALL_FIRED, "track/tracker.py",
                    "recent.eq(Mux(same_set, last_way, 0))", "recent.eq(0)"),
         ), **small),

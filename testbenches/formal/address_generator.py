@@ -143,7 +143,6 @@ def properties() -> list[Property]:
         broken("the last column is not walked", ALL, "last_of_row & (columns_left == 1)",
                "last_of_row & (columns_left <= 2)"),
         broken("the shape is that of the command that comes next", EXACT,
-               "Array(self.block)[commands.payload.block]",
-               "Array(self.block)[Array(self.region)[self.command.payload.region].block]"),
+               "Array(self.block)[commands.output.payload.block]", "Array(self.block)[named.block]"),
         broken("a line is lost when the output is full", LEAVES, "self.allow & output_free", "self.allow"),
     ), depth=1, searches=(Search("least", 12), Search("default", 14)), timeout_s=3600)]

@@ -467,7 +467,7 @@ def _invariants(spec: Spec, geometry: Geometry, own: _Device, w, per: int, of: d
         invariant(implies(swept & (head[:slot] == row),
                                (inner("head_row").as_value() == tiles[row].as_value())
                                & (inner("head_done").as_value() == done[row].as_value())))
-        invariant(implies(swept & (inner("asked_slot") == row),
+        invariant(implies(swept & (inner("row_slot") == row),
                                inner("done_row").as_value() == tiles[row].as_value()))
         invariant(implies(completed.valid & (completed.wg[:slot] == row),
                                inner("done_before").as_value() == done[row].as_value()))
@@ -502,26 +502,26 @@ def properties() -> list[Property]:
                "near.eq(self.head + window - 1)"),
         broken("a request that names no id of a peer waits for one", OPENS, "(reaches == 0) | ", "", "order.py"),
         broken("a tile that only arrives is admitted while its request waits", ROOM, "with m.If(opens & arrives):",
-               "with m.If(asked.valid & arrives & (admitting == 0)):"),
+               "with m.If(queue.output.valid & arrives & (admitting == 0)):"),
         broken("an admission is forgotten for that of the next tile", OPENS, "~(arrives & (admitting != 0))", "1"),
         broken("the head passes an id that was not opened", LEGAL, "row.opened & (row.owner", "(row.owner"),
         broken("a workgroup's last wavefront is not its own", OWN, "self.completion.wf >= done_row.count",
                "self.completion.wf + 1 >= done_row.count"),
-        broken("the row is read when a tile is complete", LEGAL, "done_tiles.addr.eq(self._slot(self.upcoming))",
-               "done_tiles.addr.eq(self._slot(self.completion.wg))"),
+        broken("the row is read when a tile is complete", LEGAL, "done_tiles.addr.eq(slot(self.upcoming))",
+               "done_tiles.addr.eq(slot(self.completion.wg))"),
         *(broken("a row of tiles is what the memory gives while it is written", LEGAL,
-                 f"{port}, {row} = reads.{row}",
+                 f'{port}, {row} = forwarded_read(m, self.tiles, tiles_write, "{row}")',
                  f"{port} = self.tiles.read_port()\n        {row} = {port}.data")
           for port, row in (("head_tiles", "head_row"), ("first_tiles", "first_row"))),
         broken("what is written to a row does not count until the row is read again", OPENS, "read.en | same",
                "read.en", "streams/forwarded_read.py"),
-        broken("the row of a completion is read only when a slot comes back", LEGAL, "done_tiles.addr != asked_slot",
-               "done_tiles.addr == asked_slot"),
+        broken("the row of a completion is read only when a slot comes back", LEGAL, "done_tiles.addr != row_slot",
+               "done_tiles.addr == row_slot"),
         broken("a completion is not counted", OPENS, "progress_write.data.count.eq(count + 1)",
                "progress_write.data.count.eq(count)"),
         broken("an id that was never opened counts as opened before", LEGAL,
-               "first_tiles.addr.eq(self._slot(queue.following.id))",
-               "first_tiles.addr.eq(self._slot(first.id))"),
+               "first_tiles.addr.eq(slot(queue.following.id))",
+               "first_tiles.addr.eq(slot(first.id))"),
     )
     of_restarts = (
         broken("a peer's head of the kernel before counts", RULE,

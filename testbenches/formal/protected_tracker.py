@@ -193,6 +193,7 @@ def properties() -> list[Property]:
             broken("a tag that was corrected matches no tile", HOLDS,
                    "self._is_wanted(read) & ~tag_codec.uncorrectable", "self._is_wanted(read) & ~tag_codec.wrong"),
             broken("a bit that was corrected is an error", CORRECTED,
-                   "hurt = row.fault.valid & row.fault.uncorrectable", "hurt = row.fault.valid", "track/tracker.py"),
+                   "memory_fault = row.fault.valid & row.fault.uncorrectable", "memory_fault = row.fault.valid",
+                   "track/tracker.py"),
         ), geometry=LEAST, depth=1, searches=(Search(LEAST, 14),), build=_flipping, timeout_s=3600,
         reason="the time of the proof: one set of two ways, tags of 6 bits and entries of 45, with 5 and 7 check bits")]

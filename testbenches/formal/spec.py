@@ -36,11 +36,10 @@ class Spec:
         self._elaborate()
 
     def _elaborate(self) -> None:
-        """Elaborate the design and keep the local variables of every `elaborate` in it, and of the verbs it calls."""
+        """Elaborate the design and keep the local variables of every `elaborate` in it."""
         def on_return(frame, event, _):
-            found = frame.f_locals if event == "return" else {}
-            if "self" in found and (frame.f_code.co_name == "elaborate" or isinstance(found.get("m"), Module)):
-                self._locals.setdefault(id(found["self"]), {}).update(found)
+            if event == "return" and frame.f_code.co_name == "elaborate" and "self" in frame.f_locals:
+                self._locals[id(frame.f_locals["self"])] = dict(frame.f_locals)
 
         previous = sys.getprofile()
         sys.setprofile(on_return)
@@ -58,10 +57,7 @@ class Spec:
     # What a specification reads.
 
     def inside(self, name: str, block: wiring.Component | None = None):
-        """Return the local variable `name` of `block.elaborate` or a verb of it, the design's own without a block.
-
-        Of several of a name it is that of the verb that ends last, `elaborate` itself before all.
-        """
+        """Return the local variable `name` of `block.elaborate`, the design's own without a block."""
         return self._locals[id(block or self.design)][name]
 
     def submodules(self) -> dict:

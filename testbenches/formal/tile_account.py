@@ -238,7 +238,8 @@ class TileAccount:
                                & (spec.inside("over") == (amount > judged["threshold"]))
                                & (spec.inside("room") == room)))
         spec.invariant(implies(step.here & step.before["opened"] & ~judged["refused"],
-                               spec.inside("kin").bit_select(step.before["region"], 1) == ~judged["foreign"]))
+                               spec.inside("allowed_regions").bit_select(step.before["region"], 1)
+                               == ~judged["foreign"]))
 
     def compared(self) -> None:
         """Note what an earlier stage has compared for the last one: with the last write, and with the threshold."""
