@@ -35,6 +35,7 @@ class Stage(NamedTuple):
     waits: tuple[tuple[int, int], ...]  #: flags that peers set or count up, and the value that each must have
     copies: tuple[Copied, ...]
     signals: tuple["Signal", ...]  #: when all copies have left
+    stored: tuple[int, ...] = ()  #: chunks, by their first byte, that the GPU's producer must have stored before
 
 
 class Signal(NamedTuple):
@@ -127,7 +128,8 @@ def swapped(program: Program, chunk: int) -> Exchange:
     """Let each pair of an all-to-all exchange two chunks in place.
 
     One sends its own, the other sends back what it then holds, the exclusive or of both, and the first, which now holds
-    the other's, sends that. The first of a pair is either in turn, so that all have as many.
+    the other's, sends that. A producer's store replaces what memory holds, so what arrives before it is lost: the other
+    first says that its chunk is stored. The first of a pair is either in turn, so that all have as many.
     """
     gpus = program.ranks
     stages, produced = [], []
@@ -141,6 +143,7 @@ def swapped(program: Program, chunk: int) -> Exchange:
             return Stage(((flag - 1, len(waits)),) if waits else (),
                          tuple(Copied(peer * chunk, peer, gpu * chunk, True) for peer in peers),
                          tuple(Signal(peer, flag, True) for peer in peers))
-        stages.append((stage(first, [], 1), stage(second, second, 2), stage(first, first, 3)))
-        produced.append((gpu, *peers))
+        there = Stage((), (), tuple(Signal(peer, 1, True) for peer in second), tuple(peer * chunk for peer in second))
+        stages.append((there, stage(first, first, 2), stage(second, second, 3), stage(first, first, 4)))
+        produced.append((*second, *first, gpu))
     return Exchange(tuple(stages), tuple(produced), chunk, gpus * chunk, False, True)

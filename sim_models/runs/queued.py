@@ -209,14 +209,21 @@ class _Run(ProgrammedGpus):
         lines = [_flag_command(POLLS, gpu, START_FLAG)] * (self._initiator == "poll")
         base, polled = int(self._base[gpu]), 0
         wave_of = {address - base: place // self._wave for place, (address, _) in enumerate(self._blocks[gpu])}
+
+        def stored(source: int) -> list[Command]:
+            """Return a chain's polls for the waves up to that in which the GPU stores a block, those left to poll."""
+            nonlocal polled
+            first, wave = polled, wave_of.get(source, -1) if self._initiator == "chain" else -1
+            polled = max(polled, wave + 1)
+            return [_flag_command(POLLS, gpu, FIRST_WAVE_FLAG + one) for one in range(first, polled)]
         for stage in self._exchange.stages[gpu]:
             lines += [_flag_command(POLLS, gpu, flag, value) for flag, value in stage.waits]
             for row in self._in_rows(stage.copies):
                 for at in self._parts():
-                    wave = wave_of.get(row[0].source + at, -1) if self._initiator == "chain" else -1
-                    lines += [_flag_command(POLLS, gpu, FIRST_WAVE_FLAG + one) for one in range(polled, wave + 1)]
-                    polled = max(polled, wave + 1)
-                    lines.append(Command(0, COPY, row[0].source + at, self._region(gpu, row[0])))
+                    lines += [*stored(row[0].source + at),
+                              Command(0, COPY, row[0].source + at, self._region(gpu, row[0]))]
+            for chunk in stage.stored:
+                lines += [poll for at in self._parts() for poll in stored(chunk + at)]
             lines += [_flag_command(ADD if adds else SIGNAL, peer, flag) for peer, flag, adds in stage.signals]
         return lines
 

@@ -87,7 +87,7 @@ def test_an_all_reduce_gathers_by_broadcast():
 def test_a_swap_needs_no_second_buffer(gpus, initiator):
     """Chunk p of GPU g is chunk g of GPU p afterwards, in memory of the send buffer's size, after three copies.
 
-    Who of a pair is first is shared out.
+    Who of a pair is first is shared out. Of four signals one says that the other's chunk is stored.
     """
     one = queued._Run(load_machine(SMALL, QUEUE), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
     try:
@@ -98,8 +98,9 @@ def test_a_swap_needs_no_second_buffer(gpus, initiator):
     produced, memory = (array.reshape(gpus, gpus, -1) for array in (data.produced, data.memory))
     assert one._exchange.size_bytes == 4096 * gpus
     assert (memory == produced.swapaxes(0, 1)).all()
-    assert done.copies == done.signals == 3 * gpus * (gpus - 1) // 2 and done.lines == done.copies * 4096 // 64
-    firsts = [len(stages[0].copies) for stages in one._exchange.stages]
+    pairs = gpus * (gpus - 1) // 2
+    assert (done.copies, done.signals, done.lines) == (3 * pairs, 4 * pairs, 3 * pairs * 4096 // 64)
+    firsts = [len(stages[1].copies) for stages in one._exchange.stages]
     assert max(firsts) - min(firsts) <= 1
 
 
@@ -133,6 +134,12 @@ def test_a_chain_waits_for_its_first_wave_if_another_is_stored_first():
 def test_every_collective_can_be_a_chain(collective):
     """Every bit is compared."""
     assert run(collective, "chain", seed=8).polls >= GPUS
+
+
+@pytest.mark.parametrize("gpus, kb, wave, reverse", [(4, 256, 1, False), (4, 256, 4, True), (3, 192, 1, True)])
+def test_a_chain_of_swaps_waits_for_what_its_peers_store(gpus, kb, wave, reverse):
+    """Chunks of several blocks: a peer's first block came before the store of what it is to be kept with."""
+    run_queued(load_machine(SMALL, QUEUE), "a2a", gpus, kb * 1024, "chain", 8, "swap", Waves(wave, reverse))
 
 
 def test_a_flag_before_its_wave_is_stored_is_found(monkeypatch):
