@@ -9,14 +9,13 @@ port channels, with packets or without; not read are switch channels and groups 
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from ..bounded import LARGEST_TEXT, MOST_DEPENDENCIES, read_bounded, reading
-from .msccl import KINDS, array_ends, check_size, initial_slots
+from .msccl import KINDS, Buffers, check_size, read_each_way, shown_slot
 from .program import CollectiveError, Op, Program, Transfer
 
 _SIGNALS, _WAITS = {"signal", "rlxsignal", "pws", "pwsf"}, {"wait", "rlxwait"}
@@ -87,6 +86,7 @@ class _Gpu(BaseModel):
     id: _Number
     input_chunks: _Number
     output_chunks: _Number
+    scratch_chunks: _Number | None = None
     threadblocks: list[_Block]
     channels: list[_Channels] = []
     remote_buffers: list[_RemoteBuffer] = []
@@ -95,6 +95,7 @@ class _Gpu(BaseModel):
 
 class _Plan(BaseModel):
     collective: str
+    inplace: bool | None = None
     gpus: Annotated[list[_Gpu], Field(min_length=2, max_length=256)]
 
 
@@ -103,25 +104,22 @@ def read_mscclpp(path: Path) -> tuple[str, Program]:
     with reading(str(path), "a plan", CollectiveError):
         try:
             plan = _Plan.model_validate_json(read_bounded(path, LARGEST_TEXT))
-            kind, program = _Reader(plan).program()
-            program.check()
+            return read_each_way(lambda in_place: _Reader(plan, in_place).program(),
+                                 [] if plan.inplace is None else [plan.inplace])
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             where = ".".join(map(str, fault["loc"]))[:100] or "the file"
             raise CollectiveError(f"{path.name}: {where}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
         except CollectiveError as error:
             raise CollectiveError(f"{path.name}: {error}") from None
-        return kind, program
 
 
 @dataclass
 class _Reader:
     plan: _Plan
+    in_place: bool
     operations: dict[_Name, _Operation] = field(default_factory=dict)
     before: dict[_Name, set[_Name]] = field(default_factory=dict)
-    transfers: list[Transfer] = field(default_factory=list)
-    held: dict[_Slot, int] = field(default_factory=dict)  #: chunk in each slot
-    arrived: dict[_Slot, list[int]] = field(default_factory=dict)  #: transfers that made it, if nothing was added
 
     def program(self) -> tuple[str, Program]:
         plan, ranks = self.plan, len(self.plan.gpus)
@@ -140,22 +138,18 @@ class _Reader:
         self._join_signals()
         self._join_within_gpus()
         self._join_packets()
-        self.held = dict(initial_slots(kind, ranks, chunks))
-        try:
-            order = list(TopologicalSorter(self.before).static_order())
-        except CycleError as error:
-            raise CollectiveError(f"{_named(error.args[1][0])} waits for itself") from None
+        buffers = Buffers(kind, ranks, chunks, self.in_place, {
+            gpu.id: gpu.scratch_chunks for gpu in plan.gpus if gpu.scratch_chunks is not None}, self.before, _named)
         known: dict[_Name, frozenset[int]] = {}  # transfers of the operations before each one
         room = MOST_DEPENDENCIES
-        for name in order:
+        for name in buffers.operations():
             earlier = frozenset().union(*(known[one] for one in self.before[name]))
             if (room := room - len(earlier)) < 0:
                 raise CollectiveError(f"its operations come after more than {MOST_DEPENDENCIES:,} transfers in all")
-            first = len(self.transfers)
-            self._move(name, earlier)
-            known[name] = earlier | frozenset(range(first, len(self.transfers)))
-        return kind, Program(ranks, chunks * (ranks if kind == "a2a" else 1), tuple(self.transfers),
-                             **array_ends(kind, ranks, chunks))
+            first = len(buffers.transfers)
+            self._move(name, earlier, buffers)
+            known[name] = earlier | frozenset(range(first, len(buffers.transfers)))
+        return kind, buffers.program(ranks, chunks)
 
     def _read_operations(self) -> None:
         for gpu in self.plan.gpus:
@@ -246,7 +240,7 @@ class _Reader:
                 for buffer in operation.dst_buff:
                     for slot in self._slots(name, buffer):
                         if slot[1] == "s" and written.setdefault(slot, name) != name:
-                            raise CollectiveError(f"{_named(name)} writes packets to {_shown(slot)}, as "
+                            raise CollectiveError(f"{_named(name)} writes packets to {shown_slot(slot)}, as "
                                                   f"{_named(written[slot])} does")
         for name, operation in self.operations.items():
             if operation.name in _PACKETS_READ:
@@ -267,60 +261,46 @@ class _Reader:
             raise CollectiveError(f"{_named(name)} names a buffer without type or buffer_id")
         return ((rank, type_, buffer.index + offset) for offset in range(buffer.size))
 
-    def _move(self, name: _Name, known: frozenset[int]) -> None:
+    def _move(self, name: _Name, known: frozenset[int], buffers: Buffers) -> None:
         operation = self.operations[name]
         if operation.name not in _MOVES | _REDUCTIONS:
             return
-        sources, targets = ([list(self._slots(name, buffer)) for buffer in buffers]
-                            for buffers in (operation.src_buff, operation.dst_buff))
+        sources, targets = ([list(self._slots(name, buffer)) for buffer in side]
+                            for side in (operation.src_buff, operation.dst_buff))
         if not sources or not targets or len({len(slots) for slots in (*sources, *targets)}) != 1:
             raise CollectiveError(f"{_named(name)}: {operation.name} needs sources and targets of one size")
         if operation.name in _REDUCTIONS:
-            for offset in range(len(sources[0])):
-                self._reduce(name, [slots[offset] for slots in sources], [slots[offset] for slots in targets], known)
-            return
-        if len(sources) not in (1, len(targets)):
+            moves = [([slots[offset] for slots in sources], [slots[offset] for slots in targets])
+                     for offset in range(len(sources[0]))]
+        elif len(sources) not in (1, len(targets)):
             raise CollectiveError(f"{_named(name)}: {operation.name} has {len(sources)} sources for {len(targets)} "
                                   "targets")
-        for source, target in zip(sources * (len(targets) // len(sources)), targets):
-            for one, other in zip(source, target):
-                self._copy(name, one, other, known)
+        else:
+            moves = [([one], [other]) for source, target in zip(sources * (len(targets) // len(sources)), targets)
+                     for one, other in zip(source, target)]
+        rank = name[0]
 
-    def _copy(self, name: _Name, source: _Slot, target: _Slot, known: frozenset[int]) -> None:
-        chunk, came = self._chunk(name, source), self.arrived.get(source, [])
-        if source[0] != target[0]:
-            came = [self._transfer(chunk, source[0], target[0], Op.COPY, known)]
-        self.held[target], self.arrived[target] = chunk, came
+        def sent(chunk: int, source: int, destination: int, op: Op, after: frozenset[int]) -> tuple[int, ...]:
+            """Move a chunk; what arrived at its source before may be waited for."""
+            transfers = buffers.transfers
+            transfers.append(Transfer(chunk, source, destination, op, tuple(sorted(
+                index for index in after if transfers[index].destination == source))))
+            return (len(transfers) - 1,)
 
-    def _reduce(self, name: _Name, sources: list[_Slot], targets: list[_Slot], known: frozenset[int]) -> None:
-        rank, chunk = name[0], self._chunk(name, sources[0])
-        added = set()
-        for source in sources:
-            if self._chunk(name, source) != chunk:
-                raise CollectiveError(f"{_named(name)} adds chunk {self._chunk(name, source)} to chunk {chunk}")
-            if source[0] != rank:
-                added.add(self._transfer(chunk, source[0], rank, Op.ADD, known))
-            elif source not in targets:
-                for index in self.arrived.get(source, ()):  # it came to be added
-                    self.transfers[index] = self.transfers[index]._replace(op=Op.ADD)
-        for target in targets:
-            came = [self._transfer(chunk, rank, target[0], Op.COPY, known | added)] if target[0] != rank else []
-            self.held[target], self.arrived[target] = chunk, came
-
-    def _transfer(self, chunk: int, source: int, destination: int, op: Op, known: frozenset[int]) -> int:
-        after = tuple(sorted(index for index in known if self.transfers[index].destination == source))
-        self.transfers.append(Transfer(chunk, source, destination, op, after))
-        return len(self.transfers) - 1
-
-    def _chunk(self, name: _Name, slot: _Slot) -> int:
-        if slot not in self.held:
-            raise CollectiveError(f"{_named(name)} takes {_shown(slot)}, where nothing is yet")
-        return self.held[slot]
+        for some, others in moves:
+            parts = [buffers.read(name, slot) for slot in some]
+            if len(parts) == 1:  # put, got or copied
+                (held,), (source, *_), added = parts, some[0], frozenset()
+            else:
+                foreign = [part._replace(came=()) if slot[0] != rank else part for part, slot in zip(parts, some)]
+                held, source = buffers.total(name, *foreign), rank
+                added = frozenset(index for slot in some if slot[0] != rank
+                                  for index in sent(held.chunk, slot[0], rank, Op.ADD, known))
+            for target in others:
+                came = held.came if source == target[0] else sent(held.chunk, source, target[0], Op.COPY, known | added)
+                buffers.write(name, target, held._replace(came=came))
 
 
 def _named(name: _Name) -> str:
     return f"GPU {name[0]}, threadblock {name[1]}, operation {name[2]}"
 
-
-def _shown(slot: _Slot) -> str:
-    return f"GPU {slot[0]}'s {slot[1]}[{slot[2]}]"

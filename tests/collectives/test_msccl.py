@@ -1,6 +1,7 @@
 """MSCCL's XML: what is written is read again, plans of other tools do what they say, faults are named in one line."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -116,3 +117,90 @@ def test_steps_that_wait_for_each_other_are_found(tmp_path):
         f'<gpu id="{rank}">{block.format(1 - rank)}</gpu>' for rank in range(2)) + "</algo>")
     with pytest.raises(CollectiveError, match="waits for itself"):
         read_msccl(plan)
+
+
+def plan_of_two(coll: str, chunks: int, blocks: str, way: str = 'inplace="0" outofplace="1"', scratch: int = 4) -> str:
+    """A plan of two GPUs whose threadblocks are alike: `me` and `it` stand for a GPU and its peer.
+
+    A step is `type source target`, such as `s i[it] o[0]`, with `@block.step` for what it waits for.
+    """
+    gpus = ""
+    for me in (0, 1):
+        lines = ""
+        for number, block in enumerate(blocks.split("|")):
+            lines += f'<tb id="{number}" send="{1 - me}" recv="{1 - me}" chan="0">'
+            for place, step in enumerate(block.replace("me", str(me)).replace("it", str(1 - me)).split(",")):
+                step, _, wait = step.strip().partition("@")
+                kind, *ends = step.split()
+                (source, at), (target, to) = ((end[0], end[2:-1]) for end in (ends * 2)[:2])
+                block_of, step_of = (wait.split(".") if wait else ("-1", "-1"))
+                lines += (f'<step s="{place}" type="{kind}" srcbuf="{source}" srcoff="{at}" dstbuf="{target}" '
+                          f'dstoff="{to}" cnt="1" depid="{block_of}" deps="{step_of}" hasdep="0"/>')
+            lines += "</tb>"
+        gpus += f'<gpu id="{me}" i_chunks="{chunks}" o_chunks="{chunks}" s_chunks="{scratch}">{lines}</gpu>'
+    return f'<algo name="x" ngpus="2" coll="{coll}" nchunksperloop="{chunks}" {way}>{gpus}</algo>'
+
+
+IN_PLACE, BOTH = 'inplace="1" outofplace="0"', 'inplace="1" outofplace="1"'
+GATHER = "s i[0], r o[it], cpy i[0] o[me]"
+SWAP = "s i[it], r o[it], cpy i[me] o[me]"
+SCATTER = "s i[it], r s[0], re i[me] s[0], cpy s[0] o[0]"
+SUM = "s i[it], r s[0], cpy i[me] o[me], re s[0] o[me], s o[me], r o[it]"
+
+
+@pytest.mark.parametrize("text", [
+    plan_of_two("allgather", 2, GATHER), plan_of_two("alltoall", 2, SWAP), plan_of_two("reduce_scatter", 2, SCATTER),
+    plan_of_two("allreduce", 2, SUM), plan_of_two("allreduce", 2, SUM, BOTH),
+    plan_of_two("allreduce", 2, "s i[it], rrc i[me] o[me], s o[me], r o[it]"),
+    plan_of_two("allgather", 2, "s o[me], r o[it]", IN_PLACE), plan_of_two("allgather", 2, "s i[0], r o[it]", IN_PLACE),
+    plan_of_two("reduce_scatter", 2, "s i[it], rrc i[me]", IN_PLACE),
+    plan_of_two("reduce_scatter", 2, "s i[it], rrc o[0]", IN_PLACE),
+    plan_of_two("allreduce", 2, "s o[it], rrc o[me], s i[me], r i[it]", IN_PLACE),
+    plan_of_two("allreduce", 2, "s i[it] | r s[0], re s[0] i[me] | s i[me] @1.1, r i[it] @0.0", IN_PLACE),
+    plan_of_two("allgather", 2, GATHER, ""), plan_of_two("allgather", 2, "s o[me], r o[it]", ""),
+    plan_of_two("allgather", 2, GATHER, 'inplace="0"')])
+def test_results_that_lie_where_the_collective_has_them(text, tmp_path):
+    (tmp_path / "plan.xml").write_text(text)
+    read_msccl(tmp_path / "plan.xml")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    (plan_of_two("allgather", 2, "s i[0], r o[me], cpy i[0] o[it]"),
+     r"GPU 0's o\[0\] ends as chunk 1 of GPUs \[1\], but the result there is chunk 0 of GPUs \[0\]"),
+    (plan_of_two("alltoall", 2, "s i[it], r o[me], cpy i[me] o[it]"), r"o\[0\] ends as chunk 2"),
+    (plan_of_two("alltoall", 2, "s i[it], r o[it]"), r"GPU 0's o\[0\] ends as empty"),
+    (plan_of_two("allgather", 2, "s i[0], r o[it]"), r"GPU 0's o\[0\] ends as empty"),
+    (plan_of_two("allgather", 2, "s i[0], r s[0], cpy i[0] o[me]"), "GPU 1's o.0. ends as empty"),
+    (plan_of_two("reduce_scatter", 2, "s i[it], r s[0], re i[me] s[0]"), r"o\[0\] ends as empty"),
+    (plan_of_two("reduce_scatter", 2, "s i[it], rrc i[me] i[me]"), r"o\[0\] ends as empty"),
+    (plan_of_two("reduce_scatter", 2, "s i[it], rrc i[me] s[0]", IN_PLACE), r"i\[0\] ends as|o\[0\] ends as"),
+    (plan_of_two("allreduce", 2, "s i[it], rrc i[me], s i[me], r i[it]"), r"o\[0\] ends as empty"),
+    (plan_of_two("allreduce", 2, "s o[it], rrc o[me], s o[me], r o[it]"),
+     r"takes GPU 0's o\[1\], where nothing is yet \(output and input are two arrays\)"),
+    (plan_of_two("allreduce", 2, "s o[it], rrc o[me], s o[me], r o[it]", BOTH), "two arrays"),
+    (plan_of_two("allreduce", 2, "s i[it], rrc i[me] o[me], cpy i[me] o[me], s o[me], r o[it]"), "ends as chunk 0"),
+    (plan_of_two("allreduce", 2, SUM, scratch=0), r"writes GPU 0's s\[0\], but s has 0 chunks"),
+    (plan_of_two("allreduce", 2, SUM.replace("cpy i[me] o[me]", "cpy i[me] o[2]")), r"o\[2\], but o has 2 chunks"),
+    (plan_of_two("allreduce", 2, "s i[it] | r s[0] | re s[0] i[me], s i[me], r i[it]", IN_PLACE), "no order|nothing"),
+    (plan_of_two("allreduce", 2, "s i[it], rrc i[me] | s i[me], r i[it]", IN_PLACE), "in no order"),
+    (plan_of_two("alltoall", 2, "s i[it], r s[0] | cpy s[0] o[it], cpy i[me] o[me]"), "in no order|nothing is yet"),
+    (plan_of_two("alltoall", 2, "s i[it], r o[it] | cpy i[me] o[it] | cpy i[me] o[me]"), "in no order"),
+    (plan_of_two("allgather", 2, GATHER, 'inplace="0" outofplace="0"'), "both 0"),
+    (plan_of_two("allgather", 2, "s i[0], r o[me], cpy i[0] o[it]", ""), "ends as"),
+    (plan_of_two("allgather", 2, GATHER).replace('s="1"', 's="0"', 1), "step 0 is there twice"),
+    (plan_of_two("allgather", 2, GATHER).replace('s="1"', 's="7"', 1), "s='7'")])
+def test_a_result_elsewhere_or_that_depends_on_luck_is_refused(text, words, tmp_path):
+    (tmp_path / "plan.xml").write_text(text)
+    with pytest.raises(CollectiveError, match=words) as raised:
+        read_msccl(tmp_path / "plan.xml")
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 200
+
+
+def test_steps_run_in_the_order_of_their_numbers(tmp_path):
+    plan = tmp_path / "plan.xml"
+    text = plan_of_two("allreduce", 2, SUM)
+    plan.write_text(text)
+    ordered = read_msccl(plan)
+    plan.write_text(re.sub(r"(<tb[^>]*>)(.*?)(</tb>)", lambda block: block[1] + "".join(
+        reversed(re.findall(r"<step.*?/>", block[2]))) + block[3], text))
+    assert plan.read_text() != text and read_msccl(plan) == ordered

@@ -1,6 +1,7 @@
 """MSCCL++'s JSON: plans of other shapes do what they say and run, faults are named in one line."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -98,6 +99,52 @@ def test_what_is_wrong_is_named_in_one_line(name, change, named, tmp_path, capsy
     assert main(["collective", "--plan", str(path), "--topology", "full:4", "--sizes", "1M"]) == 2
     error = capsys.readouterr().err
     assert named in error and error.count("\n") == 1
+
+
+def apart(plan, keep=True, shift=0):
+    """The direct all-gather from an input into an output, with or without a GPU's own chunk, to places shifted."""
+    plan["inplace"] = False
+    for gpu in plan["gpus"]:
+        place = (gpu["id"] + shift) % 4
+        for block in gpu["threadblocks"]:
+            for one in block["ops"]:
+                if one["name"] == "put":
+                    one["src_buff"], one["dst_buff"][0]["index"] = [{"type": "i", "index": 0, "size": 1}], place
+        if keep:
+            gpu["threadblocks"].append({"id": 9, "ops": [{
+                "name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+                "dst_buff": [{"type": "o", "index": place, "size": 1}]}]})
+
+
+def to_scratch(plan):
+    """The sums of one all-reduce stay in scratch where they were added."""
+    for gpu in plan["gpus"]:
+        gpu["scratch_chunks"] = 4
+        for one in gpu["threadblocks"][0]["ops"]:
+            if one["name"] == "rres":
+                one["dst_buff"][0]["type"] = "s"
+
+
+@pytest.mark.parametrize(("name", "change", "words"), [
+    (GATHER, apart, None), (GATHER, lambda plan: plan.pop("inplace"), None),
+    (SUM, lambda plan: plan.pop("inplace"), None),
+    (GATHER, lambda plan: (apart(plan), plan.pop("inplace")), None),
+    (GATHER, lambda plan: plan.update(inplace=False), "GPU 0's o[0], where nothing is yet (output and input are two"),
+    (GATHER, lambda plan: apart(plan, keep=False), "GPU 0's o[0] ends as empty, but the result there is chunk 0"),
+    (GATHER, lambda plan: apart(plan, shift=1), "GPU 0's o[0] ends as chunk 3 of GPUs [3], but the result there is"),
+    (SUM, to_scratch, "GPU 0's o[0] ends as chunk 0 of GPUs [0], but the result there is chunk 0 of GPUs [0, 1, 2, 3]"),
+    (SUM, lambda plan: plan.update(inplace=False), "GPU 0's o[0] ends as empty"),
+    (PACKETS, lambda plan: plan["gpus"][1].update(scratch_chunks=5), "writes GPU 1's s[5], but s has 5 chunks"),
+    (SUM, lambda plan: (plan["gpus"][1].update(scratch_chunks=1), plan["gpus"][1]["threadblocks"].append({
+        "id": 9, "ops": [{"name": "copy", "src_buff": [{"type": "i", "index": 1, "size": 1}],
+                          "dst_buff": [{"type": "s", "index": 0, "size": 1}]}]})), "in no order")])
+def test_results_lie_where_the_collective_has_them_whatever_happens_first(name, change, words, tmp_path):
+    path = changed(name, change, tmp_path)
+    if words is None:
+        read_mscclpp(path)
+        return
+    with pytest.raises(CollectiveError, match=re.escape(words)):
+        read_mscclpp(path)
 
 
 def test_semaphores_and_barriers_order_threadblocks(tmp_path):
