@@ -186,7 +186,10 @@ def fused(machine: Machine, setting: Setting, transfer: float, fixed: float, sen
 
 
 def _flux(machine: Machine, setting: Setting) -> Run:
-    """Play a kernel that stores at owners, which then add, or that waits for rows that copy engines bring."""
+    """Play a kernel that stores at owners, which then add, or that waits for rows that copy engines bring.
+
+    Hopper's pulls instead: two warps of each unit fetch a part of a tile from its GPU, store it, and fetch the next.
+    """
     gpus, size = setting.gpus, setting.size
     part = size / gpus / pair_gb_per_s(machine, gpus)
     if setting.before:
@@ -194,6 +197,8 @@ def _flux(machine: Machine, setting: Setting) -> Run:
         ns, gemm = fused(machine, setting, transfer, fixed, 0)
         return Run("flux", ns, _bound(gemm, transfer), 0, 2 * size)
     transfer = part / machine.wires.all_efficiency
+    if machine.sharing.pull_gb_per_s is not None:
+        transfer = max(transfer, size / (machine.gpu.compute_units * machine.sharing.pull_gb_per_s))
     adds = (gpus + 1) * size / gpus / machine.memory_bytes_per_ns + machine.kernels.launch_ns + machine.direct.phase_ns
     if setting.kind == "all_reduce":
         adds += library_collective(machine, "all_gather", gpus, size, library="torch").ns

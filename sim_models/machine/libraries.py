@@ -88,6 +88,8 @@ class Sharing(Section):
     power_share: Annotated[float, within(0.0, 0.9)]
     #: Of the rate of a GEMM measured alone: what it reaches in a prompt of many kernels, when the GPU is hot.
     steady_share: Share
+    #: Of a unit: what a GEMM's kernel pulls of others' tiles beside its products; if not given, it stores at owners.
+    pull_gb_per_s: Annotated[float, within(0.01, 1000.0)] | None = None
 
 
 class Fit(Section):

@@ -206,7 +206,7 @@ def _(request: Steady, machine: Machine) -> float:
     return _kernel(machine, request.compute, 0).ns / (1 - machine.sharing.power_share)
 
 
-_BYTES = re.compile(r"([0-9.]+) *(K|M|G)i?B", re.IGNORECASE)
+_BYTES = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *(K|M|G)i?B", re.IGNORECASE)
 
 
 @_answer.register

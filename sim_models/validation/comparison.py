@@ -107,6 +107,9 @@ def compare(read: Sequence[Read], only: str | None = None) -> Validation:
     ratios: list[ComparedRatio] = []
     left_out: dict[str, list[str]] = defaultdict(list)
     for one in read:
+        if isinstance(one, Unread) and not one.gpu:  # of no machine that is known
+            left_out[one.reason].append(one.scenario)
+            continue
         try:
             machine = machine_of(one.gpu)
         except NotExpressible as reason:

@@ -170,14 +170,19 @@ def _older_gemm(row: Row) -> Iterator[Read]:
 
 
 def _operator(row: Row) -> Iterator[Read]:
-    gemm = Gemm(*(row.count(name) for name in "mnk"), row.text("dtype") or "bf16")
+    m, n, k = (row.count(name) for name in "mnk")
     name, gpus, k_is = row.text("operator"), row.count("gpus"), row.text("k_is") or "as printed"
-    ask = Operator(name, gpus, gemm, k_is, row.text("fused"))
+    if not (means := re.match(r"(per (?:rank|gpu))|(global)|as printed|not said|\?", k_is.lower())):
+        raise BadRows(f"{row.where}: k_is = {shown(k_is)} is unknown: allowed are per rank, global, as printed")
+    of_gpu = k // gpus if means[2] and name in ("gemm+rs", "gemm+ar") else k  # no other operator shares K
+    if of_gpu != k and k % gpus:
+        raise BadRows(f"{row.where}: k = {k} ({k_is}) is no multiple of {gpus} GPUs")
+    ask = Operator(name, gpus, Gemm(m, n, of_gpu, row.text("dtype") or "bf16"), row.text("fused"))
     parts = {"baseline": row.text("baseline"), "fused": row.text("fused"), "gemm": "GEMM alone",
              "collective": "collective alone"}
     columns = {"baseline": "baseline_ms", "fused": "fused_ms", "gemm": "gemm_alone_ms",
                "collective": "collective_alone_ms"}
-    title = f"{name} {gemm.m} x {gemm.n} x {gemm.k} ({k_is}) on {gpus} GPUs"
+    title = f"{name} {m} x {n} x {k} ({k_is}) on {gpus} GPUs"
     times = {part: row.number(column) for part, column in columns.items()}
     for part, ms in times.items():
         if ms is not None:
@@ -199,7 +204,7 @@ def _beside(row: Row) -> Iterator[Read]:
     ask = Beside(compute, collective, by, row.text("bytes_or_rate"), gpus, "together")
     scenario = f"{compute} beside {collective} by {by} ({ask.amount})"
     together, alone = row.number("together_ms"), row.number("compute_alone_ms")
-    in_turn = re.search(r"sequential ([0-9.]+) ms", row.text("remark"))
+    in_turn = re.search(r"sequential (\d{1,9}(?:\.\d{1,9})?) ms", row.text("remark"))
     if together is not None:
         yield Measured(row.source, row.gpu, "beside a collective", scenario, ask, 1e6 * together)
     if in_turn and together is not None:
@@ -300,7 +305,7 @@ def _exchange(row: Row) -> Iterator[Read]:
                    Exchange(operation, library, gpus, nodes, tokens, hidden, top_k, dtype), 1e3 * us)
 
 
-_BUFFER = re.compile(r"buffer ([0-9.]+) MiB|copy ([0-9.]+) KB")
+_BUFFER = re.compile(r"buffer (\d{1,9}(?:\.\d{1,9})?) MiB|copy (\d{1,9}(?:\.\d{1,9})?) KB")
 
 
 def _access(row: Row) -> Iterator[Read]:
@@ -387,14 +392,20 @@ def read_text(text: str, name: str) -> list[Read]:
             raise BadRows(f"{name}: columns {shown(','.join(columns))} are of no known kind of rows: the nearest lacks "
                           f"{', '.join(sorted(near.columns - {*columns}))}")
         found: list[Read] = []
+        unread: list[BadRows] = []
         for fields in table:
             if not fields:
                 continue
             where = f"{name}, line {table.line_num}"
-            if len(fields) != len(columns):
-                raise BadRows(f"{where}: {len(fields)} fields, but {len(columns)} columns")
-            found += (replace(one, file=name) for one in reader.read(Row(where, dict(zip(columns, fields)))))
-        return found
+            try:
+                if len(fields) != len(columns):
+                    raise BadRows(f"{where}: {len(fields)} fields, but {len(columns)} columns")
+                found += [replace(one, file=name) for one in reader.read(Row(where, dict(zip(columns, fields))))]
+            except BadRows as error:
+                unread.append(error)
+        if not found:
+            raise unread[0] if unread else BadRows(f"{name}: no rows below its line of column names")
+        return found + [Unread(name, "", name, str(error), name) for error in unread]
     except csv.Error as error:
         raise BadRows(f"{name}, line {table.line_num}: {error}") from None
 

@@ -38,8 +38,7 @@ class Operator:
 
     operator: str  #: such as ag+gemm
     gpus: int
-    gemm: Gemm  #: as the row prints it
-    k_is: str  #: per rank, global, as printed
+    gemm: Gemm  #: of one GPU
     way: str
     part: str = "fused"  #: baseline, fused, gemm, collective
 

@@ -61,7 +61,7 @@ def test_a_row_and_its_signs():
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("", "is empty"),
+    ("", "is empty"), (HEADER, "no rows below its line of column names"),
     ("a,b\n1,2\n", "of no known kind"),
     (HEADER + ROW.format(size="many", time=3), "line 2: size_bytes = 'many' is not a number above 0"),
     (HEADER + ROW.format(size=1024, time=-3), "line 2: time_us = '-3' is not a number above 0"),
@@ -84,6 +84,50 @@ def test_bad_rows_are_one_line(text, words, tmp_path, capsys):
 def test_bad_arguments_are_one_line(arguments, capsys):
     assert main(["validate", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_row_that_cannot_be_read_is_named_and_the_others_are_answered(tmp_path, capsys):
+    path, good = tmp_path / "rows.csv", ROW.format(size=1 << 24, time=269)
+    path.write_text(HEADER + good + good.replace(",8,1", ",8?,1") + good.replace("269", "x") + "A100,8\n" + good)
+    assert main(["validate", "--rows", str(path), "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["rows"]) == 2 and [(one["reason"], one["rows"]) for one in told["not_expressible"]] == [
+        (f"{path}, line 3: gpus = '8?' is not a whole number from 1 on", 1),
+        (f"{path}, line 4: time_us = 'x' is not a number above 0", 1), (f"{path}, line 5: 2 fields, but 12 columns", 1)]
+    assert main(["validate", "a100-sxm", "--rows", str(path)]) == 0
+    assert "line 3: gpus = '8?'" in capsys.readouterr().out
+
+
+FLUX = ("gpu,gpus,operator,m,n,k,k_is,dtype,baseline,baseline_ms,fused,fused_ms,speedup,gemm_alone_ms,"
+        "collective_alone_ms,source\n")
+
+
+@pytest.mark.parametrize(("operator", "k", "k_is", "own"), [
+    ("gemm+rs", 3584, "per rank", 3584), ("gemm+rs", 28672, "global", 3584), ("gemm+ar", 28672, "Global", 3584),
+    ("gemm+rs", 3584, "per GPU", 3584), ("gemm+rs", 3584, "", 3584), ("gemm+rs", 3584, "?", 3584),
+    ("ag+gemm", 8192, "global", 8192), ("a2a+gemm", 8192, "global", 8192), ("ag+gemm", 64, "per rank (m whole)", 64)])
+def test_of_k_that_is_shared_each_gpu_has_its_part(operator, k, k_is, own):
+    one, *_ = read_text(f"{FLUX}H100,8,{operator},1024,8192,{k},{k_is},fp16,NCCL,0.18,Flux,0.18,,,,me\n", "x.csv")
+    assert one.ask.gemm.k == own and f"x {k} (" in one.scenario
+
+
+@pytest.mark.parametrize(("k", "k_is", "words"), [
+    (28671, "global", r"line 2: k = 28671 \(global\) is no multiple of 8 GPUs"),
+    (64, "shared", "line 2: k_is = 'shared' is unknown: allowed are per rank, global, as printed")])
+def test_a_k_of_no_known_meaning_is_refused(k, k_is, words):
+    with pytest.raises(BadRows, match=words):
+        read_text(f"{FLUX}H100,8,gemm+rs,1024,8192,{k},{k_is},fp16,NCCL,0.18,Flux,0.18,,,,me\n", "x.csv")
+
+
+def test_on_hopper_flux_pulls_its_reduce_scatter_and_is_slower_than_in_turn():
+    """Rows of bytedance/flux issue 90, none of which gave a constant (N = 8192, K = 28672 on eight H100)."""
+    measured = {1024: (0.18, 0.18325), 4096: (0.54225, 0.632875), 16384: (2.01063, 2.4585)}
+    rows = "".join(f"H100-SXM,8,gemm+rs,{m},8192,28672,global,fp16,NCCL + cuBLAS,{turn},Flux,{flux},,,,#90\n"
+                   for m, (turn, flux) in measured.items())
+    found = compare(read_text(FLUX + rows, "x.csv"))
+    assert len(found.rows) == 6 and not any(one.fitted for one in found.rows)
+    assert all(abs(one.error) < 0.2 for one in found.rows)
+    assert all(one.right and one.ours < 1 for one in found.ratios) and len(found.ratios) == 3
 
 
 def test_rows_that_no_machine_expresses_are_counted_with_the_reason():
