@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from t3sim.errors import Failure, InScenario, Told, is_ours, printable, shortened, shown
+from t3sim.errors import Failure, InScenario, Told, is_ours, printable, said_by, shortened, shown
 from t3sim.streams import STANDARD_OUTPUT, discard_output, prepare_streams
 
 if TYPE_CHECKING:
@@ -173,7 +173,9 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
     except MemoryError:
         _complain("the memory that this process may have is used up")
         return 1
-    except Exception as error:
+    except BaseException as error:  # whoever calls sys.exit has not done what was asked
+        if "_T3_COMPLETE" in os.environ:  # a shell asks: typer answers, and exits
+            raise
         return _report_fault(error, arguments)
 
 
@@ -194,12 +196,20 @@ def _ended_by(error: OSError) -> int:
     return 2 if error.errno in _NO_PATH else 1
 
 
-def _report_fault(error: Exception, arguments: list[str]) -> int:
-    """Print one line for an exception that is no message, and name the file that holds all of it."""
+def _report_fault(error: BaseException, arguments: list[str]) -> int:
+    """Print one line for an exception that is no message, and name the file that holds all of it.
+
+    One that a user's part met is that part's.
+    """
     import tempfile
 
+    from t3sim.custom import fault_of_a_part
+
+    if (fault := fault_of_a_part(error)) is not None:
+        _complain(fault)
+        return 2
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if _SOURCES in frame.filename]
-    told = f"{type(error).__name__} {shown(str(error))}" + (
+    told = f"{type(error).__name__} {shown(said_by(error))}" + (
         f" in {Path(where[-1].filename).name}, line {where[-1].lineno}" if where else "")
     text = f"t3 {shlex.join(arguments)}\n{''.join(traceback.format_exception(error))}"
     try:

@@ -7,15 +7,18 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from .errors import BadInput, Key, choices, shown
+from t3sim.rtl.arbiter.policies import GROUP, points_of
+
+from .errors import BadInput, Ended, Key, choices, said_by, shown
 
 Made = TypeVar("Made")
 
@@ -35,8 +38,7 @@ GROUPS = {"layer.operator": "t3sim.operators", "exchange.algorithm": "t3sim.algo
 
 def reference_of(key: str, name: str) -> str:
     """Return the reference for which an entry point of the key's group stands, or the name itself if none has it."""
-    found = {point.name: point for point in entry_points(group=GROUPS[key])}.get(name)
-    return name if found is None else f"{found.module}:{found.attr}"
+    return {point.name: f"{point.module}:{point.attr}" for point in points_of(GROUPS[key])}.get(name, name)
 
 
 def check_installed(references: Mapping[str, str]) -> None:
@@ -45,7 +47,7 @@ def check_installed(references: Mapping[str, str]) -> None:
     This is the one check of what a file asks to be called: `shutil:rmtree` is a reference like any other.
     """
     for key, reference in references.items():
-        if reference not in (f"{point.module}:{point.attr}" for point in entry_points(group=GROUPS[key])):
+        if reference not in (f"{point.module}:{point.attr}" for point in points_of(GROUPS[key])):
             raise BadInput(Key(key, reference), ": a file may name installed parts, not a function: ",
                            Key("allow_code", True), " calls what it names")
 
@@ -56,27 +58,33 @@ def installed(key: str, kind: type[Made], known: Collection[str]) -> list[Made]:
     Raises BadInput for one that cannot be loaded, or is of another kind or name.
     """
     return [_loaded(f"entry point {point.name} of {GROUPS[key]}", point, kind)
-            for point in sorted(entry_points(group=GROUPS[key])) if point.name not in known]
+            for point in points_of(GROUPS[key]) if point.name not in known]
 
 
 def _loaded(said: str, point: EntryPoint, kind: type[Made]) -> Made:
-    with _of_a_user(said):
+    with of_a_user(said):
         made = point.load()
     if not isinstance(made, kind) or getattr(made, "name", None) != point.name:
         raise BadInput(f"{said}: {point.value} is {shown(made)}: a {kind.__name__} of this name is needed")
     return made
 
 
-def make_custom(key: str, reference: str, kind: type[Made] | None, *arguments: Any) -> Made:
+def make_custom(key: str, reference: str, kind: type[Made], *arguments: Any) -> Made:
     """Call the function of a reference and return what it makes. Raises BadInput for all that goes wrong in it.
 
-    `key`: of the scenario, for messages; `kind`: what it must return, None: anything.
+    `key`: of the scenario, for messages; `kind`: what it must return.
     """
     function = _function(key, reference)
-    with _of_a_user(Key(key, reference)):
+    with of_a_user(Key(key, reference)):
         made = function(*arguments)
-    if kind is not None and not isinstance(made, kind):
-        raise BadInput(Key(key, reference), f" returns {shown(made)}: a {kind.__name__} is needed")
+    return of_kind(Key(key, reference), made, kind)
+
+
+def of_kind(said: Key, made: object, kind: type[Made]) -> Made:
+    """Return what a user's code made. Raises BadInput if it is of another kind."""
+    if not isinstance(made, kind):
+        raise BadInput(said, f" returns {shown(made)}: {'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__} "
+                       "is needed")
     return made
 
 
@@ -87,13 +95,32 @@ def digest_of_custom(key: str, reference: str) -> str:
 
 
 @contextmanager
-def _of_a_user(said: str | Key) -> Iterator[None]:
-    """Turn whatever a user's code raises into one line."""
+def of_a_user(said: str | Key) -> Iterator[None]:
+    """Turn whatever a user's code raises into one line, `sys.exit` too."""
     try:
         yield
-    except Exception as met:
-        why = met.strerror if isinstance(met, OSError) and met.strerror else " ".join(str(met).split())[:_LONGEST]
-        raise BadInput(said, f" fails: {type(met).__name__}{f': {why}' if why else ''}") from None
+    except (KeyboardInterrupt, Ended):
+        raise
+    except BaseException as met:
+        raise BadInput(said, f" fails: {_why(met)}") from None
+
+
+def _why(met: BaseException) -> str:
+    why = met.strerror if isinstance(met, OSError) and met.strerror else said_by(met)[:_LONGEST]
+    return f"{type(met).__name__}{f': {why}' if why else ''}"
+
+
+def fault_of_a_part(met: BaseException) -> str | None:
+    """Say in which line of a user's part an exception was met, and which one; None: in none."""
+    points = {point.module for group in (*GROUPS.values(), GROUP) for point in points_of(group)}
+    packages = [Path(file).parent for name in points if name in sys.modules
+                and (file := getattr(sys.modules[name.partition(".")[0]], "__file__", None))
+                and Path(file).name == "__init__.py"]
+    files = {getattr(module, "__file__", None) for name, module in sys.modules.items()
+             if name in points or name in _loaded_modules}
+    where = [frame for frame in traceback.extract_tb(met.__traceback__) if frame.filename in files
+             or any(package in Path(frame.filename).parents for package in packages)]
+    return f"{where[-1].filename}, line {where[-1].lineno}, fails: {_why(met)}" if where else None
 
 
 def _function(key: str, reference: str) -> Callable[..., Any]:
@@ -105,14 +132,19 @@ def _function(key: str, reference: str) -> Callable[..., Any]:
     return found
 
 
+_loaded_modules: set[str] = set()  #: names of those that references stand for
+
+
 @cache
 def _module(key: str, reference: str) -> ModuleType:
     source = reference.rpartition(":")[0]
-    with _of_a_user(Key(key, reference)):
+    with of_a_user(Key(key, reference)):
         if not source.endswith(".py"):
+            _loaded_modules.add(source)
             return importlib.import_module(source)
         path = Path(source).resolve(strict=True)
         name = f"custom_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+        _loaded_modules.add(name)
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         module = sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -71,6 +71,10 @@ class InScenario(BadInput):
     """A fault in the words of a scenario: no option of the command line stands for them."""
 
 
+class Ended(SystemExit):
+    """A worker's process was told to end; a user's code that calls `sys.exit` raises what is not this."""
+
+
 class Failure(RuntimeError):
     """The input was fine, but the work could not be done (a missing compiler, a failed self-check)."""
 
@@ -82,6 +86,14 @@ _OWN_PACKAGE = "t3sim"
 def is_ours(error: BaseException) -> bool:
     """Say whether an exception is a message for the user."""
     return type(error).__module__.split(".")[0] == _OWN_PACKAGE
+
+
+def said_by(error: BaseException) -> str:
+    """Return an exception's message in one line; one whose own code fails says nothing."""
+    try:
+        return " ".join(str(error).split())
+    except Exception:
+        return ""
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 A recorded trace of look-ups becomes such a file by counting how often it names each row.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def weights_of_file(name: str) -> tuple[float, ...]:
     Raises BadInput with the line that is none.
     """
     path = Path(name)
-    if not path.is_file():
+    if not os.path.isfile(name):
         raise BadInput(Key("layer.locality", shown(name)), " is unknown: allowed are uniform, zipf:EXPONENT, for "
                        "example zipf:1.05, and a file of weights, one for each row of a table")
     try:

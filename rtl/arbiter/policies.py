@@ -1,8 +1,9 @@
 """The table of arbitration policies: names, codes, and the width of the policy register."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 
 from .compute_first import COMPUTE_FIRST
 from .mca import MCA
@@ -14,8 +15,8 @@ _MOST = 16  #: the register POLICY has four bits for the code
 GROUP = "t3sim.policies"  #: of the entry points by which other distributions add theirs
 
 
-class PolicyError(ValueError):
-    """A policy of another distribution that cannot be loaded."""
+class EntryPointError(ValueError):
+    """Entry points of another distribution that cannot be read, or a policy of one that cannot be loaded."""
 
 
 def table(policies: Sequence[Policy]) -> dict[str, Policy]:
@@ -38,23 +39,47 @@ _OWN = (
 )
 
 
+def points_of(group: str) -> list[EntryPoint]:
+    """List a group's entry points by their names. Raises EntryPointError for a file or a value that is none."""
+    try:
+        found = sorted(entry_points(group=group))
+    except Exception as error:
+        for one in distributions():
+            try:
+                tuple(one.entry_points)
+            except Exception:
+                raise EntryPointError(f"{one.locate_file('')}: entry_points.txt of {one.name} cannot be read: "
+                                      f"{type(error).__name__}") from None
+        raise EntryPointError(f"entry points cannot be read: {type(error).__name__}") from None
+    for point in found:
+        if not re.fullmatch(r"\w+(\.\w+)*\s*:\s*[^\W\d]\w*", point.value):
+            raise EntryPointError(f"entry point {point.name} of {group} = {point.value[:80]!r}: MODULE:NAME is needed")
+    return found
+
+
 def installed(own: Sequence[Policy]) -> tuple[Policy, ...]:
-    """Load the policies of other distributions; codes count on in the order of their names. Raises PolicyError."""
+    """Load the policies of other distributions; codes count on in the order of their names. Raises EntryPointError."""
     found, taken = [], {policy.name for policy in own}
-    for point in sorted(entry_points(group=GROUP)):
+    for point in points_of(GROUP):
         if point.name in taken:
             continue
         try:
             policy = replace(point.load(), code=len(own) + len(found))
             if policy.name != point.name:
                 raise ValueError(f"its name is {policy.name!r}")
-        except Exception as error:
-            raise PolicyError(f"entry point {point.name} of {GROUP} ({point.value}) is no policy: "
-                              f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also of one that ends the program
+            try:
+                said = f": {' '.join(str(error).split())[:200]}"
+            except Exception:
+                said = ""
+            raise EntryPointError(f"entry point {point.name} of {GROUP} ({point.value}) is no policy: "
+                                  f"{type(error).__name__}{said}") from None
         found.append(policy)
         taken.add(point.name)
     if len(own) + len(found) > _MOST:
-        raise PolicyError(f"{len(found)} policies of {GROUP} are too many: {_MOST - len(own)} are possible")
+        raise EntryPointError(f"{len(found)} policies of {GROUP} are too many: {_MOST - len(own)} are possible")
     return tuple(found)
 
 

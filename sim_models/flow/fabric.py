@@ -82,12 +82,15 @@ class Fabric:
         self._new = []
 
     def _finish(self, wait: float, round_: int):
+        begun = self.env.now
         yield self.env.timeout(wait)
         if round_ != self._round:
             return  # rates have changed since
         self._account()
         # Flows that would end within rounding of now end together.
         ended = self._left <= _ROUNDING + 1e-9 * self._rates * wait
+        if self.env.now == begun:  # so late that the clock does not tell so short a wait
+            ended |= self._left <= (1 + 1e-9) * self._rates * wait
         kept = ~ended
         for flow in np.flatnonzero(ended):
             self._done[flow].succeed()

@@ -64,7 +64,7 @@ class Kernel:
 
     def rounds(self, held: int = 0) -> float:
         """Return how many tiles the unit with most of them takes, one after the other."""
-        clusters, waiting = self.units // self.cluster, ceil(self.tiles / self.cluster)
+        clusters, waiting = max(1, self.units // self.cluster), ceil(self.tiles / self.cluster)
         lost = min(clusters - 1, held if self.cluster == 1 else max(min(held, _APART), ceil(held / self.cluster)))
         left, whole = clusters - lost, ceil(waiting / clusters)
         if not lost or not self.dealt_rounds:

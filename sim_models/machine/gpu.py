@@ -14,6 +14,14 @@ from t3sim.machine.section import Count, NotNegative, Positive, Section, Share, 
 
 _Edge = Annotated[int, within(8, 1024)]
 Tile = Annotated[tuple[_Edge, _Edge], Field(strict=False)]  #: rows, columns
+#: Numbers of parts that a library cuts K into.
+SplitK = Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False, min_length=1, max_length=16)]
+
+
+def check_split_k(parts: tuple[int, ...]) -> None:
+    """Refuse a library that has no kernel of whole K, which small GEMMs need. Raises ValueError."""
+    if 1 not in parts:
+        raise ValueError(f"split_k = {list(parts)}: 1, whole K, must be among them")
 
 
 class Gpu(Section):
@@ -53,9 +61,7 @@ class Gpu(Section):
     vector_flop_per_cycle_per_cu: Annotated[int, within(1, 1 << 17)] | None = read_by(CYCLE)
     #: Tiles that the GEMM library has: rows, columns.
     tiles: Annotated[tuple[Tile, ...], Field(strict=False, min_length=1, max_length=32)] = needed_by(TILES)
-    #: Numbers of parts that the library cuts K into.
-    split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...],
-                       Field(strict=False, min_length=1, max_length=16)] = needed_by(TILES)
+    split_k: SplitK = needed_by(TILES)
     #: For the parts of a GEMM that is split along K.
     workspace_bytes: Annotated[int, within(0, 1 << 40)] = needed_by(TILES)
     #: That a compute unit moves into its matrix units, and into its LDS.
@@ -71,12 +77,13 @@ class Gpu(Section):
     observe_ns: NotNegative = needed_by(ENGINES)  #: to see the signal of an engine
 
     @model_validator(mode="after")
-    def _tile_splits_into_wavefronts(self) -> "Gpu":
+    def _tiles_can_be_made(self) -> "Gpu":
         n, wavefronts = self.tile_n or 0, self.wavefronts_per_workgroup or 1  # None: not of the cycle level
         if n % wavefronts:
             raise ValueError(f"tile_n = {n} does not split evenly over wavefronts_per_workgroup = {wavefronts}")
         if (self.tile_m or 0) * FP16.bytes % 64:
             raise ValueError(f"tile_m = {self.tile_m} does not make tile columns of whole 64-byte requests")
+        check_split_k(self.split_k or (1,))
         return self
 
     @property

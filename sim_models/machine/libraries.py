@@ -3,9 +3,9 @@
 import re
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from t3sim.machine.gpu import Tile
+from t3sim.machine.gpu import SplitK, Tile, check_split_k
 from t3sim.machine.section import NotNegative, Positive, Section, Share, within
 
 
@@ -22,7 +22,7 @@ class Kernels(Section):
 
     shapes: Annotated[tuple[Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
     fp8_shapes: Annotated[tuple[Tile, ...], Field(strict=False, max_length=32)] = ()  #: with 8 bits, if others
-    split_k: Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False, min_length=1, max_length=16)]
+    split_k: SplitK
     cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, a tile each
     #: Rounds up to which a cluster's tiles are dealt out before it starts; beyond, all but its first. 0: none is.
     dealt_rounds: Annotated[int, within(0, 16)] = 0
@@ -35,6 +35,11 @@ class Kernels(Section):
     memory_efficiency: Share  #: of the peak, for kernels that only move data
     own_load_efficiency: Share | None = None  #: of the peak, of plain loads over own memory
     own_store_efficiency: Share | None = None  #: likewise of stores
+
+    @model_validator(mode="after")
+    def _whole_k(self) -> "Kernels":
+        check_split_k(self.split_k)
+        return self
 
 
 class RingProtocol(Section):

@@ -36,6 +36,8 @@ def read(name: str | Mapping[str, Any], seen: tuple[str, ...] = ()) -> dict[str,
     """
     if isinstance(name, Mapping):
         return _on_top(GIVEN, dict(name), (*seen, GIVEN))
+    if "\0" in name:
+        raise NoSuchMachine(name)
     identity = name if name in PRESETS else os.path.realpath(name)  # a circle may lead through folders and links
     if identity in seen:
         raise MachineError(f"machine {shown(name)} extends itself")

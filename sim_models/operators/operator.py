@@ -1,6 +1,6 @@
 """Interface of an operator to a run: a kernel table per device. It knows no device's role."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from .kernel_table import STORE, KernelTable, Route, rows_of
 from .tiling import Tiling
 
 
+@runtime_checkable
 class Operator(Protocol):
     """Makes an output that is cut into tiles, on every device."""
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -175,6 +175,7 @@ class Work(NamedTuple):
     rounds: int = 1  #: how often it does
 
 
+@runtime_checkable
 class Kernel(Protocol):
     """Simulation to ask for: a frozen dataclass of what tells one kernel from another. A new one is one class."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ..custom import make_custom
+from ..custom import make_custom, of_a_user, of_kind
 from ..errors import BadInput, Key
 from ..formats import FP16
 from ..machine import Machine
@@ -14,7 +14,7 @@ from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
 from ..operators.gemm import Gemm, Matrix
 from ..operators.gemv import ROWS, Gemv, gemv_tiling
 from ..operators.grouped import GroupedGemm, Groups
-from ..operators.kernel_table import Resources
+from ..operators.kernel_table import KernelTable, Resources
 from ..operators.operator import Operator
 from ..operators.tiling import Tiling, TilingError
 from ..schedule.placement import NOWHERE, Placement
@@ -195,6 +195,24 @@ def _fullest(machine: Machine, tiling: Tiling) -> int:
     return -(-tiling.tiles // machine.gpu.compute_units) * tiling.tile_m * tiling.tile_n
 
 
+@dataclass(frozen=True)
+class _Custom:
+    """A user's operator; raises BadInput if its kernel is none."""
+
+    source: str  #: its reference
+    made: Operator
+
+    @property
+    def resources(self) -> Resources | None:
+        own = getattr(self.made, "resources", None)
+        return None if own is None else of_kind(Key("layer.operator", f"{self.source}'s resources"), own, Resources)
+
+    def work(self, device: int) -> KernelTable:
+        with of_a_user(Key("layer.operator", self.source)):
+            table = self.made.work(device)
+        return of_kind(Key("layer.operator", f"{self.source}'s work"), table, KernelTable)
+
+
 def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
                   c_base: int | None = None) -> Operator:
     """Make the operator that makes a workload's output, which is where `Addresses` puts it if not at `c_base`.
@@ -206,7 +224,8 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
                        f") cuts a GEMM's K: a {workload.kind} has 1")
     if isinstance(workload, CustomWorkload):
         at = Addresses.of(workload, tiling).c if c_base is None else c_base
-        return make_custom("layer.operator", workload.source, None, machine, workload, tiling, at)
+        return _Custom(workload.source, make_custom("layer.operator", workload.source, Operator, machine, workload,
+                                                    tiling, at))
     if isinstance(workload, GemvWorkload):
         return _gemv(machine, workload, tiling, c_base)
     if isinstance(workload, EmbeddingWorkload):

@@ -33,7 +33,7 @@ def technique_result(technique: str, done: Mapping[Kernel, KernelResult], clock_
                      choices: Choices = Choices()) -> TechniqueResult:
     """Make up a technique from its kernels on a machine with this memory clock."""
     parts = [done[kernel] for kernel in kernels_of(technique, choices)]
-    return TECHNIQUES[technique].combine(technique, parts, clock_ghz, choices)
+    return TECHNIQUES[technique].result(parts, clock_ghz, choices)
 
 
 def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str], progress: Progress,

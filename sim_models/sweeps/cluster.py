@@ -5,18 +5,19 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from t3sim.errors import BadInput, Failure, Key, shown
+from t3sim.errors import BadInput, Failure, Key, said_by, shown
 from t3sim.tasks.runner import Monitor, Outcome, TaskFailure, work
 from t3sim.tasks.store import Store
 from t3sim.tasks.task import Task
 
+_NO_DASK = "a cluster needs Dask: pip install 't3sim[cluster]'"
 _LOOK_SECONDS = 0.2
 _CONNECT_SECONDS = 10
 _LOST_SECONDS = 15  #: without an answer of the scheduler
 
 
 def check_address(address: str) -> None:
-    """Refuse a cluster that anybody on the network could send code to. Raises BadInput."""
+    """Refuse a cluster that anybody on the network could send code to. Raises BadInput, Failure."""
     try:
         parts = urlsplit(address)
         host, there = parts.hostname or "", parts.port is not None
@@ -28,6 +29,23 @@ def check_address(address: str) -> None:
     if parts.scheme == "tcp" and not _is_loopback(host):
         raise BadInput(Key("scheduler", shown(address)), f" is another machine without encryption: use tls://{host}:"
                        f"{parts.port}, with certificates in Dask's configuration")
+    if parts.scheme == "tls":
+        _check_certificates(address)
+
+
+def _check_certificates(address: str) -> None:
+    """Refuse TLS for which Dask's configuration names no certificates that can be read. Raises BadInput, Failure."""
+    try:
+        from distributed.security import Security
+    except ImportError:
+        raise Failure(_NO_DASK) from None
+    try:
+        why = "" if Security().get_connection_args("client")["ssl_context"] else "it names none"
+    except (OSError, ValueError) as error:  # ssl's errors are of the system's
+        why = said_by(error)
+    if why:
+        raise BadInput(Key("scheduler", address), f" needs certificates in Dask's configuration, "
+                       f"distributed.comm.tls.client: {why}")
 
 
 def _is_loopback(host: str) -> bool:
@@ -47,7 +65,7 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
         from distributed import Client
         from distributed.comm import CommClosedError
     except ImportError:
-        raise Failure("a cluster needs Dask: pip install 't3sim[cluster]'") from None
+        raise Failure(_NO_DASK) from None
 
     started = time.perf_counter()
     outcome = Outcome(results={task: kept for task in tasks if (kept := store.load(task)) is not None})

@@ -61,11 +61,12 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
     drawn, axes = figure(_PLOT_INCHES)
     values = list(dict.fromkeys(row.get(plot.series) for row in rows)) if plot.series else [None]
+    numbers = not any(isinstance(row[plot.x], str | bool) for row in rows)
     lines = [(value, name, points) for value in values for name in plot.y if (points := [
-        (plain(x) if isinstance(x := row[plot.x], str) else x, row[name] / plot.scale) for row in rows
+        (row[plot.x] if numbers else plain(row[plot.x]), row[name] / plot.scale) for row in rows
         if row.get(name) is not None and (plot.series is None or row.get(plot.series) == value)])]
     for place, (value, name, points) in enumerate(lines):
-        if isinstance(points[0][0], (int, float)):
+        if numbers:
             points.sort()
         label = ", ".join(filter(None, (name if len(plot.y) > 1 else "",
                                         f"{plot.series} = {value}" if plot.series else "")))
@@ -73,7 +74,7 @@ def _draw(plot: Plot, rows: Sequence[Row]):
                   color=colours[place % len(colours)])
     axes.set_xlabel(plain(plot.x))
     axes.set_ylabel(plain(plot.label or plot.y[0]))
-    if plot.log_x:
+    if plot.log_x and numbers and all(row[plot.x] > 0 for row in rows):
         axes.set_xscale("log", base=2)
     if len(lines) > 1:
         axes.legend()

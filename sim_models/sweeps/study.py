@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,6 +27,9 @@ POINTS = "points"  #: what `Compare.over` calls the points of a study
 COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "explain")
 
 
+_Value = bool | Annotated[int, Field(ge=-1 << 63, lt=1 << 63)] | float | str  #: a table's columns have 64 bits
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -39,7 +42,7 @@ class Plot(_Part):
     series: str | None = None  #: a setting; a line for each of its values
     title: str = ""
     label: str = ""  #: of the y axis
-    scale: float = 1.0  #: results are divided by it
+    scale: float = Field(default=1.0, gt=0)  #: results are divided by it
     log_x: bool = False
 
 
@@ -57,7 +60,7 @@ class Draw(_Part):
 
     count: int = Field(ge=1, le=LARGEST)
     seed: int = 0
-    settings: dict[str, list[Scalar]] = Field(min_length=1)
+    settings: dict[str, list[_Value]] = Field(min_length=1)
 
     def points(self) -> list[dict[str, Scalar]]:
         """Return `count` points that differ."""
@@ -76,7 +79,7 @@ class Compare(_Part):
 
     over: str  #: the setting, or "points": each of the study's points is a value, called as what it sets
     by: str  #: a column of the results, of which less is better
-    against: Scalar  #: that value of the setting which no other should lose to
+    against: _Value  #: that value of the setting which no other should lose to
     within_percent: float = Field(default=1.5, ge=0)  #: of the best, to count as good
     slower_percent: float = Field(default=0.5, ge=0)  #: than `against`, to count as no loss
     average: str | None = None  #: a setting of the grid that should not matter, as a link's latency 1 ns longer
@@ -97,10 +100,10 @@ class Study(_Part):
     title: str
     command: Literal[COMMANDS] = "run"  # type: ignore[valid-type]
     scenario: dict[str, Any] = {}  #: of command run: its sections, which stand beside those of the study
-    options: dict[str, Scalar] = {}  #: of the command, without dashes; every point has them
+    options: dict[str, _Value] = {}  #: of the command, without dashes; every point has them
     machine: dict[str, Any] = {}  #: what differs from the machine in `options`, as in a machine file
-    grid: dict[str, list[Scalar]] = {}  #: every combination of these settings
-    points: list[dict[str, Scalar]] = []  #: these, each with every combination of the grid
+    grid: dict[str, list[_Value]] = {}  #: every combination of these settings
+    points: list[dict[str, _Value]] = []  #: these, each with every combination of the grid
     draw: Draw | None = None  #: these too, each with every combination of the grid
     plots: list[Plot] = []
     maps: list[Map] = []
@@ -205,7 +208,7 @@ def _told(error: ValidationError) -> str:
         part = parts.get(first[0] if first[1:] else "", Study)
         return f"{place} is unknown: allowed are {choices(str(first[-1]), part.model_fields)}"
     if first in others:  # what may be of several types has a fault for each
-        return f"{place} = {shown(fault['input'])}: a word, a finite number, true or false is allowed"
+        return f"{place} = {shown(fault['input'])}: a word, a finite number of 64 bits, true or false is allowed"
     return f"{place} = {shown(fault.get('input'))}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
 
 

@@ -7,7 +7,6 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -17,9 +16,9 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NoReturn
 
-from t3sim.errors import Failure
+from t3sim.errors import Ended, Failure, is_ours, said_by
 from t3sim.tasks.store import Store
 from t3sim.tasks.task import Task
 from t3sim.user_cache import cache_folder, stand_in, takes_files
@@ -188,9 +187,13 @@ def _enter_worker(news) -> None:
     global _tell
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # for the programs that this one starts
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))  # a half-written file goes, too
+    signal.signal(signal.SIGTERM, _told_to_end)  # a half-written file goes, too
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     _tell = news.put
+
+
+def _told_to_end(number: int, frame: object) -> NoReturn:
+    raise Ended(_ENDED)
 
 
 def _end_with_the_parent() -> None:
@@ -216,9 +219,8 @@ def work(task: Task, store: Store) -> tuple[str, str] | None:
         result = task.run(progress)
         if result is not None:
             store.save(task, result)
-    except SystemExit:
+    except Ended:
         os._exit(_ENDED)  # the pool would take it for a result
-    except Exception as error:
-        kind = "" if type(error).__module__.split(".")[0] == "t3sim" else f"{type(error).__name__}: "
-        return " ".join(f"{kind}{error}".split()), traceback.format_exc()
+    except BaseException as error:  # a user's part may call sys.exit
+        return f"{'' if is_ours(error) else f'{type(error).__name__}: '}{said_by(error)}", traceback.format_exc()
     return None

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..errors import BadInput, Words
+from ..custom import of_kind
+from ..errors import BadInput, Key, Words, shown
 from ..runs.kernels import Kernel, KernelResult
 from .choices import Choices
 from .result import TechniqueResult
@@ -28,4 +29,12 @@ class Technique:
         """List its kernels. Raises BadInput for choices that it refuses."""
         if refused := self.refuses(choices):
             raise BadInput(refused)
-        return self.kernels(choices)
+        kernels = self.kernels(choices)
+        if not isinstance(kernels, tuple) or not all(isinstance(kernel, Kernel) for kernel in kernels):
+            raise BadInput(Key("techniques", self.name), f" has kernels {shown(kernels)}: a tuple of Kernels is needed")
+        return kernels
+
+    def result(self, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+        """Make up its result of its kernels'. Raises BadInput for what is none."""
+        result = self.combine(self.name, parts, clock_ghz, choices)
+        return of_kind(Key("techniques", self.name), result, TechniqueResult)

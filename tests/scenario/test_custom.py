@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from t3sim import cli
 from t3sim.custom import is_custom
 from t3sim.errors import BadInput
 from t3sim.scenario.files import scenario_of
 from t3sim.scenario.kernel import KernelAlone
 from t3sim.scenario.request import Request, requested
+from t3sim.tasks.runner import work
+from t3sim.tasks.store import Store
 
 SMALL = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
 PARTS = '''
+import sys
 from dataclasses import replace
 
 from t3sim.collectives import direct, ring
@@ -45,6 +49,34 @@ def fails(collective, ranks):
 
 def seven(*_):
     return 7
+
+
+def leaves(*_):
+    sys.exit(0)
+
+
+class Quiet(BaseException):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def quiet(*_):
+    raise Quiet
+
+
+class Works:
+    """An operator whose kernel is made by this function."""
+
+    def __init__(self, work):
+        self.work = lambda device: work()
+
+
+def works_seven(*_):
+    return Works(seven)
+
+
+def works_leaves(*_):
+    return Works(leaves)
 
 
 def links(nodes):
@@ -108,6 +140,10 @@ def test_a_module_that_can_be_imported_is_as_good(parts, monkeypatch):
     ("exchange.algorithm", "NUMBER", "no function 'NUMBER' is there"),
     ("exchange.algorithm", "seven", "returns 7: a Program is needed"),
     ("exchange.algorithm", "fails", "division by zero"),
+    ("exchange.algorithm", "leaves", "fails: SystemExit: 0"),
+    ("exchange.algorithm", "quiet", "fails: Quiet"),
+    ("exchange.topology", "leaves", "fails: SystemExit: 0"),
+    ("exchange.topology", "quiet", "fails: Quiet"),
     ("exchange.algorithm", "short", "makes a program of 3 ranks whose goal is not that of the reduce-scatter of 4"),
     ("exchange.algorithm", "wrong", "makes a program of 4 ranks whose goal is not that of the reduce-scatter of 4"),
     ("exchange.topology", "links", "needs exchange.algorithm = NAME"),
@@ -127,6 +163,7 @@ def test_what_cannot_be_is_refused_before_any_work(parts, key, name, words):
 @pytest.mark.parametrize(("text", "words"), [
     ("def usual(:", "fails: SyntaxError: invalid syntax (broken.py, line 1)"),
     ("import nowhere_at_all", "fails: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+    ("import sys; sys.exit(0)", "fails: SystemExit: 0"), ("raise BaseException", "fails: BaseException"),
     ("raise RuntimeError('no')", "fails: RuntimeError: no"), ("raise RuntimeError", "fails: RuntimeError")])
 def test_a_file_that_cannot_be_imported_is_a_line(tmp_path, text, words):
     path = tmp_path / "broken.py"
@@ -157,3 +194,48 @@ def test_a_custom_operator_is_asked_for_like_others(parts):
                                          "machine": SMALL}))
     with pytest.raises(BadInput, match="K is too odd"):
         alone.run(lambda what, share: None)
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("leaves", "fails: SystemExit: 0"), ("quiet", "fails: Quiet"), ("seven", "returns 7: an Operator is needed"),
+    ("works_seven", "'s work returns 7: a KernelTable is needed"), ("works_leaves", "fails: SystemExit: 0")])
+def test_an_operator_that_is_none_is_a_line(parts, name, words):
+    """Alone, and fused, where it is asked for while kernels run side by side."""
+    asked = {"layer.gemm": "256x256x64", "machine": SMALL}
+    alone = KernelAlone(scenario_of({}, {**asked, "layer.operator": f"{parts}:{name}"}))
+    with pytest.raises(BadInput, match=words):
+        alone.run(lambda what, share: None)
+    request = made(**{"layer.operator": f"{parts}:{name}-rs"})
+    with pytest.raises(BadInput, match=words):
+        request.run(request.sublayers[0], lambda what, share: None)
+
+
+@pytest.mark.parametrize("name", ["leaves", "quiet"])
+def test_a_part_that_ends_the_program_ends_the_command(parts, name, tmp_path, capsys):
+    """Exit code 2 and a line, without an answer that is not there."""
+    out = tmp_path / "out.json"
+    code = cli.main(["run", "--gemm", "256x256x64", "--devices", "4", "--machine", SMALL, "--algorithm",
+                     f"{parts}:{name}", "--json", str(out)])
+    line, = capsys.readouterr().err.splitlines()
+    assert code == 2 and line.startswith(f"t3: error: --algorithm {parts}:{name} fails: ") and not out.exists()
+
+
+@pytest.mark.parametrize("raised", ["SystemExit(0)", "GeneratorExit()", "type('Own', (BaseException,), {})()"])
+def test_whatever_ends_a_command_is_reported(raised, monkeypatch, capsys):
+    """No exception of a command's is a success, nor shows a traceback."""
+    def ends(arguments, dropped):
+        raise eval(raised)
+    monkeypatch.setattr(cli, "_called", ends)
+    assert cli.main(["techniques"]) == cli.FAULT
+    line, = capsys.readouterr().err.splitlines()
+    assert line.startswith("t3: error: a fault of t3 itself")
+
+
+def test_a_worker_tells_of_a_part_that_ends_the_program(tmp_path):
+    class Leaves:
+        key = "leaves"
+
+        def run(self, progress):
+            raise SystemExit(0)
+    message, trace = work(Leaves(), Store(tmp_path))
+    assert message == "SystemExit: 0" and "Traceback" in trace

@@ -221,7 +221,7 @@ def test_leaves_of_an_answer():
     (('title = "Algorithms"', ""), "title is missing\n"),
     (('title = "Algorithms"', 'title = "A"\ncolour = 1'), "colour is unknown: allowed are "),
     (('series = "topology"', 'colour = "topology"'), "plots.0.colour is unknown: allowed are x, y, series, "),
-    (('"ring:4", "full:4"', 'nan'), "grid.topology.0 = nan: a word, a finite number, true or false is allowed"),
+    (('"ring:4", "full:4"', 'nan'), "grid.topology.0 = nan: a word, a finite number of 64 bits, true or false is allowed"),
     (("[[plots]]", "[[maps]]\nx = 'sizes'\ny = 'topology'\nleast_of = ['a', 'a']\n[[plots]]"),
      "maps.least_of has a column twice"),
     (('collective = "ar"', 'colective = "ar"'),

@@ -103,6 +103,40 @@ def test_one_that_cannot_be_loaded_is_one_line(group, key, reference, tmp_path):
     assert reference in told or "my_parts.gone" in told
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("entries", "said"), [
+    ("[t3sim.topologies]\nchords\n", "entry_points.txt of my_parts cannot be read"),
+    ("[t3sim.topologies]\nchords = \xff\n", "entry_points.txt of my_parts cannot be read"),
+    ("[t3sim.topologies]\nchords = my_parts.links\n", "= 'my_parts.links': MODULE:NAME is needed"),
+    ("[t3sim.techniques]\nhalves = a b c::\n", "= 'a b c::': MODULE:NAME is needed"),
+    ("[t3sim.policies]\nshort_queue = ...:x\n", "= '...:x': MODULE:NAME is needed"),
+    ("[t3sim.techniques]\nleaves = my_parts.leaves:NAME\n", "fails: SystemExit: 0"),
+    ("[t3sim.policies]\nleaves = my_parts.leaves:NAME\n", "is no policy: SystemExit: 0")])
+def test_a_file_that_is_malformed_is_one_line(entries, said, tmp_path):
+    """So is a module that ends the program when it is imported."""
+    folder = distribution(tmp_path, "")
+    (folder / "my_parts" / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    (folder / "my_parts-1.0.dist-info" / "entry_points.txt").write_bytes(entries.encode("latin-1"))
+    code, told = t3(folder, "run", "--topology", "chords", "--json", "out.json")
+    assert code == 2 and told.count("\n") == 1 and said in told and not (folder / "out.json").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("technique", "said"), [
+    ("lambda choices: 1 / 0, None", "fails: ZeroDivisionError: division by zero"),
+    ("lambda choices: sys.exit(0), None", "fails: SystemExit: 0"),
+    ("lambda choices: 7, None", "technique halves has kernels 7: a tuple of Kernels is needed"),
+    ("lambda choices: (), None, lambda choices: [][1]", "fails: IndexError")])
+def test_a_technique_that_fails_is_one_line(technique, said, tmp_path):
+    folder = distribution(tmp_path, "[t3sim.techniques]\nhalves = my_parts.halves:HALVES\n")
+    (folder / "my_parts" / "halves.py").write_text(
+        "import sys\nfrom t3sim.techniques.technique import Technique\n"
+        f"HALVES = Technique('halves', 'title', 'source', {technique})\n")
+    code, told = t3(folder, "run", "--gemm", "256x256x64", "--devices", "4", "--machine", SMALL, "--technique",
+                    "halves", "--json", "out.json")
+    assert code == 2 and told.count("\n") == 1 and said in told and not (folder / "out.json").exists()
+
+
 def test_of_another_kind_or_name(mine):
     with pytest.raises(BadInput, match="a Path of this name is needed"):
         installed("techniques", Path, {})
