@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from t3sim.rtl.arbiter.policies import GROUP, points_of
+from t3sim.rtl.arbiter import GROUP, points_of
 
 from .errors import BadInput, Ended, Key, choices, said_by, shown
 

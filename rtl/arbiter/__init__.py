@@ -4,10 +4,10 @@ Importing the package needs no Amaranth: what a policy is called, sees and decid
 and documentation read. The hardware is `t3sim.rtl.arbiter.arbiter.Arbiter`.
 """
 
-from .policies import INSTALLED, POLICIES, POLICY_BITS
+from .policies import GROUP, INSTALLED, POLICIES, POLICY_BITS, points_of
 from .policy import COMMUNICATION, COMPUTE, THRESHOLD_BITS, THRESHOLD_NONE, Policy, Reason, View
 
 __all__ = [
-    "COMMUNICATION", "COMPUTE", "INSTALLED", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS", "THRESHOLD_NONE",
-    "Policy", "Reason", "View",
+    "COMMUNICATION", "COMPUTE", "GROUP", "INSTALLED", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS", "THRESHOLD_NONE",
+    "Policy", "Reason", "View", "points_of",
 ]

@@ -6,7 +6,7 @@ What is asked for is made ready, and computed where it is a closed form; nothing
 import copy
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +67,13 @@ def some(every: list, most: int) -> list:
     return every[::max(1, len(every) // most) | 1]
 
 
-def fault(answer, *about: object) -> list:
-    """Return what an answer is that is no line and no result."""
+def fault(answer: Callable[[dict], object], content: dict, place: tuple, value: object) -> list:
+    """Return how a value at a place of a file's content fails that is no line and no result."""
     try:
-        answer()
+        answer(with_value(content, place, value))
     except Exception as error:
         if not (is_ours(error) or isinstance(error, OSError)) or "\n" in str(error):
-            return [type(error).__name__, str(error)[:200], *about]
+            return [type(error).__name__, str(error)[:200], content, place, value]
     return []
 
 
@@ -109,7 +109,7 @@ def made_ready(content: dict) -> None:
 def test_every_key_of_a_scenario():
     every = [(base, tuple(key.split(".")), value) for base in SCENARIOS for key in keys() for value in VALUES]
     faults = [told for base, key, value in some(every, 3000)
-              if (told := fault(lambda: made_ready(with_value(base, key, value)), base, key, value))]
+              if (told := fault(made_ready, base, key, value))]
     assert not faults, faults[:3]
 
 
@@ -147,7 +147,7 @@ def test_every_key_of_a_study(tmp_path):
     every = [(place, value) for place in (*places(STUDY), *OTHERS) for value in VALUES if place != ("points", 0)]
     every += [(("points",), [value]) for value in VALUES]
     faults = [told for place, value in some(every, 1200)
-              if (told := fault(lambda: answered_by(with_value(STUDY, place, value)), place, value))]
+              if (told := fault(answered_by, STUDY, place, value))]
     assert not faults, faults[:3]
 
 
