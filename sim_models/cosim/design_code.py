@@ -94,14 +94,10 @@ struct Big {
 };
 
 template <int bits>
-inline std::uint64_t part(const std::uint64_t (&value)[(bits + 63) / 64], std::uint64_t at, std::uint64_t outside) {
-    constexpr unsigned words = (bits + 63) / 64;
+inline std::uint64_t part(const std::uint64_t (&value)[(bits + 63) / 64], std::uint64_t at) {
     const std::uint64_t word = at / 64;
     const unsigned by = at % 64;
-    auto get = [&](std::uint64_t n) {
-        if (n >= words) return outside;
-        return bits % 64 && n == words - 1 ? value[n] | outside << bits % 64 : value[n];
-    };
+    auto get = [&](std::uint64_t n) { return n < (bits + 63) / 64 ? value[n] : 0; };
     return by ? get(word) >> by | get(word + 1) << (64 - by) : get(word);
 }
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from .graph import ONE, WORD, Graph, Node, Value, bit_of, node_of
+from .graph import ONE, WORD, ZERO, Graph, Node, Value, bit_of, node_of
 
 _MASK = (1 << WORD) - 1
 
@@ -163,9 +163,12 @@ class Expressions:
 
     def any_of(self, value: Value) -> str:
         """Write whether any bit is set: of a node's neighbours with one mask."""
+        if ONE in value:
+            return "1"
         masks: dict[tuple[int, int], int] = defaultdict(int)
         for ref in value:
-            masks[node_of(ref), bit_of(ref) // WORD] |= 1 << bit_of(ref) % WORD
+            if ref != ZERO:
+                masks[node_of(ref), bit_of(ref) // WORD] |= 1 << bit_of(ref) % WORD
         parts = []
         for (node, word), bits in masks.items():
             width = min(WORD, self.graph.nodes[node].width - WORD * word)
@@ -174,7 +177,7 @@ class Expressions:
         return f"({' | '.join(parts)}) != 0" if parts else "0"
 
     def _shift(self, op: str, args: tuple[Value, ...], width: int) -> str:
-        by = self.word(args[1][:WORD])  # a shift by more leaves nothing, too
+        by = self._amount(args[1])
         if width > 2 * WORD:
             return self.cut(f"{self.word(args[0])} {op.lstrip('u')} {by}", width)
         size = WORD if width <= WORD else 2 * WORD
@@ -187,11 +190,17 @@ class Expressions:
             moved = f"({by} < {size} ? {moved} : 0)"
         return self.cut(moved, width) if op == "<<" else moved
 
+    def _amount(self, value: Value) -> str:
+        """Write a number of bits; all ones if it has more than a word, because every value is shorter."""
+        low, high = value[:WORD], value[WORD:]
+        return f"({self.any_of(high)} ? ~0ull : {self.word(low)})" if high else self.word(low)
+
     def _part(self, node: Node) -> str:
         value, offset = node.args
-        signed, stride, first = node.extra
-        at = f"(std::uint64_t){self.word(offset)} * {stride}" + (f" + {first}" if first else "")
+        stride, first = node.extra
+        low, high = offset[:WORD // 2], offset[WORD // 2:]
+        at = f"(std::uint64_t){self.word(low)} * {stride}" + (f" + {first}" if first else "")
+        if high:
+            at = f"{self.any_of(high)} ? ~0ull : {at}"
         words = ", ".join(self.words(value))
-        outside = f"-((std::uint64_t){self.word(value[-1:])})" if signed else "0ull"
-        text = f"part<{len(value)}>({{{words}}}, {at}, {outside})"
-        return self.cut(text, node.width)
+        return self.cut(f"part<{len(value)}>({{{words}}}, {at})", node.width)

@@ -59,7 +59,7 @@ class Node(NamedTuple):
     memory, word). `out`: a port's word of an instance (extra: instance, port, word). `match`: whether args[0] is one
     of the patterns in extra (mask, value). `case`: args[0] and args[1] is the number in extra. `select`: args[0],
     replaced, in order, from bit extra[i] on by args[2 + 2i] if args[1 + 2i]. `part`: the bits of args[0] from
-    args[1] * stride on (extra: signed, stride, first bit). `switch`: args[0], or args[3 + i] if args[1] and args[2] is
+    args[1] * stride on (extra: stride, first bit). `switch`: args[0], or args[3 + i] if args[1] and args[2] is
     extra[i].
     """
 
@@ -390,8 +390,10 @@ class _Converter:
                 return (self._priority(scope, cell, first),)
             case _nir.Part():
                 value, offset = (self._value(scope, part) or (ZERO,) for part in (cell.value, cell.offset))
+                if cell.value_signed:  # as in the Verilog: beyond the part's width there are zeros, not sign bits
+                    value += value[-1:] * (cell.width - len(value))
                 return self._node(graph, Node("part", (end or cell.width) - first, (value, offset),
-                                              (cell.value_signed, cell.stride, first)))
+                                              (cell.stride, first)))
             case _nir.AsyncReadPort():
                 return self._read(scope, cell.memory, self._value(scope, cell.addr), first // WORD)
             case _nir.SyncReadPort():

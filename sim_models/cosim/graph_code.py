@@ -247,8 +247,7 @@ class GraphWriter(Expressions, ABC):
             for port in range(len(sink.values) // 3):
                 enable, address, data = sink.values[3 * port:3 * port + 3]
                 name = f"{number}_{port}"
-                any_enable = "1" if ONE in enable else self.any_of(tuple(ref for ref in enable if ref != ZERO))
-                yield f"const bool w{name} = {any_enable};"
+                yield f"const bool w{name} = {self.any_of(enable)};"
                 yield f"s.a{name} = {self.word(address)};"
                 for word, (part, bits) in enumerate(zip(self.words(data), self.words(enable))):
                     yield f"s.d{name}_{word} = {part};"
