@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 stamp  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-rest test-all cocotb formal soak mutate coverage alu-exhaustive library lint types site reports waves clean setup prerequisites
+.PHONY: help run check test test-rest test-all cocotb formal soak fuzz mutate coverage alu-exhaustive library lint types site reports waves clean setup prerequisites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ formal: setup  ## proofs of the RTL, and the broken designs that they must catch
 soak: setup  ## GPUs with a collective drawn at random, every bit checked; options: MINUTES=10 SEED=N CASES=N
 	@$(python) -m t3sim.testbenches.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(CASES),--cases $(CASES))
+
+fuzz: setup  ## Amaranth designs drawn at random: compiled RTL equals Amaranth's simulator and Verilator; options: MINUTES=10 SEED=N CASES=N VERILATOR=25
+	@$(python) -m t3sim.testbenches.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(CASES),--cases $(CASES)) $(if $(VERILATOR),--verilator $(VERILATOR))
 
 mutate: setup  ## breaks netlist or source and sees what notices; options: SOURCE=1 BLOCK=tracker COUNT=100 SEED=2 GEOMETRY=wide ONLY="reset|only" TABLE=FILE.csv
 	@$(python) -m t3sim.testbenches.mutation.mutate $(BLOCK) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
