@@ -30,7 +30,7 @@ test-all: setup  ## every test: all of it together, on every geometry
 	$(python) -m pytest $(PYTEST_ARGS)
 
 cocotb: setup  ## cocotb testbenches; options: BLOCK=tracker SEED=7 WAVES=vcd|fst SIM=icarus GEOMETRY=least LENGTH=10 ROUNDS=1 TEST=name
-	@$(python) -m t3sim.testbenches.run_blocks $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves $(if $(filter fst,$(WAVES)),fst)) $(if $(SIM),--sim $(SIM)) \
+	@$(python) -m t3sim.testbenches.run_blocks $(BLOCK) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves $(WAVES:1=vcd)) $(if $(SIM),--sim $(SIM)) \
 		$(if $(GEOMETRY),--geometry $(GEOMETRY)) $(if $(LENGTH),--length $(LENGTH)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(TEST),--test $(TEST))
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from t3sim.cosim.cocotb_run import DUMP
 from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
 from t3sim.errors import Failure
 from t3sim.extras import install_line
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, help="of each test, rather than as many as it asks for")
     parser.add_argument("--test", help="one test of the testbench")
     parser.add_argument("--waves", nargs="?", const="vcd", choices=("vcd", "fst"),
-                        help="write dump.vcd, or dump.fst, which Icarus does always")
+                        help="write dump.vcd or dump.fst beside the log")
     options = parser.parse_args(arguments)
     blocks = chosen_blocks(parser, options, BLOCKS)
     if options.test is not None:
@@ -80,11 +81,14 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             print(f"{block}: {tests} tests passed with seed {seed} in {time.monotonic() - start:.1f} s, "
                   f"log in {folder}", flush=True)
-        if options.waves == "fst" and (folder / "dump.vcd").exists():  # of a test that fails, too
-            from t3sim.trace.fst import to_fst
+        dump = folder / DUMP
+        if options.waves and dump.exists():  # of a test that fails, too
+            if options.waves == "fst":
+                from t3sim.trace.fst import to_fst
 
-            to_fst(folder / "dump.vcd", folder / "dump.fst")
-            (folder / "dump.vcd").unlink()
+                to_fst(dump, dump.with_suffix(".fst"))
+                dump.unlink()
+            print(f"{block}: waveforms in {dump.with_suffix('.' + options.waves)}", flush=True)
     return 1 if failed else 0
 
 

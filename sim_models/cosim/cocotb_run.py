@@ -12,7 +12,8 @@ import shlex
 import shutil
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +30,22 @@ from .shared_modules import initialize_in_loops, share_modules
 from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 from .verilated import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, precompiled_headers, runtime_objects, units
 
+DUMP = "dump.vcd"  #: waveforms of a run, in its folder
 _REPLAY = "t3sim.testbenches.tb_replay"
 _VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "-fno-dfg-scoped", "--unroll-count", "1",
                     "--prefix", "Vtop", "--timescale", "1ns/1ps", "--output-split", "5000")
 #: Yosys makes every `always @*` run at time 0 by a register that is initialised then. In SystemVerilog, which cocotb's
 #: runner asks for, that happens before the first event, and a block whose inputs never change would leave X.
 _ICARUS_LANGUAGE = "-g2005"
+#: Instead of cocotb's module, which is SystemVerilog.
+_ICARUS_DUMP = f"""
+module dump;
+  initial begin
+    $dumpfile("{DUMP}");
+    $dumpvars(0, {{}});
+  end
+endmodule
+"""
 _INITIAL_REGISTER = re.compile(r"^(  reg [^=;\n]*?) = [^;\n]*;", re.MULTILINE)
 _INITIAL_MEMORY = re.compile(r"^  initial begin\n(?:    .*\n)*  end\n", re.MULTILINE)
 _RUNTIME = ("verilated", "verilated_threads", "verilated_vpi")
@@ -68,7 +79,7 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
         raise ToolchainError("Icarus Verilog is missing: run `sudo apt install iverilog`, or use Verilator.")
     versions = [importlib.metadata.version("cocotb"), str(cocotb_tools.config.libs_dir), str(waves), _ICARUS_LANGUAGE]
     if simulator == "icarus":
-        text = without_initial_values(text)
+        text = without_initial_values(text) + (_ICARUS_DUMP.format(ports.top) if waves else "")
 
     def make_verilator(folder: Path) -> None:
         (folder / "design.v").write_text(text)
@@ -76,9 +87,10 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
 
     def make_icarus(folder: Path) -> None:
         (folder / "design.v").write_text(text)
-        get_runner("icarus").build(sources=[folder / "design.v"], hdl_toplevel=ports.top, build_dir=folder,
-                                   build_args=[_ICARUS_LANGUAGE], timescale=("1ns", "1ps"), waves=waves,
-                                   log_file=folder / "build.log")
+        with _environment():
+            get_runner("icarus").build(sources=[folder / "design.v"], hdl_toplevel=ports.top, build_dir=folder,
+                                       build_args=[_ICARUS_LANGUAGE, *("-s", "dump") * waves],
+                                       timescale=("1ns", "1ps"), log_file=folder / "build.log")
 
     if simulator == "icarus":
         return Simulation(ports.top, cached("icarus-" + digest(text, *versions), make_icarus), simulator, waves)
@@ -100,22 +112,17 @@ def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int
     log, results = folder / "cocotb.log", folder / "results.xml"
     results.unlink(missing_ok=True)
     runner = get_runner(simulation.simulator)
-    # What a shell or pytest set must not reach this run: cocotb would name its results after the pytest test.
-    saved = dict(os.environ)
+    icarus = simulation.simulator == "icarus"
     try:
-        for name in list(os.environ):
-            if name.startswith(("COCOTB_", "GPI_", "PYTEST_CURRENT_TEST")):
-                del os.environ[name]
-        os.environ["SIM_CMD_PREFIX"] = shlex.join(["timeout", "--kill-after=5", str(timeout_s)])
-        runner.test(test_module=test_module, hdl_toplevel=simulation.top, hdl_toplevel_lang="verilog",
-                    build_dir=simulation.folder, test_dir=folder, seed=seed, testcase=testcase,
-                    extra_env=environment or {}, waves=simulation.waves, results_xml=str(results), log_file=log)
+        # Of what decides whether Icarus dumps, and in which format, the last counts.
+        with _environment(SIM_CMD_PREFIX=shlex.join(["timeout", "--kill-after=5", str(timeout_s)]),
+                          **{"SIM_CMD_SUFFIX": "-vcd"} if icarus and simulation.waves else {}):
+            runner.test(test_module=test_module, hdl_toplevel=simulation.top, hdl_toplevel_lang="verilog",
+                        build_dir=simulation.folder, test_dir=folder, seed=seed, testcase=testcase,
+                        extra_env=environment or {}, waves=simulation.waves, results_xml=str(results), log_file=log)
     except (SystemExit, RuntimeError) as error:
         if not results.exists():
             raise CocotbFailure(f"The simulator of {simulation.top} ended early ({error}): see {log}.") from error
-    finally:
-        os.environ.clear()
-        os.environ.update(saved)
     try:
         tests, failures = get_results(results)
     except (RuntimeError, ElementTree.ParseError):
@@ -129,6 +136,24 @@ def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int
                   if case.find("failure") is not None or case.find("error") is not None]
         raise CocotbFailure(f"{failures} of {tests} tests of {simulation.top} failed: {', '.join(failed)}; see {log}.")
     return tests
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Keep from cocotb what a shell, make or pytest set for itself.
+
+    It reads WAVES as a number, and names its results after the pytest test.
+    """
+    saved = dict(os.environ)
+    for name in saved:
+        if name.startswith(("COCOTB_", "GPI_", "SIM_CMD_")) or name in ("WAVES", "GUI", "PYTEST_CURRENT_TEST"):
+            del os.environ[name]
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
 
 
 def replay_cocotb(simulation: Simulation, ports: PortMap, stimulus: np.ndarray) -> tuple[np.ndarray, float]:

@@ -5,7 +5,10 @@ More seeds, geometries and simulators: `make cocotb`.
 
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from amaranth import Module
@@ -68,6 +71,32 @@ def test_icarus(block, seed, tmp_path):
     if not shutil.which("iverilog"):
         pytest.skip("Icarus Verilog is not installed")
     run_testbench(Testbench(block, SMALL, seed, "icarus"), tmp_path)
+
+
+@pytest.mark.parametrize("simulator, waves", on_one(
+    [(simulator, waves) for simulator in ("verilator", "icarus") for waves in ("vcd", "fst", "1")]))
+def test_waves_by_make(simulator, waves):
+    """As the Makefile says it: make exports what it is told, and cocotb would take it for its own."""
+    if simulator == "icarus" and not shutil.which("iverilog"):
+        pytest.skip("Icarus Verilog is not installed")
+    result = subprocess.run(
+        ["make", "-o", "setup", f"VENV={sys.prefix}", "cocotb", "BLOCK=coalescer", "SEED=1", "ROUNDS=1",
+         f"TEST={run_blocks.tests_of('coalescer')[0]}", f"WAVES={waves}", f"SIM={simulator}"],
+        cwd=run_blocks.ROOT, text=True, capture_output=True, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    dump = Path(re.search(r"^coalescer: waveforms in (.*)$", result.stdout, re.M)[1])
+    assert dump.suffix == (".fst" if waves == "fst" else ".vcd")
+    assert [path.name for path in dump.parent.glob("dump*")] == [dump.name]
+    if waves != "fst":
+        assert "$enddefinitions" in dump.read_text() and " clk " in dump.read_text()
+    else:
+        assert dump.stat().st_size > 500
+
+
+def test_unknown_waves_are_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run_blocks.main(["coalescer", "--waves", "ghw"])
+    assert re.search("invalid choice: 'ghw' .*vcd.*fst", capsys.readouterr().err)
 
 
 def test_every_block_has_a_testbench():
