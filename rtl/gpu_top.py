@@ -13,7 +13,7 @@ from .control.event_counter import EventCounter
 from .control.soft_reset import SoftReset
 from .control.watchdog import WatchDog
 from .dma.address_generator import AddressGenerator
-from .dma.command_queue import CommandQueue
+from .dma.command_queue import CommandQueue, OwedLines
 from .dma.dma_table import DmaTable
 from .dma.line_router import LineRouter
 from .dma.read_credits import ReadCredits
@@ -141,7 +141,7 @@ class GpuTop(wiring.Component):
         self._reports = []
         self._counts = {}
         queues = int(g.dma.queue_commands != 0)
-        reporters = queues + g.tracker.banks + 2 + 1 + g.dma.engines + 2 * g.dma.egress_lanes + len(groups(g)) + 2 + 1
+        reporters = 2 * queues + g.tracker.banks + g.dma.engines + 2 * g.dma.egress_lanes + len(groups(g)) + 6
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
         self._stopped = Signal()  # from a soft reset to the restart that follows
         self._clear = Signal()
@@ -381,8 +381,11 @@ class GpuTop(wiring.Component):
         if not g.dma.queue_commands:
             return table
         self._queue = queue = self._add(m, "queue", CommandQueue(g))
-        wiring.connect(m, queue.reads, wiring.flipped(self.queue_reads))
-        wiring.connect(m, wiring.flipped(self.queue_lines), queue.lines)
+        m.submodules.owed_lines = self._owed_lines = owed = OwedLines(g)  # no soft reset: memory still owes them
+        wiring.connect(m, queue.reads, owed.asked)
+        wiring.connect(m, owed.reads, wiring.flipped(self.queue_reads))
+        wiring.connect(m, wiring.flipped(self.queue_lines), owed.lines)
+        wiring.connect(m, owed.wanted, queue.lines)
         wiring.connect(m, queue.writes, wiring.flipped(self.queue_writes))
         config = self._bus.levels
         both = stream.Signature(dma_command(g)).create()
@@ -392,6 +395,7 @@ class GpuTop(wiring.Component):
             *(command[name].eq(port.payload[name]) for command, port in zip(commands, (table, queue.copies))
               for name, _ in trigger(g)),
             commands[1].copy.eq(1),
+            owed.forget.eq(self._clear),
             *(port.ready.eq(go) for port, go in zip((table, queue.copies), goes)),
             queue.base.eq(Cat(config.queue_base_lo, config.queue_base_hi)),
             queue.doorbell.valid.eq(self._bus.rung),
@@ -403,7 +407,7 @@ class GpuTop(wiring.Component):
             queue.settled.eq(~(Cat(engine.copies for engine in self._generators).any() | self._credits.waits[1])),
             self._bus.queue_taken.eq(queue.taken),
         ]
-        self._reports.append(queue.error)
+        self._reports += [queue.error, owed.error]
         return both
 
     def _egress(self, m):
@@ -501,7 +505,7 @@ class GpuTop(wiring.Component):
         self._reports += [forced, refused]
         moves = Cat(lane.busy for lane in self._lanes).any() | self.refused.any()
         if self._geometry.dma.queue_commands:
-            moves |= self._queue.under_way
+            moves |= self._queue.under_way | self._owed_lines.owed
         swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
         m.d.sync += [
             moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._credits.waits.any()
@@ -575,8 +579,10 @@ class GpuTop(wiring.Component):
                 dog.waits.start.eq(self.grant.valid),
                 dog.waits.workgroups.eq(status.window_open),
             ]
-            m.d.comb += [dog.waits[name].eq(self._queue.waits[name] if self._geometry.dma.queue_commands else 0)
-                         for name in ("fetch", "poll", "signal")]
+            if self._geometry.dma.queue_commands:
+                m.d.comb += [dog.waits[name].eq(self._queue.waits[name]) for name in ("fetch", "poll", "signal")]
+                with m.If(self._owed_lines.late):
+                    m.d.comb += dog.waits.fetch.eq(1)
         self._reports.append(dog.error)
 
     def _status(self, m):
@@ -626,7 +632,8 @@ class GpuTop(wiring.Component):
             status.heads_busy.eq(self._exchange.busy),
         ]
         if self._geometry.dma.queue_commands:
-            m.d.comb += [status.queue_busy.eq(self._queue.busy), status.queue_halted.eq(self._queue.halted)]
+            m.d.comb += [status.queue_busy.eq(self._queue.busy), status.queue_halted.eq(self._queue.halted),
+                         status.lines_owed.eq(self._owed_lines.owed)]
         apb = self.apb
         m.d.comb += [
             self.irq.eq(bus.error),

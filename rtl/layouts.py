@@ -312,6 +312,7 @@ class ErrorCode(enum.Enum, shape=5):
     WORD_OUT_OF_RANGE = 17  #: a command polls or writes a word outside the range for it; the same
     DOORBELL_REFUSED = 18  #: a doorbell goes backwards or beyond the ring, or comes before a restart; it was not taken
     SUM_UNKNOWN = 19  #: a region whose sum memory cannot make; its register keeps what it held
+    LINE_UNEXPECTED = 20  #: the command queue does not wait for a line that came; it was dropped
 
 
 def error_report(geometry: Geometry) -> data.StructLayout:

@@ -33,7 +33,7 @@ ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reus
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
           "tracker_full": 8, "region_mismatch": 9, "watchdog": 10, "head_refused": 11, "restart_refused": 12,
           "reset_forced": 13, "data_unexpected": 14, "command_unknown": 15, "word_misaligned": 16,
-          "word_out_of_range": 17, "doorbell_refused": 18, "sum_unknown": 19}
+          "word_out_of_range": 17, "doorbell_refused": 18, "sum_unknown": 19, "line_unexpected": 20}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 
@@ -57,6 +57,7 @@ STATUS_BITS = (
     ("heads_busy", "the head of the dispatch window is still due to one that sends to this GPU"),
     ("queue_busy", "a command in memory is not done"),
     ("queue_halted", "a command in memory failed: nothing is begun until CONTROL.resume_queue"),
+    ("lines_owed", "a line that the command queue has read, also before a soft reset, has not come"),
 )
 
 #: What the watchdog names, in the order of the bits of WATCHDOG_WAITS.
@@ -78,7 +79,7 @@ WAITS = (
     ("peer", "the next workgroup waits for the oldest id of a peer that is not finished, or for its restart"),
     ("start", "a workgroup may start, and nobody starts it"),
     ("workgroups", "ids are open, or requests for workgroups wait"),
-    ("fetch", "the command queue waits for a command's line"),
+    ("fetch", "the command queue waits for a command's line, or one of before a soft reset has not come"),
     ("poll", "a command in memory polls, and what it waits for has not come"),
     ("signal", "a word that the command queue writes is not taken"),
 )

@@ -204,3 +204,73 @@ class CommandQueue(wiring.Component):
                 m.d.comb += fault.eq(ErrorCode.WORD_MISALIGNED)
             with m.Elif((line < self.words.base[6:]) | (line >= self.words.limit[6:])):
                 m.d.comb += fault.eq(ErrorCode.WORD_OUT_OF_RANGE)
+
+
+class OwedLines(wiring.Component):
+    """Counts the lines that memory owes the command queue, and keeps from it those that it has not asked for.
+
+    A soft reset that is forced ends though a line is still to come. That line is none of the ring that follows, so
+    what the queue asked for before is counted apart, and dropped when it comes; so is a line that nobody asked for.
+    Both are errors. Memory answers in the order of the reads, in a later cycle. A line that it loses cannot be told
+    from one that is late: that of a later read is then dropped in its place.
+
+    With `MOST` lines owed no further read leaves, so that the counts never wrap. All outputs but `wanted.valid` and
+    `error` are functions of registers and of the queue's streams.
+
+    Members
+    -------
+    asked : In(stream(address)), reads : Out(stream(address))
+        Reads of the queue, and on their way to memory.
+    lines : In(stream(queue_command)), wanted : Out(stream(queue_command))
+        Lines from memory, and those that are for the queue.
+    forget : In(1)
+        Pulse: the queue is reset, and does not wait any more for what was asked for until and in this cycle.
+    owed, late : Out(1)
+        Levels: a line has not come; nor has one that the queue does not wait for any more.
+    error : Out(error_report)
+        LINE_UNEXPECTED, with what the line says.
+    """
+
+    MOST = 15
+
+    def __init__(self, geometry: Geometry):
+        self._geometry = geometry
+        address = stream.Signature(geometry.tracker.address_bits)
+        super().__init__({
+            "asked": In(address),
+            "reads": Out(address),
+            "lines": In(stream.Signature(queue_command(geometry))),
+            "wanted": Out(stream.Signature(queue_command(geometry))),
+            "forget": In(1),
+            "owed": Out(1),
+            "late": Out(1),
+            "error": Out(error_report(geometry)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        owed = Signal(range(self.MOST + 1))
+        late = Signal(range(self.MOST + 1))  # of them, those that are dropped; they come first
+        room = Signal()
+        drops = Signal()
+        came = Signal()
+        following = Signal(range(self.MOST + 1))
+        m.d.comb += [
+            room.eq(owed != self.MOST),
+            self.reads.valid.eq(self.asked.valid & room),
+            self.reads.payload.eq(self.asked.payload),
+            self.asked.ready.eq(self.reads.ready & room),
+            drops.eq((late != 0) | (owed == 0)),
+            self.wanted.valid.eq(self.lines.valid & ~drops),
+            self.wanted.payload.eq(self.lines.payload),
+            self.lines.ready.eq(self.wanted.ready | drops),
+            came.eq(self.lines.valid & self.lines.ready & (owed != 0)),
+            following.eq(owed + (self.reads.valid & self.reads.ready) - came),
+            self.owed.eq(owed != 0),
+            self.late.eq(late != 0),
+            self.error.valid.eq(self.lines.valid & drops),
+            self.error.code.eq(ErrorCode.LINE_UNEXPECTED),
+            *(self.error.details[name].eq(self.lines.payload[name]) for name, _ in self.error.details.shape()),
+        ]
+        m.d.sync += [owed.eq(following), late.eq(Mux(self.forget, following, late - (came & (late != 0))))]
+        return m

@@ -1,13 +1,20 @@
 """The command queue: every command once, in order, and not before what it waits for."""
 
+from dataclasses import replace
+from types import ModuleType
+
 from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode, QueueOp, queue_command
 
+from ..geometries import GEOMETRIES
 from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
+
+#: With a command queue.
+_QUEUED = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, queue_commands=4))
 
 FETCHED = "a command is read from the place after the last one done, and only after a doorbell"
 SAME = "what is done is what was read, and nothing else is done"
@@ -21,6 +28,11 @@ LAWFUL = "what is done is a copy, or names an aligned word in the range; what is
 HALTED = "halted, nothing is begun until it goes on: no read, and no word"
 FAILED = "data that are refused while those of a copy leave halt the queue"
 BELL = "a doorbell counts if it goes forward, within the ring, and the queue is not stopped; any other is reported"
+
+TAKEN = "a line reaches the queue exactly if the queue has asked for it since it was reset"
+DROPPED = "any other line is taken at once, and reported"
+OWED = "it says that a line is owed, and that a line of before a reset is"
+COUNTED = "no more lines are owed than can be counted, and every read leaves in time"
 
 
 def commands(spec: Spec, geometry: Geometry) -> None:
@@ -131,11 +143,61 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(implies(state("write"), dut.writes.payload.adds == (command.op == QueueOp.ADD)))
 
 
+def lines(spec: Spec, geometry: Geometry) -> None:
+    """Claim which lines the queue gets, whatever memory answers and whenever it is reset."""
+    m, dut = spec.m, spec.design
+    owed, before = Signal(8), Signal(8)  # lines not come; those among them that were asked for before the last reset
+    asks, came = dut.reads.valid & dut.reads.ready, dut.lines.valid & dut.lines.ready & (owed != 0)
+    rest = Signal(8)
+    m.d.comb += rest.eq(owed + asks - came)
+    m.d.sync += [owed.eq(rest), before.eq(Mux(dut.forget, rest, before - (came & (before != 0))))]
+    for_queue = (owed > before)[0] & (before == 0)
+    spec.claim(TAKEN, dut.wanted.valid == (dut.lines.valid & for_queue))
+    spec.claim(TAKEN, implies(for_queue, dut.lines.ready == dut.wanted.ready))
+    spec.claim(TAKEN, Value.cast(dut.wanted.payload) == Value.cast(dut.lines.payload))
+    spec.claim(DROPPED, implies(~for_queue, dut.lines.ready))
+    spec.claim(DROPPED, dut.error.valid == (dut.lines.valid & ~for_queue))
+    spec.claim(DROPPED, implies(dut.error.valid,
+                                dut.error.code.as_value() == ErrorCode.LINE_UNEXPECTED.value))
+    for name, _ in dut.error.details.shape():
+        spec.claim(DROPPED, implies(dut.error.valid, dut.error.details[name] == dut.lines.payload[name]))
+    spec.claim(OWED, (dut.owed == (owed != 0)) & (dut.late == (before != 0)))
+    room = owed < dut.MOST
+    spec.claim(COUNTED, owed <= dut.MOST)
+    spec.claim(COUNTED, dut.reads.valid == (dut.asked.valid & room))
+    spec.claim(COUNTED, dut.asked.ready == (dut.reads.ready & room))
+    spec.claim(COUNTED, dut.reads.payload == dut.asked.payload)
+    spec.invariant(spec.inside("owed") == owed)
+    spec.invariant(spec.inside("late") == before)
+    spec.invariant(before <= owed)
+
+
+def _build(package: ModuleType, geometry: Geometry):
+    return package.dma.command_queue.OwedLines(geometry)
+
+
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "dma/command_queue.py", old, new)
 
-    return [Property("commands", "command_queue", "every command once, in order, and not before what it waits for",
+    return [Property("lines", "gpu_top", "lines that the command queue has not asked for, or not since a reset, are "
+                     "dropped and reported; all others reach it", lines, (
+        broken("a late line is a command", TAKEN, "drops.eq((late != 0) | (owed == 0))", "drops.eq(owed == 0)"),
+        broken("a line that nobody asked for is a command", TAKEN, "drops.eq((late != 0) | (owed == 0))",
+               "drops.eq(late != 0)"),
+        broken("a reset forgets a read of its own cycle", TAKEN, "Mux(self.forget, following,",
+               "Mux(self.forget, owed,"),
+        broken("a second reset forgets the lines of the first", TAKEN, "late.eq(Mux(self.forget, following, late -",
+               "late.eq(Mux(self.forget & (late == 0), following, late -"),
+        broken("a late line waits for the queue", DROPPED, "self.wanted.ready | drops", "self.wanted.ready"),
+        broken("a late line is not reported", DROPPED, "self.error.valid.eq(self.lines.valid & drops)",
+               "self.error.valid.eq(self.lines.valid & (owed == 0))"),
+        broken("a line that nobody asked for counts", OWED, "self.lines.ready & (owed != 0)", "self.lines.ready"),
+        broken("what is owed is not told", OWED, "self.owed.eq(owed != 0)", "self.owed.eq(owed > 1)"),
+        broken("the count wraps", COUNTED, "room.eq(owed != self.MOST)", "room.eq(1)"),
+    ), geometry=_QUEUED, searches=(Search(_QUEUED, 30),), quick=True, build=_build,
+        reason="`small` with a command queue; nothing else counts here"),
+    Property("commands", "command_queue", "every command once, in order, and not before what it waits for",
                      commands, (
         broken("another place than the next is read", FETCHED, "self.taken[:-1], self.base",
                "~self.taken[:-1], self.base"),

@@ -29,7 +29,10 @@ from tests.support.gpu import (
     STORE,
     THERE,
     WG_OFFSET,
+    Gpu,
     QueueGpu,
+    a_commands_line_does_not_come,
+    a_poll_does_not_come_true,
     complete,
     complete_both_ways,
     copy_of,
@@ -233,6 +236,116 @@ def test_a_soft_reset_takes_no_offered_signal_back():
     assert [write[2] for write in gpu.writes] == [7] and gpu.busy() == {"reset_done"}
 
 
+class PipelinedGpu(QueueGpu):
+    """Memory takes reads while lines of older ones are still to come, and answers in order, when a test says so."""
+
+    def __init__(self, **options) -> None:
+        self.asked: deque = deque()  #: addresses, of lines that have not come
+        self.answers = 1 << 30  #: lines that may come
+        super().__init__(**options)
+
+    def _step(self) -> None:
+        due = bool(self.asked) and self.answers > 0
+        self.put("queue_lines.valid", due)
+        if due:
+            self.put_fields("queue_lines.payload", self.ring[self.asked[0]])
+        for name in ("queue_reads", "queue_writes"):
+            self.put(f"{name}.ready", 1)
+        came = due and self.get("queue_lines.ready")
+        if self.get("queue_reads.valid"):
+            self.asked.append(self.get("queue_reads.payload"))
+        if came:
+            self.asked.popleft()
+            self.answers -= 1
+        if self.get("queue_writes.valid"):
+            write = self.fields("queue_writes.payload")
+            self.writes.append((self.cycle, write["address"], write["value"], len(self.packets)))
+        Gpu._step(self)
+
+    def ring_anew(self, *values: int) -> None:
+        """Force a soft reset, restart, and write a new ring of as many signals."""
+        self.program(self.driver.clear_error() + self.driver.soft_reset(16, limit_cycles=WATCHDOG_PERIOD))
+        self.run(600)
+        assert self.error()["code"] == "reset_forced" and self.busy() == {"reset_done", "lines_owed"}
+        self.program(self.driver.clear_error())
+        self.restart(1)
+        self.run(2 * GEOMETRY.tracker.window_slots)
+        self.written = 0
+        self.commands(*(Command(value, SIGNAL, SIGNALLED, 0, 0, 0) for value in values))
+
+
+@pytest.mark.parametrize("resets", [1, 2, 3])
+def test_lines_that_come_after_forced_resets_are_no_commands(resets):
+    """Attack: reset in the middle, late response. As many lines are late as resets were forced; the ring is as new."""
+    gpu = PipelinedGpu()
+    gpu.answers = 0
+    gpu.commands(Command(0xBAD, SIGNAL, SIGNALLED, 0, 0, 0))
+    for number in range(resets):
+        gpu.run(50)
+        assert gpu.busy() == {"queue_busy", "lines_owed"} and len(gpu.asked) == number + 1
+        gpu.ring_anew(1, 2, 3)
+    before = gpu.counters()["errors"]
+    for number in range(resets):
+        gpu.answers = 1
+        gpu.run(50)
+        assert gpu.error()["code"] == "line_unexpected" and gpu.counters()["errors"] == before + number + 1
+        assert not gpu.writes and gpu.busy() == {"queue_busy", "lines_owed"}
+    gpu.program(gpu.driver.clear_error())
+    gpu.answers = 1 << 30
+    gpu.run(200)
+    assert [write[2] for write in gpu.writes] == [1, 2, 3] and gpu.read("QUEUE_TAKEN") == 3
+    assert gpu.error() is None and not gpu.busy() and not gpu.asked
+
+
+def test_a_late_line_before_the_new_rings_doorbell_is_no_command():
+    """Attack: reset in the middle, late response; memory takes no further read before it has answered."""
+    gpu = QueueGpu()
+    gpu.memory_cycles = 3000
+    gpu.commands(Command(0xBAD, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(50)
+    gpu.program(gpu.driver.soft_reset(16, limit_cycles=WATCHDOG_PERIOD))
+    gpu.run(1000)
+    assert gpu.error()["code"] == "reset_forced" and gpu.busy() == {"reset_done", "lines_owed"}
+    gpu.program(gpu.driver.clear_error())
+    gpu.restart(1)
+    gpu.run(50)
+    assert gpu.busy() == {"lines_owed"}
+    gpu.memory_cycles, gpu.written = 20, 0
+    gpu.commands(*(Command(value, SIGNAL, SIGNALLED, 0, 0, 0) for value in (1, 2)))
+    gpu.run(3000)
+    assert [write[2] for write in gpu.writes] == [1, 2] and gpu.error()["code"] == "line_unexpected"
+    assert gpu.counters()["errors"] == 2 and not gpu.busy()
+
+
+def test_a_line_that_nobody_asked_for_is_no_command():
+    """Attack: unasked response. It waits at the queue's port before the doorbell rings."""
+    gpu = QueueGpu(memory_cycles=3)
+    gpu.answer = 0, Command(0xBAD, SIGNAL, SIGNALLED, 3, 2, 1)._asdict()
+    gpu.run(50)
+    assert gpu.error() == {"code": "line_unexpected", "address": SIGNALLED, "region": 3, "wf": 2, "wg": 1}
+    assert gpu.answer is None and not gpu.busy()
+    gpu.program(gpu.driver.clear_error())
+    gpu.commands(Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(100)
+    assert [write[2] for write in gpu.writes] == [1] and gpu.error() is None
+
+
+def test_a_soft_reset_waits_for_a_line_that_an_earlier_one_did_not():
+    """Attack: two resets, the second without a limit; a silent memory is told by the watchdog."""
+    gpu = PipelinedGpu()
+    gpu.answers = 0
+    gpu.commands(Command(0xBAD, SIGNAL, SIGNALLED, 0, 0, 0))
+    gpu.run(50)
+    gpu.ring_anew()
+    assert waits_in_the_end(gpu) == {"fetch"}
+    gpu.program(gpu.driver.clear_error() + gpu.driver.watchdog(None) + gpu.driver.soft_reset(16, limit_cycles=None))
+    gpu.run(1000)
+    assert gpu.busy() == {"resetting", "lines_owed"}
+    gpu.answers = 1
+    gpu.run(400)
+    assert gpu.busy() == {"reset_done"} and gpu.error()["code"] == "line_unexpected"
+
+
 SIGNALS = Command(7, SIGNAL, SIGNALLED, 0, 0, 0)
 #: What a command is refused for, and the command; copies are refused by their engine, or in a lane.
 BAD_COMMANDS = {
@@ -373,9 +486,10 @@ def test_a_signal_that_arrives_is_checked(is_open):
 def test_a_queue_that_hangs_is_told_with_what_waits(hang):
     gpu = QueueGpu(memory_cycles=3)
     hang(gpu)
-    busy = {"queue_busy"}
-    assert gpu.run(100).busy() == busy and waits_in_the_end(gpu) == QUEUE_HANGS[hang]
-    assert gpu.error()["code"] == "watchdog" and gpu.busy() == busy
+    busy = {"queue_busy"}  # a poll's line is owed now and then
+    assert gpu.run(100).busy() - {"lines_owed"} == busy and waits_in_the_end(gpu) == QUEUE_HANGS[hang]
+    assert gpu.error()["code"] == "watchdog" and gpu.busy() - {"lines_owed"} == busy
+    assert hang is a_poll_does_not_come_true or ("lines_owed" in gpu.busy()) == (hang is a_commands_line_does_not_come)
 
 
 def test_commands_that_are_done_are_no_hang():
