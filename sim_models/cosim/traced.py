@@ -81,7 +81,7 @@ def _arbiter() -> list[Slot]:
 
 
 def _bank(geometry: Geometry, at: str) -> list[Slot]:
-    bits = ["done", "crowded", "valid", "hit", "complete", "exceeds", "refused", "foreign"]
+    bits = ["done", "set_full", "valid", "hit", "complete", "exceeds", "refused", "wrong_family"]
     count, occupied = geometry.tracker.count_bits, (geometry.tracker.sets_per_bank * geometry.tracker.ways).bit_length()
     return [*(slot(i, 1, f"{at}{bit}") for i, bit in enumerate(bits)),
             slot(8, occupied, f"{at}occupied"), slot(32, geometry.dma.region_bits, f"{at}region"),
