@@ -22,6 +22,12 @@ def test_every_path_in_the_readme_exists():
     assert not [path for path in sorted(named - made_by_commands) if not (ROOT / path).exists()]
 
 
+def test_the_source_is_read_in_ten_files():
+    page = (ROOT / "docs" / "reading-the-source.md").read_text(encoding="utf-8")
+    paths = re.findall(r"^\| \d+ \| `([^`]+)`", page, re.M)
+    assert len(paths) == 10 and not [path for path in paths if not (ROOT / path).is_file()]
+
+
 def test_readme_shows_the_last_lines_of_the_output_of_a_run():
     """They come from a file, as figures do: `tests/house/test_figures_in_pages.py`."""
     block = README.split('<!-- output: docs/results/run.txt from "Time (µs)" -->')[1].split("<!-- end -->")[0]
