@@ -1,16 +1,19 @@
-"""Standard-cell libraries in the Liberty format: areas, pin loads, and tables of delay and energy.
+"""Standard-cell libraries in the Liberty format: areas, pin loads, and tables of delay and energy, in ns and pF.
 
-PyPI's reader of the format is GPL and brings a computer algebra system; what is needed here is little.
+A file in other units, or written in a way that mappers read differently, is written anew before it is mapped to. PyPI's
+reader of the format is GPL and brings a computer algebra system.
 """
 
+import gzip
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 
-from t3sim.bounded import read_bounded, reading
+from t3sim.bounded import LARGEST_FILE, TooLarge, read_bounded, reading
 from t3sim.errors import BadInput, shown
 
 from .functions import truth_table
@@ -18,6 +21,15 @@ from .functions import truth_table
 _LARGEST = 1e9  #: of any number of a library
 _DEEPEST = 32  #: groups within groups
 _NAME = re.compile(r"[\w.\[\]-]{1,200}", re.ASCII)
+
+_TEMPLATES = ("lu_table_template", "power_lut_template")
+_POWERS = ("rise_power", "fall_power", "power")
+_DELAYS = ("cell_rise", "cell_fall", "rise_transition", "fall_transition", "rise_constraint", "fall_constraint")
+#: Attributes that are written with parentheses.
+_LISTS = ("index_1", "index_2", "index_3", "values", "capacitive_load_unit")
+_SPACE = re.compile(r"[\s,\\]+")
+_UNIT = re.compile(r"(\d{0,6}(?:\.\d{0,9})?)([munpf]?)([sfwv])", re.IGNORECASE)
+_PREFIXES = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12, "f": 1e-15}
 
 _TOKEN = re.compile(r'/\*.*?(?:\*/|\Z)|\\\n|\s+|"([^"]*)"|([\w.+\-\[\]!*&|^\']+)|([(){}:;,])', re.DOTALL)
 
@@ -30,6 +42,7 @@ class Group:
     arguments: list[str]
     attributes: dict[str, list[str]] = field(default_factory=dict)
     groups: list["Group"] = field(default_factory=list)
+    unended: bool = False  #: of the library: a value in it ends with its line rather than a semicolon
 
     def all(self, name: str) -> Iterator["Group"]:
         return (group for group in self.groups if group.name == name)
@@ -40,43 +53,51 @@ class Group:
     def numbers(self, name: str) -> list[float]:
         """Return the numbers in every value of an attribute, in order: `values ("1, 2", "3, 4")`."""
         return [float(number) for value in self.attributes.get(name, ())
-                for number in re.split(r"[\s,\\]+", value) if number]
+                for number in _SPACE.split(value) if number]
 
 
 def parse(text: str) -> Group:
     """Return the outermost group of a Liberty text. Raises ValueError."""
-    tokens = [(found[1] if found[1] is not None else found[2], found[3]) for found in _TOKEN.finditer(text)
-              if found.lastindex]
-    tokens.append((None, "end"))
-    place = 0
+    tokens: list[tuple[str | None, str, int, bool]] = []  # name, mark, line, whether the first on it
+    line, first = 1, True
+    for found in _TOKEN.finditer(text):
+        if found.lastindex:
+            tokens.append((found[1] if found[1] is not None else found[2], found[3] or "", line, first))
+            first = False
+        elif found[0] != "\\\n":  # which goes on with the line
+            first = first or "\n" in found[0]
+        line += found[0].count("\n")
+    tokens.append((None, "end", line, True))
+    place, unended = 0, False
 
     def statements(group: Group, depth: int) -> None:
-        nonlocal place
+        nonlocal place, unended
         if depth > _DEEPEST:
             raise ValueError("nested too deeply")
         while tokens[place][1] not in ("}", "end"):
-            name, mark = tokens[place]
+            name, mark, line, _ = tokens[place]
             place += 1
             if mark == ";":
                 continue
             if name is None:
-                raise ValueError(f"{mark!r} where a name belongs")
+                raise ValueError(f"line {line}: {mark!r} where a name belongs")
             mark = tokens[place][1]
             place += 1
             values = []
             if mark == ":":
-                while tokens[place][0] is not None:
+                while tokens[place][0] is not None and not (values and tokens[place][3]):
                     values.append(tokens[place][0])
                     place += 1
+                unended = unended or tokens[place][1] != ";"
                 group.attributes[name] = [" ".join(values)]
                 continue
             if mark != "(":
-                raise ValueError(f"{name!r} is followed by neither : nor (")
+                raise ValueError(f"line {line}: {shown(name)} is followed by neither : nor (")
             while tokens[place][1] != ")":
                 if tokens[place][0] is not None:
                     values.append(tokens[place][0])
-                elif tokens[place][1] == "end":
-                    raise ValueError("the text ends inside a group")
+                elif tokens[place][1] != ",":
+                    raise ValueError(f"line {line}: {shown(name)} ( has no )")
                 place += 1
             place += 1
             if tokens[place][1] != "{":
@@ -87,13 +108,14 @@ def parse(text: str) -> Group:
             group.groups.append(inner)
             statements(inner, depth + 1)
             if tokens[place][1] == "end":
-                raise ValueError("the text ends inside a group")
+                raise ValueError(f"line {line}: {shown(name)} {{ has no }}")
             place += 1
 
     outermost = Group("", [])
     statements(outermost, 0)
     if len(outermost.groups) != 1 or outermost.groups[0].name != "library":
         raise ValueError("there is no library in it")
+    outermost.groups[0].unended = unended
     return outermost.groups[0]
 
 
@@ -151,11 +173,12 @@ class Cell:
     loads: dict[str, float]  #: input pin: pF
     arcs: dict[str, tuple[Arc, ...]]  #: output pin: from every input that it depends on, or from the clock
     functions: dict[str, str]  #: output pin: its function, as written
-    clock: str | None  #: pin of a flip-flop
+    clock: str | None  #: pin of a flip-flop that samples at its rising edge
     setup_ns: float  #: of a flip-flop, at the middle of its table
     enable: str | None = None  #: pin of a latch
     energies: dict[str, tuple[PinEnergy, ...]] = field(default_factory=dict)  #: by pin; of an output one per input
     leakage_nw: float = 0.0
+    data: str | None = None  #: pin that a flip-flop samples as it is
 
 
 @dataclass(frozen=True)
@@ -187,7 +210,7 @@ class Library:
     @cached_property
     def flip_flop(self) -> Cell:
         """The smallest one that samples at a rising clock and has neither set nor reset."""
-        found = [cell for cell in self.cells.values() if cell.clock and len(cell.loads) == 2]
+        found = [cell for cell in self.cells.values() if cell.clock and cell.data and len(cell.loads) == 2]
         if not found:
             raise BadInput(f"library {self.source} has no D flip-flop")
         return min(found, key=lambda cell: cell.area)
@@ -206,7 +229,12 @@ class Library:
 def load_library(path: Path) -> Library:
     """Read a Liberty file. Raises BadInput."""
     with reading(f"library {str(path)!r}", "a Liberty file"):
-        library = load_library_text(read_bounded(path).decode(errors="replace"), str(path))
+        content = read_bounded(path)
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(LARGEST_FILE + 1)
+            if len(content) > LARGEST_FILE:
+                raise TooLarge(f"longer than {LARGEST_FILE:,} bytes, unpacked")
+        library = load_library_text(content.decode(errors="replace"), str(path))
         if not (library.nand2.area > 0 and library.flip_flop and 0 < library.gate_delay[0] <= _LARGEST):
             raise ValueError(f"a gate's area is {library.nand2.area}, its delay {library.gate_delay[0]:g} ns: both "
                              "must be above 0")
@@ -217,11 +245,83 @@ def load_library_text(text: str, source: str) -> Library:
     """Parse the text of a Liberty file; `source` is what messages call it. Raises BadInput."""
     with reading(f"library {source!r}", "a Liberty file"):
         library = parse(text)
-        templates = {_one(template): template for kind in ("lu_table_template", "power_lut_template")
-                     for template in library.all(kind)}
+        if _normalize(library):
+            text = "".join(_written(library, 0))
+        templates = {_one(template): template for kind in _TEMPLATES for template in library.all(kind)}
         cells = [_cell(group, templates) for group in library.all("cell")]
         return Library(_one(library), source, text, {cell.name: cell for cell in cells},
                        _number(library, "nom_voltage"))
+
+
+def _normalize(library: Group) -> bool:
+    """Change a library to ns, pF, nW and V, to a group for each pin, and to cells that may be used.
+
+    Say whether anything has changed that mappers read.
+    """
+    ns, volts = _unit(library, "time_unit", "s", "ns"), _unit(library, "voltage_unit", "V", "V")
+    pf, nw = _unit(library, "capacitive_load_unit", "F", "pF"), _unit(library, "leakage_power_unit", "W", "nW")
+    templates = {_one(template): template for kind in _TEMPLATES for template in library.all(kind)}
+
+    def scale(group: Group, name: str, by: float) -> None:
+        if by != 1 and name in group.attributes:
+            group.attributes[name] = [", ".join(f"{by * float(one):.12g}" for one in _SPACE.split(value) if one)
+                                      for value in group.attributes[name]]
+
+    def walk(group: Group) -> None:
+        for name in group.attributes:
+            if name.endswith(("capacitance", "pin_cap")):
+                scale(group, name, pf)
+        scale(group, "cell_leakage_power", nw)
+        scale(group, "nom_voltage", volts)
+        if group.name in _POWERS + _DELAYS:
+            scale(group, "values", ns if group.name in _DELAYS else pf * volts ** 2)
+        template = group if group.name in _TEMPLATES else templates.get("".join(group.arguments), Group("", []))
+        for axis in "123":
+            variable = template.get(f"variable_{axis}")
+            scale(group, f"index_{axis}", pf if "capacitance" in variable else ns if "transition" in variable else 1.0)
+        for inner in group.groups:
+            walk(inner)
+
+    walk(library)
+    library.attributes |= {"time_unit": ["1ns"], "capacitive_load_unit": ["1", "pf"]}
+    usable = [group for group in library.groups if group.name != "cell" or group.get("dont_use").lower() != "true"]
+    changed = library.unended or ns != 1 or pf != 1 or len(usable) != len(library.groups)
+    library.groups = usable
+    for cell in library.all("cell"):
+        pins = [Group(group.name, [name], group.attributes, group.groups) if group.name == "pin" else group
+                for group in cell.groups for name in (
+                    _SPACE.split(" ".join(group.arguments).strip()) if group.name == "pin" else [""])]
+        changed, cell.groups = changed or len(pins) != len(cell.groups), pins
+    return changed
+
+
+def _unit(library: Group, name: str, base: str, ours: str) -> float:
+    """Return a unit of a library in ours. Raises ValueError."""
+    text = "".join(library.attributes.get(name, [f"1{ours}"])).replace(" ", "")
+    found = _UNIT.fullmatch(text)
+    if not found or found[3].lower() != base.lower() or not float(found[1]):
+        raise ValueError(f"{name} = {shown(text)} is no unit: such as 1{ours}")
+    return float(f"{float(found[1]) * _PREFIXES[found[2].lower()] / _PREFIXES[ours[:-1].lower()]:.9g}")
+
+
+def _written(group: Group, depth: int) -> Iterator[str]:
+    """Write a library with what mappers read, in the Liberty format."""
+    def quoted(value: str) -> str:
+        return value if _NAME.fullmatch(value) else f'"{value}"'
+
+    indent = "  " * depth
+    yield f"{indent}{group.name} ({', '.join(map(quoted, group.arguments))}) {{\n"
+    for name, values in group.attributes.items():
+        if name in _LISTS:
+            yield f"{indent}  {name} ({', '.join(map(quoted, values))});\n"
+        elif name == "time_unit":
+            yield f'{indent}  {name} : "{values[0]}";\n'
+        elif len(values) == 1 and (depth or name in ("delay_model", "nom_voltage")):
+            yield f"{indent}  {name} : {quoted(values[0])};\n"
+    for inner in group.groups:
+        if depth or inner.name in ("cell", *_TEMPLATES):
+            yield from _written(inner, depth + 1)
+    yield f"{indent}}}\n"
 
 
 def _one(group: Group) -> str:
@@ -268,7 +368,6 @@ def _energies(pin: Group, templates: dict[str, Group]) -> tuple[PinEnergy, ...]:
 def _cell(group: Group, templates: dict[str, Group]) -> Cell:
     loads, arcs, functions, energies = {}, {}, {}, {}
     setup = 0.0
-    clock = next((flip_flop.get("clocked_on").strip("() ") for flip_flop in group.all("ff")), None)
     for pin in group.all("pin"):
         name = _one(pin)
         energies[name] = _energies(pin, templates)
@@ -290,11 +389,17 @@ def _cell(group: Group, templates: dict[str, Group]) -> Cell:
             if None in tables or timing.get("timing_type") in ("three_state_disable", "clear", "preset"):
                 continue
             sense = timing.get("timing_sense")
-            found.append(Arc(timing.get("related_pin"), {"positive_unate": False, "negative_unate": True}.get(sense),
-                             *tables))
+            found += [Arc(source, {"positive_unate": False, "negative_unate": True}.get(sense), *tables)
+                      for source in _SPACE.split(timing.get("related_pin").strip())]
         if found:
             arcs[name] = tuple(found)
-    enable = next((latch.get("enable").strip("() !") for latch in group.all("latch")), None)
+    def pin_of(kind: str, attribute: str, *truths: tuple[bool, bool]) -> str | None:
+        return next((pin for register in group.all(kind) for pin in loads
+                     if truth_table(register.get(attribute), (pin,)) in truths), None)
+
+    rising, falling = (False, True), (True, False)
+    enable = next((pin_of("latch", "enable", rising, falling) or latch.get("enable")
+                   for latch in group.all("latch")), None)
     return Cell(_one(group), _number(group, "area"), loads, arcs if enable is None else {}, functions,
-                clock if clock and not clock.startswith("!") else None, setup, enable, energies,
-                _number(group, "cell_leakage_power"))
+                pin_of("ff", "clocked_on", rising), setup, enable, energies, _number(group, "cell_leakage_power"),
+                pin_of("ff", "next_state", rising))

@@ -1,9 +1,11 @@
 """`t3 area`: the library, the netlist, the longest path, against what can be computed by hand."""
 
 import errno
+import gzip
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -18,7 +20,7 @@ from t3sim.area import measure as measured
 from t3sim.area.embedded import CLOCK_TO_OUTPUT_TAU, GATES, TAU_NS, UNIT_PF, embedded_library
 from t3sim.area.fpga import count, place_and_route
 from t3sim.area.functions import truth_table
-from t3sim.area.liberty import load_library, parse
+from t3sim.area.liberty import load_library, load_library_text, parse
 from t3sim.area.libraries import find_library
 from t3sim.area.measure import TOP, measure
 from t3sim.area.memories import MemoryUse
@@ -85,6 +87,130 @@ def test_no_library(text, tmp_path):
     (tmp_path / "x.lib").write_text(text)
     with pytest.raises(BadInput, match="not a Liberty file"):
         load_library(tmp_path / "x.lib")
+
+
+def in_units(text: str, time: str, per_ns: float, load: str, per_pf: float) -> str:
+    """The embedded library's text in other units."""
+    table = ""
+
+    def scaled(found: re.Match[str]) -> str:
+        nonlocal table
+        if found[1]:
+            table = found[1]
+            return found[0]
+        by = per_pf if found[2] == "capacitance :" or (table, found[2]) == ("delay", "index_1") else per_ns
+        return found[2] + re.sub(r"\d+(?:\.\d+)?(?:e-?\d+)?", lambda one: f"{by * float(one[0]):.9g}", found[3])
+
+    text = text.replace('time_unit : "1ns"', f'time_unit : "{time}"').replace("(1, pf)", f"({load})")
+    return re.sub(r"\((delay|constraint)\)|(index_1|index_2|values|capacitance :)( \([^)]*\)| [^;]*)", scaled, text)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return embedded_library()
+
+
+@pytest.mark.parametrize(("time", "per_ns", "load", "per_pf"), [
+    ("1ps", 1e3, "1, ff", 1e3), ("10ps", 1e2, "1, pf", 1), ("100 ps", 10, "10, ff", 1e2), ("1ns", 1, "1, fF", 1e3),
+    ("1ps", 1e3, "0.1000, pF", 10), ("1PS", 1e3, '"1", "ff"', 1e3)])
+def test_figures_are_the_same_in_any_unit(plain, time, per_ns, load, per_pf):
+    found = load_library_text(in_units(plain.text, time, per_ns, load, per_pf), "x.lib")
+    assert found.gate_delay == pytest.approx(plain.gate_delay, rel=1e-6)
+    assert found.flip_flop.setup_ns == pytest.approx(plain.flip_flop.setup_ns, rel=1e-6)
+    assert found.nand2.loads == pytest.approx(plain.nand2.loads, rel=1e-6)
+    for name, cell in plain.cells.items():
+        (arcs,), (ours,) = cell.arcs.values(), found.cells[name].arcs.values()
+        assert [arc.rise.at(0.03, 0.4) for arc in ours] == pytest.approx([arc.rise.at(0.03, 0.4) for arc in arcs], 1e-6)
+    again = load_library_text(found.text, "y.lib")  # what is mapped to is in ns and pF
+    assert again.text == found.text and again.gate_delay == pytest.approx(plain.gate_delay, rel=1e-6)
+
+
+def test_energies_leakage_and_voltage_are_scaled():
+    text = ('library (x) { time_unit : "1ps"; capacitive_load_unit (1, ff); voltage_unit : "1mV"; nom_voltage : 900; '
+            'leakage_power_unit : "1pW"; cell (A) { area : 1; cell_leakage_power : 2000; pin (Y) { direction : output; '
+            'max_capacitance : 5; internal_power () { rise_power (scalar) { values ("3e6"); } '
+            'fall_power (scalar) { values ("1e6"); } } } } }')
+    found = load_library_text(text, "x.lib")
+    cell = found.cells["A"]
+    assert found.volts == pytest.approx(0.9) and cell.leakage_nw == pytest.approx(2)
+    assert cell.energies["Y"][0].mean_pj(0, 0) == pytest.approx(2e6 * 1e-3 * 1e-6)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("time_unit", '"1xs"'), ("time_unit", '"fast"'), ("time_unit", '"0ns"'), ("time_unit", '"1pf"'),
+    ("leakage_power_unit", '"1"')])
+def test_a_unit_that_there_is_not_is_refused(key, value):
+    with pytest.raises(BadInput, match=f"not a Liberty file: {key} = .* is no unit: such as 1"):
+        load_library_text(f"library (x) {{ {key} : {value}; }}", "x.lib")
+    with pytest.raises(BadInput, match="capacitive_load_unit = '1mm' is no unit: such as 1pF"):
+        load_library_text("library (x) { capacitive_load_unit (1, mm); }", "x.lib")
+
+
+def test_cells_that_are_not_to_be_used_are_not(plain):
+    for value in ("true", '"true"', "TRUE"):
+        text = plain.text.replace("cell (NAND2X1) {", f"cell (NAND2X0) {{ dont_use : {value}; area : 0.5; }}\n"
+                                  f"cell (NAND2X9) {{ dont_use : false; area : 0.5; }} cell (NAND2X1) {{")
+        found = load_library_text(text, "x.lib")
+        assert found.nand2.name == "NAND2X1" and "NAND2X9" in found.cells
+        assert "NAND2X0" not in found.cells and "NAND2X0" not in found.text
+
+
+@pytest.mark.parametrize("edge", ["CLK'", "(CLK')", "(CLK)'", "!CLK", "(!CLK)", "!(CLK)", " ! CLK ", "(CLK * EN)",
+                                  "CLK EN"])
+def test_a_flip_flop_of_another_edge_is_not_the_d_flip_flop(plain, edge):
+    cells = plain.text.rstrip().removesuffix("}")
+    other = cells[cells.index("cell (DFFX1)"):].replace("DFFX1", "DFFN").replace('on : "CLK"', f'on : "{edge}"')
+    found = load_library_text(f"{cells}{re.sub('area : [^;]*', 'area : 1', other)}}}", "x.lib")
+    assert found.flip_flop.name == "DFFX1" and found.cells["DFFN"].clock is None
+
+
+@pytest.mark.parametrize("written", ["CLK", "(CLK)", " CLK ", "((CLK))", "!CLK'"])
+def test_a_rising_edge_however_written(plain, written):
+    found = load_library_text(plain.text.replace('clocked_on : "CLK"', f'clocked_on : "{written}"'), "x.lib")
+    assert found.flip_flop.clock == "CLK" and found.flip_flop.data == "D"
+
+
+def test_a_flip_flop_that_toggles_is_not_the_d_flip_flop(plain):
+    text = plain.text.replace('next_state : "D"', 'next_state : "D ^ IQ"')
+    with pytest.raises(BadInput, match="no D flip-flop"):
+        assert load_library_text(text, "x.lib").flip_flop
+
+
+@pytest.mark.parametrize("pins", ["A, B", "A B", '"A, B"', '"A", "B"', " A ,B "])
+def test_pins_that_are_described_together(plain, pins):
+    one = "pin (A) { direction : input; capacitance : 0.006666667; }"
+    assert one in plain.text
+    text = plain.text.replace(f"{one}\n    {one.replace('(A)', '(B)')}", one.replace("(A)", f"({pins})"))
+    found = load_library_text(text, "x.lib")
+    assert found.nand2.name == "NAND2X1" and found.nand2.loads == plain.nand2.loads
+    assert load_library_text(found.text, "y.lib").nand2.loads == plain.nand2.loads
+
+
+def test_a_value_ends_with_its_line(plain):
+    found = load_library_text(re.sub(r"(area : \d+);", r"\1", plain.text), "x.lib")
+    assert {name: cell.area for name, cell in found.cells.items()} == {
+        name: cell.area for name, cell in plain.cells.items()}
+    assert load_library_text(found.text, "y.lib").gate_delay == plain.gate_delay
+    assert parse('library (x) { a :\n "b"; c : d \\\n e; }').attributes == {"a": ["b"], "c": ["d e"]}
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("library (x) {\n cell (A) {\n  area 2;\n }\n}", "line 3: 'area' is followed by neither : nor \\("),
+    ("library (x) {\n cell (A) {\n  area : 2;\n }\n", "line 1: 'library' { has no }"),
+    ("library (x) {\n cell (A {\n }\n}", "line 2: 'cell' \\( has no \\)"),
+    ("library (x) {\n\n : 3;\n}", "line 3: ':' where a name belongs")])
+def test_what_cannot_be_parsed_has_its_line(text, words):
+    with pytest.raises(BadInput, match=words):
+        load_library_text(text, "x.lib")
+
+
+def test_a_packed_library_is_read(plain, tmp_path):
+    path = tmp_path / "cells.lib.gz"
+    path.write_bytes(gzip.compress(plain.text.encode()))
+    assert load_library(path).text == plain.text
+    path.write_bytes(gzip.compress(plain.text.encode())[:-200])
+    with pytest.raises(BadInput, match="not a Liberty file"):
+        load_library(path)
 
 
 def test_comments_strings_and_lists():
