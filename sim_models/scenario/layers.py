@@ -125,8 +125,9 @@ def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Wo
            ": give a model or a trace")
     if layer.tp is None:
         raise BadInput(trace, " needs ", Key("layer.tp", "N"), ": a trace is of one rank")
-    found = chakra_workloads(layer.chakra, layer.tp, layer.operator)
-    return [(one.workload, one.count) for one in found], [
+    left: list[str] = []
+    found = chakra_workloads(layer.chakra, layer.tp, layer.operator, left)
+    return [(one.workload, one.count) for one in found], left + [
         f"found: {one.gemm}, {one.workload.size} {one.workload.dtype}, then {one.collective}; {one.count} times"
         for one in found]
 

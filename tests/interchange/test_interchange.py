@@ -110,6 +110,87 @@ def test_a_collective_of_another_size_is_of_something_else(tmp_path):
         chakra_workloads(str(tmp_path / "a"), 4)
 
 
+def grouped(*groups, first=(), **attributes):
+    """Return a trace of a GEMM, 512 columns wider each, and an all-reduce in each of these groups."""
+    nodes = [{"version": "0.0.4"}, *first]
+    for place, group in enumerate(groups):
+        n = 512 * (place + 1)
+        gemm, total = objects(size=2 * 1024 * n)[1::2]
+        gemm |= {"id": 10 * place + 5, "inputs": {"shapes": f"[[1024, 128], [128, {n}]]", "types": "['Half', 'Half']"}}
+        total |= {"id": 10 * place + 7, "dataDeps": [10 * place + 5]}
+        total["attr"] += [] if group is None else [{"name": name, **value} for name, value in group.items()]
+        nodes += [gemm, total]
+    return json.dumps(nodes)
+
+
+def named(name, **more):
+    return {"pg_name": {"stringVal": name}, **more}
+
+
+def listed(*groups):
+    text = json.dumps([{"pg_name": name, "backend_config": "cuda:nccl", **more} for name, more in groups])
+    return [{"id": 1, "name": "## process_group:init ##", "type": "METADATA_NODE",
+             "inputs": {"values": json.dumps([text]), "shapes": "[[]]", "types": "['String']"}}]
+
+
+SIXTEEN = {"pg_size": {"int32Val": 16}}
+
+
+@pytest.mark.parametrize(("text", "widths", "left"), [
+    (grouped(named("1"), named("2", **SIXTEEN)), [512], ["1 of 2 GEMMs.*groups of 16 ranks, not 4"]),
+    (grouped(named("1", **SIXTEEN), named("2", pg_size={"int64Val": "4"})), [1024], ["groups of 16 ranks"]),
+    (grouped(named("1", group_size={"uint32Val": 4}), named("2")), [512], ["groups of unknown ranks"]),
+    (grouped(named("1", pg_ranks={"int64List": {"values": ["0", "1", "2", "3"]}}), named("2")), [512], ["unknown"]),
+    (grouped(named("1", pg_ranks={"stringVal": "[4, 5, 6, 7]"}), named("2", **SIXTEEN)), [512], ["16"]),
+    (grouped(named("dp"), named("tp"), first=listed(("dp", {"ranks": [*range(16)]}), ("tp", {"group_size": 4}))),
+     [1024], ["groups of 16 ranks"]),
+    (grouped(named("dp", **SIXTEEN), named("dp"), named("tp")), [1536], ["2 of 3 GEMMs.*groups of 16 ranks"]),
+    (grouped(named("tp"), named("tp")), [512, 1024], []), (grouped(None, None), [512, 1024], [])])
+def test_a_gemm_goes_with_the_collective_of_its_group(text, widths, left, tmp_path):
+    (tmp_path / "a").write_text(text)
+    words: list[str] = []
+    assert [one.workload.n for one in chakra_workloads(str(tmp_path / "a"), 4, "gemm-rs", words)] == widths
+    assert len(words) == len(left) and all(re.search(told, word) for told, word in zip(left, words))
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    (grouped(named("1"), named("2")), "among groups '1', '2', and no node says how many ranks"),
+    (grouped(named("1", **SIXTEEN)), "1 of 1 GEMMs, whose collectives are among groups of 16 ranks, not 4"),
+    (grouped(named("1", pg_size={"int32Val": -4})), "pg_size = -4 is not possible")])
+def test_a_trace_whose_group_is_not_known_is_refused(text, told, tmp_path):
+    (tmp_path / "a").write_text(text)
+    with pytest.raises(BadInput, match=told):
+        chakra_workloads(str(tmp_path / "a"), 4)
+
+
+@pytest.mark.parametrize(("types", "size", "told"), [
+    ("Tensor(c10::Float8_e4m3fn)", 1 << 20, "fp8"), ("Tensor(c10::Float8_e4m3fn)", 1 << 21, "fp8"),
+    ("Tensor(c10::Float8_e5m2)", 1 << 19, "fp8"), ("Tensor(c10::Float8_e4m3fnuz)", 1 << 21, "fp8"),
+    ("Tensor(double)", 1 << 22, "fp64"), ("Tensor(signed char)", 1 << 21, "Tensor.signed char")])
+def test_operands_of_another_format_are_named_and_not_taken_for_one_of_ours(types, size, told, tmp_path):
+    (tmp_path / "a").write_text(json.dumps(objects(size=size, types=types)))
+    with pytest.raises(BadInput, match=f"node 5, gemm, whose operands are .*{told}.*: allowed are fp16, bf16, fp32"):
+        chakra_workloads(str(tmp_path / "a"), 4)
+
+
+def test_scales_and_a_bias_do_not_make_the_format(tmp_path):
+    trace = objects(size=1 << 20, types="x")
+    trace[1]["inputs"] = {"shapes": "[[512], [1024, 128], [128, 512], [], []]",
+                          "types": "['Float8_e4m3fn', 'BFloat16', 'BFloat16', 'float', 'float']"}
+    (tmp_path / "a").write_text(json.dumps(trace))
+    assert chakra_workloads(str(tmp_path / "a"), 4)[0].workload.dtype == "bf16"
+
+
+@pytest.mark.parametrize(("trace", "told"), [
+    ({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 2, "name": "aten::mm", "ctrl_deps": 1}]},
+     "a PyTorch execution trace: convert it"),
+    ({"schemaVersion": 1, "traceEvents": []}, "a Kineto trace: convert it")])
+def test_traces_of_pytorch_are_to_be_converted(trace, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.json").write_text(json.dumps(trace))
+    assert told in refused(["--chakra", "a.json", "--tp", "4"], capsys)
+
+
 def varint(number):
     return (bytes([number & 0x7F | 0x80]) + varint(number >> 7)) if number > 0x7F else bytes([number])
 
