@@ -50,11 +50,16 @@ def read_trace(path: Path, request_bytes: int = LINE_BYTES) -> Trace:
                 if "_" in text or not text.isascii():
                     raise ValueError
                 addresses.append(int(address, 16))
-                ops.append(("READ", "WRITE").index(operation))
+                ops.append(("READ", "WRITE").index(operation.upper()))
                 cycles.append(int(cycle))
+                prefixed = address.lower().lstrip("+-").startswith("0x")
             except ValueError:
                 raise BadInput(
                     f"{path}:{number}: expected '0xADDRESS READ|WRITE CYCLE', got {text.strip()!r}") from None
+            if not prefixed:  # 131072 may be either
+                decimal = f", or 0x{int(address):x} if it is decimal" if address.isdigit() else ""
+                raise BadInput(f"{path}:{number}: address {address!r} has no 0x: write 0x{address} if it is hexadecimal"
+                               f"{decimal}")
     if not addresses:
         raise BadInput(f"{path} has no request: expected lines '0xADDRESS READ|WRITE CYCLE'")
     return Trace.of(np.array(addresses, np.int64) // request_bytes, ops, cycles)

@@ -110,6 +110,22 @@ def test_trace_file_round_trip(tmp_path):
     assert (result.requests, result.reads, result.writes) == (3, 2, 0)
 
 
+@pytest.mark.parametrize(("address", "words"), [
+    ("131072", "'131072' has no 0x: write 0x131072 if it is hexadecimal, or 0x20000 if it is decimal$"),
+    ("1fc0", "'1fc0' has no 0x: write 0x1fc0 if it is hexadecimal$"),
+    ("0", "'0' has no 0x: write 0x0 if it is hexadecimal, or 0x0 if it is decimal$")])
+def test_an_address_without_0x_is_refused_for_it_may_be_decimal(tmp_path, address, words):
+    (tmp_path / "b.trc").write_text(f"0x0 READ 0\n{address} READ 0\n")
+    with pytest.raises(BadInput, match=f"b.trc:2: address {words}"):
+        read_trace(tmp_path / "b.trc")
+
+
+def test_case_means_nothing(tmp_path):
+    for name, text in (("a", "0X1c0 Read 2\n0x380 write 4\n"), ("b", "0x1C0 READ 2\n0x380 WRITE 4\n")):
+        (tmp_path / name).write_text(text)
+    assert all((one == other).all() for one, other in zip(read_trace(tmp_path / "a"), read_trace(tmp_path / "b")))
+
+
 @pytest.mark.parametrize("line", ["0x40 READ", "0x40 FETCH 3", "forty READ 3", "0x40 READ now", "1 2 3 4"])
 def test_bad_trace_line_is_named(tmp_path, line):
     (tmp_path / "b.trc").write_text(f"0x0 READ 0\n{line}\n")
