@@ -9,8 +9,10 @@ from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
+from t3sim.cosim.gpu import gpu_library
 from t3sim.cosim.stimulus import random_stimulus
-from t3sim.cosim.verilog import generate_verilog
+from t3sim.cosim.verilog import component_verilog, generate_verilog
+from t3sim.machine import load_machine
 from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
 from t3sim.rtl.blocks import BLOCKS as BY_NAME
 from t3sim.rtl.channel.coalescer import Coalescer
@@ -29,6 +31,7 @@ from t3sim.rtl.track.trigger_merge import TriggerMerge
 from t3sim.rtl.track.update_network import UpdateNetwork
 from t3sim.rtl.window.dispatch_window import DispatchWindow
 from t3sim.rtl.window.ready_table import ReadyTable
+from t3sim.study.lockstep_speed import recorded_stimulus
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
 
@@ -100,3 +103,23 @@ def test_traces_are_equal(name, seed):
         outputs = amaranth.run(stimulus)
     np.testing.assert_array_equal(without_idle_payloads(ports, outputs), without_idle_payloads(ports, expected),
                                   "Amaranth's simulator and compiled RTL")
+
+
+@pytest.mark.builds_loops
+def test_the_default_top_equals_verilator(seed):
+    """The whole GPU at its real size: a fused run from its start, then random inputs on what it has programmed."""
+    machine = load_machine("t3-table1")
+    geometry = machine.geometry()
+    assert geometry == Geometry()
+    text, ports = component_verilog(lambda: GpuTop(geometry), "gpu_top", geometry)
+    recorded = recorded_stimulus(machine, 4000)
+    stimulus = np.concatenate([recorded, sparse_stimulus(ports, 1000, seed)])
+    with CompiledBackend(gpu_library(geometry)) as compiled:
+        expected = compiled.run(stimulus)
+    for name in ("dram[{}].valid", "compute[{}].ready"):
+        for channel in range(geometry.channel.channels):
+            column = expected[:len(recorded), ports.outputs[name.format(channel)].offset]
+            assert column.any(), f"{name.format(channel)}: nothing happened"
+    outputs, _ = replay_cocotb(build_simulation(text, ports), ports, stimulus)
+    different = np.argwhere(outputs != expected)
+    assert not len(different), f"cycle {different[0][0]}, word {different[0][1]} of the outputs"

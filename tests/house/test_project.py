@@ -55,13 +55,19 @@ def test_make_help_names_every_target():
         assert f"make {target} " in told
 
 
-def run_ci(folder: Path, fails: str) -> subprocess.CompletedProcess:
-    """Call .ci/run in a folder of its own, with a `make` that says its target and fails for one."""
+SKIPPED_FOR_A_TOOL = ("Icarus Verilog is not installed", "there is no browser here", "OSU018 is not installed",
+                      "graywolf and qrouter are not installed")
+
+
+def run_ci(folder: Path, fails: str = "", *, user: int = 0, skips: str = "") -> subprocess.CompletedProcess:
+    """Call .ci/run in a folder of its own, with a `make` that says its target and skips, and fails for one target."""
     (folder / ".ci").mkdir()
-    (folder / "make").write_text(f'#!/bin/sh\necho "made $1"\n[ "$1" != "{fails}" ]\n')
-    for path, source in ((folder / ".ci" / "run", ROOT / ".ci" / "run"), (folder / "make", folder / "make")):
-        path.write_text(source.read_text())
-        path.chmod(0o755)
+    (folder / ".ci" / "run").write_text((ROOT / ".ci" / "run").read_text())
+    (folder / "make").write_text(f'#!/bin/sh\necho "made $1"\necho "{skips}"\n[ "$1" != "{fails}" ]\n')
+    (folder / "apt-get").write_text(f'#!/bin/sh\n[ "{fails}" != apt-get ]\n')
+    (folder / "id").write_text(f"#!/bin/sh\necho {user}\n")
+    for path in (".ci/run", "make", "apt-get", "id"):
+        (folder / path).chmod(0o755)
     return subprocess.run([folder / ".ci" / "run"], env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"},
                           text=True, capture_output=True, timeout=30)
 
@@ -72,6 +78,31 @@ def test_ci_runs_the_test_command_of_the_readme_then_the_rest(tmp_path, fails, s
     done = run_ci(tmp_path, fails)
     shown = [line for line in done.stdout.splitlines() if line.startswith("made ")]
     assert (done.returncode, shown[:2]) == (status, ["made test", "made test-rest"]), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("fails", "user", "status", "words"), [
+    ("", 0, 1, "skipped although Debian's packages are installed:\nSKIPPED [2]"),
+    ("apt-get", 0, 0, "apt-get does not work here: tests without Icarus"),
+    ("library", 0, 0, "apt-get does not work here"),
+    ("", 1000, 0, "not root: Debian's packages are not installed")])
+@pytest.mark.parametrize("reason", SKIPPED_FOR_A_TOOL)
+def test_ci_fails_where_debian_s_tools_are_installed_and_a_test_is_still_skipped(
+        tmp_path, reason, fails, user, status, words):
+    done = run_ci(tmp_path, fails, user=user, skips=f"SKIPPED [2] tests/a.py:1: {reason}")
+    assert done.returncode == status and words in done.stdout, done.stdout + done.stderr
+
+
+def test_other_tests_may_be_skipped(tmp_path):
+    assert run_ci(tmp_path, skips="SKIPPED [1] tests/a.py:1: no file systems may be mounted here").returncode == 0
+
+
+def test_every_reason_to_skip_for_a_tool_is_known_to_ci():
+    """A test that asks whether a program or library is there: its reason is one at which .ci/run looks."""
+    pattern = re.compile(r"""(?:skip\(|reason=)f?"([^"]*(?:not installed|no browser)[^"]*)"""")
+    reasons = {reason for path in (ROOT / "tests").rglob("test_*.py") for reason in pattern.findall(path.read_text())
+               if reason and path != Path(__file__)}
+    assert {reason.partition(":")[0] for reason in reasons} == {
+        reason.partition(":")[0] for reason in SKIPPED_FOR_A_TOOL}
 
 
 def test_every_package_is_installed():
