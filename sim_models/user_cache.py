@@ -7,6 +7,7 @@ name is a digest of all that it depends on. Plain and light: `sim_models` itself
 import atexit
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from functools import cache
@@ -14,13 +15,42 @@ from pathlib import Path
 
 import platformdirs
 
+from t3sim.errors import BadInput
+
 _PROBE_BYTES = 1 << 20
 
 
 def cache_folder() -> Path:
-    """Give `$T3_CACHE`, or the user's cache folder; whether it can be written is not looked at."""
+    """Give `$T3_CACHE`, or the user's cache folder; whether it can be written is not looked at. Raises BadInput.
+
+    Programs are loaded from it, so it is refused where others could have put some.
+    """
     named = os.environ.get("T3_CACHE")
-    return Path(os.path.realpath(os.path.expanduser(named))) if named else platformdirs.user_cache_path("t3sim")
+    folder = Path(os.path.realpath(os.path.expanduser(named))) if named else platformdirs.user_cache_path("t3sim")
+    refuse_shared(folder, f"T3_CACHE={named}" if named else f"the cache {folder}")
+    return folder
+
+
+def refuse_shared(folder: Path, name: str) -> None:
+    """Raise BadInput if another user, except root, owns the folder or may write in it."""
+    try:
+        status = os.stat(folder)
+    except OSError:  # not there yet, or of no use anyhow
+        return
+    owned = status.st_uid in (os.geteuid(), 0)
+    if owned and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return
+    reason = f"others may write there (mode {stat.S_IMODE(status.st_mode):o})" if owned else (
+        f"it is another user's (uid {status.st_uid})")
+    raise BadInput(f"{name} is refused because {reason} and t3 runs programs from it: `chmod go-w` your own folder, or "
+                   "name another one")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a cache, and what it is in, for this user alone whatever the umask is."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def results_folder() -> Path:
@@ -35,12 +65,12 @@ def may_be_written(folder: Path) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
-def takes_files(folder: Path) -> bool:
-    """Tell whether a megabyte can be written there now."""
+def takes_files(folder: Path, megabytes: int = 1) -> bool:
+    """Tell whether this much can be written there now."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            return file.write(bytes(_PROBE_BYTES)) == _PROBE_BYTES
+            return all(file.write(bytes(_PROBE_BYTES)) == _PROBE_BYTES for _ in range(megabytes))
     except OSError:
         return False
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from .errors import Failure
+from .user_cache import make_folder, refuse_shared
 from .waits import say
 
 
@@ -42,8 +43,9 @@ def prepare(tool: str) -> None:
         The tool cannot be started, or the cache of YoWASP's programs cannot be written.
     """
     folder = Path(os.environ.get("YOWASP_CACHE_DIR", platformdirs.user_cache_dir("YoWASP", appauthor=False)))
+    refuse_shared(folder, f"YOWASP_CACHE_DIR={folder}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise Failure(f"the cache of YoWASP's programs (YOWASP_CACHE_DIR) cannot be used: {error}") from None

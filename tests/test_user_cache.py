@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import t3sim.compiled.jit  # noqa: F401  before a test names another cache, in which it would make its folder
 from t3sim import cli
 from t3sim.cosim import cache
 from t3sim.errors import BadInput
@@ -28,8 +29,8 @@ def double(x):
     return 2 * x
 
 assert double(np.int64(21)) == 42
-folder = cached("key", lambda folder: (folder / "file").write_bytes(bytes(100_000)))
-assert (folder / "file").stat().st_size == 100_000
+folder = cached("key", lambda folder: (folder / "file").write_bytes(bytes(2_000_000)))
+assert (folder / "file").stat().st_size == 2_000_000
 print(folder, flush=True)
 """
 
@@ -130,7 +131,8 @@ def run_with_cache(folder: Path, mount: str = "") -> subprocess.CompletedProcess
 
 
 @pytest.mark.builds_loops
-@pytest.mark.parametrize("mount", ["size=16k", "ro", ""], ids=["full", "read-only", "no folder"])
+@pytest.mark.parametrize("mount", ["mode=700,size=16k", "mode=700,size=1500k", "mode=700,ro", ""],
+                         ids=["full", "nearly full", "read-only", "no folder"])
 def test_nothing_needs_the_cache(tmp_path, mount):
     if mount and subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], check=False,
                                 capture_output=True).returncode:
@@ -150,4 +152,52 @@ def test_a_failed_build_is_no_reason_for_another_cache(folder):
         raise OSError(2, "No such file or directory", "input")
     with pytest.raises(OSError, match="input"):
         cache.cached("key", make)
+    assert cache_folder() == folder
+
+
+def refused(variable: str, folder: Path) -> str:
+    """What an import says of a folder for compiled loops."""
+    program = ("import sys\nfrom t3sim.errors import BadInput\n"
+               "try: import t3sim.compiled.jit\nexcept BadInput as error: sys.exit(str(error))")
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=os.environ | {variable: str(folder)},
+                          text=True, capture_output=True, timeout=60).stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757, 0o1777, 0o722])
+def test_a_folder_in_which_others_may_write_is_refused(tmp_path, monkeypatch, capsys, mode):
+    """They could put there what t3 loads. The command line says so in a line, with exit code 2."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(mode)
+    monkeypatch.setenv("T3_CACHE", str(cache))
+    assert cli.main(["cache"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("t3: error: T3_CACHE=") and told.count("\n") == 1
+    assert f"cache is refused because others may write there (mode {mode:o})" in told
+    link = tmp_path / "link"
+    link.symlink_to(cache)
+    for variable in ("T3_CACHE", "NUMBA_CACHE_DIR"):
+        assert "others may write there" in refused(variable, link)
+    assert not [*cache.iterdir()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o755)
+    os.chown(cache, 12345, -1)
+    monkeypatch.setenv("T3_CACHE", str(cache))
+    with pytest.raises(BadInput, match=r"T3_CACHE=.* is refused because it is another user's \(uid 12345\)"):
+        cache_folder()
+
+
+def test_what_is_made_is_the_users_alone(folder):
+    """Whatever the umask is: else the next start would refuse it."""
+    before = os.umask(0o002)
+    try:
+        entry = make("key", 10, 0)
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (folder, entry)] == [0o700, 0o700]
     assert cache_folder() == folder

@@ -29,7 +29,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 from numba.core.compiler_lock import global_compiler_lock
 
 from ..places import source_folders
-from ..user_cache import cache_folder, may_be_written
+from ..user_cache import cache_folder, make_folder, may_be_written, refuse_shared
 from ..waits import say
 from . import machine_code
 from .by_reference import Reference, Table
@@ -49,6 +49,7 @@ def _folder() -> str:
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _folder())  # processes that this one starts have the same
+refuse_shared(Path(os.environ["NUMBA_CACHE_DIR"]), f"NUMBA_CACHE_DIR={os.environ['NUMBA_CACHE_DIR']}")
 config.reload_config()  # numba may have been imported before
 config.LOOP_VECTORIZE = config.SLP_VECTORIZE = 0  # loops are short and branch: vectors cost more than they save
 config.OPT = type(config.OPT)(1)  # more takes twice as long, and runs are no faster for it
@@ -58,7 +59,7 @@ config.OPT = type(config.OPT)(1)  # more takes twice as long, and runs are no fa
 def _turns() -> int:
     """Open the file of which each byte is the lock of something that is compiled, or whose index is written."""
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return os.open(folder / "turns", os.O_RDWR | os.O_CREAT, 0o666)
 
 

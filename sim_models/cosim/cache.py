@@ -18,12 +18,13 @@ from pathlib import Path
 
 from ..errors import BadInput, Failure
 from ..numerals import decimal
-from ..user_cache import cache_folder, stand_in, takes_files
+from ..user_cache import cache_folder, make_folder, stand_in, takes_files
 from ..waits import say
 
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
 LIMIT_GB = 5.0  #: unless $T3_CACHE_GB says otherwise
+_ENTRY_MEGABYTES = 128  #: more than any entry needs: a build that fails beside that much room fails anywhere
 _IN_USE_SECONDS = 3600  #: what was asked for in the last hour stays, whatever the limit
 
 
@@ -49,7 +50,7 @@ def cached(key: str, make: Callable[[Path], None]) -> Path:
     try:
         entry = _entry(folder, key, make)
     except (OSError, Failure):
-        if takes_files(folder):
+        if takes_files(folder, _ENTRY_MEGABYTES):
             raise
         entry = _entry(stand_in(folder), key, make)
     with contextlib.suppress(OSError):  # of a read-only cache nothing is removed either
@@ -146,7 +147,7 @@ def _remove(folder: Path) -> bool:
 def _exclusive(folder: Path) -> Iterator[Path]:
     """Make an empty folder that no other process uses; it is removed if the body fails."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
