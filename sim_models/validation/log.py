@@ -52,6 +52,8 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
         if table.results and (rank or header or "nThread" in line or tests and "concluded" not in line):
             table = _Table(table.tests, table.hosts, table.gpu)
             tables.append(table)
+        if "nThread" in line:
+            table.ranked = False  # of a test that ended before its results
         if tests:
             table.tests, table.named = tests, True
         if header:

@@ -301,6 +301,12 @@ def test_ranks_of_several_processes_have_labels_of_their_own():
                             for place, line in enumerate(lines))) == EIGHT
 
 
+def test_ranks_of_a_test_that_gave_up_are_not_those_of_the_next():
+    begun = _printed().partition("#       size")[0]
+    assert _asked(begun + "node1: Test NCCL failure\n" + _printed()) == EIGHT
+    assert _asked(begun.replace("host0", "other") + "#       size         count      type\n" + _printed()) == EIGHT
+
+
 def test_of_groups_side_by_side_the_first_is_what_the_test_printed():
     assert _asked(_printed(groups=2)) == EIGHT
     by_turns = re.sub(r"Rank +(\d+) Group +0", lambda rank: f"Rank {rank[1]} Group {int(rank[1]) % 2}", _printed())
