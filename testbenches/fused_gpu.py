@@ -14,7 +14,8 @@ from t3sim.reference.dispatch_window import Request
 from t3sim.reference.egress import Packet, packets_of
 from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
-from t3sim.rtl.registers import COUNTERS, OPERATIONS, POLICIES, register_map
+from t3sim.rtl import arbiter
+from t3sim.rtl.registers import COUNTERS, OPERATIONS, register_map
 
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
 from .bench import Bench
@@ -128,6 +129,8 @@ class FusedGpu:
         self.window = rng.randint(1, driver.largest_window(kernel.tiles))
         ahead = rng.randint(1, 127) if self._epoch else rng.randint(1, 255)  # of 1 to 255, then 1 again
         self._epoch = (self._epoch + ahead - 1) % 255 + 1
+        policy = rng.choice(list(arbiter.POLICIES))
+        has_limit = arbiter.POLICIES[policy].ends_starvation
         await self.bus.write_all([
             *driver.open_memory(0, **limits(kernel.dma)), *driver.open_memory(1, **limits(kernel.event)),
             *driver.dma_map(kernel.dma, **limits(kernel.dma), to=[updated], row_bytes=kernel.row_bytes,
@@ -138,7 +141,7 @@ class FusedGpu:
                               tile_bytes=kernel.row_bytes * kernel.columns, updates_per_element=UPDATES,
                               arrivals=[1]),
             *driver.remote_map(kernel.remote, **limits(kernel.remote), to=[stored]),
-            *driver.policy(rng.choice(list(POLICIES)), rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50))),
+            *driver.policy(policy, rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50)) if has_limit else None),
             *driver.heads(self.number, sends_to=self.sends_to, receives_from=self.receives_from),
             *driver.clear_counters(), *driver.clear_error(),
             *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._epoch)])

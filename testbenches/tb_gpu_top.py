@@ -517,14 +517,14 @@ class _BusyUnits:
 async def a_late_ring_goes_first(bench: Bench) -> None:
     """Hold DMA reads back by ring-aware arbitration, until more workgroups than a stage has have started.
 
-    It does so as long as compute units read; what MCA goes by, threshold and limit, changes nothing.
+    It does so as long as compute units read; MCA's threshold changes nothing.
     """
     gpu, rng, geometry = BareGpu(bench), bench.rng, bench.geometry
     region = rng.randrange(1, geometry.dma.regions)
     tiles = TAKEN_PER_ENGINE * geometry.dma.engines + 1  # one command more than engines take
     stage = rng.randint(1, min(60, (1 << geometry.tracker.wg_bits) - tiles - 1))
     await gpu.map(region, repeated_line(gpu))
-    await gpu.bus.write_all(gpu.driver.policy("ring_aware", 1, starvation_limit=1))
+    await gpu.bus.write_all(gpu.driver.policy("ring_aware", 1))
     await gpu.bus.write_all(gpu.driver.stage(stage))
     bench.set("producer_active", 1)
     units = _BusyUnits(gpu)

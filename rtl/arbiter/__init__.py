@@ -5,9 +5,9 @@ and documentation read. The hardware is `t3sim.rtl.arbiter.arbiter.Arbiter`.
 """
 
 from .policies import GROUP, INSTALLED, POLICIES, POLICY_BITS, points_of
-from .policy import COMMUNICATION, COMPUTE, THRESHOLD_BITS, THRESHOLD_NONE, Policy, Reason, View
+from .policy import COMMUNICATION, COMPUTE, OVERTAKEN_AT, THRESHOLD_BITS, THRESHOLD_NONE, Policy, Reason, View
 
 __all__ = [
-    "COMMUNICATION", "COMPUTE", "GROUP", "INSTALLED", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS", "THRESHOLD_NONE",
-    "Policy", "Reason", "View", "points_of",
+    "COMMUNICATION", "COMPUTE", "GROUP", "INSTALLED", "OVERTAKEN_AT", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS",
+    "THRESHOLD_NONE", "Policy", "Reason", "View", "points_of",
 ]

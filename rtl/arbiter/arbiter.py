@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import Geometry
 from .policies import POLICIES, POLICY_BITS
-from .policy import THRESHOLD_BITS, View
+from .policy import OVERTAKEN_AT, THRESHOLD_BITS, View
 
 STARVATION_BITS = 16
 
@@ -18,6 +18,15 @@ class Arbiter(wiring.Component):
     reason (compute, a full DRAM queue, the order guard); a grant clears it. `starved` rises when the count
     has reached the limit: with limit t, a request that waits since cycle 0 is refused in cycle t - 1 and
     has priority in cycle t. The count saturates at 65535. Which policies go by it is in their records.
+
+    Communication is late when the ring is, or when compute has overtaken it here: when `overtaken_at` compute requests
+    went while communication could have, without a grant to it between them, and until none of it waits any more. The
+    monitor of the ring sees neither what waits in a channel nor other kernels' requests.
+
+    Parameters
+    ----------
+    overtaken_at : int
+        Compute requests.
 
     Members
     -------
@@ -44,8 +53,8 @@ class Arbiter(wiring.Component):
     starved : Out(1)
     """
 
-    def __init__(self, geometry: Geometry) -> None:
-        self._geometry = geometry
+    def __init__(self, geometry: Geometry, *, overtaken_at: int = OVERTAKEN_AT) -> None:
+        self.overtaken_at = overtaken_at
         super().__init__({
             "policy": In(POLICY_BITS),
             "threshold": In(THRESHOLD_BITS),
@@ -68,13 +77,22 @@ class Arbiter(wiring.Component):
         waited = Signal(STARVATION_BITS)
         m.d.comb += self.starved.eq((self.starvation_limit != 0) & (waited >= self.starvation_limit))
 
+        overtakes = Signal(range(self.overtaken_at + 1))
+        overtaken = Signal()
+        late = Signal()
+        m.d.comb += [overtaken.eq(overtakes == self.overtaken_at), late.eq(self.ring_late | overtaken)]
+        with m.If(~self.communication_waiting | (self.grant_communication & ~overtaken)):
+            m.d.sync += overtakes.eq(0)
+        with m.Elif(self.grant_compute & self.communication_valid & ~overtaken):
+            m.d.sync += overtakes.eq(overtakes + 1)
+
         compute = Signal()
         communication = Signal()
         m.d.comb += [
             compute.eq(self.compute_valid & self.ready),
             communication.eq(self.communication_valid & self.ready),
         ]
-        view = View(compute, communication, last_communication, self.occupancy, self.threshold, self.ring_late,
+        view = View(compute, communication, last_communication, self.occupancy, self.threshold, late,
                     self.starved, self.drain)
         grants = []
         for policy in POLICIES.values():

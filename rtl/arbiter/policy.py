@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 THRESHOLD_BITS = 7  #: entries of the DRAM queue
 THRESHOLD_NONE = 127  #: communication is never held back by the occupancy
+#: Compute requests that may go before communication in a channel until communication is late there: beyond the 3,033
+#: that a GEMM itself lets wait at most (T-NLG FC-2, TP 8), so that it tells other kernels' traffic from the GEMM's.
+OVERTAKEN_AT = 3072
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 
@@ -22,7 +25,7 @@ class View(NamedTuple):
     last_communication: Any  #: the arbiter's last grant, under whichever policy, went to communication
     occupancy: Any  #: entries of the DRAM queue in use, the request on its way there included
     threshold: Any  #: entries of the DRAM queue; `THRESHOLD_NONE` is no limit
-    ring_late: Any  #: the ring is behind the GEMM
+    ring_late: Any  #: communication is behind: the ring behind the GEMM, or compute has overtaken it in this channel
     starved: Any  #: communication has waited for the starvation limit
     drain: Any  #: the producer kernel has ended
 

@@ -26,6 +26,7 @@ RING_AWARE = Policy(
     code=3, name="ring_aware", title="ring-aware",
     description="Compute first while communication keeps up with the GEMM, turns while it is behind, communication "
                 "first when the producer has ended: of the two the one that is behind decides when the fused kernel "
-                "ends, so it must not wait for the other. It has neither threshold nor limit.",
+                "ends, so it must not wait for the other. Behind is also what compute, of whichever kernel, has "
+                "overtaken in the channel 3,072 times. It has neither threshold nor limit.",
     goes_by=("last_communication", "ring_late", "drain"), reasons=(ALONE, DRAIN, _LATE, COMPUTE_FIRST),
     grants=grants, decide=decide, in_drain="mca")

@@ -55,7 +55,7 @@ def _decision(at: str, surroundings: list[tuple[str, ...] | None]) -> list[Slot]
     """Return the lowest bits as in `t3sim.trace.schema.CONDITIONS`; `surroundings` are those outside the arbiter."""
     own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
            "grant_communication", "starved", "last_communication"]
-    bits = [*((f"{at}{name}",) for name in own), *surroundings, (f"{at}ring_late",)]
+    bits = [*((f"{at}{name}",) for name in own), *surroundings, (f"{at}late",), (f"{at}overtaken",)]
     return [*(slot(i, 1, *terms) for i, terms in enumerate(bits) if terms is not None),
             slot(24, 8, f"{at}occupancy"), slot(32, 7, f"{at}threshold"),
             slot(40, 16, f"{at}waited"), slot(56, POLICY_BITS, f"{at}policy"),

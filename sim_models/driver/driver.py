@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from t3sim.rtl import arbiter
 from t3sim.rtl.formats import NUMBERS, PLAIN_SUMS
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import (
@@ -346,16 +347,20 @@ class Driver:
 
         The threshold is a number, None (no threshold) or "auto"; the limit is the cycles after which waiting
         communication goes first, None (never) or "auto" (`safe_starvation_limit`). The hardware takes a threshold of 0
-        for 1, without which communication might wait for a producer that waits for it.
+        for 1, without which communication might wait for a producer that waits for it. A policy without a limit
+        (`Policy.ends_starvation`) takes none: "auto" is then none, too.
         """
         code = _choice("policy", name, POLICIES)
         auto = threshold == "auto"
         if not auto and threshold is not None:
             _check(type(threshold) is int and 1 <= threshold < NO_THRESHOLD, "threshold", threshold,
                    f'"auto", None or a whole number from 1 to {NO_THRESHOLD - 1} is allowed')
+        has_limit = arbiter.POLICIES[name].ends_starvation
         if starvation_limit == "auto":
-            starvation_limit = self.safe_starvation_limit
+            starvation_limit = self.safe_starvation_limit if has_limit else None
         if starvation_limit is not None:
+            _check(has_limit, "starvation_limit", starvation_limit,
+                   f'policy {name!r} has none: None or "auto" is allowed')
             _whole("starvation_limit", starvation_limit, 1,
                    self.registers["STARVATION_LIMIT"].field("starvation_limit").mask)
         value = NO_THRESHOLD if auto or threshold is None else threshold

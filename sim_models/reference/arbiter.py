@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from t3sim.rtl.arbiter import POLICIES, View
+from t3sim.rtl.arbiter import OVERTAKEN_AT, POLICIES, View
 
 WAITED_MAX = 65535
 
@@ -38,19 +38,26 @@ class ArbiterModel:
 
     def __init__(self) -> None:
         self.waited = 0  #: cycles that communication has waited since its last grant
+        self.overtakes = 0  #: grants to compute that communication could have had; at most, until it has caught up
         self.last = "communication"
 
     def step(self, inputs: Inputs) -> Decision:
         starved = inputs.starvation_limit > 0 and self.waited >= inputs.starvation_limit
+        overtaken = self.overtakes == OVERTAKEN_AT
         winner = None
         if inputs.ready and (inputs.compute_valid or inputs.communication_valid):
             decide = list(POLICIES.values())[inputs.policy if inputs.policy < len(POLICIES) else 0].decide
             winner, _ = decide(View(inputs.compute_valid, inputs.communication_valid, self.last == "communication",
-                                    inputs.occupancy, inputs.threshold, inputs.ring_late, starved, inputs.drain))
+                                    inputs.occupancy, inputs.threshold, inputs.ring_late or overtaken,
+                                    starved, inputs.drain))
         if winner is not None:
             self.last = winner
         if winner == "communication":
             self.waited = 0
         elif inputs.communication_waiting:
             self.waited = min(self.waited + 1, WAITED_MAX)
+        if not inputs.communication_waiting or (winner == "communication" and not overtaken):
+            self.overtakes = 0
+        elif winner == "compute" and inputs.communication_valid and not overtaken:
+            self.overtakes += 1
         return Decision(int(winner == "compute"), int(winner == "communication"), int(starved))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import NO_THRESHOLD
 
@@ -194,7 +195,8 @@ class ProgrammedRun(ProgrammedGpus):
         """Return what a GPU's driver writes for this kernel."""
         arbiter, tiling, space, driver = self.machine.arbiter, self.tiling, self.spaces[place], self.drivers[place]
         writes = space.program(driver)
-        writes += driver.policy(self.policy.name, self.policy.threshold, self.machine.starvation_limit_cycles or None)
+        limit = self.machine.starvation_limit_cycles if POLICIES[self.policy.name].ends_starvation else 0
+        writes += driver.policy(self.policy.name, self.policy.threshold, limit or None)
         units = int(self.sim.kernel.state.working[place]) * self.sim.kernel.rates.places
         workgroups = (self.made.tiles * self.schedule.policy.parts if self.schedule.placement is None
                       else max(1, int(self.sim.kernel.work.workgroups[place])))

@@ -29,7 +29,7 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveAl
         raise BadInput("a trace is of the cycle level, of a kernel with its collective or of a collective alone")
     policy = scenario.t3.policy  # of whichever technique is traced
     check_policy(policy)
-    request = requested(scenario.model_copy(update={"techniques": names, "t3": T3Section()}))
+    request = requested(scenario.model_copy(update={"techniques": names, "t3": T3Section()}), policy)
     if len(request.sublayers) > 1:
         raise BadInput(f"a trace is of one sub-layer, and here are {len(request.sublayers)}: name one")
     one, = request.sublayers

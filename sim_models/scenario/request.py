@@ -4,7 +4,7 @@ Whatever is refused of the cycle level is refused here, or by what is called fro
 have the scenario's words, `exchange.topology = ring`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from t3sim.errors import BadInput, Key, Words, choices, named_once
@@ -165,8 +165,11 @@ def check_operator(scenario: Scenario) -> None:
                        " does not go with ", kernel, ", which says what its parts are")
 
 
-def requested(scenario: Scenario) -> Request:
-    """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work."""
+def requested(scenario: Scenario, policy: str | None = None) -> Request:
+    """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work.
+
+    `policy`: the arbiters' under whichever technique, if it is not the techniques' own.
+    """
     check_level(scenario)
     if is_collective(scenario.layer):
         raise BadInput(said("layer.collective", scenario.layer.collective), " is alone: no techniques are compared")
@@ -179,6 +182,8 @@ def requested(scenario: Scenario) -> Request:
     check_policy(scenario.t3.policy, names)
     check_skew(scenario)
     described = machine_of(scenario)
+    notes += check_limits(scenario, described, {policy} if policy else {
+        fusion(name, Choices(scenario.t3.policy)).policy for name in names if name in FUSIONS})
     _check_sections(scenario, names)
     exchange = exchange_of(scenario, found[0][0].dtype)
     for one, _ in found:
@@ -272,6 +277,28 @@ def check_policy(name: str | None, names: Sequence[str] = ("t3",)) -> None:
         raise BadInput(Key("t3.policy", repr(name)), f" is unknown: allowed are {choices(name, POLICIES)}")
     if name is not None and "t3" not in names:
         raise BadInput(said("t3.policy", name), " is for technique t3: it needs ", said("techniques", "t3"))
+
+
+def check_limits(scenario: Scenario, machine: Machine, policies: Collection[str]) -> list[str | Words]:
+    """Refuse limits of arbitration that a scenario says and none of its policies has; of a machine's file, say so.
+
+    A machine serves all techniques, so its own limits may be another's. Raises BadInput.
+    """
+    said_here = scenario.machine.get("arbiter", {}) if isinstance(scenario.machine, Mapping) else {}
+    notes = []
+    for name, has_it in (("starvation_limit_cycles", any(POLICIES[one].ends_starvation for one in policies)),
+                         ("threshold", any(POLICIES[one].has_threshold for one in policies))):
+        value = getattr(machine.arbiter, name)
+        if has_it or not policies or value in ("derived", "auto"):
+            continue
+        who = " and ".join(sorted(policies))
+        if name in said_here:
+            having = [one.name for one in POLICIES.values() if (
+                one.ends_starvation if name == "starvation_limit_cycles" else one.has_threshold)]
+            raise BadInput(Key(f"machine.arbiter.{name}", value), f" has no effect under {who}: it is of ",
+                           ", ".join(having))
+        notes.append(f"{machine.name}: [arbiter] {name} = {value} has no effect under {who}")
+    return notes
 
 
 def check_skew(scenario: Scenario) -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from t3sim.rtl.arbiter import OVERTAKEN_AT
 from t3sim.rtl.registers import NO_THRESHOLD
 
 from ..errors import BadInput, Key
@@ -46,7 +47,9 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
         answer.tell(cycle, f"{name:8} {_offer(offers, stream)}")
     answer.tell(cycle, _state(trace, now, saw, cycle))
     if saw["ring_late"] and "ring_late" in policy_of(int(now["flags"])).goes_by:
-        answer.tell(cycle, _lateness(trace, device, cycle))
+        answer.tell(cycle, "communication is behind: compute requests have overtaken it in this channel "
+                    f"{OVERTAKEN_AT:,} times, and it has not caught up since" if saw["overtaken"]
+                    else _lateness(trace, device, cycle))
     if now["stream"] == NO_STREAM:
         since = "" if fresh else f" (since cycle {int(now['cycle']):,})"
         answer.conclude(f"Nothing was granted: {reason(now)}{since}.")

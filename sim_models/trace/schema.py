@@ -148,7 +148,7 @@ REASONS = {
 CONDITIONS = ("drain", "compute_able", "communication_able", "communication_waiting", "ready", "grant_compute",
               "grant_communication", "starved", "last_communication", "compute_there", "inbound_there",
               "dma_there", "access_ready", "take_dma", "dma_able", "inbound_able", "guard_ready",
-              "output_busy", "update_reported", "ring_late")
+              "output_busy", "update_reported", "ring_late", "overtaken")
 POLICY_AT = 24  #: lowest bit of the policy's code in a DECIDE event's flags
 ALLOCATED, COMPLETE, EXCEEDS, REFUSED = 1, 2, 4, 8  #: flags of an UPDATE event
 UPDATE_MARKS = {ALLOCATED: "allocated", COMPLETE: "FIRES", EXCEEDS: "EXCEEDS", REFUSED: "REFUSED"}

@@ -6,10 +6,11 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from t3sim.rtl.arbiter import POLICIES
+from t3sim.rtl.arbiter import OVERTAKEN_AT, POLICIES
 from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
 from t3sim.rtl.geometry import Geometry
 
+from ..geometries import GEOMETRIES
 from .broken import Broken
 from .property import Property, Search
 from .spec import Spec, implies
@@ -20,12 +21,15 @@ from .spec import Spec, implies
 PASSED_OVER = {
     "round_robin": 1,  # it alternates, whatever the limit
     "compute_first": None,  # the paper's "insufficient" alternative
-    "ring_aware": None,  # no limit; `passed_by_a_stage` says what bounds its waits
+    "ring_aware": None,  # no limit; `passed_by_stages` and `overtaken` say what bounds its waits
 }
 EMPTY = "goes when compute has nothing"
 DRAINS = "goes in the drain"
 TURN = "goes at the second opportunity while the ring is late"
 STAGES = "while a command waits, two stages of workgroups and one request more go first at most"
+OVERTAKEN = "so many requests of whichever kernel go first at most"
+CATCHES_UP = "goes at every second opportunity from then on, until none waits"
+_FEW = 4
 _REQUESTS_BITS = 2  #: of what a workgroup asks a channel for; no state of the hardware depends on it
 
 
@@ -137,6 +141,37 @@ def passed_by_stages(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(passed <= each * (2 * stage + 1) + turns)
 
 
+def overtaken(spec: Spec, _) -> None:
+    """Claim how many compute requests go first under ring-aware arbitration, whatever compute units ask for.
+
+    `passed`: since communication last went, or had nothing. `late`: it was so many, and since then some has waited.
+    """
+    m, a, most = spec.m, spec.design, spec.design.overtaken_at
+    spec.connect(a.policy, POLICIES["ring_aware"].code)
+    spec.assume(implies(a.communication_valid, a.communication_waiting))
+    passed, late = Signal(range(most + 2)), Signal()
+    goes_first = a.communication_valid & a.grant_compute
+    with m.If(a.grant_communication | ~a.communication_waiting):
+        m.d.sync += passed.eq(0)
+    with m.Elif(goes_first & (passed <= most)):
+        m.d.sync += passed.eq(passed + 1)
+    m.d.sync += late.eq(a.communication_waiting & (late | (
+        goes_first & ~a.grant_communication & (passed == most - 1))))
+    spec.claim(OVERTAKEN, passed <= most)
+    spec.claim(CATCHES_UP, implies(late & (passed != 0) & a.communication_valid & a.ready, a.grant_communication))
+
+    counter, last = spec.inside("overtakes"), spec.inside("last_communication")
+    spec.invariant(implies(passed != 0, ~last))
+    spec.invariant(late == (counter == most))
+    spec.invariant(late | (counter == passed))
+
+
+def _soon(package: ModuleType, geometry: Geometry) -> wiring.Component:
+    """Make an arbiter in which few requests overtake on `small`, for the search of what is broken."""
+    few = {"overtaken_at": _FEW} if geometry == GEOMETRIES["small"] else {}
+    return package.arbiter.arbiter.Arbiter(geometry, **few)
+
+
 #: For policies that listen to `starved` and `drain`.
 _LISTENING = (
     Broken("the waiting time stands still", "goes at the limit", "arbiter/arbiter.py",
@@ -191,4 +226,13 @@ def properties() -> list[Property]:
             broken("the monitor counts no start", STAGES, "since_idle.eq(since_idle + 1)", "since_idle.eq(since_idle)",
                    "arbiter/ring_monitor.py"),
         ), geometry="least", reason="products of counts as wide as the default's were not solved in five minutes",
-        searches=(Search("least"),), build=_LateRing, quick=True)]
+        searches=(Search("least"),), build=_LateRing, quick=True), Property(
+        "overtaken, ring_aware", "arbiter",
+        f"at most {OVERTAKEN_AT:,} compute requests go before communication that could, whosever; then they take turns",
+        overtaken, (
+            broken("what waits in the channel is not late", OVERTAKEN, "self.ring_late | overtaken", "self.ring_late",
+                   "arbiter/arbiter.py"),
+            broken("a grant ends the lateness", CATCHES_UP, "(self.grant_communication & ~overtaken)",
+                   "self.grant_communication", "arbiter/arbiter.py"),
+        ), quick=True, build=_soon, searches=(Search("small"),),
+        unsearched=f"{OVERTAKEN_AT:,} requests after a reset are as many cycles; on `small` {_FEW} overtake")]

@@ -168,7 +168,7 @@ def test_limit_zero_never_starves_and_the_count_saturates():
         assert await step(**wait) == (1, 0, 0)
         await ctx.tick().repeat(65_600)
         assert await step(**wait) == (1, 0, 0)
-        for policy, granted in (("compute_first", 0), ("ring_aware", 0), ("mca", 1)):
+        for policy, granted in (("compute_first", 0), ("mca", 1)):
             wait.update(policy=CODE[policy], starvation_limit=65535)
             assert await step(**wait) == (1 - granted, granted, 1)
 
@@ -219,6 +219,52 @@ def test_a_late_ring_gets_every_other_turn_and_one_in_time_what_compute_leaves()
         assert [(await step(**both))[:2] for _ in range(3)] == [(1, 0)] * 3
         alone = {**both, "compute_valid": 0}
         assert [(await step(**alone, ring_late=late))[:2] for late in (1, 1, 0)] == [(0, 1)] * 3
+
+    simulate(testbench)
+
+
+def test_what_compute_overtakes_in_the_channel_is_late_until_it_has_caught_up():
+    """Exactly so many grants to compute that communication could have had; without a grant to it between them."""
+    async def testbench(ctx, step, reset):
+        model = ArbiterModel()
+
+        async def grants(cycles: int, **inputs) -> list[tuple[int, int]]:
+            found = []
+            for _ in range(cycles):
+                asked = {**IDLE, "policy": CODE["ring_aware"], "compute_valid": 1, "communication_valid": 1,
+                         "communication_waiting": 1, **inputs}
+                seen = await step(**asked)
+                assert seen == model.step(Inputs(**asked))
+                found.append(seen[:2])
+            return found
+
+        most = reference.OVERTAKEN_AT
+        assert most < 3500, "what waits beside a kernel that reads in every cycle goes in 3,500 of them"
+        for held_up in ({"ready": 0}, {"communication_valid": 0}):  # not by compute
+            assert (0, 1) not in await grants(100, **held_up)
+        assert await grants(most - 1) == [(1, 0)] * (most - 1)
+        assert await grants(1, compute_valid=0) == [(0, 1)], "a grant"
+        assert await grants(most) == [(1, 0)] * most
+        assert await grants(9) == [(0, 1), (1, 0)] * 4 + [(0, 1)], "late, and still so after a grant"
+        assert await grants(2, communication_valid=0) == [(1, 0)] * 2
+        assert await grants(2) == [(0, 1), (1, 0)], "still, as long as one waits"
+        assert await grants(1, communication_valid=0, communication_waiting=0) == [(1, 0)]
+        assert await grants(most) == [(1, 0)] * most, "it has caught up"
+        assert await grants(2) == [(0, 1), (1, 0)]
+
+    simulate(testbench)
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "compute_first"])
+def test_no_kernel_keeps_communication_waiting_for_ever(policy):
+    """Another kernel asks in every cycle. Compute first alone lets communication wait for ever, as the paper says."""
+    async def testbench(ctx, step, reset):
+        both = {"policy": CODE[policy], "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1,
+                "threshold": 5, "occupancy": 9, "starvation_limit": 64}
+        waits = [0]
+        for _ in range(3 * reference.OVERTAKEN_AT):
+            waits = [*waits[:-1], waits[-1] + 1] if not (await step(**both)).grant_communication else [*waits, 0]
+        assert len(waits) > 2 and max(waits) <= reference.OVERTAKEN_AT
 
     simulate(testbench)
 

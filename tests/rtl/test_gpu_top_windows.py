@@ -172,7 +172,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
         return [command for command in gpu.dram if (command["op"], command["source"]) != (READ, LOCAL)]
 
     gpu.program([
-        *gpu.driver.policy("ring_aware", 1, starvation_limit=1), *gpu.driver.stage(stage),
+        *gpu.driver.policy("ring_aware", 1), *gpu.driver.stage(stage),
         *gpu.driver.window(8),
         *gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=ROW,
                             columns=COLUMNS, pitch_bytes=PITCH, updates_per_element=1)])
@@ -208,6 +208,38 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
     gpu.put("producer_active", 0)
     gpu.run(500)
     assert len(others()) == 24 * tiles
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "mca", "ring_aware"])
+def test_a_peers_write_goes_beside_a_kernel_that_reads_without_end(policy):
+    """No workgroup starts and no command waits: the monitor of the ring sees neither the write nor those reads."""
+    gpu = programmed()
+    gpu.put("producer_active", 1)
+    gpu.program(gpu.driver.policy(policy))
+    gpu.dispatch(0, tiles=1)
+    for _ in range(9000):
+        gpu.access("compute", BASE, 64, op=READ)
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)
+    gpu.run(4000)
+    assert [command["source"] for command in gpu.dram if command["op"] != READ] == [DMA]
+
+
+def test_a_tiles_reads_go_beside_a_kernel_that_reads_in_every_channel():
+    """Engines have their command, so none waits for one: what they ask for waits in the channels."""
+    gpu = programmed()
+    gpu.put("producer_active", 1)
+    gpu.program([*gpu.driver.policy("ring_aware"), *gpu.driver.stage(1)])
+    gpu.dispatch(0, tiles=1)
+    gpu.run(30)
+    for address, size in 2 * list(lines()):
+        gpu.access("compute", address, size, region=DMA_REGION, wf=0, wg=0)
+    for c in range(CHANNELS):
+        for _ in range(4000):
+            gpu.access("compute", in_channel(c), 64, op=READ)
+    gpu.run(1500)
+    assert not any(command["source"] == DMA for command in gpu.dram), "they wait"
+    gpu.run(2000)
+    assert sum(command["source"] == DMA for command in gpu.dram) == 12
 
 
 @pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 15), (24, 15), (26, 5), (39, 5), (60, 3)])

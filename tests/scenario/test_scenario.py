@@ -131,6 +131,33 @@ def test_settings_that_cannot_be_are_refused(setting, told, capsys):
     assert capsys.readouterr().err.startswith(f"t3: error: {told}")
 
 
+@pytest.mark.parametrize("arguments, told", [
+    (["--technique", "t3", "--policy", "ring_aware", "--set", "machine.arbiter.starvation_limit_cycles=100"],
+     "machine.arbiter.starvation_limit_cycles = 100 has no effect under ring_aware: it is of mca"),
+    (["--technique", "sequential,t3,t3-mca+", "--set", "machine.arbiter.starvation_limit_cycles=0"],
+     "machine.arbiter.starvation_limit_cycles = 0 has no effect under ring_aware and round_robin: it is of mca"),
+    (["--technique", "t3-mca+", "--set", "machine.arbiter.threshold=5"],
+     "machine.arbiter.threshold = 5 has no effect under ring_aware: it is of mca"),
+])
+def test_limits_that_no_policy_of_the_run_has_are_refused(arguments, told, capsys, tmp_path):
+    for command in (["run"], ["trace", "--out", str(tmp_path / "trace")]):
+        if command == ["run"] or "," not in arguments[1]:
+            assert cli.main([*command, *arguments]) == 2
+            error = capsys.readouterr().err
+            assert told in error and error.count("\n") == 1
+
+
+def test_a_limit_is_taken_if_one_of_the_policies_has_it_and_a_machines_own_is_told_otherwise(tmp_path):
+    limited = {"extends": "t3-table1", "arbiter": {"starvation_limit_cycles": 100}}
+    assert not requested(Scenario(machine=limited)).notes
+    assert not requested(scenario_of({"techniques": ["t3"], "t3": {"policy": "mca"}, "machine": limited}, {})).notes
+    assert not requested(scenario_of({"techniques": ["sequential"], "machine": limited}, {})).notes
+    file = tmp_path / "own.toml"
+    file.write_text('extends = "t3-table1"\nname = "own"\n[arbiter]\nstarvation_limit_cycles = 100\n')
+    assert requested(scenario_of({"techniques": ["t3-mca+"], "machine": str(file)}, {})).notes == (
+        "own: [arbiter] starvation_limit_cycles = 100 has no effect under ring_aware",)
+
+
 def test_what_is_read_is_a_value_or_a_word():
     assert [value_of(text) for text in ("3", "1.5", "true", '"3"', "switch", "[1, 2]", "1\n2", "")] == [
         3, 1.5, True, "3", "switch", [1, 2], "1\n2", ""]
