@@ -5,6 +5,8 @@ Whoever reads a file of a user does so within `reading`, with one of the readers
 
 import json
 import math
+import re
+import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +34,21 @@ _LONGEST_REASON = 140  #: characters of a library's own message
 
 
 class TooLarge(ValueError):
-    """A file that is longer than anything of its kind; a device that never ends is one, too."""
+    """A file that is longer than anything of its kind, or has no end: a device, or a pipe that nobody writes to."""
+
+
+#: A file that the shell has opened already, as it does for `<(command)`.
+_OPEN_ALREADY = re.compile(r"/dev/(stdin|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is no regular file before it is opened, which waits for a pipe's writer. Raises OSError, TooLarge.
+
+    Folders are left to who opens them.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or _OPEN_ALREADY.fullmatch(str(path))):
+        raise TooLarge("it is no regular file")
 
 
 @contextmanager
@@ -69,6 +85,8 @@ def _reason(met: Exception) -> str:
 
 def read_bounded(path: Path | Traversable, largest: int = LARGEST_FILE) -> bytes:
     """Read a file's bytes. Raises OSError, and TooLarge before more than that is in memory."""
+    if isinstance(path, Path):
+        check_regular(path)
     with path.open("rb") as file:
         content = file.read(largest + 1)
     if len(content) > largest:
@@ -111,9 +129,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
     An array's header must fit the bytes that are there, so that no more memory is taken than they need.
     """
+    if not path.is_file() and path.exists():  # whose end is looked for; a pipe has none to go back from
+        raise ValueError("it is no regular file")
     with path.open("rb") as file:
-        if not path.is_file():  # the end of a device is looked for without end
-            raise ValueError("it is no regular file")
         return _members(file)
 
 

@@ -192,8 +192,18 @@ def _ended_by(error: OSError) -> int:
     """Print what the system answered, and to which file; returns the exit code."""
     if error.filename == STANDARD_OUTPUT:
         discard_output()
+    if error.errno == errno.ENOENT and not error.filename and not _in_a_folder():
+        _complain("the current folder is not there any more: go to one that is")
+        return 2
     _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     return 2 if error.errno in _NO_PATH else 1
+
+
+def _in_a_folder() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
 
 
 def _report_fault(error: BaseException, arguments: list[str]) -> int:

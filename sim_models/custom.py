@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from t3sim.rtl.arbiter import GROUP, points_of
 
+from .bounded import check_regular
 from .errors import BadInput, Ended, Key, choices, said_by, shown
 
 Made = TypeVar("Made")
@@ -142,7 +143,7 @@ def _module(key: str, reference: str) -> ModuleType:
         if not source.endswith(".py"):
             _loaded_modules.add(source)
             return importlib.import_module(source)
-        path = Path(source).resolve(strict=True)
+        check_regular(path := Path(source).resolve(strict=True))
         name = f"custom_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
         _loaded_modules.add(name)
         spec = importlib.util.spec_from_file_location(name, path)

@@ -9,6 +9,14 @@ from contextlib import contextmanager
 STANDARD_OUTPUT = "standard output"  #: what a message calls it
 
 
+_closed: set[int] = set()  #: descriptors of the standard streams that were
+
+
+def output_is_closed() -> bool:
+    """Say whether standard output was closed (`>&-`) when the command began: what is written there is lost."""
+    return 1 in _closed
+
+
 class _Named(io.TextIOWrapper):
     """Standard output whose errors carry a name, as those of other files do."""
 
@@ -33,6 +41,7 @@ def _naming() -> Iterator[None]:
 def prepare_streams() -> None:
     """Make the standard streams writable and their errors clear; streams of others, as tests have, stay."""
     if sys.stdout is None or sys.stderr is None:
+        _closed.update(number for number, stream in ((1, sys.stdout), (2, sys.stderr)) if stream is None)
         _fill_closed()
     if sys.stdout is sys.__stdout__ and sys.stdout.fileno() == 1:
         sys.stdout.flush()

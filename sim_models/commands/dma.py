@@ -1,15 +1,34 @@
 """`t3 dma`: collectives by DMA engines beside kernels on compute units, over sizes."""
 
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, check_json_target, file_name, shown_size, size_range, whole_number
+from t3sim.commands.options import (
+    JsonOption,
+    check_estimate,
+    check_json_target,
+    file_name,
+    shown_size,
+    size_range,
+    whole_number,
+)
 from t3sim.errors import BadInput
+
+if TYPE_CHECKING:
+    from t3sim.machine import Machine
+    from t3sim.runs.queued import Waves
+    from t3sim.tasks.estimate import Estimate
 
 #: Of each run, for `--json`.
 _REPORTED = ("ns", "phases_ns", "commands", "engines", "syncs", "read_bytes", "link_bytes")
+
+#: Of this computer, measured at 256 KB to 16 MB: for the process, and for each byte of each GPU's array.
+_BASE_BYTES, _BYTES_PER_BYTE = 430_000_000, 7
 
 #: What a variant is called by what starts it.
 _TITLES = {"host": "", "gpu": "gpu-", "poll": "prelaunch-", "tracker": "tracker-"}
@@ -39,16 +58,22 @@ def dma(
         "its flags allow if not given.")] = None,
     reverse: Annotated[bool, typer.Option(
         "--reverse", help="On the cycle level: waves are stored last to first, commands are in their order.")] = False,
+    insist: Annotated[bool, typer.Option(
+        "--insist", help="On the cycle level: run what would take more than a day, or more memory than there is, too.",
+    )] = False,
     json: JsonOption = None,
 ) -> None:
     """Time DMA collectives: on the event level phases, commands, engines and traffic; on the cycle level the RTL."""
     if level not in ("event", "cycle"):
         raise BadInput(f"--level {level[:40]!r} is unknown: allowed are event, cycle")
     if level == "cycle":
+        from t3sim.runs.queued import Waves
+
         _on_the_cycle_level(collective, sizes, variant, "t3-table1" if machine is None else machine, initiator,
-                            4 if gpus is None else gpus, json, (wave, reverse))
+                            4 if gpus is None else gpus, json, Waves(wave, reverse), insist)
         return
-    for option, value in (("--gpus", gpus), ("--wave", wave), ("--reverse", reverse or None)):
+    for option, value in (("--gpus", gpus), ("--wave", wave), ("--reverse", reverse or None),
+                          ("--insist", insist or None)):
         if value is not None:
             raise BadInput(f"{option} is of the cycle level: give --level cycle, too")
     from t3sim.flow.commands import COLLECTIVES, POSSIBLE
@@ -112,12 +137,22 @@ def dma(
                  for title, by_size in runs.items()], console)
 
 
+def _estimate(machine: "Machine", gpus: int, moved: Sequence[int]) -> "Estimate":
+    """Estimate runs in which so much of an array is moved, each by its link, and the RTL of all GPUs is stepped."""
+    from t3sim.runs.isolated_collectives import ring_time_ns
+    from t3sim.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
+
+    cycles = sum(ring_time_ns(machine, size, gpus) for size in moved) * machine.memory_clock_ghz
+    return Estimate(cycles, gpus * cycles / FUSED_CYCLES_PER_SECOND,
+                    _BASE_BYTES + gpus * max(moved) * _BYTES_PER_BYTE)
+
+
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
-                        gpus: int, json: str | None, waves: tuple[int | None, bool]) -> None:
+                        gpus: int, json: str | None, waves: "Waves", insist: bool) -> None:
     from t3sim.machine import load_machine
     from t3sim.machine.levels import QUEUE
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
-    from t3sim.runs.queued import BY_TRACKER, INITIATORS, Waves, check_asked, run_queued
+    from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import write_json
 
@@ -135,7 +170,12 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
         for size in wanted:
             check_asked(chip, collective, gpus, size, name, one)
     check_json_target(json)
-    runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=one, waves=Waves(*waves))
+    phases = 2 if collective.startswith("ar") else 1
+    expected = _estimate(chip, gpus, [phases * size for size in wanted for _ in asked])
+    check_estimate(expected, SimpleNamespace(kind=f"{COLLECTIVES[collective]} by engines",
+                                             size=f"{shown_size(wanted[-1])} on {gpus} GPUs"), insist)
+    print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
+    runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=one, waves=waves)
                    for called, name, one in asked} for size in wanted}
     if json is not None:
         write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,

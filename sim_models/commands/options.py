@@ -12,7 +12,7 @@ import typer
 from t3sim.cores import cores
 from t3sim.errors import BadInput
 from t3sim.numerals import decimal, whole
-from t3sim.streams import discard_output
+from t3sim.streams import discard_output, output_is_closed
 from t3sim.user_cache import may_be_written
 
 if TYPE_CHECKING:
@@ -132,13 +132,19 @@ GeometryOption = Annotated[str | None, typer.Option(
 OUTPUTS = ("--out", "--json", "--plot", "--markdown", "--timeline", "--write-plan")
 
 
+_STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
 def check_outputs(given: dict[str, str]) -> None:
     """Refuse, before any work, outputs of which one would take the place of another, or of a file that is read.
 
-    A folder where no files can be made is refused, too.
+    A folder where no files can be made is refused, too, and standard output that is closed.
 
     `given`: what options and arguments name, also what is no file. Raises BadInput.
     """
+    for option in OUTPUTS if output_is_closed() else ():
+        if given.get(option) in _STANDARD_OUTPUT:
+            raise BadInput(f"{option} {given[option]}: standard output is closed")
     at = {option: Path(os.path.realpath(name)) for option, name in given.items() if name != "-"}
     if "--out" in at and not os.path.isfile(at["--out"]) and not may_be_written(at["--out"]):
         raise BadInput(f"--out {given['--out']!r} cannot be written: permission denied")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.bounded import check_regular, reading
 from t3sim.errors import BadInput
 from t3sim.line import LINE_BYTES
 
@@ -40,6 +41,8 @@ class Trace(NamedTuple):
 def read_trace(path: Path, request_bytes: int = LINE_BYTES) -> Trace:
     """Read a trace file; BadInput names the first bad line."""
     addresses, ops, cycles = [], [], []
+    with reading(str(path), "a trace"):
+        check_regular(path)
     with path.open() as file:
         for number, text in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), 1):
             words = text.split()

@@ -100,7 +100,8 @@ def check(found: Estimate, workload: Sized) -> None:
     """Refuse what takes more than a day, or more memory than this host gives. Raises BadInput."""
     memory = memory_bytes()
     if found.seconds > LONGEST_SECONDS or found.memory_bytes > memory:
-        raise BadInput(f"a {workload.kind} of {workload.size} would take {found} (estimated): up to a day "
+        article = "an" if workload.kind[0] in "aeiou" else "a"
+        raise BadInput(f"{article} {workload.kind} of {workload.size} would take {found} (estimated): up to a day "
                        f"and this host's {memory / 1e9:,.0f} GB are allowed")
 
 

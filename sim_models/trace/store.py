@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..bounded import LARGEST_ARRAYS, TooLarge, read_arrays, read_json, reading
+from ..bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
 from ..errors import BadInput, Key, shown
 from ..support.output import naming, part_of
 from .decisions import give_reasons
@@ -182,6 +182,7 @@ class Trace:
         """EVENT[n] in the order in which they happened."""
         path = self.folder / EVENTS
         with reading(str(path), "the events of a trace"):
+            check_regular(path)
             described = pq.read_metadata(path)
             if described.num_rows * EVENT.itemsize > LARGEST_ARRAYS * 8:
                 raise TooLarge(f"it has {described.num_rows:,} events")

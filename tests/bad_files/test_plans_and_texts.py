@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -151,6 +152,68 @@ def test_streams_that_are_closed_or_full(here):
     for words in ("registers", "--help", "machines"):
         done = t3(f"{words} > /dev/full")
         assert (done.returncode, done.stderr) == (1, "t3: error: standard output: No space left on device\n")
+
+
+@pytest.mark.long
+def test_an_answer_that_nobody_can_get_is_refused(here):
+    """What is printed for people is left out where standard output is closed; what was asked for as JSON is not."""
+    for target in ("-", "/dev/stdout"):
+        done = t3(f"registers --json {target} >&-")
+        assert (done.returncode, done.stderr) == (2, f"t3: error: --json {target}: standard output is closed\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", ["machines", "run --gemm 256x256x64 --devices 4 --json x.json",
+                                   "sweep tracker-ways --out o", "run scenario.toml"])
+def test_a_folder_that_is_gone(words, here):
+    done = t3(words, limit="mkdir gone; cd gone; rmdir ../gone; ", PYTHONPATH=str(Path(cli.__file__).parents[1]))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and "Errno" not in done.stderr
+    assert "folder is not there any more" in done.stderr or "cannot be read" in done.stderr, done.stderr
+
+
+_PIPED = ["run pipe", "run --machine pipe", "machines pipe", "sweep pipe --out made", "run --kernel pipe",
+          "kernel pipe.npz", "run --chakra pipe --tp 4", "end-to-end --model pipe.json --gpus 8",
+          "collective --plan pipe.json", "collective --plan pipe.xml", "validate --rows pipe", "validate --log pipe",
+          "hbm-replay pipe", "area arbiter --library pipe", "explain folder", "step folder", "compare folder folder",
+          "run --operator embedding-a2a --embedding 64x4 --devices 4 --locality pipe",
+          "run --operator moe-combine --gemm 512x256x256 --experts 8x2 --devices 4 --locality pipe",
+          "overlap --routing pipe --expert-parallel --model mixtral-8x7b",
+          "run --gemm 256x256x64 --devices 4 --algorithm pipe.py:x"]
+
+
+@pytest.mark.parametrize("words", _PIPED)
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(words, here, capsys):
+    """By any name, and in a folder that is read."""
+    os.mkfifo("pipe")
+    for name in ("pipe.npz", "pipe.json", "pipe.xml", "pipe.py"):
+        os.symlink("pipe", name)
+    Path("folder").mkdir()
+    for name in ("trace.json", "results.json"):
+        os.symlink("../pipe", f"folder/{name}")
+    opened = threading.Timer(20, lambda: os.close(os.open("pipe", os.O_RDWR | os.O_NONBLOCK)))
+    opened.daemon = True
+    opened.start()  # so that a command that waits ends, with another line
+    code = cli.main(words.split())
+    line, = capsys.readouterr().err.splitlines()
+    assert code == 2 and opened.is_alive() and ("pipe" in line or "folder" in line), line
+    assert "regular" in line or "is unknown" in line or "is neither a file" in line or "is not a file" in line, line
+    opened.cancel()
+
+
+@pytest.mark.long
+def test_what_the_shell_has_opened_is_read(here):
+    """A pipe by its number, as `<(command)` gives it, and standard input."""
+    done = t3("""machines <(echo 'extends = "h100-t3"') --json -""")
+    assert done.returncode == 0 and "dram.write_low_watermark" in done.stdout, done.stderr
+    done = t3("run /dev/stdin --json -", limit="echo 'level = \"library\"' | ")
+    assert done.returncode == 0 and json.loads(done.stdout)["ranking"], done.stderr
+
+
+def test_copies_that_would_take_weeks_are_refused(here, capsys):
+    """Before any of them is planned; what is run says first what it will take."""
+    assert cli.main("dma --level cycle --sizes 1024G".split()) == 2
+    line, = capsys.readouterr().err.splitlines()
+    assert re.search(r"an all-gather by engines of 1024 GB on 4 GPUs would take about \d+ days and .* --insist", line)
 
 
 @pytest.mark.builds_rtl
