@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from t3sim.rtl.arbiter import GROUP, points_of
 
-from .bounded import check_regular
 from .errors import BadInput, Ended, Key, choices, said_by, shown
 
 Made = TypeVar("Made")
@@ -143,7 +142,9 @@ def _module(key: str, reference: str) -> ModuleType:
         if not source.endswith(".py"):
             _loaded_modules.add(source)
             return importlib.import_module(source)
-        check_regular(path := Path(source).resolve(strict=True))
+        path = Path(source).resolve(strict=True)
+        if not path.is_file():  # a pipe's writer would be waited for
+            raise ValueError("it is no regular file")
         name = f"custom_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
         _loaded_modules.add(name)
         spec = importlib.util.spec_from_file_location(name, path)

@@ -18,6 +18,12 @@ FILE = "report.html"
 _COLUMNS = 8
 _PLOT_INCHES = 3.4
 _PANELS, _PANEL_INCHES = 3, 2.4
+_MOST_TICKS = 8  #: of a logarithmic axis at the points' own values
+#: Endings of keys and columns that are units; longer ones first.
+_UNITS = {"bytes_per_ns": "bytes/ns", "gb_per_s": "GB/s", "percent": "%", "cycles": "cycles", "bytes": "bytes",
+          "ghz": "GHz", "gb": "GB", "ns": "ns"}
+_SECTIONS = ("machine", "techniques", "layer", "exchange", "runs")  #: of names, which say nothing beside a plot
+_TIMES = ("s", "ms", "µs", "ns")  #: labels that are no more than a unit
 
 
 def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, str]], points: int,
@@ -55,6 +61,26 @@ def _times(study: Study, rows: Sequence[Row]) -> list[str]:
     return (totals or times or [name for name in others if len({row.get(name) for row in rows}) > 1])[:_COLUMNS]
 
 
+def _named(name: str) -> tuple[str, str]:
+    """Return words for a setting or a column, and its unit: "link bandwidth" and "GB/s"."""
+    *sections, last = name.split(".")
+    ending = next((one for one in _UNITS if last.endswith(f"_{one}")), "")
+    words = [*(one for one in sections if one not in _SECTIONS and not one.isdigit()), last.removesuffix(f"_{ending}")]
+    return " ".join(words).replace("_", " "), _UNITS.get(ending, "")
+
+
+def _axis(name: str, label: str = "") -> str:
+    """Return the words beside an axis, with the unit: "link bandwidth (GB/s)"; of a label that is no more, "time"."""
+    from t3sim.study.plots import plain
+
+    words, unit = _named(name)
+    if label in _TIMES:
+        words, unit = "time", label
+    elif label:
+        words, unit = label, ""
+    return plain(f"{words} ({unit})" if unit else words)
+
+
 def _draw(plot: Plot, rows: Sequence[Row]):
     from t3sim.study.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
@@ -68,17 +94,34 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     for place, (value, name, points) in enumerate(lines):
         if numbers:
             points.sort()
-        label = ", ".join(filter(None, (name if len(plot.y) > 1 else "",
-                                        f"{plot.series} = {value}" if plot.series else "")))
+        told = (_named(name)[0] if len(plot.y) > 1 else "", _setting(plot.series, value) if plot.series else "")
+        label = ", ".join(filter(None, told))
         axes.plot(*zip(*points), marker="o", markersize=4, label=plain(label),
                   color=colours[place % len(colours)])
-    axes.set_xlabel(plain(plot.x))
-    axes.set_ylabel(plain(plot.label or plot.y[0]))
+    axes.set_xlabel(_axis(plot.x))
+    axes.set_ylabel(_axis(plot.y[0], plot.label))
     if plot.log_x and numbers and all(row[plot.x] > 0 for row in rows):
-        axes.set_xscale("log", base=2)
+        _scale_by_powers(axes, sorted({row[plot.x] for row in rows}))
     if len(lines) > 1:
         axes.legend()
     return drawn
+
+
+def _setting(name: str, value: Scalar | None) -> str:
+    """Return a setting's value for a legend: "link bandwidth 75 GB/s"."""
+    words, unit = _named(name)
+    return f"{words} {f'{value:g}' if isinstance(value, float) else value} {unit}".strip()
+
+
+def _scale_by_powers(axes, values: Sequence[float]) -> None:
+    """Make the x axis logarithmic, with decimal numbers at its ticks: the points' own if they are few."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    axes.set_xscale("log", base=2)
+    if len(values) <= _MOST_TICKS:
+        axes.set_xticks(values)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.6g}"))
 
 
 def _draw_map(wanted: Map, rows: Sequence[Row]):
@@ -102,8 +145,8 @@ def _draw_map(wanted: Map, rows: Sequence[Row]):
     axes.set_ylim(-0.5, len(ys) - 0.5)
     axes.set_xticks(range(len(xs)), [plain(x) for x in xs])
     axes.set_yticks(range(len(ys)), [plain(y) for y in ys])
-    axes.set_xlabel(plain(wanted.x))
-    axes.set_ylabel(plain(wanted.y))
+    axes.set_xlabel(_axis(wanted.x))
+    axes.set_ylabel(_axis(wanted.y))
     axes.grid(False)
     return drawn
 
@@ -124,7 +167,7 @@ def _draw_regimes(found: Sequence[Regime]):
             panel.plot(range(len(groups)), [one.mean_percent[name] for one in groups], marker="o", markersize=4,
                        color=colours[name], linestyle="--" if name == BEST else "-", label=name)
         panel.set_xticks(range(len(groups)), [plain(one.group) for one in groups], fontsize=7)
-        panel.set_xlabel(plain(along), fontsize=8)
+        panel.set_xlabel(_axis(along), fontsize=8)
     for first in axes[:, 0]:
         first.set_ylabel("loss, mean (%)")
     drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(names))
