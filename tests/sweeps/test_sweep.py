@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from matplotlib import pyplot as plt
 
 from t3sim import cli
 from t3sim.commands.command_points import CommandTask
@@ -15,6 +16,7 @@ from t3sim.errors import BadInput
 from t3sim.scenario.asked import asked
 from t3sim.scenario.event import EventLevel
 from t3sim.scenario.request import Request
+from t3sim.sweeps import page
 from t3sim.sweeps.page import write_page
 from t3sim.sweeps.point import flat
 from t3sim.sweeps.regret import regrets
@@ -65,6 +67,20 @@ def test_a_study_without_plots_shows_its_times(results, shown, tmp_path):
     rows = [{"tp": 2, **results}, {"tp": 4, **results, **({"gates": 18} if "gates" in results else {})}]
     write_page(study, rows, [], 2, tmp_path)
     assert set(re.findall("<th>(.*?)</th>", (tmp_path / "report.html").read_text())) == {"tp", *shown}
+
+
+def test_a_plot_has_words_units_and_decimal_ticks():
+    """No key of a file, and no power of two."""
+    study = load_study("link-bandwidth")
+    rows = [{**values, **{name: 1e5 + place for _, name in study.columns()}}
+            for place, values in enumerate(study.points_settings())]
+    drawn = page._draw(study.plots[0], rows)
+    drawn.canvas.draw()
+    axes, = drawn.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("link bandwidth (GB/s)", "time (µs)")
+    assert [one.get_text() for one in axes.get_xticklabels()] == ["37.5", "75", "150", "300"]
+    assert "sublayer fc2" in axes.get_legend_handles_labels()[1]
+    plt.close(drawn)
 
 
 @pytest.mark.slow
