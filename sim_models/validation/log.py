@@ -129,7 +129,7 @@ def _rows(table: _Table, name: str, library: str) -> list[Measured | Unread]:
                       f"this operation has on {gpus} GPUs: are ranks missing?")
     test, *others = sorted(possible, key=lambda one: one not in table.tests)
     kind, nodes_of = _KINDS[test], f" of {nodes} nodes" if nodes > 1 else ""
-    guess = f" (a guess: no line names the test, bandwidths of {' and '.join(others)} are alike)" if others else ""
+    guess = f" (a guess, or {' or '.join(others)})" if others else ""  # no line names the test
     group_of = f", one of {groups} groups" if groups > 1 else ""
     found: list[Measured | Unread] = []
     for where, size, _, (us, *rest) in lines:
