@@ -55,8 +55,8 @@ def end_to_end(
     from t3sim.end_to_end.evaluate import PHASES, estimate
     from t3sim.end_to_end.layer import IMPLEMENTATIONS
     from t3sim.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
+    from t3sim.end_to_end.model_file import load_transformer
     from t3sim.end_to_end.training import Job
-    from t3sim.end_to_end.transformer import load_transformer
     from t3sim.machine import load_machine
     from t3sim.machine.levels import CLUSTER
     from t3sim.study.report import output_console, progress_bar

@@ -54,7 +54,7 @@ def _show_all(found: dict, console) -> None:
     table.add_column("what it is")
     origins = {name: what for of_level in found.values() for name, what in of_level["machines"].items()}
     for name, what in sorted(origins.items()):
-        table.add_row(name, ", ".join(of_level["command"].removeprefix("t3 ") for of_level in found.values()
+        table.add_row(name, ", ".join(of_level["command"].replace("t3 ", "") for of_level in found.values()
                                       if name in of_level["machines"]), what)
     console.print(table)
     console.print("\nSections that a machine needs for")

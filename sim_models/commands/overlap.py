@@ -57,6 +57,7 @@ def overlap(
 
 def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     """Compute a ranking, and write it down."""
+    from t3sim.end_to_end.layer import gemms_said
     from t3sim.libraries.mechanisms import GATES, TRIGGERED
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import write_json
@@ -72,12 +73,17 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     if json == "-":
         return
     console = output_console()
+    console.print(printable(str(transformer)), markup=False)
+    timed = [f"{gemms_said({name: (*one.shape, 1)})} {'after its' if one.before else 'and its'} "
+             f"{one.kind.replace('_', '-')}" for name, one in found.gemms.items()]
+    console.print(f"GEMMs of one GPU that are timed (M x N x K): {', '.join(timed)}; the layer's others have no "
+                  "collective.\n", markup=False)
     in_turn = next(one for one in ranked if one.mechanism == "in-turn").ns
     print_table(f"GEMMs with their collectives of a layer of {transformer.name}, {tokens:,} tokens, {width}, on {tp} "
                 f"GPUs of {node.name}",
                 ("mechanism", "µs", "than\nin turn", "bound by", "units\nheld", "MB in\nmemory", "gates"),
                 [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", one.bound, f"{one.units}",
-                  f"{one.memory_bytes / (1 << 20):,.0f}", f"{GATES:,}" if one.mechanism in TRIGGERED else "0")
+                  f"{one.memory_bytes / 1e6:,.0f}", f"{GATES:,}" if one.mechanism in TRIGGERED else "0")
                  for one in ranked], console)
     if any(one.mechanism == "fused-norm" for one in ranked):
         console.print("fused-norm is less the RMSNorm that the others leave to a kernel of its own. Memory: what the "
@@ -86,11 +92,13 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
         console.print(f"No measured row of {node.name} says how wrong this may be.")
     else:
         console.print(f"Expected error, over {wrong['rows']} measured rows of {node.name} that gave no constant: "
-                      f"{wrong['mean_abs_error']:.0%} on average, {wrong['worst']:.0%} at worst. Track & Trigger is "
+                      f"{wrong['mean_abs_error']:.1%} on average, {wrong['worst']:.1%} at worst (t3 validate "
+                      f"{node.name}). Track & Trigger is "
                       "hardware that nobody has built: no row checks its line.")
 
 
 def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
+    from t3sim.end_to_end.layer import gemms_said
     from t3sim.libraries.mechanisms import GATES
     from t3sim.study.report import output_console, print_table
     from t3sim.support.output import write_json
@@ -101,6 +109,9 @@ def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
     if json == "-":
         return
     console, routing, model = output_console(), found.routing, found.model
+    console.print(printable(str(model)), markup=False)
+    console.print(f"GEMMs of one GPU that are timed (M x N x K), its experts' tokens as M: "
+                  f"{gemms_said(found.gemms)}\n", markup=False)
     in_turn = next(one for one in found.ranked if one.mechanism == "in-turn").ns
     print_table(f"Dispatch, GEMMs and combine of {model.experts} experts of {model.name}, {routing.tokens:,} tokens, "
                 f"{found.width}, on {routing.gpus} GPUs of {found.machine.name}",

@@ -79,6 +79,7 @@ def trace(
     from dataclasses import asdict, replace
 
     from t3sim.scenario.collective import CollectiveAlone
+    from t3sim.scenario.layers import workloads_of
     from t3sim.scenario.recorded import recorded
     from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
     from t3sim.tasks.estimate import estimate
@@ -100,7 +101,7 @@ def trace(
     setup = asked if alone is None else alone.recorded(KeptResults())
     expected = estimate(asked.machine, asked.workload, [asked.kernel], asked.mirrored) if alone is None else (
         alone.estimate())
-    print_notes(alone.notes if alone else ())
+    print_notes(alone.notes if alone else workloads_of(scenario.layer, scenario.seed)[1])
     if until is None:
         check_estimate(expected, alone or asked.workload, insist)  # before the schedule of what is too large is made
     channels, workgroups = setup.machine.geometry().channel.channels, setup.names

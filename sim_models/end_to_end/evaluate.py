@@ -8,6 +8,7 @@ from t3sim.end_to_end.inference import decode, prompt
 from t3sim.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
 from t3sim.end_to_end.result import Result
 from t3sim.end_to_end.training import Job, train
+from t3sim.end_to_end.transformer import Transformer
 from t3sim.end_to_end.uncertainty import spread
 from t3sim.errors import Key
 from t3sim.machine import Machine
@@ -43,7 +44,7 @@ class Estimate:
         """Return times in ns, sizes in bytes, energy in joules."""
         result, job = self.result, self.job
         return {
-            "model": asdict(job.model), "machine": self.cluster.described(CLUSTER), "phase": self.phase,
+            "model": model_json(job.model), "machine": self.cluster.described(CLUSTER), "phase": self.phase,
             "technique": self.technique, "gpus": int(self.mapping.gpus), "sequence": job.sequence,
             "global_batch": job.global_batch, "mapping": str(self.mapping),
             "recompute": RECOMPUTE[self.mapping.recompute], "kernels": job.kernels.title, "seed": self.seed,
@@ -53,6 +54,11 @@ class Estimate:
             "breakdown_ns": {name: float(ns) for name, ns in result.breakdown_ns.items()},
             "layer_speedups": self.layer_speedups,
         }
+
+
+def model_json(model: Transformer) -> dict[str, Any]:
+    """Return a model's hyperparameters, and how many parameters it has."""
+    return asdict(model) | {"parameters": model.weights}
 
 
 def estimate(cluster: Machine, job: Job, mapping: Mapping, phase: str = "training", technique: str = "sequential",

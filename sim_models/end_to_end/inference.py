@@ -32,12 +32,19 @@ def decode(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None
     sequences = ceil_div(job.global_batch, mapping.dp)
     ahead = layers.forward(gpu, model, job.kernels, sequences, 1,
                            layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
-    split = job.kernels.heads_split and model.latent is None  # all heads read the same latents
-    share = ceil_div(model.heads, mapping.tp) / model.heads if split else 1
-    context = ELEMENT_BYTES * sequences * job.sequence * model.cached_width * share
+    context = _cache_bytes(job, mapping, sequences)
     ahead = layers.LayerTimes(ahead.gemms, ahead.attention + move_ns(gpu, context), ahead.elementwise,
                               ahead.kernels + 1)
     return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
+
+
+def _cache_bytes(job: Job, mapping: Mapping, sequences):
+    """Return the bytes that one GPU keeps of a layer's context: at least one head; all heads have the same latents."""
+    model, share = job.model, 1.0
+    if job.kernels.heads_split and model.latent is None:
+        kv_heads = model.kv_heads or model.heads
+        share = ceil_div(kv_heads, mapping.tp) / kv_heads
+    return ELEMENT_BYTES * sequences * job.sequence * model.cached_width * share
 
 
 def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Result:
@@ -59,9 +66,7 @@ def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, seq
     parts["head"] = gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)  # of the last tokens only
     parts["pp"] = (m.pp - 1) * send_ns(cluster, moved / m.tp, m.tp * m.dp)
     parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
-    cache = ELEMENT_BYTES * sequences * job.sequence * model.cached_width * model.layers / m.pp
-    cache = cache / (m.tp if model.latent is None else 1)
-    memory = WEIGHT_BYTES * weights_per_gpu(model, m) + cache
+    memory = WEIGHT_BYTES * weights_per_gpu(model, m) + _cache_bytes(job, m, sequences) * model.layers / m.pp
     flop = job.global_batch * (length * model.layers * (2 * model.active_weights
                                                          + 2 * job.sequence * model.heads * sum(model.head_widths))
                                + 2 * model.hidden * model.vocabulary)

@@ -108,8 +108,17 @@ def gemm_shapes(model: Transformer, tokens, tp, ep=1) -> dict[str, tuple]:
     shapes = model.attention_gemms(tokens, tp) | {
         "fc1": (ceil_div(routed, count), *one, count), "fc2": (ceil_div(routed, count), *two, count)}
     if model.shared_experts:
-        shapes |= {"shared1": (tokens, *one, model.shared_experts), "shared2": (tokens, *two, model.shared_experts)}
+        width = model.shared_width // model.shared_experts
+        columns = ceil_div(width * (2 if model.gated else 1), tp)
+        shapes |= {"shared1": (tokens, columns, model.hidden, model.shared_experts),
+                   "shared2": (tokens, model.hidden, ceil_div(width, tp), model.shared_experts)}
     return shapes
+
+
+def gemms_said(shapes: dict[str, tuple]) -> str:
+    """Return GEMMs for people: `op 8,192 x 4,096 x 512, fc1 2,048 x 3,584 x 4,096 (8 times)`."""
+    return ", ".join(f"{name} {m:,} x {n:,} x {k:,}" + (f" ({count:,} times)" if count > 1 else "")
+                     for name, (m, n, k, count) in shapes.items())
 
 
 def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, split: Split,
@@ -161,11 +170,10 @@ def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
 def _sizes(model, kernels, sequences, length, split: Split):
     """Return the bytes of what element-wise kernels move, by tensor."""
     tokens = ELEMENT_BYTES * sequences * length * model.hidden
-    wide = model.feed_forward / model.hidden * (2 if model.gated else 1)
-    wide *= model.experts_per_token + model.shared_experts
+    wide = model.active_feed_forward / model.hidden * (2 if model.gated else 1)
     return {
         "tokens": tokens / np.where(split.sp, split.tp, 1), "widened": tokens * wide / split.tp,
-        "heads": tokens * model.heads_width / model.hidden / split.tp,
+        "heads": tokens * (model.heads_width + model.more_kv_width(split.tp)) / model.hidden / split.tp,
         "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, split.tp) * length * length,
     }
 

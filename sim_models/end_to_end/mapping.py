@@ -78,8 +78,8 @@ def check_mapping(mapping: Mapping, model: Transformer, gpus: int, global_batch:
     m = mapping
     if m.gpus != gpus:
         raise MappingError(f"tp={m.tp} x pp={m.pp} x dp={m.dp} are {m.gpus} GPUs instead of ", Key("gpus", gpus))
-    if m.tp > model.heads:
-        raise MappingError(f"tp={m.tp} exceeds heads={model.heads}")  # else some GPUs may have a head less
+    if why := model.not_shared_by(m.tp):
+        raise MappingError(f"tp={m.tp} {why}")
     for value, what, whole, of in (
             (m.pp * m.interleave, "pp x interleave", model.layers, "layers"),
             (m.dp * m.micro, "dp x micro", global_batch, "global_batch"), (m.ep, "ep", model.experts, "experts"),
@@ -104,7 +104,7 @@ def every_mapping(model: Transformer, gpus: int, global_batch: int, recomputatio
     rows = []
     experts = _divisors(model.experts) if model.experts > 1 else [1]
     for tp in _divisors(gpus):
-        if model.heads % tp:
+        if model.not_shared_by(tp):
             continue
         for pp in _divisors(gpus // tp):
             dp = gpus // tp // pp

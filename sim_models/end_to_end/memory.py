@@ -17,8 +17,10 @@ WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
 def weights_per_gpu(model: Transformer, mapping: Mapping):
     """Return the parameters of the fullest GPU: its share of the layers, and the embedding of the first stage."""
     split = model.attention_weights - model.whole_weights + model.common_weights + model.routed_weights / mapping.ep
+    split = split + model.more_kv_width(mapping.tp) * model.hidden
     layer = split / mapping.tp + model.whole_weights + 13 * model.hidden
-    return model.layers / mapping.pp * layer + model.vocabulary * model.hidden / mapping.tp
+    tables = 1 if model.tied else np.where(mapping.pp == 1, 2, 1)  # the matrix of the logits is on the last stage
+    return model.layers / mapping.pp * layer + tables * model.vocabulary * model.hidden / mapping.tp
 
 
 def state_bytes(model: Transformer, mapping: Mapping):

@@ -1,13 +1,13 @@
 """Estimates and rankings for people: tables, JSON and the plot of a search."""
 
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from t3sim.end_to_end.evaluate import Estimate
-from t3sim.end_to_end.mapping import RECOMPUTE
+from t3sim.end_to_end.evaluate import Estimate, model_json
+from t3sim.end_to_end.layer import gemm_shapes, gemms_said
+from t3sim.end_to_end.mapping import RECOMPUTE, Mapping
 from t3sim.end_to_end.search import Ranking
 from t3sim.end_to_end.training import Job
 from t3sim.errors import printable
@@ -24,6 +24,14 @@ TITLES = {
 }
 
 
+def print_model(job: Job, mapping: Mapping, tokens: int, console: Console) -> None:
+    """Print a model, and the forward GEMMs of its layers on one GPU; `tokens`: that the GPU has at once."""
+    console.print(Text(printable(str(job.model))))
+    for model, count in job.model.kinds:
+        shapes = gemm_shapes(model, tokens, mapping.tp, mapping.ep)
+        console.print(f"GEMMs of one GPU, forward (M x N x K), {count} layers: {gemms_said(shapes)}")
+
+
 def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
     """Print one estimate: where the time goes, then the totals."""
     job, result, total = found.job, found.result, found.iteration_ns
@@ -31,6 +39,9 @@ def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
                   f"{found.mapping}, "
                   f"recomputation {RECOMPUTE[found.mapping.recompute]}; {job.global_batch} sequences of "
                   f"{job.sequence} tokens; machine {found.cluster.name}; {found.technique}; seed {found.seed}"))
+    training = found.phase == "training"
+    sequences = found.mapping.micro if training else -(-job.global_batch // found.mapping.dp)
+    print_model(job, found.mapping, sequences * (1 if found.phase == "decode" else job.sequence), console)
     console.print()
     rows = [(TITLES[name], f"{float(ns) / 1e6:,.2f}", f"{float(ns) / total:.1%}")
             for name, ns in result.breakdown_ns.items() if float(ns)]
@@ -42,7 +53,7 @@ def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
               ("TFLOP/s per GPU", f"{float(result.tflops_per_gpu):,.1f}"),
               ("memory per GPU", f"{float(result.memory_bytes) / 1e9:,.1f} GB"),
               ("energy", f"{float(result.energy_joules) / 1e3:,.2f} kJ")]
-    if found.phase == "training":
+    if training:
         totals.append((f"training on {tokens:.3g} tokens", f"{found.training_days(tokens):,.1f} days"))
     totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in found.layer_speedups.items()]
     print_table("In all", ("what", "value"), totals, console)
@@ -51,7 +62,7 @@ def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
 def ranking_json(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: int = 1000) -> dict[str, Any]:
     """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
     wanted = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
-    return {"model": asdict(job.model), "machine": cluster.described(CLUSTER), "gpus": gpus,
+    return {"model": model_json(job.model), "machine": cluster.described(CLUSTER), "gpus": gpus,
             "sequence": job.sequence, "global_batch": job.global_batch, "tried": ranking.tried,
             "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in wanted]}
 
@@ -75,6 +86,8 @@ def print_ranking(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most:
     console.print(Text.assemble((printable(job.model.name), "bold"), f" on {gpus} GPUs of {cluster.name}: "
                   f"{job.global_batch} sequences of "
                   f"{job.sequence} tokens"))
+    fastest = ranking.mappings.at(0)
+    print_model(job, fastest, fastest.micro * job.sequence, console)
     console.print()
     print_table("Fastest mappings, with what is computed again", ("mapping", "ms", "TFLOP/s\nper GPU", "memory\nGB",
                                                                   "energy\nkJ"), rows, console)

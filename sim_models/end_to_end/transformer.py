@@ -1,14 +1,14 @@
-"""Transformers: the hyperparameters that shape their time and memory, presets, and Hugging Face's config.json."""
+"""Transformers: the hyperparameters that shape their time and memory, and presets; `model_file` reads a config.json."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from t3sim.bounded import read_json, reading
-from t3sim.errors import BadInput, Key, choices
+import numpy as np
 
-_LARGEST = 1 << 24
+from t3sim.errors import BadInput
+
+LARGEST = 1 << 24  #: of a hyperparameter
 
 
 class TransformerError(BadInput):
@@ -32,7 +32,7 @@ class Latent:
 
 @dataclass(frozen=True)
 class Transformer:
-    """A decoder-only or encoder-only Transformer of equal layers, but for first ones without experts."""
+    """A decoder-only or encoder-only Transformer of equal layers, but for some without experts."""
 
     name: str
     hidden: int
@@ -45,18 +45,21 @@ class Transformer:
     gated: bool = False  #: the feed-forward part has a third matrix (SwiGLU)
     experts: int = 1  #: feed-forward networks per layer
     experts_per_token: int = 1
-    shared_experts: int = 0  #: feed-forward networks per layer, as wide as an expert, that every token passes
-    dense_layers: int = 0  #: the first layers, which have one feed-forward network instead of experts
+    shared_experts: int = 0  #: feed-forward networks per layer that every token passes besides
+    shared_feed_forward: int = 0  #: their width; 0: that of an expert
+    dense_layers: int = 0  #: layers that have one feed-forward network instead of experts
     dense_feed_forward: int = 0  #: its width
     latent: Latent | None = None
+    tied: bool = True  #: logits are products with the embedding, not with a matrix of their own
     #: Of weights and activations, as a config.json calls it: `bfloat16`, `fp8`; empty if it is silent.
     dtype: str = ""
+    left_out: tuple[str, ...] = field(default=(), compare=False)  #: what its file has besides, for people
 
     def __post_init__(self) -> None:
         for key in ("hidden", "layers", "heads", "feed_forward", "vocabulary", "experts", "experts_per_token"):
             value = getattr(self, key)
-            if type(value) is not int or not 1 <= value <= _LARGEST:
-                raise TransformerError(f"{self.name}: {key} = {str(value)[:40]} is not possible: 1 to {_LARGEST}")
+            if type(value) is not int or not 1 <= value <= LARGEST:
+                raise TransformerError(f"{self.name}: {key} = {str(value)[:40]} is not possible: 1 to {LARGEST}")
         if self.latent is None and not self.head_width and self.hidden % self.heads:
             raise TransformerError(f"{self.name}: heads = {self.heads} must divide hidden = {self.hidden}")
         if self.kv_heads and self.heads % self.kv_heads:
@@ -104,10 +107,27 @@ class Transformer:
                           "kv_b": (self.heads * (one.plain + value), one.kv_rank),
                           "op": (self.hidden, self.heads * value)}
 
+    def not_shared_by(self, tp: int) -> str:
+        """Say why GPUs cannot share the heads of the attention, each with as many; empty if they can."""
+        kv_heads = self.kv_heads or self.heads
+        if self.heads % tp:
+            return f"does not divide the {self.heads} heads of {self.name}"
+        if kv_heads % tp and tp % kv_heads:
+            return f"neither divides the {kv_heads} heads of keys and values of {self.name} nor is a multiple of them"
+        return ""
+
+    def more_kv_width(self, tp):
+        """Return the columns of keys and values that all GPUs have together beyond one of each.
+
+        Where tensor parallelism exceeds the heads of keys and values, several GPUs have the same one.
+        """
+        return 2 * self.kv_width * (np.maximum(1, tp // (self.kv_heads or self.heads)) - 1) * (self.latent is None)
+
     def attention_gemms(self, tokens, tp) -> dict[str, tuple]:
         """Return (m, n, k, count) of each GEMM of one GPU's attention; arrays are possible."""
-        return {name: (tokens, n if name == "op" or name.endswith("_a") else -(-n // tp),
-                       -(-k // tp) if name == "op" else k, 1) for name, (n, k) in self.projections.items()}
+        return {name: (tokens, n if name == "op" or name.endswith("_a") else
+                       -(-(n + self.more_kv_width(tp)) // tp), -(-k // tp) if name == "op" else k, 1)
+                for name, (n, k) in self.projections.items()}
 
     @property
     def reduced(self) -> dict[str, tuple[int, int]]:
@@ -125,8 +145,8 @@ class Transformer:
         """Transformers of equal layers that this one is made of, with how many layers are like theirs."""
         if not self.dense_layers:
             return ((self, self.layers),)
-        dense = replace(self, experts=1, experts_per_token=1, shared_experts=0, feed_forward=self.dense_feed_forward,
-                        dense_layers=0, dense_feed_forward=0)
+        dense = replace(self, experts=1, experts_per_token=1, shared_experts=0, shared_feed_forward=0,
+                        feed_forward=self.dense_feed_forward, dense_layers=0, dense_feed_forward=0)
         sparse = replace(self, dense_layers=0, dense_feed_forward=0)
         return (dense, self.dense_layers), (sparse, self.layers - self.dense_layers)
 
@@ -145,29 +165,33 @@ class Transformer:
         return sum(n * k for name, (n, k) in self.projections.items() if name.endswith("_a"))
 
     @property
-    def expert_weights(self) -> int:
-        """Weights of one feed-forward network."""
-        return (3 if self.gated else 2) * self.hidden * self.feed_forward
+    def shared_width(self) -> int:
+        """Columns of the feed-forward networks that every token passes besides its experts."""
+        return self.shared_experts * (self.shared_feed_forward or self.feed_forward)
+
+    def _feed_forward_weights(self, width: float) -> float:
+        return (3 if self.gated else 2) * self.hidden * width
 
     @property
     def routed_weights(self) -> float:
         """Weights of a layer's feed-forward networks among which tokens are routed, on average over the layers."""
-        return self._mean(lambda one: one.experts * one.expert_weights * (one.experts > 1))
+        return self._feed_forward_weights(self._mean(lambda one: one.experts * one.feed_forward * (one.experts > 1)))
 
     @property
     def common_weights(self) -> float:
         """Weights of a layer's feed-forward networks that all tokens pass, on average over the layers."""
-        return self._mean(lambda one: (one.shared_experts + (one.experts == 1)) * one.expert_weights)
+        return self._feed_forward_weights(self._mean(
+            lambda one: one.shared_width + (one.experts == 1) * one.feed_forward))
 
     @property
     def active_feed_forward(self) -> float:
         """Columns of the feed-forward networks that a token passes in a layer, on average over the layers."""
-        return self._mean(lambda one: (one.experts_per_token + one.shared_experts) * one.feed_forward)
+        return self._mean(lambda one: one.experts_per_token * one.feed_forward + one.shared_width)
 
     @property
     def active_weights(self) -> float:
         """Weights that a token meets in a layer, on average over the layers."""
-        return self.attention_weights + (3 if self.gated else 2) * self.hidden * self.active_feed_forward
+        return self.attention_weights + self._feed_forward_weights(self.active_feed_forward)
 
     @property
     def layer_weights(self) -> float:
@@ -176,8 +200,24 @@ class Transformer:
 
     @property
     def weights(self) -> float:
-        """All parameters, the embedding once."""
-        return self.layers * self.layer_weights + self.vocabulary * self.hidden
+        """All parameters: layers, embedding, and the matrix of the logits if it is not the same."""
+        return self.layers * self.layer_weights + self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+    def __str__(self) -> str:
+        """Return the model for people: parameters, layers, their widths, and what its file has besides."""
+        met = self.layers * self.active_weights + self.vocabulary * self.hidden * (1 if self.tied else 2)
+        kv = "latent keys and values" if self.latent else f"{self.kv_heads or self.heads} of keys and values"
+        matrices = f"{3 if self.gated else 2} matrices"
+        parts = [f"{self.name}: {self.weights / 1e9:,.4g} billion parameters" + (
+                     f" ({met / 1e9:,.4g} of them for a token)" if self.experts > 1 else ""),
+                 f"{self.layers} layers" + (f", {self.dense_layers} of them without experts" * (self.dense_layers > 0)),
+                 f"{self.hidden} hidden, {self.heads} heads, {kv}",
+                 f"{matrices} of {self.feed_forward}" if self.experts == 1 else
+                 f"{self.experts_per_token} of {self.experts} experts with {matrices} of {self.feed_forward}"]
+        if self.shared_experts:
+            parts.append(f"shared ones of {self.shared_width}")
+        parts.append("logits by the embedding" if self.tied else "a matrix of logits")
+        return "; ".join(parts) + (f"; left out: {', '.join(self.left_out)}" if self.left_out else "")
 
 
 def _gpt(name: str, hidden: int, layers: int, heads: int, vocabulary: int = 51200) -> Transformer:
@@ -195,7 +235,8 @@ PRESETS = {model.name: model for model in (
 
 def _today(name: str, hidden: int, layers: int, heads: int, feed_forward: int, vocabulary: int,
            **others: Any) -> Transformer:
-    return Transformer(name, hidden, layers, heads, feed_forward, vocabulary, gated=True, dtype="bfloat16", **others)
+    return Transformer(name, hidden, layers, heads, feed_forward, vocabulary, gated=True, tied=False, dtype="bfloat16",
+                       **others)
 
 
 #: Models that run today, as their config.json files on Hugging Face have them. DeepSeek's weights are in fp8 there.
@@ -212,64 +253,3 @@ TODAY = {model.name: model for model in (
     _today("deepseek-v3", 7168, 61, 128, 2048, 129280, experts=256, experts_per_token=8, shared_experts=1,
            dense_layers=3, dense_feed_forward=18432, latent=Latent(1536, 512, 128, 64, 128)),
 )}
-
-#: Hugging Face's keys, and the older ones of GPT-2.
-_KEYS = {"hidden": ("hidden_size", "n_embd", "d_model"), "layers": ("num_hidden_layers", "n_layer", "num_layers"),
-         "heads": ("num_attention_heads", "n_head"), "vocabulary": ("vocab_size",)}
-
-#: Mixtral's, Qwen's and DeepSeek's keys.
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-
-
-def load_transformer(name_or_path: str) -> Transformer:
-    """Return a preset by its name, or what a Hugging Face config.json describes. Raises `TransformerError`."""
-    if found := PRESETS.get(name_or_path) or TODAY.get(name_or_path):
-        return found
-    path, shown = Path(name_or_path), name_or_path[:60]
-    if not name_or_path.endswith(".json"):
-        raise TransformerError(Key("model", repr(shown)), f" is unknown: allowed are "
-                               f"{choices(name_or_path, [*PRESETS, *TODAY])}, or a config.json")
-    with reading(Key("model", repr(shown)), "JSON", TransformerError):
-        try:
-            config = read_json(path)
-        except FileNotFoundError:
-            raise TransformerError(Key("model", repr(shown)), ": there is no such file") from None
-    if not isinstance(config, dict):
-        raise TransformerError(Key("model", repr(shown)), " is not a JSON object")
-    return _of_config(path.stem if path.stem != "config" else path.resolve().parent.name, shown, config)
-
-
-def _of_config(name: str, shown: str, config: dict) -> Transformer:
-    def number(keys: tuple[str, ...], default: int | None = None, least: int = 1) -> int:
-        for key in keys:
-            if config.get(key) is not None:
-                value = config[key]
-                if type(value) is not int or not least <= value <= _LARGEST:
-                    raise TransformerError(Key("model", repr(shown)), f": {key} = {str(value)[:40]} is not "
-                                           f"possible: a whole number from {least} to {_LARGEST}")
-                return value
-        if default is None:
-            raise TransformerError(Key("model", repr(shown)), f": {keys[0]} is missing")
-        return default
-
-    shape = {field: number(keys) for field, keys in _KEYS.items()}
-    latent = None
-    if config.get("kv_lora_rank") is not None:
-        latent = Latent(number(("q_lora_rank",), 0), number(("kv_lora_rank",)), number(("qk_nope_head_dim",)),
-                        number(("qk_rope_head_dim",)), number(("v_head_dim",)))
-    width = number(("head_dim",), 0) if latent is None else 0
-    gated = str(config.get("hidden_act", "")) in ("silu", "swiglu", "geglu")
-    experts = number(_EXPERTS, 1)
-    # Of experts that have a width of their own, the other one is that of the first, dense layers.
-    widths = (("moe_intermediate_size",) if experts > 1 else ()) + ("intermediate_size", "n_inner", "ffn_dim")
-    dense = number(("first_k_dense_replace",), 0, 0) if experts > 1 else 0
-    quantized = config.get("quantization_config")
-    method = quantized.get("quant_method") if isinstance(quantized, dict) else None
-    return Transformer(
-        name=name or "model", gated=gated, **shape, feed_forward=number(widths, 4 * shape["hidden"]),
-        kv_heads=number(("num_key_value_heads",), shape["heads"]) if latent is None else 0,
-        head_width=0 if width * shape["heads"] == shape["hidden"] else width,
-        experts=experts, experts_per_token=number(("num_experts_per_tok",), 1) if experts > 1 else 1,
-        shared_experts=number(("n_shared_experts",), 0, 0) if experts > 1 else 0, dense_layers=dense,
-        dense_feed_forward=number(("intermediate_size",)) if dense else 0, latent=latent,
-        dtype=str(method or config.get("torch_dtype") or config.get("dtype") or "")[:40])

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from ..end_to_end.transformer import Transformer, load_transformer
+from ..end_to_end.model_file import load_transformer
+from ..end_to_end.transformer import INPUTS, Transformer
 from ..errors import Key, Words
 from ..workloads import DEVICES, Workload, WorkloadError
 
@@ -31,6 +32,11 @@ def config_workloads(path: str, tp: int, tokens: int = TOKENS, sublayer: str | N
                             f"are exchanged, not all-reduced: allowed are {', '.join(found)}")
     if wanted[0] not in found:
         raise WorkloadError(f"sub-layer {sublayer!r} is unknown: allowed are {', '.join(found)}")
+    if tp in DEVICES and {"op", *INPUTS.values()} & set(wanted) and (why := model.not_shared_by(tp)):
+        raise WorkloadError(f"TP={tp} {why}")
+    if "ip" in wanted:
+        columns, depth, times = found["ip"]
+        found["ip"] = columns, depth + int(model.more_kv_width(tp)), times
     for name in wanted:
         if tp in DEVICES and found[name][1] % tp:
             raise WorkloadError(f"TP={tp} does not divide K={found[name][1]} of {model.name} {name}")

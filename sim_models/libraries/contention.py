@@ -61,7 +61,9 @@ def grouped_job(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: 
     a_round = max(1.0, (kernel.units * high * wide / kernel.split) ** 0.5)
     reads = sum(bytes_ * k * one * n * (1 / min(one, a_round) + 1 / min(n, a_round)) for one in rows if one)
     ns = kernel.ns_beside(held) + machine.kernels.launch_ns
-    return Job(ns, max(reads, bytes_ * k * (m + len(rows) * n)) + 2 * m * n, clocked=True)
+    asked = max(reads, bytes_ * k * (m + len(rows) * n)) + 2 * m * n
+    # Alone it asks for no more than memory has: what tiles read again beyond that the cache holds.
+    return Job(ns, min(asked, machine.memory_bytes_per_ns * ns), clocked=True)
 
 
 def stream_job(machine: Machine, memory_bytes: float) -> Job:
@@ -119,10 +121,10 @@ def memory_paces(machine: Machine, asks: float, copied: float, units: int) -> tu
     """Return the paces, of what it takes alone, of a kernel and of copies that share the memory.
 
     `asks`, `copied`: bytes per ns; `units`: that copy. What both ask for and cannot have goes by the units that ask:
-    each keeps about as many requests in flight.
+    each keeps about as many requests in flight. Engines count as one unit, so that no kernel keeps them from memory.
     """
     rate, others = machine.memory_bytes_per_ns, machine.gpu.compute_units - units
-    kernel = max(rate - copied, rate * others / machine.gpu.compute_units)
+    kernel = max(rate - copied, rate * others / (others + max(1, units)))
     return min(1.0, kernel / asks), min(1.0, max(rate - asks, rate - kernel) / copied) if copied else 1.0
 
 

@@ -43,8 +43,8 @@ def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Layer
                 for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
     flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
     attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * ATTENTION_SHARE)
-    widened = 2 * model.feed_forward * (model.experts_per_token + model.shared_experts)
-    moved = 2.0 * tokens * (model.heads_width + widened) / gpus
+    widened = 2 * model.active_feed_forward
+    moved = 2.0 * tokens * (model.heads_width + model.more_kv_width(gpus) + widened) / gpus
     others = 3 * starts + _SMALL_PASSES * moved / machine.memory_bytes_per_ns
     if model.experts > 1:  # tokens are sorted by their experts, and weighted sums taken
         others += 4 * starts + 6 * 2.0 * tokens * model.experts_per_token * model.hidden / machine.memory_bytes_per_ns

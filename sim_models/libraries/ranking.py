@@ -1,6 +1,7 @@
 """Mechanisms ranked over the sub-layers of a Transformer's layer that have a collective."""
 
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any
 
 from ..end_to_end.layer import gemm_shapes
@@ -26,14 +27,14 @@ class Ranked:
 
 def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool,
              width: str = "bf16") -> dict[str, Setting]:
-    """Return a layer's GEMMs with a collective, which takes each token once.
+    """Return the GEMMs of a layer that have a collective, which takes each token once; qkv, for one, has none.
 
     Of a model whose first layers have no experts, a later layer. Experts' GEMMs count as one of all their tokens. What
     makes latents is not split: each GPU makes those of its own tokens, and they are gathered.
     """
     model = model.kinds[-1][0]
     gemms = gemm_shapes(model, tokens, gpus)
-    passed = model.experts_per_token + model.shared_experts
+    passed = model.experts_per_token + ceil(model.shared_width / model.feed_forward)
     shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
     after = "gemm+rs" if sequence_parallel else "gemm+ar"
     before = [name for name in (*INPUTS, "fc1") if name in gemms] if sequence_parallel else []

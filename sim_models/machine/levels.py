@@ -39,7 +39,7 @@ NETWORK = Level("the event level of networks", "torus-128", "t3 collective",
                 ("topology", "link", "kernel", "memory", "accelerator"), ("network",))
 CLUSTER = Level("the closed form", "dgx-a100", "t3 end-to-end",
                 ("gpus_per_node", "iteration_ns", "accelerator", "intra", "inter", "uncertainty"), ("cycle_machine",))
-COMMERCIAL = Level("the level of libraries on GPUs that are sold", "h100-sxm", "t3 validate",
+COMMERCIAL = Level("the level of libraries on GPUs that are sold", "h100-sxm", "t3 overlap, t3 validate",
                    ("gpus", "gpu", "memory", "peak", "sustained", "kernels", "wires", "rings", "direct", "sharing"),
                    ("in_switch", "cards", "measured"))
 

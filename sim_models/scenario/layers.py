@@ -6,7 +6,8 @@ from pathlib import Path
 from t3sim import workloads
 from t3sim.bounded import read_json, reading
 from t3sim.custom import is_custom
-from t3sim.end_to_end.transformer import TODAY
+from t3sim.end_to_end.model_file import load_transformer
+from t3sim.end_to_end.transformer import PRESETS, TODAY
 from t3sim.errors import BadInput, Key, Words, shown
 from t3sim.interchange.chakra import chakra_workloads
 from t3sim.interchange.config import TOKENS, config_experts, config_workloads, lacking
@@ -56,7 +57,11 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     elif _is_described(layer.model or ""):
         found, notes = _of_a_config(layer)
     else:
-        found, notes = [(_workload(layer), 1)], []
+        workload = _workload(layer)
+        found, notes = [(workload, 1)], [str(PRESETS[workload.model])] if workload.model in PRESETS else []
+    if _is_described(layer.model or ""):
+        notes = [*notes, *(f"{one.sublayer} (M x N x K): {one.m:,} x {one.n:,} x {one.k:,} on a GPU, {count} times"
+                           for one, count in found)]
     return [(in_format(one, layer.dtype), count) for one, count in found], notes
 
 
@@ -138,7 +143,8 @@ def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tupl
     one = config_experts(model, TOKENS if layer.tokens is None else layer.tokens, layer.operator == "moe-dispatch")
     found = _experts(layer, one.gemm, 8 if layer.tp is None else layer.tp, one.experts, seed)
     words = lacking(model) if layer.dtype is None else None
-    return [(replace(found, model=one.model, dtype=one.dtype), one.times)], [words] if words else []
+    return [(replace(found, model=one.model, dtype=one.dtype), one.times)], [
+        str(load_transformer(model)), *([words] if words else [])]
 
 
 def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
@@ -149,7 +155,7 @@ def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | W
     if layer.operator == "ag-gemm":
         found = [(behind_all_gather(one), count) for one, count in found]
     words = lacking(layer.model) if layer.dtype is None else None
-    return found, [words] if words else []
+    return found, [str(load_transformer(layer.model)), *([words] if words else [])]
 
 
 def _workload(layer: Layer) -> Workload:

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from t3sim.bounded import read_json, reading
-from t3sim.end_to_end.transformer import Transformer, load_transformer
+from t3sim.end_to_end.model_file import load_transformer
+from t3sim.end_to_end.transformer import Transformer
 from t3sim.errors import BadInput, Key
 from t3sim.libraries.experts import ExpertsRun, rank_experts
 from t3sim.libraries.gemm import width_of
+from t3sim.libraries.mechanisms import Setting
 from t3sim.libraries.prompts import model_of
-from t3sim.libraries.ranking import Ranked, rank
+from t3sim.libraries.ranking import Ranked, rank, settings
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.routing import Routing, drawn, given
@@ -34,12 +36,16 @@ class Ranking:
     tp: int
     tokens: int
     width: str  #: of the GEMMs' operands
+    gemms: dict[str, Setting]  #: that are timed, each with its collective
     ranked: list[Ranked]
     expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
 
     def to_json(self) -> dict[str, Any]:
-        return {"model": self.model.name, "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens,
-                "width": self.width, "ranking": [one.to_json() for one in self.ranked],
+        return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
+                "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens, "width": self.width,
+                "gemms": {name: {"operator": one.operator, "shape": list(one.shape)}
+                          for name, one in self.gemms.items()},
+                "ranking": [one.to_json() for one in self.ranked],
                 "expected_error": self.expected_error}
 
 
@@ -70,9 +76,10 @@ class LayerToRank:
                                     COMMERCIAL)
         self.tp = TP if layer.tp is None else layer.tp
         self.tokens = TOKENS if layer.tokens is None else layer.tokens
-        if not 2 <= self.tp <= self.machine.gpus or self.model.heads % self.tp:
+        why = "" if self.tp < 1 else self.model.not_shared_by(self.tp)
+        if why or not 2 <= self.tp <= self.machine.gpus:
             raise BadInput(Key("layer.tp", self.tp), f" is not possible: 2 to {self.machine.gpus} GPUs of "
-                           f"{self.machine.name} that divide the {self.model.heads} heads of {self.model.name}")
+                           f"{self.machine.name} that share the heads", f"; it {why}" if why else "")
         least = self.tp if self.sequence_parallel else 1
         if not least <= self.tokens <= _MOST_TOKENS:
             raise BadInput(Key("layer.tokens", self.tokens), f" is not possible: {least} to {_MOST_TOKENS}")
@@ -81,9 +88,9 @@ class LayerToRank:
         self.width, self.width_chosen = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:
-        ranked = rank(self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width)
-        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, ranked,
-                       expected_error(self.machine.name))
+        asked = self.model, self.tokens, self.tp, self.sequence_parallel, self.width
+        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, settings(*asked),
+                       rank(self.machine, *asked), expected_error(self.machine.name))
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,16 @@ class ExpertsRanking:
     width: str
     ranked: list[ExpertsRun]
 
+    @property
+    def gemms(self) -> dict[str, tuple[int, int, int, int]]:
+        """Return rows, columns and depth of both GEMMs of the GPU with the most tokens; its experts' weights differ."""
+        model, most = self.model, max(map(sum, self.routing.groups))
+        return {"fc1": (most, model.feed_forward * (2 if model.gated else 1), model.hidden, 1),
+                "fc2": (most, model.hidden, model.feed_forward, 1)}
+
     def to_json(self) -> dict[str, Any]:
-        return {"model": self.model.name, "machine": self.machine.name, "gpus": self.routing.gpus,
+        return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
+                "machine": self.machine.name, "gpus": self.routing.gpus,
                 "tokens": self.routing.tokens, "width": self.width, "imbalance": self.routing.imbalance,
                 "experts_with_tokens": self.routing.used, "ranking": [one.to_json() for one in self.ranked]}
 
@@ -113,7 +128,7 @@ class ExpertsToRank(LayerToRank):
         super().__init__(scenario)
         if self.sequence_parallel:
             raise BadInput(said("layer.operator", "gemm-rs"), " does not go with experts that GPUs share")
-        self.model = model = self.model.kinds[-1][0]
+        model = self.model
         if model.experts < 2 or model.experts % self.tp:
             raise BadInput(Key("layer.tp", self.tp), f" GPUs cannot share the experts of {model.name}, which has "
                            f"{model.experts if model.experts > 1 else 'none'}: a divisor of their number is needed")

@@ -168,7 +168,7 @@ def _(request: Prompt, machine: Machine) -> float:
     model = model_of(request.model)
     if model is None:
         raise NotExpressible(f"the shape of model {request.model[:40]!r} is not known")
-    if not 2 <= request.gpus <= machine.gpus or model.heads % request.gpus:
+    if not 2 <= request.gpus <= machine.gpus or model.not_shared_by(request.gpus):
         raise NotExpressible(f"{request.gpus} GPUs cannot share {model.name} on {machine.name}")
     return prompt_ns(machine, model, request.tokens, request.gpus, request.way)
 

@@ -6,7 +6,8 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.end_to_end import layer
-from t3sim.end_to_end.transformer import TransformerError, load_transformer
+from t3sim.end_to_end.model_file import load_transformer
+from t3sim.end_to_end.transformer import TransformerError
 from t3sim.errors import BadInput
 from t3sim.interchange.config import config_workloads
 from t3sim.libraries.prompts import prompt_ns
@@ -58,9 +59,9 @@ def test_experts_get_their_tokens(model, tokens, ep, rows, experts):
 
 
 def test_weights_are_those_that_its_report_names(model):
-    """DeepSeek-V3, arXiv 2412.19437: 671 billion, 37 billion for a token; here without the logits' 0.9."""
+    """DeepSeek-V3, arXiv 2412.19437: 671 billion, 37 billion for a token."""
     one = load_transformer(model())
-    assert one.weights == pytest.approx(670e9, rel=2e-3)
+    assert one.weights == pytest.approx(671e9, rel=2e-3)
     active = one.layers * one.active_weights + one.vocabulary * one.hidden
     assert active == pytest.approx(36.6e9, rel=5e-3)
     assert one.cached_width == 576  # of 2 x 16,384 without latents
@@ -112,7 +113,7 @@ def test_end_to_end_counts_what_the_layers_have(model, phase, capsys):
 
 @pytest.mark.parametrize(("changes", "words"), [
     ({"v_head_dim": None}, "v_head_dim is missing"), ({"qk_rope_head_dim": 0}, "qk_rope_head_dim = 0"),
-    ({"first_k_dense_replace": 61}, "dense_layers = 61 must be fewer than layers = 61"),
+    ({"first_k_dense_replace": 61}, "none of 61 layers has the 256 experts"),
     ({"first_k_dense_replace": -1}, "a whole number from 0"), ({"kv_lora_rank": "512"}, "kv_lora_rank = 512")])
 def test_a_file_that_cannot_be_is_one_line(model, changes, words):
     with pytest.raises(TransformerError, match=words):

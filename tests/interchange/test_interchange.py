@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
-from t3sim.end_to_end.transformer import load_transformer
+from t3sim.end_to_end.model_file import load_transformer
 from t3sim.errors import BadInput
 from t3sim.interchange.chakra import chakra_workloads
 from t3sim.interchange.config import config_workloads, lacking
@@ -39,7 +39,8 @@ def test_the_t3_papers_model_as_a_config(tmp_path):
 
 def test_experts_are_not_all_reduced(tmp_path):
     file = tmp_path / "experts.json"
-    file.write_text(json.dumps({**json.loads(CONFIG.read_text()), "num_local_experts": 8}))
+    file.write_text(json.dumps({**json.loads(CONFIG.read_text()), "num_local_experts": 8,
+                                "num_experts_per_tok": 2}))
     assert [one.sublayer for one, _ in config_workloads(str(file), tp=4)] == ["op", "ip"]
     with pytest.raises(WorkloadError, match="'fc2' of experts is one of 8 experts'"):
         config_workloads(str(file), tp=4, sublayer="fc2")
