@@ -86,7 +86,14 @@ def given(counts: Any, gpus: int, experts: int, per_token: int) -> Routing:
     wrong = [one for row in counts for one in row if type(one) is not int or not 0 <= one <= _MOST]
     if wrong:
         raise BadInput(f"routing: {str(wrong[0])[:40]} is no number of tokens: 0 to {_MOST}")
-    if not 0 < (total := sum(map(sum, counts))) or total % per_token:
-        raise BadInput(f"routing: {total} tokens in all, counted per expert: a multiple of the {per_token} experts of "
-                       "each is needed")
+    if not (total := sum(map(sum, counts))):
+        raise BadInput("routing: no token goes to any expert")
+    for gpu, row in enumerate(counts):
+        own, rest = divmod(sum(row), per_token)
+        if rest:
+            raise BadInput(f"routing: GPU {gpu} has {sum(row)} tokens, counted per expert: a multiple of the "
+                           f"{per_token} experts of each is needed")
+        if max(row) > own:
+            raise BadInput(f"routing: GPU {gpu} has {max(row)} tokens for expert {row.index(max(row))}, but {own} "
+                           f"tokens in all, each for {per_token} different experts")
     return Routing(np.array(counts, np.int64), total // per_token)

@@ -44,10 +44,9 @@ _CYCLE_ONLY = ("fraction", "layer.model", "layer.sublayer", "layer.tokens", "lay
 _SAYS_NOTHING = {"exchange.topology": "ring", "exchange.algorithm": "ring"}
 #: Elements of all GPUs' outputs that carry numbers, at most: each takes some 50 bytes.
 _MOST_NUMBERS = 1 << 24
-#: Keys that a kernel alone has not.
-_NOT_ALONE = ("layer.values", "layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp",
-              "layer.devices", "t3.policy", "gpus.every", "gpus.skew", "exchange.signal", "exchange.topology",
-              "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire", "techniques")
+#: Keys that a kernel alone has.
+_ALONE_KEYS = ("layer.operator", "layer.kernel", "layer.gemm", "layer.embedding", "layer.locality", "layer.split_k",
+               "layer.dtype", "machine", "fraction", "seed")
 #: Keys of a technique's own section, beside those of technique t3.
 _OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order": "flux", "flux.pieces": "flux",
                    "flux.tune": "flux"}
@@ -151,9 +150,9 @@ def check_operator(scenario: Scenario) -> None:
             raise BadInput(said(key, given[key]), " is for ", Key("layer.operator", "embedding"), " and embedding-a2a")
     if not is_alone(layer):
         return
-    for key in _NOT_ALONE:
-        if key in given and given[key] != _SAYS_NOTHING.get(key):
-            raise BadInput(said(key, given[key]), " does not go with a kernel alone")
+    for key, value in given.items():
+        if key not in _ALONE_KEYS:
+            raise BadInput(said(key, value), " does not go with a kernel alone")
     if layer.kernel is None:
         return
     kernel = said("layer.kernel", layer.kernel)

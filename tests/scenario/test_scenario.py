@@ -187,6 +187,20 @@ def test_a_kernel_alone_has_no_exchange(capsys):
         requested(scenario_of({"layer": {"kernel": "k.npz", "operator": "gemv"}}, {}))
 
 
+@pytest.mark.parametrize("key", ["exchange.topology=ring", "exchange.algorithm=ring", "exchange.algorithm=direct",
+                                 "flux.pieces=2", "decomposed.communication_units=8", "layer.experts=16x2"])
+def test_a_kernel_of_a_scenario_refuses_what_it_has_not(key, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table, _, rest = key.partition(".")
+    name, _, value = rest.partition("=")
+    inner = f'{name} = {value if value.isdigit() else repr(value)}'
+    layer = '[layer]\noperator = "gemm"\ngemm = "256x256x64"\n'
+    (tmp_path / "one.toml").write_text(f"{layer}{inner}" if table == "layer" else f"{layer}[{table}]\n{inner}\n")
+    assert cli.main(["kernel", "one.toml"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and f"{table}.{name} = {value}" in told
+
+
 def test_a_memory_whose_requests_are_columns_is_for_replays():
     with pytest.raises(BadInput, match=r"hbm3-reference: \[dram\] scheduler = dramsim3 has requests of one column"):
         requested(Scenario(machine="hbm3-reference"))
