@@ -102,7 +102,8 @@ def test_what_it_will_take_is_said_before(monkeypatch, capsys):
     def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
         said = capsys.readouterr()
         assert said.out == ""
-        assert re.fullmatch(r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
+        assert re.fullmatch(r"t3: t-nlg: 17.18 billion parameters; 78 layers; .*\n"
+                            r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
         return fake_result(workload, machine, techniques, seed)
     replace_techniques(monkeypatch, run_sublayer)
     assert cli.main(["run", "--technique", "t3"]) == 0
@@ -566,7 +567,7 @@ def test_ctrl_c_ends_at_once(tmp_path):
     began = time.monotonic()
     out, err = process.communicate(timeout=30)
     assert time.monotonic() - began < 5
-    assert (process.returncode, out, err.splitlines()[1:]) == (130, "", ["t3: interrupted"])
+    assert (process.returncode, out, err.splitlines()[2:]) == (130, "", ["t3: interrupted"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -584,7 +585,7 @@ def test_what_is_told_to_end_ends_as_after_ctrl_c(tmp_path, number):
     assert process.stdout.readline() == "started\n"
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err.splitlines()[1:]) == (128 + number, "", ["t3: terminated"])
+    assert (process.returncode, out, err.splitlines()[2:]) == (128 + number, "", ["t3: terminated"])
     assert [path.name for path in tmp_path.iterdir()] == ["tidied"]
 
 
@@ -678,7 +679,7 @@ def test_what_a_compilation_leaves_is_no_traceback(number):
                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     words = "terminated" if number == signal.SIGTERM else "interrupted"
     assert (process.returncode, process.stdout) == (128 + number, "")
-    assert process.stderr.splitlines()[1:] == [f"t3: {words}"]
+    assert process.stderr.splitlines()[2:] == [f"t3: {words}"]
 
 
 @pytest.mark.long
