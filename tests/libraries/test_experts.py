@@ -112,7 +112,8 @@ def test_imbalance_costs_every_way_and_links_of_a_full_mesh_carry_an_exchange_si
 
 @pytest.mark.parametrize(("counts", "words"), [
     ({}, "list of 2 lists"), ([[1, 2], [1]], "of 2 numbers"), ([[1, 2], [1, -1]], "-1 is no number of tokens"),
-    ([[1, 2], [1, 2.0]], "2.0 is no number"), ([[0, 0], [0, 0]], "no token goes"), ([[1, 2], [1, 1]], "GPU 0 has 3 tokens.*multiple of"),
+    ([[1, 2], [1, 2.0]], "2.0 is no number"), ([[0, 0], [0, 0]], "no token goes"),
+    ([[1, 2], [1, 1]], "GPU 0 has 3 tokens.*multiple of"),
     ([[1, 1], [4, 0]], "GPU 1 has 4 tokens for expert 0, but 2 tokens in all")])
 def test_a_routing_that_cannot_be_is_refused(counts, words):
     with pytest.raises(BadInput, match=words):
