@@ -1,6 +1,7 @@
 """Formats of numbers, and the sums that memory may make of them: plain facts, which models read without Amaranth."""
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,14 @@ SUM_BITS = 4
 NUMBERS = {one.name: number for number, one in enumerate(SUMS)}
 
 
-def random_seed(lane: int) -> int:
-    """Return what the register of random bits of a 16-bit lane of a column starts with: any number but 0."""
-    return 0x9E37 * (lane + 1) & 0xFFFF | 1
+def random_seed(number: int) -> int:
+    """Return what the register of random bits of a 16-bit lane starts with; its number is of all channels' lanes.
+
+    All registers go through the same 65,535 numbers. The next one starts 40,502 columns on, in golden section, so that
+    however many there are, no two are near each other: 32 lanes 1,413 columns apart, those of 128 channels 12.
+    """
+    states = _random_states()
+    return states[40_502 * number % len(states)]
 
 
 def random_steps(state: int) -> int:
@@ -85,3 +91,12 @@ def random_steps(state: int) -> int:
     for _ in range(RANDOM_BITS):
         state = state >> 1 ^ (0xB400 if state & 1 else 0)
     return state
+
+
+@cache
+def _random_states() -> list[int]:
+    """Return all that a register of random bits holds, column after column."""
+    states = [0x9E37]
+    while (state := random_steps(states[-1])) != states[0]:
+        states.append(state)
+    return states

@@ -101,10 +101,19 @@ def test_a_small_number_of_a_block_is_what_the_format_makes_of_it():
 
 
 def test_the_hardware_steps_its_random_bits_as_the_models_do():
-    """Sixteen steps at once; lanes begin in different states."""
+    """Sixteen steps at once."""
     states = np.arange(1, 1 << 16)
     stepped = states
     for _ in range(formats.RANDOM_BITS):
         stepped = lfsr(stepped)
     assert [formats.random_steps(int(state)) for state in states[::97]] == stepped[::97].tolist()
-    assert len({formats.random_seed(lane) for lane in range(16)}) == 16
+
+
+def test_no_two_registers_of_random_bits_are_near_each_other():
+    """Of columns of 32 and 64 bytes, in one channel and in as many as there may be: in columns between them."""
+    place, state = {}, 1
+    for column in range((1 << 16) - 1):
+        place[state], state = column, formats.random_steps(state)
+    for registers, apart in ((16, 1413), (32, 1413), (32 * 8, 74), (16 * 80, 31), (32 * 128, 12)):
+        at = sorted(place[formats.random_seed(number)] for number in range(registers))
+        assert min(after - before for before, after in zip(at, [*at[1:], at[0] + len(place)])) >= apart, registers

@@ -76,6 +76,8 @@ class WideAlu(wiring.Component):
         Its `channel.sums`, besides those in one format each.
     column_bytes : int
         Bytes of one DRAM column access: a multiple of 4.
+    channel : int
+        Number of its memory channel, so that no two channels round by the same random bits.
 
     Members
     -------
@@ -90,9 +92,9 @@ class WideAlu(wiring.Component):
     #: lane implementation; a test puts a broken one here
     adder = FpAdder
 
-    def __init__(self, geometry: Geometry, column_bytes: int = 32):
+    def __init__(self, geometry: Geometry, column_bytes: int = 32, channel: int = 0):
         self.sums = (*PLAIN_SUMS, *geometry.channel.wide_sums)
-        self.column_bytes = column_bytes
+        self.column_bytes, self.channel = column_bytes, channel
         #: stages in which columns wait while what takes long is converted, and one more to choose among several
         wider = [one for one in self.sums if one.total != one.arrives]
         self._chooses = len(wider) > 1
@@ -310,7 +312,8 @@ class WideAlu(wiring.Component):
         return later[-1]
 
     def _random(self, m: Module, lane: int, step: Value) -> Signal:
-        state = Signal(RANDOM_BITS, init=random_seed(lane), name=f"random{lane}")
+        seed = random_seed(self.channel * (self.column_bytes // 2) + lane)
+        state = Signal(RANDOM_BITS, init=seed, name=f"random{lane}")
         reached = [random_steps(1 << bit) for bit in range(RANDOM_BITS)]  # steps are linear
         with m.If(step):
             m.d.sync += state.eq(Cat(*(Cat(*(state[bit] for bit, bits in enumerate(reached) if bits >> place & 1)).xor()

@@ -136,9 +136,10 @@ def signed(bits: int) -> int:
 class Alu:
     """Columns in their order, with the registers of random bits."""
 
-    def __init__(self, names: tuple[str, ...], column_bytes: int) -> None:
+    def __init__(self, names: tuple[str, ...], column_bytes: int, channel: int = 0) -> None:
         self._names, self._bytes = {"fp16", "bf16", "fp32", *names}, column_bytes
-        self._random = [random_seed(lane) for lane in range(column_bytes // 2)]
+        lanes = column_bytes // 2
+        self._random = [random_seed(channel * lanes + lane) for lane in range(lanes)]
 
     def combine(self, item: Operands) -> int:
         """Return the column that leaves."""

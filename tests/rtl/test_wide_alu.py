@@ -71,8 +71,8 @@ def run(items, alu=WideAlu, idle: float = 0.0, seed: int = 0, geometry=ALL) -> l
     return [item["column"] for item in taken]
 
 
-def check(items, names=WIDE, **options) -> None:
-    model = Alu(names, BYTES)
+def check(items, names=WIDE, channel: int = 0, **options) -> None:
+    model = Alu(names, BYTES, channel)
     for item, got in zip(items, run(items, **options), strict=True):
         expected = model.combine(item)
         assert got == expected, (f"{SUMS[item.sum].name if item.sum < len(SUMS) else item.sum} {WideOp(item.op).name} "
@@ -264,6 +264,33 @@ def test_rounding_by_chance_goes_up_as_often_as_it_must(compiled):
     got = compiled_run(compiled, "bf16-by-chance", np.full(count, 0x4380), np.full(count, 0x3B80)) & 0xFFFF
     up = (got == 0x4381).sum()
     assert set(got.tolist()) == {0x4380, 0x4381} and abs(up - count / 512) < 4 * np.sqrt(count / 512)
+
+
+def test_channels_round_by_different_random_bits(rng):
+    items = [drawn(rng, ("bf16-by-chance",))._replace(op=WideOp.ADD) for _ in range(100)]
+
+    def numbered(channel: int):
+        return lambda geometry, column_bytes: WideAlu(geometry, column_bytes, channel)
+    for channel in (1, 5):
+        check(items, channel=channel, alu=numbered(channel))
+        with pytest.raises(AssertionError, match="expected"):
+            check(items, channel=channel, alu=numbered(0))
+
+
+@pytest.mark.parametrize("name, part", [("fp32-in-fixed", (1 << 24) - 1), ("bf16-in-fixed", 255 << 16)])
+def test_a_sum_in_fixed_point_does_not_wrap(compiled, name, part):
+    """Beyond 2**31 - 1 units, or down to -2**31, it is no number, whatever is added then."""
+    largest = (1 << 31) - 1
+    sums = [(sign * (largest + over - size), sign * size, over == 0)
+            for sign in (1, -1) for size in (1, part) for over in (0, 1)] + [
+                (largest, part, False), (-largest, -part, False), (-largest, part, True), (largest, -1, True)]
+    old, new, fits = map(np.array, zip(*sums))
+    bits = new.astype(np.float32).view(np.uint32) >> (16 if name == "bf16-in-fixed" else 0)
+    wanted = np.where(fits, old + new, FIXED_NONE) & 0xFFFF_FFFF
+    got = compiled_run(compiled, name, old & 0xFFFF_FFFF, bits, scale=151) & 0xFFFF_FFFF
+    assert got.tolist() == wanted.tolist()
+    again = compiled_run(compiled, name, got, bits, scale=151) & 0xFFFF_FFFF
+    assert (again[~fits] == FIXED_NONE).all()
 
 
 class TiesAway(FpAdder):
