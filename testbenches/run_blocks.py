@@ -13,6 +13,7 @@ from t3sim.cosim.cocotb_run import DUMP
 from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
 from t3sim.errors import Failure
 from t3sim.extras import install_line
+from t3sim.trace.dump import name_signals
 from t3sim.trace.testbench import explain_failure
 
 from .command_line import block_parser, chosen_blocks
@@ -83,6 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
                   f"log in {folder}", flush=True)
         dump = folder / DUMP
         if options.waves and dump.exists():  # of a test that fails, too
+            name_signals(dump)
             if options.waves == "fst":
                 from t3sim.trace.fst import to_fst
 

@@ -58,6 +58,13 @@ class _Console(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; a text with a word that is longer than a line, such as a path, is left to the terminal to break."""
+        texts = [one for one in objects if isinstance(one, str)]
+        if len(texts) == len(objects) and any(len(word) > self.width for text in texts for word in text.split()):
+            options = {"soft_wrap": True} | options
+        super().print(*objects, **options)
+
     def on_broken_pipe(self) -> None:
         """Leave it to the command line what an end of reading means; rich would end the program."""
         raise BrokenPipeError
@@ -478,7 +485,11 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Consol
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], console: Console,
                 total: Sequence[str] | None = None) -> None:
     """Print any table; the first column has the names, `total` is set apart."""
-    console.print(_table(title, columns[0], columns[1:], rows, total))
+    table = _table(title, columns[0], columns[1:], rows, total)
+    if max(map(len, title.split()), default=0) > console.measure(replace(table, title="")).maximum:
+        console.print(title, style="bold")  # the table would break the word, such as a path
+        table = replace(table, title="")
+    console.print(table)
 
 
 def print_gpus(gpus: Sequence[Mapping[str, str]], console: Console | None = None) -> None:
