@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .arbiter.intensity_monitor import IntensityMonitor
 from .arbiter.ring_monitor import RingMonitor
 from .channel.memory_channel import MemoryChannel, is_watched
+from .channel.memory_channel import is_tracked as counts_for_a_tile
 from .control.apb import apb_signature
 from .control.config_bus import ConfigBus
 from .control.event_counter import EventCounter
@@ -26,6 +27,7 @@ from .layouts import (
     error_report,
     head_arrival,
     head_packet,
+    in_one_line,
     is_tracked,
     mapping_tables,
     memory_sum,
@@ -62,7 +64,8 @@ class GpuTop(wiring.Component):
     Members
     -------
     compute, inbound : In(stream(request)).array(channels)
-        This GPU's own accesses; what arrives from the link for this GPU's memory.
+        This GPU's own accesses; what arrives from the link for this GPU's memory. A write to a mapped region that is
+        not of one line, or has no bytes, is taken, reported (STORE_REFUSED) and goes nowhere.
     dram : Out(stream(dram_command)).array(channels)
     occupancy : In(occupancy_bits).array(channels)
         DRAM queue entries in use at the start of the cycle.
@@ -141,7 +144,7 @@ class GpuTop(wiring.Component):
         self._reports = []
         self._counts = {}
         queues = int(g.dma.queue_commands != 0)
-        reporters = 2 * queues + g.tracker.banks + g.dma.engines + 2 * g.dma.egress_lanes + len(groups(g)) + 6
+        reporters = 2 * queues + g.tracker.banks + g.dma.engines + 2 * g.dma.egress_lanes + 2 * len(groups(g)) + 6
         m.submodules.bus = self._bus = ConfigBus(g, reporters=reporters)
         self._stopped = Signal()  # from a soft reset to the restart that follows
         self._clear = Signal()
@@ -190,7 +193,6 @@ class GpuTop(wiring.Component):
             channel = MemoryChannel(g)
             m.submodules[f"channel_{c}"] = channel
             self._memory.append(channel)
-            wiring.connect(m, wiring.flipped(self.compute[c]), channel.compute)
             wiring.connect(m, channel.dram, wiring.flipped(self.dram[c]))
             m.d.comb += [
                 channel.occupancy.eq(self.occupancy[c]),
@@ -203,6 +205,25 @@ class GpuTop(wiring.Component):
                 channel.forget.eq(self._stopped),
                 monitor.occupancy[c].eq(self.occupancy[c]),
             ]
+        # A write that reached into the next line could reach into another channel, whose reads would not wait for it.
+        for index, channels in enumerate(groups(g)):
+            refused = Signal(len(channels), name=f"stores_refused_{index}")
+            report = Signal(error_report(g), name=f"store_report_{index}")
+            self._reports.append(report)
+            m.d.comb += report.code.eq(ErrorCode.STORE_REFUSED)
+            m.d.sync += report.valid.eq(refused.any())
+            for place, c in reversed(list(enumerate(channels))):
+                access, store = self.compute[c], self.compute[c].payload
+                lawful = Signal(name=f"store_lawful_{c}")
+                m.d.comb += [
+                    lawful.eq(~counts_for_a_tile(store) | in_one_line(store, g)),
+                    self._memory[c].compute.payload.eq(store),
+                    self._memory[c].compute.valid.eq(access.valid & lawful),
+                    access.ready.eq(self._memory[c].compute.ready),
+                    refused[place].eq(access.valid & access.ready & ~lawful),
+                ]
+                with m.If(refused[place]):
+                    m.d.sync += [report.details[name].eq(store[name]) for name, _ in report.details.shape()]
         m.d.comb += [
             monitor.restart.eq(self._restart),
             monitor.producer_active.eq(self.producer_active),

@@ -100,6 +100,12 @@ def read_for(access, geometry: Geometry) -> Value:
     return Cat(access.source == source for source in (Source.DMA, Source.COPY)[:read_origins(geometry)])
 
 
+def in_one_line(access, geometry: Geometry) -> Value:
+    """Return whether an access has bytes, and all of them in one line."""
+    line_bytes = geometry.channel.request_bytes
+    return (access.bytes != 0) & ((access.address[:(line_bytes - 1).bit_length()] + access.bytes) <= line_bytes)
+
+
 def tracker_tag(geometry: Geometry) -> data.StructLayout:
     """Lay out what the Tracker finds an entry by: the tag is the workgroup id's upper bits and the wavefront id."""
     return data.StructLayout({"valid": 1, "tag": geometry.tracker.tag_bits})
@@ -313,6 +319,7 @@ class ErrorCode(enum.Enum, shape=5):
     DOORBELL_REFUSED = 18  #: a doorbell goes backwards or beyond the ring, or comes before a restart; it was not taken
     SUM_UNKNOWN = 19  #: a region whose sum memory cannot make; its register keeps what it held
     LINE_UNEXPECTED = 20  #: the command queue does not wait for a line that came; it was dropped
+    STORE_REFUSED = 21  #: a compute unit's write to a mapped region is not of one line; neither written nor counted
 
 
 def error_report(geometry: Geometry) -> data.StructLayout:

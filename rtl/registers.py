@@ -33,7 +33,8 @@ ERRORS = {"none": 0, "region_unconfigured": 1, "threshold_exceeded": 2, "id_reus
           "address_out_of_range": 4, "completion_unexpected": 5, "tracker_memory": 6, "arrival_refused": 7,
           "tracker_full": 8, "region_mismatch": 9, "watchdog": 10, "head_refused": 11, "restart_refused": 12,
           "reset_forced": 13, "data_unexpected": 14, "command_unknown": 15, "word_misaligned": 16,
-          "word_out_of_range": 17, "doorbell_refused": 18, "sum_unknown": 19, "line_unexpected": 20}
+          "word_out_of_range": 17, "doorbell_refused": 18, "sum_unknown": 19, "line_unexpected": 20,
+          "store_refused": 21}
 FAULTS = {"none": 0, "corrected": 1, "uncorrectable": 2}  #: TRACKER_FAULT.kind
 NO_THRESHOLD = arbiter.THRESHOLD_NONE  #: an occupancy that no DRAM queue reaches: communication is never held back
 

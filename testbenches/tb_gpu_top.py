@@ -132,6 +132,7 @@ async def every_reporter_is_heard(bench: Bench) -> None:
     for side, source, code in ((gpu.compute, LOCAL, "region_unconfigured"), (gpu.inbound, REMOTE, "arrival_refused")):
         for _ in range(3):
             update = tile(rng.choice(others))
+            update["address"] -= update["address"] % 64
             request = update | {"bytes": 64, "op": UPDATE, "source": source}
             gpu.to(side, {name: request[name] for name in REQUEST})
             await bench.until(lambda side=side: all(driver.idle for driver in side), 1_000)
@@ -213,7 +214,8 @@ async def every_region_goes_its_way(bench: Bench) -> None:
                 rng.choice(gpu.outbound).send(line)
             if region:
                 local = rng.random() < 0.5
-                update = gpu.request(address, region, wg, wf, source=LOCAL if local else REMOTE)
+                update = gpu.request(address, region, wg, wf, bytes=64 - address % 64,
+                                     source=LOCAL if local else REMOTE)
                 commands[*update.values(), 0] += local
                 gpu.send([update])
         else:
@@ -229,7 +231,7 @@ async def every_region_goes_its_way(bench: Bench) -> None:
                 while left:
                     at = min((1 << t.address_bits) - 1, address + rng.randrange(1 << rng.randint(1, 12)))
                     source = rng.choice(sources)
-                    most = min(left, 64 if source == LOCAL else 64 - at % 64)  # an arrival crosses no line
+                    most = min(left, 64 - at % 64)  # no write crosses a line
                     updates.append(gpu.request(at, region, wg, wf + tile, bytes=rng.randint(1, most), source=source))
                     left -= updates[-1]["bytes"]
                 addresses.append(min(update["address"] for update in updates))
@@ -376,7 +378,7 @@ async def a_region_that_goes_while_its_tiles_wait(bench: Bench) -> None:
     await gpu.map(region, gpu.mapping(event=1, threshold=64))
     gpu.events.pause = pauses.always()
     await gpu.drained()  # the DMA table has cleared its counters
-    tiles = [gpu.request(bench.rng.getrandbits(t.address_bits), region, wg, bench.rng.getrandbits(t.wf_bits))
+    tiles = [gpu.request(bench.rng.getrandbits(t.address_bits - 6) << 6, region, wg, bench.rng.getrandbits(t.wf_bits))
              for wg in bench.rng.sample(range(1 << t.wg_bits), 3)]
     for tile in tiles:
         gpu.send([tile])

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import Geometry
-from ..layouts import ErrorCode, Op, Source, error_report, request
+from ..layouts import ErrorCode, Op, Source, error_report, in_one_line, request
 from ..registers import ARRIVAL_RANGES
 
 GROUP = 4  #: memory channels whose arrivals one block checks
@@ -87,14 +87,13 @@ class Ingress(wiring.Component):
         return m
 
     def _lawful(self, m, packet, c):
-        line_bytes = self._geometry.channel.request_bytes
-        line_bits = (line_bytes - 1).bit_length()
+        line_bits = (self._geometry.channel.request_bytes - 1).bit_length()
         in_line, writes, inside, open_here = (
             Signal(name=f"{name}_{c}") for name in ("in_line", "writes", "inside", "open_here"))
         line = packet.address[line_bits:]
         m.d.comb += [
             # What reached into the next line could reach into another channel, whose order it would not have.
-            in_line.eq((packet.bytes != 0) & ((packet.address[:line_bits] + packet.bytes) <= line_bytes)),
+            in_line.eq(in_one_line(packet, self._geometry)),
             writes.eq(((packet.op == Op.STORE) | (packet.op == Op.UPDATE))
                       & ((packet.source == Source.REMOTE) | (packet.source == Source.DMA))),
             inside.eq(Cat(regions.bit_select(packet.region, 1) & (line >= base[line_bits:])

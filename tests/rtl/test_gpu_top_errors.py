@@ -24,8 +24,10 @@ from tests.support.gpu import (
     REMOTE,
     REMOTE_REGION,
     ROW,
+    STORE,
     THERE,
     UPDATE,
+    in_channel,
     lines,
     mappings,
     outline,
@@ -136,6 +138,52 @@ def test_arrivals_of_every_channel_are_checked():
         gpu.run(30)
     assert len(gpu.dram) == written + CHANNELS and gpu.counters()["arrivals_refused"] == refused
     assert gpu.error() is None
+
+
+@pytest.mark.parametrize("op", [STORE, UPDATE])
+@pytest.mark.parametrize("channel", range(CHANNELS))
+def test_a_store_of_this_gpu_that_is_not_of_one_line_is_refused(channel, op):
+    """Attack: corner widths. Every other size at every offset is taken; compute is never held up."""
+    gpu, line = programmed(), in_channel(channel) // 64 * 64
+    refused, written = [], []
+    for offset, size in [(0, 0), (63, 0), (0, 65), (0, 127), (63, 2), (32, 33), (1, 64), (63, 1), (0, 64), (32, 32)]:
+        lawful = 0 < size <= 64 - offset
+        (written if lawful else refused).append((line + offset, size))
+        gpu.access("compute", line + offset, size, op=op, region=EVENT_REGION, wf=3, wg=2)
+        gpu.run(20)
+        assert gpu.error() == (None if lawful else {
+            "code": "store_refused", "wg": 2, "wf": 3, "region": EVENT_REGION, "address": line + offset})
+        gpu.program(gpu.driver.clear_error())
+    gpu.run(60)
+    assert [(write["address"], write["bytes"]) for write in gpu.dram] == written and not any(gpu.waiting.values())
+    assert gpu.counters()["errors"] == len(refused)
+    assert gpu.counters()["updates"] + gpu.counters()["coalesced"] == len(written)
+    for ordinary in ({"region": 0, "op": op}, {"region": EVENT_REGION, "op": READ}):  # no tile counts them
+        gpu.access("compute", line + 32, 64, **ordinary)
+    gpu.run(20)
+    assert len(gpu.dram) == len(written) + 2 and gpu.error() is None
+
+
+def test_stores_that_are_refused_in_one_cycle_are_told_by_the_lowest_channel():
+    """Attack: two things in one cycle. One report for four channels."""
+    gpu = programmed()
+    for channel in range(CHANNELS):
+        gpu.access("compute", in_channel(channel), 65, region=EVENT_REGION, wg=channel)
+    gpu.run(20)
+    assert gpu.error()["wg"] == 0 and "error_overflow" in gpu.status() and not gpu.dram
+    assert gpu.counters()["errors"] == CHANNELS // 4
+
+
+def test_no_read_overtakes_a_store_into_the_next_block():
+    """Attack: corner widths. The store over a block's end is refused, so its tile is not sent on without its bytes."""
+    gpu = programmed()
+    gpu.blocked = {"retirement"}
+    gpu.program(gpu.driver.dma_map(6, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=1,
+                                   pitch_bytes=64, updates_per_element=1))
+    gpu.dispatch(0, tiles=2)
+    gpu.access("compute", BASE // INTERLEAVE * INTERLEAVE + INTERLEAVE - 32, 64, region=6, wf=0)
+    gpu.run(200)
+    assert gpu.error()["code"] == "store_refused" and not gpu.dram
 
 
 def test_eight_bytes_of_a_peer_stop_nothing():
