@@ -36,5 +36,9 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"t3sim.{_HOMES[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 if __name__ != "t3sim":  # `from sim_models import run`, at the root of a checkout: no module has a second name
     __path__ = []

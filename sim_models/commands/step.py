@@ -19,6 +19,9 @@ def step(
         "--break", metavar="CONDITION", help='Such as "set 17 full" or "count of wg 37 wf 2 reaches 96".')] = "",
 ) -> None:
     """Step through a trace, forwards and backwards: Tracker, arbiters, queues, DMA table."""
+    on_a_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if on_a_terminal:  # what reads a trace takes seconds to be imported
+        print(f"t3: reading the trace in {folder} ...", file=sys.stderr, flush=True)
     from t3sim.trace.replay import Replay
     from t3sim.trace.store import Trace
 
@@ -29,9 +32,10 @@ def step(
         if found is None:
             raise BadInput(f"--break {until!r}: that does not happen in the recording (or not after --cycle)")
         cycle = found
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not on_a_terminal:
         raise BadInput("t3 step needs a terminal; `t3 explain` answers without one")
 
+    print(f"t3: {len(recorded.events):,} events of {recorded.title}", file=sys.stderr, flush=True)
     from t3sim.trace.stepper import Stepper
 
     Stepper(recorded, device, cycle, until).run()

@@ -50,6 +50,11 @@ class CollectiveRuns:
     runs: tuple[TimedCollective, ...]
     host_seconds: float = field(default=0.0, compare=False)
 
+    def __repr__(self) -> str:
+        algorithms = ", ".join(dict.fromkeys(run.algorithm for run in self.runs))
+        return (f"<CollectiveRuns {self.collective} on {self.topology}, {self.nodes} GPUs of {self.machine}: "
+                f"{len(self.runs)} runs by {algorithms}>")
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -74,6 +74,12 @@ class Machine(Section):
     sharing: Sharing = left_out()
     measured: Measurements | None = None
 
+    def __repr__(self) -> str:
+        parts = [name for name in type(self).model_fields if name != "name" and getattr(self, name) is not None]
+        return f"<Machine {self.name}: {', '.join(parts)}>"
+
+    __str__ = __repr__
+
     @field_validator("topology")
     @classmethod
     def _is_one(cls, text: str) -> str:

@@ -40,6 +40,10 @@ class Ranking:
     ranked: list[Ranked]
     expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
 
+    def __repr__(self) -> str:
+        times = ", ".join(f"{one.mechanism} {one.ns / 1e3:,.1f} µs" for one in self.ranked)
+        return f"<Ranking {self.model.name} on {self.tp} GPUs of {self.machine.name}, {self.tokens:,} tokens: {times}>"
+
     def to_json(self) -> dict[str, Any]:
         return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
                 "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens, "width": self.width,

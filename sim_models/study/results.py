@@ -39,6 +39,10 @@ class RunResult:
     skew: Skew | None = None  #: what tells GPUs apart; None: one stands for all
     numbers: Numbers | None = None  #: None: there were none
 
+    def __repr__(self) -> str:
+        times = ", ".join(f"{name} {one.total_ns / 1e3:,.1f} µs" for name, one in self.techniques.items())
+        return f"<RunResult {self.workload.title} on {self.machine.name}: {times}>"
+
     @property
     def baseline(self) -> TechniqueResult | None:
         return self.techniques.get(BASELINE)
@@ -126,6 +130,9 @@ class FileRun:
 
     sublayers: tuple[tuple[int, RunResult], ...]  #: how often the file has each
 
+    def __repr__(self) -> str:
+        return f"<FileRun {'; '.join(f'{times} x {one!r}' for times, one in self.sublayers)}>"
+
     def to_json(self) -> dict[str, Any]:
         return {"sublayers": [{"times": times, **result.to_json()} for times, result in self.sublayers]}
 
@@ -164,6 +171,9 @@ class KernelRun:
     gemm: GemmRate | None = None  #: of a kernel that multiplies matrices
     beside: BesideRun | None = None  #: beside copies, if that was asked for
 
+    def __repr__(self) -> str:
+        return f"<KernelRun {self.kernel} on {self.machine}: {self.kernel_ns / 1e3:,.1f} µs>"
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"gemm": self.gemm.to_json() if self.gemm else None,
                                "beside": self.beside.to_json() if self.beside else None}
@@ -200,6 +210,10 @@ class CollectiveRun:
     host_seconds: float
     switch: dict[str, int] | None = None  #: what its RTL's tables counted, and the most sums in one; None: no RTL
     versions: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (f"<CollectiveRun {self.collective} by {self.algorithm} on {self.topology}, {self.devices} GPUs of "
+                f"{self.machine}, {self.array_bytes:,} bytes: {self.collective_ns / 1e3:,.1f} µs>")
 
     @property
     def fullest(self) -> CollectiveGpu:

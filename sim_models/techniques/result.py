@@ -37,6 +37,10 @@ class TechniqueResult:
     tried: tuple[Tried, ...] = ()  #: of which the fastest is the result
     gpus: tuple[dict[str, float], ...] = ()  #: of each, if every one was simulated; times in ns from the first start
 
+    def __repr__(self) -> str:
+        phases = "".join(f", {phase} {ns / 1e3:,.1f}" for phase, ns in self.phases_ns.items())
+        return f"<TechniqueResult {self.name}: {self.total_ns / 1e3:,.1f} µs{phases}>"
+
     @property
     def gemm_ns(self) -> float:
         return self.phases_ns.get("gemm", 0.0)

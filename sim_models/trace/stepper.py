@@ -22,7 +22,9 @@ _BAR = 5  #: characters
 _MOST_SETS = 256
 _NARROW = 120  #: columns; a narrower terminal shows one panel at a time beside the events
 _SLIM = 60  #: columns; a narrower one leaves out what is not an arbiter's queue and reason, or a tile's count
-_PANELS = ("tracker", "arbiters", "dma")  #: in a narrow terminal, the first at the start
+#: Panels, in a narrow terminal the first at the start, and the events that each shows; without any it is left out.
+_PANELS = {"tracker": (Kind.UPDATE, Kind.FULL), "arbiters": (Kind.DECIDE,),
+           "dma": (Kind.READY, Kind.ISSUE, Kind.WALKED, Kind.PACKET, Kind.STAGE)}
 _LEGENDS = {"tracker": "(ways used/of a set)  ► meets the condition  red: full",
             "arbiters": "comp, inb: requests inside"}
 _MARK = "►"  #: what made the break condition come true
@@ -101,14 +103,20 @@ class Stepper(App):
         """Show all panels, or in a narrow terminal the events and one more."""
         self._width, narrow = width, width < _NARROW
         self.set_class(narrow, "narrow")
+        full = self._full
         for name in _PANELS:
             panel = self.query_one(f"#{name}")
-            panel.display = not narrow or name == _PANELS[self.panel]
+            panel.display = name in (full[self.panel % len(full):][:1] if narrow and full else full)
             panel.border_subtitle = _LEGENDS.get(name, "") if width >= _SLIM else ""
-        self.query_one("#above").set_class(_PANELS[self.panel] != "tracker", "alone")
+        self.query_one("#above").set_class(not self.query_one("#tracker").display, "alone")
+
+    @property
+    def _full(self) -> list[str]:
+        """Name the panels that the recorded events of this GPU fill."""
+        return [name for name, kinds in _PANELS.items() if any(len(self.replay.of(kind)) for kind in kinds)]
 
     def action_panel(self) -> None:
-        self.panel = (self.panel + 1) % len(_PANELS)
+        self.panel = (self.panel + 1) % max(1, len(self._full))
         self.arrange(self.size.width)
 
     def action_help(self) -> None:
@@ -147,6 +155,7 @@ class Stepper(App):
 
     def action_device(self) -> None:
         self.replay = Replay(self.trace, (self.replay.device + 1) % self.trace.devices)
+        self.arrange(self.size.width)
         self.show()
 
     def action_search(self, direction: int) -> None:
@@ -234,6 +243,8 @@ class Stepper(App):
             kind = Kind(int(events["kind"][i]))
             style = "bold reverse" if is_marked[i] else "bold" if kind == self.kind else ""
             table.add_row(_MARK if is_marked[i] else "", kind.name.lower(), Text(describe(events[i]), style=style))
+        if not len(events):
+            table.add_row("", "", "no event in this cycle")
         return table
 
     def _arbiters(self) -> Table:
@@ -255,6 +266,8 @@ class Stepper(App):
             table.add_row(_MARK if number in channels else "", str(number), _bar(int(d["a"]), entries),
                           *(() if slim else told),
                           Text(f"{granted}: {reason(d)}", style="dim" if ago else "bold"))
+        if not table.row_count:
+            table.add_row(*[""] * (3 + len(between)), "no decision yet")
         return table
 
     def _tracker(self) -> Table:

@@ -4,6 +4,7 @@ import asyncio
 import html
 import re
 
+import numpy as np
 import pytest
 
 from t3sim import cli
@@ -186,6 +187,20 @@ def test_a_slim_terminal_keeps_the_reason_and_the_count(trace):
     arbiters, tracker = panel(["tab"], "arbiters"), panel([], "Tracker")
     assert "last decision" in arbiters and re.search(r"(–|compute|inbound|dma): \w+", arbiters) and "…" not in arbiters
     assert re.search(r"wg \d+ wf \d +\d[\d,]*/2,048", tracker) and "…" not in tracker
+
+
+def test_a_panel_that_nothing_recorded_fills_is_left_out(trace):
+    """Of a recording of some kinds; in a narrow terminal, too, whose key goes to those that are there."""
+    some = type(trace)(trace.folder, trace.run)
+    vars(some)["events"] = trace.events[np.isin(trace.events["kind"], (Kind.DECIDE, Kind.PACKET))]
+    whole = "\n".join(lines(drive(trace, [], (160, 45))[1]))
+    assert all(title in whole for title in ("this cycle", "Tracker", "arbiters", "DMA, link"))
+    for size, keys, there in (((160, 45), [], "arbiters DMA"), ((80, 24), [], "arbiters"),
+                              ((80, 24), ["tab"], "DMA"), ((80, 24), ["tab", "tab"], "arbiters")):
+        shown = "\n".join(lines(drive(some, keys, size)[1]))
+        assert {title for title in ("Tracker", "arbiters", "DMA") if f"─ {title}" in shown} == {*there.split()}, shown
+    shown = "\n".join(lines(drive(some, ["home", "comma"], (160, 45))[1]))
+    assert "no event in this cycle" in shown or "decide" in shown
 
 
 def test_what_fulfilled_the_condition_is_marked(trace):

@@ -9,6 +9,7 @@ import pytest
 import t3sim
 from t3sim import BadInput, gemm_workload, load_machine, run, run_collectives, transformer_workload
 from t3sim.cli import main
+from t3sim.study.results import FileRun
 from tests.support.fake_run import fake_result
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
@@ -22,6 +23,22 @@ def test_every_public_name_is_there_and_documented():
         assert getattr(t3sim, name).__doc__ and f"`{name}" in told
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         t3sim.nothing  # noqa: B018
+
+
+def test_names_are_listed_and_results_are_short():
+    """A prompt completes the public names, and shows what an object is in a line or two."""
+    assert {*t3sim.__all__} <= {*dir(t3sim)}
+    result = fake_result(transformer_workload(), load_machine())
+    assert repr(result).startswith("<RunResult T-NLG FC-2, TP=8 on t3-table1: sequential 3,265.4 µs, t3 2,602.1 µs, ")
+    assert repr(result.techniques["t3"]) == (
+        "<TechniqueResult t3: 2,602.1 µs, gemm 1,778.0, reduce-scatter 1,770.5, all-gather 817.0>")
+    assert repr(load_machine()).startswith("<Machine t3-table1: memory_clock_ghz, gpu, ")
+    network = run_collectives("ar", [1 << 20], topology="ring:4")
+    assert repr(network).startswith("<CollectiveRuns ar on ring, 4 GPUs of ")
+    ranking = t3sim.run_scenario(t3sim.Scenario(level="library"))
+    assert repr(ranking).startswith("<Ranking llama-3.3-70b on 8 GPUs of h100-sxm, 8,192 tokens: ")
+    everything = (result, FileRun(((2, result),)), load_machine(), network, ranking)
+    assert all("\n" not in repr(one) and len(repr(one)) < 400 for one in everything)
 
 
 def test_a_run_is_what_the_command_prints(tmp_path):
