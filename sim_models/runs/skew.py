@@ -82,9 +82,10 @@ class Skew:
         there = {(link.source, link.destination) for link in topology.links}
         for source, target, gb in self.links_gb_per_s:
             if (source, target) not in there:
-                own = ", ".join(f"{source}-{end}" for begin, end in sorted(there) if begin == source)
+                own = [f"{source}-{end}" for begin, end in sorted(there) if begin == source and end < topology.gpus]
                 raise BadInput(Key("gpus.skew", f"link:{source}-{target}:{gb:g}"), f": topology {topology.name!r} has "
-                               f"no such link: allowed from GPU {source} are {own}")
+                               "no such link: " + (f"allowed from GPU {source} are {', '.join(own)}" if own else
+                                                    "only links between two GPUs can differ"))
 
     def start_cycles(self, machine: Machine, gpus: int) -> tuple[int, ...]:
         """Return the first cycle of each GPU's kernel."""

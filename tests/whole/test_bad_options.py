@@ -133,6 +133,8 @@ def test_a_file_without_end(words, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("words", "told"), [
     (["run", "--every-gpu", "--skew", "link:0-2:5"],
      "--skew link:0-2:5: topology 'ring' has no such link: allowed from GPU 0 are 0-1, 0-3"),
+    (["run", "--every-gpu", "--topology", "switch", "--skew", "link:0-1:5"],
+     "--skew link:0-1:5: topology 'switch' has no such link: only links between two GPUs can differ"),
     (["run", "--every-gpu", "--topology", "switch", "--skew", "late:4:1"],
      "--skew late:4:1 names GPU 4: there are 0 to 3"),
     (["run", "--sums", "exact"], "--sums 'exact' is unknown: allowed are arrival, fixed"),
