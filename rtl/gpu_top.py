@@ -44,7 +44,7 @@ from .layouts import (
 from .link.egress import Egress
 from .link.ingress import Ingress, groups
 from .order import follows
-from .registers import ARRIVAL_RANGES, WATCHDOG_PERIOD, register_map
+from .registers import ARRIVAL_RANGES, KERNEL_INSIDE, RESET_ENDS, WATCHDOG_PERIOD, register_map
 from .streams.counting import ones
 from .streams.rotating_grant import join
 from .streams.two_entry_queue import TwoEntryQueue
@@ -512,9 +512,10 @@ class GpuTop(wiring.Component):
         happened (packets of a neighbour that was reset later may still be on the link), everything is cleared at once.
         So it is after `reset_limit`, which is an error: what is waited for may never come.
 
-        A restart is refused if it would not begin a kernel that is as new.
+        A restart is refused if it would not begin a kernel that is as new: while STATUS says that something of the one
+        before is inside.
         """
-        bus, config = self._bus, self._bus.levels
+        bus, config, status = self._bus, self._bus.levels, self._bus.status
         cleared = Signal()
         moving = Signal()
         quiet = Signal.like(config.quiet_cycles)
@@ -524,15 +525,14 @@ class GpuTop(wiring.Component):
         refused = Signal(error_report(self._geometry))
         self._reset_done = Signal()
         self._reports += [forced, refused]
-        moves = Cat(lane.busy for lane in self._lanes).any() | self.refused.any()
+        moves = Cat(status[name] for name in RESET_ENDS).any() | self.refused.any()
         if self._geometry.dma.queue_commands:
             moves |= self._queue.under_way | self._owed_lines.owed
-        swept = ~(Cat(bank.busy for bank in self._banks).any() | self._table.busy | self._window.busy)
+        sweeps = status.tracker_busy | status.dma_table_busy | status.window_open
         m.d.sync += [
-            moving.eq(Cat(channel.tracked_waiting for channel in self._memory).any() | self._credits.waits.any()
-                      | moves),
+            moving.eq(moves),
             self._clear.eq(0),
-            self._reset_done.eq(self._stopped & cleared & ~self._clear & swept),
+            self._reset_done.eq(self._stopped & cleared & ~self._clear & ~sweeps),
         ]
         with m.If(bus.soft_reset):
             m.d.sync += [self._stopped.eq(1), cleared.eq(0), quiet.eq(0), lasted.eq(0)]
@@ -546,9 +546,9 @@ class GpuTop(wiring.Component):
                 m.d.sync += [cleared.eq(1), self._clear.eq(1)]
         with m.Elif(self._restart):
             m.d.sync += self._stopped.eq(0)
-        tracks = bus.status.tracker_busy | bus.status.tracker_occupied
         m.d.comb += [
-            self._restart.eq(bus.restart & ~bus.soft_reset & Mux(self._stopped, self._reset_done, ~tracks)
+            self._restart.eq(bus.restart & ~bus.soft_reset & (self._reset_done | ~self._stopped)
+                             & ~Cat(status[name] for name in KERNEL_INSIDE).any()
                              & follows(config.epoch, self._window.epoch)),
             forced.code.eq(ErrorCode.RESET_FORCED),
             refused.code.eq(ErrorCode.RESTART_REFUSED),
@@ -585,16 +585,16 @@ class GpuTop(wiring.Component):
                 dog.waits.updates.eq(status.tracker_busy),
                 dog.waits.triggers.eq(status.merge_busy),
                 dog.waits.events.eq(status.events_busy),
-                dog.waits.commands.eq(self._table.commands.valid),
+                dog.waits.commands.eq(status.dma_table_busy),
                 dog.waits.engines.eq(engines_busy),
                 dog.waits.room.eq(engines_busy & ~self._credits.allow),
                 dog.waits.lines.eq(self._lines.busy),
                 dog.waits.guard.eq(Cat(channel.guard_stall for channel in self._memory).any()),
-                dog.waits.channels.eq(Cat(channel.holds for channel in self._memory).any()),
+                dog.waits.channels.eq(status.channels_hold),
                 dog.waits.dram.eq(Cat(channel.holds & port.valid
                                       for channel, port in zip(self._memory, self.dram)).any()),
                 dog.waits.data.eq(status.reads_outstanding),
-                dog.waits.link.eq(Cat(port.valid for port in (*self.packets, self.heads)).any()),
+                dog.waits.link.eq(status.egress_busy | self.heads.valid),
                 dog.waits.window.eq(window.waits_here),
                 dog.waits.peer.eq(window.waits_there),
                 dog.waits.start.eq(self.grant.valid),
@@ -641,6 +641,7 @@ class GpuTop(wiring.Component):
             status.engines_busy.eq(Cat(engine.busy for engine in self._generators).any() | self._lines.busy),
             status.egress_busy.eq(Cat(lane.busy for lane in self._lanes).any()),
             status.channels_busy.eq(Cat(channel.busy for channel in self._memory).any()),
+            status.channels_hold.eq(Cat(channel.holds for channel in self._memory).any()),
             status.dispatch_blocked.eq(self._window.blocked),
             status.drain.eq(self._drain),
             status.monitor_done.eq(self._monitor.done),

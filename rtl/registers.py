@@ -59,7 +59,14 @@ STATUS_BITS = (
     ("queue_busy", "a command in memory is not done"),
     ("queue_halted", "a command in memory failed: nothing is begun until CONTROL.resume_queue"),
     ("lines_owed", "a line that the command queue has read, also before a soft reset, has not come"),
+    ("channels_hold", "a tracked write, an update or a DMA read waits in a memory channel"),
 )
+
+#: Of these a soft reset lets come to an end what the first say, and forgets what the others say. With none of them
+#: nothing of a kernel is inside that could count for the next one, so a restart is taken.
+RESET_ENDS = ("channels_hold", "reads_outstanding", "egress_busy")
+KERNEL_INSIDE = (*RESET_ENDS, "tracker_busy", "tracker_occupied", "merge_busy", "events_busy", "dma_table_busy",
+                 "engines_busy")
 
 #: What the watchdog names, in the order of the bits of WATCHDOG_WAITS.
 WAITS = (
@@ -247,7 +254,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
         Register("CONTROL", 0x010, "w1", (
             Field("soft_reset", 0, 1, "let what is under way end, forget all that was tracked, wait for a restart"),
             Field("restart", 1, 1, "a new kernel: ids count from 0, the monitor measures again. Refused, which is an "
-                  "error, unless EPOCH follows, a soft reset is done, and no tile is partly updated"),
+                  "error, unless EPOCH follows, a soft reset is done, and these of STATUS are 0: "
+                  + ", ".join(KERNEL_INSIDE)),
             Field("clear_error", 2, 1, "forget the first error"),
             Field("clear_counters", 3, 1, "all counters to zero"),
             Field("resume_queue", 4, int(d.queue_commands != 0),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from t3sim.driver.driver import Driver, Write
 from t3sim.reference.line_router import channel_of_line
-from t3sim.rtl.registers import Table, register_map
+from t3sim.rtl.registers import KERNEL_INSIDE, Table, register_map
 
 from . import pauses
 from .bench import Bench
@@ -105,8 +105,8 @@ class BareGpu:
         return {name for name, value in self.driver.decode("STATUS", await self.read("STATUS")).items() if value}
 
     async def restart(self, kernel: int = 1) -> None:
-        """Start a kernel, once the Tracker has cleared itself: a restart before that is refused."""
-        while "tracker_busy" in await self.status():
+        """Start a kernel, once Tracker and DMA table have cleared themselves: a restart before that is refused."""
+        while await self.status() & set(KERNEL_INSIDE):
             await self.bench.cycle(20)
         await self.bus.write_all(self.driver.restart(kernel))
 

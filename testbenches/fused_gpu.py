@@ -15,7 +15,7 @@ from t3sim.reference.egress import Packet, packets_of
 from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.rtl import arbiter
-from t3sim.rtl.registers import COUNTERS, OPERATIONS, register_map
+from t3sim.rtl.registers import COUNTERS, KERNEL_INSIDE, OPERATIONS, register_map
 
 from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
 from .bench import Bench
@@ -144,7 +144,11 @@ class FusedGpu:
             *driver.policy(policy, rng.choice(("auto", None, 1, 3)), rng.choice((None, 1, 50)) if has_limit else None),
             *driver.heads(self.number, sends_to=self.sends_to, receives_from=self.receives_from),
             *driver.clear_counters(), *driver.clear_error(),
-            *driver.window(kernel.tiles, workgroups=self.window), *driver.restart(self._epoch)])
+            *driver.window(kernel.tiles, workgroups=self.window)])
+        inside = sum(1 << self.registers["STATUS"].field(name).lsb for name in KERNEL_INSIDE)
+        while await self.bus.read(self.registers["STATUS"].offset) & inside:  # memories are cleared after a reset
+            await self.bench.cycle(20)
+        await self.bus.write_all(driver.restart(self._epoch))
         self.dispatch.reset()
         for source in self.sends_to:
             self._heard.send({"head": 0, "epoch": self._epoch, "source": source, "sender": source})

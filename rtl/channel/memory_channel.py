@@ -10,6 +10,7 @@ from ..arbiter.policy import THRESHOLD_BITS
 from ..control.soft_reset import SoftReset
 from ..geometry import Geometry
 from ..layouts import Op, dram_command, read_for, request, retirement, update
+from ..streams.counting import ones
 from ..streams.pointer_queue import PointerQueue
 from .coalescer import Coalescer
 from .order_guard import OrderGuard, bucket_of
@@ -54,11 +55,8 @@ class MemoryChannel(wiring.Component):
     policy : In(POLICY_BITS), threshold : In(7), starvation_limit : In(16), drain : In(1), ring_late : In(1)
         See `Arbiter`.
     forget : In(1)
-    tracked_waiting : Out(1)
-        A tracked write is the next of its queue. Function of registers.
     holds : Out(1)
-        A tracked write that is the next of its queue, a DMA read, or an access on its way to the Tracker is in here.
-        Function of registers.
+        A tracked write, a DMA read, or an access on its way to the Tracker is in here, wherever. Function of registers.
     grant_compute, grant_communication : Out(1)
         Grant in this cycle. Depends on `dram.ready` and `occupancy`.
     starved : Out(1)
@@ -89,7 +87,6 @@ class MemoryChannel(wiring.Component):
             "drain": In(1),
             "ring_late": In(1),
             "forget": In(1),
-            "tracked_waiting": Out(1),
             "holds": Out(1),
             "grant_compute": Out(1),
             "grant_communication": Out(1),
@@ -129,6 +126,7 @@ class MemoryChannel(wiring.Component):
         access_ready = Signal()
         compute_tracked = Signal()
         inbound_tracked = Signal()
+        queued = Signal(range(5))  # tracked writes in the two queues, also behind what is not tracked
         inbound_able = Signal()
         dma_able = Signal()
         m.d.comb += [
@@ -142,8 +140,7 @@ class MemoryChannel(wiring.Component):
             dma_able.eq(dma.valid & ~guard.blocked),
             self.guard_stall.eq(dma.valid & guard.blocked & guard.ready),
             self.communication_waiting.eq(inbound.valid | dma.valid),
-            self.tracked_waiting.eq((compute.valid & compute_tracked) | (inbound.valid & inbound_tracked)),
-            self.holds.eq(self.tracked_waiting | dma.valid | (command_valid & is_watched(command, self._geometry))
+            self.holds.eq((queued != 0) | dma.valid | (command_valid & is_watched(command, self._geometry))
                           | access_valid | coalescer.busy),
         ]
 
@@ -179,6 +176,8 @@ class MemoryChannel(wiring.Component):
             granted.eq(arbiter.grant_compute | arbiter.grant_communication),
             tracked.eq((compute.ready & compute_tracked) | (inbound.ready & inbound_tracked)),
         ]
+        m.d.sync += queued.eq(queued - tracked + ones(port.valid & port.ready & is_tracked(port.payload)
+                                                      for port in (compute_queue.input, inbound_queue.input)))
         with m.If(arbiter.grant_communication):
             m.d.sync += last_dma.eq(take_dma)
 

@@ -509,8 +509,7 @@ class Driver:
         them restarts.
 
         After `limit_cycles` (None: never), rounded up to periods of the hardware, it ends though it waits, with an
-        error (`reset_forced`). What it waited for may still come, so look at STATUS before a restart: of
-        `channels_busy` and `egress_busy` neither may be left.
+        error (`reset_forced`). What it waited for and is still inside lets no restart be taken until it is out.
         """
         limit = 0
         if limit_cycles is not None:
@@ -527,6 +526,7 @@ class Driver:
         `kernel` is its number, the same on all devices and larger than that of the kernel before by 1, or by up to 127:
         what touches ids of a peer starts when that is in the same kernel. The hardware counts from 1 to 255 and on from
         1, and refuses what does not follow (`restart_refused`); after a reset, also a soft one, it is in no kernel.
+        It refuses, too, while anything of the kernel before is inside: `t3sim.rtl.registers.KERNEL_INSIDE` of STATUS.
         """
         _whole("kernel", kernel, 1, (1 << 31) - 1)
         last = self.registers["EPOCH"].field("epoch").mask

@@ -43,7 +43,7 @@ class MemoryChannelModel:
         self.queued = {stream: deque() for stream in STREAMS}
         self.accesses = deque()  #: tracked writes shown on `dram` and not yet reported
         self.shown = 0
-        self.tracked_waiting = self.holds = False  #: the outputs, in the cycle stepped last
+        self.holds = False  #: the output, in the cycle stepped last
 
     def cycle(self, accepted: dict | None = None, shown: dict | None = None, update: dict | None = None,
               retired: int | None = None, forget: bool = False, standing: dict | None = None) -> str | None:
@@ -55,8 +55,8 @@ class MemoryChannelModel:
         `dram`, in its first cycle and after it.
         """
         stream = self._show(shown) if shown is not None else None
-        self.tracked_waiting = any(queue and is_tracked(queue[0]) for queue in self.queued.values())
-        self.holds = bool(self.tracked_waiting or self.queued["dma"] or self.accesses
+        self.holds = bool(any(is_tracked(item) for queue in self.queued.values() for item in queue)
+                          or self.queued["dma"] or self.accesses
                           or (standing is not None and self._is_watched(standing)))
         # A read shown now was granted a cycle ago, when only retirements before that cycle were known.
         self.guard.tick(retired_bucket=self._retiring)

@@ -6,7 +6,7 @@ import numpy as np
 
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.rtl.registers import KERNEL_INSIDE, NO_THRESHOLD
 
 from ..driver.apb import ApbMaster, BusError
 from ..driver.driver import Driver, Write, error_in_words
@@ -30,8 +30,7 @@ from .policy import Policy
 from .switch_rtl import SwitchRtl
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
-AT_WORK = ("tracker_busy", "tracker_occupied", "dma_table_busy", "engines_busy", "egress_busy", "channels_busy",
-           "merge_busy", "events_busy", "window_open", "reads_outstanding")
+AT_WORK = (*KERNEL_INSIDE, "channels_busy", "window_open")
 _PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
 _REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/streams/two_entry_queue.py)
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised

@@ -8,7 +8,7 @@ import pytest
 from t3sim.driver.driver import Destination
 from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.address_map import channel_of
-from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.rtl.registers import KERNEL_INSIDE, NO_THRESHOLD
 from tests.support.gpu import (
     BASE,
     CHANNELS,
@@ -224,6 +224,112 @@ def test_a_restart_with_a_tile_in_the_tracker_is_refused():
     gpu.run(100)
     gpu.restart()
     assert gpu.error()["code"] == "restart_refused" and gpu.busy() == {"tracker_occupied", "window_open"}
+
+
+def a_store_behind_another_kernels(gpu: Gpu) -> None:
+    """DRAM takes nothing: the tracked one is the last in its channel."""
+    gpu.blocked = {"dram"}
+    for region in (0, 0, EVENT_REGION):
+        gpu.access("compute", BASE, 64, op=STORE, region=region)
+
+
+def an_arrival_behind_another(gpu: Gpu) -> None:
+    gpu.program(gpu.driver.plain_arrivals([0]))
+    gpu.blocked = {"dram"}
+    for region in (0, 0, EVENT_REGION):
+        gpu.access("inbound", BASE, 64, op=STORE, source=REMOTE, region=region)
+
+
+def complete_tiles_whose_events_nobody_takes(gpu: Gpu) -> None:
+    """They fill the event queue, then the queue of merged triggers: the Tracker is empty (p03)."""
+    gpu.blocked = {"events"}
+    complete(gpu, 4, EVENT_REGION)
+
+
+def one_event_that_nobody_takes(gpu: Gpu) -> None:
+    gpu.blocked = {"events"}
+    complete(gpu, 1, EVENT_REGION)
+
+
+def complete_tiles_that_wait_for_engines(gpu: Gpu) -> None:
+    """As many as engines hold and more; their data find no way out (p04)."""
+    gpu.blocked = {"packets"}
+    gpu.returning = deque()
+    for wg in range(8):
+        gpu.dispatch(wg, tiles=8)
+        for wf in range(8):
+            for address, size in 2 * list(lines(BASE + wf * COLUMNS * PITCH)):
+                gpu.access("compute", address, size, region=DMA_REGION, wf=wf, wg=wg)
+
+
+def reads_whose_data_do_not_come(gpu: Gpu) -> None:
+    complete(gpu, 1, DMA_REGION)
+
+
+def a_store_that_the_link_does_not_take(gpu: Gpu) -> None:
+    gpu.blocked = {"packets"}
+    gpu.waiting["outbound[1]"].append({"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL,
+                                       "region": REMOTE_REGION, "wf": 0, "wg": 0})
+
+
+#: What of a kernel can be inside without a tile that is partly updated, and what STATUS says of it.
+LEFT_INSIDE = {
+    a_store_behind_another_kernels: {"channels_hold"}, an_arrival_behind_another: {"channels_hold"},
+    complete_tiles_whose_events_nobody_takes: {"events_busy", "merge_busy"},
+    one_event_that_nobody_takes: {"events_busy"},
+    complete_tiles_that_wait_for_engines: {"reads_outstanding", "egress_busy"},
+    reads_whose_data_do_not_come: {"reads_outstanding"}, a_store_that_the_link_does_not_take: {"egress_busy"},
+}
+
+
+@pytest.mark.parametrize("left", LEFT_INSIDE, ids=lambda left: left.__name__)
+def test_a_restart_with_anything_of_the_kernel_inside_is_refused(left):
+    """Attack: reset in the middle. It would count for the next kernel; when it is out, the restart is taken."""
+    gpu = programmed()
+    left(gpu)
+    gpu.run(4000 if left is complete_tiles_that_wait_for_engines else 500)
+    inside = gpu.busy() & set(KERNEL_INSIDE)
+    assert inside >= LEFT_INSIDE[left] and "tracker_occupied" not in inside
+    kernel = gpu.read("EPOCH")
+    gpu.restart()
+    assert gpu.error()["code"] == "restart_refused" and inside == gpu.busy() & set(KERNEL_INSIDE)
+    gpu.kernel = kernel
+    gpu.program(gpu.driver.clear_error())
+    gpu.blocked, gpu.returning = set(), deque()
+    if left in (reads_whose_data_do_not_come, a_store_behind_another_kernels, an_arrival_behind_another):
+        gpu.soft_reset() if left is not reads_whose_data_do_not_come else gpu.waiting["outbound[0]"].extend(
+            {name: read[name] for name in ("address", "bytes", "op", "source", "region", "wf", "wg")}
+            for read in gpu.dram if read["op"] == READ)
+    gpu.run(6000 if left is complete_tiles_that_wait_for_engines else 400)
+    assert not gpu.busy() & set(KERNEL_INSIDE)
+    gpu.program(gpu.driver.clear_counters())
+    gpu.restart()
+    gpu.returning = None
+    play_a_tile(gpu.run(2 * GEOMETRY.tracker.window_slots))
+
+
+def test_a_restart_in_any_cycle_of_a_tiles_way_is_refused():
+    """Attack: two things in one cycle. From its last byte's arrival to what comes of it, on both ways."""
+    for region, came in ((EVENT_REGION, "events"), (DMA_REGION, "packets")):
+        for cycles in range(0, 60, 3):
+            gpu = programmed(memory_cycles=3)
+            gpu.returning = deque()
+            one = {"base": BASE, "limit": LIMIT, "updates_per_element": 1}
+            gpu.program([*gpu.driver.unmap(DMA_REGION),
+                         *gpu.driver.event_map(EVENT_REGION, tile_bytes=1, arrivals=[], **one),
+                         *gpu.driver.dma_map(DMA_REGION, to=[Destination(PEER, THERE)], row_bytes=1, columns=1,
+                                             pitch_bytes=64, **one)])
+            gpu.dispatch(0, tiles=1)
+            gpu.run(20)
+            gpu.access("compute", BASE, 1, region=region)
+            gpu.run(1)
+            for _ in range(cycles):
+                gpu.run(1)
+            before = len(getattr(gpu, came))
+            gpu.restart()
+            error = gpu.error()
+            assert (error and error["code"]) == (None if before else "restart_refused"), (came, cycles)
+        assert before, "it takes longer"
 
 
 def test_a_restart_with_a_trigger_in_the_tracker_is_refused():

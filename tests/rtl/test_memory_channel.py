@@ -107,10 +107,9 @@ class Bench:
             read = shown["request"]["op"] == READ
             queued[("dma" if read else "inbound") if shown["communication"] else "compute"].pop(0)
             reports |= is_tracked(shown["request"]) and not self._forgot
-        tracked = any(items and is_tracked(items[0]) for items in queued.values())
+        tracked = any(is_tracked(item) for items in queued.values() for item in items)
         watched = command is not None and (is_tracked(command["request"]) or (
             command["request"]["op"] == READ and command["request"]["source"] == DMA))
-        assert self.ctx.get(self.dut.tracked_waiting) == tracked
         assert self.ctx.get(self.dut.holds) == (tracked or watched or reports or bool(queued["dma"]))
         assert self.ctx.get(self.dut.busy) == (any(queued.values()) or command is not None or reports
                                                or self.cycle < self._swept)
