@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from t3sim.commands.flags import print_notes
+
 if TYPE_CHECKING:
     from t3sim.machine import Machine
     from t3sim.scenario.event import EventLevel, GemmRun
+    from t3sim.study.results import FileRun
     from t3sim.tiles.persistent_runs import PersistentRun
     from t3sim.tiles.runs import OverlapRun
 
@@ -12,9 +15,11 @@ if TYPE_CHECKING:
 def run_event_level(asked: "EventLevel", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
     from t3sim.scenario.event import GemmRun
+    from t3sim.study.results import FileRun
     from t3sim.support.output import write_json
     from t3sim.tiles.persistent_runs import PersistentRun
 
+    print_notes(asked.notes)
     found = asked.run()
     if json is not None:
         write_json(found.to_json(), json)
@@ -24,6 +29,8 @@ def run_event_level(asked: "EventLevel", json: str | None) -> None:
         _print_gemm(found)
     elif isinstance(found, PersistentRun):
         _print_persistent(found)
+    elif isinstance(found, FileRun):
+        _print_file(found, asked.node)
     else:
         _print_overlap(found, asked.node)
 
@@ -51,19 +58,38 @@ def _print_persistent(run: "PersistentRun") -> None:
     _print_losses("Where the time beyond one kernel that sends nothing went (µs)", run.techniques, console)
 
 
+def _print_file(found: "FileRun", node: "Machine") -> None:
+    """Print a model's sub-layers, then all of them, each as often as the model has it."""
+    from t3sim.study.report import output_console, print_table
+
+    for _, run in found.sublayers:
+        _print_overlap(run, node)
+    names = list(found.sublayers[0][1].techniques)
+    rows = [(run.sublayer, f"{run.m}x{run.n}x{run.k}", f"{times:,}",
+             *(f"{run.techniques[name].total_ns / 1e3:,.1f}" for name in names)) for times, run in found.sublayers]
+    sums = (sum(times * run.techniques[name].total_ns for times, run in found.sublayers) for name in names)
+    print_table("All of the model, each as often as it is there (µs)", ("sub-layer", "MxNxK", "times", *names), rows,
+                output_console(), ("all", "", "", *(f"{ns / 1e3:,.1f}" for ns in sums)))
+
+
 def _print_overlap(run: "OverlapRun", node: "Machine") -> None:
     from t3sim.study.report import NOTHING, output_console, print_table
     from t3sim.tiles.decomposed import TOO_GOOD
 
     console = output_console()
-    print_table(f"{run.operator}, {run.m} x {run.n} x {run.k} per GPU, {run.gpus} GPUs; machine {run.machine}; event "
-                "level (µs)", ("technique", "total", "speedup", "ECT", "overlap\nefficiency", "chosen"),
-                [(name, f"{one.total_ns / 1e3:,.1f}", f"{one.speedup:.3f}", f"{one.ect_ns / 1e3:,.1f}",
+    of = f"{run.sublayer}: " if run.sublayer else ""
+    print_table(f"{of}{run.operator}, {run.m} x {run.n} x {run.k} per GPU, {run.gpus} GPUs; machine {run.machine}; "
+                "event level (µs)",
+                ("technique", "total", "speedup", "operator", "ECT", "overlap\nefficiency", "chosen"),
+                [(name, f"{one.total_ns / 1e3:,.1f}", f"{one.speedup:.3f}", f"{one.operator_ns / 1e3:,.1f}",
+                  f"{one.ect_ns / 1e3:,.1f}",
                   f"{one.overlap_efficiency:.1%}", ", ".join(f"{key} {value}" for key, value in one.choice.items())
                   or NOTHING) for name, one in run.techniques.items()], console)
     _print_losses("Where the time beyond the GEMM alone went (µs)", run.techniques, console)
     console.print(f"GEMM alone {run.gemm_ns / 1e3:,.1f} µs ({run.gemm_kernel}), collective alone "
-                  f"{run.collective_ns / 1e3:,.1f} µs.")
+                  f"{run.collective_ns / 1e3:,.1f} µs." + (
+                      " The total has the all-gather after the reduce-scatter, as on the cycle level; the operator has "
+                      "not." if run.operator == "gemm-rs" else ""))
     rate, peak = node.gpu.tflop_per_s(2 * run.m * run.n * run.k, run.gemm_ns)
     console.print(f"The GEMM alone: {rate:,.1f} of {peak:,.1f} TFLOP/s ({rate / peak:.0%} of peak).")
     if "decomposed" in run.techniques and (points := TOO_GOOD.get(run.machine)):

@@ -1,14 +1,16 @@
 """A scenario of the event level: an operator and its collective, tile by tile, without RTL, on GPUs that are sold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from t3sim.errors import BadInput, Key
+from t3sim.errors import BadInput, Key, Words
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
+from t3sim.scenario.layers import of_file, refuse, workloads_of
 from t3sim.scenario.request import check_level
 from t3sim.scenario.scenario import Scenario, said
+from t3sim.study.results import FileRun
 from t3sim.tiles import persistent_runs, runs
 from t3sim.tiles.flux import Choice
 from t3sim.tiles.gemm import Shape, best
@@ -40,13 +42,14 @@ class GemmRun:
                 "call_ns": self.call_ns, "tiles": self.kernel, "rounds": self.rounds}
 
 
-EventRun = OverlapRun | PersistentRun | GemmRun
+EventRun = OverlapRun | FileRun | PersistentRun | GemmRun
 
 
 class EventLevel:
     """Event-level play of a scenario; made ready, which raises BadInput, before it starts."""
 
     what = Key("level", "event")  #: for people
+    notes: Sequence[str | Words] = ()  #: for people: what was read in a model's file
 
     def __init__(self, scenario: Scenario) -> None:
         check_level(scenario)
@@ -81,28 +84,45 @@ class EventLevel:
     def _of_a_gemm(self) -> Callable[[], EventRun]:
         scenario, layer, flux, node = self._scenario, self._scenario.layer, self._scenario.flux, self.node
         signal = scenario.exchange.signal
+        model_keys = ("layer.model", "layer.sublayer", "layer.tp", "layer.tokens")
         for key, value in (("layer.embedding", layer.embedding),
+                           *((key, getattr(layer, key[6:])) for key in model_keys if layer.operator == "gemm"),
                            ("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
                            ("exchange.signal", signal if layer.operator == "gemm" else None)):
             if value is not None:
                 raise BadInput(said(key, value), " does not go with ", said("layer.operator", layer.operator))
+        if layer.gemm is None and (layer.model is None or layer.operator == "gemm"):
+            raise BadInput(Key("level", "event"), " needs ", Key("layer.gemm", "MxNxK"), ", the GEMM of one GPU, or ",
+                           Key("layer.model", "NAME"))
         if layer.gemm is None:
-            raise BadInput(Key("level", "event"), " needs ", Key("layer.gemm", "MxNxK"), ", the GEMM of one GPU")
-        workload = gemm_workload(layer.gemm, node.gpus if layer.devices is None else layer.devices)
+            layer = layer if layer.tp is not None else layer.model_copy(update={"tp": node.gpus})
+        elif layer.devices is None:
+            layer = layer.model_copy(update={"devices": node.gpus})
         if layer.operator == "gemm":
+            workload = gemm_workload(layer.gemm or "", layer.devices or 1)
             return lambda: _gemm_alone(node, layer.gemm or "", workload)
+        found, self.notes = workloads_of(layer, scenario.seed)
+        for one, _ in found:
+            runs.check_gpus(node, one.tp, one.m, "layer.devices" if layer.model is None else "layer.tp")
         choice = Choice(flux.order, flux.transfer or "push", 1 if flux.pieces is None else flux.pieces, signal)
         if flux.tune and choice != Choice():
             raise BadInput(Key("flux.tune", True), " tries every ", Key("flux.order"), ", ", Key("flux.transfer"),
                            " and ", Key("flux.pieces"), ": give it or them")
-        every = tuple(name for name in runs.TECHNIQUES if name != "decomposed" or workload.tp <= node.gpus)
-        return lambda: run_overlap(node, layer.operator, Shape(workload.m, workload.n, workload.k), workload.tp,
-                                   scenario.techniques or every, None if flux.tune else choice,
-                                   scenario.decomposed.communication_units)
+        every = tuple(name for name in runs.TECHNIQUES if name != "decomposed" or found[0][0].tp <= node.gpus)
+
+        def played(one: Workload) -> OverlapRun:
+            return run_overlap(node, layer.operator, Shape(one.m, one.n, one.k), one.tp, scenario.techniques or every,
+                               None if flux.tune else choice, scenario.decomposed.communication_units,
+                               "" if layer.model is None else one.title)
+        if of_file(layer):
+            return lambda: FileRun(tuple((count, played(one)) for one, count in found))
+        return lambda: played(found[0][0])
 
     def _persistent(self) -> Callable[[], EventRun]:
         """Make a persistent kernel that sends ready, beside separate kernels and Track & Trigger."""
         scenario, layer, node = self._scenario, self._scenario.layer, self.node
+        refuse(layer, ("model", "sublayer", "tp", "tokens"), " does not go with ",
+               said("layer.operator", layer.operator), " on the event level")
         operator, devices = layer.operator, node.gpus if layer.devices is None else layer.devices
         if operator == "embedding-a2a":
             if layer.gemm is not None or layer.embedding is None:

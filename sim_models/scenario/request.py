@@ -37,7 +37,7 @@ from t3sim.workloads import Workload
 OPERATORS = (*FUSED_OPERATORS, *ALONE)
 #: Keys of the event level, keys that it has not, and values of these that say nothing else than nothing.
 _EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
-_CYCLE_ONLY = ("fraction", "layer.model", "layer.sublayer", "layer.tokens", "layer.chakra", "layer.tp", "layer.kernel",
+_CYCLE_ONLY = ("fraction", "layer.chakra", "layer.kernel",
                "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
                "exchange.topology", "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire",
                "layer.collective", "layer.bytes", "layer.experts", "layer.values")

@@ -128,7 +128,8 @@ class RunResult:
 class FileRun:
     """The sub-layers that a file names."""
 
-    sublayers: tuple[tuple[int, RunResult], ...]  #: how often the file has each
+    #: How often the file has each, and its result, on the event level an `OverlapRun`.
+    sublayers: tuple[tuple[int, Any], ...]
 
     def __repr__(self) -> str:
         return f"<FileRun {'; '.join(f'{times} x {one!r}' for times, one in self.sublayers)}>"

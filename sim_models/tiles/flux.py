@@ -16,6 +16,7 @@ from .gemm import OPERAND_BYTES, Kernel, Shape, kernels
 from .ports import Egress
 from .slots import run_tiles
 
+OPERATORS = ("gemm-rs", "ag-gemm")  #: that one kernel does
 ORDERS = ("shifted", "same")
 TRANSFERS = ("push", "pull")
 #: Kernels of the library that tuning looks at: those that take at most so many times as long as the fastest one.

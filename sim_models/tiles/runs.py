@@ -7,23 +7,25 @@ from typing import Any
 from ..errors import BadInput, Key, choices
 from ..machine import Machine
 from .decomposed import COMMUNICATION_UNITS, decomposed
+from .flux import OPERATORS as FUSED
 from .flux import Choice, fused
 from .gemm import Shape, best
-from .library import gathered_bytes, pass_ns, scattered_bytes
+from .library import all_reduce_ns, gathered_bytes, pass_ns, scattered_bytes
 
-OPERATORS = ("gemm-rs", "ag-gemm")
+OPERATORS = (*FUSED, "gemm-ar")
 TECHNIQUES = ("sequential", "decomposed", "flux", "ideal-overlap")
 _ROUNDING_NS = 1e-3
 
 
 @dataclass(frozen=True)
 class Technique:
-    """One technique's time; `loss_ns` adds up to what it takes longer than the GEMM alone."""
+    """One technique's time; `loss_ns` adds up to what the operator takes longer than the GEMM alone."""
 
-    total_ns: float
-    ect_ns: float  #: effective communication time: less the GEMM alone (Flux, equation 1)
+    total_ns: float  #: as on the cycle level, until all GPUs have the whole output: gemm-rs and an all-gather
+    operator_ns: float  #: the operator alone: gemm-rs without the all-gather
+    ect_ns: float  #: the operator's effective communication time: less the GEMM alone (Flux, equation 1)
     overlap_efficiency: float  #: one less this one's over the sequential one's (Flux, equation 2)
-    speedup: float  #: over sequential
+    speedup: float  #: of the total over sequential
     choice: dict[str, Any]
     loss_ns: dict[str, float]
 
@@ -38,6 +40,7 @@ class OverlapRun:
     m: int
     n: int
     k: int  #: n and k are one GPU's
+    sublayer: str  #: of a model; else empty
     gemm_ns: float
     gemm_kernel: str
     collective_ns: float
@@ -47,21 +50,25 @@ class OverlapRun:
         return asdict(self)
 
 
-def check_gpus(node: Machine, gpus: int, m: int) -> None:
-    """Refuse a number of GPUs that a node, or two, has not. Raises BadInput."""
+def check_gpus(node: Machine, gpus: int, m: int, key: str = "layer.devices") -> None:
+    """Refuse a number of GPUs, which `key` has, that a node, or two, has not. Raises BadInput."""
     if gpus < 2 or gpus > 2 * node.gpus or node.gpus < gpus < 2 * node.gpus:
-        raise BadInput(Key("layer.devices", gpus),
+        raise BadInput(Key(key, gpus),
                        f": machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on two nodes")
     if gpus > node.gpus and node.network is None:
-        raise BadInput(Key("layer.devices", gpus),
+        raise BadInput(Key(key, gpus),
                        f": machine {node.name} has no [network] that joins two nodes of {node.gpus}")
     if m < gpus:
         raise BadInput(f"M = {m} cannot be shared by {gpus} GPUs: a row each is needed")
 
 
 def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, techniques: Sequence[str] = TECHNIQUES,
-                choice: Choice | None = None, communication_units: int = COMMUNICATION_UNITS) -> OverlapRun:
+                choice: Choice | None = None, communication_units: int = COMMUNICATION_UNITS,
+                sublayer: str = "") -> OverlapRun:
     """Play `operator` under each technique; `shape`: one GPU's GEMM; `choice`: of Flux, None for the best.
+
+    The all-reduce of `gemm-ar` is the library's in turn; the other mechanisms have a reduce-scatter, then the library's
+    all-gather.
 
     Raises BadInput for what the node has not, or a name that is unknown.
     """
@@ -79,17 +86,25 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
     if "decomposed" in techniques and gpus > node.gpus:
         raise BadInput(Key("techniques", "decomposed"), f" works within a node: {node.name}'s has {node.gpus} GPUs")
     gemm = best(node, shape)
-    moved = scattered_bytes(shape) if operator == "gemm-rs" else gathered_bytes(shape)
-    collective_ns = pass_ns(node, gpus, moved)
+    gather_ns = node.host.launch_ns + pass_ns(node, gpus, scattered_bytes(shape))  # after a reduce-scatter
+    collective_ns = (all_reduce_ns(node, gpus, scattered_bytes(shape)) if operator == "gemm-ar" else pass_ns(
+        node, gpus, scattered_bytes(shape) if operator == "gemm-rs" else gathered_bytes(shape)))
+    after_ns = gather_ns if operator == "gemm-rs" else 0.0
     sequential_ns = gemm.ns + node.host.launch_ns + collective_ns
     found: dict[str, Technique] = {}
     for name in techniques:
-        total, chosen, losses = _play(name, node, operator, shape, gpus, (collective_ns, choice, communication_units))
-        ect = total - gemm.ns
+        whole = operator == "gemm-ar" and name in ("flux", "decomposed")
+        alone, chosen, losses = _play(name, node, "gemm-rs" if whole else operator, shape, gpus,
+                                      (collective_ns, choice, communication_units))
+        if whole:
+            alone, losses = alone + gather_ns, {**losses, "all-gather": gather_ns}
+        ect = alone - gemm.ns
         rest = ect - sum(losses.values())
         losses["waiting and tails"] = rest if abs(rest) > _ROUNDING_NS else 0.0
-        found[name] = Technique(total, ect, 1 - ect / (sequential_ns - gemm.ns), sequential_ns / total, chosen, losses)
-    return OverlapRun(operator, node.name, gpus, shape.m, shape.n, shape.k, gemm.ns, gemm.name, collective_ns, found)
+        found[name] = Technique(alone + after_ns, alone, ect, 1 - ect / (sequential_ns - gemm.ns),
+                                (sequential_ns + after_ns) / (alone + after_ns), chosen, losses)
+    return OverlapRun(operator, node.name, gpus, shape.m, shape.n, shape.k, sublayer, gemm.ns, gemm.name, collective_ns,
+                      found)
 
 
 def _play(name: str, node: Machine, operator: str, shape: Shape, gpus: int,

@@ -104,7 +104,7 @@ def test_every_option_is_a_short_cut_for_a_key():
     ("machine = { extends = 't3-table1', dram = { queue_entries = 0 } }", [],
      r"direct.toml: machine: \[dram\] queue_entries = 0: 4 to 127 is allowed"),
     ("machine = 3", [], "direct.toml: machine = 3: .* is allowed"),
-    ("level = 'event'\n[layer]\ntp = 8", [], "direct.toml: layer.tp = 8 does not go with level = event"),
+    ("level = 'event'\n[layer]\ntp = 8", [], "direct.toml: level = event needs layer.gemm"),
     ("[flux]\norder = 'same'", [], "direct.toml: flux.order = same is for technique flux: it needs techniques = flux"),
     ("layer.workload = 'x'", [], "direct.toml: layer.workload = 'x': .*"),
     ("[layer", [], "scenario 'direct.toml' is not TOML"),

@@ -6,8 +6,7 @@ from t3sim.reproduce.figure import Figure, Findings, Results, Setup, Table
 from t3sim.reproduce.flux.operators import NODES, TITLES, OverlapTask
 from t3sim.reproduce.paper import Target
 from t3sim.study import plots
-from t3sim.tiles.flux import TRANSFERS, Choice
-from t3sim.tiles.runs import OPERATORS
+from t3sim.tiles.flux import OPERATORS, TRANSFERS, Choice
 
 _SIZES = (1024, 8192)
 _PIECES = (1, 2, 4, 8)
