@@ -6,6 +6,7 @@ import pytest
 
 from t3sim import cli
 from t3sim.commands.flags import FLAGS, in_dashes
+from t3sim.end_to_end.transformer import PRESETS
 from t3sim.errors import BadInput, Key, Words
 from t3sim.machine import load_machine
 from t3sim.scenario.files import keys, read_scenario, scenario_of, value_of
@@ -149,13 +150,15 @@ def test_limits_that_no_policy_of_the_run_has_are_refused(arguments, told, capsy
 
 def test_a_limit_is_taken_if_one_of_the_policies_has_it_and_a_machines_own_is_told_otherwise(tmp_path):
     limited = {"extends": "t3-table1", "arbiter": {"starvation_limit_cycles": 100}}
-    assert not requested(Scenario(machine=limited)).notes
-    assert not requested(scenario_of({"techniques": ["t3"], "t3": {"policy": "mca"}, "machine": limited}, {})).notes
-    assert not requested(scenario_of({"techniques": ["sequential"], "machine": limited}, {})).notes
+    model = (str(PRESETS["t-nlg"]),)
+    assert requested(Scenario(machine=limited)).notes == model
+    mca = {"techniques": ["t3"], "t3": {"policy": "mca"}, "machine": limited}
+    assert requested(scenario_of(mca, {})).notes == model
+    assert requested(scenario_of({"techniques": ["sequential"], "machine": limited}, {})).notes == model
     file = tmp_path / "own.toml"
     file.write_text('extends = "t3-table1"\nname = "own"\n[arbiter]\nstarvation_limit_cycles = 100\n')
     assert requested(scenario_of({"techniques": ["t3-mca+"], "machine": str(file)}, {})).notes == (
-        "own: [arbiter] starvation_limit_cycles = 100 has no effect under ring_aware",)
+        *model, "own: [arbiter] starvation_limit_cycles = 100 has no effect under ring_aware",)
 
 
 def test_what_is_read_is_a_value_or_a_word():
