@@ -8,7 +8,7 @@ from .answer import Answer, caveats
 from .explain_passes import explain_steps
 from .schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason
 from .store import Trace
-from .tile import missed
+from .tile import miscounts, missed
 from .words import owner, plural
 
 _SHOWN = 5  #: tiles of a kind
@@ -51,6 +51,11 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
     for e in list(late.values())[:_SHOWN]:
         answer.tell(None, f"  {owner(e)}: at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the "
                           "Tracker did not fire")
+    miscounted: dict[tuple[int, int], tuple[np.void, str]] = {}
+    for e, what in miscounts(updates):
+        miscounted.setdefault((int(e["wg"]), int(e["wf"])), (e, what))
+    for e, what in list(miscounted.values())[:_SHOWN]:
+        answer.tell(None, f"  {owner(e)}: in cycle {int(e['cycle']):,} bank {e['unit']} of the Tracker {what}")
     for tile in sorted(wrong)[:_SHOWN]:
         e = wrong[tile]
         what = ("an update was refused, as its region is not tracked"

@@ -76,8 +76,9 @@ def _stores_for_the_link(tile: Tile, answer: Answer) -> None:
 
 
 def _tracked(tile: Tile, answer: Answer) -> None:
+    wrong = {step.tobytes(): what for step, what in tile.miscounts}
     for e in tile.of(Kind.UPDATE):
-        answer.tell(e["cycle"], _update(tile, e))
+        answer.tell(e["cycle"], _update(tile, e) + (f"; WRONG: it {what}" if (what := wrong.get(e.tobytes())) else ""))
     sets = tile.trace.run["geometry"]["sets"]
     for e in tile.of(Kind.FULL):
         foreign, full = f"region {e['region']} is not one of this tile's", f"set {tile.wg % sets} has no free way"
@@ -125,6 +126,9 @@ def _verdict(tile: Tile, answer: Answer) -> None:
     totals = tile.counted(life) if lives else {}
     told = _amounts(tile, totals)
     e = lives[life][-1] if lives else None
+    for step, what in tile.miscounts[:1]:
+        answer.conclude(f"Bank {step['unit']} is at fault, not what was sent: the update of {step['amount']} bytes in "
+                        f"cycle {int(step['cycle']):,} does not follow from the one before. The Tracker {what}.")
     if len(tile.missed):
         _missed(tile, answer)
     elif tile.fired and e["a"] != e["b"]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..errors import BadInput, Key
 from .output_map import Consumer, Place, TileId
-from .schema import COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
+from .schema import ALLOCATED, COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
 from .store import Trace
 
 _OF_WORKGROUP = (Kind.DISPATCH, Kind.STAGE, Kind.BLOCKED)  #: kinds without a wavefront
@@ -13,6 +13,51 @@ _OF_WORKGROUP = (Kind.DISPATCH, Kind.STAGE, Kind.BLOCKED)  #: kinds without a wa
 def missed(updates: np.ndarray) -> np.ndarray:
     """Return UPDATE events that reach their threshold and do not complete their tile: the Tracker is at fault."""
     return updates[(updates["a"] == updates["b"]) & ((updates["flags"] & (COMPLETE | REFUSED)) == 0)]
+
+
+def miscounts(updates: np.ndarray) -> list[tuple[np.void, str]]:
+    """Return UPDATE events of a device that do not follow from the one before of their tile, and what is wrong.
+
+    A tile's entry is opened empty, counts on in its way, and is freed by what completes or exceeds it; what completes
+    a tile alone needs none. Of what was before the recording nothing is known.
+    """
+    counted = updates[(updates["flags"] & REFUSED) == 0]
+    tiles = counted["wg"].astype(np.int64) << 8 | counted["wf"]
+    before = _latest(tiles)
+    in_way = _latest(tiles << 8 | counted["c"] & 255)
+    opens, alone = (counted["flags"] & ALLOCATED) != 0, counted["c"] < 0
+    closes = (counted["flags"] & (COMPLETE | EXCEEDS)) != 0
+    goes_on = ~opens & ~alone
+    open_before = (before >= 0) & ~closes[before]
+    freed = goes_on & (in_way >= 0) & closes[in_way]
+    lost = open_before & (opens | (alone & closes))
+    moved = goes_on & ~freed & open_before & (counted["c"][before] >= 0) & (counted["c"] != counted["c"][before])
+    held = np.where(goes_on, counted["a"][before], 0)
+    known = opens | (alone & closes) | (goes_on & open_before)
+    wrong = known & ~freed & (counted["a"] != held + counted["amount"])
+    found = []
+    for place in np.flatnonzero(freed | lost | moved | wrong):
+        e, last, there = (counted[one] for one in (place, before[place], in_way[place]))
+        if freed[place]:
+            what = f"counts on in way {e['c']}, whose entry it freed in cycle {int(there['cycle']):,}"
+        elif lost[place]:
+            what = (f"begins anew, though the entry in way {last['c']} with the {last['a']:,} bytes of cycle "
+                    f"{int(last['cycle']):,} was not freed (lost, if nothing has reset it)")
+        elif moved[place]:
+            what = f"counts on in way {e['c']}, while the tile's entry is in way {last['c']}"
+        else:
+            what = f"makes {e['a']:,} bytes of {held[place]:,} and {e['amount']:,}"
+        found.append((e, what))
+    return found
+
+
+def _latest(keys: np.ndarray) -> np.ndarray:
+    """Return for each place the one before it that has the same key; -1: there is none."""
+    in_order = np.argsort(keys, kind="stable")
+    same = keys[in_order][1:] == keys[in_order][:-1]
+    found = np.full(len(keys), -1)
+    found[in_order[1:][same]] = in_order[:-1][same]
+    return found
 
 
 class Tile:
@@ -116,6 +161,10 @@ class Tile:
     def missed(self) -> np.ndarray:
         """Updates that brought the count to the threshold, upon which the Tracker did not fire."""
         return missed(self.updates)
+
+    @property
+    def miscounts(self) -> list[tuple[np.void, str]]:
+        return miscounts(self.updates)
 
     def counted(self, life: int = -1) -> dict[str, int]:
         """Return, by source, the bytes that were counted in one of its `lives`."""

@@ -13,6 +13,7 @@ from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.schema import COMPLETE, REFUSED, Kind
 from t3sim.trace.store import Trace
 from t3sim.trace.testbench import explain_failure
+from t3sim.trace.tile import miscounts
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -88,6 +89,29 @@ def test_a_tracker_that_does_not_fire_is_blamed_and_not_what_was_sent(tmp_path, 
         told = " ".join(capsys.readouterr().out.split())
         assert blame in told and "more was sent" not in told
     assert "not what was sent" in explain_tile(trace, wg, wf).verdict[0]
+
+
+@pytest.mark.parametrize("found, broken, blame", on_one([
+    (r"(assign \\\$\d+  =) ~ closes;(?=\n(?:.*\n)*?.*~ closes;)", r"\1 1'h1;", "counts on in way"),
+    (r"(= stored\[\d+:\d+\] \+ current\[\d+:\d+\]);", r"\1 + 10'd1;", "makes "),
+    (r"assign hit = hit_recent \| .*;", "assign hit = hit_recent;", "begins anew, though the entry in way"),
+], (r"(assign \\\$\d+  =) ~ closes;(?=\n(?:.*\n)*?.*~ closes;)", r"\1 1'h1;", "counts on in way")),
+    ids=["an entry is not freed", "a byte too many", "only the last entry is found"])
+def test_a_count_that_does_not_follow_from_the_one_before_is_named(tmp_path, capsys, found, broken, blame):
+    text, ports = block_verilog("tracker", SMALL)
+    broken, count = re.subn(found, broken, text)
+    assert count == 1
+    with pytest.raises(CocotbFailure):
+        run_testbench(Testbench("tracker", SMALL, 3), tmp_path, design=(broken, ports), explain=explain_failure)
+    trace = Trace.load(tmp_path / "trace")
+    step, what = miscounts(trace.events[trace.events["kind"] == Kind.UPDATE])[0]
+    assert what.startswith(blame)
+    wg, wf = int(step["wg"]), int(step["wf"])
+    assert explain_tile(trace, wg, wf).verdict[0].startswith(f"Bank {step['unit']} is at fault, not what was sent: ")
+    for arguments in (["--wg", str(wg), "--wf", str(wf)], []):
+        assert cli.main(["explain", *arguments, str(trace.folder)]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert f"cycle {int(step['cycle']):,}" in told and what in told
 
 
 def test_a_design_without_those_signals_has_no_trace(tmp_path):

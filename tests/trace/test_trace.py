@@ -13,6 +13,7 @@ from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.replay import CONDITION_HELP, Replay
 from t3sim.trace.run_index import places
 from t3sim.trace.schema import (
+    ALLOCATED,
     COMPLETE,
     CONDITIONS,
     MEANINGS,
@@ -26,6 +27,7 @@ from t3sim.trace.schema import (
 )
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
+from t3sim.trace.tile import miscounts
 from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
@@ -148,6 +150,15 @@ def test_reasons_of_every_policy(tmp_path, technique, policy):
         if e["stream"] == 0 and saw["communication_able"]:
             assert policy != "mca" or "compute goes first while communication is not starved" in told
             assert policy != "ring_aware" or saw["ring_late"] or "compute goes first" in told
+
+
+def test_every_count_follows_from_the_one_before(whole):
+    """And of a trace that begins in the middle nothing is held against the Tracker; what is altered is found."""
+    updates = of(whole, Kind.UPDATE, 0).copy()
+    assert len(updates) > 1000 and not miscounts(updates) and not miscounts(updates[len(updates) // 3:])
+    inner = np.flatnonzero((updates["flags"] & (ALLOCATED | COMPLETE) == 0) & (updates["c"] >= 0))[7]
+    updates["a"][inner] += 1
+    assert [int(e["cycle"]) for e, _ in miscounts(updates)][0] == updates["cycle"][inner]
 
 
 def test_a_grant_against_the_policy_is_noticed(whole):
