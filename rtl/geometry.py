@@ -267,6 +267,12 @@ class Geometry:
                  f"less than the {ids} ids of wg_bits={self.tracker.wg_bits}")
 
     @property
+    def most_parts(self) -> int:
+        """Parts that a sum in a switch can have: one of each source, as many as packets can say that they have."""
+        parts = min(self.switch.ports, (1 << self.switch.part_bits) - 1)
+        return min(parts, 1 << self.channel.more_bits) if self.channel.more_bits else parts
+
+    @property
     def block_bits(self) -> tuple[int, int]:
         """Widths of the bytes in a column of a DMA block, and of its number of columns.
 

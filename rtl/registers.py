@@ -437,3 +437,64 @@ def register_map(geometry: Geometry) -> RegisterMap:
     return RegisterMap(tuple(sorted(fixed, key=lambda r: r.offset)), tuple(
         Table(name, SPACE_BYTES * number, stride, entries, tuple(registers), text)
         for number, (name, stride, entries, registers, text) in enumerate(tables, start=1)))
+
+
+#: Events that a switch counts, those of all its ports together.
+SWITCH_COUNTERS = (
+    ("arrived", "packets that came with a credit"),
+    ("left", "packets that left"),
+    ("begun", "parts that were the first of a sum that is kept"),
+    ("joined", "parts that were added to a sum, which lacked others"),
+    ("completed", "parts that were the last of their sum, or all of it"),
+    ("refused", "parts that were refused, and are gone"),
+    ("evicted", "sums that made room for others"),
+    ("expired", "sums that left as no part came for long, or as their kernel is over"),
+    ("dropped", "packets of a kernel that is over, or of none, which did not leave"),
+)
+#: As `t3sim.rtl.switch.packets.SwitchError`; a test compares the two.
+SWITCH_ERRORS = {"none": 0, "overrun": 1, "nowhere": 2, "refused": 3, "repeated": 4, "stale": 5, "excess": 6,
+                 "setting": 7}
+SWITCH_IDENTITY = 0x54335357  #: "T3SW"
+SWITCH_TIMEOUT_BITS = 16
+
+
+def switch_registers(geometry: Geometry) -> RegisterMap:
+    """Build the register map of a switch."""
+    switch, port_bits = geometry.switch, bits_for(geometry.switch.ports)
+    fixed = [
+        Register("ID", 0x000, "ro", (Field("id", 0, 32, 'the characters "T3SW"', SWITCH_IDENTITY),)),
+        Register("VERSION", 0x004, "ro", (Field("version", 0, 32, "major and minor, 16 bits each", VERSION),)),
+        Register("GEOMETRY", 0x008, "ro", (
+            Field("ports", 0, 8, "GPUs", switch.ports),
+            Field("set_bits", 8, 8, "log2 of the sets of a port's table", switch.merge_set_bits),
+            Field("ways", 16, 8, "sums of a set", switch.merge_ways),
+            Field("most_parts", 24, 8, "parts that a sum can have", geometry.most_parts))),
+        Register("CONTROL", 0x010, "w1", (
+            Field("clear_error", 0, 1, "forget the first error"),
+            Field("clear_counters", 1, 1, "all counters to zero"))),
+        Register("EPOCH", 0x014, "rw", (
+            Field("epoch", 0, EPOCH_BITS, "number of the oldest kernel that is not over: what is in the switch of "
+                  "those before, or comes later, does not reach a GPU. 1 to 255 and then 1 again; it does not go back. "
+                  "After reset no kernel is over"),)),
+        Register("WHOLE", 0x018, "rw", (
+            Field("whole", 0, switch.part_bits, "parts of a sum, 1 to GEOMETRY.most_parts; is written while "
+                  "STATUS.busy is 0", 1),)),
+        Register("TIMEOUT", 0x01C, "rw", (
+            Field("timeout", 0, SWITCH_TIMEOUT_BITS, "cycles from one set's look for sums that wait to the next set's, "
+                  "at least 1: a sum leaves that found no part between two looks", (1 << SWITCH_TIMEOUT_BITS) - 1),)),
+        Register("STATUS", 0x020, "ro", (
+            Field("busy", 0, 1, "something is in the switch, or a GPU has not given back a credit"),
+            Field("error_overflow", 30, 1, "another error has come since the one that is latched"),
+            Field("error", 31, 1, "an error is latched"))),
+        Register("ERROR", 0x024, "ro", (
+            Field("error_code", 0, 4, "the first error: " + ", ".join(
+                f"{code} {name}" for name, code in SWITCH_ERRORS.items())),
+            Field("error_epoch", 8, EPOCH_BITS, "kernel of the packet"),
+            Field("error_port", 16, port_bits, "port; of overrun and nowhere the sender's, else that of the way out"),
+            Field("error_source", 24, port_bits, "whose packet; 0 if that is not known"))),
+        *_halves("ERROR_ADDRESS", 0x028, "ro", geometry.tracker.address_bits,
+                 "its address; of a setting that of the register"),
+        *(Register(f"COUNT_{name.upper()}", 0x040 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
+          for i, (name, text) in enumerate(SWITCH_COUNTERS)),
+    ]
+    return RegisterMap(tuple(fixed), ())

@@ -16,23 +16,53 @@ _TAKES = ("begins", "joins", "completes", "refuses")
 _LEAVES = ("evicts", "expires")
 
 
+class Flushes:
+    """Asks for a flush now and then."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def drive(self) -> None:
+        self._bench.set("flush", int(self._bench.rng.random() < 0.01))
+
+    def sample(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        self._bench.set("flush", 0)
+
+
 def random_request(bench: Bench, address: int, op: int) -> dict:
-    """Draw what a packet says besides."""
-    rng, t = bench.rng, bench.geometry.tracker
-    return {"address": address, "bytes": rng.randint(1, 64), "op": op, "source": rng.randrange(4),
+    """Draw what a packet says besides; its bytes are in one line."""
+    rng, t, size = bench.rng, bench.geometry.tracker, bench.geometry.switch.packet_bytes
+    return {"address": address, "bytes": rng.randint(1, size - address % size), "op": op, "source": rng.randrange(4),
             "region": rng.randrange(bench.geometry.dma.regions), "wf": rng.getrandbits(t.wf_bits),
             "wg": rng.getrandbits(t.wg_bits)}
 
 
-def random_part(bench: Bench, lines: list[int], whole: int) -> dict:
-    """Draw a part of one of the lines; at times of another type, of many parts, or with any bits."""
+def random_part(bench: Bench, lines: list[int], epochs: tuple[int, ...] = (1,)) -> dict:
+    """Draw a part of one of the lines; at times of another type or kernel, one that no GPU sends, or with any bits.
+
+    Mostly of all bytes of its line.
+    """
     rng, g = bench.rng, bench.geometry
     dtype = AluDtype.FP16 if rng.random() < 0.8 else rng.choice(list(AluDtype))
     form = getattr(formats, dtype.name)
     column = sum(element(rng, form) << at for at in range(0, 8 * g.switch.packet_bytes, form.width))
-    parts = rng.getrandbits(g.switch.part_bits) if rng.random() < 0.1 else min(rng.choice((1, 1, 1, 2)), whole)
-    address = rng.choice(lines) << g.switch.packet_shift | rng.randrange(g.switch.packet_bytes)
-    return {"request": random_request(bench, address, 2), "dtype": int(dtype), "parts": parts, "column": column}
+    parts = rng.getrandbits(g.switch.part_bits) if rng.random() < 0.1 else 1
+    offset, size = 0, g.switch.packet_bytes
+    if rng.random() < 0.1:
+        offset, size = rng.randrange(g.switch.packet_bytes), rng.randrange(g.switch.packet_bytes + 2)
+    request = random_request(bench, rng.choice(lines) << g.switch.packet_shift, 2)
+    request |= {"address": request["address"] + offset, "bytes": size}
+    epoch = rng.choice(epochs) if rng.random() < 0.2 else epochs[0]
+    return {"request": request, "epoch": epoch, "dtype": int(dtype), "parts": parts, "column": column}
+
+
+def whole_line(bench: Bench, line: int) -> dict:
+    """Draw a part of all bytes of a line, as a GPU sends it."""
+    request = random_request(bench, line << bench.geometry.switch.packet_shift, 2)
+    return random_part(bench, [line]) | {"request": request | {"bytes": bench.geometry.switch.packet_bytes}, "parts": 1}
 
 
 def near_lines(bench: Bench) -> list[int]:
@@ -50,11 +80,16 @@ def near_lines(bench: Bench) -> list[int]:
 @rounds(10, cover=("begins", "joins", "completes", "refuses", "evicts", "expires"))
 async def random_parts(bench: Bench) -> None:
     rng, g = bench.rng, bench.geometry
-    most = min(5, (1 << g.switch.part_bits) - 1)
-    # The first round is sure to have sums of many parts, none of which is waited for without end.
-    whole, timeout = (rng.randint(2, most), rng.choice((0, 0, 2, 30))) if bench.number else (most, 2)
+    most = min(5, g.most_parts)
+    # The first round is sure to have sums of many parts, none of which is waited for long.
+    whole, timeout = (rng.randint(2, most), rng.choice((0xFFFF, 0xFFFF, 2, 30))) if bench.number else (most, 2)
+    first = rng.randint(1, 255)
+    epochs = (first, first % 255 + 1)
     bench.set("whole", whole)
     bench.set("timeout", timeout)
+    bench.set("oldest", first)
+    bench.add(Flushes(bench))  # of what is over: nothing
+    inside = [0] * g.switch.ports  # parts of each source that were taken and have not left
     model, sums, lines = MergeTableModel(g, whole), Scoreboard("sums"), near_lines(bench)
     names = bench.elements("parts")
     touched: dict[tuple[int, int], int] = {}  # cycle of a sum's last part, by address and type
@@ -62,6 +97,11 @@ async def random_parts(bench: Bench) -> None:
     def watch() -> None:
         """Tell the model of what happens, in the cycle in which it does."""
         assert bench.get("holds") == model.held
+        pending = bench.get("pending")
+        assert pending == sum(bool(count) << source for source, count in enumerate(inside)), f"pending: {pending:b}"
+        if bench.get("sums.valid") and bench.get("sums.ready"):
+            for source in range(g.switch.ports):
+                inside[source] -= bench.get("sums.payload")["sources"] >> source & 1
         event = bench.get("happened")
         kinds = [name for name in (*_TAKES, *_LEAVES) if event[name]]
         moved = [name for name in names if bench.get(f"{name}.valid") and bench.get(f"{name}.ready")]
@@ -70,20 +110,28 @@ async def random_parts(bench: Bench) -> None:
         for kind in kinds:
             bench.reach(kind)
         if moved:
-            kind, leaves = model.take(bench.get(f"{moved[0]}.payload"))
+            part, source = bench.get(f"{moved[0]}.payload"), names.index(moved[0])
+            repeats = not model.is_unlike(part)
+            kind, leaves = model.take(part, source)
             assert [kind] == kinds, f"{kinds[0]}, and the model says {kind}"
+            assert event["source"] == source and event["address"] == part["request"]["address"]
+            if kind == "refuses":
+                assert event["repeats"] or not repeats
+                return
+            assert not event["repeats"]
+            inside[source] += 1
             if not leaves:
-                touched[event["address"], bench.get(f"{moved[0]}.payload")["dtype"]] = bench.now
+                touched[model.key_of(part)] = bench.now
         elif kinds:
             line = event["address"] >> g.switch.packet_shift
             waits = [bench.get(f"{name}.payload") for name in names if bench.get(f"{name}.valid")]
-            full = [part for part in waits if model.needs_room(part) and model.row_of(model.line_of(part)) is
+            full = [part for part in waits if model.needs_room(part) and model.row_of(model.key_of(part).line) is
                     model.row_of(line)]
             assert kinds == ["expires"] or full, "a sum leaves for a part that does not need its place"
             leaves = model.expire(line) if kinds == ["expires"] else model.evict(full[0])
             assert leaves["packet"]["request"]["address"] == event["address"]
-            waited = bench.now - touched[event["address"], leaves["packet"]["dtype"]]
-            assert kinds == ["evicts"] or waited >= (g.switch.merge_sets - 1) * timeout, f"it waited {waited} cycles"
+            waited = bench.now - touched[model.key_of(leaves["packet"])]
+            assert kinds == ["evicts"] or waited >= g.switch.merge_sets * timeout, f"it waited {waited} cycles"
         else:
             return
         if leaves:
@@ -96,11 +144,11 @@ async def random_parts(bench: Bench) -> None:
     drivers = [StreamDriver(bench, name) for name in names]
     StreamMonitor(bench, "sums", sums.check)
     for driver in drivers:
-        driver.send_all(random_part(bench, lines, whole) for _ in range(150))
+        driver.send_all(random_part(bench, lines, epochs) for _ in range(150))
     if await bench.run(lambda: all(driver.idle for driver in drivers) and sums.empty, 60_000, settle=20):
-        await bench.until(lambda: sums.empty and not (timeout and model.held),
+        await bench.until(lambda: sums.empty and (timeout == 0xFFFF or not model.held),
                           200 * (timeout + 1) * g.switch.merge_sets)
-        await bench.cycle(10)
+        await bench.cycle(10 + 10 * g.switch.merge_sets)
         assert bench.get("busy") == bool(model.held)
 
 
@@ -109,7 +157,7 @@ async def waits(bench: Bench) -> None:
     """Let a sum wait for a part that does not come, for as long as each bit of the timeout says."""
     g = bench.geometry
     driver = StreamDriver(bench, bench.elements("parts")[0])
-    part = random_part(bench, near_lines(bench)[:1], 2) | {"parts": 1}
+    part = whole_line(bench, near_lines(bench)[0])
     bench.set("whole", 2)
     bench.set("sums.ready", 1)
     for bit in range(max(1, 14 - g.switch.merge_set_bits)):
@@ -118,9 +166,9 @@ async def waits(bench: Bench) -> None:
         driver.send_all([part])
         await bench.until(lambda: bench.get("holds") == 1, g.switch.merge_sets + 100)
         begun = bench.now
-        await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * max(2, timeout) + 100)
+        await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * (timeout + 2) + 100)
         waited = bench.now - begun
-        assert waited >= (g.switch.merge_sets - 1) * timeout, f"timeout {timeout}: {waited} cycles"
+        assert waited >= g.switch.merge_sets * timeout, f"timeout {timeout}: {waited} cycles"
 
 
 @rounds(1)
@@ -129,11 +177,41 @@ async def turns(bench: Bench) -> None:
     g = bench.geometry
     bits = g.tracker.address_bits - g.switch.packet_shift
     bench.set("whole", 1)
+    bench.set("timeout", 0xFFFF)
     bench.set("sums.ready", 1)
     drivers = [StreamDriver(bench, name, repeat(False)) for name in bench.elements("parts")]
     cycles = 6_000  # chance makes little difference in so many
     for driver in drivers:
-        driver.send_all(random_part(bench, [bench.rng.getrandbits(bits)], 1) | {"parts": 1} for _ in range(cycles))
+        driver.send_all(whole_line(bench, bench.rng.getrandbits(bits)) for _ in range(cycles))
     await bench.cycle(g.switch.merge_sets + cycles)
     taken = [driver.accepted for driver in drivers]
     assert max(taken) <= 1.2 * min(taken), f"parts taken: {taken}"
+
+
+@rounds(2)
+async def flushes(bench: Bench) -> None:
+    """Let a kernel be over while sums of it and of the next wait: its own leave, and no others."""
+    rng, g = bench.rng, bench.geometry
+    driver, before = StreamDriver(bench, bench.elements("parts")[0]), rng.randint(1, 255)
+    after = before % 255 + 1
+    bench.set("whole", 2)
+    bench.set("timeout", 0xFFFF)
+    bench.set("oldest", before)
+    bench.set("sums.ready", 1)
+    left: list[dict] = []
+    StreamMonitor(bench, "sums", left.append)
+    count = min(60, g.switch.merge_sets * g.switch.merge_ways)
+    epochs = {line: rng.choice((before, after)) for line in rng.sample(range(g.switch.merge_sets * g.switch.merge_ways),
+                                                                       count)}
+    driver.send_all(whole_line(bench, line) | {"epoch": epoch} for line, epoch in epochs.items())
+    if not await bench.run(lambda: driver.idle, 10_000, settle=20):
+        return
+    assert not left and bench.get("holds") == count and bench.get("pending") == 1
+    bench.set("oldest", after)
+    bench.set("flush", 1)
+    await bench.cycle()
+    bench.set("flush", 0)
+    over = sorted(line for line, epoch in epochs.items() if epoch == before)
+    await bench.cycle(12 * (g.switch.merge_sets + count) + 20)
+    assert sorted(one["packet"]["request"]["address"] >> g.switch.packet_shift for one in left) == over
+    assert all(one["packet"]["epoch"] == before for one in left) and bench.get("holds") == count - len(over)

@@ -4,9 +4,11 @@ from collections import deque
 from itertools import combinations, cycle, repeat
 
 from t3sim.reference.nmc_alu import AluDtype
-from t3sim.reference.switch import COUNTERS, ERRORS, SwitchModel
+from t3sim.reference.switch import SwitchModel
+from t3sim.rtl.registers import SWITCH_COUNTERS, SWITCH_ERRORS, switch_registers
 
 from .bench import Bench, rounds
+from .drivers import ApbDriver
 from .tb_merge_table import random_request
 
 #: 0 to 15 in fp16, bf16 and fp32; sums of a hundred of them are exact in the first and the last
@@ -78,73 +80,80 @@ def request(bench: Bench, address: int, op: int) -> dict:
     return random_request(bench, address, op) | ({} if op == 2 else bench.other_parts())
 
 
-def random_packet(bench: Bench, lines: list[int]) -> dict:
-    """Draw a part for one or more ports, or a packet that is none; now and then for nobody."""
+def random_packet(bench: Bench, line: int, epochs: tuple[int, ...] = (1,)) -> dict:
+    """Draw a part for one or more ports, or a packet that is none; now and then for nobody.
+
+    A part is of all of its line or, at times, of bytes in it; of the first kernel or, at times, of another one.
+    """
     rng, g = bench.rng, bench.geometry
     dtype = rng.choice((AluDtype.FP16, AluDtype.FP16, AluDtype.FP32))
     width = 32 if dtype == AluDtype.FP32 else 16
     adds = rng.random() < 0.7
     column = (sum(rng.choice(_SMALL[dtype]) << at for at in range(0, 8 * g.switch.packet_bytes, width)) if adds
               else rng.getrandbits(8 * g.switch.packet_bytes))
-    said = request(bench, rng.choice(lines) << g.switch.packet_shift, 2 if adds else rng.randrange(2))
+    offset = rng.randrange(g.switch.packet_bytes) if rng.random() < 0.1 else 0
+    said = request(bench, (line << g.switch.packet_shift) + offset, 2 if adds else rng.randrange(2))
+    said["bytes"] = said["bytes"] if rng.random() < 0.1 else g.switch.packet_bytes - offset
+    said["region"] = 0 if not adds and rng.random() < 0.5 else said["region"]  # a word of a command queue
+    epoch = rng.choice(epochs) if rng.random() < 0.1 else epochs[0]
     to = 1 << rng.randrange(g.switch.ports) if rng.random() < 0.7 else rng.getrandbits(g.switch.ports)
-    return {"packet": {"request": said, "dtype": int(dtype), "parts": 1 if adds else 0, "column": column}, "to": to}
+    packet = {"request": said, "epoch": epoch, "dtype": int(dtype), "parts": 1 if adds else 0, "column": column}
+    return {"packet": packet, "to": to}
 
 
-async def cleared(bench: Bench) -> None:
-    """Wait until the tables are swept, in which packets wait for them."""
-    await bench.cycle(bench.rng.choice((0, bench.geometry.switch.merge_sets + 1)))
+async def configure(bench: Bench, whole: int, timeout: int, epoch: int = 1) -> None:
+    """Write the settings when the tables are swept."""
+    await bench.until(lambda: not bench.get("busy"), bench.geometry.switch.merge_sets + 4)
+    registers = switch_registers(bench.geometry)
+    await ApbDriver(bench, "apb.").write_all([
+        (registers[name].offset, value) for name, value in (("WHOLE", whole), ("TIMEOUT", timeout), ("EPOCH", epoch))])
 
 
 @rounds(6, cover=("merged",))
 async def random_packets(bench: Bench) -> None:
     rng, g = bench.rng, bench.geometry
-    whole, timeout = rng.randint(2, min(4, (1 << g.switch.part_bits) - 1)), rng.choice((3, 20))
+    whole, timeout, epoch = rng.randint(2, min(4, g.most_parts)), rng.choice((3, 20)), rng.randint(1, 255)
     model = SwitchModel(g, whole)
-    bench.set("whole", whole)
-    bench.set("timeout", timeout)
+    await configure(bench, whole, timeout, epoch)
     gpus = [Gpu(bench, port, model) for port in range(g.switch.ports)]
-    lines = [rng.getrandbits(g.tracker.address_bits - g.switch.packet_shift) for _ in range(
-        2 * min(g.switch.merge_sets, 8) * g.switch.merge_ways)]
-    await cleared(bench)
-    for gpu in gpus:
-        gpu.waiting.extend(random_packet(bench, lines) for _ in range(120))
+    first = rng.getrandbits(g.tracker.address_bits - g.switch.packet_shift - 1)
+    for gpu in gpus:  # each sends a part of a line once, about when the others do
+        lines = sorted(range(first, first + 120), key=lambda line: line + rng.random() * rng.choice((2, 20)))
+        gpu.waiting.extend(random_packet(bench, line, (epoch, epoch % 255 + 1)) for line in lines)
     nowhere = sum(not item["to"] for gpu in gpus for item in gpu.waiting)
     silent = 1_000 + 3 * timeout * g.switch.merge_sets  # sums that wait leave within two rounds of looks
     if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, settle=20, patience=silent):
         model.check_sums()
         bench.reach("merged", model.merged > 0)
         assert not bench.get("busy") and not any(bench.get(f"holds[{port}]") for port in range(g.switch.ports))
-        counts = {name: bench.get(f"counters[{number}]") for number, name in enumerate(COUNTERS)}
+        counts = {name: bench.get(f"counters[{number}]") for number, (name, _) in enumerate(SWITCH_COUNTERS)}
         assert counts["arrived"] == sum(gpu.sent for gpu in gpus) and counts["left"] == sum(gpu.got for gpu in gpus)
-        assert not counts["refused"]
+        assert not counts["refused"] and not counts["dropped"]
         alone = counts["completed"] + counts["evicted"] + counts["expired"]
         assert counts["begun"] == alone and counts["joined"] + counts["completed"] == model.merged
-        assert (bench.get("error")["code"] != 0) == bool(nowhere or counts["expired"])
+        assert bench.get("error") == bool(nowhere)
 
 
 @rounds(2)
 async def turns(bench: Bench) -> None:
     """Send sums and copies to a GPU that gives credits back slowly: they leave in turn."""
     rng, g = bench.rng, bench.geometry
-    whole, shift = 2, g.switch.packet_shift
+    whole, shift = 1, g.switch.packet_shift
     model, left = SwitchModel(g, whole), []
-    bench.set("whole", whole)
-    bench.set("timeout", 1_000)
+    await configure(bench, whole, 1)
     gpus = [Gpu(bench, port, model) for port in range(g.switch.ports)]
     adds, copies = rng.sample(gpus, 2)
-    to, first = rng.randrange(g.switch.ports), rng.getrandbits(8)
+    to, first = rng.randrange(g.switch.ports), rng.getrandbits(8)  # each part is a sum
     gpus[to].slow(8)
     for gpu in (adds, copies):
         gpu.hurry()
     leave = model.leave
     model.leave = lambda port, packet: (left.append(packet["request"]["op"]), leave(port, packet))
-    await cleared(bench)
     for number in range(30 + 2 * g.switch.buffer_packets):
         for gpu, op in ((adds, 2), (copies, 1)):
-            packet = random_packet(bench, [first + number])["packet"]
+            packet = random_packet(bench, first + number)["packet"]
             packet["request"] = request(bench, first + number << shift, op)
-            gpu.waiting.append({"packet": packet | {"parts": whole if op == 2 else 0}, "to": 1 << to})
+            gpu.waiting.append({"packet": packet | {"parts": int(op == 2)}, "to": 1 << to})
     silent = 1_000 + 8 * g.switch.buffer_packets
     if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, patience=silent):
         middle = "".join(map(str, left[g.switch.buffer_packets + 4:-g.switch.buffer_packets - 4]))
@@ -156,16 +165,15 @@ async def sources(bench: Bench) -> None:
     """Let all GPUs, or two, send copies to one that takes them slowly: each gets as many turns as another."""
     g = bench.geometry
     model = SwitchModel(g, 2)
-    bench.set("whole", 2)
+    await configure(bench, g.most_parts, 1_000)
     gpus = [Gpu(bench, port, model) for port in range(g.switch.ports)]
     to = bench.rng.randrange(g.switch.ports)
     gpus[to].slow(3)
-    await cleared(bench)
     senders = [gpus, *combinations(gpus, 2)][bench.number % (1 + len(gpus) * (len(gpus) - 1) // 2)]
     for gpu in senders:
         gpu.hurry()
         for number in range(1_000):
-            packet = random_packet(bench, [number])["packet"]
+            packet = random_packet(bench, number)["packet"]
             packet["request"] = request(bench, number << g.switch.packet_shift, 1)
             gpu.waiting.append({"packet": packet | {"parts": 0}, "to": 1 << to})
     await bench.cycle(3_000)
@@ -175,45 +183,59 @@ async def sources(bench: Bench) -> None:
 
 @rounds(4)
 async def errors(bench: Bench) -> None:
-    """Each error by itself, with its port and address, kept until it is cleared."""
-    rng, g = bench.rng, bench.geometry
-    port, shift = rng.randrange(g.switch.ports), g.switch.packet_shift
-    line = rng.getrandbits(g.tracker.address_bits - shift)
+    """Each error by itself, with its details, kept until it is cleared."""
+    rng, g, registers = bench.rng, bench.geometry, switch_registers(bench.geometry)
+    bus, shift = ApbDriver(bench, "apb."), g.switch.packet_shift
+    line, number = rng.getrandbits(g.tracker.address_bits - shift), rng.randint(1, 255)
+    ports = rng.sample(range(g.switch.ports), 2)
+    port, to = ports
 
-    async def error(name: str, at: int, address: int, wait: int = 40) -> None:
+    async def read(name: str) -> dict[str, int]:
+        word = await bus.read(registers[name].offset)
+        return {field.name.removeprefix("error_"): field.decode(word) for field in registers[name].fields}
+
+    async def error(name: str, at: int, source: int, epoch: int, address: int, wait: int = 40) -> None:
         await bench.cycle(wait)
-        told = bench.get("error")
-        assert told == {"code": ERRORS[name], "port": at, "address": address}, told
-        bench.set("clear_error", 1)
+        assert bench.get("error")
+        told = await read("ERROR") | await read("ERROR_ADDRESS_LO") | await read("ERROR_ADDRESS_HI")
+        assert told == {"code": SWITCH_ERRORS[name], "port": at, "source": source, "epoch": epoch,
+                        "address_lo": address & 0xFFFFFFFF, "address_hi": address >> 32}, told
+        await bus.write_all([(registers["CONTROL"].offset, 1)])
         await bench.cycle()
-        bench.set("clear_error", 0)
-        await bench.cycle()
-        assert not bench.get("error")["code"]
+        assert not bench.get("error") and not (await read("ERROR"))["code"]
 
-    async def send(**bound) -> None:
-        request = {"address": line << shift, "bytes": 4, "op": bound.pop("op", 2)}
-        packet = {"request": request, "parts": bound.get("parts", 1), "dtype": 0, "column": 5}
-        bench.set(f"arriving[{port}]", {"valid": 1, "payload": {"to": bound["to"], "packet": packet}})
+    async def send(source: int = port, **bound) -> None:
+        request = {"address": line << shift, "bytes": bound.get("bytes", 4), "op": bound.get("op", 2), "region": 1}
+        packet = {"request": request, "parts": bound.get("parts", 1), "dtype": 0, "column": 5,
+                  "epoch": bound.get("epoch", number)}
+        bench.set(f"arriving[{source}]", {"valid": 1, "payload": {"to": bound.get("to", 1 << to), "packet": packet}})
         await bench.cycle()
-        bench.set(f"arriving[{port}]", 0)
+        bench.set(f"arriving[{source}]", 0)
 
     if bench.cut is not None:
         return
-    bench.set("whole", 2)
-    await bench.cycle(g.switch.merge_sets + 2)
-    bench.set(f"taken[{port}]", 1)
+    await configure(bench, g.most_parts, 0xFFFF, number)
+    bench.set(f"taken[{to}]", 1)
     await bench.cycle()
-    bench.set(f"taken[{port}]", 0)
-    await error("excess", port, 0)
+    bench.set(f"taken[{to}]", 0)
+    await error("excess", to, 0, 0, 0)
     await send(to=0)
-    await error("nowhere", port, line << shift)
-    to = rng.randrange(g.switch.ports)
-    await send(to=1 << to, parts=3)
-    await error("refused", to, line << shift)
-    bench.set("timeout", 5)
-    await send(to=1 << to)
-    await error("expired", to, line << shift, 40 + 12 * g.switch.merge_sets)
+    await error("nowhere", port, port, number, line << shift)
+    for wrong in ({"parts": 0}, {"bytes": 0}, {"bytes": g.switch.packet_bytes + 1}):
+        await send(**wrong)
+        await error("refused", to, port, number, line << shift)
+    await send()
+    await bench.cycle(40)
+    assert not bench.get("error")
+    await send()
+    await error("repeated", to, port, number, line << shift)
+    await send(op=1, epoch=0)
+    await error("stale", to, 0, 0, line << shift)
+    assert (await bus.transfer(registers["TIMEOUT"].offset, 0))[0]
+    await error("setting", 0, 0, 0, registers["TIMEOUT"].offset)
+    await bus.write_all([(registers["EPOCH"].offset, number % 255 + 1)])  # what waits is of a kernel that is over
+    await error("stale", to, 0, number, line << shift, 40 + 20 * g.switch.merge_sets)
     for _ in range(4 * g.switch.buffer_packets + 12):  # nobody gives credits back
-        await send(to=1 << to, op=1)
-    await error("overrun", port, line << shift)
+        await send(op=1, epoch=number % 255 + 1)
+    await error("overrun", port, port, number % 255 + 1, line << shift)
     assert bench.get("busy")

@@ -8,6 +8,8 @@ from amaranth.lib import data, enum
 from ..channel.nmc_alu import AluDtype
 from ..geometry import Geometry, bits_for
 from ..layouts import request
+from ..order import follows
+from ..registers import EPOCH_BITS
 
 
 class Why(enum.Enum, shape=2):
@@ -15,24 +17,29 @@ class Why(enum.Enum, shape=2):
 
     WHOLE = 0  #: all parts of its sum are in it
     EVICTED = 1  #: its place was needed for another sum
-    EXPIRED = 2  #: no part came for too long
-    ALONE = 3  #: a part that its sum cannot take: it would have too many
+    EXPIRED = 2  #: no part came for long, or its kernel is over
 
 
 def sum_about(geometry: Geometry) -> data.StructLayout:
     """Lay out what a merge table keeps of a sum's last part for the Tracker that it goes to."""
     return data.StructLayout({name: shape for name, shape in request(geometry).members.items()
-                              if name not in ("address", "op", "more")})
+                              if name not in ("address", "bytes", "op", "more")})
+
+
+def is_over(epoch, oldest):
+    """Return whether a kernel is over when `oldest` is the first one that is not, or is none."""
+    return (epoch == 0) | ((epoch != oldest) & ~follows(epoch, oldest))
 
 
 def switch_packet(geometry: Geometry) -> data.StructLayout:
     """Lay out a packet between GPUs and a switch, with its data.
 
-    What is to be added is an UPDATE; its address is the line's, of which the lowest bits do not count. A request that
-    says how many parts it has (`more`) says the same as `parts` when it leaves, and nothing before.
+    What is to be added is an UPDATE of bytes that lie in one line. A request that says how many parts it has (`more`)
+    says the same as `parts` when it leaves, and nothing before.
     """
     return data.StructLayout({
         "request": request(geometry),
+        "epoch": EPOCH_BITS,  # number of the sender's kernel
         "dtype": AluDtype,  # of the elements of an UPDATE
         "parts": geometry.switch.part_bits,  # of an UPDATE: GPUs' parts that are in it, 1 as a GPU sends it
         "column": 8 * geometry.switch.packet_bytes,  # the data, lowest address in the lowest bits
@@ -52,7 +59,8 @@ def bound_packet(geometry: Geometry) -> data.StructLayout:
 
 def merged_packet(geometry: Geometry) -> data.StructLayout:
     """Lay out what leaves a merge table."""
-    return data.StructLayout({"packet": switch_packet(geometry), "why": Why})
+    return data.StructLayout({"packet": switch_packet(geometry), "why": Why,
+                              "sources": geometry.switch.ports})  # whose parts are in it
 
 
 def merge_event(geometry: Geometry) -> data.StructLayout:
@@ -61,29 +69,34 @@ def merge_event(geometry: Geometry) -> data.StructLayout:
         "begins": 1,  # a part is the first of a sum that is kept
         "joins": 1,  # a part is added to a sum, which lacks others
         "completes": 1,  # a part is the last of its sum, or all of it
-        "refuses": 1,  # a part goes on alone, for its sum would have too many, or it has none
+        "refuses": 1,  # a part goes nowhere: its source has one in the sum, or it is none that a GPU sends
         "evicts": 1,  # a sum makes room for a part, which waits for it
-        "expires": 1,  # a sum leaves because no part has come for too long
+        "expires": 1,  # a sum leaves because no part has come for long, or its kernel is over
+        "repeats": 1,  # with `refuses`: the source has a part in the sum
         "source": bits_for(geometry.switch.ports),  # of the part, in the first four
-        "address": geometry.tracker.address_bits,  # of the part's line or, of the last two, of the sum's
+        "address": geometry.tracker.address_bits,  # of the part or, of `evicts` and `expires`, of the sum
     })
 
 
-class SwitchError(enum.Enum, shape=3):
+class SwitchError(enum.Enum, shape=4):
     """Errors of a switch. Of several in one cycle the first of these is kept, at the lowest port."""
 
     NONE = 0
     OVERRUN = 1  #: a packet came without a credit, and is lost
     NOWHERE = 2  #: a packet was for no port, and is gone
-    EXPIRED = 3  #: a sum left before it was whole, because no part came for too long
-    REFUSED = 4  #: a part left alone, for its sum would have too many
-    EXCESS = 5  #: more credits came back than were spent
+    REFUSED = 3  #: a part that is not one GPU's, has no bytes or leaves its line; it is gone
+    REPEATED = 4  #: a second part of a source for a sum; it is gone
+    STALE = 5  #: a packet of a kernel that is over, or of none, did not leave
+    EXCESS = 6  #: more credits came back than were spent
+    SETTING = 7  #: a register was written with what it cannot have; it keeps what it held
 
 
 def switch_error(geometry: Geometry) -> data.StructLayout:
-    """Lay out the first error of a switch since its reset or `clear_error`."""
+    """Lay out an error of a switch."""
     return data.StructLayout({
         "code": SwitchError,
-        "port": range(geometry.switch.ports),  # of the arrival; of EXPIRED and REFUSED that of the sum
-        "address": geometry.tracker.address_bits,  # 0 if it has none
+        "port": bits_for(geometry.switch.ports),  # where: of the first two the sender's, else that of the way out
+        "source": bits_for(geometry.switch.ports),  # whose packet; 0 if that is not known
+        "epoch": EPOCH_BITS,  # of its kernel, in the same way
+        "address": geometry.tracker.address_bits,  # the packet's; of SETTING the register's
     })

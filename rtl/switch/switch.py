@@ -1,23 +1,24 @@
 """A switch between GPUs that adds and copies, wired."""
 
-from amaranth.hdl import Cat, Module, Mux
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..control.apb import apb_signature
 from ..control.event_counter import EventCounter
 from ..geometry import Geometry
 from ..layouts import Op
+from ..registers import EPOCH_BITS, SWITCH_COUNTERS, switch_registers
 from ..streams.counting import ones
 from ..streams.pointer_queue import PointerQueue
 from ..streams.rotating_grant import join
 from .credited_input import CreditedInput
 from .credited_output import CreditedOutput
-from .merge_table import TIMEOUT_BITS, MergeTable
+from .merge_table import MergeTable
 from .multicast import Multicast
-from .packets import SwitchError, bound_packet, merge_event, switch_error, switch_packet
+from .packets import SwitchError, bound_packet, is_over, merge_event, switch_packet
+from .switch_bus import SwitchBus
 
-#: Events that a switch counts, those of all its ports together.
-SWITCH_COUNTERS = ("arrived", "left", "begun", "joined", "completed", "refused", "evicted", "expired")
 _OF_TABLES = {"begun": "begins", "joined": "joins", "completed": "completes", "refused": "refuses",
               "evicted": "evicts", "expired": "expires"}
 
@@ -27,13 +28,19 @@ class Switch(wiring.Component):
 
     A packet goes to each port of its mask: an UPDATE to the port's merge table, anything else past it. What leaves the
     table and what goes past it take turns on the port's link. Order is kept between packets of one GPU to another that
-    are no UPDATEs; an UPDATE and another packet may overtake each other.
+    are no UPDATEs. What no Tracker counts (region 0), as a word of a command queue, says by its order alone that what
+    came before it is there: it does not go before the UPDATEs of its GPU to the same one have left.
+
+    A packet has the number of its kernel. Parts of different kernels never meet, and nothing leaves of a kernel that is
+    over, which the register EPOCH says: what is in here of it is flushed, and dropped with an error.
 
     An UPDATE never waits for another of its sum, nor a port for another port: what waits, waits for a credit of the
-    port that it goes to, or for the packet before it of its own GPU.
+    port that it goes to, for the packet before it of its own GPU, or for sums that leave after `timeout` at the latest.
 
     Members
     -------
+    apb : In(apb_signature)
+        Registers, as SwitchBus.
     arriving : In(valid, bound_packet).array(ports)
         From a GPU. Costs it one of `buffer_packets` credits.
     returned : Out(1).array(ports)
@@ -42,19 +49,14 @@ class Switch(wiring.Component):
         To a GPU. Costs this end one of as many credits.
     taken : In(1).array(ports)
         Pulse: it comes back.
-    whole : In(part_bits)
-        Parts of a sum. It does not change while the switch is busy.
-    timeout : In(TIMEOUT_BITS)
-        As `MergeTable`.
     counters : Out(32).array(len(SWITCH_COUNTERS))
         Modulo 2^32, of events until three cycles ago.
     holds : Out(...).array(ports)
         Sums in each table.
     happened : Out(merge_event).array(ports)
         In each table.
-    error : Out(switch_error)
-        The first since reset or `clear_error`.
-    clear_error : In(1)
+    error : Out(1)
+        Level: an error is latched.
     busy : Out(1)
         Something is in here, or a GPU has not given back a credit.
     """
@@ -64,17 +66,15 @@ class Switch(wiring.Component):
         ports = geometry.switch.ports
         self._tables = [MergeTable(geometry) for _ in range(ports)]
         super().__init__({
+            "apb": In(apb_signature(switch_registers(geometry).address_bits)),
             "arriving": In(data.StructLayout({"valid": 1, "payload": bound_packet(geometry)})).array(ports),
             "returned": Out(1).array(ports),
             "leaving": Out(data.StructLayout({"valid": 1, "payload": switch_packet(geometry)})).array(ports),
             "taken": In(1).array(ports),
-            "whole": In(geometry.switch.part_bits),
-            "timeout": In(TIMEOUT_BITS),
             "counters": Out(32).array(len(SWITCH_COUNTERS)),
             "holds": Out(self._tables[0].holds.shape()).array(ports),
             "happened": Out(merge_event(geometry)).array(ports),
-            "error": Out(switch_error(geometry)),
-            "clear_error": In(1),
+            "error": Out(1),
             "busy": Out(1),
         })
 
@@ -84,68 +84,100 @@ class Switch(wiring.Component):
         layout, places = switch_packet(g), g.switch.buffer_packets
         inputs = [CreditedInput(bound_packet(g), places) for _ in range(ports)]
         outputs = [CreditedOutput(layout, places) for _ in range(ports)]
-        copies = [Multicast(g) for _ in range(ports)]
+        multicasts = [Multicast(g) for _ in range(ports)]
         past = [PointerQueue(layout, 2) for _ in range(ports)]
-        for name, parts in (("input", inputs), ("output", outputs), ("multicast", copies), ("table", tables),
+        m.submodules.bus = bus = SwitchBus(g)
+        wiring.connect(m, wiring.flipped(self.apb), bus.apb)
+        for name, parts in (("input", inputs), ("output", outputs), ("multicast", multicasts), ("table", tables),
                             ("past", past)):
             for number, part in enumerate(parts):
                 m.submodules[f"{name}_{number}"] = part
-
         for number in range(ports):
-            wiring.connect(m, inputs[number].packets, copies[number].packets)
+            wiring.connect(m, inputs[number].packets, multicasts[number].packets)
             m.d.comb += [
                 inputs[number].arriving.eq(self.arriving[number]),
                 self.returned[number].eq(inputs[number].returned),
                 self.leaving[number].eq(outputs[number].leaving),
                 outputs[number].returned.eq(self.taken[number]),
-                tables[number].whole.eq(self.whole),
-                tables[number].timeout.eq(self.timeout),
+                tables[number].whole.eq(bus.whole),
+                tables[number].timeout.eq(bus.timeout),
+                tables[number].oldest.eq(bus.epoch),
+                tables[number].flush.eq(bus.flush),
                 self.holds[number].eq(tables[number].holds),
                 self.happened[number].eq(tables[number].happened),
             ]
-            self._to_port(m, number, [one.copies[number] for one in copies], past[number], outputs[number])
 
-        left = [(one.packets.valid & one.packets.ready) for one in outputs]
-        events = {"arrived": [one.arriving.valid & ~one.overrun for one in inputs], "left": left} | {
+        # What is for a port: UPDATEs to its table, others past it.
+        for number in range(ports):
+            table, copies = tables[number], [one.copies[number] for one in multicasts]
+            adds = [copy.payload.request.op == Op.UPDATE for copy in copies]
+            waits = [(copy.payload.request.region == 0) & table.pending[source] for source, copy in enumerate(copies)]
+            goes_past = join(m, [copy.valid & ~add & ~wait for copy, add, wait in zip(copies, adds, waits)],
+                             [copy.payload for copy in copies], past[number].input)
+            for source, (copy, add, wait) in enumerate(zip(copies, adds, waits)):
+                m.d.comb += [
+                    table.parts[source].valid.eq(copy.valid & add),
+                    table.parts[source].payload.eq(copy.payload),
+                    copy.ready.eq(Mux(add, table.parts[source].ready, goes_past[source] & ~wait)),
+                ]
+
+        # Then to its link, unless its kernel is over.
+        drops = []
+        for number in range(ports):
+            sums, others = tables[number].sums, past[number].output
+            sum_over, other_over = Signal(name=f"sum_over_{number}"), Signal(name=f"other_over_{number}")
+            goes = join(m, [sums.valid & ~sum_over, others.valid & ~other_over],
+                        [sums.payload.packet, others.payload], outputs[number].packets)
+            m.d.comb += [
+                sum_over.eq(is_over(sums.payload.packet.epoch, bus.epoch)),
+                other_over.eq(is_over(others.payload.epoch, bus.epoch)),
+                sums.ready.eq(sum_over | goes[0]),
+                others.ready.eq(other_over | goes[1]),
+            ]
+            drops += [{"port": number, "when": sums.valid & sum_over, "packet": sums.payload.packet},
+                      {"port": number, "when": others.valid & other_over, "packet": others.payload}]
+
+        left = [one.packets.valid & one.packets.ready for one in outputs]
+        events = {"arrived": [one.arriving.valid & ~one.overrun for one in inputs], "left": left,
+                  "dropped": [one["when"] for one in drops]} | {
             name: [table.happened[event] for table in tables] for name, event in _OF_TABLES.items()}
-        for number, name in enumerate(SWITCH_COUNTERS):
+        for number, (name, _) in enumerate(SWITCH_COUNTERS):
             m.submodules[name] = counter = EventCounter()
-            m.d.comb += [counter.amount.eq(ones(events[name])), self.counters[number].eq(counter.total)]
+            m.d.comb += [counter.amount.eq(ones(events[name])), counter.clear.eq(bus.clear_counters),
+                         self.counters[number].eq(counter.total), bus.counters[number].eq(counter.total)]
 
-        addresses = [one.arriving.payload.packet.request.address for one in inputs]
-        heads = [one.packets.payload.packet.request.address for one in inputs]
-        looked_at = [table.happened.address for table in tables]
-        errors = [(SwitchError.OVERRUN, [one.overrun for one in inputs], addresses),
-                  (SwitchError.NOWHERE, [one.nowhere for one in copies], heads),
-                  (SwitchError.EXPIRED, [table.happened.expires for table in tables], looked_at),
-                  (SwitchError.REFUSED, [table.happened.refuses for table in tables], looked_at),
-                  (SwitchError.EXCESS, [one.excess for one in outputs], [0] * ports)]
-        with m.If(self.clear_error):
-            m.d.sync += self.error.eq(0)
-        with m.If((self.error.code == SwitchError.NONE) | self.clear_error):
-            for code, happens, address in reversed(errors):
-                for port in reversed(range(ports)):
-                    with m.If(happens[port]):
-                        m.d.sync += [self.error.code.eq(code), self.error.port.eq(port),
-                                     self.error.address.eq(address[port])]
+        # Errors; of those in one cycle the first kind is kept, at the lowest port.
+        errors = []
+        for port, (one, multicast, table, output) in enumerate(zip(inputs, multicasts, tables, outputs)):
+            came, head, event = one.arriving.payload.packet, one.packets.payload.packet, table.happened
+            epoch = Signal(EPOCH_BITS, name=f"epoch_{port}")  # of the part that the table takes
+            for source, part in enumerate(table.parts):
+                with m.If(event.source == source):
+                    m.d.comb += epoch.eq(part.payload.epoch)
+            from_here, of_part = {"port": port, "source": port}, {"port": port, "source": event.source, "epoch": epoch}
+            errors += [
+                {"when": one.overrun, "code": SwitchError.OVERRUN, **from_here, "epoch": came.epoch,
+                 "address": came.request.address},
+                {"when": multicast.nowhere, "code": SwitchError.NOWHERE, **from_here, "epoch": head.epoch,
+                 "address": head.request.address},
+                {"when": event.refuses & ~event.repeats, "code": SwitchError.REFUSED, **of_part,
+                 "address": event.address},
+                {"when": event.repeats, "code": SwitchError.REPEATED, **of_part, "address": event.address},
+                {"when": output.excess, "code": SwitchError.EXCESS, "port": port, "source": 0, "epoch": 0,
+                 "address": 0},
+                *({"when": one["when"], "code": SwitchError.STALE, "port": port, "source": 0,
+                   "epoch": one["packet"].epoch, "address": one["packet"].request.address}
+                  for one in drops if one["port"] == port)]
+        errors.sort(key=lambda error: error["code"].value)
+        happens = Signal(len(errors))
+        m.d.comb += [happens.eq(Cat(error["when"] for error in errors)),
+                     bus.several.eq((happens & (happens - 1)).any()), self.error.eq(bus.error)]
+        for error in reversed(errors):
+            with m.If(error["when"]):
+                m.d.comb += [bus.report[name].eq(error[name]) for name, _ in bus.report.shape()]
+
         m.d.comb += self.busy.eq(Cat(
             *(one.packets.valid for one in inputs), *(table.busy for table in tables),
             *(one.output.valid for one in past), *(~one.rests for one in outputs)).any())
+        m.d.comb += bus.busy.eq(self.busy)
         return m
-
-    def _to_port(self, m: Module, number: int, copies: list, past: PointerQueue, output: CreditedOutput) -> None:
-        """Bring what is for a port to its link: UPDATEs through its table, others past it."""
-        table = self._tables[number]
-        adds = [copy.payload.request.op == Op.UPDATE for copy in copies]
-        goes_past = join(m, [copy.valid & ~add for copy, add in zip(copies, adds)], [copy.payload for copy in copies],
-                         past.input)
-        for place, (copy, add) in enumerate(zip(copies, adds)):
-            part = table.parts[place]
-            m.d.comb += [
-                part.valid.eq(copy.valid & add),
-                part.payload.eq(copy.payload),
-                copy.ready.eq(Mux(add, part.ready, goes_past[place])),
-            ]
-        goes = join(m, [table.sums.valid, past.output.valid],
-                    [table.sums.payload.packet, past.output.payload], output.packets)
-        m.d.comb += [table.sums.ready.eq(goes[0]), past.output.ready.eq(goes[1])]

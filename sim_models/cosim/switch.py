@@ -5,18 +5,31 @@ from functools import partial
 import numpy as np
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.switch.switch import SWITCH_COUNTERS, Switch
+from t3sim.rtl.registers import SWITCH_COUNTERS, switch_registers
+from t3sim.rtl.switch.switch import Switch
 
+from ..driver.apb import ApbMaster
 from ..engine.port_map import PortMap
-from ..engine.switch_hardware import SwitchPorts
+from ..engine.switch_hardware import KERNEL, SwitchPorts
 from .compiled import CompiledBackend
 from .component import build_component
 
 
-def compiled_switch(geometry: Geometry) -> CompiledBackend:
-    """Make a fresh instance. Raises ToolchainError."""
+def compiled_switch(geometry: Geometry, whole: int, timeout: int) -> CompiledBackend:
+    """Make a fresh instance for sums of `whole` parts, if there are any. Raises ToolchainError and BusError."""
     made = CompiledBackend(build_component(partial(Switch, geometry), "switch", geometry))
     made.reset()
+    registers, bus = switch_registers(geometry), ApbMaster(made)
+
+    def is_busy() -> bool:  # it clears its tables, or looks for what is of kernels before the first
+        return bool(registers["STATUS"].field("busy").decode(bus.read(registers["STATUS"].offset)))
+
+    while is_busy():
+        pass
+    for name, value in (("WHOLE", max(1, whole)), ("TIMEOUT", timeout), ("EPOCH", KERNEL)):
+        bus.write(registers[name].offset, value)
+    while is_busy():
+        pass
     return made
 
 
@@ -29,7 +42,8 @@ def switch_ports(ports: PortMap, geometry: Geometry) -> SwitchPorts:
     return SwitchPorts(
         arriving=each("arriving"), words=arriving.words, leaving=each("leaving"), returned=each("returned"),
         taken=each("taken"), happened=each("happened"), holds=each("holds"),
-        request=arriving.fields[f"{packet}.request"].lsb, dtype=arriving.fields[f"{packet}.dtype"].lsb,
+        request=arriving.fields[f"{packet}.request"].lsb, epoch=arriving.fields[f"{packet}.epoch"].lsb,
+        dtype=arriving.fields[f"{packet}.dtype"].lsb,
         parts=arriving.fields[f"{packet}.parts"].lsb, column=arriving.fields[f"{packet}.column"].lsb,
         to=arriving.fields["payload.to"].lsb, whole=leaving.fields["payload.request"].lsb,
         data=leaving.fields["payload.column"].lsb, source=happened.fields["source"].lsb,
@@ -39,11 +53,17 @@ def switch_ports(ports: PortMap, geometry: Geometry) -> SwitchPorts:
 def switch_counters(backend: CompiledBackend) -> dict[str, int]:
     """Return the events that an instance has counted."""
     return {name: int(backend.outputs[backend.ports.port(f"counters[{number}]").offset])
-            for number, name in enumerate(SWITCH_COUNTERS)}
+            for number, (name, _) in enumerate(SWITCH_COUNTERS)}
 
 
-def switch_error(backend: CompiledBackend) -> dict[str, int]:
-    """Return an instance's first error, by the fields of `t3sim.rtl.switch.packets.switch_error`."""
-    port = backend.ports.port("error")
-    word = int(backend.outputs[port.offset])
-    return {name: word >> field.lsb & (1 << field.width) - 1 for name, field in port.fields.items()}
+def switch_error(backend: CompiledBackend, geometry: Geometry) -> dict[str, int] | None:
+    """Return an instance's first error, by the fields of its registers; reading it moves the clock."""
+    if not backend.outputs[backend.ports.port("error").offset]:
+        return None
+    for number in range(geometry.switch.ports):
+        backend.inputs[backend.ports.port(f"arriving[{number}]").offset] = 0
+        backend.inputs[backend.ports.port(f"taken[{number}]").offset] = 0
+    registers, bus = switch_registers(geometry), ApbMaster(backend)
+    words = {name: bus.read(registers[name].offset) for name in ("ERROR", "ERROR_ADDRESS_LO", "ERROR_ADDRESS_HI")}
+    return {field.name.removeprefix("error_"): field.decode(word) for name, word in words.items()
+            for field in registers[name].fields}

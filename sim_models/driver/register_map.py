@@ -23,7 +23,7 @@ def _groups(geometry: Geometry) -> list[tuple[str, tuple[Register, ...]]]:
          one.registers) for one in registers.tables)]
 
 
-def _rows(group: tuple[Register, ...]) -> list[tuple[str, ...]]:
+def rows_of(group: tuple[Register, ...]) -> list[tuple[str, ...]]:
     return [(f"{register.offset:#05x}", register.name, register.access,
              f"{f.lsb + f.width - 1}:{f.lsb}" if f.width > 1 else f"{f.lsb}", f.name, f"{f.reset:#x}", f.description)
             for register in group for f in register.fields if f.width]
@@ -38,7 +38,7 @@ def to_markdown(geometry: Geometry) -> str:
              + "; ".join(f"{key} is {words}" for key, words in _ACCESS.items()) + ".", ""]
     for title, group in _groups(geometry):
         lines += [f"## {title}", "", "| " + " | ".join(_COLUMNS) + " |", "|---" * len(_COLUMNS) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in _rows(group)] + [""]
+        lines += ["| " + " | ".join(row) + " |" for row in rows_of(group)] + [""]
     return "\n".join(lines)
 
 
@@ -48,7 +48,7 @@ def to_html(geometry: Geometry) -> str:
     for title, group in _groups(geometry):
         head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
         rows = "\n".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-                         for row in _rows(group))
+                         for row in rows_of(group))
         tables.append(f"<h2>{html.escape(title)}</h2>\n<table>\n<tr>{head}</tr>\n{rows}\n</table>")
     access = "; ".join(f"{key} is {words}" for key, words in _ACCESS.items())
     return ('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>T3 registers</title>\n'

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 WORDS = LINE_BYTES // 8  #: of a packet's data
 BEGINS, JOINS, COMPLETES, REFUSES, EVICTS, EXPIRES = range(6)  #: bits of `merge_event`, the first of them
-_TAKEN = 1 << BEGINS | 1 << JOINS | 1 << COMPLETES | 1 << REFUSES
+_TAKEN = 1 << BEGINS | 1 << JOINS | 1 << COMPLETES
+KERNEL = 1  #: number of the kernel that GPUs run
 
 
 class SwitchPorts(NamedTuple):
@@ -39,6 +40,7 @@ class SwitchPorts(NamedTuple):
     happened: np.ndarray
     holds: np.ndarray
     request: int  # in `arriving`; `valid` is the lowest bit of both
+    epoch: int
     dtype: int
     parts: int
     column: int
@@ -88,7 +90,7 @@ class SwitchHardware(NamedTuple):
 
 def no_switch() -> SwitchHardware:
     none = np.zeros(0, np.int64)
-    ports = SwitchPorts(none, 0, none, none, none, none, none, *(0,) * 10)
+    ports = SwitchPorts(none, 0, none, none, none, none, none, *(0,) * 11)
     pairs = np.zeros((0, 1), np.int64)
     return SwitchHardware(ports, none, none, none, 0, none, none, pairs, pairs, queues.timed_queue(1, 2),
                           np.zeros((0, 1, 2), np.int64), none, np.zeros(1, np.int64), NO_NUMBERS)
@@ -147,14 +149,14 @@ def run_switch(hardware: SwitchHardware, step: object, sim: "Sim", node: int, no
 
 @inlined
 def own_address(address: int, planes: int) -> int:
-    """Return the address by which one of some switches knows a line."""
-    return address // (planes << LINE_SHIFT) << LINE_SHIFT
+    """Return the address by which one of some switches knows a byte."""
+    return (address // (planes << LINE_SHIFT) << LINE_SHIFT) + address % LINE_BYTES
 
 
 @inlined
 def address_at(own: int, plane: int, planes: int) -> int:
-    """Return a line's address in memory from that by which a switch knows it."""
-    return (own >> LINE_SHIFT) * planes + plane << LINE_SHIFT
+    """Return a byte's address in memory from that by which a switch knows it."""
+    return ((own >> LINE_SHIFT) * planes + plane << LINE_SHIFT) + own % LINE_BYTES
 
 
 @inlined
@@ -183,6 +185,7 @@ def _arrive(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, gpu: int, 
             if sim.switch.copy_to[source, group, copy] != NOBODY:
                 mask |= 1 << sim.switch.copy_to[source, group, copy]
     deposit(inputs, first, ports.to, mask)
+    deposit(inputs, first, ports.epoch, KERNEL)
     if bits.get(lo, hi, b.op, 2) == bits.UPDATE:
         deposit(inputs, first, ports.dtype, hardware.numbers.dtype)
         deposit(inputs, first, ports.parts, 1)

@@ -7,6 +7,7 @@ from math import ceil
 import numpy as np
 
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.registers import SWITCH_ERRORS, SWITCH_TIMEOUT_BITS
 
 from ..cosim.compiled import CompiledBackend
 from ..cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
@@ -19,10 +20,8 @@ from ..machine import Machine
 from ..machine.hardware import Switch as SwitchSection
 from .failure import SimulationError
 
-_LONGEST_TIMEOUT = (1 << 16) - 1  #: as `t3sim.rtl.switch.merge_table.TIMEOUT_BITS`
 _CYCLES_PER_PART = 2  #: in which an input hands on one that is added: it leaves when its row has been looked at
 _EVENTS = 256  #: of a GPU's tables that are remembered, more than come between two looks
-_EXPIRED = 3  #: of `t3sim.rtl.switch.packets.SwitchError`: a sum that was late, but nothing was lost
 
 
 class SwitchRtl:
@@ -33,15 +32,14 @@ class SwitchRtl:
         planes = self._planes = network.planes
         geometry: Geometry = machine.geometry()
         geometry = replace(geometry, switch=replace(section.hardware(), ports=gpus))
-        self._backends: list[CompiledBackend] = [compiled_switch(geometry) for _ in range(planes)]
-        self._ports = switch_ports(self._backends[0].ports, geometry)
         places = geometry.switch.buffer_packets
         steps = max(1, ceil(_CYCLES_PER_PART * network.bytes_per_cycle.max() / geometry.switch.packet_bytes))
         cycles = section.timeout_ns * machine.memory_clock_ghz * steps
-        for backend in self._backends:
-            for name, value in (("whole", sim.switch.parts), ("timeout", min(_LONGEST_TIMEOUT, max(1, round(
-                    cycles / geometry.switch.merge_sets))))):
-                backend.inputs[backend.ports.port(name).offset] = value
+        timeout = min((1 << SWITCH_TIMEOUT_BITS) - 1, max(1, round(cycles / geometry.switch.merge_sets)))
+        self._geometry = geometry
+        self._backends: list[CompiledBackend] = [
+            compiled_switch(geometry, sim.switch.parts, timeout) for _ in range(planes)]
+        self._ports = switch_ports(self._backends[0].ports, geometry)
 
         def link(source: int, target: int) -> int:
             out = network.ports_out[network.first_out[source]:network.first_out[source + 1]]
@@ -74,12 +72,13 @@ class SwitchRtl:
         return {name: sum(one[name] for one in counted) for name in counted[0]}
 
     def raise_errors(self) -> None:
-        """Raise SimulationError with what the RTL reports; that sums waited for too long is none here."""
+        """Raise SimulationError with what the RTL reports."""
         for plane, backend in enumerate(self._backends):
-            error = switch_error(backend)
-            if error["code"] not in (0, _EXPIRED):
-                raise SimulationError(f"switch {plane}: error {error['code']} at port {error['port']}, address "
-                                      f"{address_at.py_func(error['address'], plane, self._planes):#x}")
+            if error := switch_error(backend, self._geometry):
+                name = next(name for name, code in SWITCH_ERRORS.items() if code == error["code"])
+                address = error["address_hi"] << 32 | error["address_lo"]
+                raise SimulationError(f"switch {plane}: {name} at port {error['port']}, from GPU {error['source']}, "
+                                      f"address {address_at.py_func(address, plane, self._planes):#x}")
 
     def check(self, sim: Sim) -> None:
         """Check it after a run. Raises SimulationError."""

@@ -9,6 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from t3sim.rtl.channel.nmc_alu import AluOp, NmcAlu, operands, result
 from t3sim.rtl.geometry import Geometry, SwitchGeometry, TrackerGeometry
+from t3sim.rtl.registers import EPOCH_BITS
+from t3sim.rtl.streams.counting import ones
 from t3sim.rtl.streams.moving_together import moving_together
 from t3sim.rtl.switch.packets import Why
 
@@ -19,7 +21,9 @@ from .streams import CLAIM, hold
 
 COUNT = "no more of a sum leaves than has come, and all of it has when nothing is in here"
 DATA = "what has left of a sum adds up to what has come, when nothing is in here"
-WHOLE = "a whole sum has all its parts; one that makes room or has waited has some, not all"
+WHOLE = "a whole sum has all its parts, each of another source; one that makes room or has waited has some, not all"
+REFUSES = "refused is what no GPU sends, and what a source has in the sum already, which is said; nothing else is"
+PENDING = "of a source something is in here from when a part is taken until it has left"
 GOES = "a sum that has all its parts leaves within eight cycles in which it can"
 #: Two of everything; addresses of 32 bits.
 TINY = Geometry(TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
@@ -58,16 +62,25 @@ def build(package: ModuleType, geometry: Geometry) -> wiring.Component:
 
 
 def sums(spec: Spec, geometry: Geometry) -> None:
-    """Follow all parts of one arbitrary line and type. Assumed: what is offered stays; a sum's parts do not change."""
+    """Follow all parts of one arbitrary sum, and all of one arbitrary source.
+
+    Assumed: what is offered stays; a sum's parts do not change, and it has some.
+    """
     m, table, switch = spec.m, spec.design, geometry.switch
     ways, set_bits = switch.merge_ways, switch.merge_set_bits
     spec.hold(table.whole)
-    line = spec.any_constant(geometry.tracker.address_bits - switch.packet_shift)
+    spec.assume(table.whole != 0)
+    address = spec.any_constant(geometry.tracker.address_bits)
+    size = spec.any_constant(geometry.channel.byte_count_bits)
+    epoch = spec.any_constant(EPOCH_BITS)
     dtype = spec.any_constant(2)
-    own_set, own_tag = line[:set_bits], Cat(line[set_bits:], dtype)
+    source = spec.any_constant(range(switch.ports))
+    offset, line = address[:switch.packet_shift], address[switch.packet_shift:]
+    own_set, own_tag = line[:set_bits], Cat(line[set_bits:], offset, size, epoch, dtype)
 
     def is_own(packet):
-        return (packet.request.address[switch.packet_shift:] == line) & (Value.cast(packet.dtype) == dtype)
+        return ((packet.request.address == address) & (packet.request.bytes == size) & (packet.epoch == epoch)
+                & (Value.cast(packet.dtype) == dtype))
 
     for port in table.parts:
         stays = spec.past(port.valid & ~port.ready)
@@ -76,12 +89,15 @@ def sums(spec: Spec, geometry: Geometry) -> None:
     # What has come and not left.
     left = Signal(switch.part_bits + 5)
     column = Signal(8 * switch.packet_bytes)
-    come = [(port.valid & port.ready & is_own(port.payload), port.payload) for port in table.parts]
+    event = table.happened
+    taken = [port.valid & port.ready & ~event.refuses for port in table.parts]
+    come = [(takes & is_own(port.payload), port.payload) for takes, port in zip(taken, table.parts)]
     leaving = table.sums.payload
-    goes = table.sums.valid & table.sums.ready & is_own(leaving.packet)
+    leaves = table.sums.valid & table.sums.ready
+    goes = leaves & is_own(leaving.packet)
     moved = [*come, (goes, leaving.packet)]
     m.d.sync += [
-        left.eq(left + sum(Mux(now, packet.parts, 0) for now, packet in come) - Mux(goes, leaving.packet.parts, 0)),
+        left.eq(left + sum(now for now, _ in come) - Mux(goes, leaving.packet.parts, 0)),
         column.eq(column ^ Mux(moved[0][0], moved[0][1].column, 0) ^ Mux(moved[1][0], moved[1][1].column, 0)
                   ^ Mux(goes, leaving.packet.column, 0)),
     ]
@@ -91,39 +107,58 @@ def sums(spec: Spec, geometry: Geometry) -> None:
     spec.claim(WHOLE, implies(table.sums.valid & (why == Why.WHOLE.value), parts == table.whole))
     spec.claim(WHOLE, implies(table.sums.valid & ((why == Why.EVICTED.value) | (why == Why.EXPIRED.value)),
                               (parts != 0) & (parts < table.whole)))
+    spec.claim(WHOLE, implies(table.sums.valid, (ones(leaving.sources) == parts) & (leaving.sources != 0)))
+
+    # Of the source: parts that were taken and have not left, all of them and those of this sum.
+    inside, mine = Signal(8), Signal(8)
+    theirs = leaving.sources.bit_select(source, 1)
+    takes, takes_mine = Signal(), Signal()
+    for number, port in enumerate(table.parts):
+        with m.If(source == number):
+            m.d.comb += [takes.eq(taken[number]), takes_mine.eq(come[number][0])]
+            of_source = port.valid & port.ready
+            unlike = (port.payload.parts != 1) | (port.payload.request.bytes == 0) | (
+                port.payload.request.address[:switch.packet_shift] + port.payload.request.bytes > switch.packet_bytes)
+            spec.claim(REFUSES, implies((source == number) & of_source, event.refuses == (unlike | event.repeats)))
+            spec.claim(REFUSES, implies((source == number) & of_source & event.repeats & is_own(port.payload),
+                                        mine != 0))
+    m.d.sync += [inside.eq(inside + takes - (leaves & theirs)), mine.eq(mine + takes_mine - (goes & theirs))]
+    spec.claim(REFUSES, implies(event.refuses, Cat(port.valid & port.ready for port in table.parts).any())
+               & implies(event.repeats, event.refuses))
+    spec.claim(PENDING, table.pending.bit_select(source, 1) == (inside != 0))
+    spec.claim(PENDING, implies(~table.busy, inside == 0))
     still = Signal(range(9))
-    event = table.happened
     quiet = table.sums.ready & ~Cat(event.begins, event.joins, event.completes, event.refuses, event.evicts,
                                     event.expires).any()
     m.d.sync += still.eq(Mux(quiet, Mux(still == 8, 8, still + 1), 0))
     spec.claim(GOES, implies(quiet & (still == 8), implies(left != 0, left < table.whole)))
 
     # Where they are: rows, stages, queue.
-    clearing, sweep, looks, looks_set, source, reads, writes_row, row, read, added, beside = map(spec.inside, (
+    clearing, sweep, looks, looks_set, asking, reads, writes_row, row, read, added, beside = map(spec.inside, (
         "clearing", "sweep", "looks", "looks_set", "source", "reads", "writes_row", "row", "read", "added", "beside"))
     alu, queue = spec.inside("alu"), spec.inside("queue")
     front, back, front_valid, back_valid = (spec.inside(name, queue) for name in (
         "front", "back", "front_valid", "back_valid"))
     spec.invariant(implies(clearing, ~(looks | reads | writes_row | added.any() | front_valid | back_valid)
-                           & (table.holds == 0) & (left == 0) & (column == 0)))
+                           & (table.holds == 0) & (left == 0) & (column == 0) & (inside == 0) & (mine == 0)))
     spec.invariant(sweep < switch.merge_sets)
     spec.invariant(implies(reads, writes_row) & (added == alu.holds) & implies(back_valid, front_valid))
     for_part = looks & spec.inside("looks_for_part")
     looked = Array(port.payload.request.address[switch.packet_shift:switch.packet_shift + set_bits]
-                   for port in table.parts)[source]
-    spec.invariant(implies(for_part, Array(port.valid for port in table.parts)[source] & (looked == looks_set)))
+                   for port in table.parts)[asking]
+    spec.invariant(implies(for_part, Array(port.valid for port in table.parts)[asking] & (looked == looks_set)))
     asked, part = spec.inside("asked"), spec.inside("part")
-    spec.invariant(asked == Mux(for_part, 1 << source, 0))
+    spec.invariant(asked == Mux(for_part, 1 << asking, 0))
     for number, port in enumerate(table.parts):
         spec.invariant(implies(asked[number], Cat(Value.cast(part[name]) == Value.cast(port.payload[name])
-                                                  for name in ("request", "dtype", "parts")).all()))
+                                                  for name in ("request", "epoch", "dtype", "parts")).all()))
 
     stages = [(reads, read), *((added[number], beside[number]) for number in range(alu.LATENCY))]
     word_read = spec.inside("word_read").data
     read_column = Mux(spec.inside("keeps"), word_read.column, Mux(
         spec.inside("adds"), word_read.column ^ spec.inside("column"), spec.inside("column")))
     columns = [read_column, *alu.columns]
-    held = 0
+    held, kept_of_source = 0, 0
     for number in range(switch.merge_sets):
         here = clearing & (sweep <= number)
         there = [looks & (looks_set == number), writes_row & (read.set == number),
@@ -135,8 +170,10 @@ def sums(spec: Spec, geometry: Geometry) -> None:
         spec.invariant(implies(there[0], Value.cast(spec.inside("row_read").data) == Value.cast(content)))
         for place, entry in enumerate(now):
             held += entry.valid & ~here
+            kept_of_source += entry.valid & ~here & entry.sources.bit_select(source, 1)
             spec.invariant(implies(~here, (entry.place < ways)
-                                   & implies(entry.valid, (entry.parts != 0) & (entry.parts < table.whole))))
+                                   & implies(entry.valid, (entry.parts != 0) & (entry.parts < table.whole)
+                                             & (entry.parts == ones(entry.sources)))))
             for other in [now[after] for after in range(place + 1, ways)]:
                 spec.invariant(implies(~here, (entry.place != other.place) & implies(other.valid, entry.valid & (
                     entry.tag.as_value() != other.tag.as_value()))))
@@ -144,13 +181,23 @@ def sums(spec: Spec, geometry: Geometry) -> None:
             flies = valid & (one.set == number) & ~one.leaves
             spec.invariant(implies(flies, Cat(
                 entry.valid & (entry.place == one.place) & (entry.tag.as_value() == one.tag.as_value())
-                & (entry.parts == one.parts) for entry in now).any()))
+                & (entry.parts == one.parts) & (entry.sources == one.sources) for entry in now).any()))
             if not stage:
                 uses = reads & (read.set == number) & (spec.inside("keeps") | spec.inside("adds"))
                 spec.invariant(implies(uses, Value.cast(word_read) == Value.cast(
                     spec.peek(table.words, Cat(read.set, read.place)))))
     spec.invariant(table.holds == held)
+    queued = [(front_valid, front), (back_valid, back)]
+    spec.invariant(inside == kept_of_source + sum(
+        valid & one.leaves & one.sources.bit_select(source, 1) for valid, one in stages) + sum(
+        valid & one.sources.bit_select(source, 1) for valid, one in queued))
+    for number in range(switch.ports):
+        counted = spec.inside("insides")[number]
+        spec.invariant(implies(source == number, counted == inside))
+    for valid, one in queued:
+        spec.invariant(implies(valid, (one.packet.parts == ones(one.sources)) & (one.sources != 0)))
     for valid, one in stages:
+        spec.invariant(implies(valid & one.leaves, (one.parts == ones(one.sources)) & (one.sources != 0)))
         kind = Value.cast(one.why)
         spec.invariant(implies(valid & one.leaves & (kind == Why.WHOLE.value), one.parts == table.whole))
         spec.invariant(implies(valid & one.leaves & ((kind == Why.EVICTED.value) | (kind == Why.EXPIRED.value)),
@@ -169,6 +216,10 @@ def sums(spec: Spec, geometry: Geometry) -> None:
     cleared = ~clearing | (sweep > own_set)
     own = [entry.valid & (entry.tag.as_value() == own_tag) & cleared for entry in own_row]
     in_row = sum(Mux(found, entry.parts, 0) for found, entry in zip(own, own_row))
+    spec.invariant(mine == sum(found & entry.sources.bit_select(source, 1) for found, entry in zip(own, own_row)) + sum(
+        valid & one.leaves & (one.set == own_set) & (one.tag.as_value() == own_tag) & one.sources.bit_select(source, 1)
+        for valid, one in stages) + sum(
+        valid & is_own(one.packet) & one.sources.bit_select(source, 1) for valid, one in queued))
     kept, flies = 0, 0
     for found, entry in zip(own, own_row):
         kept = kept | Mux(found, spec.peek(table.words, Cat(own_set, entry.place)).column, 0)
@@ -196,19 +247,26 @@ def properties() -> list[Property]:
 
     own = {"geometry": TINY, "reason": REASON, "build": build}
     return [
-        Property("sums", "merge_table", f"{COUNT}; {DATA}; {WHOLE}; {GOES}", sums, (
+        Property("sums", "merge_table", f"{COUNT}; {DATA}; {WHOLE}; {REFUSES}; {PENDING}; {GOES}", sums, (
             broken("a part does not wait for the sum that it is added to", DATA, "range(alu.LATENCY - 1))]",
                    "range(0))]"),
             broken("a sum that makes room is added to what needs it", DATA, "Mux(keeps, 0, column)", "column"),
-            broken("a sum is not read", DATA, "adds.eq(merges & ~alone & known)", "adds.eq(0)"),
+            broken("a sum is not read", DATA, "adds.eq(merges & known)", "adds.eq(0)"),
             broken("a sum that makes room has the parts of what needs it", COUNT,
-                   "Mux(over, part.parts, total[:-1]), entry.parts)", "Mux(over, part.parts, total[:-1]), part.parts)"),
+                   "Mux(merges, total, entry.parts)", "Mux(merges, total, part.parts)"),
             broken("a sum that has waited is forgotten", COUNT, "reads.eq(merges | evicts | expires)",
                    "reads.eq(merges | evicts)"),
             broken("a sum leaves one part early", WHOLE, "[one == self.whole for one in totals]",
                    "[one == self.whole - 1 for one in totals]"),
-            broken("a whole sum stays", GOES, "leaves.eq(goes | (merges & alone))",
-                   "leaves.eq(evicts | expires | (merges & alone))"),
+            broken("a whole sum stays", GOES, "read.leaves.eq(goes)", "read.leaves.eq(evicts | expires)"),
+            broken("a part is added to a sum of another kernel", COUNT, "tag.epoch.eq(part.epoch)", "tag.epoch.eq(0)"),
+            broken("a part is added to a sum of other bytes", COUNT, "tag.offset.eq(offset)", "tag.offset.eq(0)"),
+            broken("a second part of a source is added", WHOLE, "looks_for_part & (unlike | repeats)",
+                   "looks_for_part & unlike"),
+            broken("a part may leave its line", REFUSES, "(offset + own.bytes > switch.packet_bytes)", "0"),
+            broken("nobody waits for a part that was added to another", PENDING,
+                   "comes = move & merges & asked[number]", "comes = move & merges & ~known & asked[number]"),
+            broken("a sum that has left is still waited for", PENDING, "self.sums.payload.sources[number]", "0"),
         ), timeout_s=1800, searches=(Search(LEAST, 22, skip=8),),
             unsearched="a run of two sums takes the solver minutes; with a single one it takes seconds", **own),
         Property("streams hold", "merge_table", f"every output stream: {CLAIM}", hold("merge_table"), (

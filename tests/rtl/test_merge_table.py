@@ -4,8 +4,9 @@ import random
 from collections import Counter
 
 import pytest
+from amaranth.hdl import Mux
 
-from t3sim.reference.merge_table import ALONE, EVICTED, WHOLE, MergeTableModel
+from t3sim.reference.merge_table import EVICTED, EXPIRED, WHOLE, MergeTableModel
 from t3sim.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from t3sim.rtl.geometry import Geometry, GeometryError, SwitchGeometry
 from t3sim.rtl.switch.merge_table import MergeTable
@@ -21,12 +22,13 @@ GEOMETRIES = {
     "direct-mapped": Geometry(switch=SwitchGeometry(ports=5, packet_bytes=16, merge_sets=16, merge_ways=1)),
 }
 KINDS = ("begins", "joins", "completes", "refuses", "evicts", "expires")
+NEVER = 0xFFFF  #: cycles of a timeout that no test reaches
 
 
 class Bench(StreamBench):
     """A table whose every event is taken by the model in the cycle in which it happens."""
 
-    def __init__(self, geometry, seed, whole, timeout=0, idle=0.0):
+    def __init__(self, geometry, seed, whole, timeout=NEVER, idle=0.0):
         self.geometry, self.dut, self.whole = geometry, MergeTable(geometry), whole
         super().__init__(self.dut, seed)
         self.forget()
@@ -37,16 +39,24 @@ class Bench(StreamBench):
             ctx.set(self.dut.whole, whole)
             ctx.set(self.dut.timeout, timeout)
             ports = self.dut.parts
+            inside = [0] * len(ports)  # parts of each source that were taken and have not left
             signals = [signal for port in ports for signal in (port.valid, port.ready, port.payload)]
+            left = Mux(self.dut.sums.valid & self.dut.sums.ready, self.dut.sums.payload.sources, 0)
             while True:
-                _, _, reset, event, holds, *told = await ctx.tick().sample(
-                    self.reset, self.dut.happened, self.dut.holds, *signals)
+                _, _, reset, event, holds, pending, busy, out, *told = await ctx.tick().sample(
+                    self.reset, self.dut.happened, self.dut.holds, self.dut.pending, self.dut.busy, left, *signals)
                 if reset:
+                    inside = [0] * len(ports)
                     continue
-                offers = [(ready, as_dict(payload)) for valid, ready, payload in
-                          zip(told[::3], told[1::3], told[2::3]) if valid]
-                self.step(as_dict(event), holds, [part for _, part in offers],
-                          [part for ready, part in offers if ready])
+                assert pending == sum(bool(count) << source for source, count in enumerate(inside))
+                assert busy or not pending
+                offers = [(ready, as_dict(payload), source) for source, (valid, ready, payload) in
+                          enumerate(zip(told[::3], told[1::3], told[2::3])) if valid]
+                taken = [(part, source) for ready, part, source in offers if ready]
+                self.step(as_dict(event), holds, [part for _, part, _ in offers], taken)
+                for source in range(len(ports)):
+                    inside[source] += any(source == other for _, other in taken) and not event.refuses
+                    inside[source] -= out >> source & 1
 
         self.process(watch)
         self.sums = self.sink(self.dut.sums, idle=idle, on_transfer=self.check)
@@ -58,6 +68,7 @@ class Bench(StreamBench):
         assert holds == self.model.held
         address = event.pop("address")
         kinds = [name for name in KINDS if event[name]]
+        assert not event["repeats"] or event["refuses"]
         assert len(kinds) <= 1 and len(parts) == bool(set(kinds) & set(KINDS[:4])), (kinds, parts)
         self.cycle_now += 1
         if not kinds:
@@ -66,13 +77,16 @@ class Bench(StreamBench):
         shift = self.geometry.switch.packet_shift
         if parts:
             self.taken.append(self.cycle_now)
-            kind, leaves = self.model.take(parts[0])
-            assert kind == kinds[0] and address == parts[0]["request"]["address"] >> shift << shift
+            (part, source), = parts
+            unlike = self.model.is_unlike(part)
+            kind, leaves = self.model.take(part, source)
+            assert kind == kinds[0] and address == part["request"]["address"] and event["source"] == source
+            assert event["repeats"] == (kind == "refuses" and not unlike) or unlike
             if leaves:
                 self.expected.append(leaves)
         else:
             full = [part for part in offered if self.model.needs_room(part)
-                    and self.model.row_of(self.model.line_of(part)) is self.model.row_of(address >> shift)]
+                    and self.model.row_of(self.model.key_of(part).line) is self.model.row_of(address >> shift)]
             leaves = self.model.expire(address >> shift) if kinds == ["expires"] else self.model.evict(full[0])
             assert leaves["packet"]["request"]["address"] == address
             self.expected.append(leaves)
@@ -82,19 +96,23 @@ class Bench(StreamBench):
         self.checked += 1
 
 
-def packet(rng, geometry, line, parts=1, dtype=AluDtype.FP16, column=None):
+def packet(rng, geometry, line, parts=1, dtype=AluDtype.FP16, column=None, epoch=1, offset=0, size=None):
     switch = geometry.switch
     bits = 8 * switch.packet_bytes
     near_one = sum((0x3800 | rng.getrandbits(10)) << 16 * lane for lane in range(bits // 16))
     column = column if column is not None else near_one if rng.random() < 0.5 else rng.getrandbits(bits)
-    address = line << switch.packet_shift | rng.randrange(switch.packet_bytes)
-    return {"request": {"address": address, "bytes": rng.randint(1, 64), "op": 2, "source": rng.randrange(3),
-                        "region": rng.randrange(16), "wf": rng.randrange(8), "wg": rng.getrandbits(16)},
-            "dtype": int(dtype), "parts": parts, "column": column}
+    size = switch.packet_bytes - offset if size is None else size
+    return {"request": {"address": (line << switch.packet_shift) + offset, "bytes": size, "op": 2,
+                        "source": rng.randrange(3), "region": rng.randrange(16), "wf": rng.randrange(8),
+                        "wg": rng.getrandbits(16)},
+            "epoch": epoch, "dtype": int(dtype), "parts": parts, "column": column}
 
 
 def random_parts(rng, geometry, whole, lines, count):
-    """Streams of each source: mostly one part of each of few lines; some of other types, counts and far addresses."""
+    """Streams of each source: mostly one part of each of few lines; some of other types, counts and far addresses.
+
+    Some of other kernels, some of bytes within a line or beyond it.
+    """
     streams = []
     for _ in range(geometry.switch.ports):
         order = [rng.randrange(lines) for _ in range(count)]
@@ -102,37 +120,34 @@ def random_parts(rng, geometry, whole, lines, count):
         streams.append([packet(
             rng, geometry, line ^ (1 << far if rng.random() < 0.1 else 0),
             parts=rng.randint(0, (1 << geometry.switch.part_bits) - 1) if rng.random() < 0.1 else 1,
+            epoch=rng.choice((1, 2)) if rng.random() < 0.1 else 1,
+            offset=rng.randrange(geometry.switch.packet_bytes) if rng.random() < 0.1 else 0,
+            size=rng.randrange(geometry.switch.packet_bytes + 2) if rng.random() < 0.1 else None,
             dtype=rng.choice(list(AluDtype)) if rng.random() < 0.2 else AluDtype.FP16) for line in order])
     return streams
 
 
 @pytest.mark.parametrize("name", on_one(GEOMETRIES))
 @pytest.mark.parametrize("seed,idle,pause,timeout", on_one(
-    [(1, 0, 0, 0), (2, 0.5, 0.5, 3), (3, 0, 0.9, 20), (4, 0.9, 0, 1)], (2, 0.5, 0.5, 3)))
+    [(1, 0, 0, NEVER), (2, 0.5, 0.5, 3), (3, 0, 0.9, 20), (4, 0.9, 0, 0)], (2, 0.5, 0.5, 3)))
 def test_random_parts(name, seed, idle, pause, timeout):
     geometry, rng = GEOMETRIES[name], random.Random(seed)
-    whole = rng.randint(2, min(4, (1 << geometry.switch.part_bits) - 1))
+    whole = rng.randint(2, geometry.most_parts)
     bench = Bench(geometry, seed, whole, timeout, pause)
     streams = random_parts(rng, geometry, whole, 3 * geometry.switch.merge_sets * geometry.switch.merge_ways, 60)
     for port, items in zip(bench.dut.parts, streams):
         bench.source(port, items, idle=idle)
     bench.run(until=lambda: len(bench.taken) == 60 * len(streams) and bench.checked == len(bench.expected)
-              and not (timeout and bench.model.held), cycles=60_000, settle=20)
-    sent, left = (Counter() for _ in range(2))
-    for item in (part for items in streams for part in items):
-        sent[item["request"]["address"] >> geometry.switch.packet_shift, item["dtype"]] += item["parts"]
-    for item in bench.sums:
-        one = item["packet"]
-        left[one["request"]["address"] >> geometry.switch.packet_shift, one["dtype"]] += one["parts"]
-    for row in bench.model._rows:
-        for key, one in row.items():
-            left[key] += one.parts
-    assert +sent == +left
-    kinds = {kind for _, kind, _ in bench.events}
-    assert kinds >= {"completes", "refuses", "expires" if timeout else "evicts"}
+              and (timeout == NEVER or not bench.model.held), cycles=60_000, settle=20)
+    kinds = Counter(kind for _, kind, _ in bench.events)
+    assert len(bench.sums) + bench.model.held == kinds["begins"] + (
+        kinds["completes"] if whole == 1 else 0) and kinds["refuses"]
+    kept = sum(one.sources.bit_count() for row in bench.model._rows for one in row.values())
+    assert sum(item["packet"]["parts"] for item in bench.sums) + kept == len(bench.taken) - kinds["refuses"]
+    assert kinds["completes"] and kinds["evicts" if timeout == NEVER else "expires"]
 
 
-def run_parts(geometry, streams, whole, timeout=0, settle=40):
+def run_parts(geometry, streams, whole, timeout=NEVER, settle=40):
     bench = Bench(geometry, 1, whole, timeout)
     for port, items in zip(bench.dut.parts, streams):
         bench.source(port, items)
@@ -168,52 +183,185 @@ def test_order_of_addition_is_that_of_arrival():
     big, one = 0x6800, 0x3C00
     for columns in ((big, one, one), (one, one, big)):
         rng = random.Random(1)
-        bench = run_parts(geometry, [[packet(rng, geometry, 5, column=column) for column in columns], [], []], whole=3)
+        bench = Bench(geometry, 1, 3)
+
+        async def one_after_another(ctx, bench=bench, columns=columns, rng=rng):
+            for port, column in zip(bench.dut.parts, columns):
+                await offer(ctx, port, packet(rng, geometry, 5, column=column))
+
+        bench.process(one_after_another, background=False)
+        bench.run(until=lambda bench=bench: bench.checked == 1, cycles=100)
         first = combine(Operands(columns[0], columns[1], AluOp.ADD, AluDtype.FP16), 8)
         total = combine(Operands(first, columns[2], AluOp.ADD, AluDtype.FP16), 8)
         assert [item["packet"]["column"] for item in bench.sums] == [total]
     assert total != 0x6800
 
 
+async def offer(ctx, port, item):
+    """Offer a part until it is taken."""
+    ctx.set(port.payload, item)
+    ctx.set(port.valid, 1)
+    ready = False
+    while not ready:
+        _, _, ready = await ctx.tick().sample(port.ready)
+    ctx.set(port.valid, 0)
+
+
 def test_a_full_set_lets_the_sum_go_whose_last_part_is_longest_ago():
     geometry, rng = GEOMETRIES["small"], random.Random(1)
-    lines = (0, 4, 0, 8, 4, 0, 8)  # all of set 0, which has two ways
-    bench = run_parts(geometry, [[packet(rng, geometry, line) for line in lines], [], []], whole=3)
+    bench = Bench(geometry, 1, 3)
+
+    async def drive(ctx):  # all of set 0, which has two ways
+        for source, line in ((0, 0), (0, 4), (1, 0), (0, 8), (1, 4), (2, 0), (1, 8)):
+            await offer(ctx, bench.dut.parts[source], packet(rng, geometry, line))
+
+    bench.process(drive, background=False)
+    bench.run(until=lambda: bench.checked == len(bench.expected), settle=20, cycles=400)
     left = [(item["packet"]["request"]["address"] >> 3, item["packet"]["parts"], item["why"]) for item in bench.sums]
     assert left == [(4, 1, EVICTED), (0, 2, EVICTED), (8, 1, EVICTED), (4, 1, EVICTED)]
     assert bench.model.held == 2
 
 
-def test_a_sum_that_waits_leaves_within_two_rounds():
-    geometry, rng, timeout = GEOMETRIES["small"], random.Random(1), 11
-    for start in range(0, 44, 7):
-        streams = [[packet(rng, geometry, line) for line in (2, 6)], [], []]
-        bench = Bench(geometry, 1, 3, timeout)
+@pytest.mark.parametrize("name,timeout", on_one([(name, timeout) for name in ("small", "one set")
+                                                 for timeout in (0, 1, 11, 40)], ("small", 11), ("one set", 11)))
+def test_a_sum_that_waits_leaves_within_two_rounds_and_not_before_one(name, timeout):
+    """Though others leave meanwhile, which takes longer than a short timeout."""
+    geometry, rng = GEOMETRIES[name], random.Random(1)
+    sets = geometry.switch.merge_sets
+    for start in range(1, 3 * sets * max(1, timeout), 1 + sets * timeout // 6):
+        bench = Bench(geometry, 1, 2, timeout)
 
-        async def late(ctx, bench=bench, start=start, streams=streams):
-            await ctx.tick().repeat(10 + start)
-            for item in streams[0]:
-                ctx.set(bench.dut.parts[0].payload, item)
-                ctx.set(bench.dut.parts[0].valid, 1)
-                await ctx.tick().until(bench.dut.parts[0].ready)
-            ctx.set(bench.dut.parts[0].valid, 0)
+        async def late(ctx, bench=bench, start=start):
+            for line in (0, sets, 2 * sets):
+                await offer(ctx, bench.dut.parts[0], packet(rng, geometry, line))
+            await ctx.tick().repeat(start)
+            await offer(ctx, bench.dut.parts[1], packet(rng, geometry, 7 * sets))
 
         bench.process(late, background=False)
-        bench.run(until=lambda bench=bench: bench.checked == 2, settle=10, cycles=300)
-        (begun, _, _), _, *gone = bench.events
-        rounds = [(cycle - begun) / (4 * timeout) for cycle, _, _ in gone]
-        assert [kind for _, kind, _ in gone] == ["expires"] * 2
-        assert all(0.9 <= length <= 2.3 for length in rounds), rounds
+        bench.run(until=lambda bench=bench: bench.checked == 4, settle=10, cycles=100 + 10 * sets * (timeout + 30))
+        begun = next(cycle for cycle, kind, address in bench.events if kind == "begins"
+                     and address == 7 * sets << geometry.switch.packet_shift)
+        gone = next(cycle for cycle, kind, address in bench.events if kind == "expires"
+                    and address == 7 * sets << geometry.switch.packet_shift)
+        looks = 8 * geometry.switch.merge_ways + 2  # of a set whose sums all leave
+        assert timeout * sets <= gone - begun <= 2 * sets * (timeout + 2) + 4 * looks, (start, begun, gone)
 
 
-def test_a_part_too_many_goes_alone():
+def test_a_timeout_that_is_lowered_counts_at_once():
     geometry, rng = GEOMETRIES["small"], random.Random(1)
-    parts = [packet(rng, geometry, 1, parts=2), packet(rng, geometry, 1, parts=2), packet(rng, geometry, 1, parts=0),
-             packet(rng, geometry, 1, parts=4), packet(rng, geometry, 1, parts=3), packet(rng, geometry, 1, parts=1)]
-    bench = run_parts(geometry, [parts, [], []], whole=3)
-    assert [(item["packet"]["parts"], item["why"]) for item in bench.sums] == [
-        (2, ALONE), (0, ALONE), (4, ALONE), (3, ALONE), (3, WHOLE)]
+    bench = Bench(geometry, 1, 2)
+
+    async def lower(ctx):
+        await offer(ctx, bench.dut.parts[0], packet(rng, geometry, 5))
+        await ctx.tick().repeat(200)
+        assert bench.model.held == 1
+        ctx.set(bench.dut.timeout, 3)
+
+    bench.process(lower, background=False)
+    bench.run(until=lambda: bench.checked == 1, cycles=300)
+
+
+def test_what_is_no_part_of_a_gpu_goes_nowhere():
+    """Of any number of parts but one, of no bytes, or of bytes beyond its line; the sum stays as it is."""
+    geometry, rng = GEOMETRIES["small"], random.Random(1)
+    begins = packet(rng, geometry, 1)
+    unlike = [packet(rng, geometry, 1, parts=parts) for parts in (0, 2, 3, 7)]
+    unlike += [packet(rng, geometry, 1, offset=offset, size=size) for offset, size in ((0, 0), (0, 9), (1, 8), (7, 2))]
+    last = packet(rng, geometry, 1)
+    bench = run_parts(geometry, [[begins, *unlike, packet(rng, geometry, 2)], [*unlike, packet(rng, geometry, 2)],
+                                 [last]], whole=2)
+    assert sum(kind == "refuses" for _, kind, _ in bench.events) == 2 * len(unlike)
+    assert {(item["packet"]["request"]["address"] >> 3, item["packet"]["parts"], item["sources"])
+            for item in bench.sums} == {(1, 2, 0b101), (2, 2, 0b011)}
     assert not bench.model.held
+
+
+@pytest.mark.parametrize("source", on_one([0, 1, 2]))
+def test_a_second_part_of_a_source_goes_nowhere(source):
+    """In the cycle after the first, and later; it is not in the sum, whichever source repeats it."""
+    geometry, rng = GEOMETRIES["small"], random.Random(1)
+    mine = [packet(rng, geometry, 5) for _ in range(4)]
+    streams = [[], [], []]
+    streams[source] = mine
+    bench = Bench(geometry, 1, 3)
+    others = [number for number in range(3) if number != source]
+
+    async def drive(ctx):
+        await offer(ctx, bench.dut.parts[source], mine[0])
+        await offer(ctx, bench.dut.parts[source], mine[1])
+        await ctx.tick().repeat(20)
+        await offer(ctx, bench.dut.parts[others[0]], packet(rng, geometry, 5))
+        await offer(ctx, bench.dut.parts[source], mine[2])
+        await offer(ctx, bench.dut.parts[others[1]], packet(rng, geometry, 5))
+
+    bench.process(drive, background=False)
+    bench.run(until=lambda: bench.checked == 1, settle=20, cycles=300)
+    assert [kind for _, kind, _ in bench.events] == ["begins", "refuses", "joins", "refuses", "completes"]
+    (one,) = bench.sums
+    assert one["packet"]["parts"] == 3 and one["sources"] == 0b111
+
+
+def test_parts_of_other_kernels_or_of_other_bytes_never_meet():
+    geometry, rng = GEOMETRIES["small"], random.Random(1)
+    kinds = [{}, {"epoch": 2}, {"epoch": 255}, {"offset": 2}, {"offset": 2, "size": 4}, {"size": 4},
+             {"dtype": AluDtype.BF16}]
+    for number, one in enumerate(kinds):
+        for other in kinds[number + 1:]:
+            bench = run_parts(geometry, [[packet(rng, geometry, 5, **one)], [packet(rng, geometry, 5, **other)], []],
+                              whole=2)
+            assert not bench.sums and bench.model.held == 2, (one, other)
+        bench = run_parts(geometry, [[packet(rng, geometry, 5, **one)], [packet(rng, geometry, 5, **one)], []], whole=2)
+        (left,) = bench.sums
+        wanted = packet(rng, geometry, 5, **one)
+        assert left["packet"]["parts"] == 2 and left["packet"]["epoch"] == wanted["epoch"]
+        for name in ("address", "bytes"):
+            assert left["packet"]["request"][name] == wanted["request"][name]
+
+
+@pytest.mark.parametrize("name", on_one(GEOMETRIES))
+def test_a_flush_lets_sums_of_kernels_that_are_over_leave_and_no_others(name):
+    """Kernel 255 is over and 1, which follows, is not; sums that have waited meanwhile stay for their time."""
+    geometry, rng = GEOMETRIES[name], random.Random(1)
+    sets, ways = geometry.switch.merge_sets, geometry.switch.merge_ways
+    bench = Bench(geometry, 1, 2)
+    lines = range(0, sets * ways)  # as many as there is room for
+    epochs = {line: rng.choice((255, 1)) for line in lines}
+
+    async def drive(ctx):
+        for line in lines:
+            await offer(ctx, bench.dut.parts[0], packet(rng, geometry, line, epoch=epochs[line]))
+        for _ in range(2):
+            await ctx.tick().repeat(20)
+            assert bench.model.held == len(lines) and ctx.get(bench.dut.busy)
+        ctx.set(bench.dut.oldest, 1)
+        ctx.set(bench.dut.flush, 1)
+        await ctx.tick()
+        ctx.set(bench.dut.flush, 0)
+        await ctx.tick().repeat(20 * sets * ways + 40)
+
+    bench.model.expire = lambda line: expired(line)
+
+    def expired(line):
+        row = bench.model.row_of(line)
+        key = next(key for key in row if key.line == line)
+        return bench.model._packet(key, row.pop(key), EXPIRED)
+
+    bench.process(drive, background=False)
+    bench.run(until=lambda: bench.checked == len(bench.expected), settle=20, cycles=100_000)
+    assert sorted(item["packet"]["request"]["address"] >> geometry.switch.packet_shift for item in bench.sums) == [
+        line for line in lines if epochs[line] == 255]
+    assert bench.model.held == sum(epoch == 1 for epoch in epochs.values())
+
+
+def test_all_parts_of_an_evicted_sum_leave_whatever_the_timeout():
+    """Three lines of a set of two ways, of two sources in opposite orders: nothing stays for ever."""
+    geometry, rng = GEOMETRIES["small"], random.Random(1)
+    for timeout in (0, 1, 50):
+        streams = [[packet(rng, geometry, line) for line in order] for order in ((0, 4, 8), (8, 4, 0))]
+        bench = Bench(geometry, 1, 2, timeout)
+        for port, items in zip(bench.dut.parts, streams):
+            bench.source(port, items)
+        bench.run(until=lambda bench=bench: sum(item["packet"]["parts"] for item in bench.sums) == 6, cycles=2_000)
 
 
 @pytest.mark.parametrize("moment", on_one([1, 2, 4, 7, 12, 20], 4, 12))
@@ -237,14 +385,10 @@ def test_reset_forgets_every_sum(moment):
         bench.taken.clear()
         bench.sums.clear()
         assert ctx.get(dut.holds) == 0 and not ctx.get(dut.sums.valid)
+        assert ctx.get(dut.pending) == 0
         for items in zip(*streams):
             for port, item in zip(dut.parts, items):
-                ctx.set(port.payload, item)
-                ctx.set(port.valid, 1)
-                ready = False
-                while not ready:
-                    _, _, ready = await ctx.tick().sample(port.ready)
-                ctx.set(port.valid, 0)
+                await offer(ctx, port, item)
 
     bench.process(drive, background=False)
     bench.run(until=lambda: bench.checked == len(bench.expected), settle=20, cycles=20_000)
@@ -262,9 +406,9 @@ def test_model_refuses_what_cannot_be():
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     model = MergeTableModel(geometry, 3)
     for line in (0, 4):
-        model.take(packet(rng, geometry, line))
+        model.take(packet(rng, geometry, line), 0)
     with pytest.raises(ValueError, match="finds its set full"):
-        model.take(packet(rng, geometry, 8))
+        model.take(packet(rng, geometry, 8), 0)
     with pytest.raises(ValueError, match="no sum need leave"):
         model.evict(packet(rng, geometry, 4))
     assert model.evict(packet(rng, geometry, 8))["packet"]["parts"] == 1

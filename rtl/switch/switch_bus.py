@@ -1,0 +1,118 @@
+"""APB slave of a switch: its settings out, status and the first error in."""
+
+from amaranth.hdl import C, Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from t3sim.rtl.control.apb import apb_signature
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.order import follows
+from t3sim.rtl.registers import EPOCH_BITS, SWITCH_COUNTERS, SWITCH_TIMEOUT_BITS, switch_registers
+from t3sim.rtl.switch.packets import SwitchError, switch_error
+
+
+class SwitchBus(wiring.Component):
+    """Registers of a switch at an APB3 slave; the map is `t3sim.rtl.registers.switch_registers`.
+
+    A transfer has one wait state; every output is a register. A write takes effect in the cycle in which `pready` is
+    high. `pslverr` answers an unmapped or misaligned address and a write to a read-only register; it changes nothing.
+    A setting that cannot be is answered so, too, and is an error.
+
+    The first error stays latched until CONTROL.clear_error. STATUS.error_overflow says that there was another, in the
+    same cycle or later; an error in the cycle of the clearing is latched.
+
+    Members
+    -------
+    apb : In(apb_signature)
+    whole, timeout, epoch : Out
+        Levels.
+    flush, clear_counters : Out(1)
+        Pulses: EPOCH was written; all counters to zero.
+    error : Out(1)
+        Level: an error is latched.
+    report : In(switch_error), several : In(1)
+        An error in this cycle, if its code is one; and there is another.
+    busy : In(1)
+    counters : In(32).array(len(SWITCH_COUNTERS))
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        super().__init__({
+            "apb": In(apb_signature(switch_registers(geometry).address_bits)),
+            "whole": Out(geometry.switch.part_bits, init=1),
+            "timeout": Out(SWITCH_TIMEOUT_BITS, init=(1 << SWITCH_TIMEOUT_BITS) - 1),
+            "epoch": Out(EPOCH_BITS),
+            "flush": Out(1),
+            "clear_counters": Out(1),
+            "error": Out(1),
+            "report": In(switch_error(geometry)),
+            "several": In(1),
+            "busy": In(1),
+            "counters": In(32).array(len(SWITCH_COUNTERS)),
+        })
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        apb, registers = self.apb, switch_registers(self._geometry)
+        access = Signal()
+        clears = Signal()  # the error, in the next cycle
+        refuses = Signal()  # a setting
+        first = Signal(switch_error(self._geometry))
+        overflow = Signal()
+        m.d.comb += [access.eq(apb.psel & apb.penable & ~apb.pready), self.error.eq(first.code != SwitchError.NONE)]
+
+        # What can be read, what can be written, and whether it can be that.
+        values = {"busy": self.busy, "error": self.error, "error_overflow": overflow,
+                  "error_code": first.code.as_value(), "error_epoch": first.epoch, "error_port": first.port,
+                  "error_source": first.source, "error_address_lo": first.address[:32],
+                  "error_address_hi": first.address[32:],
+                  **{name: getattr(self, name) for name in ("epoch", "whole", "timeout")},
+                  **{f"count_{name}": self.counters[number] for number, (name, _) in enumerate(SWITCH_COUNTERS)}}
+        given = apb.pwdata
+        possible = {
+            "EPOCH": (given != 0) & (given >> EPOCH_BITS == 0) & (
+                (given[:EPOCH_BITS] == self.epoch) | follows(given[:EPOCH_BITS], self.epoch)),
+            "WHOLE": (given != 0) & (given <= self._geometry.most_parts) & ~self.busy,
+            "TIMEOUT": (given != 0) & (given >> SWITCH_TIMEOUT_BITS == 0)}
+        pulses = {"clear_error": clears, "clear_counters": self.clear_counters}
+
+        # A transfer: an address that is not decoded is refused.
+        m.d.sync += [apb.pready.eq(access), self.flush.eq(0), *(pulse.eq(0) for pulse in pulses.values())]
+        with m.If(access):
+            m.d.sync += [apb.prdata.eq(0), apb.pslverr.eq(1)]
+            with m.Switch(apb.paddr):
+                for register in registers.fixed:
+                    with m.Case(register.offset):
+                        word = Cat(*(Cat(C(0, field.lsb - end), values.get(field.name, C(field.reset, field.width)))
+                                     for end, field in zip([0, *(one.lsb + one.width for one in register.fields)],
+                                                           register.fields)))
+                        if register.access == "w1":
+                            m.d.sync += [apb.pslverr.eq(0), *(pulses[field.name].eq(apb.pwrite & given[field.lsb])
+                                                              for field in register.fields)]
+                        elif register.access == "ro":
+                            m.d.sync += [apb.pslverr.eq(apb.pwrite), apb.prdata.eq(word)]
+                        else:
+                            m.d.comb += refuses.eq(access & apb.pwrite & ~possible[register.name])
+                            m.d.sync += [apb.pslverr.eq(refuses), apb.prdata.eq(word)]
+                            with m.If(apb.pwrite & possible[register.name]):
+                                m.d.sync += values[register.fields[0].name].eq(given)
+                                if register.name == "EPOCH":
+                                    m.d.sync += self.flush.eq(1)
+
+        # The first error, and whether there was another.
+        reported = Signal()
+        m.d.comb += reported.eq(self.report.code != SwitchError.NONE)
+        with m.If(clears):
+            m.d.sync += [first.eq(0), overflow.eq(0)]
+        with m.If(reported | refuses):
+            with m.If(~self.error | clears):
+                m.d.sync += overflow.eq(self.several | (reported & refuses))
+                with m.If(reported):
+                    m.d.sync += first.eq(self.report)
+                with m.Else():
+                    m.d.sync += [first.code.eq(SwitchError.SETTING), first.port.eq(0), first.source.eq(0),
+                                 first.epoch.eq(0), first.address.eq(apb.paddr)]
+            with m.Else():
+                m.d.sync += overflow.eq(1)
+        return m
