@@ -1,15 +1,13 @@
 """The page on scenarios lists every key, as its source describes it."""
 
 import re
-import sys
 import tomllib
 from pathlib import Path
-
-import pytest
 
 import t3sim.scenario.scenario as source
 from t3sim import cli
 from t3sim.commands.flags import FLAGS
+from t3sim.errors import Failure
 from t3sim.scenario.files import keys, scenario_of, sections
 from t3sim.study import techniques
 from t3sim.trace import record
@@ -54,11 +52,14 @@ def test_the_commands_of_the_page_are_taken(tmp_path, monkeypatch, capsys):
     (tmp_path / "direct.toml").write_text(shown("toml"))
     monkeypatch.setattr(techniques, "run_sublayer", lambda workload, machine, names, *rest: (
         asked.append(names), fake_result(workload, machine, names))[1])
-    monkeypatch.setattr(record, "record", lambda setup, *rest, **options: asked.append(setup.technique) or sys.exit())
+
+    def recorded(setup, *rest, **options):
+        asked.append(setup.technique)
+        raise Failure("recorded")
+    monkeypatch.setattr(record, "record", recorded)
     commands = shown("sh").splitlines()
     assert len(commands) == 3
     for command in commands[:2]:
         assert cli.main(command.split()[1:]) == 0, capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        cli.main(commands[2].split()[1:])
+    assert cli.main(commands[2].split()[1:]) == 1 and capsys.readouterr().err.endswith("t3: error: recorded\n")
     assert asked == [("sequential", "t3", "t3-mca"), ("sequential", "t3", "t3-mca"), "t3"]
