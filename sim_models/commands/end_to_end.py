@@ -103,7 +103,7 @@ def end_to_end(
         raise BadInput("--phase and --recompute need a --mapping: tp=8,pp=4,dp=2,micro=1")
     else:
         chosen = parse_mapping(mapping, recompute or "none")
-    check_mapping(chosen, described, gpus, global_batch)
+    check_mapping(chosen, described, gpus, global_batch, IMPLEMENTATIONS[kernels].heads_split)
     with progress_bar(() if technique == "sequential" else (technique,)) as progress:
         found = estimate(cluster, job, chosen, phase, technique, seed, not ignore_memory, progress)
     if json is not None:

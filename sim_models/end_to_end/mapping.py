@@ -73,12 +73,17 @@ def parse_mapping(text: str, recompute: str) -> Mapping:
     return Mapping(**values, recompute=RECOMPUTE.index(recompute))
 
 
-def check_mapping(mapping: Mapping, model: Transformer, gpus: int, global_batch: int) -> None:
-    """Refuse a single mapping that cannot be. Raises `MappingError` with the two numbers that do not agree."""
+def check_mapping(mapping: Mapping, model: Transformer, gpus: int, global_batch: int, heads_split: bool = True) -> None:
+    """Refuse a single mapping that cannot be. Raises `MappingError` with the two numbers that do not agree.
+
+    `heads_split`: GPUs share the heads, so that each needs as many; else all have all heads, whatever their number.
+    """
     m = mapping
     if m.gpus != gpus:
         raise MappingError(f"tp={m.tp} x pp={m.pp} x dp={m.dp} are {m.gpus} GPUs instead of ", Key("gpus", gpus))
-    if why := model.not_shared_by(m.tp):
+    if m.tp > model.heads:
+        raise MappingError(f"tp={m.tp} exceeds heads={model.heads}")
+    if heads_split and (why := model.not_shared_by(m.tp)):
         raise MappingError(f"tp={m.tp} {why}")
     for value, what, whole, of in (
             (m.pp * m.interleave, "pp x interleave", model.layers, "layers"),

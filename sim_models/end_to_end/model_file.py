@@ -77,7 +77,7 @@ _OTHER_TYPES = re.compile(
 
 #: Keys that shape nothing of what is computed here.
 _HARMLESS = re.compile(r"""
-    (?!.*((expan\w*|ffn|mlp|dim|width|share)_(factor|multiplier)s?|experts_per_\w*|layers?_ids?)$)(
+    (?!.*((expan\w*|ffn|mlp|dim|width)_(factor|multiplier)s?|experts_per_\w*|layers?_ids?)$)(
     _.* | architectures | auto_map | transformers_version | tokenizer_(class|name) | task_specific_params | id2label
     | label2id | num_labels | use_cache | (pad|bos|eos)_.* | .*_token | .*_tokens | .*_token_index | .*_ids?
     | num_beams | num_beam_groups | num_return_sequences | top_[kp] | typical_p | min_length | do_sample | prefix
@@ -96,7 +96,8 @@ _HARMLESS = re.compile(r"""
     | pretraining_tp | slow_but_exact | is_decoder | type_vocab_size | summary_.* | reorder_and_upcast_attn | tie_.*
     | query_pre_attn.* | swiglu_.* | bias_dropout_fusion | mup_.* | fp32_.* | use_bfloat16 | gradient_checkpointing
     | attn_temperature_tuning | vision_feature.* | image_.* | video_.* | verbose | learned_pos_emb | emb_.* | no_bias
-    | compression_ratio | embedding_fraction | dim_model_base | local_attention)
+    | compression_ratio | embedding_fraction | dim_model_base | local_attention | layer_switch | use_parallel_.*
+    | order_of_interleaved_layers | use_gated_activation | use_dynamic_ntk)
     """, re.VERBOSE)
 #: Words of keys that may shape a layer; one that is not read is refused if its value says anything.
 _SHAPES = re.compile(r"""

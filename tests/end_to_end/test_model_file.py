@@ -173,6 +173,13 @@ PUBLIC = {
     "CohereForAI/c4ai-command-r-v01": (35.0, shape(8192, 40, 64, 64, 22528, 256000, model_type="cohere")),
     "CohereForAI/c4ai-command-r-plus": (103.8, shape(12288, 64, 96, 8, 33792, 256000, model_type="cohere",
                                                      use_qk_norm=True)),
+    "CohereForAI/c4ai-command-r7b-12-2024": (8.03, shape(
+        4096, 32, 32, 8, 14336, 256000, model_type="cohere2", layer_switch=4, use_gated_activation=True,
+        order_of_interleaved_layers="local_attn_first", use_parallel_block=True, use_parallel_embedding=True)),
+    "tencent/Hunyuan-A13B": (80.4, shape(
+        4096, 32, 32, 8, 3072, 128167, model_type="hunyuan_v1_moe", head_dim=128, moe_intermediate_size=[3072] * 32,
+        num_experts=64, moe_topk=[8] * 32, num_shared_expert=[1] * 32, use_mixed_mlp_moe=True, use_cla=False,
+        cla_share_factor=2, moe_layer_num_skipped=0, tie_word_embeddings=True)),
     "nvidia/Minitron-8B-Base": (8.27, {**shape(4096, 32, 48, 8, 16384, 256000, model_type="nemotron", head_dim=128),
                                        "hidden_act": "relu2"}),
 }
@@ -284,8 +291,10 @@ def test_keys_and_values_of_a_gpu_are_at_least_a_head():
 @pytest.mark.parametrize(("heads", "kv", "tp"), [(28, 4, 8), (12, 4, 6), (32, 8, 64)])
 def test_heads_that_gpus_cannot_share_are_refused(heads, kv, tp, model):
     read = load_transformer(model({**LLAMA, "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": 128}))
-    with pytest.raises(MappingError, match=f"tp={tp} (does not divide|neither divides)"):
+    with pytest.raises(MappingError, match=f"tp={tp} (does not divide|neither divides|exceeds)"):
         check_mapping(Mapping(tp=tp), read, tp, 1)
+    if tp <= heads:
+        check_mapping(Mapping(tp=tp), read, tp, 1, heads_split=False)
 
 
 @pytest.mark.parametrize(("arguments", "gemm"), [
