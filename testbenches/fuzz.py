@@ -288,9 +288,9 @@ class Drawing:
     def _memory(self, values: list[str]) -> tuple[int, list[str]]:
         rng, reads = self._rng, values[:2]
         number = reads[0][1:]
-        ram, writes = f"m{number}", [f"w{number}_{n}" for n in range(rng.randint(1, 2))]
-        width, depth = rng.choice([1, 8, 40, 64, 70, 140]), rng.choice([2, 3, 8, 13, 100])
-        bits = (depth - 1).bit_length()
+        width, depth = rng.choice([1, 8, 40, 64, 70, 140]), rng.choice([1, 2, 3, 8, 13, 100])
+        ram, writes = f"m{number}", [f"w{number}_{n}" for n in range(rng.randint(1, min(2, depth)))]
+        bits = max(1, (depth - 1).bit_length())
         init = [rng.getrandbits(width) for _ in range(rng.randint(0, depth))]
         lines = [f"m.submodules.{ram} = {ram} = memory.Memory(shape={width}, depth={depth}, init={init})"]
         for n, port in enumerate(writes):

@@ -445,8 +445,8 @@ class _Converter:
         value = self._read(scope, cell.memory, address, first // WORD)
         for index in cell.transparent_for:
             write = scope.netlist.cells[index]
-            same = self._node(graph, Node("==", 1, (address, self._resized(self._value(scope, write.addr),
-                                                                           len(address)))))
+            other = self._resized(self._value(scope, write.addr), len(address))
+            same = self._node(graph, Node("==", 1, (address or (ZERO,), other or (ZERO,))))
             enable = self._value(scope, write.en[first:first + len(value)])
             data = self._value(scope, write.data[first:first + len(value)])
             written = self._mux_bits(graph, enable, data, value)

@@ -9,20 +9,25 @@ elaborated alike is written once.
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import reduce
 from operator import or_
 from pathlib import Path
 
-from amaranth import ClockSignal, Fragment, Instance, ResetSignal, Value
+from amaranth import ClockSignal, Fragment, Instance, ResetSignal, Signal, Value
 from amaranth.back import rtlil
+from amaranth.hdl._ast import SignalSet
 from amaranth.hdl._ir import PortDirection, build_netlist
+from amaranth.hdl._mem import MemoryInstance
 from amaranth.hdl._nir import Netlist
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
 from t3sim.rtl.control.soft_reset import SoftReset
+
+from ..errors import Failure
 
 _PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be new
 
@@ -68,7 +73,7 @@ def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortD
 def rtlil_modules(component: wiring.Component, name: str) -> tuple[str, Hierarchy]:
     """Write RTLIL of a fresh component and of all below it; `name` becomes its module's."""
     writer = _Writer(name)
-    writer.add(Fragment.get(component, _Platform()), component, name)
+    writer.add_top(component, name)
     return "\n".join(writer.texts), Hierarchy(name, writer.instances)
 
 
@@ -87,6 +92,8 @@ class _Writer:
         self._names: dict[str, str] = {}  #: text with a placeholder: module
         self._written: dict[tuple, str] = {}  #: what a module was elaborated to: its text
         self._clocks: dict[str, list[str]] = {}  #: module: those of clk and rst that it has
+        self._driven = SignalSet()  #: by any component, or as a port of the top
+        self._foreign: list[tuple[str, SignalSet]] = []  #: component, signals that it uses and neither drives nor has
 
     def add(self, fragment: Fragment, component: wiring.Component, name: str | None = None) -> str:
         """Return the module of an elaborated component; it is written if it is new."""
@@ -94,8 +101,14 @@ class _Writer:
         ports = signature_ports(component)
         elaborated = _contents((fragment, ports))
         text = self._written.get(elaborated)
+        driven = _driven(fragment)
         if text is None:
-            text = self._written[elaborated] = self._convert(fragment, ports)
+            text, used = self._convert(fragment, ports)
+            self._written[elaborated] = text
+            own = SignalSet(signal for value, _ in ports.values() for signal in value._rhs_signals())
+            self._foreign.append((module_name(component), SignalSet(
+                signal for signal in used if signal not in driven and signal not in own)))
+        self._driven |= driven
         if text in self._names and name is None:
             return self._names[text]
         name = name or self._free_name(module_name(component))
@@ -104,9 +117,19 @@ class _Writer:
         self._clocks[name] = self._keep(text, name)
         return name
 
-    def _convert(self, fragment: Fragment, ports: dict) -> str:
-        """Return a text that is the same for equal modules."""
-        return rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)[0]
+    def add_top(self, component: wiring.Component, name: str) -> None:
+        """Add all modules. Raises Failure if one uses a signal of another that is no port: it would be constant."""
+        self.add(Fragment.get(component, _Platform()), component, name)
+        for value, _ in signature_ports(component).values():
+            self._driven |= value._rhs_signals()
+        for module, signals in self._foreign:
+            for signal in signals:
+                if signal in self._driven:
+                    raise Failure(f"{module}: signal {signal.name} is driven outside it and is not one of its ports")
+
+    def _convert(self, fragment: Fragment, ports: dict) -> tuple[str, Iterable[Signal]]:
+        """Return a text that is the same for equal modules, and the signals in it."""
+        return rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)
 
     def _keep(self, text: str, name: str) -> list[str]:
         """Keep a new module; return which of clk and rst it has."""
@@ -143,6 +166,23 @@ class _Writer:
         return children
 
 
+def _driven(fragment: Fragment) -> SignalSet:
+    """Return what a component drives, with outputs of the components in it."""
+    driven = SignalSet()
+    for statements in fragment.statements.values():
+        driven |= statements._lhs_signals()
+    if isinstance(fragment, MemoryInstance):
+        for port in fragment._read_ports:
+            driven |= port._data._lhs_signals()
+    elif isinstance(fragment, Instance):
+        for value, kind in fragment.ports.values():
+            if kind == "o":
+                driven |= value._lhs_signals()
+    for inner, _, _ in fragment.subfragments:
+        driven |= _driven(inner)
+    return driven
+
+
 class _Netlists(_Writer):
     """Keeps netlists instead of texts."""
 
@@ -151,11 +191,11 @@ class _Netlists(_Writer):
         self.netlists: dict[str, Netlist] = {}
         self._made: dict[str, Netlist] = {}
 
-    def _convert(self, fragment: Fragment, ports: dict) -> str:
+    def _convert(self, fragment: Fragment, ports: dict) -> tuple[str, Iterable[Signal]]:
         netlist = build_netlist(fragment, ports, name=_PLACEHOLDER)
         text = repr(netlist)
         self._made[text] = netlist
-        return text
+        return text, netlist.signals
 
     def _keep(self, text: str, name: str) -> list[str]:
         self.netlists[name] = netlist = self._made.pop(text)
@@ -229,5 +269,5 @@ class Elaborated:
 def elaborate(component: wiring.Component, name: str) -> Elaborated:
     """Elaborate a fresh component and all below it; `name` becomes its module's."""
     writer = _Netlists(name)
-    writer.add(Fragment.get(component, _Platform()), component, name)
+    writer.add_top(component, name)
     return Elaborated(name, writer.netlists, writer.instances)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.hdl import ClockDomain, ClockSignal, ResetSignal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,6 +14,8 @@ from t3sim.cosim.component import build_component
 from t3sim.cosim.graph import UnsupportedDesign, design_of
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
+from t3sim.cosim.verilog import generate_verilog
+from t3sim.errors import Failure
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.switch.switch import Switch
 from t3sim.testbenches.geometries import GEOMETRIES
@@ -228,3 +230,69 @@ class Clocked(wiring.Component):
 def test_what_is_not_simulated_is_refused(kind, message):
     with pytest.raises(UnsupportedDesign, match=message):
         design_of(Clocked(kind), "clocked")
+
+
+class Reading(wiring.Component):
+    """Uses a signal of the component around it, or is reset by one."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__({"a": In(8), "clear": In(1), "total": Out(8)})
+        self._how = how
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.inner = ResetInserter(self.clear)(inner := Adding()) if self._how == "reset" else (
+            inner := Adding(self.clear if self._how == "read" else None))
+        m.d.comb += [inner.a.eq(self.a), self.total.eq(inner.kept if self._how == "looked into" else inner.total)]
+        return m
+
+
+class Adding(wiring.Component):
+    a: In(8)
+    total: Out(8)
+
+    def __init__(self, other: Signal | None = None) -> None:
+        super().__init__()
+        self.kept, self._other = Signal(8, name="kept"), Const(0, 1) if other is None else other
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.d.sync += self.kept.eq(self.kept + self.a + self._other)
+        m.d.comb += self.total.eq(self.kept)
+        return m
+
+
+@pytest.mark.parametrize("how, module, name", [("read", "adding", "clear"), ("reset", "adding", "clear"),
+                                               ("looked into", "reading", "kept"), ("by ports", None, None)])
+def test_a_signal_of_another_component_that_is_no_port_is_refused(how, module, name):
+    """It would be constant, also in the Verilog."""
+    for write in (lambda: design_of(Reading(how), "top"), lambda: generate_verilog(Reading(how), "top")):
+        if module is None:
+            write()
+            continue
+        with pytest.raises(Failure, match=f"{module}: signal {name} is driven outside it and is not one of its ports"):
+            write()
+
+
+class OneWord(wiring.Component):
+    """A memory of one word has no address."""
+
+    a: In(8)
+    enable: In(2)
+    seen: Out(8).array(3)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.memory = word = memory.Memory(shape=8, depth=1, init=[7])
+        write = word.write_port(granularity=4)
+        reads = [word.read_port(transparent_for=[write]), word.read_port(), word.read_port(domain="comb")]
+        m.d.comb += [write.data.eq(self.a), write.en.eq(self.enable), reads[0].en.eq(1), reads[1].en.eq(1)]
+        m.d.comb += [seen.eq(read.data) for seen, read in zip(self.seen, reads)]
+        return m
+
+
+def test_a_memory_of_one_word(seed):
+    library = build_component(OneWord, "one_word")
+    stimulus = random_stimulus(library.ports, 200, seed)
+    with CompiledBackend(library) as compiled, AmaranthBackend(OneWord(), library.ports) as amaranth:
+        np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))

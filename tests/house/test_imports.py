@@ -138,7 +138,7 @@ def test_models_reach_the_rtl_through_one_door():
 
 
 def test_testbenches_know_no_amaranth_objects():
-    """But for specifications and mutants, which are made of Amaranth themselves."""
+    """But for specifications, mutants and random designs, which are made of Amaranth themselves."""
     def allowed(path, module):
         if any(path.is_relative_to(ROOT / "testbenches" / folder) for folder in ("formal", "mutation", "fuzz.py")):
             return True
