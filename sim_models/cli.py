@@ -173,8 +173,9 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
     except MemoryError:
         _complain("the memory that this process may have is used up")
         return 1
-    except BaseException as error:  # whoever calls sys.exit has not done what was asked
-        if "_T3_COMPLETE" in os.environ:  # a shell asks: typer answers, and exits
+    except BaseException as error:  # whoever calls sys.exit has not done what was asked, but for typer's completion
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if isinstance(error, SystemExit) and "typer" in Path(last.filename).parts:
             raise
         return _report_fault(error, arguments)
 
