@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from t3sim.commands.options import AllowCodeOption, file_name, natural_number, size_in_bytes, whole_number
-from t3sim.errors import BadInput, InScenario, Key, Told, Words, is_ours
+from t3sim.errors import BadInput, InScenario, Key, Told, Words, is_ours, printable
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.scenario.short_names import SHORT_NAMES, SWITCHES, keys_of
 
@@ -170,7 +170,7 @@ def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Itera
 def print_notes(notes: Iterable[str | Words]) -> None:
     """Print notes on what a scenario comes to."""
     for note in notes:
-        print(f"t3: {in_dashes(note)}", file=sys.stderr, flush=True)
+        print(printable(f"t3: {in_dashes(note)}"), file=sys.stderr, flush=True)
 
 
 def in_dashes(message: str | Words, only: Iterable[str] | None = None) -> str:

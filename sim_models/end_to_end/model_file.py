@@ -186,10 +186,10 @@ class _Reader:
             if not isinstance(kinds, list) or any(one not in _ATTENTIONS for one in kinds):
                 self.refuse(f"{key} = {shown(kinds)} has layers that are not read")
         unread = [key for key, value in self.config.items() if key not in _READ and value not in _NOTHING
-                  and key not in (*_SECTIONS, *self.left_out) and not _HARMLESS.fullmatch(key)]
+                  and key not in (*_SECTIONS, *self.left_out) and not _HARMLESS.fullmatch(key[:200])]
         self.left_out += [f"{key[:40]} = {shown(self.config[key])}" for key in unread if _MORE_TOKENS.search(key)]
         unread = [key for key in unread if not _MORE_TOKENS.search(key)]
-        if shapes := [key for key in unread if _SHAPES.search(key)]:
+        if shapes := [key for key in unread if _SHAPES.search(key[:200])]:
             self.refuse(f"{', '.join(key[:40] for key in shapes[:8])} may change the shape of a layer and "
                         f"{'is' if len(shapes) == 1 else 'are'} not read; a file without "
                         f"{'it' if len(shapes) == 1 else 'them'} is taken as a plain Transformer")
@@ -231,8 +231,8 @@ class _Reader:
         """Return how many layers have experts."""
         config, first = self.config, self.number(_FIRST_DENSE, 0, 0)
         chosen = set(range(first, layers))
-        if (last := config.get("moe_layer_end_index")) not in (None, -1):
-            chosen &= set(range(self.number(("moe_layer_end_index",), least=0) + 1)) if last else {0}
+        if config.get("moe_layer_end_index") != -1:  # ERNIE's word for the last one
+            chosen &= set(range(self.number(("moe_layer_end_index",), layers - 1, 0) + 1))
         explicit = config.get("moe_layers")
         if isinstance(config.get("moe_layer_freq"), list):
             flags = config["moe_layer_freq"]
