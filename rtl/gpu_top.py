@@ -539,7 +539,7 @@ class GpuTop(wiring.Component):
         with m.Elif(self._stopped & ~cleared):
             m.d.sync += [quiet.eq(Mux(moving, 0, quiet + 1)), lasted.eq(lasted + 1)]
             # Never sooner than what is issued or read in this cycle is seen to move.
-            with m.If(~moving & (quiet == (config.quiet_cycles | 15))):
+            with m.If(~moving & (quiet >= (config.quiet_cycles | 15))):
                 m.d.sync += [cleared.eq(1), self._clear.eq(1)]
             with m.Elif(overdue):
                 m.d.comb += self._forced.eq(1)

@@ -554,6 +554,34 @@ def test_a_second_soft_reset_begins_anew(done):
     assert gpu.status() == {"reset_done", "drain"}
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_second_soft_reset_waits_for_its_whole_limit(ended):
+    """Attack: reset in the middle of a reset, or after one that was forced. A write that DRAM does not take holds it."""
+    gpu = programmed()
+    gpu.blocked = {"dram"}
+    gpu.access("compute", BASE, 64, region=EVENT_REGION)
+    gpu.run(50)
+    gpu.program(gpu.driver.soft_reset(16, limit_cycles=1024))
+    gpu.run(1400 if ended else 800)
+    assert (gpu.error() is not None) == ended and ("resetting" in gpu.status()) == (not ended)
+    gpu.program(gpu.driver.clear_error() + gpu.driver.soft_reset(16, limit_cycles=1024))
+    gpu.run(1000)
+    assert gpu.error() is None and "resetting" in gpu.status()
+    gpu.run(50)
+    assert gpu.error()["code"] == "reset_forced"
+
+
+def test_a_quiet_time_that_is_lowered_while_it_runs_counts_at_once():
+    """Attack: corner widths. Below what has passed already; the soft reset is then over, not a wrap later."""
+    gpu = programmed()
+    gpu.program(gpu.driver.soft_reset(60_000))
+    gpu.run(1000)
+    assert "resetting" in gpu.status()
+    gpu.program(gpu.driver.soft_reset(100)[:1])
+    gpu.run(300)
+    assert gpu.status() == {"reset_done", "drain"}
+
+
 def test_a_restart_during_the_sweep_of_a_soft_reset_does_nothing():
     gpu = programmed()
     gpu.program(gpu.driver.soft_reset(16))
