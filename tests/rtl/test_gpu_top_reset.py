@@ -556,7 +556,7 @@ def test_a_second_soft_reset_begins_anew(done):
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_second_soft_reset_waits_for_its_whole_limit(ended):
-    """Attack: reset in the middle of a reset, or after one that was forced. A write that DRAM does not take holds it."""
+    """Attack: reset in the middle of a reset, or after one that was forced. A write in a channel holds it up."""
     gpu = programmed()
     gpu.blocked = {"dram"}
     gpu.access("compute", BASE, 64, region=EVENT_REGION)
