@@ -17,13 +17,13 @@ _LEAVES = ("evicts", "expires")
 
 
 class Flushes:
-    """Asks for a flush now and then."""
+    """Asks for a flush now and then, until it `rests`."""
 
     def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+        self._bench, self.rests = bench, False
 
     def drive(self) -> None:
-        self._bench.set("flush", int(self._bench.rng.random() < 0.01))
+        self._bench.set("flush", int(not self.rests and self._bench.rng.random() < 0.01))
 
     def sample(self) -> None:
         pass
@@ -88,7 +88,9 @@ async def random_parts(bench: Bench) -> None:
     bench.set("whole", whole)
     bench.set("timeout", timeout)
     bench.set("oldest", first)
-    bench.add(Flushes(bench))  # of what is over: nothing
+    flushes = Flushes(bench)  # of what is over: nothing
+    bench.add(flushes)
+    bench.reach("joins", g.most_parts < 3)  # a sum of two parts has none
     inside = [0] * g.switch.ports  # parts of each source that were taken and have not left
     model, sums, lines = MergeTableModel(g, whole), Scoreboard("sums"), near_lines(bench)
     names = bench.elements("parts")
@@ -148,7 +150,8 @@ async def random_parts(bench: Bench) -> None:
     if await bench.run(lambda: all(driver.idle for driver in drivers) and sums.empty, 60_000, settle=20):
         await bench.until(lambda: sums.empty and (timeout == 0xFFFF or not model.held),
                           200 * (timeout + 1) * g.switch.merge_sets)
-        await bench.cycle(10 + 10 * g.switch.merge_sets)
+        flushes.rests = True
+        await bench.cycle(20 + 10 * g.switch.merge_sets)
         assert bench.get("busy") == bool(model.held)
 
 
