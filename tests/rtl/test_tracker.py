@@ -1,5 +1,6 @@
 """TrackerBank against its model: random tiles, hot sets, small geometries, errors, full sets, resets."""
 
+import itertools
 import random
 
 import pytest
@@ -226,6 +227,27 @@ def test_an_update_of_another_kind_of_tile_is_refused_and_told(name):
         await send(ctx, dut.updates, [update._asdict() for update in updates], rng)
         await ctx.tick().repeat(10)
         assert taken == triggers and bank.errors == errors and not ctx.get(dut.occupied)
+
+    bank.bench.process(drive, background=False)
+    bank.bench.run(cycles=300)
+
+
+@pytest.mark.parametrize("name", ["one_way", "secded"])
+@pytest.mark.parametrize("sources", list(itertools.product(range(3), repeat=3)), ids=str)
+def test_a_trigger_names_the_region_of_the_local_update(sources, name):
+    """Attack: a peer that lies about the region, in any order: of several local updates the last, else the first."""
+    bank = Bank(GEOMETRIES[name], seed=4)
+    rng, dut = random.Random(4), bank.dut
+    regions, amounts = (2, 3, 2), (30, 30, bank.thresholds[2] - 60)
+    updates = [bank.update(rng, wg=0, wf=1, region=region, amount=amount)._replace(source=source)
+               for region, amount, source in zip(regions, amounts, sources)]
+    taken = bank.bench.sink(dut.triggers)
+    local = [update.region for update in updates if not update.source]
+
+    async def drive(ctx):
+        await send(ctx, dut.updates, [update._asdict() for update in updates], rng)
+        await ctx.tick().repeat(10)
+        assert [trigger["region"] for trigger in taken] == [local[-1] if local else updates[0].region]
 
     bank.bench.process(drive, background=False)
     bank.bench.run(cycles=300)
