@@ -30,7 +30,8 @@ async def random_traffic(bench: Bench) -> None:
             bench.set(name, value)
         await bench.settle()
         decision = Decision(*(bench.get(name) for name in Decision._fields))
-        assert decision == model.step(Inputs(**inputs)), f"cycle {bench.now}: {inputs}"
+        expected = model.step(Inputs(**inputs))
+        assert decision == expected, f"cycle {bench.now}: expected {expected}, got {decision}; {inputs}"
         await bench.edge()
         bench.reach("compute", decision.grant_compute)
         bench.reach("communication", decision.grant_communication)
@@ -47,5 +48,6 @@ async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
         bench.set(name, value)
     for cycle in range(3 * (limit + 1) if limit < 1000 else limit + 1):  # and again after each grant
         await bench.settle()
-        assert bench.get("grant_communication") == (cycle % (limit + 1) == limit), f"cycle {cycle}"
+        expected, granted = cycle % (limit + 1) == limit, bench.get("grant_communication")
+        assert granted == expected, f"cycle {cycle}, limit {limit}: expected {expected:d}, got {granted}"
         await bench.edge()

@@ -33,9 +33,9 @@ class Exchange:
                   bench.rng.getrandbits(bench["arriving.payload"].width))
         await bench.settle()
         shown = self.model.step(**inputs)
-        assert bench.get("leaving.valid") == (shown.leaving is not None), f"cycle {bench.now}: {inputs}"
-        if shown.leaving:
-            assert bench.get("leaving.payload") == shown.leaving._asdict(), f"cycle {bench.now}: {inputs}"
+        leaving = bench.get("leaving.payload") if bench.get("leaving.valid") else None
+        expected = shown.leaving and shown.leaving._asdict()
+        assert leaving == expected, f"cycle {bench.now}: expected to leave {expected}, got {leaving}; {inputs}"
         known = tuple((bench.get(f"peer_heads[{peer}]"), bench.get(f"peer_epochs[{peer}]"))
                       for peer in range(self.peers))
         assert known == shown.known and bench.get("busy") == shown.busy and bench.get("arriving.ready")

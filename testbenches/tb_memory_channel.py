@@ -185,7 +185,8 @@ async def the_arbiter_decides(bench: Bench) -> None:
         decision = arbiter.step(Inputs(**inputs, compute_valid=int("compute" in streams), communication_valid=1,
                                        communication_waiting=1, occupancy=occupancy + command,
                                        ready=int(not command or bench.get("dram.ready"))))
-        assert decision == tuple(bench.get(name) for name in decision._fields), f"cycle {bench.now}: {inputs}"
+        shown = type(decision)(*(bench.get(name) for name in decision._fields))
+        assert shown == decision, f"cycle {bench.now}: expected {decision}, got {shown}; {inputs}"
         if both and command and bench.get("dram.ready"):
             shown = bench.get("dram.payload")
             if shown["communication"]:

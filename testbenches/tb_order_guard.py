@@ -32,7 +32,8 @@ async def random_writes(bench: Bench) -> None:
         await bench.settle()
         assert bench.get("write_bucket") == bucket_of(address, g)
         blocked = model.blocked(query, address if write else None)
-        assert bench.get("blocked") == blocked, f"cycle {bench.now}: {query:#x}"
+        shown = bench.get("blocked")
+        assert shown == blocked, f"cycle {bench.now}: expected blocked {blocked:d}, got {shown}; {query:#x}"
         bench.reach("blocked" if blocked else "free")
         bench.reach("blocked by the write of this cycle", blocked and not model.blocked(query))
         await bench.edge()

@@ -14,8 +14,8 @@ async def run(bench: Bench, cycles: int, stage: int, idle: float, starts: float,
         for name, value in inputs.items():
             bench.set(name, value)
         await bench.settle()
-        late = bench.get("late")
-        assert late == model.step(**inputs), f"cycle {bench.now}: {inputs}"
+        late, expected = bench.get("late"), model.step(**inputs)
+        assert late == expected, f"cycle {bench.now}: expected late {expected:d}, got {late}; {inputs}"
         await bench.edge()
         bench.reach("late" if late else "in time")
         bench.reach("restart", inputs["restart"])

@@ -24,11 +24,13 @@ async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float,
             bench.set(name, value)
         await bench.settle()
         asked = bool(bench.get("listens")), bool(bench.get("looks"))
-        assert asked == model.counts(limit), f"cycle {bench.now}: {inputs}"
+        expected = model.counts(limit)
+        assert asked == expected, f"cycle {bench.now}: expected (listens, looks) {expected}, got {asked}; {inputs}"
         error = bench.get("error")
         assert error.pop("code") == ERRORS["watchdog"] and not any(error["details"].values())
         shown = bool(error["valid"]), bench["waited"].pack(bench.get("waited"))
-        assert shown == model.step(**inputs), f"cycle {bench.now}: {inputs}"
+        expected = model.step(**inputs)
+        assert shown == expected, f"cycle {bench.now}: expected (error, waited) {expected}, got {shown}; {inputs}"
         told, shows = told + shown[0], shown[1]
         await bench.edge()
     bench.reach("told", told)
