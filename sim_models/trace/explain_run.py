@@ -1,11 +1,13 @@
 """State of a recorded run: what fired, what has not, and how long communication had to wait."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
 from .answer import Answer, caveats
 from .explain_passes import explain_steps
+from .explain_workgroup import IDLE
 from .schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason
 from .store import Trace
 from .tile import miscounts, missed
@@ -13,6 +15,8 @@ from .words import owner, plural
 
 _SHOWN = 5  #: tiles of a kind
 _REASONS = 3
+#: Share of a run's cycles by which GPUs that are alike may differ in their start, which is one, and in their end.
+_STARTS_ALIKE, _ENDS_ALIKE = 0.001, 0.05
 
 
 def explain_run(trace: Trace) -> Answer:
@@ -21,6 +25,7 @@ def explain_run(trace: Trace) -> Answer:
                     caveats=list(caveats(trace)), gpus=recorded.get("gpus", []))
     # With what waits where in the table of the GPUs, its line is not told a second time.
     answer.conclude(recorded["problem"].partition(":")[0] if answer.gpus else recorded["problem"])
+    answer.conclude(*_late(trace))
     e = trace.events
     for device in range(trace.devices):
         mine = e[e["device"] == device]
@@ -30,6 +35,32 @@ def explain_run(trace: Trace) -> Answer:
             _tiles(trace, device, mine[mine["kind"] == Kind.UPDATE], answer)
         _arbiters(mine[mine["kind"] == Kind.DECIDE], answer)
     return answer
+
+
+def _late(trace: Trace) -> Iterator[str]:
+    """Say which GPUs' workgroups began later than the others', or which GPU's ended, or its last tile came, last."""
+    chosen, e = trace.run["filter"], trace.events
+    if trace.devices == 1 or trace.window[0] or chosen["wgs"] is not None or chosen["kinds"] is not None:
+        return
+
+    def of_each(events: np.ndarray, at: int) -> dict[int, int]:
+        cycles = {trace.run["numbers"][device]: events["cycle"][events["device"] == device]
+                  for device in range(trace.devices)}
+        return {number: int(one[at]) for number, one in cycles.items() if len(one)}
+    run, starts = trace.run["recorded"]["cycles_of_run"], of_each(e[e["kind"] == Kind.DISPATCH], 0)
+    in_time = {number: cycle for number, cycle in starts.items()
+               if cycle - min(starts.values()) <= _STARTS_ALIKE * run}
+    for number in trace.run["numbers"]:
+        if starts and number not in in_time:
+            when = f"started at cycle {starts[number]:,}" if number in starts else "has not started"
+            yield f"Late: device {number}, whose first workgroup {when}, elsewhere by cycle {max(in_time.values()):,}."
+    for what, events in (("last workgroup ended", e[(e["kind"] == Kind.STAGE) & (e["b"] == IDLE)]),
+                         ("last final tile came", e[e["kind"] == Kind.EVENT])):
+        ends = of_each(events, -1)
+        *_, before, end = sorted(ends.values()) if len(ends) == trace.devices else (0, 0)
+        if trace.run["recorded"]["outcome"] == "done" and end - before > _ENDS_ALIKE * run:
+            last = next(number for number, cycle in ends.items() if cycle == end)
+            yield f"The last: device {last}, whose {what} at cycle {end:,}, {end - before:,} cycles after the others'."
 
 
 def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> None:

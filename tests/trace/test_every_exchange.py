@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from t3sim.machine import load_machine
 from t3sim.machine.hardware import Switch as SwitchSection
 from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
 from t3sim.runs.operators import make_tiling, placement_of
+from t3sim.runs.skew import Skew
 from t3sim.schedule import Action
 from t3sim.trace.explain_run import explain_run
 from t3sim.trace.explain_tile import explain_tile
@@ -23,7 +25,9 @@ from t3sim.trace.store import Trace
 from t3sim.trace.tile import Tile
 from t3sim.trace.timeline import write_timeline
 from t3sim.trace.words import describe
+from t3sim.workloads import gemm_workload
 from tests.support.exchanges import LINKS, TABLE, Row, runs, table
+from tests.support.recorded import MACHINE, SHAPE
 from tests.support.trace_processor import TraceProcessor
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
@@ -166,6 +170,26 @@ def test_who_has_not_sent_is_named_among_several(late):
     wg, wf, device = (int(name.split()[at]) for at in (1, 3, 5))
     sender = Tile(late, wg, wf, device)
     assert device == 3 and late.map.feeds(sender.id) == [TileId(1, 0, 1)] and not len(sender.of(Kind.DISPATCH))
+
+
+@pytest.mark.parametrize("skew, told", [
+    ("late:2:5000", ["Late: device 2, whose first workgroup started at cycle 5,000, elsewhere by cycle 0.",
+                     "The last: device 2, whose last workgroup ended at cycle "]),
+    ("late:1:3000,late:3:6000", ["Late: device 1, whose first workgroup started at cycle 3,000, ",
+                                 "Late: device 3, whose first workgroup started at cycle 6,000, ",
+                                 "The last: device 3, "]),
+    ("dead:0:3", ["The last: device 0, whose last workgroup ended at cycle "]), ("", [])])
+def test_an_overview_says_which_gpu_was_late_or_last(skew, told, tmp_path):
+    record(Setup(load_machine(str(MACHINE)), gemm_workload(SHAPE, 4), "t3-mca", False,
+                 skew=Skew.of(skew, 4) if skew else None), tmp_path)
+    verdict = [text for text in explain_run(Trace.load(tmp_path)).verdict if text.startswith(("Late", "The last"))]
+    assert len(verdict) >= len(told) and all(text.startswith(start) for text, start in zip(verdict, told))
+    assert bool(verdict) == bool(skew)
+
+
+def test_an_overview_names_a_gpu_that_has_not_started(late):
+    assert any(text.startswith("Late: device 3, whose first workgroup has not started, elsewhere by cycle ")
+               for text in explain_run(late).verdict)
 
 
 def test_for_whom_it_waited_last(tmp_path):
