@@ -65,19 +65,20 @@ def passed_on(spec: Spec, _) -> None:
 
 
 def properties() -> list[Property]:
-    def broken(what, claim, old, new):
-        return Broken(what, claim, "link/ingress.py", old, new)
+    def broken(what, claim, old, new, file="link/ingress.py"):
+        return Broken(what, claim, file, old, new)
 
     return [Property("checked", "ingress", f"{LAWFUL}; {AT_ONCE}; {TOLD}", checked, (
         broken("any operation", LAWFUL, "(packet.op == Op.STORE) | (packet.op == Op.UPDATE)", "1"),
         broken("a peer may claim to be this GPU", LAWFUL,
                "(packet.source == Source.REMOTE) | (packet.source == Source.DMA)", "1"),
-        broken("a packet without bytes", LAWFUL, "(packet.bytes != 0) & ", ""),
+        broken("a packet without bytes", LAWFUL, "(access.bytes != 0) & ", "", "layouts.py"),
         broken("a packet that ends in the next line", LAWFUL, "return in_line & writes",
                "return (packet.bytes != 0) & writes"),
-        broken("a packet that ends a byte into the next line", LAWFUL, "packet.bytes) <= line_bytes)",
-               "packet.bytes) <= line_bytes + 1)"),
-        broken("a packet that ends its line", AT_ONCE, "packet.bytes) <= line_bytes)", "packet.bytes) < line_bytes)"),
+        broken("a packet that ends a byte into the next line", LAWFUL, "access.bytes) <= line_bytes)",
+               "access.bytes) <= line_bytes + 1)", "layouts.py"),
+        broken("a packet that ends its line", AT_ONCE, "access.bytes) <= line_bytes)", "access.bytes) < line_bytes)",
+               "layouts.py"),
         broken("the range has no beginning", LAWFUL, "(line >= base[line_bits:])", "1"),
         broken("the range is open to all regions", LAWFUL, "regions.bit_select(packet.region, 1)", "1"),
         broken("one workgroup beyond the window", LAWFUL, "packet.wg < self.limit", "packet.wg <= self.limit"),
