@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -284,11 +285,25 @@ def test_embedded_library_is_whole():
 @pytest.mark.slow
 @pytest.mark.skipif(not any(place.is_file() for place in libraries.PLACES), reason="OSU018 is not installed")
 @pytest.mark.parametrize("block", ["arbiter", "coalescer", "ring_monitor"])
-def test_embedded_library_is_near_a_real_one(block):
-    ours, real = (measure(block, Geometry(), find_library(name), fpga=False).silicon for name in ("embedded", "osu018"))
+def test_embedded_library_has_a_real_one_s_areas(block):
+    ours, real = (_measured_with(block, name) for name in ("embedded", "osu018"))
     assert ours.gate_equivalents == pytest.approx(real.gate_equivalents, rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(place.is_file() for place in libraries.PLACES), reason="OSU018 is not installed")
+@pytest.mark.parametrize("block", ["arbiter", "ring_monitor", pytest.param("coalescer", marks=pytest.mark.xfail(
+    strict=True, reason="24.5 gate delays, 17.3 with OSU018: either meets the mapper's target of 30 when it maps for "
+                        "area, so neither is made faster"))])
+def test_embedded_library_has_a_real_one_s_delays(block):
+    ours, real = (_measured_with(block, name) for name in ("embedded", "osu018"))
     assert ours.logic_depth == pytest.approx(real.logic_depth, rel=0.3)
     assert ours.period == pytest.approx(real.period, rel=0.3)
+
+
+@cache
+def _measured_with(block: str, library: str):
+    return measure(block, Geometry(), find_library(library), fpga=False).silicon
 
 
 # Netlists
