@@ -34,7 +34,7 @@ def config_workloads(path: str, tp: int, tokens: int = TOKENS, sublayer: str | N
         raise WorkloadError(f"sub-layer {sublayer!r} is unknown: allowed are {', '.join(found)}")
     if tp in DEVICES and {"op", *INPUTS.values()} & set(wanted) and (why := model.not_shared_by(tp)):
         raise WorkloadError(f"TP={tp} {why}")
-    if "ip" in wanted:
+    if "ip" in wanted and tp in DEVICES:  # another one is refused with the workload
         columns, depth, times = found["ip"]
         found["ip"] = columns, depth + int(model.more_kv_width(tp)), times
     for name in wanted:
