@@ -37,6 +37,7 @@ CHECKED_THROUGH = {
     "switch/credited_input": "switch",
     "switch/credited_output": "switch",
     "switch/multicast": "switch",
+    "switch/switch_bus": "switch",
 }
 
 #: Blocks wired from checked ones. What they must do is what the models around them and the fused run's self-checks say
