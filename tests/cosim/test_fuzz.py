@@ -138,7 +138,7 @@ def _found(monkeypatch) -> None:
     tally = fuzz.fuzz(count(1), lambda line: told.append((time.monotonic() - start, line)), 0)
     (seconds, first), (_, smallest) = told
     print(f"found after {seconds:.0f} s")
-    assert tally.failed == tally.equal + tally.refused + 1 < 20
+    assert tally.failed == tally.equal + tally.refused + 1 < 30
     assert f"FAILED: seed {tally.failed}: " in first
     assert f"Repeat with: make fuzz SEED={tally.failed} CASES=1" in smallest
     assert len(smallest.splitlines()) < len(fuzz.draw(tally.failed).text.splitlines())
