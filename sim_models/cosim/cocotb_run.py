@@ -48,6 +48,8 @@ endmodule
 """
 _INITIAL_REGISTER = re.compile(r"^(  reg [^=;\n]*?) = [^;\n]*;", re.MULTILINE)
 _INITIAL_MEMORY = re.compile(r"^  initial begin\n(?:    .*\n)*  end\n", re.MULTILINE)
+#: A process without inputs: Yosys gives it no register that makes it run, so Icarus would leave X.
+_CONSTANT = re.compile(r"^  always @\*\n    ([^=;\n]+ = \d+'h[\da-f]+;)$", re.MULTILINE)
 _RUNTIME = ("verilated", "verilated_threads", "verilated_vpi")
 _WAVES_RUNTIME = ("verilated_vcd_c",)
 
@@ -67,8 +69,8 @@ class Simulation:
 
 
 def without_initial_values(text: str) -> str:
-    """Return Verilog of Yosys whose registers and memories are unknown until they are written."""
-    return _INITIAL_MEMORY.sub("", _INITIAL_REGISTER.sub(r"\1;", text))
+    """Return Verilog of Yosys whose registers and memories are unknown until they are written; constants are not."""
+    return _CONSTANT.sub(r"  initial \1", _INITIAL_MEMORY.sub("", _INITIAL_REGISTER.sub(r"\1;", text)))
 
 
 def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", waves: bool = False) -> Simulation:

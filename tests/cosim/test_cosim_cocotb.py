@@ -154,6 +154,12 @@ def test_no_initial_value_is_left():
     assert {*re.findall(r"initial.*", bare)} == {"initial at_time_0 <= 1'b1;"} < {*re.findall(r"initial.*", text)}
 
 
+def test_a_constant_of_one_process_is_known_at_once():
+    """No input of it ever changes, so no event would make it run."""
+    text = "  always @*\n    waits[19:17] = 3'h0;\n  always @*\n    waits[16] = busy;\n"
+    assert without_initial_values(text) == "  initial waits[19:17] = 3'h0;\n  always @*\n    waits[16] = busy;\n"
+
+
 def test_unknown_simulator(design):
     with pytest.raises(ValueError, match="verilator, icarus"):
         build_simulation(*design, simulator="modelsim")

@@ -147,5 +147,5 @@ def test_machines_are_listed_with_the_commands_that_they_serve(monkeypatch, caps
     assert main(["machines"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(maxsplit=1)[0] for line in lines if line.split(" ")[0] in PRESETS] == sorted(PRESETS)
-    assert any(line.startswith("mi300x ") and "dma, validate " in line for line in lines)
+    assert any(line.startswith("mi300x ") and "dma, overlap, validate " in line for line in lines)
     assert any(line.startswith("  t3 dma (") and "[stream], [engine]" in line for line in lines)
