@@ -110,7 +110,8 @@ def test_memory_gives_no_more_than_it_has(asks, copied, units):
     kernel_pace, copies_pace = memory_paces(H100, asks * rate, copied * rate, units)
     others = 132 - units
     share = others / (others + max(1, units))  # engines count as a unit
-    assert (copies_pace > 0 or not copied) and copies_pace <= 1 and share <= kernel_pace / min(1, asks) <= 1 / min(1, asks)
+    assert (copies_pace > 0 or not copied) and copies_pace <= 1
+    assert share <= kernel_pace / min(1, asks) <= 1 / min(1, asks)
     assert asks * kernel_pace + copied * copies_pace <= 1 + 1e-12
     if asks + copied <= 1:
         assert (kernel_pace, copies_pace) == (1, 1)
