@@ -168,7 +168,7 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     chip = load_machine(machine, QUEUE)
     for _, name, one in asked:
         for size in wanted:
-            check_asked(chip, collective, gpus, size, name, one)
+            check_asked(chip, collective, gpus, size, name, one, waves)
     check_json_target(json)
     phases = 2 if collective.startswith("ar") else 1
     expected = _estimate(chip, gpus, [phases * size for size in wanted for _ in asked])

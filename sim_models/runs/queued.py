@@ -93,7 +93,7 @@ def run_queued(machine: Machine, collective: str, gpus: int, size_bytes: int,
     `machine`, of level `QUEUE`, says what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a
     Tracker starts is broadcast to all peers at once. Raises BadInput and SimulationError.
     """
-    check_asked(machine, collective, gpus, size_bytes, initiator, variant)
+    check_asked(machine, collective, gpus, size_bytes, initiator, variant, waves)
     run = _Run(machine, (collective, gpus, size_bytes), initiator, seed, variant, waves)
     try:
         run.run()
@@ -103,7 +103,7 @@ def run_queued(machine: Machine, collective: str, gpus: int, size_bytes: int,
 
 
 def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, initiator: str,
-                variant: str = "b2b") -> None:
+                variant: str = "b2b", waves: Waves = Waves()) -> None:
     """Check what is asked of `run_queued`. Raises BadInput."""
     for name, value, allowed in (("collective", collective, tuple(COLLECTIVES)),
                                  ("initiator", initiator, INITIATORS)):
@@ -128,7 +128,19 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
     if not 2 <= gpus <= most:
         raise BadInput(Key("gpus", gpus), f" is not possible on the cycle level: 2 to {most} are allowed, as many as "
                        "[dma] regions of the machine has destinations")
-    chunk_bytes(size_bytes, gpus)
+    chunk = chunk_bytes(size_bytes, gpus)
+    produced = plan_exchange(collective, gpus, chunk, variant == "swap").produced[0]
+    _blocks_of_a_wave(len(produced) * (chunk // min(chunk, _LARGEST_BLOCK)), waves)
+
+
+def _blocks_of_a_wave(blocks: int, waves: Waves) -> int:
+    """Return how many of a GPU's blocks are a wave. Raises BadInput."""
+    possible = sorted(blocks // count for count in range(1, MOST_WAVES + 1) if not blocks % count)
+    wave = possible[0] if waves.blocks is None else waves.blocks
+    if wave not in possible:
+        raise BadInput(Key("wave", wave), f" is not possible: {', '.join(map(str, possible))} of the {blocks} "
+                       f"blocks that each GPU stores, which at most {MOST_WAVES} flags release")
+    return wave
 
 
 def _chain(following: Mapping[int, int], region: int) -> list[int]:
@@ -156,11 +168,7 @@ class _Run(ProgrammedGpus):
         self._base = np.array([_ALIGN + gpu * stride for gpu in range(gpus)])
         self._blocks = [self._produced(gpu) for gpu in range(gpus)]
         blocks = len(self._blocks[0])
-        possible = [one for one in range(1, blocks + 1) if not blocks % one and blocks // one <= MOST_WAVES]
-        self._wave = wave = possible[0] if waves.blocks is None else waves.blocks
-        if wave not in possible:
-            raise BadInput(Key("wave", wave), f" is not possible: {', '.join(map(str, possible))} of the {blocks} "
-                           f"blocks that each GPU stores, which at most {MOST_WAVES} flags release")
+        self._wave = wave = _blocks_of_a_wave(blocks, waves)
         lines = [self._commands(gpu) for gpu in range(gpus)]
         self._program_lines = lines
         order = list(range(blocks // wave))[::-1 if waves.reverse else 1]

@@ -190,8 +190,8 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
 ])
 def test_what_is_asked_is_checked(options, message, capsys):
     assert main(["dma", "--level", "cycle", "--sizes", "16K", "--machine", SMALL, *options]) == 2
-    *estimates, error = capsys.readouterr().err.splitlines()  # a wave is known to be impossible when commands are made
-    assert message in error and all(line.startswith("t3: estimated: ") for line in estimates)
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 def test_options_of_the_cycle_level_alone_are_refused(capsys):
