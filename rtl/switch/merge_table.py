@@ -1,20 +1,18 @@
 """Adds the parts of sums that GPUs send to one of them."""
 
-from functools import reduce
-from operator import or_
-
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..channel.nmc_alu import AluDtype, AluOp, NmcAlu
-from ..geometry import Geometry, bits_for
+from ..channel.nmc_alu import AluOp, NmcAlu
+from ..geometry import Geometry
 from ..layouts import Op
 from ..registers import EPOCH_BITS, SWITCH_TIMEOUT_BITS
 from ..streams.rotating_grant import rotating_grant
 from ..streams.two_entry_queue import TwoEntryQueue
-from .packets import Why, is_over, merge_event, merged_packet, part_about, sum_about, switch_packet
+from .merge_row import MergeRow, merge_row, sum_tag
+from .packets import Why, merge_event, merged_packet, part_about, sum_about, switch_packet
 
 
 class MergeTable(wiring.Component):
@@ -70,7 +68,6 @@ class MergeTable(wiring.Component):
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
         switch = geometry.switch
-        line_bits = geometry.tracker.address_bits - switch.packet_shift
         super().__init__({
             "parts": In(stream.Signature(switch_packet(geometry))).array(switch.ports),
             "whole": In(switch.part_bits),
@@ -83,288 +80,210 @@ class MergeTable(wiring.Component):
             "holds": Out(range(switch.merge_sets * switch.merge_ways + 1)),
             "busy": Out(1),
         })
-        self._tag = data.StructLayout({
-            "line": line_bits - switch.merge_set_bits, "offset": switch.packet_shift,
-            "bytes": geometry.channel.byte_count_bits, "epoch": EPOCH_BITS, "dtype": AluDtype})
-        #: of a sum; the entries of a row are in the order of their last parts, the latest first, those that are not
-        #: valid last
-        self._entry = data.StructLayout({"valid": 1, "waited": 1, "parts": switch.part_bits, "sources": switch.ports,
-                                         "tag": self._tag, "place": bits_for(switch.merge_ways)})
-        self.rows = Memory(shape=data.ArrayLayout(self._entry, switch.merge_ways), depth=switch.merge_sets, init=[])
-        self._word = data.StructLayout({"about": sum_about(geometry), "column": 8 * switch.packet_bytes})
-        self.words = Memory(shape=self._word, depth=switch.merge_sets * switch.merge_ways, init=[])
+        self.rows = Memory(shape=merge_row(geometry), depth=switch.merge_sets, init=[])
+        word = data.StructLayout({"about": sum_about(geometry), "column": 8 * switch.packet_bytes})
+        self.words = Memory(shape=word, depth=switch.merge_sets * switch.merge_ways, init=[])
 
     def elaborate(self, platform) -> Module:
         m = Module()
         g, switch = self._geometry, self._geometry.switch
-        ways, set_bits = switch.merge_ways, switch.merge_set_bits
+        set_bits = switch.merge_set_bits
         m.submodules.rows, m.submodules.words = self.rows, self.words
         m.submodules.alu = alu = self.alu(switch.packet_bytes)
         m.submodules.queue = queue = TwoEntryQueue(merged_packet(g))
+        m.submodules.row = row = MergeRow(g)
         wiring.connect(m, wiring.flipped(self.sums), queue.output)
         row_read, row_write = self.rows.read_port(), self.rows.write_port()
         word_read, word_write = self.words.read_port(), self.words.write_port()
-        move = Signal()
+        move = Signal()  # all stages, as the adder does
         m.d.comb += move.eq(alu.operands.ready)
-
-        clearing = Signal(init=1)
-        sweep = Signal(range(max(2, switch.merge_sets)))
-        last_set = sweep == switch.merge_sets - 1
-
-        # Look for sums that wait: of one set at a time, which is looked at again while one leaves.
-        elapsed = Signal(SWITCH_TIMEOUT_BITS)  # since the last look
-        flushes = Signal(range(switch.merge_sets + 1))  # sets that a flush has not looked at
-        due = Signal()
-        again = Signal()
-        m.d.sync += elapsed.eq(Mux(due | clearing, 1, elapsed + 1))
-
-        # First stage: a row is looked up for a part of `source`, or to look for sums that wait.
-        looks = Signal()
-        looks_for_part = Signal()
-        looks_set = Signal(set_bits)
-        source = Signal(range(switch.ports))
-        asked = Signal(switch.ports)  # one-hot: the source whose part is looked up
-        part = Signal(part_about(g), reset_less=True)
-        # Second: the sum is read. What leaves, and which entry.
-        held = data.StructLayout({
-            "set": set_bits, "place": self._entry["place"].shape, "leaves": 1, "why": Why, "tag": self._tag,
-            "parts": switch.part_bits, "sources": switch.ports, "about": sum_about(g)})
-        reads = Signal()
-        writes_row = Signal()
-        read = Signal(held, reset_less=True)
-        column = Signal(8 * switch.packet_bytes, reset_less=True)
-        adds = Signal()  # the part to the sum
-        keeps = Signal()  # the sum as it is
-        row = Signal(self.rows.shape, reset_less=True)  # to be written
-        # Then those of the adder.
-        added = Signal(alu.LATENCY)
-        beside = [Signal(held, name=f"beside_{stage}", reset_less=True) for stage in range(alu.LATENCY)]
 
         def set_of(packet):
             return packet.request.address[switch.packet_shift:switch.packet_shift + set_bits]
 
-        flying = [(looks, looks_set), (writes_row, read.set),
-                  *((added[stage], beside[stage].set) for stage in range(alu.LATENCY - 1))]
-        owed = Signal(switch.ports)  # a sum has made room for it
-        wants = Signal(switch.ports)
+        # Sets are looked at in turn: to be cleared after reset, then for sums that wait, again while one leaves.
+        sweep = Signal(range(max(2, switch.merge_sets)))
+        clearing = Signal(init=1)
+        look_due = Signal()
+        set_quiet = Signal()  # it was looked at, and nothing in it leaves
+        since_look = Signal(SWITCH_TIMEOUT_BITS)
+        sets_to_flush = Signal(range(switch.merge_sets + 1))
+        last_set = sweep == switch.merge_sets - 1
+        m.d.sync += since_look.eq(Mux(look_due | clearing, 1, since_look + 1))
+        with m.If(clearing):
+            m.d.sync += [clearing.eq(~last_set), sweep.eq(Mux(last_set, 0, sweep + 1))]
+        with m.Elif(look_due):
+            with m.If(set_quiet):
+                m.d.sync += [look_due.eq(0), sweep.eq(Mux(last_set, 0, sweep + 1)),
+                             sets_to_flush.eq(sets_to_flush - (sets_to_flush != 0))]
+        with m.Elif((since_look >= self.timeout) | (sets_to_flush != 0)):
+            m.d.sync += look_due.eq(1)
+        with m.If(self.flush):
+            m.d.sync += sets_to_flush.eq(switch.merge_sets)
+
+        # What the stages hold. First: a row is read for a part, or to look for sums that wait.
+        lookup = Signal()
+        for_part = Signal()
+        lookup_set = Signal(set_bits)
+        part_source = Signal(range(switch.ports))
+        part_port = Signal(switch.ports)  # the same, one-hot; 0 without a part
+        part = Signal(part_about(g), reset_less=True)
+        # Second: the row is written, and the sum is read.
+        moving_sum = data.StructLayout({
+            "set": set_bits, "place": row.sum.place.shape(), "leaves": 1, "why": Why, "tag": sum_tag(g),
+            "parts": switch.part_bits, "sources": switch.ports, "about": sum_about(g)})
+        row_changes = Signal()
+        new_row = Signal(self.rows.shape, reset_less=True)
+        sum_valid = Signal()
+        read_sum = Signal(moving_sum, reset_less=True)
+        column = Signal(8 * switch.packet_bytes, reset_less=True)  # of the part
+        part_adds = Signal()  # the part to the sum
+        sum_stays = Signal()  # as it is
+        # Then those of the adder.
+        alu_valid = Signal(alu.LATENCY)
+        alu_sums = [Signal(moving_sum, name=f"alu_sum_{stage}", reset_less=True) for stage in range(alu.LATENCY)]
+
+        # Choose a part whose set no stage holds and no other source's part has made room in; or the sweep's set.
+        in_flight = [(lookup, lookup_set), (row_changes, read_sum.set),
+                     *((alu_valid[stage], alu_sums[stage].set) for stage in range(alu.LATENCY - 1))]
+        made_room = Signal(switch.ports)  # a sum has left for this source's part
+        may_go = Signal(switch.ports)
         for number, port in enumerate(self.parts):
-            own = set_of(port.payload)
-            free = Signal(name=f"free_{number}")
+            part_set = set_of(port.payload)
+            set_free = Signal(name=f"set_free_{number}")
             m.d.comb += [
-                free.eq(~Cat(*(there & (flying_set == own) for there, flying_set in flying),
-                             *(owed[other] & (set_of(self.parts[other].payload) == own)
-                               for other in range(switch.ports) if other != number)).any()),
-                wants[number].eq(port.valid & free & ~asked[number]),
+                set_free.eq(~Cat(*(valid & (flying_set == part_set) for valid, flying_set in in_flight),
+                                 *(made_room[other] & (set_of(self.parts[other].payload) == part_set)
+                                   for other in range(switch.ports) if other != number)).any()),
+                may_go[number].eq(port.valid & set_free & ~part_port[number]),
             ]
-        sweeps = Signal()
-        takes = Signal()
-        has_swept = Signal()  # since a part was taken: parts that wait go first
-        m.d.comb += sweeps.eq(due & ~Cat(there & (flying_set == sweep[:set_bits]) for there, flying_set in flying).any()
-                              & ~(looks & ~looks_for_part)
-                              & ~(has_swept & Cat(port.valid for port in self.parts).any()))
-        with m.If(move & (sweeps | takes)):
-            m.d.sync += has_swept.eq(sweeps)
+        takes_set = Signal()
+        takes_part = Signal()
+        set_was_last = Signal()  # parts that wait go first
         chosen = Signal(switch.ports)
         m.d.comb += [
-            takes.eq(move & ~clearing & ~sweeps & wants.any()),
-            chosen.eq(rotating_grant(m, wants, takes) & wants),
+            takes_set.eq(look_due & ~Cat(valid & (flying_set == sweep[:set_bits])
+                                          for valid, flying_set in in_flight).any()
+                         & ~(lookup & ~for_part) & ~(set_was_last & Cat(port.valid for port in self.parts).any())),
+            takes_part.eq(move & ~clearing & ~takes_set & may_go.any()),
+            chosen.eq(rotating_grant(m, may_go, takes_part) & may_go),
             row_read.en.eq(move),
             row_read.addr.eq(sweep[:set_bits]),
         ]
-        with m.If(~sweeps):
-            for number, port in enumerate(self.parts):
-                with m.If(chosen[number]):
-                    m.d.comb += row_read.addr.eq(set_of(port.payload))
+        with m.If(move & (takes_set | takes_part)):
+            m.d.sync += set_was_last.eq(takes_set)
         with m.If(move):
-            m.d.sync += [looks.eq(~clearing & (sweeps | wants.any())), looks_for_part.eq(~sweeps),
-                         looks_set.eq(row_read.addr), asked.eq(Mux(takes, chosen, 0))]
-            for number, port in enumerate(self.parts):
-                with m.If(chosen[number]):
-                    m.d.sync += [source.eq(number),
-                                 *(part[name].eq(port.payload[name]) for name, _ in part_about(g))]
-
-        # The row, and what becomes of the part.
-        tag = Signal(self._tag)
-        found = row_read.data
-        hits = Signal(ways)
-        known = Signal()  # the part's sum has begun
-        leaving = Signal(ways)  # entries that have waited, or whose kernel is over
-        at = Signal(ways)  # one-hot: the entry that it is about
-        entry = Signal(self._entry)
-        unlike = Signal()  # the part is none that a GPU sends
-        repeats = Signal()
-        total = Signal(switch.part_bits)
-        last = Signal()
-        alone = Signal()
-        refuses = Signal()
-        evicts = Signal()
-        expires = Signal()
-        merges = Signal()
-        valid = Cat(one.valid for one in found)
-        own = part.request
-        offset = own.address[:switch.packet_shift]
-
-        def oldest_of(entries):
-            return entries & ~Cat(entries[number + 1:].any() for number in range(ways))
-
-        m.d.comb += [
-            tag.line.eq(own.address[switch.packet_shift + set_bits:]),
-            tag.offset.eq(offset),
-            tag.bytes.eq(own.bytes),
-            tag.epoch.eq(part.epoch),
-            tag.dtype.eq(part.dtype),
-            hits.eq(Cat(one.valid & (one.tag.as_value() == tag.as_value()) for one in found)),
-            leaving.eq(Cat(one.valid & ((one.waited & (flushes == 0)) | is_over(one.tag.epoch, self.oldest))
-                           for one in found)),
-            known.eq(hits.any()),
-            at.eq(Mux(~looks_for_part, oldest_of(leaving), Mux(known, hits, 1 << ways - 1))),
-            unlike.eq((part.parts != 1) | (own.bytes == 0) | (offset + own.bytes > switch.packet_bytes)),
-            repeats.eq(Cat(hit & (one.sources & asked).any() for hit, one in zip(hits, found)).any()),
-            refuses.eq(looks & looks_for_part & (unlike | repeats)),
-            alone.eq(last & ~known),
-            evicts.eq(looks & looks_for_part & ~unlike & ~alone & ~known & valid[-1]),
-            expires.eq(looks & ~looks_for_part & leaving.any()),
-            merges.eq(looks & looks_for_part & ~refuses & ~evicts),
-        ]
-        for number, one in enumerate(found):
-            with m.If(at[number]):
-                m.d.comb += entry.eq(one)
-        # The total with each entry, and of the part alone, are compared while the entry is found.
-        totals = [*((one.parts + 1)[:switch.part_bits] for one in found), C(1, switch.part_bits)]
-        which = Cat(hits, ~known)
-
-        def chosen_of(values):
-            return reduce(or_, (Mux(here, value, 0) for here, value in zip(which, values)))
-
-        m.d.comb += [total.eq(chosen_of(totals)), last.eq(chosen_of([one == self.whole for one in totals]))]
-        kept = Signal(self._entry)
-        goes = Signal()  # the entry leaves its row
-        m.d.comb += [
-            goes.eq(evicts | expires | (merges & last)),
-            kept.valid.eq(1), kept.parts.eq(total), kept.tag.eq(tag), kept.place.eq(entry.place),
-            kept.sources.eq(asked | Mux(known, entry.sources, 0)),
-            word_read.en.eq(move & looks),
-            word_read.addr.eq(Cat(looks_set, entry.place)),
-        ]
-        # Entries up to the one in question move back by one for it to come first; if it leaves, those after it forward.
-        from_it, up_to_it = at | ~(at - 1), at | (at - 1)
-        next_row = Signal(self.rows.shape)
-        for number, one in enumerate(found):
-            new = next_row[number]
-            with m.If(~looks_for_part & ~expires):
-                m.d.comb += [new.eq(one), new.waited.eq(one.waited | (flushes == 0))]
-            with m.Elif(looks_for_part & (alone | refuses)):
-                m.d.comb += new.eq(one)
-            with m.Elif(goes):
-                if number == ways - 1:
-                    m.d.comb += new.place.eq(entry.place)
-                else:
-                    m.d.comb += new.eq(Mux(from_it[number], found[number + 1], one))
-            with m.Else():
-                m.d.comb += new.eq(Mux(up_to_it[number], found[number - 1] if number else kept, one))
-
+            m.d.sync += [lookup.eq(~clearing & (takes_set | may_go.any())), for_part.eq(~takes_set),
+                         lookup_set.eq(row_read.addr), part_port.eq(Mux(takes_part, chosen, 0))]
         for number, port in enumerate(self.parts):
-            m.d.comb += port.ready.eq(move & (merges | refuses) & asked[number])
-            with m.If(move & asked[number]):
-                m.d.sync += owed[number].eq(evicts)
+            with m.If(chosen[number] & ~takes_set):
+                m.d.comb += row_read.addr.eq(set_of(port.payload))
+            with m.If(move & chosen[number]):
+                m.d.sync += [part_source.eq(number), *(part[name].eq(port.payload[name]) for name, _ in part_about(g))]
+
+        # Look the part up, and take it unless a sum makes room for it first.
+        m.d.comb += [
+            row.row.eq(row_read.data),
+            row.looks.eq(lookup),
+            row.for_part.eq(for_part),
+            row.part.eq(part),
+            row.source.eq(part_port),
+            row.whole.eq(self.whole),
+            row.oldest.eq(self.oldest),
+            row.flushing.eq(sets_to_flush != 0),
+            set_quiet.eq(move & lookup & ~for_part & ~row.expires),
+            word_read.en.eq(move & lookup),
+            word_read.addr.eq(Cat(lookup_set, row.sum.place)),
+        ]
         with m.If(move):
             m.d.sync += [
-                reads.eq(merges | evicts | expires),
-                read.set.eq(looks_set),
-                read.place.eq(entry.place),
-                read.leaves.eq(goes),
-                read.why.eq(Mux(evicts, Why.EVICTED, Mux(expires, Why.EXPIRED, Why.WHOLE))),
-                read.tag.eq(Mux(merges, tag, entry.tag)),
-                read.parts.eq(Mux(merges, total, entry.parts)),
-                read.sources.eq(Mux(merges, kept.sources, entry.sources)),
-                adds.eq(merges & known),
-                keeps.eq(~merges),
-                row.eq(next_row),
-                *(read.about[name].eq(part.request[name]) for name, _ in sum_about(g)),
+                row_changes.eq(lookup),
+                new_row.eq(row.next_row),
+                sum_valid.eq(row.merges | row.evicts | row.expires),
+                *(read_sum[name].eq(row.sum[name]) for name in ("place", "tag", "parts", "sources")),
+                read_sum.set.eq(lookup_set),
+                read_sum.leaves.eq(row.leaves),
+                read_sum.why.eq(Mux(row.evicts, Why.EVICTED, Mux(row.expires, Why.EXPIRED, Why.WHOLE))),
+                *(read_sum.about[name].eq(part.request[name]) for name, _ in sum_about(g)),
+                part_adds.eq(row.merges & row.known),
+                sum_stays.eq(~row.merges),
             ]
-            for number, port in enumerate(self.parts):
-                with m.If(asked[number]):
-                    m.d.sync += column.eq(port.payload.column)
-            m.d.sync += writes_row.eq(looks)
+        for number, port in enumerate(self.parts):
+            m.d.comb += port.ready.eq(move & (row.merges | row.refuses) & part_port[number])
+            with m.If(move & part_port[number]):
+                m.d.sync += [made_room[number].eq(row.evicts), column.eq(port.payload.column)]
         m.d.comb += [
-            row_write.en.eq(clearing | (writes_row & move)),
-            row_write.addr.eq(read.set),
-            row_write.data.eq(row),
+            self.happened.begins.eq(move & row.merges & ~row.known & ~row.last),
+            self.happened.joins.eq(move & row.merges & row.known & ~row.last),
+            self.happened.completes.eq(move & row.merges & row.last),
+            self.happened.refuses.eq(move & row.refuses),
+            self.happened.repeats.eq(move & row.refuses & row.repeats),
+            self.happened.evicts.eq(move & row.evicts),
+            self.happened.expires.eq(move & row.expires),
+            self.happened.source.eq(part_source),
+            self.happened.address.eq(Mux(row.refuses, part.request.address,
+                                         Cat(row.sum.tag.offset, lookup_set, row.sum.tag.line))),
+        ]
+
+        # Write the row back. After reset all of them are cleared.
+        m.d.comb += [
+            row_write.en.eq(clearing | (row_changes & move)),
+            row_write.addr.eq(Mux(clearing, sweep, read_sum.set)),
+            row_write.data.eq(new_row),
         ]
         with m.If(clearing):
-            m.d.comb += [row_write.addr.eq(sweep), row_write.data.eq(0)]
-            m.d.comb += [row_write.data[number].place.eq(number) for number in range(ways)]
+            m.d.comb += [row_write.data.eq(0), *(entry.place.eq(way) for way, entry in enumerate(row_write.data))]
 
-        m.d.comb += [
-            again.eq(expires),
-            self.happened.begins.eq(move & merges & ~alone & ~known),
-            self.happened.joins.eq(move & merges & ~alone & known & ~last),
-            self.happened.completes.eq(move & merges & last),
-            self.happened.refuses.eq(move & refuses),
-            self.happened.repeats.eq(move & refuses & repeats),
-            self.happened.evicts.eq(move & evicts),
-            self.happened.expires.eq(move & expires),
-            self.happened.source.eq(source),
-            self.happened.address.eq(Mux(merges | refuses, own.address,
-                                         Cat(entry.tag.offset, looks_set, entry.tag.line))),
-        ]
-        with m.If(clearing):
-            m.d.sync += [clearing.eq(~last_set), sweep.eq(Mux(last_set, 0, sweep + 1))]
-        with m.Elif(due):
-            with m.If(move & looks & ~looks_for_part & ~again):
-                m.d.sync += [due.eq(0), sweep.eq(Mux(last_set, 0, sweep + 1)), flushes.eq(flushes - (flushes != 0))]
-        with m.Elif((elapsed >= self.timeout) | (flushes != 0)):
-            m.d.sync += due.eq(1)
-        with m.If(self.flush):
-            m.d.sync += flushes.eq(switch.merge_sets)
-
-        # The sum, or the part alone; a sum that leaves as it is, is combined with nothing.
-        word = word_read.data
+        # Add the part to the sum, or store a part that begins one. A sum that stays as it is, is combined with nothing.
         operands, result = alu.operands, alu.result
         m.d.comb += [
-            operands.valid.eq(reads),
-            operands.payload.old.eq(word.column),
-            operands.payload.new.eq(Mux(keeps, 0, column)),
-            operands.payload.op.eq(Mux(keeps, AluOp.XOR, Mux(adds, AluOp.ADD, AluOp.STORE))),
-            operands.payload.dtype.eq(read.tag.dtype),
+            operands.valid.eq(sum_valid),
+            operands.payload.old.eq(word_read.data.column),
+            operands.payload.new.eq(Mux(sum_stays, 0, column)),
+            operands.payload.op.eq(Mux(sum_stays, AluOp.XOR, Mux(part_adds, AluOp.ADD, AluOp.STORE))),
+            operands.payload.dtype.eq(read_sum.tag.dtype),
         ]
         with m.If(move):
-            m.d.sync += [added.eq(Cat(reads, added)), *(after.eq(before) for before, after in zip(beside, beside[1:])),
-                         beside[0].eq(read)]
-            with m.If(keeps):
-                m.d.sync += beside[0].about.eq(word.about)
-        done = beside[-1]
+            m.d.sync += [alu_valid.eq(Cat(sum_valid, alu_valid)), alu_sums[0].eq(read_sum),
+                         *(after.eq(before) for before, after in zip(alu_sums, alu_sums[1:]))]
+            with m.If(sum_stays):
+                m.d.sync += alu_sums[0].about.eq(word_read.data.about)
+
+        # Keep the sum, or send it.
+        last_sum = alu_sums[-1]
         packet = queue.input.payload.packet
         m.d.comb += [
-            result.ready.eq(~done.leaves | queue.input.ready),
-            word_write.en.eq(result.valid & ~done.leaves),
-            word_write.addr.eq(Cat(done.set, done.place)),
-            word_write.data.about.eq(done.about),
+            result.ready.eq(~last_sum.leaves | queue.input.ready),
+            word_write.en.eq(result.valid & ~last_sum.leaves),
+            word_write.addr.eq(Cat(last_sum.set, last_sum.place)),
+            word_write.data.about.eq(last_sum.about),
             word_write.data.column.eq(result.payload.column),
-            queue.input.valid.eq(result.valid & done.leaves),
-            queue.input.payload.why.eq(done.why),
-            queue.input.payload.sources.eq(done.sources),
-            packet.request.address.eq(Cat(done.tag.offset, done.set, done.tag.line)),
-            packet.request.bytes.eq(done.tag.bytes),
+            queue.input.valid.eq(result.valid & last_sum.leaves),
+            queue.input.payload.why.eq(last_sum.why),
+            queue.input.payload.sources.eq(last_sum.sources),
+            packet.request.address.eq(Cat(last_sum.tag.offset, last_sum.set, last_sum.tag.line)),
+            packet.request.bytes.eq(last_sum.tag.bytes),
             packet.request.op.eq(Op.UPDATE),
-            *(packet.request[name].eq(done.about[name]) for name, _ in sum_about(g)),
-            packet.epoch.eq(done.tag.epoch),
-            packet.dtype.eq(done.tag.dtype),
-            packet.parts.eq(done.parts),
-            *([packet.request.more.eq(done.parts - 1)] if g.channel.more_bits else []),
+            *(packet.request[name].eq(last_sum.about[name]) for name, _ in sum_about(g)),
+            packet.epoch.eq(last_sum.tag.epoch),
+            packet.dtype.eq(last_sum.tag.dtype),
+            packet.parts.eq(last_sum.parts),
+            *([packet.request.more.eq(last_sum.parts - 1)] if g.channel.more_bits else []),
             packet.column.eq(result.payload.column),
         ]
-        # What is in here of each source: sums that are kept, or on their way through the adder and the queue.
-        most = switch.merge_sets * ways + alu.LATENCY + 3
-        insides = [Signal(range(most + 1), name=f"inside_{number}") for number in range(switch.ports)]
-        for number, inside in enumerate(insides):
-            comes = move & merges & asked[number]
-            goes_out = self.sums.valid & self.sums.ready & self.sums.payload.sources[number]
-            m.d.sync += inside.eq(inside + comes - goes_out)
+
+        # Count what is in here of each source, kept or on its way through adder and queue; and sums that are kept.
+        most = switch.merge_sets * switch.merge_ways + alu.LATENCY + 3
+        inside_counts = [Signal(range(most + 1), name=f"inside_{number}") for number in range(switch.ports)]
+        for number, inside in enumerate(inside_counts):
+            enters = move & row.merges & part_port[number]
+            exits = self.sums.valid & self.sums.ready & self.sums.payload.sources[number]
+            m.d.sync += inside.eq(inside + enters - exits)
             m.d.comb += self.pending[number].eq(inside != 0)
-        ends = Signal()
-        m.d.comb += ends.eq(move & (evicts | expires | (merges & last & ~alone)))
-        m.d.sync += self.holds.eq(Mux(self.happened.begins, self.holds + 1, Mux(ends, self.holds - 1, self.holds)))
-        m.d.comb += self.busy.eq(clearing | (flushes != 0) | (looks & looks_for_part) | reads | added.any()
+        with m.If(self.happened.begins):
+            m.d.sync += self.holds.eq(self.holds + 1)
+        with m.Elif(move & (row.evicts | row.expires | (row.merges & row.known & row.last))):
+            m.d.sync += self.holds.eq(self.holds - 1)
+        m.d.comb += self.busy.eq(clearing | (sets_to_flush != 0) | (lookup & for_part) | sum_valid | alu_valid.any()
                                  | queue.output.valid | (self.holds != 0))
         return m

@@ -134,39 +134,41 @@ def sums(spec: Spec, geometry: Geometry) -> None:
     spec.claim(GOES, implies(quiet & (still == 8), implies(left != 0, left < table.whole)))
 
     # Where they are: rows, stages, queue.
-    clearing, sweep, looks, looks_set, asking, reads, writes_row, row, read, added, beside = map(spec.inside, (
-        "clearing", "sweep", "looks", "looks_set", "source", "reads", "writes_row", "row", "read", "added", "beside"))
+    clearing, sweep, lookup, lookup_set, asking = map(spec.inside, (
+        "clearing", "sweep", "lookup", "lookup_set", "part_source"))
+    sum_valid, row_changes, new_row, read_sum, alu_valid, alu_sums = map(spec.inside, (
+        "sum_valid", "row_changes", "new_row", "read_sum", "alu_valid", "alu_sums"))
     alu, queue = spec.inside("alu"), spec.inside("queue")
     front, back, front_valid, back_valid = (spec.inside(name, queue) for name in (
         "front", "back", "front_valid", "back_valid"))
-    spec.invariant(implies(clearing, ~(looks | reads | writes_row | added.any() | front_valid | back_valid)
+    spec.invariant(implies(clearing, ~(lookup | sum_valid | row_changes | alu_valid.any() | front_valid | back_valid)
                            & (table.holds == 0) & (left == 0) & (column == 0) & (inside == 0) & (mine == 0)))
     spec.invariant(sweep < switch.merge_sets)
-    spec.invariant(implies(reads, writes_row) & (added == alu.holds) & implies(back_valid, front_valid))
-    for_part = looks & spec.inside("looks_for_part")
+    spec.invariant(implies(sum_valid, row_changes) & (alu_valid == alu.holds) & implies(back_valid, front_valid))
+    for_part = lookup & spec.inside("for_part")
     looked = Array(port.payload.request.address[switch.packet_shift:switch.packet_shift + set_bits]
                    for port in table.parts)[asking]
-    spec.invariant(implies(for_part, Array(port.valid for port in table.parts)[asking] & (looked == looks_set)))
-    asked, part = spec.inside("asked"), spec.inside("part")
+    spec.invariant(implies(for_part, Array(port.valid for port in table.parts)[asking] & (looked == lookup_set)))
+    asked, part = spec.inside("part_port"), spec.inside("part")
     spec.invariant(asked == Mux(for_part, 1 << asking, 0))
     for number, port in enumerate(table.parts):
         spec.invariant(implies(asked[number], Cat(Value.cast(part[name]) == Value.cast(port.payload[name])
                                                   for name in ("request", "epoch", "dtype", "parts")).all()))
 
-    stages = [(reads, read), *((added[number], beside[number]) for number in range(alu.LATENCY))]
+    stages = [(sum_valid, read_sum), *((alu_valid[number], alu_sums[number]) for number in range(alu.LATENCY))]
     word_read = spec.inside("word_read").data
-    read_column = Mux(spec.inside("keeps"), word_read.column, Mux(
-        spec.inside("adds"), word_read.column ^ spec.inside("column"), spec.inside("column")))
+    read_column = Mux(spec.inside("sum_stays"), word_read.column, Mux(
+        spec.inside("part_adds"), word_read.column ^ spec.inside("column"), spec.inside("column")))
     columns = [read_column, *alu.columns]
     held, kept_of_source = 0, 0
     for number in range(switch.merge_sets):
         here = clearing & (sweep <= number)
-        there = [looks & (looks_set == number), writes_row & (read.set == number),
+        there = [lookup & (lookup_set == number), row_changes & (read_sum.set == number),
                  *(valid & (one.set == number) for valid, one in stages[1:])]
         spec.invariant(implies(sum(there) > 1, 0))
         content = spec.peek(table.rows, number)
         now = Signal(table.rows.shape, name=f"row_{number}")
-        m.d.comb += Value.cast(now).eq(Mux(there[1], Value.cast(row), Value.cast(content)))
+        m.d.comb += Value.cast(now).eq(Mux(there[1], Value.cast(new_row), Value.cast(content)))
         spec.invariant(implies(there[0], Value.cast(spec.inside("row_read").data) == Value.cast(content)))
         for place, entry in enumerate(now):
             held += entry.valid & ~here
@@ -183,16 +185,16 @@ def sums(spec: Spec, geometry: Geometry) -> None:
                 entry.valid & (entry.place == one.place) & (entry.tag.as_value() == one.tag.as_value())
                 & (entry.parts == one.parts) & (entry.sources == one.sources) for entry in now).any()))
             if not stage:
-                uses = reads & (read.set == number) & (spec.inside("keeps") | spec.inside("adds"))
+                uses = sum_valid & (read_sum.set == number) & (spec.inside("sum_stays") | spec.inside("part_adds"))
                 spec.invariant(implies(uses, Value.cast(word_read) == Value.cast(
-                    spec.peek(table.words, Cat(read.set, read.place)))))
+                    spec.peek(table.words, Cat(read_sum.set, read_sum.place)))))
     spec.invariant(table.holds == held)
     queued = [(front_valid, front), (back_valid, back)]
     spec.invariant(inside == kept_of_source + sum(
         valid & one.leaves & one.sources.bit_select(source, 1) for valid, one in stages) + sum(
         valid & one.sources.bit_select(source, 1) for valid, one in queued))
     for number in range(switch.ports):
-        counted = spec.inside("insides")[number]
+        counted = spec.inside("inside_counts")[number]
         spec.invariant(implies(source == number, counted == inside))
     for valid, one in queued:
         spec.invariant(implies(valid, (one.packet.parts == ones(one.sources)) & (one.sources != 0)))
@@ -207,12 +209,12 @@ def sums(spec: Spec, geometry: Geometry) -> None:
         spec.invariant(implies(valid & (kind == Why.WHOLE.value), one.packet.parts == table.whole))
         spec.invariant(implies(valid & ((kind == Why.EVICTED.value) | (kind == Why.EXPIRED.value)),
                                (one.packet.parts != 0) & (one.packet.parts < table.whole)))
-    spec.invariant(implies(reads & spec.inside("keeps"), read.leaves))
-    spec.invariant(~(spec.inside("keeps") & spec.inside("adds")))
+    spec.invariant(implies(sum_valid & spec.inside("sum_stays"), read_sum.leaves))
+    spec.invariant(~(spec.inside("sum_stays") & spec.inside("part_adds")))
 
     own_row = Signal(table.rows.shape, name="own_row")
-    pending = writes_row & (read.set == own_set)
-    m.d.comb += Value.cast(own_row).eq(Mux(pending, Value.cast(row), Value.cast(spec.peek(table.rows, own_set))))
+    pending = row_changes & (read_sum.set == own_set)
+    m.d.comb += Value.cast(own_row).eq(Mux(pending, Value.cast(new_row), Value.cast(spec.peek(table.rows, own_set))))
     cleared = ~clearing | (sweep > own_set)
     own = [entry.valid & (entry.tag.as_value() == own_tag) & cleared for entry in own_row]
     in_row = sum(Mux(found, entry.parts, 0) for found, entry in zip(own, own_row))
@@ -237,35 +239,41 @@ def sums(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(left == in_row + in_stages)
     spec.invariant(column == value ^ Mux(flies, in_flight, kept))
     for stage in range(alu.LATENCY):
-        spec.invariant(implies(still >= 3 + stage, ~added[stage]))
-    spec.invariant(implies(still >= 1, ~back_valid) & implies(still >= 2, ~reads) & implies(still >= 8, ~front_valid))
+        spec.invariant(implies(still >= 3 + stage, ~alu_valid[stage]))
+    spec.invariant(implies(still >= 1, ~back_valid) & implies(still >= 2, ~sum_valid)
+                   & implies(still >= 8, ~front_valid))
 
 
 def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "switch/merge_table.py", old, new)
 
+    def in_row(what, claim, old, new):
+        return Broken(what, claim, "switch/merge_row.py", old, new)
+
     own = {"geometry": TINY, "reason": REASON, "build": build}
     return [
         Property("sums", "merge_table", f"{COUNT}; {DATA}; {WHOLE}; {REFUSES}; {PENDING}; {GOES}", sums, (
             broken("a part does not wait for the sum that it is added to", DATA, "range(alu.LATENCY - 1))]",
                    "range(0))]"),
-            broken("a sum that makes room is added to what needs it", DATA, "Mux(keeps, 0, column)", "column"),
-            broken("a sum is not read", DATA, "adds.eq(merges & known)", "adds.eq(0)"),
-            broken("a sum that makes room has the parts of what needs it", COUNT,
-                   "Mux(merges, total, entry.parts)", "Mux(merges, total, part.parts)"),
-            broken("a sum that has waited is forgotten", COUNT, "reads.eq(merges | evicts | expires)",
-                   "reads.eq(merges | evicts)"),
-            broken("a sum leaves one part early", WHOLE, "[one == self.whole for one in totals]",
-                   "[one == self.whole - 1 for one in totals]"),
-            broken("a whole sum stays", GOES, "read.leaves.eq(goes)", "read.leaves.eq(evicts | expires)"),
-            broken("a part is added to a sum of another kernel", COUNT, "tag.epoch.eq(part.epoch)", "tag.epoch.eq(0)"),
-            broken("a part is added to a sum of other bytes", COUNT, "tag.offset.eq(offset)", "tag.offset.eq(0)"),
-            broken("a second part of a source is added", WHOLE, "looks_for_part & (unlike | repeats)",
-                   "looks_for_part & unlike"),
-            broken("a part may leave its line", REFUSES, "(offset + own.bytes > switch.packet_bytes)", "0"),
+            broken("a sum that makes room is added to what needs it", DATA, "Mux(sum_stays, 0, column)", "column"),
+            broken("a sum is not read", DATA, "part_adds.eq(row.merges & row.known)", "part_adds.eq(0)"),
+            in_row("a sum that makes room has the parts of what needs it", COUNT,
+                   "self.sum.eq(Mux(self.merges, with_part, entry)),",
+                   "self.sum.eq(Mux(self.merges, with_part, entry)), self.sum.parts.eq(part.parts),"),
+            broken("a sum that has waited is forgotten", COUNT, "sum_valid.eq(row.merges | row.evicts | row.expires)",
+                   "sum_valid.eq(row.merges | row.evicts)"),
+            in_row("a sum leaves one part early", WHOLE, "total == self.whole", "total == self.whole - 1"),
+            broken("a whole sum stays", GOES, "read_sum.leaves.eq(row.leaves)",
+                   "read_sum.leaves.eq(row.evicts | row.expires)"),
+            in_row("a part is added to a sum of another kernel", COUNT, "tag.epoch.eq(part.epoch)", "tag.epoch.eq(0)"),
+            in_row("a part is added to a sum of other bytes", COUNT, "tag.offset.eq(offset)", "tag.offset.eq(0)"),
+            in_row("a second part of a source is added", WHOLE, "self.for_part & (unlike | self.repeats)",
+                   "self.for_part & unlike"),
+            in_row("a part may leave its line", REFUSES, "(offset + request.bytes > switch.packet_bytes)", "0"),
             broken("nobody waits for a part that was added to another", PENDING,
-                   "comes = move & merges & asked[number]", "comes = move & merges & ~known & asked[number]"),
+                   "enters = move & row.merges & part_port[number]",
+                   "enters = move & row.merges & ~row.known & part_port[number]"),
             broken("a sum that has left is still waited for", PENDING, "self.sums.payload.sources[number]", "0"),
         ), timeout_s=1800, searches=(Search(LEAST, 22, skip=8),),
             unsearched="a run of two sums takes the solver minutes; with a single one it takes seconds", **own),

@@ -36,6 +36,7 @@ CHECKED_THROUGH = {
     "streams/two_entry_queue": "coalescer",
     "switch/credited_input": "switch",
     "switch/credited_output": "switch",
+    "switch/merge_row": "merge_table",
     "switch/multicast": "switch",
     "switch/switch_bus": "switch",
 }
