@@ -14,7 +14,7 @@ from operator import xor
 
 from amaranth.hdl import Array, Cat, Const, Mux, Value
 
-from .geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 _DIGIT_BITS = 4  #: what a small table of residues takes at once
 

@@ -5,36 +5,36 @@ from dataclasses import replace
 
 from amaranth.lib import wiring
 
-from .arbiter.arbiter import Arbiter
-from .arbiter.intensity_monitor import IntensityMonitor
-from .arbiter.ring_monitor import RingMonitor
-from .channel.coalescer import Coalescer
-from .channel.memory_channel import MemoryChannel
-from .channel.nmc_alu import NmcAlu
-from .channel.order_guard import OrderGuard
-from .channel.wide_alu import WideAlu
-from .control.config_bus import ConfigBus
-from .control.watchdog import WatchDog
-from .dma.address_generator import AddressGenerator
-from .dma.command_queue import CommandQueue
-from .dma.dma_table import DmaTable
-from .dma.line_router import LineRouter
-from .formats import PLAIN_SUMS, SUMS
-from .geometry import Geometry
-from .gpu_top import GpuTop
-from .layouts import tracker_entry, tracker_tag
-from .link.egress import Egress
-from .link.ingress import Ingress
-from .switch.merge_table import MergeTable
-from .switch.switch import Switch
-from .track.corrected_row import CorrectedRow
-from .track.memory_codec import MemoryCodec
-from .track.tracker import TrackerBank
-from .track.trigger_merge import TriggerMerge
-from .track.update_network import UpdateNetwork
-from .window.dispatch_window import DispatchWindow
-from .window.head_exchange import HeadExchange
-from .window.ready_table import ReadyTable
+from t3sim.rtl.arbiter.arbiter import Arbiter
+from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
+from t3sim.rtl.arbiter.ring_monitor import RingMonitor
+from t3sim.rtl.channel.coalescer import Coalescer
+from t3sim.rtl.channel.memory_channel import MemoryChannel
+from t3sim.rtl.channel.nmc_alu import NmcAlu
+from t3sim.rtl.channel.order_guard import OrderGuard
+from t3sim.rtl.channel.wide_alu import WideAlu
+from t3sim.rtl.control.config_bus import ConfigBus
+from t3sim.rtl.control.watchdog import WatchDog
+from t3sim.rtl.dma.address_generator import AddressGenerator
+from t3sim.rtl.dma.command_queue import CommandQueue
+from t3sim.rtl.dma.dma_table import DmaTable
+from t3sim.rtl.dma.line_router import LineRouter
+from t3sim.rtl.formats import PLAIN_SUMS, SUMS
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.gpu_top import GpuTop
+from t3sim.rtl.layouts import tracker_entry, tracker_tag
+from t3sim.rtl.link.egress import Egress
+from t3sim.rtl.link.ingress import Ingress
+from t3sim.rtl.switch.merge_table import MergeTable
+from t3sim.rtl.switch.switch import Switch
+from t3sim.rtl.track.corrected_row import CorrectedRow
+from t3sim.rtl.track.memory_codec import MemoryCodec
+from t3sim.rtl.track.tracker import TrackerBank
+from t3sim.rtl.track.trigger_merge import TriggerMerge
+from t3sim.rtl.track.update_network import UpdateNetwork
+from t3sim.rtl.window.dispatch_window import DispatchWindow
+from t3sim.rtl.window.head_exchange import HeadExchange
+from t3sim.rtl.window.ready_table import ReadyTable
 
 
 def _protection(geometry: Geometry) -> str:

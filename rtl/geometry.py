@@ -5,8 +5,8 @@ Plain Python on purpose: the models and the testbenches read these sizes without
 
 from dataclasses import dataclass, field, fields
 
-from .check_bits import PROTECTIONS
-from .formats import PLAIN_SUMS, SUMS, Sum
+from t3sim.rtl.check_bits import PROTECTIONS
+from t3sim.rtl.formats import PLAIN_SUMS, SUMS, Sum
 
 
 class GeometryError(ValueError):

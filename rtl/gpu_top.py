@@ -4,22 +4,22 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .arbiter.intensity_monitor import IntensityMonitor
-from .arbiter.ring_monitor import RingMonitor
-from .channel.memory_channel import MemoryChannel, is_watched
-from .channel.memory_channel import is_tracked as counts_for_a_tile
-from .control.apb import apb_signature
-from .control.config_bus import ConfigBus
-from .control.event_counter import EventCounter
-from .control.soft_reset import SoftReset
-from .control.watchdog import WatchDog
-from .dma.address_generator import AddressGenerator
-from .dma.command_queue import CommandQueue, OwedLines
-from .dma.dma_table import DmaTable
-from .dma.line_router import LineRouter
-from .dma.read_credits import ReadCredits
-from .geometry import Geometry
-from .layouts import (
+from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
+from t3sim.rtl.arbiter.ring_monitor import RingMonitor
+from t3sim.rtl.channel.memory_channel import MemoryChannel, is_watched
+from t3sim.rtl.channel.memory_channel import is_tracked as counts_for_a_tile
+from t3sim.rtl.control.apb import apb_signature
+from t3sim.rtl.control.config_bus import ConfigBus
+from t3sim.rtl.control.event_counter import EventCounter
+from t3sim.rtl.control.soft_reset import SoftReset
+from t3sim.rtl.control.watchdog import WatchDog
+from t3sim.rtl.dma.address_generator import AddressGenerator
+from t3sim.rtl.dma.command_queue import CommandQueue, OwedLines
+from t3sim.rtl.dma.dma_table import DmaTable
+from t3sim.rtl.dma.line_router import LineRouter
+from t3sim.rtl.dma.read_credits import ReadCredits
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import (
     ErrorCode,
     dispatch,
     dma_command,
@@ -41,19 +41,19 @@ from .layouts import (
     trigger,
     word_write,
 )
-from .link.egress import Egress
-from .link.ingress import Ingress, groups
-from .order import follows
-from .registers import ARRIVAL_RANGES, KERNEL_INSIDE, RESET_ENDS, WATCHDOG_PERIOD, register_map
-from .streams.counting import ones
-from .streams.rotating_grant import join
-from .streams.two_entry_queue import TwoEntryQueue
-from .track.tracker import TrackerBank
-from .track.trigger_merge import TriggerMerge
-from .track.update_network import UpdateNetwork
-from .window.dispatch_window import DispatchWindow
-from .window.head_exchange import HeadExchange
-from .window.ready_table import ReadyTable
+from t3sim.rtl.link.egress import Egress
+from t3sim.rtl.link.ingress import Ingress, groups
+from t3sim.rtl.order import follows
+from t3sim.rtl.registers import ARRIVAL_RANGES, KERNEL_INSIDE, RESET_ENDS, WATCHDOG_PERIOD, register_map
+from t3sim.rtl.streams.counting import ones
+from t3sim.rtl.streams.rotating_grant import join
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.track.tracker import TrackerBank
+from t3sim.rtl.track.trigger_merge import TriggerMerge
+from t3sim.rtl.track.update_network import UpdateNetwork
+from t3sim.rtl.window.dispatch_window import DispatchWindow
+from t3sim.rtl.window.head_exchange import HeadExchange
+from t3sim.rtl.window.ready_table import ReadyTable
 
 
 class GpuTop(wiring.Component):

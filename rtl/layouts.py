@@ -6,10 +6,10 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 from amaranth.hdl import Cat, Value
 from amaranth.lib import data, enum
 
-from . import queue_commands
-from .formats import SUM_BITS
-from .geometry import Geometry, bits_for
-from .registers import ARRIVAL_RANGES, EPOCH_BITS, READY_COUNT_BITS
+from t3sim.rtl import queue_commands
+from t3sim.rtl.formats import SUM_BITS
+from t3sim.rtl.geometry import Geometry, bits_for
+from t3sim.rtl.registers import ARRIVAL_RANGES, EPOCH_BITS, READY_COUNT_BITS
 
 
 class Op(enum.Enum, shape=2):

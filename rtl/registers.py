@@ -6,10 +6,10 @@ registers, `_LO` first.
 
 from dataclasses import dataclass
 
-from . import arbiter
-from .check_bits import PROTECTIONS
-from .formats import NUMBERS, PLAIN_SUMS, SUM_BITS, SUMS
-from .geometry import Geometry, bits_for
+from t3sim.rtl import arbiter
+from t3sim.rtl.check_bits import PROTECTIONS
+from t3sim.rtl.formats import NUMBERS, PLAIN_SUMS, SUM_BITS, SUMS
+from t3sim.rtl.geometry import Geometry, bits_for
 
 IDENTITY = 0x54335454  #: "T3TT"
 VERSION = 0x0004_0000  #: major in the upper half, minor in the lower

@@ -17,7 +17,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
-from .errors import BadInput, Key, Told, is_ours, shown
+from t3sim.errors import BadInput, Key, Told, is_ours, shown
 
 LARGEST_TOML = 1 << 20  #: bytes of a machine, a scenario or a study
 LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes

@@ -16,9 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from t3sim.errors import BadInput, Ended, Key, choices, said_by, shown
 from t3sim.rtl.arbiter import GROUP, points_of
-
-from .errors import BadInput, Ended, Key, choices, said_by, shown
 
 Made = TypeVar("Made")
 

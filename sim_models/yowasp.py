@@ -9,9 +9,9 @@ from pathlib import Path
 
 import platformdirs
 
-from .errors import Failure
-from .user_cache import make_folder, refuse_shared
-from .waits import say
+from t3sim.errors import Failure
+from t3sim.user_cache import make_folder, refuse_shared
+from t3sim.waits import say
 
 
 def module(tool: str) -> str:

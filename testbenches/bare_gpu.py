@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterable
 from t3sim.driver.driver import Driver, Write
 from t3sim.reference.line_router import channel_of_line
 from t3sim.rtl.registers import KERNEL_INSIDE, Table, register_map
-
-from . import pauses
-from .bench import Bench
-from .dispatcher import Dispatcher
-from .dram import Dram
-from .drivers import ApbDriver, StreamDriver
-from .mappings import Tables, fields_of
-from .monitors import StreamMonitor
-from .scoreboard import of_one_part
+from t3sim.testbenches import pauses
+from t3sim.testbenches.bench import Bench
+from t3sim.testbenches.dispatcher import Dispatcher
+from t3sim.testbenches.dram import Dram
+from t3sim.testbenches.drivers import ApbDriver, StreamDriver
+from t3sim.testbenches.mappings import Tables, fields_of
+from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.scoreboard import of_one_part
 
 READ, STORE, UPDATE = range(3)
 LOCAL, REMOTE, DMA, COPIED = range(4)

@@ -20,10 +20,9 @@ from cocotb.triggers import Timer
 
 from t3sim.engine.port_map import RESET, Port, PortMap
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, SwitchGeometry, TrackerGeometry
-
-from . import failure, pauses
-from .coverage.cross import Counts
-from .coverage.points import crosses
+from t3sim.testbenches import failure, pauses
+from t3sim.testbenches.coverage.cross import Counts
+from t3sim.testbenches.coverage.points import crosses
 
 _UNKNOWN_IS_0 = str.maketrans("XxZzUuWw-", "000000000")
 _HALF_PERIOD_PS = 500  # the 1 GHz memory clock

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from t3sim.reference.dispatch_window import Request
-
-from .bench import Bench
-from .drivers import StreamDriver
+from t3sim.testbenches.bench import Bench
+from t3sim.testbenches.drivers import StreamDriver
 
 QUEUE = 2  #: requests that wait inside
 

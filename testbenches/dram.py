@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from t3sim.reference.memory_channel import is_tracked
-
-from .bench import Bench
-from .monitors import StreamMonitor
+from t3sim.testbenches.bench import Bench
+from t3sim.testbenches.monitors import StreamMonitor
 
 
 class Dram:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from .bench import Bench
+from t3sim.testbenches.bench import Bench
 
 
 class StreamDriver:

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from t3sim.rtl.check_bits import check_bits
 from t3sim.rtl.geometry import Geometry
-
-from .bench import Bench
-from .monitors import PulseMonitor
+from t3sim.testbenches.bench import Bench
+from t3sim.testbenches.monitors import PulseMonitor
 
 
 def protected(geometry: Geometry) -> bool:

@@ -16,16 +16,15 @@ from t3sim.reference.line_router import channel_of_line
 from t3sim.reference.memory_channel import is_tracked
 from t3sim.rtl import arbiter
 from t3sim.rtl.registers import COUNTERS, KERNEL_INSIDE, OPERATIONS, register_map
-
-from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
-from .bench import Bench
-from .dispatcher import Dispatcher, lawful_order
-from .dram import Dram
-from .drivers import ApbDriver, StreamDriver
-from .mappings import Tables
-from .monitors import StreamMonitor
-from .pauses import never
-from .scoreboard import Scoreboard, of_one_part, words
+from t3sim.testbenches.bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
+from t3sim.testbenches.bench import Bench
+from t3sim.testbenches.dispatcher import Dispatcher, lawful_order
+from t3sim.testbenches.dram import Dram
+from t3sim.testbenches.drivers import ApbDriver, StreamDriver
+from t3sim.testbenches.mappings import Tables
+from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.pauses import never
+from t3sim.testbenches.scoreboard import Scoreboard, of_one_part, words
 
 NO_REGION = 0
 REQUEST = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: as in `t3sim.rtl.layouts.request`

@@ -3,8 +3,7 @@
 from t3sim.reference.address_generator import entry_of
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import register_map
-
-from .bench import Bench
+from t3sim.testbenches.bench import Bench
 
 Tables = dict[str, list[dict]]  #: of `t3sim.rtl.layouts.mapping_tables`
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from .bench import Bench
+from t3sim.testbenches.bench import Bench
 
 
 class StreamMonitor:

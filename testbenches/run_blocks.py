@@ -13,11 +13,10 @@ from t3sim.cosim.cocotb_run import DUMP
 from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
 from t3sim.errors import Failure
 from t3sim.extras import install_line
+from t3sim.testbenches.command_line import block_parser, chosen_blocks
+from t3sim.testbenches.geometries import GEOMETRIES
 from t3sim.trace.dump import name_signals
 from t3sim.trace.testbench import explain_failure
-
-from .command_line import block_parser, chosen_blocks
-from .geometries import GEOMETRIES
 
 ROOT = Path(__file__).resolve().parents[1]
 _RUNS = ROOT / "build" / "cocotb"

@@ -37,9 +37,8 @@ from t3sim.runs.policy import Policy
 from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
 from t3sim.schedule.sums import window_for_sums
 from t3sim.support.output import write_json
+from t3sim.testbenches.exchanges import Exchange, exchanges
 from t3sim.workloads import Workload, gemm_workload
-
-from .exchanges import Exchange, exchanges
 
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = ROOT / "tests" / "data" / "machines"

@@ -2,12 +2,11 @@
 
 from t3sim.reference.address_generator import LineError, expand
 from t3sim.rtl.registers import REGION_ACTIONS
-
-from .bench import Bench, rounds
-from .drivers import StreamDriver
-from .mappings import Tables, entry_named, program, random_tables
-from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
-from .scoreboard import Scoreboard, of_one_part
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.mappings import Tables, entry_named, program, random_tables
+from t3sim.testbenches.monitors import CycleMonitor, PulseMonitor, StreamMonitor
+from t3sim.testbenches.scoreboard import Scoreboard, of_one_part
 
 
 def random_mappings(bench: Bench) -> Tables:

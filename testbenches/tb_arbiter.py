@@ -3,8 +3,7 @@
 from t3sim.reference.arbiter import ArbiterModel, Decision, Inputs
 from t3sim.rtl import arbiter
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
-
-from .bench import Bench, rounds
+from t3sim.testbenches.bench import Bench, rounds
 
 _LISTENING = [policy.code for policy in arbiter.POLICIES.values() if policy.ends_starvation]
 

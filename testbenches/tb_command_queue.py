@@ -3,10 +3,9 @@
 from t3sim.reference.command_queue import LINE_BYTES, CommandQueueModel
 from t3sim.rtl.queue_commands import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
-
-from .bench import Bench, rounds
-from .drivers import StreamDriver
-from .monitors import StreamMonitor
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.monitors import StreamMonitor
 
 
 class Program:

@@ -2,10 +2,9 @@
 
 from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
 from t3sim.rtl.registers import ERRORS, STATUS_BITS, WAITS, counters, register_map
-
-from .bench import Bench, rounds
-from .drivers import ApbDriver
-from .monitors import CycleMonitor
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import ApbDriver
+from t3sim.testbenches.monitors import CycleMonitor
 
 
 def check_levels(bench: Bench, model: ConfigBusModel) -> None:

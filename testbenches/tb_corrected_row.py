@@ -1,9 +1,8 @@
 """CorrectedRow against its cycle-exact model: rows with flipped bits in any word, searched at any pace."""
 
 from t3sim.reference.corrected_row import CorrectedRowModel, Fault, Shown
-
-from .bench import Bench, rounds
-from .rows import Rows
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.rows import Rows
 
 
 def _shown(bench: Bench) -> Shown:

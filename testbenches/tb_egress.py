@@ -2,12 +2,11 @@
 
 from t3sim.reference.address_generator import LineError
 from t3sim.reference.egress import SOURCE_DMA, SOURCE_LOCAL, Packet, packets_of
-
-from .bench import Bench, rounds
-from .drivers import StreamDriver
-from .mappings import program, random_tables
-from .monitors import CycleMonitor, PulseMonitor, StreamMonitor
-from .scoreboard import Scoreboard, of_one_part
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.mappings import program, random_tables
+from t3sim.testbenches.monitors import CycleMonitor, PulseMonitor, StreamMonitor
+from t3sim.testbenches.scoreboard import Scoreboard, of_one_part
 
 
 class DmaData:

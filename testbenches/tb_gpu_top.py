@@ -21,14 +21,13 @@ from t3sim.rtl.registers import (
     WATCHDOG_PERIOD,
     safe_window,
 )
-
-from . import pauses
-from .bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE, BareGpu
-from .bench import Bench, rounds
-from .fused_gpu import REQUEST, FusedGpu, Kernel
-from .mappings import Tables, entry_named, random_tables
-from .monitors import CycleMonitor
-from .scoreboard import of_one_part
+from t3sim.testbenches import pauses
+from t3sim.testbenches.bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE, BareGpu
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.fused_gpu import REQUEST, FusedGpu, Kernel
+from t3sim.testbenches.mappings import Tables, entry_named, random_tables
+from t3sim.testbenches.monitors import CycleMonitor
+from t3sim.testbenches.scoreboard import of_one_part
 
 TAKEN_PER_ENGINE = 3  #: commands: one is worked on, two wait in the engine
 

@@ -2,8 +2,7 @@
 
 from t3sim.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
 from t3sim.rtl.registers import ERRORS
-
-from .bench import Bench, rounds
+from t3sim.testbenches.bench import Bench, rounds
 
 
 class Exchange:

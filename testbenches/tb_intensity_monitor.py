@@ -2,8 +2,7 @@
 
 from t3sim.reference.intensity_monitor import IntensityMonitorModel
 from t3sim.rtl.registers import NO_THRESHOLD
-
-from .bench import Bench, rounds
+from t3sim.testbenches.bench import Bench, rounds
 
 
 async def step(bench: Bench, model: IntensityMonitorModel, occupancy: list[int], **inputs: int) -> None:

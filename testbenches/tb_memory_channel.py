@@ -3,12 +3,11 @@
 from t3sim.reference.arbiter import ArbiterModel, Inputs
 from t3sim.reference.memory_channel import READ, MemoryChannelModel, is_tracked
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
-
-from .bench import Bench, rounds
-from .dram import Dram
-from .drivers import StreamDriver
-from .monitors import CycleMonitor, StreamMonitor
-from .pauses import never
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.dram import Dram
+from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
+from t3sim.testbenches.pauses import never
 
 _ARBITER_INPUTS = ("policy", "threshold", "starvation_limit", "drain", "ring_late", "compute_valid",
                    "communication_valid", "occupancy", "ready")

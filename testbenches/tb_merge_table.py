@@ -5,12 +5,11 @@ from itertools import repeat
 from t3sim.reference.merge_table import MergeTableModel
 from t3sim.reference.nmc_alu import AluDtype
 from t3sim.rtl import formats
-
-from .bench import Bench, rounds
-from .drivers import StreamDriver
-from .floats import element
-from .monitors import CycleMonitor, StreamMonitor
-from .scoreboard import Scoreboard
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.floats import element
+from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
+from t3sim.testbenches.scoreboard import Scoreboard
 
 _TAKES = ("begins", "joins", "completes", "refuses")
 _LEAVES = ("evicts", "expires")

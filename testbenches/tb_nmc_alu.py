@@ -2,12 +2,11 @@
 
 from t3sim.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from t3sim.rtl import formats
-
-from .bench import Bench, rounds
-from .drivers import StreamDriver
-from .floats import element, just_below, nearly_opposite
-from .monitors import StreamMonitor
-from .scoreboard import Scoreboard
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.floats import element, just_below, nearly_opposite
+from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.scoreboard import Scoreboard
 
 
 @rounds(10)

@@ -2,8 +2,7 @@
 
 from t3sim.reference.ready_table import Ask, ReadyTableModel
 from t3sim.rtl.registers import READY_COUNT_BITS
-
-from .bench import Bench, rounds
+from t3sim.testbenches.bench import Bench, rounds
 
 
 class Table:

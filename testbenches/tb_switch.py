@@ -6,10 +6,9 @@ from itertools import combinations, cycle, repeat
 from t3sim.reference.nmc_alu import AluDtype
 from t3sim.reference.switch import SwitchModel
 from t3sim.rtl.registers import SWITCH_COUNTERS, SWITCH_ERRORS, switch_registers
-
-from .bench import Bench, rounds
-from .drivers import ApbDriver
-from .tb_merge_table import random_request
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import ApbDriver
+from t3sim.testbenches.tb_merge_table import random_request
 
 #: 0 to 15 in fp16, bf16 and fp32; sums of a hundred of them are exact in the first and the last
 _SMALL = {AluDtype.FP16: [0, *(0x3C00 + 0x400 * (n.bit_length() - 1) | (n << 10 - n.bit_length() + 1) & 0x3FF

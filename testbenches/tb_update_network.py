@@ -2,11 +2,10 @@
 
 from t3sim.reference.coalescer import Update
 from t3sim.reference.update_network import UpdateNetworkModel
-
-from .bench import Bench, rounds
-from .drivers import StreamDriver
-from .monitors import CycleMonitor, StreamMonitor, TurnMonitor
-from .pauses import never
+from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor, TurnMonitor
+from t3sim.testbenches.pauses import never
 
 GROUP = 4  #: channels that share a queue
 

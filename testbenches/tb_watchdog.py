@@ -2,8 +2,7 @@
 
 from t3sim.reference.watchdog import WatchDogModel
 from t3sim.rtl.registers import ERRORS, WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
-
-from .bench import Bench, rounds
+from t3sim.testbenches.bench import Bench, rounds
 
 
 async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float, waiting: float,

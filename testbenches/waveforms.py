@@ -13,9 +13,8 @@ from pathlib import Path
 from vcd.reader import TokenKind, tokenize
 
 from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
-
-from .command_line import block_parser, chosen_blocks
-from .geometries import GEOMETRIES
+from t3sim.testbenches.command_line import block_parser, chosen_blocks
+from t3sim.testbenches.geometries import GEOMETRIES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "waves"
 SEED, CYCLES, FIRST_CYCLES = 1, 16, 3000

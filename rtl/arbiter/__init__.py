@@ -4,8 +4,17 @@ Importing the package needs no Amaranth: what a policy is called, sees and decid
 and documentation read. The hardware is `t3sim.rtl.arbiter.arbiter.Arbiter`.
 """
 
-from .policies import GROUP, INSTALLED, POLICIES, POLICY_BITS, points_of
-from .policy import COMMUNICATION, COMPUTE, OVERTAKEN_AT, THRESHOLD_BITS, THRESHOLD_NONE, Policy, Reason, View
+from t3sim.rtl.arbiter.policies import GROUP, INSTALLED, POLICIES, POLICY_BITS, points_of
+from t3sim.rtl.arbiter.policy import (
+    COMMUNICATION,
+    COMPUTE,
+    OVERTAKEN_AT,
+    THRESHOLD_BITS,
+    THRESHOLD_NONE,
+    Policy,
+    Reason,
+    View,
+)
 
 __all__ = [
     "COMMUNICATION", "COMPUTE", "GROUP", "INSTALLED", "OVERTAKEN_AT", "POLICIES", "POLICY_BITS", "THRESHOLD_BITS",

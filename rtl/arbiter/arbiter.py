@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from .policies import POLICIES, POLICY_BITS
-from .policy import OVERTAKEN_AT, THRESHOLD_BITS, View
+from t3sim.rtl.arbiter.policies import POLICIES, POLICY_BITS
+from t3sim.rtl.arbiter.policy import OVERTAKEN_AT, THRESHOLD_BITS, View
+from t3sim.rtl.geometry import Geometry
 
 STARVATION_BITS = 16
 

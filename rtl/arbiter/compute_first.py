@@ -1,7 +1,7 @@
 """Strict priority for compute."""
 
-from .policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, View
-from .policy import COMPUTE_FIRST as FIRST
+from t3sim.rtl.arbiter.policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, View
+from t3sim.rtl.arbiter.policy import COMPUTE_FIRST as FIRST
 
 
 def grants(view: View):

@@ -4,8 +4,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from .policy import THRESHOLD_BITS, THRESHOLD_NONE
+from t3sim.rtl.arbiter.policy import THRESHOLD_BITS, THRESHOLD_NONE
+from t3sim.rtl.geometry import Geometry
 
 BREAKPOINT_BITS = 8  #: quarters of a queue entry
 LEAST_BITS, LEAST_UNIT = 8, 64  #: samples of a phase, at least

@@ -1,6 +1,16 @@
 """Communication-aware arbitration: "T3-MCA"."""
 
-from .policy import ALONE, COMMUNICATION, COMPUTE, DRAIN, THRESHOLD_NONE, Decision, Policy, Reason, View
+from t3sim.rtl.arbiter.policy import (
+    ALONE,
+    COMMUNICATION,
+    COMPUTE,
+    DRAIN,
+    THRESHOLD_NONE,
+    Decision,
+    Policy,
+    Reason,
+    View,
+)
 
 _STARVED = Reason("communication has waited for the starvation limit")
 _COMPUTE_FIRST = Reason("compute goes first",

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint, distributions, entry_points
 
-from .compute_first import COMPUTE_FIRST
-from .mca import MCA
-from .policy import Policy
-from .ring_aware import RING_AWARE
-from .round_robin import ROUND_ROBIN
+from t3sim.rtl.arbiter.compute_first import COMPUTE_FIRST
+from t3sim.rtl.arbiter.mca import MCA
+from t3sim.rtl.arbiter.policy import Policy
+from t3sim.rtl.arbiter.ring_aware import RING_AWARE
+from t3sim.rtl.arbiter.round_robin import ROUND_ROBIN
 
 _MOST = 16  #: the register POLICY has four bits for the code
 GROUP = "t3sim.policies"  #: of the entry points by which other distributions add theirs

@@ -1,6 +1,6 @@
 """Arbitration by who is late, the GEMM or communication: that of "T3-MCA+"."""
 
-from .policy import ALONE, COMMUNICATION, COMPUTE, COMPUTE_FIRST, DRAIN, Decision, Policy, Reason, View
+from t3sim.rtl.arbiter.policy import ALONE, COMMUNICATION, COMPUTE, COMPUTE_FIRST, DRAIN, Decision, Policy, Reason, View
 
 _LATE = Reason("communication is behind the GEMM: the streams take turns",
                loser="communication is behind the GEMM: the streams take turns, and this one went last")

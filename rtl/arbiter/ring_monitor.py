@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 
 class RingMonitor(wiring.Component):

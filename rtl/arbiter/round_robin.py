@@ -1,6 +1,6 @@
 """Round robin with fall-back: the arbitration of "T3" without MCA."""
 
-from .policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, Reason, View
+from t3sim.rtl.arbiter.policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, Reason, View
 
 _TURN = Reason("round robin: the other stream went last", loser="round robin: this stream went last")
 

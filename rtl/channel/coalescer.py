@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import update
-from ..streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import update
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class Coalescer(wiring.Component):

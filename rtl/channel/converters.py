@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from ..formats import FIXED_BITS, FIXED_NONE, FIXED_PART_BITS, FIXED_SCALES, FP16, FP32, FloatFormat
+from t3sim.rtl.formats import FIXED_BITS, FIXED_NONE, FIXED_PART_BITS, FIXED_SCALES, FP16, FP32, FloatFormat
 
 _BIAS = 127  #: of fp32, and of e8m0
 _FRACTION = FP32.fraction_bits

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats import RANDOM_BITS, FloatFormat
-from ..geometry import GeometryError
+from t3sim.rtl.formats import RANDOM_BITS, FloatFormat
+from t3sim.rtl.geometry import GeometryError
 
 
 class FpAdder(wiring.Component):

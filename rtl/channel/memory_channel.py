@@ -4,16 +4,16 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..arbiter.arbiter import STARVATION_BITS, Arbiter
-from ..arbiter.policies import POLICY_BITS
-from ..arbiter.policy import THRESHOLD_BITS
-from ..control.soft_reset import SoftReset
-from ..geometry import Geometry
-from ..layouts import Op, dram_command, read_for, request, retirement, update
-from ..streams.counting import ones
-from ..streams.pointer_queue import PointerQueue
-from .coalescer import Coalescer
-from .order_guard import OrderGuard, bucket_of
+from t3sim.rtl.arbiter.arbiter import STARVATION_BITS, Arbiter
+from t3sim.rtl.arbiter.policies import POLICY_BITS
+from t3sim.rtl.arbiter.policy import THRESHOLD_BITS
+from t3sim.rtl.channel.coalescer import Coalescer
+from t3sim.rtl.channel.order_guard import OrderGuard, bucket_of
+from t3sim.rtl.control.soft_reset import SoftReset
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import Op, dram_command, read_for, request, retirement, update
+from t3sim.rtl.streams.counting import ones
+from t3sim.rtl.streams.pointer_queue import PointerQueue
 
 
 def is_tracked(access) -> Signal:

@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats import BF16, FP16, FP32
-from ..geometry import GeometryError
-from ..streams.moving_together import moving_together
-from .fp_adder import FpAdder
+from t3sim.rtl.channel.fp_adder import FpAdder
+from t3sim.rtl.formats import BF16, FP16, FP32
+from t3sim.rtl.geometry import GeometryError
+from t3sim.rtl.streams.moving_together import moving_together
 
 
 class AluOp(enum.Enum, shape=2):

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
+from t3sim.rtl.geometry import Geometry
 
 
 def bucket_of(address, geometry: Geometry) -> Value:

@@ -4,7 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats import (
+from t3sim.rtl.channel.converters import from_fixed, product, to_fixed, to_fp16, to_narrow, upper_half, widened
+from t3sim.rtl.channel.fp_adder import FpAdder
+from t3sim.rtl.formats import (
     BF16,
     E4M3,
     E5M2,
@@ -22,10 +24,8 @@ from ..formats import (
     random_seed,
     random_steps,
 )
-from ..geometry import Geometry
-from ..streams.moving_together import moving_together
-from .converters import from_fixed, product, to_fixed, to_fp16, to_narrow, upper_half, widened
-from .fp_adder import FpAdder
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.streams.moving_together import moving_together
 
 
 class WideOp(enum.Enum, shape=2):

@@ -4,11 +4,11 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats import NUMBERS, PLAIN_SUMS
-from ..geometry import Geometry, GeometryError
-from ..layouts import ErrorCode, error_report, fault_report, mapping_tables
-from ..registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counters, register_map
-from .watchdog import waits_layout
+from t3sim.rtl.control.watchdog import waits_layout
+from t3sim.rtl.formats import NUMBERS, PLAIN_SUMS
+from t3sim.rtl.geometry import Geometry, GeometryError
+from t3sim.rtl.layouts import ErrorCode, error_report, fault_report, mapping_tables
+from t3sim.rtl.registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counters, register_map
 
 
 def config_layout(geometry: Geometry) -> data.StructLayout:

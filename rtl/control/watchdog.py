@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import ErrorCode, error_report
-from ..registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, error_report
+from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 
 
 def waits_layout() -> data.StructLayout:

@@ -4,8 +4,8 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry, bits_for
-from ..layouts import (
+from t3sim.rtl.geometry import Geometry, bits_for
+from t3sim.rtl.layouts import (
     ErrorCode,
     Op,
     Source,
@@ -18,7 +18,7 @@ from ..layouts import (
     read_origins,
     request,
 )
-from ..streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class AddressGenerator(wiring.Component):

@@ -4,9 +4,9 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import ErrorCode, QueueOp, buffer, error_report, queue_command, trigger, word_write
-from ..registers import POLL_PERIOD
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, QueueOp, buffer, error_report, queue_command, trigger, word_write
+from t3sim.rtl.registers import POLL_PERIOD
 
 
 class CommandQueue(wiring.Component):

@@ -4,9 +4,9 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import mapping_tables, trigger
-from ..streams.forwarded_read import forwarded_read
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import mapping_tables, trigger
+from t3sim.rtl.streams.forwarded_read import forwarded_read
 
 
 class DmaTable(wiring.Component):

@@ -4,10 +4,10 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..address_map import channel_of_value
-from ..geometry import Geometry
-from ..layouts import request
-from ..streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.address_map import channel_of_value
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import request
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class LineRouter(wiring.Component):

@@ -7,9 +7,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import read_origins
-from ..streams.counting import ones
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import read_origins
+from t3sim.rtl.streams.counting import ones
 
 
 class ReadCredits(wiring.Component):

@@ -4,8 +4,8 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import (
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import (
     ErrorCode,
     Op,
     Source,
@@ -17,7 +17,7 @@ from ..layouts import (
     request,
     route,
 )
-from ..streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class Egress(wiring.Component):

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import ErrorCode, Op, Source, error_report, in_one_line, request
-from ..registers import ARRIVAL_RANGES
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, Op, Source, error_report, in_one_line, request
+from t3sim.rtl.registers import ARRIVAL_RANGES
 
 GROUP = 4  #: memory channels whose arrivals one block checks
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..streams.pointer_queue import PointerQueue
+from t3sim.rtl.streams.pointer_queue import PointerQueue
 
 
 class CreditedInput(wiring.Component):

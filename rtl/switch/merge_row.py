@@ -7,10 +7,10 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..channel.nmc_alu import AluDtype
-from ..geometry import Geometry, bits_for
-from ..registers import EPOCH_BITS
-from .packets import is_over, part_about
+from t3sim.rtl.channel.nmc_alu import AluDtype
+from t3sim.rtl.geometry import Geometry, bits_for
+from t3sim.rtl.registers import EPOCH_BITS
+from t3sim.rtl.switch.packets import is_over, part_about
 
 
 def sum_tag(geometry: Geometry) -> data.StructLayout:

@@ -5,14 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..channel.nmc_alu import AluOp, NmcAlu
-from ..geometry import Geometry
-from ..layouts import Op
-from ..registers import EPOCH_BITS, SWITCH_TIMEOUT_BITS
-from ..streams.rotating_grant import rotating_grant
-from ..streams.two_entry_queue import TwoEntryQueue
-from .merge_row import MergeRow, merge_row, sum_tag
-from .packets import Why, merge_event, merged_packet, part_about, sum_about, switch_packet
+from t3sim.rtl.channel.nmc_alu import AluOp, NmcAlu
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import Op
+from t3sim.rtl.registers import EPOCH_BITS, SWITCH_TIMEOUT_BITS
+from t3sim.rtl.streams.rotating_grant import rotating_grant
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.switch.merge_row import MergeRow, merge_row, sum_tag
+from t3sim.rtl.switch.packets import Why, merge_event, merged_packet, part_about, sum_about, switch_packet
 
 
 class MergeTable(wiring.Component):

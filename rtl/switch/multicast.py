@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from .packets import bound_packet, switch_packet
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.switch.packets import bound_packet, switch_packet
 
 
 class Multicast(wiring.Component):

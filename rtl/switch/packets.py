@@ -5,11 +5,11 @@ Every function takes the geometry and returns an `amaranth.lib.data.StructLayout
 
 from amaranth.lib import data, enum
 
-from ..channel.nmc_alu import AluDtype
-from ..geometry import Geometry, bits_for
-from ..layouts import request
-from ..order import follows
-from ..registers import EPOCH_BITS
+from t3sim.rtl.channel.nmc_alu import AluDtype
+from t3sim.rtl.geometry import Geometry, bits_for
+from t3sim.rtl.layouts import request
+from t3sim.rtl.order import follows
+from t3sim.rtl.registers import EPOCH_BITS
 
 
 class Why(enum.Enum, shape=2):

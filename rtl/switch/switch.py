@@ -4,20 +4,20 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..control.apb import apb_signature
-from ..control.event_counter import EventCounter
-from ..geometry import Geometry
-from ..layouts import Op
-from ..registers import EPOCH_BITS, SWITCH_COUNTERS, switch_registers
-from ..streams.counting import ones
-from ..streams.pointer_queue import PointerQueue
-from ..streams.rotating_grant import join
-from .credited_input import CreditedInput
-from .credited_output import CreditedOutput
-from .merge_table import MergeTable
-from .multicast import Multicast
-from .packets import SwitchError, bound_packet, is_over, merge_event, switch_packet
-from .switch_bus import SwitchBus
+from t3sim.rtl.control.apb import apb_signature
+from t3sim.rtl.control.event_counter import EventCounter
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import Op
+from t3sim.rtl.registers import EPOCH_BITS, SWITCH_COUNTERS, switch_registers
+from t3sim.rtl.streams.counting import ones
+from t3sim.rtl.streams.pointer_queue import PointerQueue
+from t3sim.rtl.streams.rotating_grant import join
+from t3sim.rtl.switch.credited_input import CreditedInput
+from t3sim.rtl.switch.credited_output import CreditedOutput
+from t3sim.rtl.switch.merge_table import MergeTable
+from t3sim.rtl.switch.multicast import Multicast
+from t3sim.rtl.switch.packets import SwitchError, bound_packet, is_over, merge_event, switch_packet
+from t3sim.rtl.switch.switch_bus import SwitchBus
 
 _OF_TABLES = {"begun": "begins", "joined": "joins", "completed": "completes", "refused": "refuses",
               "evicted": "evicts", "expired": "expires"}

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import bits_for
-from .memory_codec import MemoryCodec
+from t3sim.rtl.geometry import bits_for
+from t3sim.rtl.track.memory_codec import MemoryCodec
 
 
 class CorrectedRow(wiring.Component):

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..check_bits import check_bits, columns
-from ..geometry import GeometryError
+from t3sim.rtl.check_bits import check_bits, columns
+from t3sim.rtl.geometry import GeometryError
 
 
 class MemoryCodec(wiring.Component):

@@ -6,21 +6,12 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
-from ..check_bits import check_bits
-from ..geometry import Geometry
-from ..layouts import (
-    ErrorCode,
-    Source,
-    error_report,
-    fault_report,
-    tracker_entry,
-    tracker_tag,
-    trigger,
-    update,
-)
-from ..streams.two_entry_queue import TwoEntryQueue
-from .corrected_row import CorrectedRow
-from .memory_codec import MemoryCodec
+from t3sim.rtl.check_bits import check_bits
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, Source, error_report, fault_report, tracker_entry, tracker_tag, trigger, update
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.track.corrected_row import CorrectedRow
+from t3sim.rtl.track.memory_codec import MemoryCodec
 
 
 class TrackerBank(wiring.Component):

@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import trigger
-from ..streams.rotating_grant import join
-from ..streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import trigger
+from t3sim.rtl.streams.rotating_grant import join
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class TriggerMerge(wiring.Component):

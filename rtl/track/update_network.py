@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import update
-from ..streams.rotating_grant import join
-from ..streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import update
+from t3sim.rtl.streams.rotating_grant import join
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 GROUP = 4  #: channels that share one crossbar input
 

@@ -5,13 +5,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..control.soft_reset import SoftReset
-from ..geometry import Geometry
-from ..layouts import ErrorCode, Source, dispatch, error_report, trigger, update
-from ..order import may_start
-from ..registers import EPOCH_BITS
-from ..streams.forwarded_read import forwarded_read
-from ..streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtl.control.soft_reset import SoftReset
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, Source, dispatch, error_report, trigger, update
+from t3sim.rtl.order import may_start
+from t3sim.rtl.registers import EPOCH_BITS
+from t3sim.rtl.streams.forwarded_read import forwarded_read
+from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class DispatchWindow(wiring.Component):

@@ -4,11 +4,11 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..geometry import Geometry
-from ..layouts import ErrorCode, error_report, head_arrival, head_packet, listener
-from ..order import follows
-from ..registers import EPOCH_BITS
-from ..streams.rotating_grant import rotating_grant
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ErrorCode, error_report, head_arrival, head_packet, listener
+from t3sim.rtl.order import follows
+from t3sim.rtl.registers import EPOCH_BITS
+from t3sim.rtl.streams.rotating_grant import rotating_grant
 
 
 class HeadExchange(wiring.Component):

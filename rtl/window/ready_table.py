@@ -5,10 +5,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
-from ..geometry import Geometry
-from ..layouts import ready_ask
-from ..registers import READY_COUNT_BITS, ready_shift_bits
-from ..streams.forwarded_read import forwarded_read
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtl.layouts import ready_ask
+from t3sim.rtl.registers import READY_COUNT_BITS, ready_shift_bits
+from t3sim.rtl.streams.forwarded_read import forwarded_read
 
 
 class ReadyTable(wiring.Component):

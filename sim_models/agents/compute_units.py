@@ -23,16 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import compiled, inlined
-from ..compiled.records import aligned_copy
-from ..compiled.scan import PLACES, at_most, lowest
-from ..engine.hardware import nothing_to_start, show_producer
-from ..fabric import llc as cache
-from ..fabric import queues
-from ..hbm.bits import lowest_bit
-from ..operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
-from .units.loads import data_back, fill, may_load, send_loads, sends_loads, serve_slices, waits_for_data
-from .units.state import (
+from t3sim.agents.units.loads import data_back, fill, may_load, send_loads, sends_loads, serve_slices, waits_for_data
+from t3sim.agents.units.state import (
     BLOCKED,
     COMPUTE,
     ENDING,
@@ -53,12 +45,20 @@ from .units.state import (
     is_over,
     make_state,
 )
-from .units.stores import send_stores
-from .units.workgroups import dispatch, end, has_work, polls, start
+from t3sim.agents.units.stores import send_stores
+from t3sim.agents.units.workgroups import dispatch, end, has_work, polls, start
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.compiled.records import aligned_copy
+from t3sim.compiled.scan import PLACES, at_most, lowest
+from t3sim.engine.hardware import nothing_to_start, show_producer
+from t3sim.fabric import llc as cache
+from t3sim.fabric import queues
+from t3sim.hbm.bits import lowest_bit
+from t3sim.operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
 
 if TYPE_CHECKING:
-    from ..engine.hardware import Hardware
-    from ..engine.state import Sim
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 
 class ComputeUnits(NamedTuple):

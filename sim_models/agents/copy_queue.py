@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import compiled, inlined
-from ..compiled.words import words_at
-from ..engine.hardware import may_start, nothing_to_start
-from ..fabric import bits, memory, queues
-from ..fabric import network as links
-from ..fabric.memory_map import channel_of
-from ..line import LINE_BYTES
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.compiled.words import words_at
+from t3sim.engine.hardware import may_start, nothing_to_start
+from t3sim.fabric import bits, memory, queues
+from t3sim.fabric import network as links
+from t3sim.fabric.memory_map import channel_of
+from t3sim.line import LINE_BYTES
 
 if TYPE_CHECKING:
-    from ..engine.hardware import Hardware
-    from ..engine.state import Sim
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 #: What starts the copies: a doorbell, a flag that is polled, the Tracker, a flag of the producer for each wave.
 HOST_OR_GPU, POLL, TRACKER, CHAIN = range(4)

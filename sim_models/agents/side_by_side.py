@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import inlined
-from ..engine import agents
-from ..fabric.queues import stream_of
-from .compute_units import ComputeUnits, open_phase
-from .units.state import NEVER, is_over
+from t3sim.agents.compute_units import ComputeUnits, open_phase
+from t3sim.agents.units.state import NEVER, is_over
+from t3sim.compiled.jit import inlined
+from t3sim.engine import agents
+from t3sim.fabric.queues import stream_of
 
 if TYPE_CHECKING:
-    from ..engine.hardware import Hardware
-    from ..engine.state import Sim
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 
 def _shape(pair) -> tuple[int, int]:

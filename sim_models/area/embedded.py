@@ -10,8 +10,8 @@ Nothing in here is fitted to a library.
 
 from dataclasses import dataclass
 
-from .liberty import Library, load_library_text
-from .node import FO4_PS_PER_UM
+from t3sim.area.liberty import Library, load_library_text
+from t3sim.area.node import FO4_PS_PER_UM
 
 NAME = "embedded"
 

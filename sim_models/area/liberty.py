@@ -13,10 +13,9 @@ from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 
+from t3sim.area.functions import truth_table
 from t3sim.bounded import LARGEST_FILE, TooLarge, read_bounded, reading
 from t3sim.errors import BadInput, shown
-
-from .functions import truth_table
 
 _LARGEST = 1e9  #: of any number of a library
 _DEEPEST = 32  #: groups within groups

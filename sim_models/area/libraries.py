@@ -3,11 +3,10 @@
 import os
 from pathlib import Path
 
+from t3sim.area.embedded import NAME as EMBEDDED
+from t3sim.area.embedded import embedded_library
+from t3sim.area.liberty import Library, load_library
 from t3sim.errors import BadInput
-
-from .embedded import NAME as EMBEDDED
-from .embedded import embedded_library
-from .liberty import Library, load_library
 
 OSU018 = "osu018"
 

@@ -3,15 +3,11 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from t3sim.cosim.designs import readable_verilog
-from t3sim.errors import BadInput, Failure
-from t3sim.rtl.geometry import Geometry
-
-from . import fpga as ecp5
-from .liberty import Library
-from .memories import MemoryUse, memories_of
-from .node import Node
-from .synthesis import (
+from t3sim.area import fpga as ecp5
+from t3sim.area.liberty import Library
+from t3sim.area.memories import MemoryUse, memories_of
+from t3sim.area.node import Node
+from t3sim.area.synthesis import (
     EFFORTS,
     MOST_SWEPT,
     SWEEPING,
@@ -22,7 +18,10 @@ from .synthesis import (
     synthesise,
     with_children,
 )
-from .timing import Timing, analyse
+from t3sim.area.timing import Timing, analyse
+from t3sim.cosim.designs import readable_verilog
+from t3sim.errors import BadInput, Failure
+from t3sim.rtl.geometry import Geometry
 
 TOP = "gpu_top"  #: Track & Trigger of a GPU
 COMPOSED = (TOP, "switch")  #: blocks that are too large to be mapped in one piece

@@ -4,13 +4,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from t3sim.area.liberty import Library
+from t3sim.area.node import Node
+from t3sim.area.sram import Sram
+from t3sim.area.synthesis import SMALL_WORDS
 from t3sim.cosim.designs import memory_ports
 from t3sim.rtl.geometry import Geometry
-
-from .liberty import Library
-from .node import Node
-from .sram import Sram
-from .synthesis import SMALL_WORDS
 
 _NUMBER = re.compile(r"_\d+(?=\.|$)")
 FLIP_FLOPS, MACRO, COPIES, FILE = "flip-flops", "SRAM macro", "copies of a macro", "register file"

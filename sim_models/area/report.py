@@ -5,21 +5,20 @@ from dataclasses import asdict
 
 from rich.console import Console
 
+from t3sim.area import fpga as ecp5
+from t3sim.area import node as nodes
+from t3sim.area import yosys
+from t3sim.area.liberty import Library
+from t3sim.area.measure import TOP, BlockArea, Silicon
+from t3sim.area.memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
+from t3sim.area.node import AREA_OVER_GATES, ASAP7, CYCLE_OVER_GATES, FO4_PS_PER_UM, NODES, Node
+from t3sim.area.sram import COLUMNS_PER_BIT, EDGE_COLUMNS, EDGE_ROWS, PUBLISHED, READ_CELL
+from t3sim.area.sweep import Sweep
+from t3sim.area.synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
+from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING
 from t3sim.rtl.check_bits import check_bits
 from t3sim.rtl.geometry import Geometry
 from t3sim.study.report import NOTHING, print_table
-
-from . import fpga as ecp5
-from . import node as nodes
-from . import yosys
-from .liberty import Library
-from .measure import TOP, BlockArea, Silicon
-from .memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
-from .node import AREA_OVER_GATES, ASAP7, CYCLE_OVER_GATES, FO4_PS_PER_UM, NODES, Node
-from .sram import COLUMNS_PER_BIT, EDGE_COLUMNS, EDGE_ROWS, PUBLISHED, READ_CELL
-from .sweep import Sweep
-from .synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
-from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
 
 MOST_GATE_EQUIVALENTS = {"tracker": 8_000, "gpu_top": 450_000}  #: targets; the former is one bank
 

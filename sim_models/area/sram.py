@@ -22,8 +22,8 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from .node import ASAP7, Node, Published
-from .timing import MEMORY_GATE_DELAYS_PER_DOUBLING
+from t3sim.area.node import ASAP7, Node, Published
+from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING
 
 COLUMNS_PER_BIT = 4
 MOST_ROWS, MOST_BITS = 256, 128  #: of an array; what has more is several

@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from t3sim.area.liberty import Library
+from t3sim.area.measure import BlockArea, measure
+from t3sim.area.node import Node
+from t3sim.area.synthesis import TARGET_GATE_DELAYS
 from t3sim.geometry_option import changed
 from t3sim.rtl.geometry import Geometry
 from t3sim.support.output import write_whole
-
-from .liberty import Library
-from .measure import BlockArea, measure
-from .node import Node
-from .synthesis import TARGET_GATE_DELAYS
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """All-reduce: a reduce-scatter and an all-gather with one root for each chunk."""
 
-from .program import Program, all_ranks
+from t3sim.collectives.program import Program, all_ranks
 
 
 def all_reduce(scatter: Program, gather: Program) -> Program:

@@ -5,9 +5,9 @@ The parts of a sum that come from other ranks leave the switch as one, and what 
 
 from dataclasses import replace
 
-from ..topologies import Alike
-from . import direct
-from .program import Program
+from t3sim.collectives import direct
+from t3sim.collectives.program import Program
+from t3sim.topologies import Alike
 
 
 def reduce_scatter(ranks: int, alike: Alike | None = None) -> Program:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from ..bounded import LARGEST_TEXT, MOST_DEPENDENCIES, read_bounded, reading
-from .msccl import KINDS, Buffers, check_size, read_each_way, shown_slot
-from .program import CollectiveError, Op, Program, Transfer
+from t3sim.bounded import LARGEST_TEXT, MOST_DEPENDENCIES, read_bounded, reading
+from t3sim.collectives.msccl import KINDS, Buffers, check_size, read_each_way, shown_slot
+from t3sim.collectives.program import CollectiveError, Op, Program, Transfer
 
 _SIGNALS, _WAITS = {"signal", "rlxsignal", "pws", "pwsf"}, {"wait", "rlxwait"}
 _MOVES = {"put", "pws", "pwsf", "get", "copy", "ppkt", "rppkt", "cpkt", "upkt"}

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ..topologies import Alike
-from .program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
+from t3sim.collectives.program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
+from t3sim.topologies import Alike
 
 
 def reduce_scatter(ranks: int, step: int = -1, alike: Alike | None = None) -> Program:

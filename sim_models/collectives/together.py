@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .program import CollectiveError, Program
+from t3sim.collectives.program import CollectiveError, Program
 
 
 def together(programs: Sequence[Program]) -> Program:

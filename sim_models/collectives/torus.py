@@ -6,10 +6,10 @@ with another dimension first, or the other way around their rings, use other lin
 
 from collections.abc import Iterator, Sequence
 
-from ..topologies import Alike
-from ..topologies.alike import along
-from . import ring, two_level
-from .program import Op, Program, in_turn, owners
+from t3sim.collectives import ring, two_level
+from t3sim.collectives.program import Op, Program, in_turn, owners
+from t3sim.topologies import Alike
+from t3sim.topologies.alike import along
 
 _Hop = tuple[int, int, int, Op]  # chunk, source, destination, op
 

@@ -7,8 +7,8 @@ a star.
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from ..topologies import Alike
-from .program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
+from t3sim.collectives.program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
+from t3sim.topologies import Alike
 
 #: Rank of a (group, place within it).
 Rank = Callable[[int, int], int]

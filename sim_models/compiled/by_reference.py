@@ -19,8 +19,8 @@ from numba.core.imputils import lower_builtin, lower_getattr, lower_getattr_gene
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
 from numba.extending import infer_getattr, models, register_model
 
-from .intrinsics import intrinsic
-from .records import HOST_LINE
+from t3sim.compiled.intrinsics import intrinsic
+from t3sim.compiled.records import HOST_LINE
 
 _FETCHED_LINES = 3  #: of a record: a set of the cache has no more
 

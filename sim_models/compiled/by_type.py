@@ -13,7 +13,7 @@ from collections.abc import Callable
 from numba import types
 from numba.extending import overload
 
-from .by_reference import Reference
+from t3sim.compiled.by_reference import Reference
 
 _OPTIONS = {"_nrt": False, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 

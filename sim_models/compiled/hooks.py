@@ -15,9 +15,9 @@ from numba import int64, typeof, types
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 
-from .by_reference import Reference
-from .intrinsics import intrinsic
-from .jit import compiled
+from t3sim.compiled.by_reference import Reference
+from t3sim.compiled.intrinsics import intrinsic
+from t3sim.compiled.jit import compiled
 
 
 class LaidDown(NamedTuple):

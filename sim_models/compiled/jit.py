@@ -28,11 +28,11 @@ from numba.core import config, event, sigutils
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 
-from ..places import source_folders
-from ..user_cache import cache_folder, make_folder, may_be_written, refuse_shared
-from ..waits import say
-from . import machine_code
-from .by_reference import Reference, Table
+from t3sim.compiled import machine_code
+from t3sim.compiled.by_reference import Reference, Table
+from t3sim.places import source_folders
+from t3sim.user_cache import cache_folder, make_folder, may_be_written, refuse_shared
+from t3sim.waits import say
 
 
 def _folder() -> str:

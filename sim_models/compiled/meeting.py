@@ -12,10 +12,10 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from ..at_once import helped
-from .intrinsics import intrinsic
-from .jit import inlined
-from .records import HOST_LINE, aligned_zeros
+from t3sim.at_once import helped
+from t3sim.compiled.intrinsics import intrinsic
+from t3sim.compiled.jit import inlined
+from t3sim.compiled.records import HOST_LINE, aligned_zeros
 
 Result = TypeVar("Result")
 

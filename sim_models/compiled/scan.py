@@ -11,8 +11,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from .by_reference import Table, element_of, index_type
-from .intrinsics import intrinsic
+from t3sim.compiled.by_reference import Table, element_of, index_type
+from t3sim.compiled.intrinsics import intrinsic
 
 PLACES = 16  #: elements that are looked at together
 

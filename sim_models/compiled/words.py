@@ -3,7 +3,7 @@
 from llvmlite import ir
 from numba import types
 
-from .intrinsics import intrinsic
+from t3sim.compiled.intrinsics import intrinsic
 
 
 @intrinsic

@@ -22,13 +22,21 @@ import numpy as np
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
-from ..engine.backend import checked_stimulus
-from ..engine.port_map import PortMap
-from ..errors import Failure
-from .cache import cached, digest
-from .shared_modules import initialize_in_loops, share_modules
-from .toolchain import Toolchain, ToolchainError, find_toolchain, run_all
-from .verilated import COMMON_FLAGS, FAST_FLAGS, SLOW_FLAGS, include_flags, precompiled_headers, runtime_objects, units
+from t3sim.cosim.cache import cached, digest
+from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
+from t3sim.cosim.toolchain import Toolchain, ToolchainError, find_toolchain, run_all
+from t3sim.cosim.verilated import (
+    COMMON_FLAGS,
+    FAST_FLAGS,
+    SLOW_FLAGS,
+    include_flags,
+    precompiled_headers,
+    runtime_objects,
+    units,
+)
+from t3sim.engine.backend import checked_stimulus
+from t3sim.engine.port_map import PortMap
+from t3sim.errors import Failure
 
 DUMP = "dump.vcd"  #: waveforms of a run, in its folder
 _REPLAY = "t3sim.testbenches.tb_replay"

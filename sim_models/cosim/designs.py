@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from amaranth.hdl import Fragment, Shape
 from amaranth.hdl._mem import MemoryInstance
 
+from t3sim.cosim.clock_enable import write_registers_in_place
+from t3sim.cosim.component import build_component
+from t3sim.cosim.shown import Groups
+from t3sim.cosim.verilog import component_verilog
+from t3sim.engine.library import Library
+from t3sim.engine.port_map import PortMap
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
-
-from ..engine.library import Library
-from ..engine.port_map import PortMap
-from .clock_enable import write_registers_in_place
-from .component import build_component
-from .shown import Groups
-from .verilog import component_verilog
 
 _MODULE = re.compile(r"^(?=module )", re.MULTILINE)
 _START = re.compile(r"^ *reg (\S*dump_module\S*) += 0;\n", re.MULTILINE)

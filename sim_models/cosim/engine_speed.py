@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from amaranth.lib import wiring
 
-from ..errors import Failure
-from .amaranth_backend import AmaranthBackend
-from .compiled import CompiledBackend
-from .component import build_component
-from .stimulus import checksum
-from .verilog import component_verilog
+from t3sim.cosim.amaranth_backend import AmaranthBackend
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.component import build_component
+from t3sim.cosim.stimulus import checksum
+from t3sim.cosim.verilog import component_verilog
+from t3sim.errors import Failure
 
 _BARE_SECONDS = 1.0
 _AMARANTH_SECONDS = 3.0
@@ -51,7 +51,7 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
                 raise Failure(f"{name} and the compiled RTL differ.")
 
     if "cocotb" in engines:
-        from .cocotb_run import build_simulation, replay_cocotb  # not above: the others need no extra
+        from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb  # not above: the others need no extra
         text, ports = component_verilog(factory, name, parameters)
         beginning = stimulus[:_COCOTB_CYCLES]
         outputs, seconds = replay_cocotb(build_simulation(text, ports), ports, beginning)

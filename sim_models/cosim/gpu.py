@@ -5,15 +5,14 @@ from functools import partial
 
 import numpy as np
 
+from t3sim.cosim.amaranth_backend import AmaranthBackend
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.component import build_component, component_code
+from t3sim.engine.library import Library
+from t3sim.engine.port_map import PortMap
+from t3sim.engine.ports import NONE, Ports
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
-
-from ..engine.library import Library
-from ..engine.port_map import PortMap
-from ..engine.ports import NONE, Ports
-from .amaranth_backend import AmaranthBackend
-from .compiled import CompiledBackend
-from .component import build_component, component_code
 
 NAME = "gpu_top"
 
@@ -71,5 +70,5 @@ def model_ports(ports: PortMap, geometry: Geometry) -> Ports:
 
 def benchmark_gpu(geometry: Geometry, stimulus: np.ndarray, engines: Sequence[str]) -> dict[str, float]:
     """Measure cycles per second of the top on each engine (see `cosim.engine_speed.benchmark`)."""
-    from .engine_speed import benchmark  # not above: who runs needs no cocotb
+    from t3sim.cosim.engine_speed import benchmark  # not above: who runs needs no cocotb
     return benchmark(partial(GpuTop, geometry), NAME, stimulus, geometry, engines)

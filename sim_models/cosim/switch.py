@@ -4,15 +4,14 @@ from functools import partial
 
 import numpy as np
 
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.component import build_component
+from t3sim.driver.apb import ApbMaster
+from t3sim.engine.port_map import PortMap
+from t3sim.engine.switch_hardware import KERNEL, SwitchPorts
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_COUNTERS, switch_registers
 from t3sim.rtl.switch.switch import Switch
-
-from ..driver.apb import ApbMaster
-from ..engine.port_map import PortMap
-from ..engine.switch_hardware import KERNEL, SwitchPorts
-from .compiled import CompiledBackend
-from .component import build_component
 
 
 def compiled_switch(geometry: Geometry, whole: int, timeout: int) -> CompiledBackend:

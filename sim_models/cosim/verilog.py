@@ -12,14 +12,13 @@ from amaranth.hdl import Shape
 from amaranth.lib import data, wiring
 
 from t3sim import rtl
+from t3sim.cosim import hierarchy
+from t3sim.cosim.cache import cached, digest
+from t3sim.cosim.hierarchy import rtlil_modules
+from t3sim.engine import port_map as port_map_module
+from t3sim.engine.port_map import RESET, Field, Port, PortMap, words_for
+from t3sim.errors import Failure
 from t3sim.rtl.arbiter import INSTALLED
-
-from ..engine import port_map as port_map_module
-from ..engine.port_map import RESET, Field, Port, PortMap, words_for
-from ..errors import Failure
-from . import hierarchy
-from .cache import cached, digest
-from .hierarchy import rtlil_modules
 
 CLOCK = "clk"
 _RTL = Path(rtl.__file__).parent

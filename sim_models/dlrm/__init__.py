@@ -3,7 +3,7 @@
 Embedding tables are spread over GPUs, MLPs are replicated on each.
 """
 
-from .model import PAPER, Dlrm, Operators, operators
-from .training import Graph, Pass, training_pass
+from t3sim.dlrm.model import PAPER, Dlrm, Operators, operators
+from t3sim.dlrm.training import Graph, Pass, training_pass
 
 __all__ = ["PAPER", "Dlrm", "Graph", "Operators", "Pass", "operators", "training_pass"]

@@ -1,6 +1,6 @@
 """A bus master for the configuration bus, on any backend: what the driver's register accesses become."""
 
-from ..errors import Failure
+from t3sim.errors import Failure
 
 _PATIENCE_CYCLES = 64
 

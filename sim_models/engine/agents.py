@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from ..compiled.by_type import by_type
+from t3sim.compiled.by_type import by_type
 
 if TYPE_CHECKING:
-    from .hardware import Hardware
-    from .state import Sim
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 
 @by_type

@@ -4,8 +4,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .library import Library
-from .port_map import PortMap
+from t3sim.engine.library import Library
+from t3sim.engine.port_map import PortMap
 
 
 class Backend(Protocol):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import inlined
+from t3sim.compiled.jit import inlined
 
 _CERTAIN = 1 << 16
 

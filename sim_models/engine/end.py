@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from ..compiled.jit import compiled
-from ..fabric.wires import under_way
-from .agents import done, progress
+from t3sim.compiled.jit import compiled
+from t3sim.engine.agents import done, progress
+from t3sim.fabric.wires import under_way
 
 if TYPE_CHECKING:
-    from .state import Sim
+    from t3sim.engine.state import Sim
 
 IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck
 RUNNING, DONE, STUCK = range(3)

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.by_type import by_type
-from ..compiled.jit import compiled, inlined, whole
-from ..compiled.records import Record
-from ..compiled.scan import PLACES
-from ..compiled.words import words_at
-from ..fabric import bits, memory, queues
-from ..fabric import network as links
-from ..hbm.bits import lowest_bit
-from ..line import LINE_BYTES
-from .backend import Backend
-from .chaos import extra_delay, held_back
-from .observers import Observer
-from .ports import Ports
-from .switch_hardware import SwitchHardware, no_switch, run_switch
+from t3sim.compiled.by_type import by_type
+from t3sim.compiled.jit import compiled, inlined, whole
+from t3sim.compiled.records import Record
+from t3sim.compiled.scan import PLACES
+from t3sim.compiled.words import words_at
+from t3sim.engine.backend import Backend
+from t3sim.engine.chaos import extra_delay, held_back
+from t3sim.engine.observers import Observer
+from t3sim.engine.ports import Ports
+from t3sim.engine.switch_hardware import SwitchHardware, no_switch, run_switch
+from t3sim.fabric import bits, memory, queues
+from t3sim.fabric import network as links
+from t3sim.hbm.bits import lowest_bit
+from t3sim.line import LINE_BYTES
 
 if TYPE_CHECKING:
-    from ..fabric.queues import RequestQueue, TagQueue, TimedQueue
-    from .state import Sim
+    from t3sim.engine.state import Sim
+    from t3sim.fabric.queues import RequestQueue, TagQueue, TimedQueue
 
 #: Type of a compiled library's `step`; Python's is given the same, so that one version of the loop serves both.
 _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)

@@ -3,7 +3,7 @@
 import ctypes
 from pathlib import Path
 
-from .port_map import PortMap
+from t3sim.engine.port_map import PortMap
 
 _POINTER = ctypes.c_void_p
 #: numba takes a handle as an integer, so handles are integers everywhere.

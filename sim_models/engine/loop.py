@@ -7,25 +7,25 @@ reaches it sooner. Results do not depend on how far it goes alone, nor on which 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..compiled.by_reference import by_reference
-from ..compiled.jit import compiled, inlined, merged, unlocked
-from ..compiled.meeting import Member, go_on, last_to_come, on_threads, rounds, wait
-from ..compiled.records import check_records
-from ..fabric import network as links
-from ..fabric import switch as switches
-from ..fabric import wires
-from ..fabric.bits import address_of, get, request_of
-from ..fabric.memory_map import channel_of
-from ..fabric.queues import pop_timed, push, push_at, room, timed_room
-from . import agents
-from .end import LOOK_STUCK, RUNNING, outcome
-from .hardware import clock_edge, egress_cycle, memory_cycle, side_signals, switch_cycle
-from .observers import Observer, Watchers, call_after_edge, call_before_edge, watchers
-from .state import Sim
+from t3sim.compiled.by_reference import by_reference
+from t3sim.compiled.jit import compiled, inlined, merged, unlocked
+from t3sim.compiled.meeting import Member, go_on, last_to_come, on_threads, rounds, wait
+from t3sim.compiled.records import check_records
+from t3sim.engine import agents
+from t3sim.engine.end import LOOK_STUCK, RUNNING, outcome
+from t3sim.engine.hardware import clock_edge, egress_cycle, memory_cycle, side_signals, switch_cycle
+from t3sim.engine.observers import Observer, Watchers, call_after_edge, call_before_edge, watchers
+from t3sim.engine.state import Sim
+from t3sim.fabric import network as links
+from t3sim.fabric import switch as switches
+from t3sim.fabric import wires
+from t3sim.fabric.bits import address_of, get, request_of
+from t3sim.fabric.memory_map import channel_of
+from t3sim.fabric.queues import pop_timed, push, push_at, room, timed_room
 
 if TYPE_CHECKING:
-    from ..fabric.network import Network
-    from .hardware import Hardware
+    from t3sim.engine.hardware import Hardware
+    from t3sim.fabric.network import Network
 
 LOOK = 64  #: a run ends at a multiple of so many cycles; and the most that a watched GPU is stepped alone
 _OUTCOME_BITS = 2

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import typeof, types
 
-from ..compiled.by_reference import Reference
-from ..compiled.by_type import by_type
-from ..compiled.hooks import LaidDown, address_of, call_at, lay_down
-from ..compiled.jit import by_address, merged
+from t3sim.compiled.by_reference import Reference
+from t3sim.compiled.by_type import by_type
+from t3sim.compiled.hooks import LaidDown, address_of, call_at, lay_down
+from t3sim.compiled.jit import by_address, merged
 
 if TYPE_CHECKING:
-    from .hardware import Hardware
-    from .state import Sim
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 
 class Observer:

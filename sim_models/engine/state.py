@@ -4,17 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..fabric import bits, memory, queues
-from ..fabric import network as links
-from ..fabric.llc import Llc
-from ..fabric.llc_slices import CacheSlices
-from ..fabric.memory_cache import MemoryCache
-from ..fabric.memory_map import MemoryMap
-from ..fabric.switch import Switch
-from ..hbm import HbmState
-from ..schedule.mirror import Mirror
-from .chaos import Chaos
-from .hardware import Hardware
+from t3sim.engine.chaos import Chaos
+from t3sim.engine.hardware import Hardware
+from t3sim.fabric import bits, memory, queues
+from t3sim.fabric import network as links
+from t3sim.fabric.llc import Llc
+from t3sim.fabric.llc_slices import CacheSlices
+from t3sim.fabric.memory_cache import MemoryCache
+from t3sim.fabric.memory_map import MemoryMap
+from t3sim.fabric.switch import Switch
+from t3sim.hbm import HbmState
+from t3sim.schedule.mirror import Mirror
 
 
 class Control(NamedTuple):

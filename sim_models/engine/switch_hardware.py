@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import compiled, inlined
-from ..compiled.words import words_at
-from ..fabric import bits, queues, wires
-from ..fabric import network as links
-from ..fabric.switch import NOBODY, line_at
-from ..line import LINE_BYTES, LINE_SHIFT
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.compiled.words import words_at
+from t3sim.fabric import bits, queues, wires
+from t3sim.fabric import network as links
+from t3sim.fabric.switch import NOBODY, line_at
+from t3sim.line import LINE_BYTES, LINE_SHIFT
 
 if TYPE_CHECKING:
-    from .state import Sim
+    from t3sim.engine.state import Sim
 
 WORDS = LINE_BYTES // 8  #: of a packet's data
 BEGINS, JOINS, COMPLETES, REFUSES, EVICTS, EXPIRES = range(6)  #: bits of `merge_event`, the first of them

@@ -6,10 +6,9 @@ Words are int64 (numba mixes int64 and uint64 into floats); bits above the struc
 
 from typing import NamedTuple
 
+from t3sim.compiled.jit import inlined
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import EPOCH_BITS
-
-from ..compiled.jit import inlined
 
 READ, STORE, UPDATE = 0, 1, 2  #: layouts.Op
 LOCAL, REMOTE, DMA = 0, 1, 2  #: layouts.Source

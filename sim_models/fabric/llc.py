@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.by_reference import fetch_ahead
-from ..compiled.jit import compiled, inlined
-from ..line import LINE_BYTES
-from . import bits, queues, replacement
-from .memory_map import channel_of
+from t3sim.compiled.by_reference import fetch_ahead
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.fabric import bits, queues, replacement
+from t3sim.fabric.memory_map import channel_of
+from t3sim.line import LINE_BYTES
 
 if TYPE_CHECKING:
-    from ..engine.state import Sim
+    from t3sim.engine.state import Sim
 
 #: What a load found: its data, a line in flight for which the unit waits now, one for which it waited already.
 #: BLOCKED: try again later, nothing was changed.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import inlined
-from ..compiled.records import aligned_zeros
-from .memory_map import channel_of, local_line
+from t3sim.compiled.jit import inlined
+from t3sim.compiled.records import aligned_zeros
+from t3sim.fabric.memory_map import channel_of, local_line
 
 if TYPE_CHECKING:
-    from ..engine.state import Sim
+    from t3sim.engine.state import Sim
 
 _BLOCK_LINES_SHIFT = 2  #: a channel's slices take turns every 256 bytes
 

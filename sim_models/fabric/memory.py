@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import inlined
-from ..compiled.records import Record, aligned_zeros
-from ..compiled.scan import PLACES, at_most
-from ..hbm import hbm_enqueue, hbm_step
-from ..hbm.bits import lowest_bit
-from . import bits, memory_cache, queues
-from . import network as links
-from .memory_map import local_line
+from t3sim.compiled.jit import inlined
+from t3sim.compiled.records import Record, aligned_zeros
+from t3sim.compiled.scan import PLACES, at_most
+from t3sim.fabric import bits, memory_cache, queues
+from t3sim.fabric import network as links
+from t3sim.fabric.memory_map import local_line
+from t3sim.hbm import hbm_enqueue, hbm_step
+from t3sim.hbm.bits import lowest_bit
 
 if TYPE_CHECKING:
-    from ..engine.state import Sim
+    from t3sim.engine.state import Sim
 
 #: Streams, under which bytes are counted: of what computes, of what it exchanges, of what else there is or follows.
 COMPUTE, EXCHANGE, OTHER = range(3)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import compiled, inlined
-from ..compiled.records import Record, aligned_zeros
-from ..hbm import READ, STORE, hbm_enqueue, hbm_step
-from ..line import LINE_BYTES
-from . import bits, queues, replacement
-from .memory_map import local_line
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.compiled.records import Record, aligned_zeros
+from t3sim.fabric import bits, queues, replacement
+from t3sim.fabric.memory_map import local_line
+from t3sim.hbm import READ, STORE, hbm_enqueue, hbm_step
+from t3sim.line import LINE_BYTES
 
 if TYPE_CHECKING:
-    from ..engine.state import Sim
+    from t3sim.engine.state import Sim
 
 NONE = -1  #: no entry, no way
 WRITE_BACK = 1 << 20  #: token at DRAM of a line that is written back, beyond those of requests

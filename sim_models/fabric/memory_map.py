@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
+from t3sim.compiled.jit import inlined
+from t3sim.line import LINE_SHIFT
 from t3sim.rtl.address_map import channel_of_block
 from t3sim.rtl.geometry import ChannelGeometry
-
-from ..compiled.jit import inlined
-from ..line import LINE_SHIFT
 
 _channel = inlined(channel_of_block)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import inlined
-from ..line import LINE_BYTES, LINE_SHIFT, lines_of
-from . import bits, queues, wires
+from t3sim.compiled.jit import inlined
+from t3sim.fabric import bits, queues, wires
+from t3sim.line import LINE_BYTES, LINE_SHIFT, lines_of
 
 if TYPE_CHECKING:
-    from ..engine.state import Sim
-    from .bits import RequestBits
+    from t3sim.engine.state import Sim
+    from t3sim.fabric.bits import RequestBits
 
 NO_PORT = -1
 _SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import inlined
-from ..compiled.records import Record, aligned_zeros
+from t3sim.compiled.jit import inlined
+from t3sim.compiled.records import Record, aligned_zeros
 
 DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
 MASK = DEPTH - 1

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..compiled.jit import compiled, inlined
-from ..compiled.records import Record
-from ..compiled.scan import PLACES, equal, lowest_of_free
-from ..hbm.bits import lowest_bit
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.compiled.records import Record
+from t3sim.compiled.scan import PLACES, equal, lowest_of_free
+from t3sim.hbm.bits import lowest_bit
 
 if TYPE_CHECKING:
-    from .llc import Llc
-    from .memory_cache import MemoryCache
+    from t3sim.fabric.llc import Llc
+    from t3sim.fabric.memory_cache import MemoryCache
 
 NAMES = ("lru", "srrip")
 LRU, SRRIP = range(2)

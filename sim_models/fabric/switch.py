@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import compiled, inlined
-from ..line import LINE_BYTES, LINE_SHIFT, lines_of
-from . import bits, queues
-from . import network as links
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.fabric import bits, queues
+from t3sim.fabric import network as links
+from t3sim.line import LINE_BYTES, LINE_SHIFT, lines_of
 
 if TYPE_CHECKING:
-    from ..engine.state import Sim
-    from .bits import RequestBits
+    from t3sim.engine.state import Sim
+    from t3sim.fabric.bits import RequestBits
 
 NOBODY = -1
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import inlined
-from ..compiled.records import Record, aligned_zeros
+from t3sim.compiled.jit import inlined
+from t3sim.compiled.records import Record, aligned_zeros
 
 _PACKET = Record(("lo", np.int64), ("hi", np.int64), ("tag", np.int64), ("time", np.int64))
 

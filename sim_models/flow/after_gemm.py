@@ -1,8 +1,8 @@
 """A GEMM whose output an all-gather then distributes, the host between them (DMA collectives paper, section 4.3.2)."""
 
-from ..machine import Machine
-from .commands import POSSIBLE
-from .dma import kernel_collective_ns, run_collective
+from t3sim.flow.commands import POSSIBLE
+from t3sim.flow.dma import kernel_collective_ns, run_collective
+from t3sim.machine import Machine
 
 
 def gemm_ns(node: Machine, extent: int) -> float:

@@ -2,8 +2,8 @@
 
 import simpy
 
-from .collective import Network
-from .layout import Layout
+from t3sim.flow.collective import Network
+from t3sim.flow.layout import Layout
 
 
 class Beside:

@@ -7,9 +7,9 @@ the hierarchical all-to-all is a bound.
 
 from collections.abc import Callable
 
-from ..collectives import Program
-from ..topologies import MultiNode, Topology, Torus
-from .costs import KernelCosts
+from t3sim.collectives import Program
+from t3sim.flow.costs import KernelCosts
+from t3sim.topologies import MultiNode, Topology, Torus
 
 #: Of the costs and the array's bytes per GPU: the time.
 Form = Callable[[KernelCosts, float], float]

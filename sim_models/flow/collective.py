@@ -6,11 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ..collectives import Program
-from ..topologies import Topology
-from .costs import KernelCosts
-from .layout import Layout, Play
-from .loop import ARRIVED, CHANGED, ENDED, FREE, FULL, NOW, PENDING, WATCH, State, begin, run
+from t3sim.collectives import Program
+from t3sim.flow.costs import KernelCosts
+from t3sim.flow.layout import Layout, Play
+from t3sim.flow.loop import ARRIVED, CHANGED, ENDED, FREE, FULL, NOW, PENDING, WATCH, State, begin, run
+from t3sim.topologies import Topology
 
 #: A transfer as it happened: chunk, source, destination, start, end (ns).
 Step = tuple[int, int, int, float, float]

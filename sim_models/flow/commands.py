@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
-from ..collectives import Op, Program, Transfer
-from ..collectives.algorithms import algorithms
-from ..errors import BadInput
-from ..topologies import fully_connected
+from t3sim.collectives import Op, Program, Transfer
+from t3sim.collectives.algorithms import algorithms
+from t3sim.errors import BadInput
+from t3sim.topologies import fully_connected
 
 #: Collectives of DMA engines: every pair of GPUs exchanges a chunk, in an all-reduce twice.
 COLLECTIVES = {"ag": "all-gather", "a2a": "all-to-all", "rs": "reduce-scatter, added in memory",

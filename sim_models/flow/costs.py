@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ..machine import Machine
-from ..topologies import Link, Topology
+from t3sim.machine import Machine
+from t3sim.topologies import Link, Topology
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from functools import cache
 
 import simpy
 
-from ..machine import Machine
-from .commands import POSSIBLE, Command, Queue, plan
-from .fabric import Fabric
+from t3sim.flow.commands import POSSIBLE, Command, Queue, plan
+from t3sim.flow.fabric import Fabric
+from t3sim.machine import Machine
 
 #: What starts the copies: commands and doorbells of the host, or of a kernel on each GPU; a flag that engines poll,
 #: commands being there already ("prelaunch"); a Tracker that has counted the last write of what is to be copied.

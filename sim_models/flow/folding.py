@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..collectives import Op, Program
-from ..topologies import Alike, Topology
-from .layout import Ways
+from t3sim.collectives import Op, Program
+from t3sim.flow.layout import Ways
+from t3sim.topologies import Alike, Topology
 
 _PERIODS = (1, 2)  #: that are tried, if the length has them
 

@@ -10,10 +10,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from ..collectives import Op, Program
-from ..topologies import Alike, Topology
-from .costs import KernelCosts
-from .loop import FREE, State
+from t3sim.collectives import Op, Program
+from t3sim.flow.costs import KernelCosts
+from t3sim.flow.loop import FREE, State
+from t3sim.topologies import Alike, Topology
 
 _ENTRIES = 4096  #: flows' resources for which there is room at first
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiled.by_reference import by_reference
-from ..compiled.jit import compiled, inlined, unlocked
+from t3sim.compiled.by_reference import by_reference
+from t3sim.compiled.jit import compiled, inlined, unlocked
 
 #: What is pending of a mover: its bytes begin to move, all it lets go is let go, the first of its flows ends.
 START, ARRIVE, END = range(3)

@@ -1,10 +1,10 @@
 """Costs of collectives on a network, of whatever level its description is."""
 
-from ..machine import Machine, load_machine
-from ..machine.levels import CYCLE, NETWORK
-from ..machine.load import serves
-from ..topologies import Topology, named_topology
-from .costs import KernelCosts, kernel_costs
+from t3sim.flow.costs import KernelCosts, kernel_costs
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import CYCLE, NETWORK
+from t3sim.machine.load import serves
+from t3sim.topologies import Topology, named_topology
 
 
 def network_costs(network: Machine) -> KernelCosts:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ..machine import Machine
-from .dma import DmaRun, kernel_collective_ns
+from t3sim.flow.dma import DmaRun, kernel_collective_ns
+from t3sim.machine import Machine
 
 
 @dataclass(frozen=True)

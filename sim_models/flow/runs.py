@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..collectives import CollectiveError, Program
-from ..collectives.algorithms import COLLECTIVES, Algorithm, algorithms
-from ..collectives.msccl import read_msccl
-from ..collectives.mscclpp import read_mscclpp
-from ..errors import BadInput, Key, shown
-from ..topologies import Alike, Topology, TopologyError, named_topology
-from .closed_forms import chunk_bytes, closed_form_ns
-from .collective import CollectiveRun, run_program
-from .costs import KernelCosts
-from .folding import folded
-from .network_costs import load_costs
+from t3sim.collectives import CollectiveError, Program
+from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
+from t3sim.collectives.msccl import read_msccl
+from t3sim.collectives.mscclpp import read_mscclpp
+from t3sim.errors import BadInput, Key, shown
+from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
+from t3sim.flow.collective import CollectiveRun, run_program
+from t3sim.flow.costs import KernelCosts
+from t3sim.flow.folding import folded
+from t3sim.flow.network_costs import load_costs
+from t3sim.topologies import Alike, Topology, TopologyError, named_topology
 
 if TYPE_CHECKING:
     import pandas

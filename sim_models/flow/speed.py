@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from ..at_once import processor_seconds
-from ..study.results import EventCase
-from .closed_forms import chunk_bytes, closed_form_ns
-from .collective import Network
-from .layout import Layout, Play
-from .runs import request
+from t3sim.at_once import processor_seconds
+from t3sim.flow.closed_forms import chunk_bytes, closed_form_ns
+from t3sim.flow.collective import Network
+from t3sim.flow.layout import Layout, Play
+from t3sim.flow.runs import request
+from t3sim.study.results import EventCase
 
 _SIZE_BYTES = 192_000_000
 #: Machine, topology, collective, algorithm.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..support.output import whole_file
-from ..support.perfetto_writer import TimelineWriter
-from ..topologies import Topology
-from .collective import CollectiveRun
+from t3sim.flow.collective import CollectiveRun
+from t3sim.support.output import whole_file
+from t3sim.support.perfetto_writer import TimelineWriter
+from t3sim.topologies import Topology
 
 
 @dataclass

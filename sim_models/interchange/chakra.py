@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..bounded import read_bounded, reading
-from ..errors import BadInput, Key
-from ..workloads import Workload
+from t3sim.bounded import read_bounded, reading
+from t3sim.errors import BadInput, Key
+from t3sim.workloads import Workload
 
 _ALL_REDUCE, _ALL_GATHER, _ALL_TO_ALL, _REDUCE_SCATTER = 0, 2, 6, 7  #: CollectiveCommType
 _TYPES = {name: number for number, name in enumerate(

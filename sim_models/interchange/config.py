@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from ..end_to_end.model_file import load_transformer
-from ..end_to_end.transformer import INPUTS, Transformer
-from ..errors import Key, Words
-from ..workloads import DEVICES, Workload, WorkloadError
+from t3sim.end_to_end.model_file import load_transformer
+from t3sim.end_to_end.transformer import INPUTS, Transformer
+from t3sim.errors import Key, Words
+from t3sim.workloads import DEVICES, Workload, WorkloadError
 
 #: Formats by the names that a config.json gives them.
 _FORMATS = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}

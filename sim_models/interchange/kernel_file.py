@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..bounded import read_arrays, reading
-from ..errors import Key
-from ..operators.kernel_table import STORE, KernelError, KernelTable, rows_of
+from t3sim.bounded import read_arrays, reading
+from t3sim.errors import Key
+from t3sim.operators.kernel_table import STORE, KernelError, KernelTable, rows_of
 
 _KINDS = {bool: "b", int: "iu", float: "iuf"}  #: of arrays that hold such a number
 

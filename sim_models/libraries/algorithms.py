@@ -3,12 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from ..errors import BadInput
-from ..machine import Machine
-from .direct import direct_ns, ways
-from .in_switch import BLOCKS, in_switch_ns, transfer_ns
-from .links import link_gb_per_s, pair_gb_per_s
-from .protocols import PASSES, protocols, ring_ns, tree_ns
+from t3sim.errors import BadInput
+from t3sim.libraries.direct import direct_ns, ways
+from t3sim.libraries.in_switch import BLOCKS, in_switch_ns, transfer_ns
+from t3sim.libraries.links import link_gb_per_s, pair_gb_per_s
+from t3sim.libraries.protocols import PASSES, protocols, ring_ns, tree_ns
+from t3sim.machine import Machine
 
 #: GPUs of a host; more than these share a switch with other hosts.
 _BOX = 16

@@ -11,12 +11,12 @@ from math import ceil
 
 import numpy as np
 
-from ..flow.costs import kernel_costs
-from ..flow.fair import fair_rates
-from ..machine import Machine
-from .algorithms import copies_ns, library_collective
-from .gemm import BYTES, grouped
-from .triggered import triggered_ns
+from t3sim.flow.costs import kernel_costs
+from t3sim.flow.fair import fair_rates
+from t3sim.libraries.algorithms import copies_ns, library_collective
+from t3sim.libraries.gemm import BYTES, grouped
+from t3sim.libraries.triggered import triggered_ns
+from t3sim.machine import Machine
 
 #: What moves a collective's bytes: kernels on compute units, copy engines, Track & Trigger with near-memory addition.
 MOVERS = ("units", "engines", "near-memory")

@@ -1,7 +1,7 @@
 """Collectives of one kernel that loads or stores at all other GPUs: what serving frameworks have for small messages."""
 
-from ..machine import Machine
-from .links import pair_gb_per_s
+from t3sim.libraries.links import pair_gb_per_s
+from t3sim.machine import Machine
 
 
 def direct_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:

@@ -1,8 +1,8 @@
 """Tokens that go to their experts and back, by kernels that store at other GPUs and through network cards (DeepEP)."""
 
-from ..machine import Machine
-from .gemm import BYTES
-from .links import ring_gb_per_s
+from t3sim.libraries.gemm import BYTES
+from t3sim.libraries.links import ring_gb_per_s
+from t3sim.machine import Machine
 
 #: Of the wires within a node: a flag and a copy out of a buffer for each token.
 _WITHIN = 0.6

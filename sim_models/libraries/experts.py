@@ -10,15 +10,15 @@ from functools import cached_property
 from math import ceil
 from typing import Any, NamedTuple
 
-from ..end_to_end.transformer import Transformer
-from ..machine import Machine
-from ..routing import Routing
-from .algorithms import library_collective
-from .contention import Job, grouped_job, stream_job
-from .exchanges import exchange_ns, token_bytes
-from .gemm import Kernel, grouped
-from .links import pair_gb_per_s
-from .triggered import triggered_ns
+from t3sim.end_to_end.transformer import Transformer
+from t3sim.libraries.algorithms import library_collective
+from t3sim.libraries.contention import Job, grouped_job, stream_job
+from t3sim.libraries.exchanges import exchange_ns, token_bytes
+from t3sim.libraries.gemm import Kernel, grouped
+from t3sim.libraries.links import pair_gb_per_s
+from t3sim.libraries.triggered import triggered_ns
+from t3sim.machine import Machine
+from t3sim.routing import Routing
 
 _OUT = "bf16"  #: of what is combined
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
-from ..errors import BadInput
-from ..machine import Machine
+from t3sim.errors import BadInput
+from t3sim.machine import Machine
 
 #: Bytes of an operand, by width; the output has 16 bits.
 BYTES = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}

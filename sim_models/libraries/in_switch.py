@@ -7,8 +7,8 @@ share of headers gives all three rates. A thread block keeps `IN_FLIGHT` bytes i
 fill the wires.
 """
 
-from ..machine import Machine
-from ..machine.libraries import InSwitch
+from t3sim.machine import Machine
+from t3sim.machine.libraries import InSwitch
 
 #: Bytes that a thread block of 1,024 threads has in flight; the first of them come within the latency.
 IN_FLIGHT = 16 << 10

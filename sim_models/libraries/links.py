@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from ..machine import Machine
-from ..machine.links import Wires
+from t3sim.machine import Machine
+from t3sim.machine.links import Wires
 
 
 def ring_gb_per_s(machine: Machine, gpus: int) -> float:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
-from ..errors import BadInput
-from ..machine import Machine
-from .algorithms import copies_ns, library_collective
-from .contention import Job, beside, collective_job, gemm_job
-from .direct import direct_ns, ways
-from .gemm import best
-from .in_switch import in_switch_ns, transfer_ns
-from .links import pair_gb_per_s
-from .norms import norm_ns
-from .triggered import triggered_ns
+from t3sim.errors import BadInput
+from t3sim.libraries.algorithms import copies_ns, library_collective
+from t3sim.libraries.contention import Job, beside, collective_job, gemm_job
+from t3sim.libraries.direct import direct_ns, ways
+from t3sim.libraries.gemm import best
+from t3sim.libraries.in_switch import in_switch_ns, transfer_ns
+from t3sim.libraries.links import pair_gb_per_s
+from t3sim.libraries.norms import norm_ns
+from t3sim.libraries.triggered import triggered_ns
+from t3sim.machine import Machine
 
 OPERATORS = {"gemm+ar": "all_reduce", "gemm+rs": "reduce_scatter", "ag+gemm": "all_gather", "a2a+gemm": "all_to_all"}
 

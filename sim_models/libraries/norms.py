@@ -1,8 +1,8 @@
 """An RMSNorm with its residual, alone and in one kernel with its all-reduce (TokenWeave, arXiv 2505.11329)."""
 
-from ..machine import Machine
-from .algorithms import library_collective
-from .in_switch import in_switch_ns
+from t3sim.libraries.algorithms import library_collective
+from t3sim.libraries.in_switch import in_switch_ns
+from t3sim.machine import Machine
 
 #: Passes over the tokens: hidden states and residual in, both out.
 _PASSES = 4

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from ..end_to_end.layer import gemm_shapes
-from ..end_to_end.transformer import TODAY, Transformer
-from ..machine import Machine
-from .contention import ATTENTION_SHARE
-from .gemm import best
-from .in_switch import BLOCKS, in_switch_ns
-from .mechanisms import symmetric_ns
-from .norms import norm_ns
+from t3sim.end_to_end.layer import gemm_shapes
+from t3sim.end_to_end.transformer import TODAY, Transformer
+from t3sim.libraries.contention import ATTENTION_SHARE
+from t3sim.libraries.gemm import best
+from t3sim.libraries.in_switch import BLOCKS, in_switch_ns
+from t3sim.libraries.mechanisms import symmetric_ns
+from t3sim.libraries.norms import norm_ns
+from t3sim.machine import Machine
 
 #: Passes over what a layer's small kernels move: rotation of queries and keys, and the gate.
 _SMALL_PASSES = 3

@@ -5,9 +5,9 @@ flag beside each word and so half of the wires, LL128 one per 128 bytes, Simple 
 has these numbers.
 """
 
-from ..machine import Machine
-from ..machine.libraries import RingProtocol
-from .links import ring_gb_per_s
+from t3sim.libraries.links import ring_gb_per_s
+from t3sim.machine import Machine
+from t3sim.machine.libraries import RingProtocol
 
 #: Passes over the wires: an all-reduce is a reduce-scatter and an all-gather.
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}

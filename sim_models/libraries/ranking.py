@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from ..end_to_end.layer import gemm_shapes
-from ..end_to_end.transformer import INPUTS, Transformer
-from ..machine import Machine
-from .mechanisms import MECHANISMS, Setting, play, possible
+from t3sim.end_to_end.layer import gemm_shapes
+from t3sim.end_to_end.transformer import INPUTS, Transformer
+from t3sim.libraries.mechanisms import MECHANISMS, Setting, play, possible
+from t3sim.machine import Machine
 
 
 @dataclass(frozen=True)

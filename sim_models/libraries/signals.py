@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from ..machine import Machine
-from .algorithms import copies_ns
-from .direct import ways
-from .in_switch import in_switch_ns
-from .protocols import protocols, ring_ns, tree_ns
-from .triggered import triggered_ns
+from t3sim.libraries.algorithms import copies_ns
+from t3sim.libraries.direct import ways
+from t3sim.libraries.in_switch import in_switch_ns
+from t3sim.libraries.protocols import protocols, ring_ns, tree_ns
+from t3sim.libraries.triggered import triggered_ns
+from t3sim.machine import Machine
 
 _KIND = "all_reduce"
 _MOST = 1 << 40  #: bytes; no knee lies beyond

@@ -1,8 +1,8 @@
 """Collectives of Track & Trigger alone: no kernel, no launch; memory adds what arrives, a complete tile is sent on."""
 
-from ..machine import Machine
-from .links import pair_gb_per_s, ring_gb_per_s
-from .protocols import PASSES
+from t3sim.libraries.links import pair_gb_per_s, ring_gb_per_s
+from t3sim.libraries.protocols import PASSES
+from t3sim.machine import Machine
 
 WAYS = ("ring", "direct")
 

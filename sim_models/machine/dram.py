@@ -14,9 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from t3sim.line import LINE_BYTES
 from t3sim.machine.section import Section, within
-
-from ..line import LINE_BYTES
 
 Cycles = Annotated[int, within(0, 1024)]  #: one distance between commands: ten times HBM2's longest at 10 GHz
 #: "bank_group_high" is the bank group's most significant bit, where that lies apart from the others.

@@ -15,10 +15,10 @@ from itertools import product
 
 import numpy as np
 
-from ..machine import Machine
-from ..operators.uneven_tiling import UnevenTiling
-from ..workloads import DispatchWorkload
-from .gather_before import LEAST_ROW_BYTES, parts_of_features
+from t3sim.machine import Machine
+from t3sim.mechanisms.gather_before import LEAST_ROW_BYTES, parts_of_features
+from t3sim.operators.uneven_tiling import UnevenTiling
+from t3sim.workloads import DispatchWorkload
 
 
 def dispatch_tiling(machine: Machine, workload: DispatchWorkload, most_regions: int) -> UnevenTiling:

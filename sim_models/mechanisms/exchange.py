@@ -8,22 +8,22 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..collectives import CollectiveError, Program, direct, in_switch
-from ..collectives.algorithms import COLLECTIVES, algorithms
-from ..collectives.all_reduce import all_reduce
-from ..collectives.all_to_all import all_to_all
-from ..custom import is_custom, make_custom
-from ..errors import BadInput, Key, choices
-from ..line import LINE_BYTES, lines_of
-from ..machine import Machine
-from ..schedule import FIXED_TERMS, Role, most_terms, roles_of
-from ..schedule.sums import more_bits
-from ..topologies import Topology, fully_connected, named_topology
-from ..workloads import DispatchWorkload, ExpertsWorkload, Workload
-from . import signals
-from .dispatch_before import dispatch_tiling
-from .gather_before import tiling_for
-from .sums import Sums
+from t3sim.collectives import CollectiveError, Program, direct, in_switch
+from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.collectives.all_reduce import all_reduce
+from t3sim.collectives.all_to_all import all_to_all
+from t3sim.custom import is_custom, make_custom
+from t3sim.errors import BadInput, Key, choices
+from t3sim.line import LINE_BYTES, lines_of
+from t3sim.machine import Machine
+from t3sim.mechanisms import signals
+from t3sim.mechanisms.dispatch_before import dispatch_tiling
+from t3sim.mechanisms.gather_before import tiling_for
+from t3sim.mechanisms.sums import Sums
+from t3sim.schedule import FIXED_TERMS, Role, most_terms, roles_of
+from t3sim.schedule.sums import more_bits
+from t3sim.topologies import Topology, fully_connected, named_topology
+from t3sim.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 
 @dataclass(frozen=True)

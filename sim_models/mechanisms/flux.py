@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import BadInput, Key, choices
-from ..line import lines_of
-from ..operators.copy import Pass
-from ..operators.kernel_table import KernelTable, Route
+from t3sim.errors import BadInput, Key, choices
+from t3sim.line import lines_of
+from t3sim.operators.copy import Pass
+from t3sim.operators.kernel_table import KernelTable, Route
 
 ORDERS = ("shifted", "same")
 MOST_PIECES = 1024

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import BadInput, Key
-from ..line import LINE_BYTES
-from ..operators.gemm import Gemm
-from ..operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
-from .flux import FluxOptions, Owners
+from t3sim.errors import BadInput, Key
+from t3sim.line import LINE_BYTES
+from t3sim.mechanisms.flux import FluxOptions, Owners
+from t3sim.operators.gemm import Gemm
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
 
 BLOCK_BYTES = 4096  #: that an engine moves at a time
 

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..driver.driver import Driver
-from ..engine.port_map import Field
-from ..line import LINE_BYTES
-from ..machine import Machine
-from ..operators.kernel_table import ASKS_WINDOW, GROUP, LOAD, STEP, STORE, KernelTable, Route, joined, rows_of
-from ..operators.operator import Made
-from ..operators.tiling import Tiling, TilingError
-from ..schedule.schedule import NO_ID
-from ..workloads import Workload
-from .track_trigger import AddressSpace
+from t3sim.driver.driver import Driver
+from t3sim.engine.port_map import Field
+from t3sim.line import LINE_BYTES
+from t3sim.machine import Machine
+from t3sim.mechanisms.track_trigger import AddressSpace
+from t3sim.operators.kernel_table import ASKS_WINDOW, GROUP, LOAD, STEP, STORE, KernelTable, Route, joined, rows_of
+from t3sim.operators.operator import Made
+from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.schedule.schedule import NO_ID
+from t3sim.workloads import Workload
 
 LEAST_ROW_BYTES = 256  #: of a tile, what stays on one memory channel
 _MOST_ROW_BYTES = 4096

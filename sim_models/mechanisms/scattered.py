@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..operators.kernel_table import STORE, KernelTable, Route, rows_of
-from ..schedule import Action
-from ..schedule.placement import NOWHERE
-from .track_trigger import AddressSpace
+from t3sim.mechanisms.track_trigger import AddressSpace
+from t3sim.operators.kernel_table import STORE, KernelTable, Route, rows_of
+from t3sim.schedule import Action
+from t3sim.schedule.placement import NOWHERE
 
 
 def scattered_work(work: KernelTable, space: AddressSpace) -> KernelTable:

@@ -9,13 +9,13 @@ Known simplification: its workgroups launch as the GEMM's do, and its additions 
 
 import numpy as np
 
-from ..errors import BadInput, Key
-from ..line import LINE_BYTES
-from ..machine import Machine
-from ..operators.in_turn import in_turn
-from ..operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
-from ..operators.operator import output_stores
-from ..operators.tiling import Tiling
+from t3sim.errors import BadInput, Key
+from t3sim.line import LINE_BYTES
+from t3sim.machine import Machine
+from t3sim.operators.in_turn import in_turn
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from t3sim.operators.operator import output_stores
+from t3sim.operators.tiling import Tiling
 
 MOST_PARTS = 64  #: as `[gpu]` of a machine allows
 

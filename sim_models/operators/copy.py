@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..line import LINE_BYTES
-from .kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
+from t3sim.line import LINE_BYTES
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
-from .operator import output_stores
-from .tiling import Tiling, TilingError
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
+from t3sim.operators.operator import output_stores
+from t3sim.operators.tiling import Tiling, TilingError
 
 INDEX_BYTES = 8
 

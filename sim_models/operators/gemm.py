@@ -15,10 +15,10 @@ from itertools import chain
 
 import numpy as np
 
-from ..errors import Key
-from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
-from .operator import output_stores
-from .tiling import Tiling, TilingError
+from t3sim.errors import Key
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
+from t3sim.operators.operator import output_stores
+from t3sim.operators.tiling import Tiling, TilingError
 
 
 @dataclass(frozen=True)

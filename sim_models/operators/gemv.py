@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .gemm import Matrix
-from .kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
-from .operator import output_stores
-from .tiling import Tiling
+from t3sim.operators.gemm import Matrix
+from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
+from t3sim.operators.operator import output_stores
+from t3sim.operators.tiling import Tiling
 
 ROWS = 32  #: of a workgroup: a line of 16-bit elements
 BLOCK_BYTES = 256  #: of a row in one step: with eight wavefronts of 32 lanes two loads of 16 bytes per lane

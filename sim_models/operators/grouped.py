@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .gemm import Gemm
-from .kernel_table import STEP, KernelTable, Resources, rows_of
-from .operator import Made
+from t3sim.operators.gemm import Gemm
+from t3sim.operators.kernel_table import STEP, KernelTable, Resources, rows_of
+from t3sim.operators.operator import Made
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .kernel_table import KernelTable, joined
+from t3sim.operators.kernel_table import KernelTable, joined
 
 
 def in_turn(kernels: Sequence[KernelTable], launch_cycles: float) -> KernelTable:

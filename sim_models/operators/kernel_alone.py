@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..line import LINE_BYTES
-from .kernel_table import KernelError, KernelTable, Route, added, check_memory
+from t3sim.line import LINE_BYTES
+from t3sim.operators.kernel_table import KernelError, KernelTable, Route, added, check_memory
 
 _MOST_LINES = 1 << 33  #: that a kernel loads and stores, and steps and workgroups that it has: about a day
 _MOST_CYCLES = 1 << 36  #: the same

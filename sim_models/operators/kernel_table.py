@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import Told
-from ..line import LINE_BYTES
+from t3sim.errors import Told
+from t3sim.line import LINE_BYTES
 
 #: `first_step`, `steps`: its rows of `steps`. `id`, `tiles`: first id and number of the wavefront tiles that hardware
 #: follows (0: none). `phase`: begins when all workgroups of the phase before have ended.

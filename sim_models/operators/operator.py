@@ -4,8 +4,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from .kernel_table import STORE, KernelTable, Route, rows_of
-from .tiling import Tiling
+from t3sim.operators.kernel_table import STORE, KernelTable, Route, rows_of
+from t3sim.operators.tiling import Tiling
 
 
 @runtime_checkable

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..errors import Told
-from ..line import LINE_BYTES
+from t3sim.errors import Told
+from t3sim.line import LINE_BYTES
 
 
 class TilingError(Told, ValueError):

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .tiling import Tiling, TilingError
+from t3sim.operators.tiling import Tiling, TilingError
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from .memory_codec import MemoryCodecModel
+from t3sim.reference.memory_codec import MemoryCodecModel
 
 
 class Row(NamedTuple):

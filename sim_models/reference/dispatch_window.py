@@ -7,11 +7,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from t3sim.reference.coalescer import Update
+from t3sim.reference.tracker import LOCAL
 from t3sim.rtl.geometry import TrackerGeometry
 from t3sim.rtl.order import may_start
-
-from .coalescer import Update
-from .tracker import LOCAL
 
 
 class Request(NamedTuple):

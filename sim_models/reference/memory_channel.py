@@ -6,10 +6,9 @@ keeps each stream's order, loses nothing, reports every tracked write and keeps 
 
 from collections import deque
 
+from t3sim.reference.egress import data_sources
+from t3sim.reference.order_guard import OrderGuardModel, bucket_of
 from t3sim.rtl.geometry import Geometry
-
-from .egress import data_sources
-from .order_guard import OrderGuardModel, bucket_of
 
 READ = 0
 STREAMS = ("compute", "inbound", "dma")

@@ -6,9 +6,8 @@ then.
 
 from typing import NamedTuple
 
+from t3sim.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from t3sim.rtl.geometry import Geometry
-
-from .nmc_alu import AluDtype, AluOp, Operands, combine
 
 WHOLE, EVICTED, EXPIRED = range(3)  #: of `t3sim.rtl.switch.packets.Why`
 _UPDATE = 2

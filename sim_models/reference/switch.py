@@ -7,10 +7,9 @@ the same bits only where no sum is rounded: a test sends small whole numbers.
 
 from collections import Counter, defaultdict, deque
 
+from t3sim.reference.merge_table import Key, MergeTableModel
+from t3sim.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from t3sim.rtl.geometry import Geometry
-
-from .merge_table import Key, MergeTableModel
-from .nmc_alu import AluDtype, AluOp, Operands, combine
 
 _UPDATE = 2
 

@@ -6,9 +6,8 @@ in the order in which the RTL accepts them.
 
 from typing import NamedTuple
 
+from t3sim.reference.coalescer import Update
 from t3sim.rtl.geometry import TrackerGeometry
-
-from .coalescer import Update
 
 LOCAL = 0  #: `t3sim.rtl.layouts.Source`
 

@@ -4,10 +4,9 @@ Legal: every update exactly once, at the bank of its workgroup, and those of one
 the order in which the channel sent them.
 """
 
+from t3sim.reference.coalescer import Update
+from t3sim.reference.trigger_merge import MergeModel
 from t3sim.rtl.geometry import Geometry
-
-from .coalescer import Update
-from .trigger_merge import MergeModel
 
 
 class UpdateNetworkModel:

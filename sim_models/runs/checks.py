@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..fabric.network import outgoing
-from .diagnosis import at_rest, final_tiles, lost_packets
-from .failure import SimulationError
-from .programmed import ProgrammedGpus, ProgrammedRun
+from t3sim.fabric.network import outgoing
+from t3sim.runs.diagnosis import at_rest, final_tiles, lost_packets
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.programmed import ProgrammedGpus, ProgrammedRun
 
 
 def check(run: ProgrammedRun) -> None:

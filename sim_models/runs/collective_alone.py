@@ -9,30 +9,30 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..agents.compute_units import set_condition
-from ..at_once import processor_seconds
-from ..collectives import Program
-from ..cosim.gpu import compiled_gpu, gpu_library, model_ports
-from ..driver.driver import Write
-from ..engine.hardware import make_hardware
-from ..engine.library import Library
-from ..errors import BadInput
-from ..fabric.network import outgoing
-from ..line import LINE_BYTES
-from ..machine import Machine
-from ..mechanisms.program_kernels import LevelPlan, most_additions
-from ..topologies import Topology
-from . import build
-from .checks import nothing_counted
-from .collective_numbers import NumbersObserver
-from .diagnosis import queued
-from .failure import SimulationError
-from .isolated_collectives import alike, planned_sim, program_plans
-from .phases import bytes_by_phase
-from .programmed import ProgrammedGpus
-from .skew import Skew
-from .switch_rtl import SwitchRtl
-from .switched_numbers import SwitchedNumbers
+from t3sim.agents.compute_units import set_condition
+from t3sim.at_once import processor_seconds
+from t3sim.collectives import Program
+from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
+from t3sim.driver.driver import Write
+from t3sim.engine.hardware import make_hardware
+from t3sim.engine.library import Library
+from t3sim.errors import BadInput
+from t3sim.fabric.network import outgoing
+from t3sim.line import LINE_BYTES
+from t3sim.machine import Machine
+from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
+from t3sim.runs import build
+from t3sim.runs.checks import nothing_counted
+from t3sim.runs.collective_numbers import NumbersObserver
+from t3sim.runs.diagnosis import queued
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.isolated_collectives import alike, planned_sim, program_plans
+from t3sim.runs.phases import bytes_by_phase
+from t3sim.runs.programmed import ProgrammedGpus
+from t3sim.runs.skew import Skew
+from t3sim.runs.switch_rtl import SwitchRtl
+from t3sim.runs.switched_numbers import SwitchedNumbers
+from t3sim.topologies import Topology
 
 _OPEN = 0  #: range of memory that is open to peers
 _POLICY = "round_robin"

@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..engine.switch_hardware import no_switch
-from ..fabric import memory
-from ..fabric.switch import NO_SWITCH
-from ..line import LINE_BYTES, lines_of
-from ..mechanisms.program_kernels import ring_plan
-from . import build
-from .checks import check, nothing_counted
-from .diagnosis import in_a_line, waits
-from .failure import SimulationError, to_end
-from .programmed import ProgrammedRun
-from .switch_kernels import all_gather
+from t3sim.engine.switch_hardware import no_switch
+from t3sim.fabric import memory
+from t3sim.fabric.switch import NO_SWITCH
+from t3sim.line import LINE_BYTES, lines_of
+from t3sim.mechanisms.program_kernels import ring_plan
+from t3sim.runs import build
+from t3sim.runs.checks import check, nothing_counted
+from t3sim.runs.diagnosis import in_a_line, waits
+from t3sim.runs.failure import SimulationError, to_end
+from t3sim.runs.programmed import ProgrammedRun
+from t3sim.runs.switch_kernels import all_gather
 
 _ALL_GATHER = 1  #: range of memory that is open to peers in it
 

@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import topologies
-from ..agents.compute_units import ComputeUnits, set_condition
-from ..agents.units.state import Condition
-from ..collectives import Program
-from ..engine.loop import Lockstep
-from ..engine.state import Sim
-from ..errors import BadInput
-from ..fabric import memory
-from ..fabric.switch import Group, Switch, make_switch
-from ..formats import BF16
-from ..machine import Machine
-from ..machine.links import Link
-from ..mechanisms.program_kernels import (
+from t3sim import topologies
+from t3sim.agents.compute_units import ComputeUnits, set_condition
+from t3sim.agents.units.state import Condition
+from t3sim.collectives import Program
+from t3sim.engine.loop import Lockstep
+from t3sim.engine.state import Sim
+from t3sim.errors import BadInput
+from t3sim.fabric import memory
+from t3sim.fabric.switch import Group, Switch, make_switch
+from t3sim.formats import BF16
+from t3sim.machine import Machine
+from t3sim.machine.links import Link
+from t3sim.mechanisms.program_kernels import (
     COMBINE,
     DISPATCH,
     EXCHANGE,
@@ -36,11 +36,11 @@ from ..mechanisms.program_kernels import (
     ring_program,
     uneven_passes,
 )
-from ..topologies import Topology
-from ..workloads import DEVICES, DispatchWorkload, ExpertsWorkload
-from . import build, switch_kernels
-from .failure import to_end
-from .phases import Moved, bytes_by_phase
+from t3sim.runs import build, switch_kernels
+from t3sim.runs.failure import to_end
+from t3sim.runs.phases import Moved, bytes_by_phase
+from t3sim.topologies import Topology
+from t3sim.workloads import DEVICES, DispatchWorkload, ExpertsWorkload
 
 
 class Collective(NamedTuple):

@@ -16,42 +16,41 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from t3sim.agents.compute_units import set_condition
+from t3sim.agents.side_by_side import WithCopies
+from t3sim.agents.units.state import settle
+from t3sim.at_once import processor_seconds
+from t3sim.compiled.jit import compile_times
+from t3sim.engine.library import Library
+from t3sim.engine.loop import BATCH_CYCLES, Lockstep
+from t3sim.engine.state import Sim
+from t3sim.fabric.network import outgoing
+from t3sim.line import LINE_BYTES
+from t3sim.machine import Machine
+from t3sim.mechanisms.decomposed import units_left
+from t3sim.mechanisms.exchange import REDUCED, Exchange
+from t3sim.mechanisms.flux import FluxOptions
+from t3sim.mechanisms.fused_wg import FusedOptions
+from t3sim.mechanisms.program_kernels import EXCHANGE, KINDS
+from t3sim.mechanisms.signals import tiles_of
+from t3sim.operators.kernel_table import KernelTable
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
-
-from ..agents.compute_units import set_condition
-from ..agents.side_by_side import WithCopies
-from ..agents.units.state import settle
-from ..at_once import processor_seconds
-from ..compiled.jit import compile_times
-from ..engine.library import Library
-from ..engine.loop import BATCH_CYCLES, Lockstep
-from ..engine.state import Sim
-from ..fabric.network import outgoing
-from ..line import LINE_BYTES
-from ..machine import Machine
-from ..mechanisms.decomposed import units_left
-from ..mechanisms.exchange import REDUCED, Exchange
-from ..mechanisms.flux import FluxOptions
-from ..mechanisms.fused_wg import FusedOptions
-from ..mechanisms.program_kernels import EXCHANGE, KINDS
-from ..mechanisms.signals import tiles_of
-from ..operators.kernel_table import KernelTable
-from ..workloads import DispatchWorkload, ExpertsWorkload, Workload
-from . import build
-from .beside_copies import Copies, with_copies
-from .failure import to_end
-from .fused import FusedRun
-from .isolated_collectives import packing_sim, run_collective, run_experts, run_program, with_compute_units
-from .operators import busiest, workgroups_at_once
-from .overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
-from .phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
-from .pipelining import fused_options
-from .policy import Policy
-from .programmed import mapped
-from .skew import Skew
-from .staging import staging_pays
-from .switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
+from t3sim.runs import build
+from t3sim.runs.beside_copies import Copies, with_copies
+from t3sim.runs.failure import to_end
+from t3sim.runs.fused import FusedRun
+from t3sim.runs.isolated_collectives import packing_sim, run_collective, run_experts, run_program, with_compute_units
+from t3sim.runs.operators import busiest, workgroups_at_once
+from t3sim.runs.overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
+from t3sim.runs.phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
+from t3sim.runs.pipelining import fused_options
+from t3sim.runs.policy import Policy
+from t3sim.runs.programmed import mapped
+from t3sim.runs.skew import Skew
+from t3sim.runs.staging import staging_pays
+from t3sim.runs.switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
+from t3sim.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 Progress = Callable[[float], None]
 
@@ -649,7 +648,7 @@ def made_by(workload: Workload, exchange: Exchange) -> Workload:
 @cache
 def rtl_library(geometry: Geometry):
     """Return the compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
-    from ..cosim.gpu import gpu_library
+    from t3sim.cosim.gpu import gpu_library
     return gpu_library(geometry)
 
 
@@ -661,7 +660,7 @@ def fused_run(policy: str, machine: Machine, workload: Workload, options: build.
     `library`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
     Close the run after use.
     """
-    from ..cosim.gpu import compiled_gpu, model_ports
+    from t3sim.cosim.gpu import compiled_gpu, model_ports
     schedule = build.make_schedule(machine, workload, options)  # refuse before the work
     gpus = workload.tp if every_gpu or not schedule.is_symmetric() else 1
     library = library or rtl_library(machine.geometry())

@@ -5,20 +5,20 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ..custom import make_custom, of_a_user, of_kind
-from ..errors import BadInput, Key
-from ..formats import FP16
-from ..machine import Machine
-from ..machine.gpu import Occupancy
-from ..operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
-from ..operators.gemm import Gemm, Matrix
-from ..operators.gemv import ROWS, Gemv, gemv_tiling
-from ..operators.grouped import GroupedGemm, Groups
-from ..operators.kernel_table import KernelTable, Resources
-from ..operators.operator import Operator
-from ..operators.tiling import Tiling, TilingError
-from ..schedule.placement import NOWHERE, Placement
-from ..workloads import (
+from t3sim.custom import make_custom, of_a_user, of_kind
+from t3sim.errors import BadInput, Key
+from t3sim.formats import FP16
+from t3sim.machine import Machine
+from t3sim.machine.gpu import Occupancy
+from t3sim.operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
+from t3sim.operators.gemm import Gemm, Matrix
+from t3sim.operators.gemv import ROWS, Gemv, gemv_tiling
+from t3sim.operators.grouped import GroupedGemm, Groups
+from t3sim.operators.kernel_table import KernelTable, Resources
+from t3sim.operators.operator import Operator
+from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.schedule.placement import NOWHERE, Placement
+from t3sim.workloads import (
     MOST_DECODED,
     CustomWorkload,
     DecodeWorkload,

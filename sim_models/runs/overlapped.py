@@ -6,27 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from ..agents.compute_units import make_units
-from ..agents.side_by_side import SideBySide
-from ..agents.units.state import UnitState, settle
-from ..engine.loop import Lockstep
-from ..engine.state import Sim
-from ..errors import BadInput
-from ..fabric import memory
-from ..fabric.network import Network
-from ..machine import Machine
-from ..mechanisms.decomposed import split_gemm, units_left
-from ..mechanisms.flux import FluxOptions, Owners, peers_of, storing_kernel
-from ..mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
-from ..mechanisms.fused_wg import FusedOptions, sending_kernel
-from ..mechanisms.program_kernels import ring_plan
-from ..operators.tiling import Tiling
-from ..topologies import Topology
-from ..workloads import GemvWorkload, Workload
-from . import build
-from .failure import to_end
-from .operators import make_operator, resident
-from .phases import Moved, bytes_by_phase
+from t3sim.agents.compute_units import make_units
+from t3sim.agents.side_by_side import SideBySide
+from t3sim.agents.units.state import UnitState, settle
+from t3sim.engine.loop import Lockstep
+from t3sim.engine.state import Sim
+from t3sim.errors import BadInput
+from t3sim.fabric import memory
+from t3sim.fabric.network import Network
+from t3sim.machine import Machine
+from t3sim.mechanisms.decomposed import split_gemm, units_left
+from t3sim.mechanisms.flux import FluxOptions, Owners, peers_of, storing_kernel
+from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
+from t3sim.mechanisms.fused_wg import FusedOptions, sending_kernel
+from t3sim.mechanisms.program_kernels import ring_plan
+from t3sim.operators.tiling import Tiling
+from t3sim.runs import build
+from t3sim.runs.failure import to_end
+from t3sim.runs.operators import make_operator, resident
+from t3sim.runs.phases import Moved, bytes_by_phase
+from t3sim.topologies import Topology
+from t3sim.workloads import GemvWorkload, Workload
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..machine import Machine
+from t3sim.machine import Machine
 
 
 @dataclass

@@ -4,30 +4,29 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from t3sim.driver.apb import ApbMaster, BusError
+from t3sim.driver.driver import Driver, Write, error_in_words
+from t3sim.engine.end import DONE, IDLE_LIMIT, STUCK
+from t3sim.engine.hardware import make_hardware, offer_request
+from t3sim.engine.loop import BATCH_CYCLES, Lockstep
+from t3sim.engine.ports import Ports
+from t3sim.engine.state import Sim
+from t3sim.errors import BadInput
+from t3sim.fabric.network import come_back, head_arrival, head_destination
+from t3sim.machine import Machine
+from t3sim.mechanisms.gather_before import ready_asks
+from t3sim.mechanisms.sums import region_sum, sums_in_memory
+from t3sim.mechanisms.track_trigger import AddressSpace, dispatch_requests, map_output
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import KERNEL_INSIDE, NO_THRESHOLD
-
-from ..driver.apb import ApbMaster, BusError
-from ..driver.driver import Driver, Write, error_in_words
-from ..engine.end import DONE, IDLE_LIMIT, STUCK
-from ..engine.hardware import make_hardware, offer_request
-from ..engine.loop import BATCH_CYCLES, Lockstep
-from ..engine.ports import Ports
-from ..engine.state import Sim
-from ..errors import BadInput
-from ..fabric.network import come_back, head_arrival, head_destination
-from ..machine import Machine
-from ..mechanisms.gather_before import ready_asks
-from ..mechanisms.sums import region_sum, sums_in_memory
-from ..mechanisms.track_trigger import AddressSpace, dispatch_requests, map_output
-from ..schedule import Schedule
-from ..schedule.sums import window_for_sums
-from ..workloads import Workload
-from . import build
-from .failure import SimulationError
-from .policy import Policy
-from .switch_rtl import SwitchRtl
+from t3sim.runs import build
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.policy import Policy
+from t3sim.runs.switch_rtl import SwitchRtl
+from t3sim.schedule import Schedule
+from t3sim.schedule.sums import window_for_sums
+from t3sim.workloads import Workload
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
 AT_WORK = (*KERNEL_INSIDE, "channels_busy", "window_open")

@@ -6,19 +6,18 @@ from math import ceil
 
 import numpy as np
 
+from t3sim.cosim.compiled import CompiledBackend
+from t3sim.cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
+from t3sim.engine.hardware import Hardware
+from t3sim.engine.state import Sim
+from t3sim.engine.switch_hardware import NO_NUMBERS, Numbers, SwitchHardware, address_at
+from t3sim.fabric import queues
+from t3sim.line import LINE_BYTES
+from t3sim.machine import Machine
+from t3sim.machine.hardware import Switch as SwitchSection
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_ERRORS, SWITCH_TIMEOUT_BITS
-
-from ..cosim.compiled import CompiledBackend
-from ..cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
-from ..engine.hardware import Hardware
-from ..engine.state import Sim
-from ..engine.switch_hardware import NO_NUMBERS, Numbers, SwitchHardware, address_at
-from ..fabric import queues
-from ..line import LINE_BYTES
-from ..machine import Machine
-from ..machine.hardware import Switch as SwitchSection
-from .failure import SimulationError
+from t3sim.runs.failure import SimulationError
 
 _CYCLES_PER_PART = 2  #: in which an input hands on one that is added: it leaves when its row has been looked at
 _EVENTS = 256  #: of a GPU's tables that are remembered, more than come between two looks

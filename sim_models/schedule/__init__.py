@@ -4,10 +4,10 @@ Everything that depends on a device's role is read off from it: register writes,
 data mode's sums, self-checks, traces.
 """
 
-from .order_of_sums import FIXED_TERMS, most_terms
-from .roles import Action, Ids, Limits, Policy, Role, ScheduleError, Shuffle, roles_of
-from .schedule import Schedule, Share
-from .slices import sliced_schedule
+from t3sim.schedule.order_of_sums import FIXED_TERMS, most_terms
+from t3sim.schedule.roles import Action, Ids, Limits, Policy, Role, ScheduleError, Shuffle, roles_of
+from t3sim.schedule.schedule import Schedule, Share
+from t3sim.schedule.slices import sliced_schedule
 
 __all__ = ["Action", "FIXED_TERMS", "Ids", "Limits", "Policy", "Role", "Schedule", "ScheduleError", "Share", "Shuffle",
            "most_terms", "roles_of", "sliced_schedule"]

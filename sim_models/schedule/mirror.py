@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import Key
-from ..line import lines_of
-from .roles import ScheduleError
-from .schedule import NO_ID, Schedule
+from t3sim.errors import Key
+from t3sim.line import lines_of
+from t3sim.schedule.roles import ScheduleError
+from t3sim.schedule.schedule import NO_ID, Schedule
 
 
 class Mirror(NamedTuple):

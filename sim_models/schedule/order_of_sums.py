@@ -3,8 +3,8 @@
 Of more terms, memory (or a switch) adds each as it comes, and rounds in between: who is late changes the last bits.
 """
 
-from ..collectives import Program
-from .roles import Role, roles_of
+from t3sim.collectives import Program
+from t3sim.schedule.roles import Role, roles_of
 
 FIXED_TERMS = 2  #: of a sum that does not depend on which comes first
 

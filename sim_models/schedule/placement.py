@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..operators.tiling import Tiling
+from t3sim.operators.tiling import Tiling
 
 NOWHERE = -1
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .roles import Action, Role, ScheduleError, is_copy
-from .schedule import Schedule, Share
+from t3sim.schedule.roles import Action, Role, ScheduleError, is_copy
+from t3sim.schedule.schedule import Schedule, Share
 
 
 class Destination(NamedTuple):

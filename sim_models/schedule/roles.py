@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..collectives import Op, Program
-from ..errors import Told
+from t3sim.collectives import Op, Program
+from t3sim.errors import Told
 
 
 class ScheduleError(Told, ValueError):

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..collectives import Program
-from ..operators.tiling import Tiling
-from ..operators.uneven_tiling import UnevenTiling
-from ..topologies import Topology, TopologyError
-from .placement import NOWHERE, Placement
-from .roles import Action, Ids, Limits, Policy, Role, Route, ScheduleError, roles_of
+from t3sim.collectives import Program
+from t3sim.operators.tiling import Tiling
+from t3sim.operators.uneven_tiling import UnevenTiling
+from t3sim.schedule.placement import NOWHERE, Placement
+from t3sim.schedule.roles import Action, Ids, Limits, Policy, Role, Route, ScheduleError, roles_of
+from t3sim.topologies import Topology, TopologyError
 
 NO_ID = -1
 NO_DEVICE = -1

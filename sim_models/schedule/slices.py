@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .schedule import Schedule
+from t3sim.schedule.schedule import Schedule
 
 
 def sliced_schedule(schedule: Schedule, window: int, concurrent: int) -> Schedule:

@@ -8,9 +8,9 @@ that is small enough there is always room.
 
 import numpy as np
 
-from ..line import LINE_BYTES, lines_of
-from .roles import Action, ScheduleError
-from .schedule import Schedule
+from t3sim.line import LINE_BYTES, lines_of
+from t3sim.schedule.roles import Action, ScheduleError
+from t3sim.schedule.schedule import Schedule
 
 
 def more_bits(devices: int) -> int:

@@ -7,8 +7,8 @@ import sys
 import tempfile
 import time
 
-from ..errors import Failure
-from .results import FirstRun
+from t3sim.errors import Failure
+from t3sim.study.results import FirstRun
 
 #: The elaboration and the C++ compiler alone; then the loops, with and without RTL, and a small sub-layer.
 _BUILD = ("from t3sim.cosim.gpu import gpu_library\nfrom t3sim.machine import load_machine\n"

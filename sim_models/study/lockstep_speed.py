@@ -9,15 +9,15 @@ from contextlib import closing
 
 import numpy as np
 
-from ..at_once import processor_seconds
-from ..machine import Machine
-from ..runs.fused import FusedRun
-from ..runs.kernels import fused_run
-from ..support.output import collect_versions
-from ..workloads import transformer_workload
-from .gpus_speed import measure_gpus
-from .results import BenchResult
-from .whole_run import measure_whole_run
+from t3sim.at_once import processor_seconds
+from t3sim.machine import Machine
+from t3sim.runs.fused import FusedRun
+from t3sim.runs.kernels import fused_run
+from t3sim.study.gpus_speed import measure_gpus
+from t3sim.study.results import BenchResult
+from t3sim.study.whole_run import measure_whole_run
+from t3sim.support.output import collect_versions
+from t3sim.workloads import transformer_workload
 
 _REPEATS = 3
 
@@ -67,7 +67,7 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
 
     `seed` is not used, the stimulus is a workload's.
     """
-    from ..cosim.gpu import benchmark_gpu
+    from t3sim.cosim.gpu import benchmark_gpu
     geometry = machine.geometry()
     speeds = {}
     if "lockstep" in engines:

@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from ..at_once import at_once
-from ..cores import cores
-from ..machine import Machine
-from ..runs import build, kernels
-from ..runs.kernels import Kernel, KernelResult
-from ..support.output import collect_versions
-from ..tasks.estimate import in_threads, kernel_seconds
-from ..tasks.store import Results
-from ..tasks.task import kernel_task
-from ..techniques.choices import Choices
-from ..techniques.result import TechniqueResult
-from ..techniques.table import TECHNIQUES, check_split_k
-from ..workloads import Workload
-from .results import RunResult
+from t3sim.at_once import at_once
+from t3sim.cores import cores
+from t3sim.machine import Machine
+from t3sim.runs import build, kernels
+from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.study.results import RunResult
+from t3sim.support.output import collect_versions
+from t3sim.tasks.estimate import in_threads, kernel_seconds
+from t3sim.tasks.store import Results
+from t3sim.tasks.task import kernel_task
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.result import TechniqueResult
+from t3sim.techniques.table import TECHNIQUES, check_split_k
+from t3sim.workloads import Workload
 
 Progress = Callable[[str, float], None]
 

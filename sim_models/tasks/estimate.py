@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..cores import memory_bytes
-from ..errors import BadInput
-from ..machine import Machine
-from ..runs.isolated_collectives import ring_time_ns
-from ..runs.kernels import Kernel
-from ..runs.operators import make_tiling
-from ..workloads import Workload
+from t3sim.cores import memory_bytes
+from t3sim.errors import BadInput
+from t3sim.machine import Machine
+from t3sim.runs.isolated_collectives import ring_time_ns
+from t3sim.runs.kernels import Kernel
+from t3sim.runs.operators import make_tiling
+from t3sim.workloads import Workload
 
 #: Memory cycles per second of one core of a laptop, for the default machine.
 BASELINE_CYCLES_PER_SECOND = 500_000

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from ..mechanisms.decomposed import COMMUNICATION_UNITS
-from ..mechanisms.exchange import REDUCED, Exchange
-from ..mechanisms.flux import FluxOptions
-from ..runs.skew import Skew
+from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS
+from t3sim.mechanisms.exchange import REDUCED, Exchange
+from t3sim.mechanisms.flux import FluxOptions
+from t3sim.runs.skew import Skew
 
 
 @dataclass(frozen=True)

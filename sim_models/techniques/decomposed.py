@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ..runs.kernels import ALL_GATHER, GEMM, Decomposed, GemmOnFewer, Kernel, KernelResult
-from . import losses
-from .choices import Choices
-from .parts import only_a_reduce_scatter, overlapped, watched, watched_beside
-from .result import TechniqueResult
-from .technique import Technique
+from t3sim.runs.kernels import ALL_GATHER, GEMM, Decomposed, GemmOnFewer, Kernel, KernelResult
+from t3sim.techniques import losses
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.parts import only_a_reduce_scatter, overlapped, watched, watched_beside
+from t3sim.techniques.result import TechniqueResult
+from t3sim.techniques.technique import Technique
 
 
 def _kernels(choices: Choices) -> tuple[Kernel, ...]:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from ..errors import Key, Words
-from ..runs.kernels import ALL_GATHER, GatheringGemm, Kernel, KernelResult, StoringGemm
-from . import losses
-from .choices import Choices
-from .parts import gemm_alone, only_a_reduce_scatter, overlapped, unlike_gpus, watched, watched_beside
-from .result import TechniqueResult, Tried
-from .technique import Technique
+from t3sim.errors import Key, Words
+from t3sim.runs.kernels import ALL_GATHER, GatheringGemm, Kernel, KernelResult, StoringGemm
+from t3sim.techniques import losses
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.parts import gemm_alone, only_a_reduce_scatter, overlapped, unlike_gpus, watched, watched_beside
+from t3sim.techniques.result import TechniqueResult, Tried
+from t3sim.techniques.technique import Technique
 
 
 def _refuses(choices: Choices) -> Words | None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from ..custom import is_custom
-from ..errors import Key, Words
-from ..runs.kernels import ALL_GATHER, Kernel, KernelResult, SendingKernel
-from . import losses
-from .choices import Choices
-from .parts import gemm_alone, overlapped, unlike_gpus, watched, watched_beside
-from .result import TechniqueResult
-from .technique import Technique
+from t3sim.custom import is_custom
+from t3sim.errors import Key, Words
+from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult, SendingKernel
+from t3sim.techniques import losses
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.parts import gemm_alone, overlapped, unlike_gpus, watched, watched_beside
+from t3sim.techniques.result import TechniqueResult
+from t3sim.techniques.technique import Technique
 
 
 def _refuses(choices: Choices) -> Words | None:

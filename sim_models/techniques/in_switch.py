@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ..errors import Key, Words
-from ..runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
-from .choices import Choices
-from .parts import gemm_alone, in_turn, unlike_gpus
-from .result import TechniqueResult
-from .technique import Technique
+from t3sim.errors import Key, Words
+from t3sim.runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.parts import gemm_alone, in_turn, unlike_gpus
+from t3sim.techniques.result import TechniqueResult
+from t3sim.techniques.technique import Technique
 
 
 def _refuses(choices: Choices) -> Words | None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..agents.units.state import ACCOUNTS
-from ..runs.phases import PURPOSES
+from t3sim.agents.units.state import ACCOUNTS
+from t3sim.runs.phases import PURPOSES
 
 #: Waiting for loads, by whose requests were served meanwhile.
 READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stall_by_gemm_writes",

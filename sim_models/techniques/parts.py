@@ -5,23 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..custom import is_custom
-from ..errors import Key, Words
-from ..mechanisms.exchange import Exchange
-from ..runs.kernels import (
-    GEMM,
-    GEMM_PART,
-    FusedKernel,
-    IsolatedKernel,
-    Kernel,
-    KernelResult,
-)
-from ..runs.overlapped import OverlappedKernels
-from ..runs.phases import Moved
-from ..runs.skew import Skew
-from . import losses
-from .choices import Choices
-from .result import TechniqueResult
+from t3sim.custom import is_custom
+from t3sim.errors import Key, Words
+from t3sim.mechanisms.exchange import Exchange
+from t3sim.runs.kernels import GEMM, GEMM_PART, FusedKernel, IsolatedKernel, Kernel, KernelResult
+from t3sim.runs.overlapped import OverlappedKernels
+from t3sim.runs.phases import Moved
+from t3sim.runs.skew import Skew
+from t3sim.techniques import losses
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.result import TechniqueResult
 
 
 def gemm_alone(choices: Choices) -> Kernel:

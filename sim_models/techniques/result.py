@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.kernels import HardwareReport
-from ..runs.phases import PACKING, Moved, by_stream
+from t3sim.runs.kernels import HardwareReport
+from t3sim.runs.phases import PACKING, Moved, by_stream
 
 #: The technique over which speedups are given.
 BASELINE = "sequential"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..runs.kernels import (
+from t3sim.runs.kernels import (
     ALL_GATHER,
     ALL_TO_ALL,
     GATHER_INPUT,
@@ -16,11 +16,11 @@ from ..runs.kernels import (
     IsolatedKernel,
     Kernel,
 )
-from ..runs.phases import PACKING
-from .choices import Choices
-from .parts import gemm_alone, in_turn, slow_levels, slowing
-from .result import BASELINE, TechniqueResult
-from .technique import Technique
+from t3sim.runs.phases import PACKING
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.parts import gemm_alone, in_turn, slow_levels, slowing
+from t3sim.techniques.result import BASELINE, TechniqueResult
+from t3sim.techniques.technique import Technique
 
 
 def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:

@@ -2,18 +2,18 @@
 
 from collections.abc import Collection
 
-from ..custom import installed
-from ..errors import BadInput, Key
-from ..machine import Machine
-from ..mechanisms.exchange import IN_SWITCH as BY_SWITCH
-from ..mechanisms.exchange import Exchange
-from .decomposed import DECOMPOSED
-from .flux import FLUX
-from .fused_wg import FUSED_WG
-from .in_switch import IN_SWITCH
-from .sequential import IDEAL_OVERLAP, IDEAL_RS_NMC, SEQUENTIAL
-from .technique import Technique
-from .track_trigger import T3, T3_MCA, T3_MCA_PLUS
+from t3sim.custom import installed
+from t3sim.errors import BadInput, Key
+from t3sim.machine import Machine
+from t3sim.mechanisms.exchange import IN_SWITCH as BY_SWITCH
+from t3sim.mechanisms.exchange import Exchange
+from t3sim.techniques.decomposed import DECOMPOSED
+from t3sim.techniques.flux import FLUX
+from t3sim.techniques.fused_wg import FUSED_WG
+from t3sim.techniques.in_switch import IN_SWITCH
+from t3sim.techniques.sequential import IDEAL_OVERLAP, IDEAL_RS_NMC, SEQUENTIAL
+from t3sim.techniques.technique import Technique
+from t3sim.techniques.track_trigger import T3, T3_MCA, T3_MCA_PLUS
 
 #: A new one is a file and a line here, or an entry point of another distribution.
 TECHNIQUES: dict[str, Technique] = {one.name: one for one in (

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..custom import of_kind
-from ..errors import BadInput, Key, Words, shown
-from ..runs.kernels import Kernel, KernelResult
-from .choices import Choices
-from .result import TechniqueResult
+from t3sim.custom import of_kind
+from t3sim.errors import BadInput, Key, Words, shown
+from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.result import TechniqueResult
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..custom import is_custom
-from ..mechanisms.exchange import IN_SWITCH
-from ..runs.kernels import ALL_GATHER, PACKED, FusedGemm, GatherAfter, Kernel, KernelResult
-from ..runs.phases import PACKING
-from ..runs.skew import Skew
-from . import losses
-from .choices import Choices
-from .parts import gemm_alone, loss_ns, slow_levels, slowing, summed
-from .result import TechniqueResult
-from .technique import Technique
+from t3sim.custom import is_custom
+from t3sim.mechanisms.exchange import IN_SWITCH
+from t3sim.runs.kernels import ALL_GATHER, PACKED, FusedGemm, GatherAfter, Kernel, KernelResult
+from t3sim.runs.phases import PACKING
+from t3sim.runs.skew import Skew
+from t3sim.techniques import losses
+from t3sim.techniques.choices import Choices
+from t3sim.techniques.parts import gemm_alone, loss_ns, slow_levels, slowing, summed
+from t3sim.techniques.result import TechniqueResult
+from t3sim.techniques.technique import Technique
 
 #: How each fuses a GEMM and its collective.
 FUSIONS = {"t3": FusedGemm("round_robin"), "t3-mca": FusedGemm("mca"),

@@ -8,10 +8,10 @@ all-gather do. Like the paper, the best of all settings counts.
 from dataclasses import dataclass
 from math import ceil
 
-from ..machine import Machine
-from .gemm import OPERAND_BYTES, Kernel, Shape, best
-from .ports import direct_ns, store_bytes_per_ns
-from .slots import run_tiles
+from t3sim.machine import Machine
+from t3sim.tiles.gemm import OPERAND_BYTES, Kernel, Shape, best
+from t3sim.tiles.ports import direct_ns, store_bytes_per_ns
+from t3sim.tiles.slots import run_tiles
 
 COMMUNICATION_UNITS = 16
 #: Points of overlap efficiency by which this hides more than TransformerEngine did, on the mean of Flux's figures 11

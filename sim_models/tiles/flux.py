@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
-from ..errors import BadInput, Key, choices
-from ..machine import Machine
-from ..mechanisms.signals import SIGNALS
-from .gemm import OPERAND_BYTES, Kernel, Shape, kernels
-from .ports import Egress
-from .slots import run_tiles
+from t3sim.errors import BadInput, Key, choices
+from t3sim.machine import Machine
+from t3sim.mechanisms.signals import SIGNALS
+from t3sim.tiles.gemm import OPERAND_BYTES, Kernel, Shape, kernels
+from t3sim.tiles.ports import Egress
+from t3sim.tiles.slots import run_tiles
 
 OPERATORS = ("gemm-rs", "ag-gemm")  #: that one kernel does
 ORDERS = ("shifted", "same")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, sqrt
 
-from ..machine import Machine
+from t3sim.machine import Machine
 
 OPERAND_BYTES = 2
 _SUM_BYTES = 4

@@ -1,8 +1,8 @@
 """Collectives of the vendor's library, alone: rings with one efficiency and one latency per step, software included."""
 
-from ..machine import Machine
-from ..machine.software import LibraryProtocol
-from .gemm import OPERAND_BYTES, Shape, best
+from t3sim.machine import Machine
+from t3sim.machine.software import LibraryProtocol
+from t3sim.tiles.gemm import OPERAND_BYTES, Shape, best
 
 
 def port_bytes_per_ns(node: Machine, gpus: int) -> float:

@@ -11,13 +11,13 @@ Source: Optimizing Distributed ML Communication with Fused Computation-Collectiv
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..errors import BadInput, Key, choices
-from ..machine import Machine
-from ..mechanisms.signals import SIGNALS
-from .gemm import Shape, kernel
-from .library import all_reduce_ns, all_to_all_ns
-from .ports import store_bytes_per_ns
-from .slots import run_slices
+from t3sim.errors import BadInput, Key, choices
+from t3sim.machine import Machine
+from t3sim.mechanisms.signals import SIGNALS
+from t3sim.tiles.gemm import Shape, kernel
+from t3sim.tiles.library import all_reduce_ns, all_to_all_ns
+from t3sim.tiles.ports import store_bytes_per_ns
+from t3sim.tiles.slots import run_slices
 
 #: Bytes of an embedding's or an output's element.
 _SINGLE, _HALF = 4, 2

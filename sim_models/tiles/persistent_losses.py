@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ..machine import Machine
-from .persistent import Sending, Tasks, fused_run, task_ns
-from .slots import run_slices
+from t3sim.machine import Machine
+from t3sim.tiles.persistent import Sending, Tasks, fused_run, task_ns
+from t3sim.tiles.slots import run_slices
 
 
 def alone_ns(node: Machine, gpus: int, tasks: Tasks) -> float:

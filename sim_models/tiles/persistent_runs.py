@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..errors import BadInput, Key, choices
-from ..machine import Machine
-from .gemm import Shape
-from .persistent import Sending, embedding, fused_run, gemm_tasks, gemv, kernels_ns, places, reduction
-from .persistent_losses import fused_losses, separate_losses
+from t3sim.errors import BadInput, Key, choices
+from t3sim.machine import Machine
+from t3sim.tiles.gemm import Shape
+from t3sim.tiles.persistent import Sending, embedding, fused_run, gemm_tasks, gemv, kernels_ns, places, reduction
+from t3sim.tiles.persistent_losses import fused_losses, separate_losses
 
 OPERATORS = ("embedding-a2a", "gemv-ar", "gemm-a2a")
 TECHNIQUES = ("sequential", "fused-wg", "t3-model")

@@ -1,6 +1,6 @@
 """Resources that a GPU's stores take on their way to others: its port, and what CPUs or network cards share."""
 
-from ..machine import Machine
+from t3sim.machine import Machine
 
 
 def host_of(node: Machine, rank: int) -> int:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import BadInput, Key, choices
-from ..machine import Machine
-from .decomposed import COMMUNICATION_UNITS, decomposed
-from .flux import OPERATORS as FUSED
-from .flux import Choice, fused
-from .gemm import Shape, best
-from .library import all_reduce_ns, gathered_bytes, pass_ns, scattered_bytes
+from t3sim.errors import BadInput, Key, choices
+from t3sim.machine import Machine
+from t3sim.tiles.decomposed import COMMUNICATION_UNITS, decomposed
+from t3sim.tiles.flux import OPERATORS as FUSED
+from t3sim.tiles.flux import Choice, fused
+from t3sim.tiles.gemm import Shape, best
+from t3sim.tiles.library import all_reduce_ns, gathered_bytes, pass_ns, scattered_bytes
 
 OPERATORS = (*FUSED, "gemm-ar")
 TECHNIQUES = ("sequential", "decomposed", "flux", "ideal-overlap")

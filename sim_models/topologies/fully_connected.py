@@ -1,6 +1,6 @@
 """Every GPU has a link to every other."""
 
-from .topology import Link, Topology
+from t3sim.topologies.topology import Link, Topology
 
 
 def fully_connected(nodes: int, divided: bool = False) -> Topology:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .alike import Alike
-from .topology import Link, Topology
+from t3sim.topologies.alike import Alike
+from t3sim.topologies.topology import Link, Topology
 
 
 @dataclass(frozen=True)

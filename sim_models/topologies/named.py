@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable
 
-from ..errors import Key
-from .fully_connected import fully_connected
-from .multi_node import multi_node
-from .ring import ring
-from .switch import switch
-from .topology import Topology, TopologyError
-from .torus import torus
+from t3sim.errors import Key
+from t3sim.topologies.fully_connected import fully_connected
+from t3sim.topologies.multi_node import multi_node
+from t3sim.topologies.ring import ring
+from t3sim.topologies.switch import switch
+from t3sim.topologies.topology import Topology, TopologyError
+from t3sim.topologies.torus import torus
 
 #: Of each kind: its form, a function that builds it, and one that says how many links that has at most.
 _KINDS: dict[str, tuple[str, Callable[..., Topology], Callable[..., int]]] = {

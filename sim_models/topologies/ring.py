@@ -1,6 +1,6 @@
 """A ring: every node is linked with the one before and the one after it, in both directions."""
 
-from .topology import Link, Topology, TopologyError
+from t3sim.topologies.topology import Link, Topology, TopologyError
 
 
 class Ring(Topology):

@@ -1,6 +1,6 @@
 """Every GPU has a link to one switch, which passes on what it gets."""
 
-from .topology import Link, Topology, TopologyError
+from t3sim.topologies.topology import Link, Topology, TopologyError
 
 
 class Switch(Topology):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import Told
-from .alike import Alike
+from t3sim.errors import Told
+from t3sim.topologies.alike import Alike
 
 
 class TopologyError(Told, ValueError):

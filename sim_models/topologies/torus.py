@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .topology import Link, Topology, TopologyError
+from t3sim.topologies.topology import Link, Topology, TopologyError
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..errors import Words
-from .store import Trace
+from t3sim.errors import Words
+from t3sim.trace.store import Trace
 
 
 @dataclass

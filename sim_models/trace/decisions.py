@@ -5,8 +5,7 @@ from functools import cache
 import numpy as np
 
 from t3sim.rtl.arbiter import COMMUNICATION, COMPUTE, View
-
-from .schema import POLICY_REASONS, Kind, Reason, conditions, policy_of
+from t3sim.trace.schema import POLICY_REASONS, Kind, Reason, conditions, policy_of
 
 _REASON_CODES = {entry: code for code, entry in POLICY_REASONS.items()}
 _OCCUPANCY_AT, _THRESHOLD_AT = 32, 40  #: beside the flags in a key; both have 8 bits

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from ..machine import Machine
-from ..mechanisms.track_trigger import AddressSpace, rows_of_workgroups
-from ..runs import build
-from ..runs.fused import FusedRun
-from ..runs.programmed import ProgrammedGpus
-from ..schedule import Action
-from ..schedule.placement import Placement
-from ..schedule.regions import Region
-from .names import count, last_groups, names, padded
+from t3sim.machine import Machine
+from t3sim.mechanisms.track_trigger import AddressSpace, rows_of_workgroups
+from t3sim.runs import build
+from t3sim.runs.fused import FusedRun
+from t3sim.runs.programmed import ProgrammedGpus
+from t3sim.schedule import Action
+from t3sim.schedule.placement import Placement
+from t3sim.schedule.regions import Region
+from t3sim.trace.names import count, last_groups, names, padded
 
 #: What `t3 explain` calls a region by.
 _KINDS = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}

@@ -1,12 +1,12 @@
 """Description of a collective alone in trace.json: each device's steps, what their passes move and for whom."""
 
-from ..collectives import Op
-from ..mechanisms.program_kernels import LevelPlan, most_additions
-from ..operators.copy import Pass, Share
-from ..operators.kernel_table import Route
-from ..runs import build
-from ..runs.collective_alone import ProgrammedCollective
-from .passes import HERE
+from t3sim.collectives import Op
+from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
+from t3sim.operators.copy import Pass, Share
+from t3sim.operators.kernel_table import Route
+from t3sim.runs import build
+from t3sim.runs.collective_alone import ProgrammedCollective
+from t3sim.trace.passes import HERE
 
 
 def described_passes(run: ProgrammedCollective) -> dict:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..agents.units.state import STATES
-from ..errors import Key, Words
-from .answer import Answer, caveats
-from .explain_workgroup import IDLE, STORES
-from .passes import HERE, Arriving, Piece, Span
-from .roles import devices
-from .schema import NO_STREAM, QUEUES, READ, Kind
-from .store import Trace
-from .words import joined, place, plural
+from t3sim.agents.units.state import STATES
+from t3sim.errors import Key, Words
+from t3sim.trace.answer import Answer, caveats
+from t3sim.trace.explain_workgroup import IDLE, STORES
+from t3sim.trace.passes import HERE, Arriving, Piece, Span
+from t3sim.trace.roles import devices
+from t3sim.trace.schema import NO_STREAM, QUEUES, READ, Kind
+from t3sim.trace.store import Trace
+from t3sim.trace.words import joined, place, plural
 
 _LINK = STATES.index("store_link")
 _ALL_SENT = "it has sent all of them."

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..errors import Key, Words
-from .answer import Answer, caveats
-from .explain_workgroup import IDLE, explain_consumer, workgroup
-from .names import ALONE
-from .output_map import TileId
-from .roles import devices, extent, origin, others_of, receivers, role
-from .schema import ALLOCATED, COMPLETE, EXCEEDS, READ, REFUSED, SOURCES, TRIGGERS_GO, Kind
-from .store import Trace
-from .tile import Tile
-from .whereabouts import whereabouts
-from .words import joined, plural, state
+from t3sim.errors import Key, Words
+from t3sim.trace.answer import Answer, caveats
+from t3sim.trace.explain_workgroup import IDLE, explain_consumer, workgroup
+from t3sim.trace.names import ALONE
+from t3sim.trace.output_map import TileId
+from t3sim.trace.roles import devices, extent, origin, others_of, receivers, role
+from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, READ, REFUSED, SOURCES, TRIGGERS_GO, Kind
+from t3sim.trace.store import Trace
+from t3sim.trace.tile import Tile
+from t3sim.trace.whereabouts import whereabouts
+from t3sim.trace.words import joined, plural, state
 
 LOCAL = SOURCES.index("local")
 

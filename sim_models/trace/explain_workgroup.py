@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from ..agents.units.state import STATES
-from .answer import Answer
-from .names import ALONE
-from .roles import devices
-from .schema import COMPLETE, REFUSED, Kind
-from .tile import Tile
+from t3sim.agents.units.state import STATES
+from t3sim.trace.answer import Answer
+from t3sim.trace.names import ALONE
+from t3sim.trace.roles import devices
+from t3sim.trace.schema import COMPLETE, REFUSED, Kind
+from t3sim.trace.tile import Tile
 
 STORES = [STATES.index(name) for name in ("store_memory", "store_link")]
 IDLE = STATES.index("idle")

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .passes import Passes
-from .schema import NAMES
+from t3sim.trace.passes import Passes
+from t3sim.trace.schema import NAMES
 
 _Count = Annotated[int, Field(ge=0, le=1 << 48)]
 _Size = Annotated[int, Field(ge=1, le=1 << 24)]

@@ -4,22 +4,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..agents.units.state import IDLE
-from ..agents.units.stores import first_store
-from ..compiled.by_reference import by_reference
-from ..compiled.jit import compiled, inlined
-from ..engine.loop import is_for
-from ..fabric import bits
-from ..fabric import network as links
-from ..fabric.memory_map import channel_of
-from ..hbm.bits import lowest_bit
-from .recorder import put, put_request, wanted
-from .schema import NO_STREAM, NO_WAVEFRONT, Kind
+from t3sim.agents.units.state import IDLE
+from t3sim.agents.units.stores import first_store
+from t3sim.compiled.by_reference import by_reference
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.engine.loop import is_for
+from t3sim.fabric import bits
+from t3sim.fabric import network as links
+from t3sim.fabric.memory_map import channel_of
+from t3sim.hbm.bits import lowest_bit
+from t3sim.trace.recorder import put, put_request, wanted
+from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
 
 if TYPE_CHECKING:
-    from ..agents.compute_units import ComputeUnits
-    from ..engine.state import Sim
-    from .recorder import Recorder
+    from t3sim.agents.compute_units import ComputeUnits
+    from t3sim.engine.state import Sim
+    from t3sim.trace.recorder import Recorder
 
 DISPATCH, STAGE, DRAM, SERVE, PACKET, ARRIVE = (
     int(kind) for kind in (Kind.DISPATCH, Kind.STAGE, Kind.DRAM, Kind.SERVE, Kind.PACKET, Kind.ARRIVE))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..line import lines_of
+from t3sim.line import lines_of
 
 
 class TileId(NamedTuple):

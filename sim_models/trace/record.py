@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ..cosim.traced import traced_gpu_library
-from ..errors import BadInput, Failure
-from ..runs.failure import SimulationError
-from ..runs.programmed import ProgrammedGpus
-from ..support.output import collect_versions
-from . import store, waves
-from .recording import TraceRecording
-from .run_index import FirstArrivals
-from .setup import Filter, Recordable
-from .waiting import waiting
+from t3sim.cosim.traced import traced_gpu_library
+from t3sim.errors import BadInput, Failure
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.programmed import ProgrammedGpus
+from t3sim.support.output import collect_versions
+from t3sim.trace import store, waves
+from t3sim.trace.recording import TraceRecording
+from t3sim.trace.run_index import FirstArrivals
+from t3sim.trace.setup import Filter, Recordable
+from t3sim.trace.waiting import waiting
 
 Progress = Callable[[float], None]
 

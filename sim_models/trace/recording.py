@@ -5,24 +5,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.words import words_at
-from ..cosim.traced import probes
-from ..engine.library import Library
-from ..engine.observers import Observer
-from ..errors import Failure
-from ..runs.programmed import ProgrammedGpus
-from . import waves
-from .model_events import observe_models
-from .recorder import Chosen, Recorder, look, make_recorder
-from .rtl_events import observe_ports, observe_rtl, observe_switch
-from .schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
-from .setup import Filter
-from .store import TraceWriter
-from .subject import Subject
+from t3sim.compiled.words import words_at
+from t3sim.cosim.traced import probes
+from t3sim.engine.library import Library
+from t3sim.engine.observers import Observer
+from t3sim.errors import Failure
+from t3sim.runs.programmed import ProgrammedGpus
+from t3sim.trace import waves
+from t3sim.trace.model_events import observe_models
+from t3sim.trace.recorder import Chosen, Recorder, look, make_recorder
+from t3sim.trace.rtl_events import observe_ports, observe_rtl, observe_switch
+from t3sim.trace.schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
+from t3sim.trace.setup import Filter
+from t3sim.trace.store import TraceWriter
+from t3sim.trace.subject import Subject
 
 if TYPE_CHECKING:
-    from ..engine.hardware import Hardware
-    from ..engine.state import Sim
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 _PER_CHANNEL = 72  #: events that one channel of a GPU causes in a cycle at most: a mirrored packet may become several
 _OTHERS = 64  #: and what belongs to no channel and no compute unit

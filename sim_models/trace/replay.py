@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import BadInput
-from .schema import ALLOCATED, COMPLETE, EXCEEDS, NAMES, NO_STREAM, REFUSED, STREAMS, Kind, conditions
-from .store import Trace
+from t3sim.errors import BadInput
+from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, NAMES, NO_STREAM, REFUSED, STREAMS, Kind, conditions
+from t3sim.trace.store import Trace
 
 CONDITION_HELP = ("set 17 full", "count of wg 37 wf 2 reaches 96", "wg 37 wf 2 fires", "channel 3 grants dma",
                   "channel 3 queue reaches 60", "channel 3 starved", "commands reach 4", "kind trigger", "wg 37",

@@ -1,9 +1,9 @@
 """Role of a tile at its device, and the owner of its data, in the words of the schedule that ran."""
 
-from .output_map import Place
-from .schema import SOURCES
-from .tile import Tile
-from .words import joined, plural
+from t3sim.trace.output_map import Place
+from t3sim.trace.schema import SOURCES
+from t3sim.trace.tile import Tile
+from t3sim.trace.words import joined, plural
 
 _LOCAL, _REMOTE, _DMA = map(SOURCES.index, ("local", "remote", "dma"))
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from t3sim.compiled.by_reference import by_reference
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.fabric import bits
+from t3sim.fabric.network import plane_at
+from t3sim.hbm.bits import lowest_bit
 from t3sim.rtl.registers import NO_THRESHOLD
-
-from ..compiled.by_reference import by_reference
-from ..compiled.jit import compiled, inlined
-from ..fabric import bits
-from ..fabric.network import plane_at
-from ..hbm.bits import lowest_bit
-from .recorder import put, put_request, wanted
-from .schema import (
+from t3sim.trace.recorder import put, put_request, wanted
+from t3sim.trace.schema import (
     ALLOCATED,
     COMPLETE,
     CONDITIONS,
@@ -30,10 +29,10 @@ from .schema import (
 )
 
 if TYPE_CHECKING:
-    from ..engine.ports import Ports
-    from ..engine.switch_hardware import SwitchHardware
-    from ..fabric.bits import RequestBits
-    from .recorder import Recorder
+    from t3sim.engine.ports import Ports
+    from t3sim.engine.switch_hardware import SwitchHardware
+    from t3sim.fabric.bits import RequestBits
+    from t3sim.trace.recorder import Recorder
 
 MERGE = int(Kind.MERGE)
 (BLOCKED, ENTER, DECIDE, REPORT, UPDATE, FULL, TRIGGER, READY, ISSUE, LINE, WALKED, PACKET, COMPLETION, LATE) = (

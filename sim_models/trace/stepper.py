@@ -9,14 +9,13 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
+from t3sim.agents.units.state import STATES
+from t3sim.errors import BadInput
 from t3sim.rtl.registers import NO_THRESHOLD
-
-from ..agents.units.state import STATES
-from ..errors import BadInput
-from .replay import CONDITION_HELP, Replay
-from .schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, UPDATE_MARKS, Kind, conditions
-from .store import Trace
-from .words import describe, owner, reason
+from t3sim.trace.replay import CONDITION_HELP, Replay
+from t3sim.trace.schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, UPDATE_MARKS, Kind, conditions
+from t3sim.trace.store import Trace
+from t3sim.trace.words import describe, owner, reason
 
 _BAR = 5  #: characters
 _MOST_SETS = 256

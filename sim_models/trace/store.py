@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
-from ..errors import BadInput, Key, shown
-from ..support.output import naming, part_of
-from .decisions import give_reasons
-from .header import fault
-from .output_map import OutputMap
-from .passes import Passes
-from .schema import (
+from t3sim.bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
+from t3sim.errors import BadInput, Key, shown
+from t3sim.support.output import naming, part_of
+from t3sim.trace.decisions import give_reasons
+from t3sim.trace.header import fault
+from t3sim.trace.output_map import OutputMap
+from t3sim.trace.passes import Passes
+from t3sim.trace.schema import (
     CHANNEL_QUEUES,
     DRAM_OPS,
     EVENT,

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..line import LINE_BYTES
-from ..runs import build
-from ..runs.collective_alone import ProgrammedCollective
-from ..runs.fused import FusedRun
-from .describe_passes import described_passes
-from .names import ALONE, destinations, padded, senders, workgroups
-from .passes import Passes
-from .recorder import Chosen, Workgroups
+from t3sim.line import LINE_BYTES
+from t3sim.runs import build
+from t3sim.runs.collective_alone import ProgrammedCollective
+from t3sim.runs.fused import FusedRun
+from t3sim.trace.describe_passes import described_passes
+from t3sim.trace.names import ALONE, destinations, padded, senders, workgroups
+from t3sim.trace.passes import Passes
+from t3sim.trace.recorder import Chosen, Workgroups
 
 if TYPE_CHECKING:
-    from .setup import Filter
+    from t3sim.trace.setup import Filter
 
 
 class Subject(Protocol):

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..compiled.by_reference import by_reference
-from ..compiled.jit import compiled
-from ..cosim.cocotb_run import CocotbFailure
-from ..cosim.gpu import model_ports
-from ..cosim.shown import show
-from ..cosim.testbench import FAILURE, Design, Testbench
-from ..cosim.toolchain import ToolchainError
-from ..cosim.traced import Probes, groups_of_block, probes
-from ..engine.port_map import PortMap
-from ..fabric import bits
-from ..support.output import collect_versions
-from .describe import geometry_of
-from .names import ALONE
-from .recorder import CAPACITY, Workgroups, make_recorder, put, wanted
-from .rtl_events import observe_ports, observe_rtl
-from .schema import NO_STREAM, NO_WAVEFRONT, Kind
-from .store import TraceWriter
+from t3sim.compiled.by_reference import by_reference
+from t3sim.compiled.jit import compiled
+from t3sim.cosim.cocotb_run import CocotbFailure
+from t3sim.cosim.gpu import model_ports
+from t3sim.cosim.shown import show
+from t3sim.cosim.testbench import FAILURE, Design, Testbench
+from t3sim.cosim.toolchain import ToolchainError
+from t3sim.cosim.traced import Probes, groups_of_block, probes
+from t3sim.engine.port_map import PortMap
+from t3sim.fabric import bits
+from t3sim.support.output import collect_versions
+from t3sim.trace.describe import geometry_of
+from t3sim.trace.names import ALONE
+from t3sim.trace.recorder import CAPACITY, Workgroups, make_recorder, put, wanted
+from t3sim.trace.rtl_events import observe_ports, observe_rtl
+from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
+from t3sim.trace.store import TraceWriter
 
 if TYPE_CHECKING:
-    from ..engine.ports import Ports
-    from ..fabric.bits import RequestBits
-    from .recorder import Recorder
+    from t3sim.engine.ports import Ports
+    from t3sim.fabric.bits import RequestBits
+    from t3sim.trace.recorder import Recorder
 
 _SAMPLES = "samples.npz"  #: of `t3sim.testbenches.failure`
 _DISPATCH = int(Kind.DISPATCH)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..errors import BadInput, Key
-from .output_map import Consumer, Place, TileId
-from .schema import ALLOCATED, COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
-from .store import Trace
+from t3sim.errors import BadInput, Key
+from t3sim.trace.output_map import Consumer, Place, TileId
+from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
+from t3sim.trace.store import Trace
 
 _OF_WORKGROUP = (Kind.DISPATCH, Kind.STAGE, Kind.BLOCKED)  #: kinds without a wavefront
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..agents.units.state import STATES
-from ..support.output import whole_file
-from ..support.perfetto_writer import TimelineWriter
-from .output_map import TileId
-from .schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind
-from .store import TIMELINE, Trace
-from .words import joined
+from t3sim.agents.units.state import STATES
+from t3sim.support.output import whole_file
+from t3sim.support.perfetto_writer import TimelineWriter
+from t3sim.trace.output_map import TileId
+from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind
+from t3sim.trace.store import TIMELINE, Trace
+from t3sim.trace.words import joined
 
 _IDLE = STATES.index("idle")
 _FROM_DMA = SOURCES.index("dma")

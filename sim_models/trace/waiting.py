@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..engine.state import Sim
-from ..fabric import bits
-from ..fabric.network import outgoing
-from .schema import EVENT, NO_STREAM, NO_WAVEFRONT, ON_LINKS, QUEUES, Kind
+from t3sim.engine.state import Sim
+from t3sim.fabric import bits
+from t3sim.fabric.network import outgoing
+from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, ON_LINKS, QUEUES, Kind
 
 
 def waiting(sim: Sim, now: int, senders: Sequence[np.ndarray]) -> np.ndarray:

@@ -13,15 +13,15 @@ import numpy as np
 from vcd import VCDWriter
 from vcd.gtkw import GTKWSave
 
-from ..agents.units.state import STATES
-from ..cosim.shown import PREFIX
-from ..cosim.traced import groups
-from ..engine.port_map import Port, PortMap
-from ..engine.state import Sim
-from ..errors import BadInput, Key
-from ..fabric.network import outgoing
-from ..support.output import whole_file
-from .store import GTKWAVE, SURFER, WAVES
+from t3sim.agents.units.state import STATES
+from t3sim.cosim.shown import PREFIX
+from t3sim.cosim.traced import groups
+from t3sim.engine.port_map import Port, PortMap
+from t3sim.engine.state import Sim
+from t3sim.errors import BadInput, Key
+from t3sim.fabric.network import outgoing
+from t3sim.support.output import whole_file
+from t3sim.trace.store import GTKWAVE, SURFER, WAVES
 
 _PIXELS, _PIXELS_PER_CYCLE = 1000, 200  #: of a viewer's window; of GTKWave at zoom 0
 MOST_CYCLES = 20_000  #: of one recording: every signal is kept for every cycle

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .replay import Replay
-from .schema import CHANNEL_QUEUES, NO_STREAM, ON_LINKS, QUEUES, READ, Kind
-from .tile import Tile
-from .words import access, owner, place, plural, reason
+from t3sim.trace.replay import Replay
+from t3sim.trace.schema import CHANNEL_QUEUES, NO_STREAM, ON_LINKS, QUEUES, READ, Kind
+from t3sim.trace.tile import Tile
+from t3sim.trace.words import access, owner, place, plural, reason
 
 _DRAM_QUEUE, _ON_LINKS = QUEUES.index("DRAM queue"), [QUEUES.index(name) for name in ON_LINKS]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from ..agents.units.state import STATES
-from . import schema
-from .schema import NO_STREAM, NO_WAVEFRONT, Kind
+from t3sim.agents.units.state import STATES
+from t3sim.trace import schema
+from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
 
 
 def plural(count: int, noun: str) -> str:

@@ -4,22 +4,22 @@ import re
 from functools import cache, singledispatch
 from math import prod
 
-from ..end_to_end.mapping import FULL, Mapping
-from ..end_to_end.training import Job, train
-from ..end_to_end.transformer import Transformer
-from ..errors import BadInput
-from ..libraries import contention
-from ..libraries.algorithms import copies_ns, library_collective
-from ..libraries.contention import beside, collective_job, gemm_job
-from ..libraries.exchanges import exchange_ns, token_bytes
-from ..libraries.gemm import gemm_ns, width_of
-from ..libraries.mechanisms import OPERATORS, Setting, play, possible
-from ..libraries.norms import part_ns
-from ..libraries.prompts import model_of, prompt_ns
-from ..machine import Machine, load_machine
-from ..machine.levels import CLUSTER
-from .gpus import loaded
-from .requests import (
+from t3sim.end_to_end.mapping import FULL, Mapping
+from t3sim.end_to_end.training import Job, train
+from t3sim.end_to_end.transformer import Transformer
+from t3sim.errors import BadInput
+from t3sim.libraries import contention
+from t3sim.libraries.algorithms import copies_ns, library_collective
+from t3sim.libraries.contention import beside, collective_job, gemm_job
+from t3sim.libraries.exchanges import exchange_ns, token_bytes
+from t3sim.libraries.gemm import gemm_ns, width_of
+from t3sim.libraries.mechanisms import OPERATORS, Setting, play, possible
+from t3sim.libraries.norms import part_ns
+from t3sim.libraries.prompts import model_of, prompt_ns
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import CLUSTER
+from t3sim.validation.gpus import loaded
+from t3sim.validation.requests import (
     Access,
     Beside,
     Collective,

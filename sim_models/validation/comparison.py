@@ -7,11 +7,11 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-from .answers import answer
-from .fitted import is_fitted
-from .gpus import MACHINES, machine_of
-from .readers import own_rows
-from .requests import Measured, NotExpressible, Ratio, Read, Unread
+from t3sim.validation.answers import answer
+from t3sim.validation.fitted import is_fitted
+from t3sim.validation.gpus import MACHINES, machine_of
+from t3sim.validation.readers import own_rows
+from t3sim.validation.requests import Measured, NotExpressible, Ratio, Read, Unread
 
 
 @dataclass(frozen=True)

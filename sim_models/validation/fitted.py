@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 
-from ..machine import Machine
-from ..machine.libraries import Fit
-from .gpus import MACHINES, loaded
-from .requests import Measured
+from t3sim.machine import Machine
+from t3sim.machine.libraries import Fit
+from t3sim.validation.gpus import MACHINES, loaded
+from t3sim.validation.requests import Measured
 
 
 def is_fitted(row: Measured, machine: str) -> bool:

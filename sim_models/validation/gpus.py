@@ -3,9 +3,9 @@
 import re
 from functools import cache
 
-from ..machine import Machine, load_machine
-from ..machine.levels import COMMERCIAL
-from .requests import NotExpressible
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.validation.requests import NotExpressible
 
 #: Looked for in this order, in what the row says.
 _NAMES = (("gh200", "gh200"), ("gb200", "gb200"), ("b300", "b300"), ("b200", "b200"), ("h200", "h200-sxm"),

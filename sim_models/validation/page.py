@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ..study import plots
-from ..support.output import write_whole
-from .comparison import Compared, ComparedRatio, Validation
-from .fitted import constants
-from .plots import FLOP, draw_curves, draw_units
-from .requests import Access, Collective, Crowded, Exchange, Gemm, Norm, Operator, Prompt
+from t3sim.study import plots
+from t3sim.support.output import write_whole
+from t3sim.validation.comparison import Compared, ComparedRatio, Validation
+from t3sim.validation.fitted import constants
+from t3sim.validation.plots import FLOP, draw_curves, draw_units
+from t3sim.validation.requests import Access, Collective, Crowded, Exchange, Gemm, Norm, Operator, Prompt
 
 #: What the order asks of the models, by quantity: mean, worst, points, share of signs.
 TARGETS = {

@@ -7,8 +7,8 @@ from textwrap import fill
 from matplotlib import rcParams
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from ..study import plots
-from .comparison import Compared, ComparedRatio
+from t3sim.study import plots
+from t3sim.validation.comparison import Compared, ComparedRatio
 
 FLOP = "FLOP"  #: what lies along a curve of GEMMs
 _COLUMNS = 3

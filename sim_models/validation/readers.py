@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from ..bounded import TooLarge, read_bounded
-from ..errors import shown
-from ..numerals import decimal, whole
-from .requests import (
+from t3sim.bounded import TooLarge, read_bounded
+from t3sim.errors import shown
+from t3sim.numerals import decimal, whole
+from t3sim.validation.requests import (
     Access,
     BadRows,
     Beside,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..errors import BadInput
+from t3sim.errors import BadInput
 
 
 class NotExpressible(ValueError):

@@ -14,8 +14,7 @@ from t3sim.driver.register_map import FORMATS
 from t3sim.engine.port_map import PortMap
 from t3sim.errors import BadInput, choices
 from t3sim.rtl.geometry import Geometry
-
-from .lint import check, waiver_file
+from t3sim.verilog.lint import check, waiver_file
 
 #: Blocks with the configuration bus: the register map is written beside them.
 WITH_REGISTERS = ("config_bus", "gpu_top")

@@ -17,8 +17,7 @@ from t3sim.rtl.registers import (
     REGION_ACTIONS,
     register_map,
 )
-
-from .cross import Bench, Cross, Point
+from t3sim.testbenches.coverage.cross import Bench, Cross, Point
 
 #: Signals inside a block that its crosses read, besides its ports; the port whose fields a signal has, if it has any.
 INSIDE = {

@@ -18,11 +18,10 @@ from t3sim.cosim.testbench import Testbench, block_verilog, run_testbench
 from t3sim.engine.port_map import Port, PortMap
 from t3sim.errors import Failure
 from t3sim.rtl.geometry import Geometry
-
-from ..command_line import block_parser, chosen_blocks
-from ..geometries import GEOMETRIES
-from .cross import FOLDER, Cross, Point, merge
-from .points import INSIDE, crosses
+from t3sim.testbenches.command_line import block_parser, chosen_blocks
+from t3sim.testbenches.coverage.cross import FOLDER, Cross, Point, merge
+from t3sim.testbenches.coverage.points import INSIDE, crosses
+from t3sim.testbenches.geometries import GEOMETRIES
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = ROOT / "build" / "reports" / "coverage.json"

@@ -14,14 +14,13 @@ from amaranth.lib import wiring
 
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.track.update_network import GROUP
-
-from .broken import Broken
-from .conservation import queued, two_places
-from .memory_channel import is_tracked
-from .places import entries
-from .property import Property, Search
-from .spec import Spec, implies
-from .tracker import counted
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.conservation import queued, two_places
+from t3sim.testbenches.formal.memory_channel import is_tracked
+from t3sim.testbenches.formal.places import entries
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.formal.tracker import counted
 
 GIVEN = "what a channel gives DRAM of a tile was written, and goes once"
 ALL_GIVEN = "an idle channel has given DRAM all that was written"

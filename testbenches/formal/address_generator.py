@@ -5,10 +5,9 @@ from amaranth.lib import data
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op, Source, trigger
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, at_most_one, entry_of, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, at_most_one, entry_of, implies
 
 EXACT = "each line is the next of the block, and of no other"
 INSIDE = "no line outside the buffer that the region may read leaves"

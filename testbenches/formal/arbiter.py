@@ -9,11 +9,10 @@ from amaranth.lib.wiring import In
 from t3sim.rtl.arbiter import OVERTAKEN_AT, POLICIES
 from t3sim.rtl.arbiter.arbiter import STARVATION_BITS
 from t3sim.rtl.geometry import Geometry
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.geometries import GEOMETRIES
 
 #: Opportunities (cycles in which communication could go) that a policy may still give to compute after communication
 #: has waited for the starvation limit, or since the producer has ended. None: it may wait for ever. A policy that is

@@ -41,6 +41,9 @@ class Broken:
             package = Path(folder) / "rtl"
             shutil.copytree(RTL, package, ignore=shutil.ignore_patterns("__pycache__"))
             (package / self.file).write_text(text, encoding="utf-8")
+            for file in package.rglob("*.py"):
+                source = file.read_text(encoding="utf-8")
+                file.write_text(source.replace("from t3sim.rtl", f"from {name}"), encoding="utf-8")
             spec = importlib.util.spec_from_file_location(name, package / "__init__.py",
                                                           submodule_search_locations=[str(package)])
             module = importlib.util.module_from_spec(spec)

@@ -1,8 +1,7 @@
 """Every property, and what a run of one yields."""
 
 from t3sim.rtl.geometry import Geometry
-
-from . import (
+from t3sim.testbenches.formal import (
     accounts,
     address_generator,
     arbiter,
@@ -32,9 +31,9 @@ from . import (
     tracker,
     watchdog,
 )
-from .broken import Broken
-from .property import Property, Search
-from .solver import ENGINE
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.solver import ENGINE
 
 PROPERTIES: list[Property] = [
     *tracker.properties(),

@@ -15,10 +15,9 @@ from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from t3sim.rtl.streams.clock_crossing import ClockCrossing
-
-from .macros import Elaborated
-from .solver import Verdict, check
-from .spec import Spec, implies
+from t3sim.testbenches.formal.macros import Elaborated
+from t3sim.testbenches.formal.solver import Verdict, check
+from t3sim.testbenches.formal.spec import Spec, implies
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "formal"
 DEPTH, WIDTH = 4, 2  #: words, bits of one

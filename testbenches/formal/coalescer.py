@@ -3,10 +3,9 @@
 from amaranth.hdl import Cat, Mux, Signal
 
 from t3sim.rtl.geometry import Geometry
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
 
 PAID = "bytes that leave for a tile came in for it"
 EMPTY = "none is held back when the block is idle"

@@ -7,11 +7,10 @@ from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode, QueueOp, queue_command
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.geometries import GEOMETRIES
 
 #: With a command queue.
 _QUEUED = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, queue_commands=4))

@@ -7,11 +7,10 @@ from amaranth.lib import data
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SPACE_BYTES, Register, register_map
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.geometries import GEOMETRIES
 
 #: With tables of other lengths than powers of two, several routes of a region, and a doorbell.
 _ODD = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, regions=4, block_shapes=3, buffers=3, routes=5,

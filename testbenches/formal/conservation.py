@@ -6,10 +6,9 @@ from amaranth.hdl import Cat, Signal, Value
 
 from t3sim.rtl.address_map import channel_of_value
 from t3sim.rtl.geometry import Geometry
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, at_most_one, implies, streams
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, at_most_one, implies, streams
 
 ONCE = "what leaves came in, and leaves once"
 WHERE = "each leaves where it belongs"

@@ -11,11 +11,10 @@ from amaranth.hdl import Mux, Signal, Value
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.link.ingress import groups
 from t3sim.rtl.registers import counters
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec
+from t3sim.testbenches.geometries import GEOMETRIES
 
 BY_ONE = "a counter is what it was and one for each event"
 HALVES = "a counter's two halves are one number: what it was and what came, over all bits"

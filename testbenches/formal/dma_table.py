@@ -4,10 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import trigger
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, entry_of, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, entry_of, implies
 
 COMPLETE = "a command comes only for a complete block, once"
 COMES = "the command of a complete block comes"

@@ -6,11 +6,10 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source, packet
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, entry_of, implies, is_value
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, entry_of, implies, is_value
+from t3sim.testbenches.geometries import GEOMETRIES
 
 #: With several routes of a region, in a table that is no power of two.
 _COPIES = replace(GEOMETRIES["least"], dma=replace(GEOMETRIES["least"].dma, regions=2, routes=3, copies=3))

@@ -39,10 +39,9 @@ from amaranth.lib import wiring
 
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.order import may_start
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
 
 QUIET = 4  #: cycles after which a window has made of its inputs what it can
 EVENTS = 2  #: events that wait inside

@@ -10,10 +10,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from t3sim.rtl.geometry import Geometry
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
 
 EXACT = "a sum is the exact one, rounded once to nearest, ties to even; a NaN is the quiet one"
 KEPT = "what is kept is b, bit for bit"

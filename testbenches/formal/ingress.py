@@ -4,10 +4,9 @@ from amaranth.hdl import Cat, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source
-
-from .broken import Broken
-from .property import Property
-from .spec import Spec, implies, is_value
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property
+from t3sim.testbenches.formal.spec import Spec, implies, is_value
 
 LAWFUL = "only what is lawful reaches a memory channel, unchanged"
 AT_ONCE = "what is lawful reaches it in the cycle in which it is offered"

@@ -4,10 +4,9 @@ from amaranth.hdl import Array, Mux, Signal
 
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import NO_THRESHOLD
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
 
 MEAN = "the mean is four times the phase's sum over its samples, rounded down"
 CHOSEN = "the threshold is none, 15, 5 or 3 by the breakpoints, and none before a mean is known"

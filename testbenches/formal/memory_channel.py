@@ -7,13 +7,12 @@ from amaranth.hdl import Cat, Signal, Value
 from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .order_guard import counted
-from .places import entries, place_of
-from .property import Property, Search
-from .spec import Spec, at_most_one, implies, is_value
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.order_guard import counted
+from t3sim.testbenches.formal.places import entries, place_of
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, at_most_one, implies, is_value
+from t3sim.testbenches.geometries import GEOMETRIES
 
 ONCE = "what goes to DRAM came in, unchanged, and goes once"
 STREAM = "it says whether it is the communication stream's"

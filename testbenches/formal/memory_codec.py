@@ -3,10 +3,9 @@
 from amaranth.hdl import Mux, Signal
 
 from t3sim.rtl.geometry import Geometry
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
 
 RIGHT = "a word as it was written is found, and nothing is reported"
 CORRECTED = "every single flip is corrected, and reported"

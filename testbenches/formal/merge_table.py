@@ -13,11 +13,10 @@ from t3sim.rtl.registers import EPOCH_BITS
 from t3sim.rtl.streams.counting import ones
 from t3sim.rtl.streams.moving_together import moving_together
 from t3sim.rtl.switch.packets import Why
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
-from .streams import CLAIM, hold
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.formal.streams import CLAIM, hold
 
 COUNT = "no more of a sum leaves than has come, and all of it has when nothing is in here"
 DATA = "what has left of a sum adds up to what has come, when nothing is in here"

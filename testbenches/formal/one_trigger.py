@@ -16,12 +16,20 @@ from amaranth.lib.wiring import Out
 from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op, is_tracked
-
-from .accounts import REASON, SMALL, BankAccount, ChannelAccount, MergeAccount, NetworkAccount, Tile, moves
-from .broken import Broken
-from .memory_channel import Outstanding, any_bucket, assume_directions
-from .property import Property, Search
-from .spec import Spec, implies, is_value
+from t3sim.testbenches.formal.accounts import (
+    REASON,
+    SMALL,
+    BankAccount,
+    ChannelAccount,
+    MergeAccount,
+    NetworkAccount,
+    Tile,
+    moves,
+)
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.memory_channel import Outstanding, any_bucket, assume_directions
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies, is_value
 
 ONCE = "a tile's trigger comes when all of its bytes have been admitted, or written and given to DRAM, and once"
 COMES = "when nothing waits and all bytes have been written or admitted, the trigger has come"

@@ -4,10 +4,9 @@ from amaranth.hdl import Signal
 
 from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
 
 BLOCKED = "a read of a line with a write outstanding is blocked"
 FREE = "a read whose bucket has no write outstanding goes"

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Value
 
-from .spec import Spec, implies
+from t3sim.testbenches.formal.spec import Spec, implies
 
 
 def entries(spec: Spec, queue) -> list[tuple]:

@@ -9,11 +9,10 @@ from amaranth.lib import wiring
 
 import t3sim.rtl.blocks
 from t3sim.rtl.geometry import Geometry
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .solver import Verdict, check
-from .spec import Spec
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.solver import Verdict, check
+from t3sim.testbenches.formal.spec import Spec
+from t3sim.testbenches.geometries import GEOMETRIES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "formal"

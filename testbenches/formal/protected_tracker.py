@@ -9,11 +9,10 @@ from amaranth.lib.memory import Memory
 from t3sim.rtl.check_bits import columns
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
-from .tile_account import CAUSE, ERRORS, FULL, HOLDS, NAMES, NONE_TWICE, Step, TileAccount
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.formal.tile_account import CAUSE, ERRORS, FULL, HOLDS, NAMES, NONE_TWICE, Step, TileAccount
 
 #: Cycles from an update that completes a tile to its trigger: three, two if its entry is corrected, two if that of
 #: the update ahead is.

@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from t3sim.errors import Failure
-
-from ..command_line import block_parser, chosen_blocks
-from .campaign import PROPERTIES, prove
-from .solver import ENGINE
+from t3sim.testbenches.command_line import block_parser, chosen_blocks
+from t3sim.testbenches.formal.campaign import PROPERTIES, prove
+from t3sim.testbenches.formal.solver import ENGINE
 
 REPORT = Path(__file__).resolve().parents[2] / "build" / "reports" / "formal.json"
 

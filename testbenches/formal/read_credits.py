@@ -7,11 +7,10 @@ from amaranth.hdl import Cat, Mux, Signal
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.streams.counting import ones
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, at_most_one, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, at_most_one, implies
+from t3sim.testbenches.geometries import GEOMETRIES
 
 ASKED = "data are unasked for exactly if as many as were asked for have come"
 WAITS = "data wait exactly while some that were asked for have not come, or not left"

@@ -6,11 +6,10 @@ from amaranth.hdl import Mux, Signal, Value
 from amaranth.lib import wiring
 
 from t3sim.rtl.geometry import Geometry
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.geometries import GEOMETRIES
 
 EARLY = "an ask is taken only when as many tiles as it needs of its group are complete in this kernel"
 LATE = "an ask is taken in the fourth cycle at the latest in which as many are"

@@ -3,10 +3,9 @@
 from amaranth.hdl import Mux, Signal
 
 from t3sim.rtl.geometry import Geometry
-
-from .broken import Broken
-from .property import Property
-from .spec import Spec
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property
+from t3sim.testbenches.formal.spec import Spec
 
 LATE = "late if and only if more workgroups than a stage have started since no command waited"
 

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .macros import Elaborated, forget_while_written, memories
+from t3sim.testbenches.formal.macros import Elaborated, forget_while_written, memories
 
 
 class Spec:

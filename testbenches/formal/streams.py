@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Value
 
-from .broken import Broken
-from .dma_table import CLEARING
-from .property import Property, Search
-from .spec import Spec, implies, streams
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.dma_table import CLEARING
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies, streams
 
 CLAIM = "valid and payload hold until ready"
 

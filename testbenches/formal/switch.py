@@ -6,10 +6,9 @@ from amaranth.hdl import Signal, Value
 from amaranth.lib import data, wiring
 
 from t3sim.rtl.geometry import Geometry
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
 
 ONCE = "a packet goes to each port of its mask once, to no other, and as it is, before the next one comes"
 NOWHERE = "a packet for no port is reported when it is taken"

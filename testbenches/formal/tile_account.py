@@ -6,8 +6,7 @@ from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode, Source, trigger
-
-from .spec import Spec, at_most_one, implies
+from t3sim.testbenches.formal.spec import Spec, at_most_one, implies
 
 NONE_TWICE = "no trigger that is not due, none twice"
 NAMES = "a trigger names the smallest address and the local update's region"

@@ -4,11 +4,10 @@ from amaranth.hdl import Signal, Value
 
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
-
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies, is_value
-from .tile_account import CAUSE, ERRORS, FULL, HOLDS, NAMES, NONE_TWICE, TileAccount
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies, is_value
+from t3sim.testbenches.formal.tile_account import CAUSE, ERRORS, FULL, HOLDS, NAMES, NONE_TWICE, TileAccount
 
 #: The paper's whole Tracker in one bank: every row of it is one of this memory's.
 ONE_BANK = Geometry(tracker=TrackerGeometry(sets=256, ways=8, banks=1))

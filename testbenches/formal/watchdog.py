@@ -7,11 +7,10 @@ from amaranth.lib import wiring
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import WATCHDOG_LIMIT_BITS
-
-from ..geometries import GEOMETRIES
-from .broken import Broken
-from .property import Property, Search
-from .spec import Spec, implies
+from t3sim.testbenches.formal.broken import Broken
+from t3sim.testbenches.formal.property import Property, Search
+from t3sim.testbenches.formal.spec import Spec, implies
+from t3sim.testbenches.geometries import GEOMETRIES
 
 EARLY = "it tells only when nothing has moved for the limit's periods, something waits, and it has not reported before"
 COMES = "it tells when for one period more nothing has moved and something has waited"

@@ -17,14 +17,13 @@ from pathlib import Path
 
 from t3sim.cosim.cache import digest
 from t3sim.rtl.blocks import BLOCKS
-
-from ..geometries import GEOMETRIES
-from .equivalence import compare
-from .model import Mutant, make_model
-from .proofs import prove
-from .simulate import simulate
-from .source.model import make_source_model
-from .source.unit import unit_test
+from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.testbenches.mutation.equivalence import compare
+from t3sim.testbenches.mutation.model import Mutant, make_model
+from t3sim.testbenches.mutation.proofs import prove
+from t3sim.testbenches.mutation.simulate import simulate
+from t3sim.testbenches.mutation.source.model import make_source_model
+from t3sim.testbenches.mutation.source.unit import unit_test
 
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDER = ROOT / "build" / "mutation"

@@ -21,10 +21,9 @@ from amaranth.hdl._ir import PortDirection
 from t3sim.area.yosys import OutOfTime, run_yosys
 from t3sim.cosim.cache import cached, digest
 from t3sim.engine.port_map import PortMap
-
-from .aiger import Circuit
-from .guarded import ANY, MERGE_S, never, pairs, with_guards
-from .model import SELECT, SELECT_BITS, Model, Mutant
+from t3sim.testbenches.mutation.aiger import Circuit
+from t3sim.testbenches.mutation.guarded import ANY, MERGE_S, never, pairs, with_guards
+from t3sim.testbenches.mutation.model import SELECT, SELECT_BITS, Model, Mutant
 
 #: Every register gets a name, so that it is found in both.
 _BOTH = """\

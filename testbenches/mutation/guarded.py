@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from t3sim.area.yosys import OutOfTime, run_yosys
-
-from .aiger import EVERY_RUN, Circuit
+from t3sim.testbenches.mutation.aiger import EVERY_RUN, Circuit
 
 _CYCLES = 300
 MERGE_S = 60  #: for `scorr`, which has no limit of its own

@@ -12,10 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from t3sim.errors import Failure
-
-from ..command_line import block_parser, chosen_blocks
-from ..geometries import GEOMETRIES
-from .campaign import CAUGHT, ROOT, ROWS, SOURCE_ROWS, Fate, fates, share
+from t3sim.testbenches.command_line import block_parser, chosen_blocks
+from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.testbenches.mutation.campaign import CAUGHT, ROOT, ROWS, SOURCE_ROWS, Fate, fates, share
 
 REPORT = ROOT / "build" / "reports" / "mutation.json"
 

@@ -9,13 +9,12 @@ from amaranth.lib import data, wiring
 from t3sim.cosim.cache import digest
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
-
-from ..formal.campaign import PROPERTIES
-from ..formal.property import Property
-from ..formal.solver import check
-from ..formal.spec import Spec
-from ..geometries import GEOMETRIES
-from .model import SELECT, SELECT_BITS, Model, Mutant
+from t3sim.testbenches.formal.campaign import PROPERTIES
+from t3sim.testbenches.formal.property import Property
+from t3sim.testbenches.formal.solver import check
+from t3sim.testbenches.formal.spec import Spec
+from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.testbenches.mutation.model import SELECT, SELECT_BITS, Model, Mutant
 
 
 class _OfNetlist(Spec):

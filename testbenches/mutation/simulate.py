@@ -8,8 +8,7 @@ from pathlib import Path
 
 from t3sim.cosim.cocotb_run import build_simulation, run_cocotb
 from t3sim.rtl.geometry import Geometry
-
-from .model import Model
+from t3sim.testbenches.mutation.model import Model
 
 _HOURS_S = 24 * 3600
 

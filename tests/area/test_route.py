@@ -250,6 +250,7 @@ def test_what_is_too_large_is_refused(name):
         flow.check_blocks(["arbiter", name])
 
 
+@pytest.mark.builds_rtl
 def test_a_part_that_is_not_there_is_refused():
     with pytest.raises(BadInput, match=r"nmc_alu.low9 is not there: allowed are nmc_alu.high0, .*, nmc_alu.low1$"):
         map_block("nmc_alu.low9", Geometry(), load_library(CELLS))

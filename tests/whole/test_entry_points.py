@@ -42,9 +42,8 @@ def distribution(folder: Path, entries: str) -> Path:
         made.mkdir()
     (package / "__init__.py").write_text("")
     (package / "links.py").write_text(f"{COLLECTIVE}{TOPOLOGY}{OPERATOR}\nNOTHING = 7\n")
-    (package / "halves.py").write_text(TECHNIQUE.replace("from ..runs", "from t3sim.runs").replace(
-        "from .", "from t3sim.techniques."))
-    (package / "short_queue.py").write_text(POLICY.replace("from .", "from t3sim.rtl.arbiter."))
+    (package / "halves.py").write_text(TECHNIQUE)
+    (package / "short_queue.py").write_text(POLICY)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my_parts\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(entries)
     return folder

@@ -25,7 +25,7 @@ RUN = ("--gemm", "256x256x64", "--devices", "4", "--machine", str(MACHINE))
 POLICY = '''
 """Communication has priority while the DRAM queue is short, compute while it is not."""
 
-from .policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, Reason, View
+from t3sim.rtl.arbiter.policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, Reason, View
 
 _SHORT = Reason("the DRAM queue is short: communication has the channel",
                 loser="compute has the channel only while the DRAM queue is not short")
@@ -65,7 +65,8 @@ class Copy:
         text = table.read_text()
         assert text.count("    RING_AWARE,\n") == 1
         table.write_text(text.replace("    RING_AWARE,\n", "    RING_AWARE,\n    short_queue.SHORT_QUEUE,\n")
-                         .replace("from .policy import", "from . import short_queue\nfrom .policy import"))
+                         .replace("from t3sim.rtl.arbiter.policy import",
+                                  "from t3sim.rtl.arbiter import short_queue\nfrom t3sim.rtl.arbiter.policy import"))
 
     def python(self, *arguments: str, expect: int = 0) -> str:
         """Standard output, lines joined."""

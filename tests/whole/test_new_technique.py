@@ -22,10 +22,10 @@ MACHINE = ROOT / "tests" / "data" / "machines" / "ring_small.toml"
 TECHNIQUE = '''
 """The reduce-scatter begins when half of the GEMM is done: arithmetic on isolated times."""
 
-from ..runs.kernels import ALL_GATHER, REDUCE_SCATTER
-from .parts import gemm_alone, only_a_reduce_scatter, summed
-from .result import TechniqueResult
-from .technique import Technique
+from t3sim.runs.kernels import ALL_GATHER, REDUCE_SCATTER
+from t3sim.techniques.parts import gemm_alone, only_a_reduce_scatter, summed
+from t3sim.techniques.result import TechniqueResult
+from t3sim.techniques.technique import Technique
 
 
 def _combine(name, parts, clock_ghz, choices):
@@ -67,7 +67,8 @@ class Copy:
         text = table.read_text()
         assert text.count("    IDEAL_RS_NMC,\n") == 1
         table.write_text(text.replace("    IDEAL_RS_NMC,\n", "    IDEAL_RS_NMC,\n    halves.HALVES,\n")
-                         .replace("from .decomposed import", "from . import halves\nfrom .decomposed import"))
+                         .replace("from t3sim.techniques.decomposed import",
+                                  "from t3sim.techniques import halves\nfrom t3sim.techniques.decomposed import"))
 
     def t3(self, *arguments: str, expect: int = 0) -> str:
         """Standard output, or the error, lines joined."""

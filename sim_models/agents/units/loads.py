@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...compiled.jit import compiled, inlined
-from ...fabric import bits, llc_slices, queues
-from ...fabric import llc as cache
-from ...fabric.memory_map import channel_of
-from ...hbm.bits import lowest_bit
-from ...line import LINE_SHIFT
-from .state import LOAD, NEVER, REPLAY_CYCLES, SENDING, SENT, STORE_MEMORY, wake
+from t3sim.agents.units.state import LOAD, NEVER, REPLAY_CYCLES, SENDING, SENT, STORE_MEMORY, wake
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.fabric import bits, llc_slices, queues
+from t3sim.fabric import llc as cache
+from t3sim.fabric.memory_map import channel_of
+from t3sim.hbm.bits import lowest_bit
+from t3sim.line import LINE_SHIFT
 
 if TYPE_CHECKING:
-    from ...engine.state import Sim
-    from ..compute_units import ComputeUnits
-    from .state import UnitState
+    from t3sim.agents.compute_units import ComputeUnits
+    from t3sim.agents.units.state import UnitState
+    from t3sim.engine.state import Sim
 
 
 @compiled

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.jit import inlined
-from ...compiled.records import Record, aligned_zeros
-from ...line import lines_of
-from ...operators.kernel_table import Route
+from t3sim.compiled.jit import inlined
+from t3sim.compiled.records import Record, aligned_zeros
+from t3sim.line import lines_of
+from t3sim.operators.kernel_table import Route
 
 if TYPE_CHECKING:
-    from ..compute_units import ComputeUnits
+    from t3sim.agents.compute_units import ComputeUnits
 
 #: What the workgroup in a place is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, POLL, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK, ADDING = range(9)

@@ -4,13 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...compiled.jit import compiled, inlined
-from ...fabric import bits, queues
-from ...fabric import llc as cache
-from ...fabric import network as links
-from ...fabric.memory_map import channel_of
-from ...line import LINE_BYTES
-from .state import (
+from t3sim.agents.units.state import (
     ENDING,
     LOAD,
     MAPPED,
@@ -24,12 +18,18 @@ from .state import (
     enter,
     lines_of_bytes,
 )
-from .workgroups import end
+from t3sim.agents.units.workgroups import end
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.fabric import bits, queues
+from t3sim.fabric import llc as cache
+from t3sim.fabric import network as links
+from t3sim.fabric.memory_map import channel_of
+from t3sim.line import LINE_BYTES
 
 if TYPE_CHECKING:
-    from ...engine.state import Sim
-    from ..compute_units import ComputeUnits
-    from .state import UnitState, Work
+    from t3sim.agents.compute_units import ComputeUnits
+    from t3sim.agents.units.state import UnitState, Work
+    from t3sim.engine.state import Sim
 
 
 @inlined

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...compiled.jit import compiled, inlined
-from ...engine.hardware import inputs_complete, may_start, nothing_to_start
-from .state import BLOCKED, IDLE, LAUNCH, POLL, enter, is_over, wake
+from t3sim.agents.units.state import BLOCKED, IDLE, LAUNCH, POLL, enter, is_over, wake
+from t3sim.compiled.jit import compiled, inlined
+from t3sim.engine.hardware import inputs_complete, may_start, nothing_to_start
 
 if TYPE_CHECKING:
-    from ...engine.hardware import Hardware
-    from ...engine.state import Sim
-    from ..compute_units import ComputeUnits
+    from t3sim.agents.compute_units import ComputeUnits
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 
 @compiled

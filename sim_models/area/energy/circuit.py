@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.area.functions import evaluate
+from t3sim.area.synthesis import CLOCK_GATE, Netlist
+from t3sim.area.timing import CLOCK
 from t3sim.errors import Failure
-
-from ..functions import evaluate
-from ..synthesis import CLOCK_GATE, Netlist
-from ..timing import CLOCK
 
 LANES = 64  #: instances at once
 ZERO, ONE = 0, 1  #: nets of constants

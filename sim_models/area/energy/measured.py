@@ -5,6 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from t3sim.area.energy.circuit import lower
+from t3sim.area.energy.price import CLASSES, NOTHING, Range, price
+from t3sim.area.energy.recorded import BATCH, Programmed, Recorded, Replay, Replayed, module_ports, recorded_top, shown
+from t3sim.area.liberty import Library
+from t3sim.area.measure import map_block
+from t3sim.area.node import Node
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.designs import block_library
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
@@ -14,13 +20,6 @@ from t3sim.machine import Machine
 from t3sim.runs.kernels import fused_run
 from t3sim.scenario.recorded import recorded as recorded_setup
 from t3sim.scenario.scenario import Scenario
-
-from ..liberty import Library
-from ..measure import map_block
-from ..node import Node
-from .circuit import lower
-from .price import CLASSES, NOTHING, Range, price
-from .recorded import BATCH, Programmed, Recorded, Replay, Replayed, module_ports, recorded_top, shown
 
 TECHNIQUE = "t3-mca+"
 ALU = "nmc_alu"

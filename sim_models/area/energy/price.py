@@ -21,14 +21,13 @@ from math import sqrt
 
 import numpy as np
 
+from t3sim.area.energy.circuit import ONE, ZERO, Access, Lowered
+from t3sim.area.energy.replay import State
+from t3sim.area.liberty import Cell, Library
+from t3sim.area.node import Node
+from t3sim.area.sram import ASAP7_READ_PJ, Sram
+from t3sim.area.synthesis import CLOCK_GATE
 from t3sim.errors import BadInput
-
-from ..liberty import Cell, Library
-from ..node import Node
-from ..sram import ASAP7_READ_PJ, Sram
-from ..synthesis import CLOCK_GATE
-from .circuit import ONE, ZERO, Access, Lowered
-from .replay import State
 
 
 @dataclass(frozen=True)

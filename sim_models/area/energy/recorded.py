@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from t3sim.area.energy.circuit import LANES, Lowered, lower
+from t3sim.area.energy.replay import Ports, State, fresh_state, replay
+from t3sim.area.liberty import Library as Cells
+from t3sim.area.measure import TOP, map_parts
+from t3sim.area.synthesis import Netlist
+from t3sim.area.timing import CLOCK
 from t3sim.compiled.words import words_at
 from t3sim.cosim.designs import block_library
 from t3sim.cosim.shown import PREFIX, Groups, slot
@@ -15,16 +21,9 @@ from t3sim.engine.port_map import RESET
 from t3sim.errors import Failure
 from t3sim.rtl.geometry import Geometry
 
-from ..liberty import Library as Cells
-from ..measure import TOP, map_parts
-from ..synthesis import Netlist
-from ..timing import CLOCK
-from .circuit import LANES, Lowered, lower
-from .replay import Ports, State, fresh_state, replay
-
 if TYPE_CHECKING:
-    from ...engine.hardware import Hardware
-    from ...engine.state import Sim
+    from t3sim.engine.hardware import Hardware
+    from t3sim.engine.state import Sim
 
 BATCH = 2048  #: cycles of which all ports are kept at once
 SAMPLED = 8  #: of them in which glitches are counted

@@ -5,11 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
+from t3sim.area.energy.circuit import READ, READ_AFTER_WRITE, WRITE, XOR, Circuit, Lowered
 from t3sim.compiled.intrinsics import intrinsic
 from t3sim.compiled.jit import compiled, inlined
 from t3sim.hbm.bits import lowest_bit
-
-from .circuit import READ, READ_AFTER_WRITE, WRITE, XOR, Circuit, Lowered
 
 
 class State(NamedTuple):

@@ -4,23 +4,15 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from t3sim.area.energy.measured import TECHNIQUE, LayerEnergy, ModuleEnergy
+from t3sim.area.energy.price import NOTHING, SHRINK_ERROR, TREE_PER_FLIP_FLOP, WIRES_OVER_PINS, Range, shrink
+from t3sim.area.energy.recorded import BATCH, SAMPLED
+from t3sim.area.liberty import Library
+from t3sim.area.measure import TOP
+from t3sim.area.node import Node
+from t3sim.area.report import Section, page
 from t3sim.rtl.geometry import Geometry
 from t3sim.study.report import print_table
-
-from ..liberty import Library
-from ..measure import TOP
-from ..node import Node
-from ..report import Section, page
-from .measured import TECHNIQUE, LayerEnergy, ModuleEnergy
-from .price import (
-    NOTHING,
-    SHRINK_ERROR,
-    TREE_PER_FLIP_FLOP,
-    WIRES_OVER_PINS,
-    Range,
-    shrink,
-)
-from .recorded import BATCH, SAMPLED
 
 _MOST_ROWS = 12
 _RANGE = ("low", "typical", "high")

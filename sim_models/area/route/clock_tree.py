@@ -1,7 +1,7 @@
 """A clock tree over placed flip-flops: buffers and clock gates of one depth, each for what lies together."""
 
-from .design import BUFFER, GATE, Design
-from .placement import Rows
+from t3sim.area.route.design import BUFFER, GATE, Design
+from t3sim.area.route.placement import Rows
 
 MOST_ENDS = 16  #: that one buffer of the tree drives
 MOST_GATED = 4  #: that one gate of it drives, which is weaker

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
+from t3sim.area.route.design import Design
+from t3sim.area.route.lef import UNITS_PER_UM, Technology
+from t3sim.area.route.parasitics import EDGE, Net
+from t3sim.area.route.router import LAYERS
+from t3sim.area.route.rows import Floorplan
 from t3sim.area.timing import RoutedTiming
-
-from .design import Design
-from .lef import UNITS_PER_UM, Technology
-from .parasitics import EDGE, Net
-from .router import LAYERS
-from .rows import Floorplan
 
 
 def write_netlist(design: Design) -> str:

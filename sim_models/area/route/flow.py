@@ -9,16 +9,15 @@ from pathlib import Path
 
 from t3sim.area.liberty import Library
 from t3sim.area.measure import COMPOSED, map_block
+from t3sim.area.route import clock_tree, files, parasitics, placement, router, rows
+from t3sim.area.route.design import GATE, Design, make_design
+from t3sim.area.route.lef import UNITS_PER_UM, Technology, load_lef
+from t3sim.area.route.picture import draw
+from t3sim.area.route.tools import Tools
 from t3sim.area.timing import analyse_routed
 from t3sim.cosim.cache import cached, digest
 from t3sim.errors import BadInput, Failure
 from t3sim.rtl.geometry import Geometry
-
-from . import clock_tree, files, parasitics, placement, router, rows
-from .design import GATE, Design, make_design
-from .lef import UNITS_PER_UM, Technology, load_lef
-from .picture import draw
-from .tools import Tools
 
 #: What `all` means: blocks that have room for their pins around them, and the two kinds of lanes of the near-memory
 #: ALU, which is too large in one piece; minutes at most, the slowest first.

@@ -3,10 +3,10 @@
 import io
 import re
 
-from .design import BUFFER, GATE, LATCH
-from .lef import UNITS_PER_UM, Technology
-from .parasitics import read_wires
-from .placement import FILL
+from t3sim.area.route.design import BUFFER, GATE, LATCH
+from t3sim.area.route.lef import UNITS_PER_UM, Technology
+from t3sim.area.route.parasitics import read_wires
+from t3sim.area.route.placement import FILL
 
 _CELL = re.compile(r"^- (\S+) (\S+) \+ PLACED \( (\d+) (\d+) \)", re.MULTILINE)
 _PIN = re.compile(r"\+ LAYER (\S+) \([^)]*\) \([^)]*\) \+ PLACED \( (\d+) (\d+) \)")

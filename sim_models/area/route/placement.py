@@ -4,12 +4,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from t3sim.area.route.design import Design
+from t3sim.area.route.lef import Macro, Technology
+from t3sim.area.route.tools import Tools
 from t3sim.cosim.cache import cached, digest
 from t3sim.errors import Failure
-
-from .design import Design
-from .lef import Macro, Technology
-from .tools import Tools
 
 FILL = "FILL"
 _NAME = "block"

@@ -6,11 +6,10 @@ from rich.console import Console
 
 from t3sim.area.liberty import Library
 from t3sim.area.report import Section, page
+from t3sim.area.route.flow import BLOCKS, Factors, Routed, factors
+from t3sim.area.route.tools import Tools
 from t3sim.rtl.geometry import Geometry
 from t3sim.study.report import NOTHING, print_table
-
-from .flow import BLOCKS, Factors, Routed, factors
-from .tools import Tools
 
 
 def section(found: Sequence[Routed]) -> Section:

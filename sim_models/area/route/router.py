@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
+from t3sim.area.route.design import Design
+from t3sim.area.route.lef import UNITS_PER_UM, Technology
+from t3sim.area.route.rows import Floorplan
+from t3sim.area.route.tools import Tools
 from t3sim.errors import Failure
-
-from .design import Design
-from .lef import UNITS_PER_UM, Technology
-from .rows import Floorplan
-from .tools import Tools
 
 LAYERS = 6
 _FAILED = ("1", "nets", "failed", "to", "route:")  #: what stands before the names

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
+from t3sim.area.route.design import Design
+from t3sim.area.route.lef import Technology
+from t3sim.area.route.placement import FILL, Rows
 from t3sim.errors import Failure
-
-from .design import Design
-from .lef import Technology
-from .placement import FILL, Rows
 
 MARGIN_TRACKS = 6  #: between the cells and the pins around them
 CROWDED_TRACKS = 16  #: the same, where pins have every track: wires must change layers before they come to the cells

@@ -18,8 +18,8 @@ from amaranth.hdl import Fragment, Signal
 from amaranth.hdl._ir import PortDirection
 from amaranth.hdl._nir import CombinationalCycle
 
-from .changes import EXCHANGED, SELECT_BITS, Change, Changes
-from .rewrite import import_with
+from t3sim.testbenches.mutation.source.changes import EXCHANGED, SELECT_BITS, Change, Changes
+from t3sim.testbenches.mutation.source.rewrite import import_with
 
 SELECT = "mutant"
 

@@ -20,8 +20,7 @@ from t3sim.cosim.testbench import block_verilog, design_under_test
 from t3sim.errors import Failure
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
-
-from ..model import Model, Mutant, keep_apart, source_line
+from t3sim.testbenches.mutation.model import Model, Mutant, keep_apart, source_line
 
 ROOT = Path(__file__).resolve().parents[3]
 _HERE = Path(__file__).parent
@@ -112,8 +111,8 @@ def _imports(file: Path) -> list[Path]:
     """Return the files of `rtl/` that a file imports."""
     found = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("t3sim.rtl."):
+            base = (ROOT / "rtl").joinpath(*node.module.split(".")[2:])
             names = [base, *(base / alias.name for alias in node.names)]
             found += [path for name in names if (path := name.with_suffix(".py")).exists()]
     return found

@@ -8,9 +8,9 @@ import os
 
 from amaranth.hdl import Const
 
-from .changes import Change, Changes
-from .lived import Lived
-from .rewrite import import_with, import_wrong
+from t3sim.testbenches.mutation.source.changes import Change, Changes
+from t3sim.testbenches.mutation.source.lived import Lived
+from t3sim.testbenches.mutation.source.rewrite import import_with, import_wrong
 
 MISTAKE, LIVED = "T3_MISTAKE", "T3_LIVED"  #: environment: a Change, or a Lived, as JSON
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from .changes import Changes
+from t3sim.testbenches.mutation.source.changes import Changes
 
 ROOT = Path(__file__).resolve().parents[3]
 CHANGES = "_changes"  #: the name under which a file that was read so knows them

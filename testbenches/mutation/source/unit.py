@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from ..model import Mutant
-from . import plugin
-from .changes import Change
-from .lived import Lived
-from .rewrite import ROOT
+from t3sim.testbenches.mutation.model import Mutant
+from t3sim.testbenches.mutation.source import plugin
+from t3sim.testbenches.mutation.source.changes import Change
+from t3sim.testbenches.mutation.source.lived import Lived
+from t3sim.testbenches.mutation.source.rewrite import ROOT
 
 _LIMIT_S = 600
 
