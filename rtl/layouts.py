@@ -38,7 +38,7 @@ def request(geometry: Geometry) -> data.StructLayout:
         "source": Source,
         "region": geometry.dma.region_bits,  # 0: not mapped by T3, never tracked
         "wf": geometry.tracker.wf_bits,  # wavefront id in the workgroup
-        "wg": geometry.tracker.wg_bits,  # the tile's id on the GPU whose memory this is (sim_models/schedule)
+        "wg": geometry.tracker.wg_bits,  # the tile's id on the GPU whose memory this is
         **_more(geometry),
     })
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from t3sim.area.history import SPEED, read
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 
 #: Of a block, as far as an entry has it.
 FIGURES = {"gate_equivalents": "gate equivalents", "logic_depth": "gate delays", "fmax_mhz": "MHz on an FPGA"}

@@ -1,6 +1,7 @@
 """Memory or switch for sums: `python scripts/memory_or_switch.py` writes docs/results/memory-or-switch.json.
 
-What GPUs and switches do is the library level's (`t3sim.libraries`), but for full tables: those are runs with the RTL.
+What GPUs and switches do is the library level's (`t3sim.analytic.libraries`), but for full tables: those are runs with
+the RTL.
 """
 
 import argparse
@@ -9,18 +10,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from t3sim.libraries.contention import collective_job, gemm_job
-from t3sim.libraries.direct import direct_ns
-from t3sim.libraries.in_switch import in_switch_ns
-from t3sim.libraries.mechanisms import GATES, Setting, play
+from t3sim.analytic.libraries.contention import collective_job, gemm_job
+from t3sim.analytic.libraries.direct import direct_ns
+from t3sim.analytic.libraries.in_switch import in_switch_ns
+from t3sim.analytic.libraries.mechanisms import GATES, Setting, play
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.reproduce.cais import cais, triggered
-from t3sim.reproduce.paper import geomean
-from t3sim.scenario.collective import CollectiveAlone
-from t3sim.scenario.files import scenario_of
+from t3sim.papers.cais import cais, triggered
+from t3sim.papers.paper import geomean
 from t3sim.study.results import CollectiveRun
-from t3sim.workloads import MODELS
+from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.files import scenario_of
+from t3sim.workload.workloads import MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs" / "results" / "memory-or-switch.json"

@@ -18,13 +18,13 @@ import wavedrom
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from t3sim.base.extras import needs
 from t3sim.commands.app import group
 from t3sim.cosim.hierarchy import signature_ports
-from t3sim.extras import needs
 from t3sim.machine import PRESETS, Machine, load_machine
 from t3sim.machine.levels import LEVELS, Level
 from t3sim.machine.section import Section, is_read, section_of
-from t3sim.reproduce.figure import PAPERS
+from t3sim.papers.figure import PAPERS
 from t3sim.rtl import blocks
 from t3sim.rtl.geometry import Geometry
 

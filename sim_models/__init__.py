@@ -7,26 +7,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from t3sim.api import run, run_scenario
-    from t3sim.errors import BadInput
-    from t3sim.flow.runs import CollectiveRuns, run_collectives
+    from t3sim.base.errors import BadInput
+    from t3sim.commands.api import run, run_scenario
+    from t3sim.event.flow.runs import CollectiveRuns, run_collectives
     from t3sim.machine import Machine, load_machine
     from t3sim.mechanisms.exchange import Exchange, fused_with
-    from t3sim.scenario.scenario import Scenario
+    from t3sim.runs.techniques.result import TechniqueResult
     from t3sim.study.results import RunResult
-    from t3sim.techniques.result import TechniqueResult
-    from t3sim.workloads import Workload, gathered_workload, gemm_workload, transformer_workload
+    from t3sim.study.scenario.scenario import Scenario
+    from t3sim.workload.workloads import Workload, gathered_workload, gemm_workload, transformer_workload
 
 __all__ = ["BadInput", "CollectiveRuns", "Exchange", "Machine", "RunResult", "Scenario", "TechniqueResult",
            "Workload", "fused_with", "gathered_workload", "gemm_workload", "load_machine", "run", "run_collectives",
            "run_scenario", "transformer_workload"]
 
-_HOMES = {"BadInput": "errors", "CollectiveRuns": "flow.runs", "Exchange": "mechanisms.exchange",
-          "Machine": "machine", "RunResult": "study.results", "Scenario": "scenario.scenario",
-          "TechniqueResult": "techniques.result", "Workload": "workloads", "fused_with": "mechanisms.exchange",
-          "gathered_workload": "workloads", "gemm_workload": "workloads",
-          "load_machine": "machine", "run": "api", "run_collectives": "flow.runs", "run_scenario": "api",
-          "transformer_workload": "workloads"}
+_HOMES = {"BadInput": "base.errors", "CollectiveRuns": "event.flow.runs", "Exchange": "mechanisms.exchange",
+          "Machine": "machine", "RunResult": "study.results", "Scenario": "study.scenario.scenario",
+          "TechniqueResult": "runs.techniques.result", "Workload": "workload.workloads",
+          "fused_with": "mechanisms.exchange", "gathered_workload": "workload.workloads",
+          "gemm_workload": "workload.workloads", "load_machine": "machine", "run": "commands.api",
+          "run_collectives": "event.flow.runs", "run_scenario": "commands.api",
+          "transformer_workload": "workload.workloads"}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from t3sim.errors import Failure, InScenario, Told, is_ours, printable, said_by, shortened, shown
-from t3sim.streams import STANDARD_OUTPUT, discard_output, prepare_streams
+from t3sim.base.errors import Failure, InScenario, Told, is_ours, printable, said_by, shortened, shown
+from t3sim.base.streams import STANDARD_OUTPUT, discard_output, prepare_streams
 
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
@@ -107,7 +107,7 @@ def _told_to_end() -> Iterator[tuple[list[int], list[int]]]:
 
 def _check_memory() -> None:
     """Refuse a process that may have less than the compilers and libraries take, which then abort. Raises Failure."""
-    from t3sim.cores import memory_bytes
+    from t3sim.base.cores import memory_bytes
 
     if (allowed := memory_bytes()) < _LEAST_BYTES:
         raise Failure(f"this process may have {allowed / 1e9:.1f} GB of memory (ulimit): {_LEAST_BYTES / 1e9:.0f} "
@@ -162,7 +162,7 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
             print_gpus(gpus)
         return 2 if isinstance(error, ValueError) else 1
     except ModuleNotFoundError as error:
-        from t3sim.extras import install_line
+        from t3sim.base.extras import install_line
 
         if (install := install_line(error.name or "")) is None:
             return _report_fault(error, arguments)
@@ -214,7 +214,7 @@ def _report_fault(error: BaseException, arguments: list[str]) -> int:
     """
     import tempfile
 
-    from t3sim.custom import fault_of_a_part
+    from t3sim.base.custom import fault_of_a_part
 
     if (fault := fault_of_a_part(error)) is not None:
         _complain(fault)

@@ -22,9 +22,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from t3sim.base.errors import Failure
 from t3sim.cosim.nmc_alu import DTYPES, CompiledAlu
-from t3sim.errors import Failure
-from t3sim.formats import FORMATS
+from t3sim.machine.formats import FORMATS
 
 SLICES = CompiledAlu.COLUMN_BYTES // 4
 OPERANDS = 1 << 16

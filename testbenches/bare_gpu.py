@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from t3sim.driver.driver import Driver, Write
-from t3sim.reference.line_router import channel_of_line
+from t3sim.cosim.driver.driver import Driver, Write
 from t3sim.rtl.registers import KERNEL_INSIDE, Table, register_map
 from t3sim.testbenches import pauses
 from t3sim.testbenches.bench import Bench
@@ -12,6 +11,7 @@ from t3sim.testbenches.dram import Dram
 from t3sim.testbenches.drivers import ApbDriver, StreamDriver
 from t3sim.testbenches.mappings import Tables, fields_of
 from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.reference.line_router import channel_of_line
 from t3sim.testbenches.scoreboard import of_one_part
 
 READ, STORE, UPDATE = range(3)

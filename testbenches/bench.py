@@ -18,7 +18,7 @@ from typing import Protocol
 import cocotb
 from cocotb.triggers import Timer
 
-from t3sim.engine.port_map import RESET, Port, PortMap
+from t3sim.cosim.port_map import RESET, Port, PortMap
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, SwitchGeometry, TrackerGeometry
 from t3sim.testbenches import failure, pauses
 from t3sim.testbenches.coverage.cross import Counts

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
-from t3sim.reference.dispatch_window import Request
 from t3sim.testbenches.bench import Bench
 from t3sim.testbenches.drivers import StreamDriver
+from t3sim.testbenches.reference.dispatch_window import Request
 
 QUEUE = 2  #: requests that wait inside
 

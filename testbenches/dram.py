@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from t3sim.reference.memory_channel import is_tracked
 from t3sim.testbenches.bench import Bench
 from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.reference.memory_channel import is_tracked
 
 
 class Dram:

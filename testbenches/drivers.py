@@ -90,7 +90,7 @@ class ApbDriver:
         raise AssertionError(f"register {offset:#05x}: no answer")
 
     async def write_all(self, writes: Iterable) -> None:
-        """Write what `t3sim.driver.driver` asks for."""
+        """Write what `t3sim.cosim.driver.driver` asks for."""
         for offset, value in writes:
             error, _ = await self.transfer(offset, value)
             assert not error, f"register {offset:#05x}: write refused"

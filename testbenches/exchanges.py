@@ -5,10 +5,10 @@ from functools import cache, cached_property
 
 from t3sim.collectives import Program
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
+from t3sim.collectives.schedule import Schedule, ScheduleError
+from t3sim.machine.topologies import Topology, named_topology
 from t3sim.mechanisms import exchange
-from t3sim.operators.tiling import Tiling
-from t3sim.schedule import Schedule, ScheduleError
-from t3sim.topologies import Topology, named_topology
+from t3sim.workload.operators.tiling import Tiling
 
 #: GPUs and their links, as `t3 collective --topology` names them. One run of the campaign takes seconds with so few.
 TOPOLOGIES = ("ring:2", "ring:3", "ring:4", "ring:8", "full:2", "full:3", "full:4", "full:8", "switch:3", "switch:4",

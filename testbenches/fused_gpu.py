@@ -9,11 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from t3sim.driver.driver import Destination, Driver
-from t3sim.reference.dispatch_window import Request
-from t3sim.reference.egress import Packet, packets_of
-from t3sim.reference.line_router import channel_of_line
-from t3sim.reference.memory_channel import is_tracked
+from t3sim.cosim.driver.driver import Destination, Driver
 from t3sim.rtl import arbiter
 from t3sim.rtl.registers import COUNTERS, KERNEL_INSIDE, OPERATIONS, register_map
 from t3sim.testbenches.bare_gpu import DMA, LOCAL, READ, REMOTE, STORE, UPDATE
@@ -24,6 +20,10 @@ from t3sim.testbenches.drivers import ApbDriver, StreamDriver
 from t3sim.testbenches.mappings import Tables
 from t3sim.testbenches.monitors import StreamMonitor
 from t3sim.testbenches.pauses import never
+from t3sim.testbenches.reference.dispatch_window import Request
+from t3sim.testbenches.reference.egress import Packet, packets_of
+from t3sim.testbenches.reference.line_router import channel_of_line
+from t3sim.testbenches.reference.memory_channel import is_tracked
 from t3sim.testbenches.scoreboard import Scoreboard, of_one_part, words
 
 NO_REGION = 0

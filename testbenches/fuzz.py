@@ -38,8 +38,8 @@ from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
 from t3sim.cosim.graph import UnsupportedDesign
+from t3sim.cosim.port_map import RESET, Port, PortMap
 from t3sim.cosim.verilog import generate_verilog
-from t3sim.engine.port_map import RESET, Port, PortMap
 
 HEAD = """\
 from amaranth.hdl import *

@@ -1,9 +1,9 @@
 """The tables that software maps address space with, as dicts of numbers, and onto the ports of a block."""
 
-from t3sim.reference.address_generator import entry_of
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import register_map
 from t3sim.testbenches.bench import Bench
+from t3sim.testbenches.reference.address_generator import entry_of
 
 Tables = dict[str, list[dict]]  #: of `t3sim.rtl.layouts.mapping_tables`
 

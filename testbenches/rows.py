@@ -2,8 +2,8 @@
 
 import random
 
-from t3sim.reference.corrected_row import CorrectedRowModel, Row
-from t3sim.reference.memory_codec import MemoryCodecModel
+from t3sim.testbenches.reference.corrected_row import CorrectedRowModel, Row
+from t3sim.testbenches.reference.memory_codec import MemoryCodecModel
 
 
 class Rows:

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+from t3sim.base.errors import Failure
+from t3sim.base.extras import install_line
 from t3sim.cosim.cocotb_run import DUMP
 from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
-from t3sim.errors import Failure
-from t3sim.extras import install_line
 from t3sim.testbenches.command_line import block_parser, chosen_blocks
 from t3sim.testbenches.geometries import GEOMETRIES
 from t3sim.trace.dump import name_signals

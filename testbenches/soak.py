@@ -23,22 +23,22 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from t3sim.driver.driver import Driver, DriverError
-from t3sim.errors import Failure
-from t3sim.formats import FORMATS
+from t3sim.base.errors import Failure
+from t3sim.base.output import write_json
+from t3sim.collectives.schedule import Ids, Limits, ScheduleError, Shuffle
+from t3sim.collectives.schedule.sums import window_for_sums
+from t3sim.cosim.driver.driver import Driver, DriverError
 from t3sim.machine import Machine, load_machine
+from t3sim.machine.formats import FORMATS
 from t3sim.mechanisms.exchange import IN_SWITCH, fused_with
 from t3sim.mechanisms.track_trigger import map_output
-from t3sim.operators.tiling import TilingError
 from t3sim.rtl.registers import POLICIES
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
-from t3sim.schedule.sums import window_for_sums
-from t3sim.support.output import write_json
 from t3sim.testbenches.exchanges import Exchange, exchanges
-from t3sim.workloads import Workload, gemm_workload
+from t3sim.workload.operators.tiling import TilingError
+from t3sim.workload.workloads import Workload, gemm_workload
 
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = ROOT / "tests" / "data" / "machines"

@@ -1,11 +1,11 @@
 """AddressGenerator against its model: exactly a block's lines, errors for those outside the buffer, credits."""
 
-from t3sim.reference.address_generator import LineError, expand
 from t3sim.rtl.registers import REGION_ACTIONS
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.mappings import Tables, entry_named, program, random_tables
 from t3sim.testbenches.monitors import CycleMonitor, PulseMonitor, StreamMonitor
+from t3sim.testbenches.reference.address_generator import LineError, expand
 from t3sim.testbenches.scoreboard import Scoreboard, of_one_part
 
 

@@ -1,9 +1,9 @@
 """Arbiter against its cycle-exact model: every policy, near every limit, with resets in between."""
 
-from t3sim.reference.arbiter import ArbiterModel, Decision, Inputs
 from t3sim.rtl import arbiter
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.arbiter import ArbiterModel, Decision, Inputs
 
 _LISTENING = [policy.code for policy in arbiter.POLICIES.values() if policy.ends_starvation]
 

@@ -1,9 +1,9 @@
 """Coalescer against its cycle-exact model: when an access is accepted, and which update leaves when."""
 
-from t3sim.reference.coalescer import CoalescerModel, Update, totals
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
+from t3sim.testbenches.reference.coalescer import CoalescerModel, Update, totals
 
 
 def accesses(bench, count: int) -> list[dict]:

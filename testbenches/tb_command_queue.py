@@ -1,11 +1,11 @@
 """CommandQueue against its model: programs in a ring of memory that is written anew while it is read."""
 
-from t3sim.reference.command_queue import LINE_BYTES, CommandQueueModel
 from t3sim.rtl.queue_commands import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.reference.command_queue import LINE_BYTES, CommandQueueModel
 
 
 class Program:

@@ -1,10 +1,10 @@
 """ConfigBus against its model: random transfers, legal or not, live values, the first error, resets."""
 
-from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
 from t3sim.rtl.registers import ERRORS, STATUS_BITS, WAITS, counters, register_map
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import ApbDriver
 from t3sim.testbenches.monitors import CycleMonitor
+from t3sim.testbenches.reference.config_bus import ConfigBusModel, ErrorReport
 
 
 def check_levels(bench: Bench, model: ConfigBusModel) -> None:

@@ -1,7 +1,7 @@
 """CorrectedRow against its cycle-exact model: rows with flipped bits in any word, searched at any pace."""
 
-from t3sim.reference.corrected_row import CorrectedRowModel, Fault, Shown
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.corrected_row import CorrectedRowModel, Fault, Shown
 from t3sim.testbenches.rows import Rows
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from t3sim.reference.coalescer import Update
-from t3sim.reference.dispatch_window import DispatchWindowModel, Request
 from t3sim.rtl.registers import EPOCH_BITS, ERRORS
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.dispatcher import Dispatcher, lawful_order
 from t3sim.testbenches.monitors import PulseMonitor, StreamMonitor
 from t3sim.testbenches.pauses import never
+from t3sim.testbenches.reference.coalescer import Update
+from t3sim.testbenches.reference.dispatch_window import DispatchWindowModel, Request
 from t3sim.testbenches.scoreboard import Scoreboard
 
 

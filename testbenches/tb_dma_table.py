@@ -1,10 +1,10 @@
 """DmaTable against its model: tiles in any order inside the window, complete blocks out in order of completion."""
 
-from t3sim.reference.dma_table import DmaTableModel, Trigger
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.mappings import entry_named, program, random_tables
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
+from t3sim.testbenches.reference.dma_table import DmaTableModel, Trigger
 from t3sim.testbenches.scoreboard import Scoreboard
 
 

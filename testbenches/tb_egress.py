@@ -1,11 +1,11 @@
 """Egress against its model: lines become packets addressed for their destinations, or errors."""
 
-from t3sim.reference.address_generator import LineError
-from t3sim.reference.egress import SOURCE_DMA, SOURCE_LOCAL, Packet, packets_of
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.mappings import program, random_tables
 from t3sim.testbenches.monitors import CycleMonitor, PulseMonitor, StreamMonitor
+from t3sim.testbenches.reference.address_generator import LineError
+from t3sim.testbenches.reference.egress import SOURCE_DMA, SOURCE_LOCAL, Packet, packets_of
 from t3sim.testbenches.scoreboard import Scoreboard, of_one_part
 
 

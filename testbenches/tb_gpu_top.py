@@ -8,10 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
-from t3sim.reference.address_generator import LineError, expand
-from t3sim.reference.dispatch_window import Request
-from t3sim.reference.egress import packets_of
-from t3sim.reference.intensity_monitor import IntensityMonitorModel
 from t3sim.rtl.registers import (
     ERRORS,
     NO_THRESHOLD,
@@ -27,6 +23,10 @@ from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.fused_gpu import REQUEST, FusedGpu, Kernel
 from t3sim.testbenches.mappings import Tables, entry_named, random_tables
 from t3sim.testbenches.monitors import CycleMonitor
+from t3sim.testbenches.reference.address_generator import LineError, expand
+from t3sim.testbenches.reference.dispatch_window import Request
+from t3sim.testbenches.reference.egress import packets_of
+from t3sim.testbenches.reference.intensity_monitor import IntensityMonitorModel
 from t3sim.testbenches.scoreboard import of_one_part
 
 TAKEN_PER_ENGINE = 3  #: commands: one is worked on, two wait in the engine

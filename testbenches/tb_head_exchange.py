@@ -1,8 +1,8 @@
 """HeadExchange against its model: heads that move at any rate, links of any, listeners that change, restarts."""
 
-from t3sim.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
 from t3sim.rtl.registers import ERRORS
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
 
 
 class Exchange:

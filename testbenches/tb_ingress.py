@@ -1,7 +1,7 @@
 """Ingress against its model: lawful packets pass at once, all others are taken and reported."""
 
-from t3sim.reference.ingress import OpenRange, is_lawful
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.ingress import OpenRange, is_lawful
 
 _WAYS = ("address", "bytes", "op", "source", "region", "wf", "wg")  #: in which a packet can be made unlawful
 

@@ -1,8 +1,8 @@
 """IntensityMonitor against its model: random phases, restarts in the middle of them, all thresholds."""
 
-from t3sim.reference.intensity_monitor import IntensityMonitorModel
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.intensity_monitor import IntensityMonitorModel
 
 
 async def step(bench: Bench, model: IntensityMonitorModel, occupancy: list[int], **inputs: int) -> None:

@@ -1,10 +1,10 @@
 """LineRouter: every line once, at its address's channel, each engine's in order."""
 
-from t3sim.reference.line_router import LineRouterModel
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
 from t3sim.testbenches.pauses import never
+from t3sim.testbenches.reference.line_router import LineRouterModel
 
 
 def line(bench: Bench, engine: int, address: int) -> dict:

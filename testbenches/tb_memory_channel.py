@@ -1,13 +1,13 @@
 """MemoryChannel against its scoreboard: order, nothing lost, DMA reads after tracked writes, every policy."""
 
-from t3sim.reference.arbiter import ArbiterModel, Inputs
-from t3sim.reference.memory_channel import READ, MemoryChannelModel, is_tracked
 from t3sim.rtl.registers import NO_THRESHOLD, POLICIES
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.dram import Dram
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
 from t3sim.testbenches.pauses import never
+from t3sim.testbenches.reference.arbiter import ArbiterModel, Inputs
+from t3sim.testbenches.reference.memory_channel import READ, MemoryChannelModel, is_tracked
 
 _ARBITER_INPUTS = ("policy", "threshold", "starvation_limit", "drain", "ring_late", "compute_valid",
                    "communication_valid", "occupancy", "ready")

@@ -1,7 +1,7 @@
 """MemoryCodec against its model: words as they were written, with one bit flipped, with two, and anything."""
 
-from t3sim.reference.memory_codec import MemoryCodecModel
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.memory_codec import MemoryCodecModel
 
 
 @rounds(4, cover=("right", "corrected", "uncorrectable"))

@@ -2,13 +2,13 @@
 
 from itertools import repeat
 
-from t3sim.reference.merge_table import MergeTableModel
-from t3sim.reference.nmc_alu import AluDtype
 from t3sim.rtl import formats
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.floats import element
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
+from t3sim.testbenches.reference.merge_table import MergeTableModel
+from t3sim.testbenches.reference.nmc_alu import AluDtype
 from t3sim.testbenches.scoreboard import Scoreboard
 
 _TAKES = ("begins", "joins", "completes", "refuses")

@@ -1,11 +1,11 @@
 """NmcAlu against its exact model: columns of all formats, around every exponent and at the formats' corners."""
 
-from t3sim.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from t3sim.rtl import formats
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.floats import element, just_below, nearly_opposite
 from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from t3sim.testbenches.scoreboard import Scoreboard
 
 

@@ -1,7 +1,7 @@
 """OrderGuard against its cycle-exact model, with a DRAM that reorders; resets with writes outstanding."""
 
-from t3sim.reference.order_guard import OrderGuardModel, bucket_of
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.order_guard import OrderGuardModel, bucket_of
 
 
 @rounds(8, cover=("blocked", "free", "blocked by the write of this cycle"))

@@ -1,8 +1,8 @@
 """ReadyTable against its model: tiles complete in any order while groups are asked for, kernel by kernel."""
 
-from t3sim.reference.ready_table import Ask, ReadyTableModel
 from t3sim.rtl.registers import READY_COUNT_BITS
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.ready_table import Ask, ReadyTableModel
 
 
 class Table:

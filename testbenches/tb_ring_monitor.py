@@ -1,7 +1,7 @@
 """RingMonitor against its model: rings that keep up and rings that do not, stages of every size, restarts."""
 
-from t3sim.reference.ring_monitor import RingMonitorModel
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.ring_monitor import RingMonitorModel
 
 
 async def run(bench: Bench, cycles: int, stage: int, idle: float, starts: float, restarts: float) -> None:

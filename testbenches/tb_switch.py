@@ -3,11 +3,11 @@
 from collections import deque
 from itertools import combinations, cycle, repeat
 
-from t3sim.reference.nmc_alu import AluDtype
-from t3sim.reference.switch import SwitchModel
 from t3sim.rtl.registers import SWITCH_COUNTERS, SWITCH_ERRORS, switch_registers
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import ApbDriver
+from t3sim.testbenches.reference.nmc_alu import AluDtype
+from t3sim.testbenches.reference.switch import SwitchModel
 from t3sim.testbenches.tb_merge_table import random_request
 
 #: 0 to 15 in fp16, bf16 and fp32; sums of a hundred of them are exact in the first and the last

@@ -3,14 +3,14 @@
 The bits flip in protected memories.
 """
 
-from t3sim.reference.coalescer import Update
-from t3sim.reference.tracker import LOCAL, TrackerModel, Trigger
 from t3sim.rtl.registers import ERRORS
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.flips import Faults, Flips, HurtRow, Place, corrects, protected
 from t3sim.testbenches.monitors import CycleMonitor, PulseMonitor, StreamMonitor
 from t3sim.testbenches.pauses import never
+from t3sim.testbenches.reference.coalescer import Update
+from t3sim.testbenches.reference.tracker import LOCAL, TrackerModel, Trigger
 from t3sim.testbenches.scoreboard import MismatchError, Scoreboard, words
 
 

@@ -1,10 +1,10 @@
 """TriggerMerge: every trigger once, each bank's in its order, at full rate and in turn."""
 
-from t3sim.reference.trigger_merge import MergeModel
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor, TurnMonitor
 from t3sim.testbenches.pauses import never
+from t3sim.testbenches.reference.trigger_merge import MergeModel
 
 
 class Merge:

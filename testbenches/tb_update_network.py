@@ -1,11 +1,11 @@
 """UpdateNetwork: every update once, at its workgroup's bank, in its channel's order, at full rate and in turn."""
 
-from t3sim.reference.coalescer import Update
-from t3sim.reference.update_network import UpdateNetworkModel
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor, TurnMonitor
 from t3sim.testbenches.pauses import never
+from t3sim.testbenches.reference.coalescer import Update
+from t3sim.testbenches.reference.update_network import UpdateNetworkModel
 
 GROUP = 4  #: channels that share a queue
 

@@ -1,8 +1,8 @@
 """WatchDog against its model: what moves often, seldom and never, what waits all the time, at times and never."""
 
-from t3sim.reference.watchdog import WatchDogModel
 from t3sim.rtl.registers import ERRORS, WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 from t3sim.testbenches.bench import Bench, rounds
+from t3sim.testbenches.reference.watchdog import WatchDogModel
 
 
 async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float, waiting: float,

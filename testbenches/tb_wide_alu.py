@@ -2,12 +2,12 @@
 
 import random
 
-from t3sim.reference.wide_alu import Alu, Operands, WideOp
 from t3sim.rtl.formats import BF16, FIXED, FP16, FP32, PLAIN_SUMS, SUMS, FloatFormat, Sum
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.floats import element, just_below, nearly_largest, nearly_opposite
 from t3sim.testbenches.monitors import StreamMonitor
+from t3sim.testbenches.reference.wide_alu import Alu, Operands, WideOp
 from t3sim.testbenches.scoreboard import Scoreboard
 
 

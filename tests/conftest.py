@@ -67,7 +67,7 @@ def compile_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("numba.core.dispatcher.Dispatcher.compile", fails("builds_loops"))
         for place in ("t3sim.cosim.component.cached", "t3sim.cosim.verilog.cached", "t3sim.cosim.cocotb_run.cached",
-                      "t3sim.yowasp.command"):
+                      "t3sim.base.yowasp.command"):
             patch.setattr(place, fails("builds_rtl"))
         yield
 
@@ -81,7 +81,7 @@ def own_results(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
         folder[:] = folder or [tmp_path_factory.mktemp("results")]
         return folder[0]
 
-    monkeypatch.setattr("t3sim.user_cache.results_folder", results_folder)
+    monkeypatch.setattr("t3sim.base.user_cache.results_folder", results_folder)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from t3sim.at_once import ENDED, at_once
-from t3sim.compiled.jit import compile_times
+from t3sim.base.at_once import ENDED, at_once
+from t3sim.base.compiled.jit import compile_times
 
 pytestmark = pytest.mark.builds_loops
 

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from t3sim.formats import BF16, E4M3, E5M2, FORMATS, FP16, FP32, RANDOM_BITS, lfsr, scaled, unscaled
+from t3sim.machine.formats import BF16, E4M3, E5M2, FORMATS, FP16, FP32, RANDOM_BITS, lfsr, scaled, unscaled
 from t3sim.rtl import formats
 
 THEIRS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "bf16": ml_dtypes.bfloat16,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import t3sim.compiled.jit  # noqa: F401  before a test names another cache, in which it would make its folder
+import t3sim.base.compiled.jit  # noqa: F401  before a test names another cache, in which it would make its folder
 from t3sim import cli
+from t3sim.base.errors import BadInput
+from t3sim.base.user_cache import cache_folder
 from t3sim.cosim import cache
-from t3sim.errors import BadInput
-from t3sim.user_cache import cache_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUR = 3600
@@ -22,7 +22,7 @@ HOUR = 3600
 _PROGRAM = """
 import numpy as np
 from t3sim.cosim.cache import cached
-from t3sim.compiled.jit import compiled
+from t3sim.base.compiled.jit import compiled
 
 @compiled
 def double(x):
@@ -60,7 +60,7 @@ def test_is_the_users_wherever_the_package_lies(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "t3sim"
     monkeypatch.setenv("T3_CACHE", str(tmp_path / "named"))
     assert cache_folder() == tmp_path / "named"
-    program = "import os, t3sim.compiled.jit; print(os.environ['NUMBA_CACHE_DIR'])"
+    program = "import os, t3sim.base.compiled.jit; print(os.environ['NUMBA_CACHE_DIR'])"
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, text=True, capture_output=True,
                           timeout=60)
@@ -157,8 +157,8 @@ def test_a_failed_build_is_no_reason_for_another_cache(folder):
 
 def refused(variable: str, folder: Path) -> str:
     """What an import says of a folder for compiled loops."""
-    program = ("import sys\nfrom t3sim.errors import BadInput\n"
-               "try: import t3sim.compiled.jit\nexcept BadInput as error: sys.exit(str(error))")
+    program = ("import sys\nfrom t3sim.base.errors import BadInput\n"
+               "try: import t3sim.base.compiled.jit\nexcept BadInput as error: sys.exit(str(error))")
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=os.environ | {variable: str(folder)},
                           text=True, capture_output=True, timeout=60).stderr
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from t3sim.workloads import (
+from t3sim.workload.workloads import (
     MODELS,
     SUBLAYERS,
     Workload,

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from t3sim.hbm.address import line_of
-from t3sim.hbm_replay import recorded
-from t3sim.hbm_replay.configurations import RECORDED, configured
-from t3sim.hbm_replay.recorded.traces import decode, text
+from t3sim.gpu.hbm.address import line_of
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
+from t3sim.testbenches.hbm_replay import recorded
+from t3sim.testbenches.hbm_replay.configurations import RECORDED, configured
+from t3sim.testbenches.hbm_replay.recorded.traces import decode, text
 
 INI = """[dram_structure]
 protocol = HBM

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 from t3sim.area.measure import BlockArea
-from t3sim.errors import BadInput
-from t3sim.support.output import write_whole
+from t3sim.base.errors import BadInput
+from t3sim.base.output import write_whole
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "history.jsonl"
 SPEED = "cycles_per_second"  #: of the lockstep, as `t3 bench` measures it

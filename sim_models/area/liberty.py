@@ -14,8 +14,8 @@ from io import BytesIO
 from pathlib import Path
 
 from t3sim.area.functions import truth_table
-from t3sim.bounded import LARGEST_FILE, TooLarge, read_bounded, reading
-from t3sim.errors import BadInput, shown
+from t3sim.base.bounded import LARGEST_FILE, TooLarge, read_bounded, reading
+from t3sim.base.errors import BadInput, shown
 
 _LARGEST = 1e9  #: of any number of a library
 _DEEPEST = 32  #: groups within groups

@@ -6,7 +6,7 @@ from pathlib import Path
 from t3sim.area.embedded import NAME as EMBEDDED
 from t3sim.area.embedded import embedded_library
 from t3sim.area.liberty import Library, load_library
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 
 OSU018 = "osu018"
 

@@ -19,8 +19,8 @@ from t3sim.area.synthesis import (
     with_children,
 )
 from t3sim.area.timing import Timing, analyse
+from t3sim.base.errors import BadInput, Failure
 from t3sim.cosim.designs import readable_verilog
-from t3sim.errors import BadInput, Failure
 from t3sim.rtl.geometry import Geometry
 
 TOP = "gpu_top"  #: Track & Trigger of a GPU

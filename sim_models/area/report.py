@@ -7,7 +7,6 @@ from rich.console import Console
 
 from t3sim.area import fpga as ecp5
 from t3sim.area import node as nodes
-from t3sim.area import yosys
 from t3sim.area.liberty import Library
 from t3sim.area.measure import TOP, BlockArea, Silicon
 from t3sim.area.memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
@@ -16,6 +15,7 @@ from t3sim.area.sram import COLUMNS_PER_BIT, EDGE_COLUMNS, EDGE_ROWS, PUBLISHED,
 from t3sim.area.sweep import Sweep
 from t3sim.area.synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
 from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING
+from t3sim.cosim import yosys
 from t3sim.rtl.check_bits import check_bits
 from t3sim.rtl.geometry import Geometry
 from t3sim.study.report import NOTHING, print_table

@@ -8,9 +8,9 @@ from t3sim.area.liberty import Library
 from t3sim.area.measure import BlockArea, measure
 from t3sim.area.node import Node
 from t3sim.area.synthesis import TARGET_GATE_DELAYS
-from t3sim.geometry_option import changed
+from t3sim.base.output import write_whole
+from t3sim.cosim.geometry_option import changed
 from t3sim.rtl.geometry import Geometry
-from t3sim.support.output import write_whole
 
 
 @dataclass(frozen=True)

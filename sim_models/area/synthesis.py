@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from t3sim.area import yosys
 from t3sim.area.liberty import Library
+from t3sim.cosim import yosys
 from t3sim.cosim.cache import cached, digest
 
 SMALL_WORDS = 8  #: a memory of fewer words is made of flip-flops, as no memory generator would make it

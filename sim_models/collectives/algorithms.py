@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from t3sim.base.errors import BadInput, Key
 from t3sim.collectives import Program, direct, ring, torus, two_level
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
 from t3sim.collectives.together import together
-from t3sim.errors import BadInput, Key
-from t3sim.topologies import Alike, MultiNode, Topology, Torus
-from t3sim.topologies.alike import along
+from t3sim.machine.topologies import Alike, MultiNode, Topology, Torus
+from t3sim.machine.topologies.alike import along
 
 COLLECTIVES = {"rs": "reduce-scatter", "ag": "all-gather", "ar": "all-reduce", "a2a": "all-to-all"}
 

@@ -1,7 +1,7 @@
 """All-to-all: a chunk for each pair of ranks (experts: T3 paper, section 7.2)."""
 
 from t3sim.collectives.program import Op, Program, in_turn, owners
-from t3sim.topologies import Alike
+from t3sim.machine.topologies import Alike
 
 
 def all_to_all(ranks: int, alike: Alike | None = None) -> Program:

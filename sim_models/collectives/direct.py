@@ -1,7 +1,7 @@
 """Direct collectives on a fully connected topology: for each chunk a star around its owner (T3 paper, section 7.1)."""
 
 from t3sim.collectives.program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
-from t3sim.topologies import Alike
+from t3sim.machine.topologies import Alike
 
 
 def reduce_scatter(ranks: int, alike: Alike | None = None) -> Program:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from t3sim.collectives import direct
 from t3sim.collectives.program import Program
-from t3sim.topologies import Alike
+from t3sim.machine.topologies import Alike
 
 
 def reduce_scatter(ranks: int, alike: Alike | None = None) -> Program:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.bounded import LARGEST_TEXT, MOST_DEPENDENCIES, MOST_SLOTS, MOST_TRANSFERS, read_bounded, reading
+from t3sim.base.bounded import LARGEST_TEXT, MOST_DEPENDENCIES, MOST_SLOTS, MOST_TRANSFERS, read_bounded, reading
+from t3sim.base.numerals import whole
 from t3sim.collectives.program import CollectiveError, Contributions, Op, Program, Transfer, all_ranks
-from t3sim.numerals import whole
 
 #: Names in the files.
 KINDS = {"ar": "allreduce", "rs": "reduce_scatter", "ag": "allgather", "a2a": "alltoall"}

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from t3sim.bounded import LARGEST_TEXT, MOST_DEPENDENCIES, read_bounded, reading
+from t3sim.base.bounded import LARGEST_TEXT, MOST_DEPENDENCIES, read_bounded, reading
 from t3sim.collectives.msccl import KINDS, Buffers, check_size, read_each_way, shown_slot
 from t3sim.collectives.program import CollectiveError, Op, Program, Transfer
 

@@ -13,8 +13,8 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
-from t3sim.errors import Told
-from t3sim.topologies import Alike
+from t3sim.base.errors import Told
+from t3sim.machine.topologies import Alike
 
 #: Ranks whose contributions a chunk at some rank contains.
 Contributions = frozenset[int]

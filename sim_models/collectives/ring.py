@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from t3sim.collectives.program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
-from t3sim.topologies import Alike
+from t3sim.machine.topologies import Alike
 
 
 def reduce_scatter(ranks: int, step: int = -1, alike: Alike | None = None) -> Program:

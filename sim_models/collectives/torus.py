@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from t3sim.collectives import ring, two_level
 from t3sim.collectives.program import Op, Program, in_turn, owners
-from t3sim.topologies import Alike
-from t3sim.topologies.alike import along
+from t3sim.machine.topologies import Alike
+from t3sim.machine.topologies.alike import along
 
 _Hop = tuple[int, int, int, Op]  # chunk, source, destination, op
 

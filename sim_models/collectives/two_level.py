@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from t3sim.collectives.program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
-from t3sim.topologies import Alike
+from t3sim.machine.topologies import Alike
 
 #: Rank of a (group, place within it).
 Rank = Callable[[int, int], int]

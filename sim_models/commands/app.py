@@ -9,6 +9,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Exit
 
+from t3sim.base.errors import Told
+from t3sim.base.extras import needs
+from t3sim.base.trimmed import Trimmed
 from t3sim.commands.area import area
 from t3sim.commands.bench import bench
 from t3sim.commands.cache import cache
@@ -32,9 +35,6 @@ from t3sim.commands.techniques import techniques
 from t3sim.commands.trace import trace
 from t3sim.commands.validate import validate
 from t3sim.commands.verilog import verilog
-from t3sim.errors import Told
-from t3sim.extras import needs
-from t3sim.trimmed import Trimmed
 
 COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
             "reproduce": reproduce, "sweep": sweep, "compare": compare, "collective": collective, "dma": dma,
@@ -84,7 +84,7 @@ for _name, _function in COMMANDS.items():
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from t3sim.support.output import collect_versions
+        from t3sim.base.output import collect_versions
 
         print(f"t3sim {collect_versions()['t3sim']}")
         raise Exit

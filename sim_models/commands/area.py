@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import (
     GeometryOption,
     JsonOption,
@@ -14,7 +15,6 @@ from t3sim.commands.options import (
     file_name,
     folder_name,
 )
-from t3sim.errors import BadInput
 
 
 def area(
@@ -56,13 +56,13 @@ def area(
     import os
     from pathlib import Path
 
-    from t3sim.area import yosys
     from t3sim.area.libraries import find_library
     from t3sim.area.node import NODES
-    from t3sim.geometry_option import changed, parse_sizes, parse_sweep
+    from t3sim.base.output import write_json, write_whole
+    from t3sim.cosim import yosys
+    from t3sim.cosim.geometry_option import changed, parse_sizes, parse_sweep
+    from t3sim.cosim.verilog_files import chosen_blocks
     from t3sim.machine import load_machine
-    from t3sim.support.output import write_json, write_whole
-    from t3sim.verilog.write import chosen_blocks
 
     fpga = fpga or record  # an entry of the history has it
     check_json_target(json)
@@ -197,11 +197,11 @@ def _route(block: str, geometry: str | None, machine: str, library: str | None, 
 
     from t3sim.area.libraries import OSU018, find_library
     from t3sim.area.route.tools import find_tools
-    from t3sim.at_once import at_once
-    from t3sim.geometry_option import changed, parse_sizes
+    from t3sim.base.at_once import at_once
+    from t3sim.base.output import write_json, write_whole
+    from t3sim.cosim.geometry_option import changed, parse_sizes
+    from t3sim.cosim.verilog_files import chosen_blocks
     from t3sim.machine import load_machine
-    from t3sim.support.output import write_json, write_whole
-    from t3sim.verilog.write import chosen_blocks
 
     check_outputs({option: name for option, name in (("--out", out), ("--markdown", markdown), ("--json", json))
                    if name is not None})
@@ -240,12 +240,12 @@ def _energy(machine: str, library: str | None, markdown: str | None, json: str |
     """Measure the energy of a run; print, write and hand out what comes of it."""
     from pathlib import Path
 
-    from t3sim.area import yosys
     from t3sim.area.energy.price import check_library
     from t3sim.area.libraries import find_library
     from t3sim.area.node import ASAP7
+    from t3sim.base.output import write_json, write_whole
+    from t3sim.cosim import yosys
     from t3sim.machine import load_machine
-    from t3sim.support.output import write_json, write_whole
 
     geometry = load_machine(machine).geometry()
     cells = find_library(library)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import JsonOption, MachineOption, SeedOption, check_json_target, whole_number
-from t3sim.errors import BadInput
 
 
 def bench(
@@ -25,9 +25,9 @@ def bench(
     are named: messages per second of the event level (event), a whole run at full size (whole), and the first run in
     an empty cache (first). Cycles are per second of a core's time, but cocotb's.
     """
+    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult
-    from t3sim.support.output import write_json
 
     engines = tuple(dict.fromkeys(name.strip() for name in engine.split(",")))
     for name in engines:
@@ -38,7 +38,7 @@ def bench(
     check_json_target(json)
     described = load_machine(machine)
 
-    from t3sim.flow.speed import measure_event
+    from t3sim.commands.event_speed import measure_event
     from t3sim.study.first_run import measure_first_run
     from t3sim.study.lockstep_speed import run_bench
     from t3sim.study.report import output_console, print_bench, progress_bar

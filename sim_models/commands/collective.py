@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import JsonOption, check_json_target, file_name, shown_size, size_range
-from t3sim.errors import BadInput
 
 
 def collective(
@@ -36,11 +36,11 @@ def collective(
     json: JsonOption = None,
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
+    from t3sim.base.output import write_json, write_whole
     from t3sim.collectives.algorithms import COLLECTIVES
     from t3sim.collectives.msccl import msccl_text
-    from t3sim.flow.runs import request
+    from t3sim.event.flow.runs import request
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import write_json, write_whole
 
     wanted = size_range(sizes)
     asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
@@ -58,7 +58,7 @@ def collective(
     if timeline is None:
         found = asked.run(wanted)
     else:
-        from t3sim.flow.timeline import LinkRates, write_timeline
+        from t3sim.event.flow.timeline import LinkRates, write_timeline
 
         rates = LinkRates()
         found = asked.run(wanted, lambda algorithm, size: rates, lambda algorithm, size, run: write_timeline(

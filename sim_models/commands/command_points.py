@@ -17,20 +17,20 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
+from t3sim.base.errors import BadInput, Failure, Key, choices, shown
 from t3sim.commands.area import area
 from t3sim.commands.collective import collective
 from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
 from t3sim.commands.hbm_replay import hbm_replay
-from t3sim.errors import BadInput, Failure, Key, choices, shown
-from t3sim.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
-from t3sim.tasks.sources import source_digest
-from t3sim.tasks.task import digest
+from t3sim.study.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
+from t3sim.study.tasks.sources import source_digest
+from t3sim.study.tasks.task import digest
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
-    from t3sim.tasks.task import BuildTask, Task, WarmUpTask
+    from t3sim.study.tasks.task import BuildTask, Task, WarmUpTask
 
 #: Those that a study can run: `study.COMMANDS` but for run, which is a scenario.
 FUNCTIONS = {"dma": dma, "collective": collective, "end-to-end": end_to_end, "area": area, "hbm-replay": hbm_replay,
@@ -150,8 +150,8 @@ class CommandTask:
 
     def _machine(self) -> "Machine":
         """Load the machine, with its changes. Raises MachineError."""
-        from t3sim.scenario.files import scenario_of
-        from t3sim.scenario.request import machine_of
+        from t3sim.study.scenario.files import scenario_of
+        from t3sim.study.scenario.request import machine_of
 
         named = {MACHINE_KEY: self.values.get(MACHINE_KEY, _DEFAULT_MACHINE)}
         return machine_of(scenario_of({}, named | {f"{MACHINE_KEY}.{name}": value

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 _SHOWN = 40
 
@@ -15,7 +15,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
 ) -> None:
     """Compare the results of two campaigns bit for bit; exit code 1 if anything moved."""
-    from t3sim.reproduce.compare import compare_results, count_values, load_results
+    from t3sim.papers.compare import compare_results, count_values, load_results
 
     old, new = load_results(before), load_results(after)
     moved = compare_results(old, new)

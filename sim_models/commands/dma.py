@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import (
     JsonOption,
     check_estimate,
@@ -17,12 +18,11 @@ from t3sim.commands.options import (
     size_range,
     whole_number,
 )
-from t3sim.errors import BadInput
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
     from t3sim.runs.queued import Waves
-    from t3sim.tasks.estimate import Estimate
+    from t3sim.study.tasks.estimate import Estimate
 
 #: Of each run, for `--json`.
 _REPORTED = ("ns", "phases_ns", "commands", "engines", "syncs", "read_bytes", "link_bytes")
@@ -76,12 +76,12 @@ def dma(
                           ("--insist", insist or None)):
         if value is not None:
             raise BadInput(f"{option} is of the cycle level: give --level cycle, too")
-    from t3sim.flow.commands import COLLECTIVES, POSSIBLE
-    from t3sim.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
+    from t3sim.base.output import write_json
+    from t3sim.event.flow.commands import COLLECTIVES, POSSIBLE
+    from t3sim.event.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
     from t3sim.machine import load_machine
     from t3sim.machine.levels import ENGINES
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import write_json
 
     if collective not in COLLECTIVES:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
@@ -140,7 +140,7 @@ def dma(
 def _estimate(machine: "Machine", gpus: int, moved: Sequence[int]) -> "Estimate":
     """Estimate runs in which so much of an array is moved, each by its link, and the RTL of all GPUs is stepped."""
     from t3sim.runs.isolated_collectives import ring_time_ns
-    from t3sim.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
+    from t3sim.study.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
 
     cycles = sum(ring_time_ns(machine, size, gpus) for size in moved) * machine.memory_clock_ghz
     return Estimate(cycles, gpus * cycles / FUSED_CYCLES_PER_SECOND,
@@ -149,12 +149,12 @@ def _estimate(machine: "Machine", gpus: int, moved: Sequence[int]) -> "Estimate"
 
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
                         gpus: int, json: str | None, waves: "Waves", insist: bool) -> None:
+    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import QUEUE
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
     from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import write_json
 
     wanted = size_range(sizes)
     variants = [name.strip() for name in variant.split(",")] if variant is not None else [

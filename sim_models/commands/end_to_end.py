@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import (
     JsonOption,
     SeedOption,
@@ -13,7 +14,6 @@ from t3sim.commands.options import (
     whole_number,
     write_plot,
 )
-from t3sim.errors import BadInput
 
 _TOP = 10
 
@@ -52,16 +52,16 @@ def end_to_end(
     seed: SeedOption = 0,
 ) -> None:
     """Estimate time, memory and energy of a training iteration or an inference, with their parts and ranges."""
-    from t3sim.end_to_end.evaluate import PHASES, estimate
-    from t3sim.end_to_end.layer import IMPLEMENTATIONS
-    from t3sim.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
-    from t3sim.end_to_end.model_file import load_transformer
-    from t3sim.end_to_end.training import Job
+    from t3sim.analytic.end_to_end.layer import IMPLEMENTATIONS
+    from t3sim.analytic.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
+    from t3sim.analytic.end_to_end.training import Job
+    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import CLUSTER
+    from t3sim.runs.techniques.table import TECHNIQUES
+    from t3sim.study.end_to_end import PHASES, estimate
     from t3sim.study.report import output_console, progress_bar
-    from t3sim.support.output import write_json
-    from t3sim.techniques.table import TECHNIQUES
+    from t3sim.workload.model_file import load_transformer
 
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),
                                    ("--kernels", kernels, IMPLEMENTATIONS),
@@ -85,8 +85,8 @@ def end_to_end(
     described, cluster = load_transformer(model), load_machine(machine, CLUSTER)
     job = Job(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
 
-    from t3sim.end_to_end import show
-    from t3sim.end_to_end.search import search as search_mappings
+    from t3sim.analytic.end_to_end.search import search as search_mappings
+    from t3sim.commands import end_to_end_report as show
 
     if search:
         ranking = search_mappings(cluster, job, gpus)

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 from t3sim.commands.flags import print_notes
 
 if TYPE_CHECKING:
+    from t3sim.event.tiles.persistent_runs import PersistentRun
+    from t3sim.event.tiles.runs import OverlapRun
     from t3sim.machine import Machine
-    from t3sim.scenario.event import EventLevel, GemmRun
     from t3sim.study.results import FileRun
-    from t3sim.tiles.persistent_runs import PersistentRun
-    from t3sim.tiles.runs import OverlapRun
+    from t3sim.study.scenario.event import EventLevel, GemmRun
 
 
 def run_event_level(asked: "EventLevel", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
-    from t3sim.scenario.event import GemmRun
+    from t3sim.base.output import write_json
+    from t3sim.event.tiles.persistent_runs import PersistentRun
     from t3sim.study.results import FileRun
-    from t3sim.support.output import write_json
-    from t3sim.tiles.persistent_runs import PersistentRun
+    from t3sim.study.scenario.event import GemmRun
 
     print_notes(asked.notes)
     found = asked.run()
@@ -73,8 +73,8 @@ def _print_file(found: "FileRun", node: "Machine") -> None:
 
 
 def _print_overlap(run: "OverlapRun", node: "Machine") -> None:
+    from t3sim.event.tiles.decomposed import TOO_GOOD
     from t3sim.study.report import NOTHING, output_console, print_table
-    from t3sim.tiles.decomposed import TOO_GOOD
 
     console = output_console()
     of = f"{run.sublayer}: " if run.sublayer else ""

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.flags import in_dashes
 from t3sim.commands.options import JsonOption, check_json_target, folder_name, natural_number
-from t3sim.errors import BadInput
 
 
 def explain(
@@ -23,7 +23,7 @@ def explain(
     json: JsonOption = None,
 ) -> None:
     """Explain a tile's life, a collective's workgroup or a channel's decision; without options, the whole run."""
-    from t3sim.support.output import write_json
+    from t3sim.base.output import write_json
     from t3sim.trace.explain_channel import explain_channel
     from t3sim.trace.explain_passes import explain_piece
     from t3sim.trace.explain_run import explain_run

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from t3sim.base.errors import BadInput, InScenario, Key, Told, Words, is_ours, printable
 from t3sim.commands.options import AllowCodeOption, file_name, natural_number, size_in_bytes, whole_number
-from t3sim.errors import BadInput, InScenario, Key, Told, Words, is_ours, printable
 from t3sim.rtl.arbiter import POLICIES
-from t3sim.scenario.short_names import SHORT_NAMES, SWITCHES, keys_of
+from t3sim.study.scenario.short_names import SHORT_NAMES, SWITCHES, keys_of
 
 if TYPE_CHECKING:
-    from t3sim.scenario.scenario import Scenario
+    from t3sim.study.scenario.scenario import Scenario
 
 _NUMBERS = (whole_number, natural_number, size_in_bytes)  #: parsers of one
 LAYER, MECHANISM, MACHINE = "Layer", "Exchange and mechanisms", "Machine"  #: panels of the help
@@ -141,7 +141,7 @@ def scenario_of_file(file: str | None, flags: Mapping[str, Any], settings: Itera
 
     `allow_code`: the file may name functions that no installed part has.
     """
-    from t3sim.scenario.files import read_scenario
+    from t3sim.study.scenario.files import read_scenario
 
     content = {} if file is None else read_scenario(file)
     try:
@@ -155,8 +155,8 @@ def scenario_of_file(file: str | None, flags: Mapping[str, Any], settings: Itera
 
 def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Iterable[str],
               allow_code: bool) -> "Scenario":
-    from t3sim.custom import GROUPS
-    from t3sim.scenario.files import scenario_of, value_of
+    from t3sim.base.custom import GROUPS
+    from t3sim.study.scenario.files import scenario_of, value_of
 
     changes = dict(flags)
     for setting in settings:

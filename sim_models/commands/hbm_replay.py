@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput, choices
 from t3sim.commands.options import JsonOption, check_json_target, file_name
-from t3sim.errors import BadInput, choices
 
 
 def hbm_replay(
@@ -27,15 +27,15 @@ def hbm_replay(
     """Replay a request trace on one DRAM channel and count what it took."""
     from pathlib import Path
 
+    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
-    from t3sim.support.output import write_json
 
     if every == (trace is not None):
         raise BadInput("one of TRACE and --all is needed" if trace is None else
                        f"TRACE {trace!r} and --all do not go together")
     recorded_name = trace is not None and not Path(trace).is_file()
     if recorded_name:
-        from t3sim.hbm_replay import recorded
+        from t3sim.testbenches.hbm_replay import recorded
 
         if trace not in recorded.workloads("hbm3"):
             raise BadInput(f"trace {trace!r} is neither a file nor one of the recorded workloads "
@@ -43,15 +43,15 @@ def hbm_replay(
     check_json_target(json)
     described = load_machine(machine)
 
-    from t3sim.hbm_replay.configurations import CONFIGS
     from t3sim.study.report import output_console, print_pairs, progress_bar
+    from t3sim.testbenches.hbm_replay.configurations import CONFIGS
 
     if config is not None and config not in CONFIGS:
         raise BadInput(f"--config {config!r} is unknown: allowed are {', '.join(CONFIGS)}")
 
     if every:
-        from t3sim.hbm_replay.report import print_validation
-        from t3sim.hbm_replay.validation import validate, validate_micro, verdicts
+        from t3sim.testbenches.hbm_replay.report import print_validation
+        from t3sim.testbenches.hbm_replay.validation import validate, validate_micro, verdicts
 
         configs = None if config is None else [config]
         with progress_bar(["replay"]) as progress:
@@ -65,8 +65,8 @@ def hbm_replay(
             print_validation(rows, micro, found, output_console())
         return
 
-    from t3sim.hbm_replay.replay import replay
-    from t3sim.hbm_replay.trace import read_trace
+    from t3sim.testbenches.hbm_replay.replay import replay
+    from t3sim.testbenches.hbm_replay.trace import read_trace
 
     config = config or "base"
     try:

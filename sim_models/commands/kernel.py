@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput, choices
 from t3sim.commands.flags import print_notes, scenario_of_file
 from t3sim.commands.options import (
     AllowCodeOption,
@@ -15,13 +16,12 @@ from t3sim.commands.options import (
     natural_number,
     whole_number,
 )
-from t3sim.errors import BadInput, choices
-from t3sim.scenario.short_names import keys_of
+from t3sim.study.scenario.short_names import keys_of
 
 if TYPE_CHECKING:
-    from t3sim.scenario.collective import CollectiveAlone
-    from t3sim.scenario.kernel import KernelAlone
-    from t3sim.tasks.store import Results
+    from t3sim.study.scenario.collective import CollectiveAlone
+    from t3sim.study.scenario.kernel import KernelAlone
+    from t3sim.study.tasks.store import Results
 
 _GEMMS = {"gemm": "MxNxK", "decode": "MxNxK", "gemv": "Mx1xK"}
 _KERNELS = (*_GEMMS, "embedding")
@@ -55,8 +55,8 @@ def kernel(
 ) -> None:
     """Run a kernel alone on a GPU, cycle by cycle; with --copies also beside copies that share its memory."""
     from t3sim.runs.beside_copies import Copies
-    from t3sim.scenario.kernel import KernelAlone
-    from t3sim.tasks.kept import KeptResults
+    from t3sim.study.scenario.kernel import KernelAlone
+    from t3sim.study.tasks.kept import KeptResults
 
     given = {"--gemm": gemm, "--embedding": embedding, "--locality": locality, "--split-k": split_k}
     if what in _KERNELS:
@@ -80,8 +80,8 @@ def kernel(
 
 def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a kernel alone, and again beside copies if there are any; print, or write as JSON. Raises BadInput."""
+    from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_kernel, progress_bar
-    from t3sim.support.output import write_json
 
     if (expected := kernel.estimate()) is not None:
         check_estimate(expected, kernel.workload, insist)
@@ -95,8 +95,8 @@ def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Res
 
 def run_collective_alone(alone: "CollectiveAlone", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a collective alone; print, or write as JSON. Raises BadInput."""
+    from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_collective, progress_bar
-    from t3sim.support.output import write_json
 
     print_notes(alone.notes)
     if kept is not None and kept.load(alone.task) is not None:

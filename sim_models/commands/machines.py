@@ -14,7 +14,7 @@ def machines(
     json: JsonOption = None,
 ) -> None:
     """List the machines that come with the package, the commands that each serves, and what these need."""
-    from t3sim.support.output import write_json
+    from t3sim.base.output import write_json
 
     check_json_target(json)
     found = _by_level() if machine is None else _capacities(machine)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from t3sim.cores import cores
-from t3sim.errors import BadInput
-from t3sim.numerals import decimal, whole
-from t3sim.streams import discard_output, output_is_closed
-from t3sim.user_cache import may_be_written
+from t3sim.base.cores import cores
+from t3sim.base.errors import BadInput
+from t3sim.base.numerals import decimal, whole
+from t3sim.base.streams import discard_output, output_is_closed
+from t3sim.base.user_cache import may_be_written
 
 if TYPE_CHECKING:
-    from t3sim.tasks.estimate import Estimate, Sized
+    from t3sim.study.tasks.estimate import Estimate, Sized
 
 
 def whole_number(text: str | int) -> int:
@@ -54,7 +54,7 @@ def simulations_at_once(jobs: int | None) -> int:
 
 def check_estimate(found: "Estimate", workload: "Sized", insist: bool) -> None:
     """Refuse what takes more than a day, or more memory than this host has, without `--insist`. Raises BadInput."""
-    from t3sim.tasks.estimate import check
+    from t3sim.study.tasks.estimate import check
 
     try:
         check(found, workload)
@@ -192,8 +192,8 @@ def check_plot_target(target: str | None, endings: tuple[str, ...] = (".svg", ".
 
 def write_plot(target: str, draw: Callable[[], Any]) -> None:
     """Write what `draw` draws, whole or not at all."""
-    from t3sim.study.plots import render
-    from t3sim.support.output import write_whole
+    from t3sim.base.output import write_whole
+    from t3sim.base.plots import render
 
     svg, png = render("plot", draw)
     write_whole(Path(target).resolve(), svg if target.endswith(".svg") else png)

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput, printable
 from t3sim.commands.flags import takes_scenario_by
 from t3sim.commands.options import JsonOption, check_json_target, decimal_number, file_name, natural_number
-from t3sim.errors import BadInput, printable
 
 if TYPE_CHECKING:
-    from t3sim.scenario.ranking import ExpertsToRank, LayerToRank
-    from t3sim.scenario.scenario import Scenario
+    from t3sim.study.scenario.ranking import ExpertsToRank, LayerToRank
+    from t3sim.study.scenario.scenario import Scenario
 
 
 @takes_scenario_by(
@@ -38,7 +38,7 @@ def overlap(
     json: JsonOption = None,
 ) -> None:
     """Rank the mechanisms that hide a layer's collectives, with what bounds each, and Track & Trigger beside them."""
-    from t3sim.scenario.ranking import ExpertsToRank, LayerToRank
+    from t3sim.study.scenario.ranking import ExpertsToRank, LayerToRank
 
     if expert_parallel:
         if sequence_parallel:
@@ -57,10 +57,10 @@ def overlap(
 
 def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     """Compute a ranking, and write it down."""
-    from t3sim.end_to_end.layer import gemms_said
-    from t3sim.libraries.mechanisms import GATES, TRIGGERED
+    from t3sim.analytic.end_to_end.layer import gemms_said
+    from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
+    from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import write_json
 
     found = layer.run()
     ranked, wrong, node, transformer, tp = found.ranked, found.expected_error, found.machine, found.model, found.tp
@@ -98,10 +98,10 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
 
 
 def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
-    from t3sim.end_to_end.layer import gemms_said
-    from t3sim.libraries.mechanisms import GATES
+    from t3sim.analytic.end_to_end.layer import gemms_said
+    from t3sim.analytic.libraries.mechanisms import GATES
+    from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import write_json
 
     found = layer.run()
     if json is not None:

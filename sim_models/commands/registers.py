@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, check_json_target
-from t3sim.errors import BadInput
 
 
 def registers(
@@ -16,10 +16,10 @@ def registers(
     json: JsonOption = None,
 ) -> None:
     """Print the register map: as Markdown, an HTML page, a C header, or SystemRDL."""
-    from t3sim.driver.register_map import FORMATS, to_json
-    from t3sim.geometry_option import changed, parse_sizes
+    from t3sim.base.output import write_json
+    from t3sim.cosim.driver.register_map import FORMATS, to_json
+    from t3sim.cosim.geometry_option import changed, parse_sizes
     from t3sim.machine import load_machine
-    from t3sim.support.output import write_json
 
     if form not in FORMATS:
         raise BadInput(f"--format {form!r} is unknown: allowed are {', '.join(FORMATS)}")

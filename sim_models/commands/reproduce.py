@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput, Failure
 from t3sim.commands.options import (
     JsonOption,
     MachineOption,
@@ -15,7 +16,6 @@ from t3sim.commands.options import (
     simulations_at_once,
     whole_number,
 )
-from t3sim.errors import BadInput, Failure
 
 _FIRST, _SECOND, _NONE = "t3-table1", "t3-accelsim", "none"
 
@@ -38,11 +38,11 @@ def reproduce(
     seed: SeedOption = 0,
 ) -> None:
     """Reproduce the papers' figures and tables, T3's with RTL in the loop."""
+    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
-    from t3sim.reproduce.figure import paper_setup
-    from t3sim.reproduce.pipeline import check_out
-    from t3sim.reproduce.registry import chosen
-    from t3sim.support.output import write_json
+    from t3sim.papers.figure import paper_setup
+    from t3sim.papers.pipeline import check_out
+    from t3sim.papers.registry import chosen
 
     jobs = simulations_at_once(jobs)
     figures = chosen(only, paper)
@@ -54,8 +54,8 @@ def reproduce(
         raise BadInput(f"--beside {wanted}: a machine other than --machine {machine} is needed, or {_NONE}")
     check_out(out)
 
-    from t3sim.reproduce import pipeline
-    from t3sim.reproduce.progress import show_progress
+    from t3sim.papers import pipeline
+    from t3sim.papers.progress import show_progress
     from t3sim.study.report import output_console, print_campaign
 
     try:

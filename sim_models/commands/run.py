@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.flags import takes_scenario
 from t3sim.commands.options import (
     JsonOption,
@@ -13,10 +14,9 @@ from t3sim.commands.options import (
     simulations_at_once,
     whole_number,
 )
-from t3sim.errors import BadInput
 
 if TYPE_CHECKING:
-    from t3sim.scenario.scenario import Scenario
+    from t3sim.study.scenario.scenario import Scenario
 
 
 @takes_scenario
@@ -35,12 +35,12 @@ def run(
     from t3sim.commands.kernel import run_collective_alone, run_kernel
     from t3sim.commands.overlap import run_ranking
     from t3sim.commands.sublayers import run_sublayers
-    from t3sim.scenario.asked import asked
-    from t3sim.scenario.collective import CollectiveAlone
-    from t3sim.scenario.event import EventLevel
-    from t3sim.scenario.ranking import LayerToRank
-    from t3sim.scenario.request import Request
-    from t3sim.tasks.kept import KeptResults
+    from t3sim.study.scenario.asked import asked
+    from t3sim.study.scenario.collective import CollectiveAlone
+    from t3sim.study.scenario.event import EventLevel
+    from t3sim.study.scenario.ranking import LayerToRank
+    from t3sim.study.scenario.request import Request
+    from t3sim.study.tasks.kept import KeptResults
 
     ready = asked(scenario)
     if not isinstance(ready, Request):

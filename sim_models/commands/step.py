@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import folder_name, natural_number
-from t3sim.errors import BadInput
 
 
 def step(

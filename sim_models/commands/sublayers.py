@@ -4,20 +4,20 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.flags import print_notes
 from t3sim.commands.options import check_estimate, read_or_written, write_plot
-from t3sim.errors import BadInput
 
 if TYPE_CHECKING:
-    from t3sim.scenario.request import Request
-    from t3sim.tasks.store import Results
+    from t3sim.study.scenario.request import Request
+    from t3sim.study.tasks.store import Results
 
 
 def run_sublayers(request: "Request", plot: str | None, insist: bool, jobs: int, json: str | None,
                   kept: "Results | None") -> None:
     """Run what a request asks for; print, draw, or write as JSON. Raises BadInput."""
+    from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_run, print_together, progress_bar
-    from t3sim.support.output import write_json
 
     several = len(request.sublayers) > 1
     if plot is not None and several:

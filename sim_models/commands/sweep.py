@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput, Failure, InScenario
 from t3sim.commands.flags import in_dashes
 from t3sim.commands.options import (
     AllowCodeOption,
@@ -18,11 +19,10 @@ from t3sim.commands.options import (
     simulations_at_once,
     whole_number,
 )
-from t3sim.errors import BadInput, Failure, InScenario
 
 if TYPE_CHECKING:
-    from t3sim.sweeps.point import Point
-    from t3sim.sweeps.study import Study
+    from t3sim.study.sweeps.point import Point
+    from t3sim.study.sweeps.study import Study
 
 
 def sweep(
@@ -43,12 +43,12 @@ def sweep(
     json: JsonOption = None,
 ) -> None:
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
-    from t3sim.reproduce.pipeline import check_out
-    from t3sim.reproduce.progress import show_progress
-    from t3sim.support.output import write_json
-    from t3sim.sweeps.cluster import check_address
-    from t3sim.sweeps.study import load_study
-    from t3sim.sweeps.sweep import sweep as run_sweep
+    from t3sim.base.output import write_json
+    from t3sim.papers.pipeline import check_out
+    from t3sim.papers.progress import show_progress
+    from t3sim.study.sweeps.cluster import check_address
+    from t3sim.study.sweeps.study import load_study
+    from t3sim.study.sweeps.sweep import sweep as run_sweep
 
     if jobs is not None and scheduler is not None:
         raise BadInput(f"--jobs {jobs} does not go with --scheduler: the cluster's workers say how many run at once")
@@ -94,7 +94,7 @@ def points_of(study: "Study", allow_code: bool = False) -> "list[Point]":
     `allow_code`: it may name functions that no installed part has.
     """
     from t3sim.commands.command_points import CommandPoint
-    from t3sim.sweeps.scenario_point import ScenarioPoint
+    from t3sim.study.sweeps.scenario_point import ScenarioPoint
 
     made: list[Point] = []
     for values in study.points_settings():
@@ -127,7 +127,7 @@ def _show(compare, compared) -> None:
 
 
 def _shard(text: str | None):
-    from t3sim.sweeps.sweep import Shard
+    from t3sim.study.sweeps.sweep import Shard
 
     if text is None:
         return Shard()

@@ -1,15 +1,15 @@
 """`t3 techniques`: what `t3 run --technique` and `t3 overlap` can run, and with what."""
 
+from t3sim.base.errors import BadInput
 from t3sim.commands.options import JsonOption, check_json_target
-from t3sim.errors import BadInput
 
 
 def techniques(json: JsonOption = None) -> None:
     """List the techniques of `t3 run` and the mechanisms of `t3 overlap`: what each does, its source, what it needs."""
-    from t3sim.libraries.experts import EXPERTS_MECHANISMS
-    from t3sim.libraries.mechanisms import MECHANISMS
-    from t3sim.support.output import write_json
-    from t3sim.techniques.table import TECHNIQUES
+    from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
+    from t3sim.analytic.libraries.mechanisms import MECHANISMS
+    from t3sim.base.output import write_json
+    from t3sim.runs.techniques.table import TECHNIQUES
 
     check_json_target(json)
     rows = {name: {"title": one.title, "source": one.source, "by_default": one.by_default, "split_k": one.splits_k,
@@ -28,7 +28,7 @@ def _goes_with(technique) -> dict[str, list[str]]:
     from itertools import product
 
     from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES, fused_with
-    from t3sim.techniques.choices import Choices
+    from t3sim.runs.techniques.choices import Choices
 
     operators, links = {}, {}
     for operator, topology, algorithm in product(FUSED_OPERATORS, TOPOLOGIES[:3], ALGORITHMS):

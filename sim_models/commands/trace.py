@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t3sim.base.errors import BadInput, choices
 from t3sim.commands.flags import print_notes, takes_scenario
 from t3sim.commands.options import JsonOption, check_estimate, check_json_target, folder_name, natural_number
-from t3sim.errors import BadInput, choices
 
 if TYPE_CHECKING:
-    from t3sim.scenario.scenario import Scenario
+    from t3sim.study.scenario.scenario import Scenario
 
 BUGS = ("threshold", "neighbour", "starvation")  #: `trace.bugs.BUGS`
 
@@ -55,7 +55,7 @@ def trace(
     json: JsonOption = None,
 ) -> None:
     """Record a fused kernel or a collective alone from inside the loop, for `t3 explain` and `t3 step`."""
-    from t3sim.support.output import write_json
+    from t3sim.base.output import write_json
 
     if bug is not None and bug not in BUGS:
         raise BadInput(f"--bug {bug!r} is unknown: allowed are {', '.join(BUGS)}")
@@ -78,12 +78,12 @@ def trace(
 
     from dataclasses import asdict, replace
 
-    from t3sim.scenario.collective import CollectiveAlone
-    from t3sim.scenario.layers import workloads_of
-    from t3sim.scenario.recorded import recorded
     from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
-    from t3sim.tasks.estimate import estimate
-    from t3sim.tasks.kept import KeptResults
+    from t3sim.study.scenario.collective import CollectiveAlone
+    from t3sim.study.scenario.layers import workloads_of
+    from t3sim.study.scenario.recorded import recorded
+    from t3sim.study.tasks.estimate import estimate
+    from t3sim.study.tasks.kept import KeptResults
     from t3sim.trace.record import record
     from t3sim.trace.run_index import KINDS, places
     from t3sim.trace.schema import NAMES

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from t3sim.base.errors import BadInput, choices
 from t3sim.commands.options import JsonOption, check_json_target, check_plot_target, file_name, folder_name, write_plot
-from t3sim.errors import BadInput, choices
 
 _WORST = 10  #: rows shown
 
@@ -15,7 +15,7 @@ def validate(
         metavar="[MACHINE]", help="Only this machine's rows; with --log the machine whose log it is.")] = None,
     rows: Annotated[str | None, typer.Option(
         metavar="FILE.csv", parser=file_name, help="Your rows instead of those that come with it: any CSV with the "
-        "columns of a file of sim_models/measured.")] = None,
+        "columns of a file of sim_models/analytic/measured.")] = None,
     log: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="The text that nccl-tests or rccl-tests printed.")] = None,
     plot: Annotated[str | None, typer.Option(
@@ -25,13 +25,13 @@ def validate(
     json: JsonOption = None,
 ) -> None:
     """Set measurements beside what the models answer: errors by machine and quantity, signs, worst rows."""
+    from t3sim.analytic.validation.comparison import compare
+    from t3sim.analytic.validation.fitted import constants
+    from t3sim.analytic.validation.gpus import MACHINES
+    from t3sim.analytic.validation.log import read_log
+    from t3sim.analytic.validation.readers import own_rows, read_text, text_of
+    from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_table
-    from t3sim.support.output import write_json
-    from t3sim.validation.comparison import compare
-    from t3sim.validation.fitted import constants
-    from t3sim.validation.gpus import MACHINES
-    from t3sim.validation.log import read_log
-    from t3sim.validation.readers import own_rows, read_text, text_of
 
     if machine is not None and machine not in MACHINES:
         raise BadInput(f"machine {machine[:60]!r} has no measured rows: allowed are {choices(machine, MACHINES)}")
@@ -46,13 +46,13 @@ def validate(
     if json is not None:
         write_json(found.to_json(), json)
     if plot is not None:
-        from t3sim.validation.plots import draw_all
+        from t3sim.analytic.validation.plots import draw_all
 
         write_plot(plot, lambda: draw_all(found.rows))
     if out is not None:
         from pathlib import Path
 
-        from t3sim.validation.page import write_page
+        from t3sim.analytic.validation.page import write_page
 
         write_page(Path(out), found)
     if json == "-":

@@ -18,11 +18,11 @@ def verilog(
     json: JsonOption = None,
 ) -> None:
     """Write Verilog, ports and parameters as JSON, a FuseSoC core, lint waivers and the register map."""
-    from t3sim.errors import BadInput
-    from t3sim.geometry_option import changed, parse_sizes
+    from t3sim.base.errors import BadInput
+    from t3sim.base.output import write_json
+    from t3sim.cosim.geometry_option import changed, parse_sizes
+    from t3sim.cosim.verilog_files import chosen_blocks, write_verilog
     from t3sim.machine import load_machine
-    from t3sim.support.output import write_json
-    from t3sim.verilog.write import chosen_blocks, write_verilog
 
     if out is None:
         raise BadInput("--out DIR is needed: the folder for the files")

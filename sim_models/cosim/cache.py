@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from t3sim.errors import BadInput, Failure
-from t3sim.numerals import decimal
-from t3sim.user_cache import cache_folder, make_folder, stand_in, takes_files
-from t3sim.waits import say
+from t3sim.base.errors import BadInput, Failure
+from t3sim.base.numerals import decimal
+from t3sim.base.user_cache import cache_folder, make_folder, stand_in, takes_files
+from t3sim.base.waits import say
 
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial"

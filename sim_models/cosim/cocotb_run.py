@@ -22,7 +22,10 @@ import numpy as np
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
+from t3sim.base.errors import Failure
+from t3sim.cosim.backend import checked_stimulus
 from t3sim.cosim.cache import cached, digest
+from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
 from t3sim.cosim.toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 from t3sim.cosim.verilated import (
@@ -34,9 +37,6 @@ from t3sim.cosim.verilated import (
     runtime_objects,
     units,
 )
-from t3sim.engine.backend import checked_stimulus
-from t3sim.engine.port_map import PortMap
-from t3sim.errors import Failure
 
 DUMP = "dump.vcd"  #: waveforms of a run, in its folder
 _REPLAY = "t3sim.testbenches.tb_replay"

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from t3sim.engine.backend import checked_stimulus
-from t3sim.engine.library import Library
+from t3sim.cosim.backend import checked_stimulus
+from t3sim.cosim.library import Library
 
 
 class CompiledBackend:

@@ -9,16 +9,15 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-from t3sim.cosim import clusters, design_code, expressions, graph, graph_code, hierarchy, part_code, verilog
+from t3sim.cosim import clusters, design_code, expressions, graph, graph_code, hierarchy, part_code, port_map, verilog
 from t3sim.cosim import shown as shown_module
 from t3sim.cosim.cache import cached, digest
 from t3sim.cosim.design_code import design_code as code_of
 from t3sim.cosim.graph import design_of
+from t3sim.cosim.library import Library
+from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.shown import Groups, with_shown
 from t3sim.cosim.toolchain import ToolchainError, compiler_command, run_all
-from t3sim.engine import port_map
-from t3sim.engine.library import Library
-from t3sim.engine.port_map import PortMap
 from t3sim.rtl.arbiter import INSTALLED
 
 _SHARED_OBJECT = "library.so"

@@ -12,7 +12,7 @@ from t3sim.cosim.expressions import mask
 from t3sim.cosim.graph import ONE, WORD, Design, Value, bit_of, node_of
 from t3sim.cosim.graph_code import GraphWriter, by_word
 from t3sim.cosim.part_code import PartWriter
-from t3sim.engine.port_map import RESET, PortMap
+from t3sim.cosim.port_map import RESET, PortMap
 
 CHECKSUM_MULTIPLIER = 6364136223846793005
 _BLOCK_WORDS = 8  #: of inputs that are compared together

@@ -8,10 +8,10 @@ from amaranth.hdl._mem import MemoryInstance
 
 from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.component import build_component
+from t3sim.cosim.library import Library
+from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.shown import Groups
 from t3sim.cosim.verilog import component_verilog
-from t3sim.engine.library import Library
-from t3sim.engine.port_map import PortMap
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
 

@@ -25,7 +25,7 @@ from amaranth.hdl._nir import Netlist
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 from t3sim.rtl.control.soft_reset import SoftReset
 
 _PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be new

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from t3sim.compiled.jit import compiled
-from t3sim.engine.port_map import WORD_BITS
+from t3sim.base.compiled.jit import compiled
+from t3sim.cosim.port_map import WORD_BITS
 
 if TYPE_CHECKING:
-    from t3sim.engine.port_map import Lane
+    from t3sim.cosim.port_map import Lane
 
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 

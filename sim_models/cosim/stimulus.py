@@ -3,7 +3,7 @@
 import numpy as np
 
 from t3sim.cosim.design_code import CHECKSUM_MULTIPLIER
-from t3sim.engine.port_map import RESET, WORD_BITS, PortMap
+from t3sim.cosim.port_map import RESET, WORD_BITS, PortMap
 
 
 def random_stimulus(ports: PortMap, cycles: int, seed: int, reset_probability: float = 0.0) -> np.ndarray:

@@ -6,9 +6,9 @@ import numpy as np
 
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
-from t3sim.driver.apb import ApbMaster
-from t3sim.engine.port_map import PortMap
-from t3sim.engine.switch_hardware import KERNEL, SwitchPorts
+from t3sim.cosim.driver.apb import ApbMaster
+from t3sim.cosim.port_map import PortMap
+from t3sim.cosim.ports import KERNEL, SwitchPorts
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_COUNTERS, switch_registers
 from t3sim.rtl.switch.switch import Switch

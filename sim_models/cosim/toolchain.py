@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from t3sim.errors import Failure, shown
-from t3sim.extras import install_line
+from t3sim.base.errors import Failure, shown
+from t3sim.base.extras import install_line
 
 JOBS = max(1, min(4, os.cpu_count() or 1))
 _POLL_SECONDS = 0.02

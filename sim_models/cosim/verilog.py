@@ -12,12 +12,12 @@ from amaranth.hdl import Shape
 from amaranth.lib import data, wiring
 
 from t3sim import rtl
+from t3sim.base.errors import Failure
 from t3sim.cosim import hierarchy
+from t3sim.cosim import port_map as port_map_module
 from t3sim.cosim.cache import cached, digest
 from t3sim.cosim.hierarchy import rtlil_modules
-from t3sim.engine import port_map as port_map_module
-from t3sim.engine.port_map import RESET, Field, Port, PortMap, words_for
-from t3sim.errors import Failure
+from t3sim.cosim.port_map import RESET, Field, Port, PortMap, words_for
 from t3sim.rtl.arbiter import INSTALLED
 
 CLOCK = "clk"

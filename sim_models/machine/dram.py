@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from t3sim.line import LINE_BYTES
+from t3sim.base.line import LINE_BYTES
 from t3sim.machine.section import Section, within
 
 Cycles = Annotated[int, within(0, 1024)]  #: one distance between commands: ten times HBM2's longest at 10 GHz

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from t3sim.errors import choices, shown
+from t3sim.base.errors import choices, shown
 from t3sim.machine.section import Section, section_of
 from t3sim.rtl.geometry import GeometryError
 

@@ -1,6 +1,6 @@
 """A fraction of a GPU: of everything that it has many of, as large a share."""
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.machine.machine import Machine
 
 #: Whole numbers that must divide: what a smaller GPU would have less of.

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from t3sim.errors import BadInput, Key
-from t3sim.formats import FP16
-from t3sim.line import LINE_BYTES
+from t3sim.base.errors import BadInput, Key
+from t3sim.base.line import LINE_BYTES
 from t3sim.machine.dram import is_power_of_two
+from t3sim.machine.formats import FP16
 from t3sim.machine.levels import COMMERCIAL, CYCLE, ENGINES, NETWORK, QUEUE, TILES
 from t3sim.machine.section import Count, NotNegative, Positive, Section, Share, Wait, needed_by, read_by, within
 

@@ -101,7 +101,7 @@ class Fit(Section):
     """Rows from which a constant of a machine comes."""
 
     key: str  #: section and name
-    file: str  #: of sim_models/measured, or of another folder with rows
+    file: str  #: of sim_models/analytic/measured, or of another folder with rows
     rows: str  #: what the scenarios of its rows match, as a regular expression
 
     @field_validator("rows")

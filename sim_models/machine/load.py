@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from t3sim.errors import choices, shown
+from t3sim.base.errors import choices, shown
 from t3sim.machine.derived import DERIVED
 from t3sim.machine.faults import Place, explain, fields_at, is_lack
 from t3sim.machine.levels import CYCLE, LEVELS, Level

@@ -9,8 +9,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from t3sim.bounded import LARGEST_TOML, TooLarge, read_bounded
-from t3sim.errors import BadInput, shown
+from t3sim.base.bounded import LARGEST_TOML, TooLarge, read_bounded
+from t3sim.base.errors import BadInput, shown
 
 _FOLDER = resources.files(__name__.rpartition(".")[0]).joinpath("machines")
 

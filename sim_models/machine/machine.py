@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from t3sim.formats import FP16
-from t3sim.line import LINE_BYTES
+from t3sim.base.line import LINE_BYTES
 from t3sim.machine.closed_form import Accelerator, Uncertainty
 from t3sim.machine.dram import Dram
 from t3sim.machine.engines import Engine, Power, Stream
+from t3sim.machine.formats import FP16
 from t3sim.machine.gpu import Gpu, Llc, Memory, MemoryCache, Occupancy
 from t3sim.machine.hardware import LONGEST_STARVATION, Arbiter, Channels, Dma, Switch, Tracker
 from t3sim.machine.levels import CYCLE, Level
@@ -16,8 +16,8 @@ from t3sim.machine.libraries import Direct, InSwitch, Kernels, Measurements, Rat
 from t3sim.machine.links import Cards, Link, Network, Tier, Wires
 from t3sim.machine.section import Count, NotNegative, Section, is_needed, is_read, left_out, section_of, within
 from t3sim.machine.software import Collective, Host, Kernel, Library, Signals
+from t3sim.machine.topologies import named_topology
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry, bits_for
-from t3sim.topologies import named_topology
 
 _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 

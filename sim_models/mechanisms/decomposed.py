@@ -12,10 +12,10 @@ baseline's kernels is taken here, so that baseline and decomposition differ in n
 from collections.abc import Sequence
 from dataclasses import replace
 
-from t3sim.errors import BadInput, Key
-from t3sim.operators.gemm import Gemm, Matrix
-from t3sim.operators.in_turn import in_turn
-from t3sim.operators.kernel_table import KernelTable
+from t3sim.base.errors import BadInput, Key
+from t3sim.workload.operators.gemm import Gemm, Matrix
+from t3sim.workload.operators.in_turn import in_turn
+from t3sim.workload.operators.kernel_table import KernelTable
 
 COMMUNICATION_UNITS = 16  #: TransformerEngine's
 

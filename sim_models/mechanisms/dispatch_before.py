@@ -17,8 +17,8 @@ import numpy as np
 
 from t3sim.machine import Machine
 from t3sim.mechanisms.gather_before import LEAST_ROW_BYTES, parts_of_features
-from t3sim.operators.uneven_tiling import UnevenTiling
-from t3sim.workloads import DispatchWorkload
+from t3sim.workload.operators.uneven_tiling import UnevenTiling
+from t3sim.workload.workloads import DispatchWorkload
 
 
 def dispatch_tiling(machine: Machine, workload: DispatchWorkload, most_regions: int) -> UnevenTiling:

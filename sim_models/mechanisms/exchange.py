@@ -8,22 +8,22 @@ from operator import attrgetter
 
 import numpy as np
 
+from t3sim.base.custom import is_custom, make_custom
+from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.line import LINE_BYTES, lines_of
 from t3sim.collectives import CollectiveError, Program, direct, in_switch
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
-from t3sim.custom import is_custom, make_custom
-from t3sim.errors import BadInput, Key, choices
-from t3sim.line import LINE_BYTES, lines_of
+from t3sim.collectives.schedule import FIXED_TERMS, Role, most_terms, roles_of
+from t3sim.collectives.schedule.sums import more_bits
 from t3sim.machine import Machine
+from t3sim.machine.topologies import Topology, fully_connected, named_topology
 from t3sim.mechanisms import signals
 from t3sim.mechanisms.dispatch_before import dispatch_tiling
 from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.mechanisms.sums import Sums
-from t3sim.schedule import FIXED_TERMS, Role, most_terms, roles_of
-from t3sim.schedule.sums import more_bits
-from t3sim.topologies import Topology, fully_connected, named_topology
-from t3sim.workloads import DispatchWorkload, ExpertsWorkload, Workload
+from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from t3sim.errors import BadInput, Key, choices
-from t3sim.line import lines_of
-from t3sim.operators.copy import Pass
-from t3sim.operators.kernel_table import KernelTable, Route
+from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.line import lines_of
+from t3sim.workload.operators.copy import Pass
+from t3sim.workload.operators.kernel_table import KernelTable, Route
 
 ORDERS = ("shifted", "same")
 MOST_PIECES = 1024

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from t3sim.errors import BadInput, Key
-from t3sim.line import LINE_BYTES
+from t3sim.base.errors import BadInput, Key
+from t3sim.base.line import LINE_BYTES
 from t3sim.mechanisms.flux import FluxOptions, Owners
-from t3sim.operators.gemm import Gemm
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
+from t3sim.workload.operators.gemm import Gemm
+from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
 
 BLOCK_BYTES = 4096  #: that an engine moves at a time
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from t3sim.line import lines_of
+from t3sim.base.line import lines_of
 from t3sim.mechanisms.flux import FluxOptions, Owners, storing_kernel
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, WAIT, KernelTable, Route, joined, rows_of
+from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, WAIT, KernelTable, Route, joined, rows_of
 
 #: That calls of a library for communication add to a lane's: eight more than 64 leave seven of eight wavefronts.
 SENDING_REGISTERS = 8

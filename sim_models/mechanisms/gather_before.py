@@ -14,16 +14,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.driver.driver import Driver
-from t3sim.engine.port_map import Field
-from t3sim.line import LINE_BYTES
+from t3sim.base.line import LINE_BYTES
+from t3sim.collectives.schedule.schedule import NO_ID
+from t3sim.cosim.driver.driver import Driver
+from t3sim.cosim.port_map import Field
 from t3sim.machine import Machine
 from t3sim.mechanisms.track_trigger import AddressSpace
-from t3sim.operators.kernel_table import ASKS_WINDOW, GROUP, LOAD, STEP, STORE, KernelTable, Route, joined, rows_of
-from t3sim.operators.operator import Made
-from t3sim.operators.tiling import Tiling, TilingError
-from t3sim.schedule.schedule import NO_ID
-from t3sim.workloads import Workload
+from t3sim.workload.operators.kernel_table import (
+    ASKS_WINDOW,
+    GROUP,
+    LOAD,
+    STEP,
+    STORE,
+    KernelTable,
+    Route,
+    joined,
+    rows_of,
+)
+from t3sim.workload.operators.operator import Made
+from t3sim.workload.operators.tiling import Tiling, TilingError
+from t3sim.workload.workloads import Workload
 
 LEAST_ROW_BYTES = 256  #: of a tile, what stays on one memory channel
 _MOST_ROW_BYTES = 4096

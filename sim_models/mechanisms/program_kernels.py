@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.base.line import LINE_BYTES, lines_of
 from t3sim.collectives import Op, Program, Transfer, ring
-from t3sim.line import LINE_BYTES, lines_of
-from t3sim.operators.copy import Pass
-from t3sim.operators.kernel_table import Route
+from t3sim.workload.operators.copy import Pass
+from t3sim.workload.operators.kernel_table import Route
 
 #: The baseline's kernels: whether memory adds what arrives.
 KINDS = {"reduce-scatter": False, "reduce-scatter-nmc": True, "all-gather": False}

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from t3sim.collectives.schedule import Action
+from t3sim.collectives.schedule.placement import NOWHERE
 from t3sim.mechanisms.track_trigger import AddressSpace
-from t3sim.operators.kernel_table import STORE, KernelTable, Route, rows_of
-from t3sim.schedule import Action
-from t3sim.schedule.placement import NOWHERE
+from t3sim.workload.operators.kernel_table import STORE, KernelTable, Route, rows_of
 
 
 def scattered_work(work: KernelTable, space: AddressSpace) -> KernelTable:

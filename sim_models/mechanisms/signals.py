@@ -8,9 +8,9 @@ tiles are those of many workgroups, with counters and commands wide enough.
 
 from dataclasses import replace
 
-from t3sim.errors import BadInput, Key
+from t3sim.base.errors import BadInput, Key
 from t3sim.machine import Machine
-from t3sim.operators.tiling import Tiling
+from t3sim.workload.operators.tiling import Tiling
 
 SIGNALS = ("wavefront", "workgroup", "wave-group", "shard")
 _OF_MANY = SIGNALS[2:]  #: whose tiles several workgroups make

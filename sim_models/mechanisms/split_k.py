@@ -9,13 +9,13 @@ Known simplification: its workgroups launch as the GEMM's do, and its additions 
 
 import numpy as np
 
-from t3sim.errors import BadInput, Key
-from t3sim.line import LINE_BYTES
+from t3sim.base.errors import BadInput, Key
+from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine
-from t3sim.operators.in_turn import in_turn
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
-from t3sim.operators.operator import output_stores
-from t3sim.operators.tiling import Tiling
+from t3sim.workload.operators.in_turn import in_turn
+from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from t3sim.workload.operators.operator import output_stores
+from t3sim.workload.operators.tiling import Tiling
 
 MOST_PARTS = 64  #: as `[gpu]` of a machine allows
 

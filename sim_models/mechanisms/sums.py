@@ -7,13 +7,13 @@ so, and the near-memory ALU rounds what it reads for a link to what the link car
 from dataclasses import dataclass, replace
 from math import ceil, log2, sqrt
 
-from t3sim.driver.driver import MemorySum
-from t3sim.errors import BadInput, Key, choices
-from t3sim.formats import SCALE_BIAS
+from t3sim.base.errors import BadInput, Key, choices
+from t3sim.cosim.driver.driver import MemorySum
 from t3sim.machine import Machine
+from t3sim.machine.formats import SCALE_BIAS
 from t3sim.machine.links import Link
 from t3sim.rtl.formats import FIXED, NUMBERS, PLAIN_SUMS, SUMS
-from t3sim.workloads import Workload
+from t3sim.workload.workloads import Workload
 
 ACCUMULATIONS = ("fp32", "fixed")  #: besides the layer's own format
 #: Bits of an element on a link; blocks have a scale of 8 bits for 32 elements.

@@ -6,19 +6,19 @@ from functools import cached_property
 
 import numpy as np
 
-from t3sim.driver.driver import Destination, Driver, MemorySum, Write
-from t3sim.engine.port_map import Field
-from t3sim.fabric.switch import Group
-from t3sim.line import LINE_BYTES
-from t3sim.operators.kernel_table import KernelError, KernelTable, Route
-from t3sim.operators.operator import output_stores
-from t3sim.operators.tiling import Tiling
+from t3sim.base.line import LINE_BYTES
+from t3sim.collectives.schedule import Action, Limits, Schedule, ScheduleError
+from t3sim.collectives.schedule.regions import Destination as RegionDestination
+from t3sim.collectives.schedule.regions import Region, RegionTable, plan_regions
+from t3sim.collectives.schedule.schedule import NO_DEVICE
+from t3sim.collectives.schedule.sums import more_bits
+from t3sim.cosim.driver.driver import Destination, Driver, MemorySum, Write
+from t3sim.cosim.port_map import Field
+from t3sim.gpu.fabric.switch import Group
 from t3sim.rtl.geometry import Geometry
-from t3sim.schedule import Action, Limits, Schedule, ScheduleError
-from t3sim.schedule.regions import Destination as RegionDestination
-from t3sim.schedule.regions import Region, RegionTable, plan_regions
-from t3sim.schedule.schedule import NO_DEVICE
-from t3sim.schedule.sums import more_bits
+from t3sim.workload.operators.kernel_table import KernelError, KernelTable, Route
+from t3sim.workload.operators.operator import output_stores
+from t3sim.workload.operators.tiling import Tiling
 
 _OUTPUT = 0  #: range that is open to peers: a device's output
 _WORD_BITS = 63  #: of a request, as the models keep it

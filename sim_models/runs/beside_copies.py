@@ -11,17 +11,17 @@ from math import ceil
 
 import numpy as np
 
-from t3sim.agents.compute_units import make_units
-from t3sim.agents.side_by_side import WithCopies
-from t3sim.engine.state import Sim
-from t3sim.errors import BadInput, Key, shown
-from t3sim.fabric import memory
-from t3sim.line import LINE_BYTES
+from t3sim.base.errors import BadInput, Key, shown
+from t3sim.base.line import LINE_BYTES
+from t3sim.base.numerals import decimal
+from t3sim.gpu.agents.compute_units import make_units
+from t3sim.gpu.agents.side_by_side import WithCopies
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import memory
 from t3sim.machine import Machine
 from t3sim.mechanisms.flux_gather import BLOCK_BYTES
-from t3sim.numerals import decimal
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
 from t3sim.runs import build
+from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
 
 _BUFFER_BYTES = 32 << 20
 _SECOND_NS = 1e9

@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from t3sim import topologies
-from t3sim.agents.compute_units import ComputeUnits, make_units, set_condition
-from t3sim.agents.units.state import Condition, Rates
-from t3sim.driver.driver import Driver
-from t3sim.engine.chaos import make_chaos
-from t3sim.engine.hardware import Hardware
-from t3sim.engine.state import Control, Sim
-from t3sim.errors import BadInput, Key
-from t3sim.fabric import bits, memory, queues
-from t3sim.fabric import network as links
-from t3sim.fabric.llc import make_llc
-from t3sim.fabric.llc_slices import make_slices
-from t3sim.fabric.memory_cache import NO_MEMORY_CACHE, MemoryCache, make_memory_cache
-from t3sim.fabric.memory_map import memory_map
-from t3sim.fabric.switch import NO_SWITCH, Shape, Switch, make_switch
-from t3sim.hbm import make_hbm
-from t3sim.line import LINE_BYTES
-from t3sim.machine import Machine
+from t3sim.base.errors import BadInput, Key
+from t3sim.base.line import LINE_BYTES
+from t3sim.collectives.schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
+from t3sim.collectives.schedule.mirror import NO_MIRROR, make_mirror
+from t3sim.cosim.driver.driver import Driver
+from t3sim.gpu.agents.compute_units import ComputeUnits, make_units, set_condition
+from t3sim.gpu.agents.units.state import Condition, Rates
+from t3sim.gpu.engine.chaos import make_chaos
+from t3sim.gpu.engine.hardware import Hardware
+from t3sim.gpu.engine.state import Control, Sim
+from t3sim.gpu.fabric import bits, memory, queues
+from t3sim.gpu.fabric import network as links
+from t3sim.gpu.fabric.llc import make_llc
+from t3sim.gpu.fabric.llc_slices import make_slices
+from t3sim.gpu.fabric.memory_cache import NO_MEMORY_CACHE, MemoryCache, make_memory_cache
+from t3sim.gpu.fabric.memory_map import memory_map
+from t3sim.gpu.fabric.switch import NO_SWITCH, Shape, Switch, make_switch
+from t3sim.gpu.hbm import make_hbm
+from t3sim.machine import Machine, topologies
 from t3sim.machine.links import Link as MachineLink
 from t3sim.mechanisms.dispatch_before import dispatch_tiling
 from t3sim.mechanisms.exchange import MOST_REGIONS, REDUCED
@@ -35,12 +36,6 @@ from t3sim.mechanisms.scattered import scattered_work
 from t3sim.mechanisms.signals import tracked_tiling
 from t3sim.mechanisms.split_k import parts_added
 from t3sim.mechanisms.track_trigger import AddressSpace, fused_work
-from t3sim.operators.copy import Copy, Pass
-from t3sim.operators.gemm import Matrix
-from t3sim.operators.kernel_alone import check_alone
-from t3sim.operators.kernel_table import KernelError, KernelTable
-from t3sim.operators.operator import Made, Operator
-from t3sim.operators.tiling import Tiling
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs.operators import (
     Addresses,
@@ -53,9 +48,13 @@ from t3sim.runs.operators import (
     resident,
     workgroups_at_once,
 )
-from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
-from t3sim.schedule.mirror import NO_MIRROR, make_mirror
-from t3sim.workloads import DispatchWorkload, ExpertsWorkload, Workload
+from t3sim.workload.operators.copy import Copy, Pass
+from t3sim.workload.operators.gemm import Matrix
+from t3sim.workload.operators.kernel_alone import check_alone
+from t3sim.workload.operators.kernel_table import KernelError, KernelTable
+from t3sim.workload.operators.operator import Made, Operator
+from t3sim.workload.operators.tiling import Tiling
+from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 if TYPE_CHECKING:
     from t3sim.collectives import Program

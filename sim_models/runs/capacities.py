@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from t3sim.fabric.llc import MISS_REGISTERS
-from t3sim.fabric.queues import DEPTH
-from t3sim.line import LINE_BYTES
+from t3sim.base.line import LINE_BYTES
+from t3sim.gpu.fabric.llc import MISS_REGISTERS
+from t3sim.gpu.fabric.queues import DEPTH
 from t3sim.machine import Machine
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from t3sim.fabric.network import outgoing
+from t3sim.gpu.fabric.network import outgoing
 from t3sim.runs.diagnosis import at_rest, final_tiles, lost_packets
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.programmed import ProgrammedGpus, ProgrammedRun

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from t3sim.agents.compute_units import set_condition
-from t3sim.at_once import processor_seconds
+from t3sim.base.at_once import processor_seconds
+from t3sim.base.errors import BadInput
+from t3sim.base.line import LINE_BYTES
 from t3sim.collectives import Program
+from t3sim.cosim.driver.driver import Write
 from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
-from t3sim.driver.driver import Write
-from t3sim.engine.hardware import make_hardware
-from t3sim.engine.library import Library
-from t3sim.errors import BadInput
-from t3sim.fabric.network import outgoing
-from t3sim.line import LINE_BYTES
+from t3sim.cosim.library import Library
+from t3sim.gpu.agents.compute_units import set_condition
+from t3sim.gpu.engine.hardware import make_hardware
+from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import Machine
+from t3sim.machine.topologies import Topology
 from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
 from t3sim.runs import build
 from t3sim.runs.checks import nothing_counted
@@ -32,7 +33,6 @@ from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
 from t3sim.runs.switch_rtl import SwitchRtl
 from t3sim.runs.switched_numbers import SwitchedNumbers
-from t3sim.topologies import Topology
 
 _OPEN = 0  #: range of memory that is open to peers
 _POLICY = "round_robin"

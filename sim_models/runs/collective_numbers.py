@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from t3sim.base.compiled.jit import compiled
+from t3sim.base.line import LINE_BYTES
 from t3sim.collectives import Op
-from t3sim.compiled.jit import compiled
-from t3sim.engine.observers import Observer
-from t3sim.fabric import bits
-from t3sim.line import LINE_BYTES
+from t3sim.gpu.engine.observers import Observer
+from t3sim.gpu.fabric import bits
 from t3sim.mechanisms.program_kernels import LevelPlan
-from t3sim.operators.kernel_table import Route
 from t3sim.runs.failure import SimulationError
+from t3sim.workload.operators.kernel_table import Route
 
 if TYPE_CHECKING:
-    from t3sim.engine.hardware import Hardware
-    from t3sim.engine.state import Sim
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
 
 WORD_BYTES = 8  #: a chunk has whole words
 BYTES_PER_WORD = 33  #: of this computer: a word in memory, at first, as read before and after it was stored; a count

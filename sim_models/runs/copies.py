@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from t3sim.collectives import Op, Program, Transfer
 from t3sim.collectives.algorithms import algorithms, one_ring
-from t3sim.topologies import fully_connected
+from t3sim.machine.topologies import fully_connected
 
 #: All of them move chunks of 1/gpus of the array. What is added is fp16, by memory.
 COLLECTIVES = {

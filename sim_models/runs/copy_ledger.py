@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t3sim.compiled.jit import compiled
+from t3sim.base.compiled.jit import compiled
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, compiled_alu
-from t3sim.engine.observers import Observer
-from t3sim.fabric import bits, memory
-from t3sim.fabric.queues import number_of, stream_of
-from t3sim.formats import FP16
+from t3sim.gpu.engine.observers import Observer
+from t3sim.gpu.fabric import bits, memory
+from t3sim.gpu.fabric.queues import number_of, stream_of
+from t3sim.machine.formats import FP16
 from t3sim.runs.copies import Exchange
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.near_memory import Alu, add, make_alu, sum_in_turn
 
 if TYPE_CHECKING:
-    from t3sim.engine.hardware import Hardware
-    from t3sim.engine.state import Sim
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
 
 WORD_BYTES = 8
 _COLUMN = COLUMN_BYTES // WORD_BYTES  #: words that the ALU adds at once

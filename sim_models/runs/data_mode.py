@@ -24,20 +24,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t3sim.compiled.jit import compiled
-from t3sim.compiled.words import words_at
+from t3sim.base.compiled.jit import compiled
+from t3sim.base.compiled.words import words_at
+from t3sim.base.line import LINE_BYTES
+from t3sim.collectives.schedule import Action, Schedule
+from t3sim.collectives.schedule.placement import NOWHERE, Placement
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
+from t3sim.cosim.library import Library
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS, WIDE_OPERATIONS, compiled_alu, compiled_wide_alu
-from t3sim.engine.library import Library
-from t3sim.engine.observers import Observer
-from t3sim.engine.switch_hardware import Numbers
-from t3sim.fabric import bits
-from t3sim.fabric.queues import number_of, part_sent, sender_of
-from t3sim.fabric.switch import line_at
-from t3sim.formats import FORMATS, FP16, FP32, Format, WideSums
-from t3sim.line import LINE_BYTES
+from t3sim.gpu.engine.observers import Observer
+from t3sim.gpu.engine.switch_hardware import Numbers
+from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric.queues import number_of, part_sent, sender_of
+from t3sim.gpu.fabric.switch import line_at
 from t3sim.machine import Machine
+from t3sim.machine.formats import FORMATS, FP16, FP32, Format, WideSums
 from t3sim.mechanisms.sums import own_sum, region_sum, sums_in_memory
 from t3sim.rtl.formats import NUMBERS
 from t3sim.runs import build
@@ -46,15 +48,13 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.near_memory import Alu, add, alu_of, control, sum_in_turn
 from t3sim.runs.policy import Policy
 from t3sim.runs.switch_rtl import SwitchRtl
-from t3sim.schedule import Action, Schedule
-from t3sim.schedule.placement import NOWHERE, Placement
-from t3sim.workloads import Workload
+from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
-    from t3sim.engine.hardware import Hardware
-    from t3sim.engine.state import Sim
-    from t3sim.fabric.bits import RequestBits
-    from t3sim.fabric.switch import Switch
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.fabric.bits import RequestBits
+    from t3sim.gpu.fabric.switch import Switch
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from t3sim.driver.driver import error_in_words
-from t3sim.fabric.network import outgoing
+from t3sim.collectives.schedule import Action
+from t3sim.cosim.driver.driver import error_in_words
+from t3sim.gpu.fabric.network import outgoing
 from t3sim.rtl.registers import STATUS_BITS, WAITS, WATCHDOG_PERIOD
 from t3sim.runs.programmed import AT_WORK, ProgrammedGpus, ProgrammedRun
-from t3sim.schedule import Action
 
 _TOLD_TILES = 3  #: missing tiles that a diagnosis names, per device
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from t3sim.engine.end import IDLE_LIMIT, STUCK
-from t3sim.engine.loop import BATCH_CYCLES, Lockstep
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
+from t3sim.gpu.engine.end import IDLE_LIMIT, STUCK
+from t3sim.gpu.engine.loop import BATCH_CYCLES, Lockstep
 
 
 class SimulationError(Failure):

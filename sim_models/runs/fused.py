@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from t3sim.engine.switch_hardware import no_switch
-from t3sim.fabric import memory
-from t3sim.fabric.switch import NO_SWITCH
-from t3sim.line import LINE_BYTES, lines_of
+from t3sim.base.line import LINE_BYTES, lines_of
+from t3sim.gpu.engine.switch_hardware import no_switch
+from t3sim.gpu.fabric import memory
+from t3sim.gpu.fabric.switch import NO_SWITCH
 from t3sim.mechanisms.program_kernels import ring_plan
 from t3sim.runs import build
 from t3sim.runs.checks import check, nothing_counted

@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim import topologies
-from t3sim.agents.compute_units import ComputeUnits, set_condition
-from t3sim.agents.units.state import Condition
+from t3sim.base.errors import BadInput
 from t3sim.collectives import Program
-from t3sim.engine.loop import Lockstep
-from t3sim.engine.state import Sim
-from t3sim.errors import BadInput
-from t3sim.fabric import memory
-from t3sim.fabric.switch import Group, Switch, make_switch
-from t3sim.formats import BF16
-from t3sim.machine import Machine
+from t3sim.gpu.agents.compute_units import ComputeUnits, set_condition
+from t3sim.gpu.agents.units.state import Condition
+from t3sim.gpu.engine.loop import Lockstep
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import memory
+from t3sim.gpu.fabric.switch import Group, Switch, make_switch
+from t3sim.machine import Machine, topologies
+from t3sim.machine.formats import BF16
 from t3sim.machine.links import Link
+from t3sim.machine.topologies import Topology
 from t3sim.mechanisms.program_kernels import (
     COMBINE,
     DISPATCH,
@@ -39,8 +39,7 @@ from t3sim.mechanisms.program_kernels import (
 from t3sim.runs import build, switch_kernels
 from t3sim.runs.failure import to_end
 from t3sim.runs.phases import Moved, bytes_by_phase
-from t3sim.topologies import Topology
-from t3sim.workloads import DEVICES, DispatchWorkload, ExpertsWorkload
+from t3sim.workload.workloads import DEVICES, DispatchWorkload, ExpertsWorkload
 
 
 class Collective(NamedTuple):

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from t3sim.agents.compute_units import set_condition
-from t3sim.agents.side_by_side import WithCopies
-from t3sim.agents.units.state import settle
-from t3sim.at_once import processor_seconds
-from t3sim.compiled.jit import compile_times
-from t3sim.engine.library import Library
-from t3sim.engine.loop import BATCH_CYCLES, Lockstep
-from t3sim.engine.state import Sim
-from t3sim.fabric.network import outgoing
-from t3sim.line import LINE_BYTES
+from t3sim.base.at_once import processor_seconds
+from t3sim.base.compiled.jit import compile_times
+from t3sim.base.line import LINE_BYTES
+from t3sim.cosim.library import Library
+from t3sim.gpu.agents.compute_units import set_condition
+from t3sim.gpu.agents.side_by_side import WithCopies
+from t3sim.gpu.agents.units.state import settle
+from t3sim.gpu.engine.loop import BATCH_CYCLES, Lockstep
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import Machine
 from t3sim.mechanisms.decomposed import units_left
 from t3sim.mechanisms.exchange import REDUCED, Exchange
@@ -33,7 +33,6 @@ from t3sim.mechanisms.flux import FluxOptions
 from t3sim.mechanisms.fused_wg import FusedOptions
 from t3sim.mechanisms.program_kernels import EXCHANGE, KINDS
 from t3sim.mechanisms.signals import tiles_of
-from t3sim.operators.kernel_table import KernelTable
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs import build
@@ -50,7 +49,8 @@ from t3sim.runs.programmed import mapped
 from t3sim.runs.skew import Skew
 from t3sim.runs.staging import staging_pays
 from t3sim.runs.switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
-from t3sim.workloads import DispatchWorkload, ExpertsWorkload, Workload
+from t3sim.workload.operators.kernel_table import KernelTable
+from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 Progress = Callable[[float], None]
 

@@ -5,20 +5,20 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from t3sim.custom import make_custom, of_a_user, of_kind
-from t3sim.errors import BadInput, Key
-from t3sim.formats import FP16
+from t3sim.base.custom import make_custom, of_a_user, of_kind
+from t3sim.base.errors import BadInput, Key
+from t3sim.collectives.schedule.placement import NOWHERE, Placement
 from t3sim.machine import Machine
+from t3sim.machine.formats import FP16
 from t3sim.machine.gpu import Occupancy
-from t3sim.operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
-from t3sim.operators.gemm import Gemm, Matrix
-from t3sim.operators.gemv import ROWS, Gemv, gemv_tiling
-from t3sim.operators.grouped import GroupedGemm, Groups
-from t3sim.operators.kernel_table import KernelTable, Resources
-from t3sim.operators.operator import Operator
-from t3sim.operators.tiling import Tiling, TilingError
-from t3sim.schedule.placement import NOWHERE, Placement
-from t3sim.workloads import (
+from t3sim.workload.operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
+from t3sim.workload.operators.gemm import Gemm, Matrix
+from t3sim.workload.operators.gemv import ROWS, Gemv, gemv_tiling
+from t3sim.workload.operators.grouped import GroupedGemm, Groups
+from t3sim.workload.operators.kernel_table import KernelTable, Resources
+from t3sim.workload.operators.operator import Operator
+from t3sim.workload.operators.tiling import Tiling, TilingError
+from t3sim.workload.workloads import (
     MOST_DECODED,
     CustomWorkload,
     DecodeWorkload,

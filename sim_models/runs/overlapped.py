@@ -6,27 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from t3sim.agents.compute_units import make_units
-from t3sim.agents.side_by_side import SideBySide
-from t3sim.agents.units.state import UnitState, settle
-from t3sim.engine.loop import Lockstep
-from t3sim.engine.state import Sim
-from t3sim.errors import BadInput
-from t3sim.fabric import memory
-from t3sim.fabric.network import Network
+from t3sim.base.errors import BadInput
+from t3sim.gpu.agents.compute_units import make_units
+from t3sim.gpu.agents.side_by_side import SideBySide
+from t3sim.gpu.agents.units.state import UnitState, settle
+from t3sim.gpu.engine.loop import Lockstep
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import memory
+from t3sim.gpu.fabric.network import Network
 from t3sim.machine import Machine
+from t3sim.machine.topologies import Topology
 from t3sim.mechanisms.decomposed import split_gemm, units_left
 from t3sim.mechanisms.flux import FluxOptions, Owners, peers_of, storing_kernel
 from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from t3sim.mechanisms.fused_wg import FusedOptions, sending_kernel
 from t3sim.mechanisms.program_kernels import ring_plan
-from t3sim.operators.tiling import Tiling
 from t3sim.runs import build
 from t3sim.runs.failure import to_end
 from t3sim.runs.operators import make_operator, resident
 from t3sim.runs.phases import Moved, bytes_by_phase
-from t3sim.topologies import Topology
-from t3sim.workloads import GemvWorkload, Workload
+from t3sim.workload.operators.tiling import Tiling
+from t3sim.workload.workloads import GemvWorkload, Workload
 
 
 @dataclass(frozen=True)

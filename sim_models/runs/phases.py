@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from t3sim.fabric.memory import MemoryState
+from t3sim.gpu.fabric.memory import MemoryState
 
 PACKING = "packing"  #: of what is dispatched, before that
 PHASES = ("gemm", "rs", "ag")  #: of the streams, in their order

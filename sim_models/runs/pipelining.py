@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from t3sim.collectives.schedule import Ids, Limits, ScheduleError
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import COMBINE, IN_SWITCH, Exchange
 from t3sim.mechanisms.track_trigger import map_output
 from t3sim.runs import build
-from t3sim.schedule import Ids, Limits, ScheduleError
-from t3sim.workloads import Workload
+from t3sim.workload.workloads import Workload
 
 
 def fused_options(exchange: Exchange, machine: Machine, workload: Workload, seed: int = 0,

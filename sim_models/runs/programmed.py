@@ -4,15 +4,17 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from t3sim.driver.apb import ApbMaster, BusError
-from t3sim.driver.driver import Driver, Write, error_in_words
-from t3sim.engine.end import DONE, IDLE_LIMIT, STUCK
-from t3sim.engine.hardware import make_hardware, offer_request
-from t3sim.engine.loop import BATCH_CYCLES, Lockstep
-from t3sim.engine.ports import Ports
-from t3sim.engine.state import Sim
-from t3sim.errors import BadInput
-from t3sim.fabric.network import come_back, head_arrival, head_destination
+from t3sim.base.errors import BadInput
+from t3sim.collectives.schedule import Schedule
+from t3sim.collectives.schedule.sums import window_for_sums
+from t3sim.cosim.driver.apb import ApbMaster, BusError
+from t3sim.cosim.driver.driver import Driver, Write, error_in_words
+from t3sim.cosim.ports import Ports
+from t3sim.gpu.engine.end import DONE, IDLE_LIMIT, STUCK
+from t3sim.gpu.engine.hardware import make_hardware, offer_request
+from t3sim.gpu.engine.loop import BATCH_CYCLES, Lockstep
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric.network import come_back, head_arrival, head_destination
 from t3sim.machine import Machine
 from t3sim.mechanisms.gather_before import ready_asks
 from t3sim.mechanisms.sums import region_sum, sums_in_memory
@@ -24,9 +26,7 @@ from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.policy import Policy
 from t3sim.runs.switch_rtl import SwitchRtl
-from t3sim.schedule import Schedule
-from t3sim.schedule.sums import window_for_sums
-from t3sim.workloads import Workload
+from t3sim.workload.workloads import Workload
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
 AT_WORK = (*KERNEL_INSIDE, "channels_busy", "window_open")

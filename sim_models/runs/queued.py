@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.agents.copy_queue import (
+from t3sim.base.errors import BadInput, Key
+from t3sim.base.line import LINE_BYTES
+from t3sim.cosim.driver.driver import Driver, Write
+from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
+from t3sim.cosim.port_map import PortMap
+from t3sim.gpu.agents.copy_queue import (
     CHAIN,
     FIRST_WAVE_FLAG,
     FLAGS,
@@ -24,14 +29,10 @@ from t3sim.agents.copy_queue import (
     QueuePorts,
     make_copy_queue,
 )
-from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
-from t3sim.driver.driver import Driver, Write
-from t3sim.engine.hardware import make_hardware
-from t3sim.engine.port_map import PortMap
-from t3sim.errors import BadInput, Key
-from t3sim.fabric import memory
-from t3sim.line import LINE_BYTES
+from t3sim.gpu.engine.hardware import make_hardware
+from t3sim.gpu.fabric import memory
 from t3sim.machine import Machine
+from t3sim.machine.topologies import fully_connected
 from t3sim.rtl.queue_commands import ADD, COPY, SIGNAL, Command
 from t3sim.rtl.queue_commands import POLL as POLLS
 from t3sim.runs import build
@@ -39,7 +40,6 @@ from t3sim.runs.copies import COLLECTIVES, VARIANTS, Copied, plan_exchange
 from t3sim.runs.copy_ledger import CopyLedger
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.programmed import ProgrammedGpus
-from t3sim.topologies import fully_connected
 
 INITIATORS = ("host", "gpu", "poll", "chain", "tracker")
 _ROW_BYTES = 256

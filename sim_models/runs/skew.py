@@ -3,11 +3,11 @@
 import re
 from dataclasses import dataclass
 
-from t3sim.agents.units.state import Condition
-from t3sim.errors import BadInput, Key, shown
+from t3sim.base.errors import BadInput, Key, shown
+from t3sim.gpu.agents.units.state import Condition
 from t3sim.machine import Machine
 from t3sim.machine.links import Link
-from t3sim.topologies import Topology
+from t3sim.machine.topologies import Topology
 
 _LATE = re.compile(r"late:(\d{1,3}):([\d.]{1,12})", re.ASCII)
 _LINK = re.compile(r"link:(\d{1,3})-(\d{1,3}):([\d.]{1,12})", re.ASCII)

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.agents.compute_units import ComputeUnits
-from t3sim.engine.state import Sim
-from t3sim.fabric import bits, memory
-from t3sim.fabric.network import Network
-from t3sim.fabric.switch import Group, Switch, make_switch
-from t3sim.line import LINE_BYTES, lines_of
+from t3sim.base.line import LINE_BYTES, lines_of
+from t3sim.gpu.agents.compute_units import ComputeUnits
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import bits, memory
+from t3sim.gpu.fabric.network import Network
+from t3sim.gpu.fabric.switch import Group, Switch, make_switch
 from t3sim.machine import Machine
-from t3sim.operators.copy import Pass
-from t3sim.operators.kernel_table import Route
 from t3sim.runs import build
+from t3sim.workload.operators.copy import Pass
+from t3sim.workload.operators.kernel_table import Route
 
 KINDS = ALL_REDUCE, ALL_GATHER = "all-reduce in the switch", "all-gather by the switch"
 

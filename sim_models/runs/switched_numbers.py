@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t3sim.compiled.jit import compiled
+from t3sim.base.compiled.jit import compiled
 from t3sim.cosim.nmc_alu import DTYPES
-from t3sim.engine.observers import Observer
-from t3sim.engine.switch_hardware import Numbers
-from t3sim.fabric import bits, queues
+from t3sim.gpu.engine.observers import Observer
+from t3sim.gpu.engine.switch_hardware import Numbers
+from t3sim.gpu.fabric import bits, queues
 from t3sim.mechanisms.program_kernels import LevelPlan
 from t3sim.runs.collective_numbers import WORD_BYTES
 from t3sim.runs.failure import SimulationError
 
 if TYPE_CHECKING:
-    from t3sim.engine.hardware import Hardware
-    from t3sim.engine.state import Sim
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
 
 _SHIFT = 2  #: log2 of an element's bytes
 _MOST = 1 << 18  #: of an element; sums of 32 are exact in fp32

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 from t3sim.study.results import FirstRun
 
 #: The elaboration and the C++ compiler alone; then the loops, with and without RTL, and a small sub-layer.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from t3sim.machine import Machine
     from t3sim.study.results import RunResult
-    from t3sim.workloads import Workload
+    from t3sim.workload.workloads import Workload
 
 _BINDS = 0.7  #: share of the time from which on the largest bound is what limits a GEMM
 _NOTABLE = 1.1  #: times the work of an even share, from which on the fullest compute unit's is uneven

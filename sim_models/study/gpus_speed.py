@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from t3sim.at_once import processor_seconds
+from t3sim.base.at_once import processor_seconds
 from t3sim.machine import Machine
 from t3sim.runs.kernels import fused_run
 from t3sim.study.results import GpusSpeed
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 GPUS = 8
 _SHAPE = "2048x2048x1024"  #: small, but each GPU has more to do than the bench's cycles

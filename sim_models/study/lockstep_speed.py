@@ -9,15 +9,15 @@ from contextlib import closing
 
 import numpy as np
 
-from t3sim.at_once import processor_seconds
+from t3sim.base.at_once import processor_seconds
+from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.kernels import fused_run
 from t3sim.study.gpus_speed import measure_gpus
 from t3sim.study.results import BenchResult
 from t3sim.study.whole_run import measure_whole_run
-from t3sim.support.output import collect_versions
-from t3sim.workloads import transformer_workload
+from t3sim.workload.workloads import transformer_workload
 
 _REPEATS = 3
 

@@ -15,18 +15,18 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from t3sim.errors import printable
-from t3sim.line import LINE_BYTES
+from t3sim.base.errors import printable
+from t3sim.base.line import LINE_BYTES
+from t3sim.base.trimmed import Trimmed
+from t3sim.collectives.schedule import FIXED_TERMS
 from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.runs.phases import Moved
-from t3sim.schedule import FIXED_TERMS
+from t3sim.runs.techniques.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.study.answer import answer
 from t3sim.study.bounds import bounds, who_waits
 from t3sim.study.gemm_rate import rate_alone
 from t3sim.study.results import BenchResult, CollectiveRun, KernelRun, RunResult
-from t3sim.techniques.result import BASELINE, DRAM_STREAMS, TechniqueResult
-from t3sim.trimmed import Trimmed
 
 NOTHING = "–"  #: in a cell that has no number
 

@@ -3,13 +3,13 @@
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from t3sim.collectives.schedule import FIXED_TERMS
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.runs.skew import Skew
-from t3sim.schedule import FIXED_TERMS
+from t3sim.runs.techniques.result import BASELINE, TechniqueResult
 from t3sim.study.bounds import bounds
 from t3sim.study.gemm_rate import GemmRate, rate_alone
-from t3sim.techniques.result import BASELINE, TechniqueResult
-from t3sim.workloads import Workload
+from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
     import pandas

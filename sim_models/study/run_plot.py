@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from t3sim.study import plots
+from t3sim.base import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

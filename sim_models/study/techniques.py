@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from t3sim.at_once import at_once
-from t3sim.cores import cores
+from t3sim.base.at_once import at_once
+from t3sim.base.cores import cores
+from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
 from t3sim.runs import build, kernels
 from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.techniques.result import TechniqueResult
+from t3sim.runs.techniques.table import TECHNIQUES, check_split_k
 from t3sim.study.results import RunResult
-from t3sim.support.output import collect_versions
-from t3sim.tasks.estimate import in_threads, kernel_seconds
-from t3sim.tasks.store import Results
-from t3sim.tasks.task import kernel_task
-from t3sim.techniques.choices import Choices
-from t3sim.techniques.result import TechniqueResult
-from t3sim.techniques.table import TECHNIQUES, check_split_k
-from t3sim.workloads import Workload
+from t3sim.study.tasks.estimate import in_threads, kernel_seconds
+from t3sim.study.tasks.store import Results
+from t3sim.study.tasks.task import kernel_task
+from t3sim.workload.workloads import Workload
 
 Progress = Callable[[str, float], None]
 

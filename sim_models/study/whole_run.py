@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from contextlib import closing
 
-from t3sim.at_once import processor_seconds
+from t3sim.base.at_once import processor_seconds
 from t3sim.machine import Machine
 from t3sim.runs.kernels import fused_run, rtl_library
 from t3sim.study.results import WholeRun
-from t3sim.workloads import transformer_workload
+from t3sim.workload.workloads import transformer_workload
 
 _PERIOD_CYCLES = 100_000
 _SAMPLE_CYCLES = 1000  #: at the end of each period, looked at one by one; their time does not count

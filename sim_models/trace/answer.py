@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from t3sim.errors import Words
+from t3sim.base.errors import Words
 from t3sim.trace.store import Trace
 
 

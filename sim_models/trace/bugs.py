@@ -6,10 +6,10 @@ docs/debugging.md finds them from their symptoms.
 from collections.abc import Callable
 from dataclasses import replace
 
-from t3sim.errors import BadInput, Key
+from t3sim.base.errors import BadInput, Key
+from t3sim.collectives.schedule import Action
+from t3sim.collectives.schedule.regions import Region
 from t3sim.runs.fused import FusedRun
-from t3sim.schedule import Action
-from t3sim.schedule.regions import Region
 
 
 def _first_dma_region(run: FusedRun, index: int) -> tuple[int, Region]:

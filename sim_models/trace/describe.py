@@ -2,14 +2,14 @@
 
 import numpy as np
 
+from t3sim.collectives.schedule import Action
+from t3sim.collectives.schedule.placement import Placement
+from t3sim.collectives.schedule.regions import Region
 from t3sim.machine import Machine
 from t3sim.mechanisms.track_trigger import AddressSpace, rows_of_workgroups
 from t3sim.runs import build
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.programmed import ProgrammedGpus
-from t3sim.schedule import Action
-from t3sim.schedule.placement import Placement
-from t3sim.schedule.regions import Region
 from t3sim.trace.names import count, last_groups, names, padded
 
 #: What `t3 explain` calls a region by.

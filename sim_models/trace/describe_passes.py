@@ -2,11 +2,11 @@
 
 from t3sim.collectives import Op
 from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
-from t3sim.operators.copy import Pass, Share
-from t3sim.operators.kernel_table import Route
 from t3sim.runs import build
 from t3sim.runs.collective_alone import ProgrammedCollective
 from t3sim.trace.passes import HERE
+from t3sim.workload.operators.copy import Pass, Share
+from t3sim.workload.operators.kernel_table import Route
 
 
 def described_passes(run: ProgrammedCollective) -> dict:

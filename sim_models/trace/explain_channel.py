@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t3sim.errors import BadInput, Key
+from t3sim.base.errors import BadInput, Key
 from t3sim.rtl.arbiter import OVERTAKEN_AT
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.trace.answer import Answer

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t3sim.agents.units.state import STATES
-from t3sim.errors import Key, Words
+from t3sim.base.errors import Key, Words
+from t3sim.gpu.agents.units.state import STATES
 from t3sim.trace.answer import Answer, caveats
 from t3sim.trace.explain_workgroup import IDLE, STORES
 from t3sim.trace.passes import HERE, Arriving, Piece, Span

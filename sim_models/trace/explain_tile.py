@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t3sim.errors import Key, Words
+from t3sim.base.errors import Key, Words
 from t3sim.trace.answer import Answer, caveats
 from t3sim.trace.explain_workgroup import IDLE, explain_consumer, workgroup
 from t3sim.trace.names import ALONE

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t3sim.agents.units.state import STATES
+from t3sim.gpu.agents.units.state import STATES
 from t3sim.trace.answer import Answer
 from t3sim.trace.names import ALONE
 from t3sim.trace.roles import devices

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vcd.reader import TokenKind, tokenize
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 #: Names may be anything (Verilator's `$rootio`, Yosys's `count$32`), of which pyvcd reads identifiers only.
 _NAMES = re.compile(rb"(\$scope\s+\w+\s+|\$var\s+\w+\s+\d+\s+\S+\s+)(.*?)\s*\$end")

@@ -4,21 +4,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from t3sim.agents.units.state import IDLE
-from t3sim.agents.units.stores import first_store
-from t3sim.compiled.by_reference import by_reference
-from t3sim.compiled.jit import compiled, inlined
-from t3sim.engine.loop import is_for
-from t3sim.fabric import bits
-from t3sim.fabric import network as links
-from t3sim.fabric.memory_map import channel_of
-from t3sim.hbm.bits import lowest_bit
+from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.gpu.agents.units.state import IDLE
+from t3sim.gpu.agents.units.stores import first_store
+from t3sim.gpu.engine.loop import is_for
+from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric import network as links
+from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.trace.recorder import put, put_request, wanted
 from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
 
 if TYPE_CHECKING:
-    from t3sim.agents.compute_units import ComputeUnits
-    from t3sim.engine.state import Sim
+    from t3sim.gpu.agents.compute_units import ComputeUnits
+    from t3sim.gpu.engine.state import Sim
     from t3sim.trace.recorder import Recorder
 
 DISPATCH, STAGE, DRAM, SERVE, PACKET, ARRIVE = (

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from t3sim.collectives.schedule import Action, Schedule
+from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.mechanisms.gather_before import groups_of, rows_sent
 from t3sim.mechanisms.track_trigger import AddressSpace, rows_of_workgroups
-from t3sim.operators.tiling import Tiling
-from t3sim.schedule import Action, Schedule
-from t3sim.schedule.schedule import NO_ID
+from t3sim.workload.operators.tiling import Tiling
 
 ALONE = -1  #: part of a workgroup that makes its tile by itself
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.line import lines_of
+from t3sim.base.line import lines_of
 
 
 class TileId(NamedTuple):
@@ -132,7 +132,7 @@ class OutputMap:
         """Return the tiles that its data update: the same tile at each device to which it goes.
 
         In mirrored mode, where one device stands for all, they are those that its lines become
-        (`t3sim.schedule.mirror`).
+        (`t3sim.collectives.schedule.mirror`).
         """
         if not self._run["mirrored"]:
             return [TileId(device, wg, tile.wf) for device, wg in self.routes(tile)]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.errors import BadInput
-from t3sim.line import lines_of
+from t3sim.base.errors import BadInput
+from t3sim.base.line import lines_of
 
 HERE = -1  #: destination of what is kept; origin of what is a device's own
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from t3sim.base.errors import BadInput, Failure
+from t3sim.base.output import collect_versions
 from t3sim.cosim.traced import traced_gpu_library
-from t3sim.errors import BadInput, Failure
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.programmed import ProgrammedGpus
-from t3sim.support.output import collect_versions
 from t3sim.trace import store, waves
 from t3sim.trace.recording import TraceRecording
 from t3sim.trace.run_index import FirstArrivals

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t3sim.compiled.by_reference import by_reference
-from t3sim.compiled.jit import compiled, inlined
+from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.traced import Probes
-from t3sim.engine.state import Sim
-from t3sim.fabric import bits
-from t3sim.fabric.network import Network
-from t3sim.line import LINE_BYTES
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric.network import Network
 from t3sim.trace.schema import EVENT, NO_WAVEFRONT, Kind
 
 if TYPE_CHECKING:
-    from t3sim.fabric.bits import RequestBits
+    from t3sim.gpu.fabric.bits import RequestBits
 
 CAPACITY = 1 << 18  #: events between two looks of Python's
 PACKET = int(Kind.PACKET)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t3sim.compiled.words import words_at
+from t3sim.base.compiled.words import words_at
+from t3sim.base.errors import Failure
+from t3sim.cosim.library import Library
 from t3sim.cosim.traced import probes
-from t3sim.engine.library import Library
-from t3sim.engine.observers import Observer
-from t3sim.errors import Failure
+from t3sim.gpu.engine.observers import Observer
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import waves
 from t3sim.trace.model_events import observe_models
@@ -21,8 +21,8 @@ from t3sim.trace.store import TraceWriter
 from t3sim.trace.subject import Subject
 
 if TYPE_CHECKING:
-    from t3sim.engine.hardware import Hardware
-    from t3sim.engine.state import Sim
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
 
 _PER_CHANNEL = 72  #: events that one channel of a GPU causes in a cycle at most: a mirrored packet may become several
 _OTHERS = 64  #: and what belongs to no channel and no compute unit

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, NAMES, NO_STREAM, REFUSED, STREAMS, Kind, conditions
 from t3sim.trace.store import Trace
 

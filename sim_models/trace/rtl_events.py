@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from t3sim.compiled.by_reference import by_reference
-from t3sim.compiled.jit import compiled, inlined
-from t3sim.fabric import bits
-from t3sim.fabric.network import plane_at
-from t3sim.hbm.bits import lowest_bit
+from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric.network import plane_at
+from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.trace.recorder import put, put_request, wanted
 from t3sim.trace.schema import (
@@ -29,9 +29,9 @@ from t3sim.trace.schema import (
 )
 
 if TYPE_CHECKING:
-    from t3sim.engine.ports import Ports
-    from t3sim.engine.switch_hardware import SwitchHardware
-    from t3sim.fabric.bits import RequestBits
+    from t3sim.cosim.ports import Ports
+    from t3sim.gpu.engine.switch_hardware import SwitchHardware
+    from t3sim.gpu.fabric.bits import RequestBits
     from t3sim.trace.recorder import Recorder
 
 MERGE = int(Kind.MERGE)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t3sim.engine.observers import Observer
+from t3sim.gpu.engine.observers import Observer
 from t3sim.trace.schema import Kind
 from t3sim.trace.store import Trace
 
 if TYPE_CHECKING:
-    from t3sim.engine.hardware import Hardware
-    from t3sim.engine.state import Sim
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
 
 #: Few enough of a whole run at full size to keep them all.
 KINDS = frozenset({Kind.DISPATCH, Kind.BLOCKED, Kind.TRIGGER, Kind.READY, Kind.ISSUE, Kind.LATE, Kind.EVENT})

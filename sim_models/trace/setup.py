@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from t3sim.engine.library import Library
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
+from t3sim.cosim.library import Library
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.runs import build
@@ -17,16 +17,16 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.kernels import FusedGemm, fused_run
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
-from t3sim.techniques.choices import Choices
-from t3sim.techniques.table import check_split_k
-from t3sim.techniques.track_trigger import fusion
+from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.techniques.table import check_split_k
+from t3sim.runs.techniques.track_trigger import fusion
 from t3sim.trace import bugs
 from t3sim.trace.describe import describe_run, described_gpus, plan_of
 from t3sim.trace.describe_passes import described_passes
 from t3sim.trace.names import count
 from t3sim.trace.schema import Kind
 from t3sim.trace.subject import Collective, FusedKernel, Subject
-from t3sim.workloads import Workload
+from t3sim.workload.workloads import Workload
 
 DEFAULT_LIMIT = 5_000_000
 

@@ -9,8 +9,8 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
-from t3sim.agents.units.state import STATES
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
+from t3sim.gpu.agents.units.state import STATES
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.trace.replay import CONDITION_HELP, Replay
 from t3sim.trace.schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, UPDATE_MARKS, Kind, conditions

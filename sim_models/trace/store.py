@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from t3sim.bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
-from t3sim.errors import BadInput, Key, shown
-from t3sim.support.output import naming, part_of
+from t3sim.base.bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
+from t3sim.base.errors import BadInput, Key, shown
+from t3sim.base.output import naming, part_of
 from t3sim.trace.decisions import give_reasons
 from t3sim.trace.header import fault
 from t3sim.trace.output_map import OutputMap

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from t3sim.line import LINE_BYTES
+from t3sim.base.line import LINE_BYTES
 from t3sim.runs import build
 from t3sim.runs.collective_alone import ProgrammedCollective
 from t3sim.runs.fused import FusedRun

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t3sim.compiled.by_reference import by_reference
-from t3sim.compiled.jit import compiled
+from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.jit import compiled
+from t3sim.base.output import collect_versions
 from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.cosim.gpu import model_ports
+from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.shown import show
 from t3sim.cosim.testbench import FAILURE, Design, Testbench
 from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.traced import Probes, groups_of_block, probes
-from t3sim.engine.port_map import PortMap
-from t3sim.fabric import bits
-from t3sim.support.output import collect_versions
+from t3sim.gpu.fabric import bits
 from t3sim.trace.describe import geometry_of
 from t3sim.trace.names import ALONE
 from t3sim.trace.recorder import CAPACITY, Workgroups, make_recorder, put, wanted
@@ -29,8 +29,8 @@ from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
 from t3sim.trace.store import TraceWriter
 
 if TYPE_CHECKING:
-    from t3sim.engine.ports import Ports
-    from t3sim.fabric.bits import RequestBits
+    from t3sim.cosim.ports import Ports
+    from t3sim.gpu.fabric.bits import RequestBits
     from t3sim.trace.recorder import Recorder
 
 _SAMPLES = "samples.npz"  #: of `t3sim.testbenches.failure`

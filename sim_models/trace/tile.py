@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t3sim.errors import BadInput, Key
+from t3sim.base.errors import BadInput, Key
 from t3sim.trace.output_map import Consumer, Place, TileId
 from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
 from t3sim.trace.store import Trace

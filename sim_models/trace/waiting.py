@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from t3sim.engine.state import Sim
-from t3sim.fabric import bits
-from t3sim.fabric.network import outgoing
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric.network import outgoing
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, ON_LINKS, QUEUES, Kind
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from t3sim.agents.units.state import STATES
+from t3sim.gpu.agents.units.state import STATES
 from t3sim.trace import schema
 from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
 

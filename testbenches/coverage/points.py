@@ -2,10 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from t3sim.reference import wide_alu
-from t3sim.reference.line_router import channel_of_line
-from t3sim.reference.memory_channel import is_tracked
-from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 from t3sim.rtl.formats import FIXED, FIXED_SCALES, FP32, SUMS, FloatFormat, Sum
 from t3sim.rtl.geometry import DmaGeometry, Geometry, bits_for
 from t3sim.rtl.registers import (
@@ -18,6 +14,10 @@ from t3sim.rtl.registers import (
     register_map,
 )
 from t3sim.testbenches.coverage.cross import Bench, Cross, Point
+from t3sim.testbenches.reference import wide_alu
+from t3sim.testbenches.reference.line_router import channel_of_line
+from t3sim.testbenches.reference.memory_channel import is_tracked
+from t3sim.testbenches.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, combine, width
 
 #: Signals inside a block that its crosses read, besides its ports; the port whose fields a signal has, if it has any.
 INSIDE = {

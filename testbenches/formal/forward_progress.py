@@ -10,7 +10,7 @@ is covered, also orders that the hardware excludes.
 
 The schedule is arbitrary: on each device, which tiles open an id, which of those are tracked, which tiles go on, to
 which peer and which id, in which order they are dispatched, and what their requests say. Assumed is only what
-`t3sim.schedule` computes and the driver refuses otherwise: ids are 0, 1, 2, ..., each opened by one tile; no two
+the schedule computes and the driver refuses otherwise: ids are 0, 1, 2, ..., each opened by one tile; no two
 tiles of a device go to one id, and what is gone to is tracked; a tracked tile goes on to a larger id (causality); a
 request names no smaller id than its tile goes to, and none outside the peer's last window; the largest id that a
 request names exceeds the smallest that its tile, or one dispatched later, touches by no more than the slack; the slack

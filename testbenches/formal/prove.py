@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 from t3sim.testbenches.command_line import block_parser, chosen_blocks
 from t3sim.testbenches.formal.campaign import PROPERTIES, prove
 from t3sim.testbenches.formal.solver import ENGINE

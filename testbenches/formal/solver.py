@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from t3sim import yowasp
-from t3sim.errors import Failure
+from t3sim.base import yowasp
+from t3sim.base.errors import Failure
 
 ENGINE = "smtbmc boolector"
 #: Return codes of sby (its documentation, "Exit codes").

@@ -10,7 +10,7 @@ nodes that are equal in every cycle and proves them by induction all at once; a 
 from dataclasses import replace
 from pathlib import Path
 
-from t3sim.area.yosys import OutOfTime, run_yosys
+from t3sim.cosim.yosys import OutOfTime, run_yosys
 from t3sim.testbenches.mutation.aiger import EVERY_RUN, Circuit
 
 _CYCLES = 300

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 from t3sim.testbenches.command_line import block_parser, chosen_blocks
 from t3sim.testbenches.geometries import GEOMETRIES
 from t3sim.testbenches.mutation.campaign import CAUGHT, ROOT, ROWS, SOURCE_ROWS, Fate, fates, share

@@ -7,18 +7,28 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.agents.compute_units import set_condition
-from t3sim.agents.units.state import ACCOUNTS, STATES, Condition, UnitState
-from t3sim.engine.end import DONE, RUNNING
-from t3sim.engine.loop import Lockstep
+from t3sim.gpu.agents.compute_units import set_condition
+from t3sim.gpu.agents.units.state import ACCOUNTS, STATES, Condition, UnitState
+from t3sim.gpu.engine.end import DONE, RUNNING
+from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, WAIT, KernelError, KernelTable, Route, rows_of
 from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.kernels import run_table
 from t3sim.runs.operators import with_its_kernel
-from t3sim.workloads import gemm_workload
+from t3sim.workload.operators.kernel_table import (
+    GROUP,
+    LOAD,
+    STEP,
+    STORE,
+    WAIT,
+    KernelError,
+    KernelTable,
+    Route,
+    rows_of,
+)
+from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import variant
 
 pytestmark = pytest.mark.builds_loops
@@ -200,7 +210,7 @@ def test_a_kernel_of_ones_own_from_the_command_line(machine, tmp_path, capsys):
     """A GEMM by its sizes and the same GEMM as a file take equally long; what cannot be is one line."""
     assert cli.main(["run", "--operator", "gemm", "--gemm", "512x512x96", "--json", "-"]) == 0
     by_size = json.loads(capsys.readouterr().out)
-    from t3sim.workloads import gemm_workload
+    from t3sim.workload.workloads import gemm_workload
     workload = with_its_kernel(machine, gemm_workload("512x512x96", 2))
     build.gemm_operator(machine, workload, build.make_tiling(machine, workload)).work(0).save(
         tmp_path / "own.npz")

@@ -15,8 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from t3sim import yowasp
-from t3sim.area import history, libraries, yosys
+from t3sim.area import history, libraries
 from t3sim.area import measure as measured
 from t3sim.area.embedded import CLOCK_TO_OUTPUT_TAU, GATES, TAU_NS, UNIT_PF, embedded_library
 from t3sim.area.fpga import count, place_and_route
@@ -30,9 +29,11 @@ from t3sim.area.report import _cell, markdown, storage
 from t3sim.area.sweep import plot, sweep
 from t3sim.area.synthesis import EFFORTS, instances, modules, synthesise, with_children
 from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
+from t3sim.base import yowasp
+from t3sim.base.errors import BadInput
 from t3sim.cli import main
+from t3sim.cosim import yosys
 from t3sim.cosim.designs import block_names, readable_verilog
-from t3sim.errors import BadInput
 from t3sim.rtl.geometry import Geometry
 from t3sim.testbenches.geometries import GEOMETRIES
 
@@ -599,7 +600,7 @@ def test_no_space_left(option, capsys, tmp_path, monkeypatch):
 
     target = tmp_path / "out.svg"
     target.write_text("before")
-    monkeypatch.setattr("t3sim.support.output.os.replace", full)
+    monkeypatch.setattr("t3sim.base.output.os.replace", full)
     sweep = ["--sweep", "count_bits=8"] if option == "--plot" else []
     assert main(["area", "coalescer", "--library", str(CELLS), "--no-fpga", *sweep, option, str(target)]) == 1
     error = capsys.readouterr().err.splitlines()

@@ -36,10 +36,10 @@ from t3sim.area.measure import map_block
 from t3sim.area.node import ASAP7
 from t3sim.area.sram import Sram
 from t3sim.area.synthesis import Netlist
+from t3sim.base.errors import BadInput, Failure
 from t3sim.cli import main
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.designs import block_library
-from t3sim.errors import BadInput, Failure
 from t3sim.rtl.geometry import Geometry
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]

@@ -15,8 +15,8 @@ from t3sim.area.route.lef import load_lef, parse_lef
 from t3sim.area.route.rows import Floorplan, Placed
 from t3sim.area.synthesis import Netlist
 from t3sim.area.timing import Wires, analyse, analyse_routed
+from t3sim.base.errors import BadInput, Failure
 from t3sim.cli import main
-from t3sim.errors import BadInput, Failure
 from t3sim.rtl.geometry import Geometry
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"

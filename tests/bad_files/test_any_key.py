@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from t3sim import cli
+from t3sim.base.errors import is_ours
 from t3sim.commands.sweep import points_of
-from t3sim.errors import is_ours
 from t3sim.machine.loader import read
-from t3sim.scenario.asked import asked
-from t3sim.scenario.event import EventLevel
-from t3sim.scenario.files import keys, scenario_of
-from t3sim.scenario.ranking import LayerToRank
-from t3sim.sweeps.page import write_page
-from t3sim.sweeps.point import flat
-from t3sim.sweeps.regimes import regimes
-from t3sim.sweeps.regret import regrets
-from t3sim.sweeps.study import load_study
-from t3sim.sweeps.table import make_table
+from t3sim.study.scenario.asked import asked
+from t3sim.study.scenario.event import EventLevel
+from t3sim.study.scenario.files import keys, scenario_of
+from t3sim.study.scenario.ranking import LayerToRank
+from t3sim.study.sweeps.page import write_page
+from t3sim.study.sweeps.point import flat
+from t3sim.study.sweeps.regimes import regimes
+from t3sim.study.sweeps.regret import regrets
+from t3sim.study.sweeps.study import load_study
+from t3sim.study.sweeps.table import make_table
 from tests.support.damage import answered
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.long]

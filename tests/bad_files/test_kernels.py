@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t3sim import bounded
-from t3sim.operators.kernel_table import KernelTable
+from t3sim.base import bounded
+from t3sim.workload.operators.kernel_table import KernelTable
 from tests.support import damaged_kernels as kernels
 from tests.support.damage import answered, damaged
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.area import yosys
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
+from t3sim.cosim import yosys
 from tests.support.damage import answered, damaged
 
 CELLS = Path(__file__).parents[1] / "area" / "cells.lib"

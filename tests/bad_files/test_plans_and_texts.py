@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
+from t3sim.analytic.end_to_end import mapping
 from t3sim.cosim import toolchain
-from t3sim.end_to_end import mapping
 from tests.support.damage import answered, damaged
 
 XML = """<algo name="a" proto="Simple" nchannels="1" ngpus="2" coll="allgather" nchunksperloop="2">

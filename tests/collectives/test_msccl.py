@@ -11,7 +11,7 @@ from t3sim.cli import main
 from t3sim.collectives import CollectiveError, Op, Program
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.collectives.msccl import msccl_text, read_msccl
-from t3sim.topologies import named_topology
+from t3sim.machine.topologies import named_topology
 
 PLANS = Path(__file__).parents[2] / "docs" / "plans"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t3sim.topologies import Link, Topology, TopologyError, named_topology, ring, torus
-from t3sim.topologies.fully_connected import fully_connected
+from t3sim.machine.topologies import Link, Topology, TopologyError, named_topology, ring, torus
+from t3sim.machine.topologies.fully_connected import fully_connected
 
 
 def hops(topology: Topology, source: int, destination: int) -> int:

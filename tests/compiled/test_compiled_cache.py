@@ -18,7 +18,7 @@ folder = os.environ.pop("NUMBA_CACHE_DIR")
 import numba
 
 os.environ["NUMBA_CACHE_DIR"] = folder  # numba looks again
-from t3sim.compiled.jit import compiled
+from t3sim.base.compiled.jit import compiled
 
 @compiled
 def doubled(value):
@@ -64,7 +64,7 @@ _TOGETHER = """
 import sys
 import time
 from pathlib import Path
-from t3sim.compiled.jit import compiled
+from t3sim.base.compiled.jit import compiled
 
 @compiled
 def steps(values):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.compiled.by_reference import by_reference
-from t3sim.compiled.jit import compiled
+from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.jit import compiled
 
 
 class Shelf(NamedTuple):

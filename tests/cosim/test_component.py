@@ -7,6 +7,7 @@ from amaranth.hdl import ClockDomain, ClockSignal, ResetSignal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from t3sim.base.errors import Failure
 from t3sim.cosim import clusters, graph, part_code
 from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.compiled import CompiledBackend
@@ -15,7 +16,6 @@ from t3sim.cosim.graph import UnsupportedDesign, design_of
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import generate_verilog
-from t3sim.errors import Failure
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.switch.switch import Switch
 from t3sim.testbenches.geometries import GEOMETRIES

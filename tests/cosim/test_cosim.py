@@ -20,12 +20,12 @@ from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
+from t3sim.cosim.port_map import Lane, PortMap
 from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
 from t3sim.cosim.shown import slot
 from t3sim.cosim.stimulus import checksum, random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import PortError, component_verilog, declared_ports, generate_verilog, port_map
-from t3sim.engine.port_map import Lane, PortMap
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue

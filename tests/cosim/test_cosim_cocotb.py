@@ -9,6 +9,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from t3sim.base.errors import Failure
 from t3sim.cosim import engine_speed
 from t3sim.cosim.cocotb_run import (
     CocotbFailure,
@@ -21,7 +22,6 @@ from t3sim.cosim.designs import readable_verilog
 from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import generate_verilog
-from t3sim.errors import Failure
 from t3sim.rtl.geometry import Geometry
 
 pytestmark = pytest.mark.builds_rtl

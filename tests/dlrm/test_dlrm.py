@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from t3sim.dlrm import PAPER, Graph, Pass, operators, training_pass
 from t3sim.machine import load_machine
 from t3sim.machine.levels import NETWORK
-from t3sim.reproduce.figure import paper_setup
-from t3sim.reproduce.fused.dlrm import DLRM
-from t3sim.reproduce.paper import compare
+from t3sim.papers.dlrm import PAPER, Graph, Pass, operators, training_pass
+from t3sim.papers.figure import paper_setup
+from t3sim.papers.fused.dlrm import DLRM
+from t3sim.papers.paper import compare
 
 MACHINE = load_machine("torus-128", NETWORK).model_copy(update={"topology": "torus:3x3"})
 SMALL = replace(PAPER, local_batch=256)

@@ -4,11 +4,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from t3sim.driver.driver import Destination, Driver, DriverError, MemorySum, Write, error_in_words
-from t3sim.reference.config_bus import ConfigBusModel, ErrorReport
+from t3sim.cosim.driver.driver import Destination, Driver, DriverError, MemorySum, Write, error_in_words
 from t3sim.rtl.formats import NUMBERS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import REGION_ACTIONS, register_map
+from t3sim.testbenches.reference.config_bus import ConfigBusModel, ErrorReport
 
 GEOMETRY = Geometry()
 THERE = Destination(3, 5)

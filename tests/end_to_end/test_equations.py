@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t3sim.end_to_end import layer as layers
-from t3sim.end_to_end.communication import all_reduce_ns, group_all_reduce_ns, reduce_scatter_ns, send_ns
-from t3sim.end_to_end.inference import decode, prompt
-from t3sim.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping, check_mapping, every_mapping
-from t3sim.end_to_end.memory import activation_bytes, state_bytes, weights_per_gpu
-from t3sim.end_to_end.operators import gemm_ns, move_ns
-from t3sim.end_to_end.training import PARTS, Job, train
-from t3sim.end_to_end.transformer import PRESETS, Transformer
+from t3sim.analytic.end_to_end import layer as layers
+from t3sim.analytic.end_to_end.communication import all_reduce_ns, group_all_reduce_ns, reduce_scatter_ns, send_ns
+from t3sim.analytic.end_to_end.inference import decode, prompt
+from t3sim.analytic.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping, check_mapping, every_mapping
+from t3sim.analytic.end_to_end.memory import activation_bytes, state_bytes, weights_per_gpu
+from t3sim.analytic.end_to_end.operators import gemm_ns, move_ns
+from t3sim.analytic.end_to_end.training import PARTS, Job, train
 from t3sim.machine import load_machine
 from t3sim.machine.levels import CLUSTER
+from t3sim.workload.transformer import PRESETS, Transformer
 
 A100 = load_machine("dgx-a100", CLUSTER)
 
@@ -220,7 +220,7 @@ def test_a_technique_saves_what_its_sublayers_save():
 
 
 def test_pareto_front_against_a_plain_search():
-    from t3sim.end_to_end.search import pareto_front
+    from t3sim.analytic.end_to_end.search import pareto_front
 
     random = np.random.default_rng(3)
     for count in (1, 2, 30, 120):

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
+from t3sim.analytic.end_to_end import layer
+from t3sim.analytic.libraries.prompts import prompt_ns
+from t3sim.analytic.libraries.ranking import settings
+from t3sim.base.errors import BadInput
 from t3sim.cli import main
-from t3sim.end_to_end import layer
-from t3sim.end_to_end.model_file import load_transformer
-from t3sim.end_to_end.transformer import TransformerError
-from t3sim.errors import BadInput
-from t3sim.interchange.config import config_workloads
-from t3sim.libraries.prompts import prompt_ns
-from t3sim.libraries.ranking import settings
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
+from t3sim.workload.interchange.config import config_workloads
+from t3sim.workload.model_file import load_transformer
+from t3sim.workload.transformer import TransformerError
 
 #: The numbers of deepseek-ai/DeepSeek-V3's config.json.
 V3 = {"hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,

@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from t3sim.analytic.end_to_end.layer import gemm_shapes
+from t3sim.analytic.end_to_end.mapping import Mapping, MappingError, check_mapping
+from t3sim.analytic.end_to_end.memory import weights_per_gpu
+from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.cli import main
-from t3sim.end_to_end.layer import gemm_shapes
-from t3sim.end_to_end.mapping import Mapping, MappingError, check_mapping
-from t3sim.end_to_end.memory import weights_per_gpu
-from t3sim.end_to_end.model_file import load_transformer
-from t3sim.end_to_end.transformer import TransformerError
-from t3sim.libraries.contention import beside, collective_job, gemm_job
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.scenario.layers import workloads_of
-from t3sim.scenario.scenario import Layer
+from t3sim.study.scenario.layers import workloads_of
+from t3sim.study.scenario.scenario import Layer
+from t3sim.workload.model_file import load_transformer
+from t3sim.workload.transformer import TransformerError
 
 
 def shape(hidden, layers, heads, kv, wide, vocabulary, **more):

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from t3sim.end_to_end import layer
-from t3sim.end_to_end.model_file import load_transformer
-from t3sim.end_to_end.transformer import TODAY
-from t3sim.scenario.layers import workloads_of
-from t3sim.scenario.scenario import Layer
+from t3sim.analytic.end_to_end import layer
+from t3sim.study.scenario.layers import workloads_of
+from t3sim.study.scenario.scenario import Layer
+from t3sim.workload.model_file import load_transformer
+from t3sim.workload.transformer import TODAY
 
 #: The numbers of Qwen/Qwen3-32B's config.json.
 QWEN3 = {"hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8,

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t3sim.csv_rows import csv_rows
-from t3sim.end_to_end.amped import (
+from t3sim.analytic.end_to_end.amped import (
     A100,
     GLAM,
     MEGATRON_145B,
@@ -17,11 +16,12 @@ from t3sim.end_to_end.amped import (
     training_days,
     update_s,
 )
+from t3sim.base.csv_rows import csv_rows
 from t3sim.machine import load_machine
 from t3sim.machine.levels import CLUSTER
-from t3sim.reproduce.amped import case_studies, measured, tables
-from t3sim.reproduce.figure import paper_setup
-from t3sim.reproduce.paper import TARGETS, compare
+from t3sim.papers.amped import case_studies, measured, tables
+from t3sim.papers.figure import paper_setup
+from t3sim.papers.paper import TARGETS, compare
 
 SETUP = paper_setup(load_machine())
 
@@ -116,7 +116,7 @@ def test_ranges_are_seeded_and_hold_the_number(evaluate, monkeypatch):
 @pytest.mark.long
 def test_figure_4_s_shares_are_bracketed():
     """The paper's shares lie between an attention that every GPU computes whole and one that is split."""
-    from t3sim.reproduce.figure04 import evaluate
+    from t3sim.papers.figure04 import evaluate
 
     ours = evaluate(SETUP, {}).ours
     for name, target in TARGETS["figure4"].items():
@@ -124,7 +124,7 @@ def test_figure_4_s_shares_are_bracketed():
 
 
 def test_data_files_have_what_they_say():
-    assert {row["model"] for row in csv_rows("t3sim.end_to_end.measured", "megatron")} == {
+    assert {row["model"] for row in csv_rows("t3sim.analytic.end_to_end.measured", "megatron")} == {
         "megatron-22b", "megatron-175b", "megatron-530b", "megatron-1t"}
-    for row in csv_rows("t3sim.end_to_end.measured", "single_node"):
+    for row in csv_rows("t3sim.analytic.end_to_end.measured", "single_node"):
         assert int(row["tp"]) * int(row["dp"]) * int(row["pp"]) == int(row["gpus"])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numba.core import event
 
-from t3sim.engine.end import DONE
-from t3sim.engine.loop import Lockstep, advance
-from t3sim.engine.observers import Observer
+from t3sim.gpu.engine.end import DONE
+from t3sim.gpu.engine.loop import Lockstep, advance
+from t3sim.gpu.engine.observers import Observer
 from t3sim.machine import load_machine
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelTable, rows_of
 from t3sim.runs import build
+from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelTable, rows_of
 
 pytestmark = pytest.mark.builds_loops
 

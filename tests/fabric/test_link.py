@@ -14,15 +14,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from t3sim.collectives import ring
-from t3sim.fabric import bits
-from t3sim.fabric import network as links
-from t3sim.operators.tiling import Tiling
+from t3sim.collectives.schedule import Action, Policy, Schedule, ScheduleError
+from t3sim.collectives.schedule.mirror import Mirror, make_mirror
+from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric import network as links
+from t3sim.machine.topologies import Link, Topology
+from t3sim.machine.topologies import ring as ring_topology
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import head_packet
-from t3sim.schedule import Action, Policy, Schedule, ScheduleError
-from t3sim.schedule.mirror import Mirror, make_mirror
-from t3sim.topologies import Link, Topology
-from t3sim.topologies import ring as ring_topology
+from t3sim.workload.operators.tiling import Tiling
 
 pytestmark = pytest.mark.builds_loops
 

@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from t3sim.agents.units import loads
-from t3sim.compiled.by_reference import by_reference
-from t3sim.compiled.jit import compiled
-from t3sim.fabric import bits, llc_slices, queues
-from t3sim.fabric import llc as cache
-from t3sim.fabric.memory_map import channel_of
+from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.jit import compiled
+from t3sim.gpu.agents.units import loads
+from t3sim.gpu.fabric import bits, llc_slices, queues
+from t3sim.gpu.fabric import llc as cache
+from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.machine import load_machine
 from t3sim.runs import build
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import variant
 
 pytestmark = pytest.mark.builds_loops

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from t3sim.compiled.jit import compiled
-from t3sim.fabric import queues
+from t3sim.base.compiled.jit import compiled
+from t3sim.gpu.fabric import queues
 from t3sim.machine import load_machine
 from t3sim.runs.build import make_sim
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import variant
 
 pytestmark = pytest.mark.builds_loops

@@ -10,18 +10,18 @@ import re
 import numpy as np
 import pytest
 
+from t3sim.collectives.schedule import Action
 from t3sim.cosim.component import build_component
-from t3sim.engine.end import RUNNING
-from t3sim.fabric.memory import OTHER
+from t3sim.gpu.engine.end import RUNNING
+from t3sim.gpu.fabric.memory import OTHER
 from t3sim.rtl.check_bits import check_bits
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import DataLedger, data_run
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Action
 from t3sim.testbenches.soak import machine
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.flippable import FlippableTop
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from t3sim.collectives import all_to_all, direct, ring
-from t3sim.flow.collective import run_program
-from t3sim.flow.costs import kernel_costs
+from t3sim.event.flow.collective import run_program
+from t3sim.event.flow.costs import kernel_costs
 from t3sim.machine import load_machine
+from t3sim.machine.topologies import ring as ring_of
+from t3sim.machine.topologies import switch
+from t3sim.machine.topologies.fully_connected import fully_connected
 from t3sim.mechanisms.program_kernels import EXCHANGE
 from t3sim.runs.isolated_collectives import run_collective
-from t3sim.topologies import ring as ring_of
-from t3sim.topologies import switch
-from t3sim.topologies.fully_connected import fully_connected
 
 pytestmark = pytest.mark.builds_loops
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from t3sim import yowasp
-from t3sim.errors import Failure
+from t3sim.base import yowasp
+from t3sim.base.errors import Failure
 from t3sim.testbenches.formal import solver
 
 pytestmark = pytest.mark.builds_rtl

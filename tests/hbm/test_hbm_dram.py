@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from t3sim.errors import BadInput
-from t3sim.hbm.address import bank_of, line_of, row_of
-from t3sim.hbm.state import make_hbm
-from t3sim.hbm_replay.configurations import configured
-from t3sim.hbm_replay.replay import replay
-from t3sim.hbm_replay.trace import Trace, read_trace, write_trace
+from t3sim.base.errors import BadInput
+from t3sim.gpu.hbm.address import bank_of, line_of, row_of
+from t3sim.gpu.hbm.state import make_hbm
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
+from t3sim.testbenches.hbm_replay.configurations import configured
+from t3sim.testbenches.hbm_replay.replay import replay
+from t3sim.testbenches.hbm_replay.trace import Trace, read_trace, write_trace
 
 pytestmark = pytest.mark.builds_loops
 

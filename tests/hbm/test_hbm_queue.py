@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from t3sim.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
-from t3sim.hbm.state import commands, make_hbm
-from t3sim.hbm_replay.benchmark import loads, timed_load
+from t3sim.gpu.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
+from t3sim.testbenches.hbm_replay.benchmark import loads, timed_load
 
 pytestmark = pytest.mark.builds_loops
 

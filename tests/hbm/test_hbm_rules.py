@@ -5,9 +5,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from t3sim.hbm import timing
-from t3sim.hbm.channel import hbm_enqueue, hbm_step
-from t3sim.hbm.state import commands, make_hbm
+from t3sim.gpu.hbm import timing
+from t3sim.gpu.hbm.channel import hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
 

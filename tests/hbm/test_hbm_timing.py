@@ -5,13 +5,13 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from t3sim.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
-from t3sim.hbm.state import commands, make_hbm
-from t3sim.hbm_replay.configurations import configured
-from t3sim.hbm_replay.replay import replay_trace
-from t3sim.hbm_replay.trace import Trace
+from t3sim.gpu.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
+from t3sim.testbenches.hbm_replay.configurations import configured
+from t3sim.testbenches.hbm_replay.replay import replay_trace
+from t3sim.testbenches.hbm_replay.trace import Trace
 
 pytestmark = pytest.mark.builds_loops
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from t3sim.errors import BadInput
-from t3sim.hbm.address import line_of
-from t3sim.hbm_replay import recorded
-from t3sim.hbm_replay.configurations import RECORDED, configured
-from t3sim.hbm_replay.replay import replay, replay_trace
-from t3sim.hbm_replay.trace import Trace
-from t3sim.hbm_replay.validation import (
+from t3sim.base.errors import BadInput
+from t3sim.gpu.hbm.address import line_of
+from t3sim.machine import load_machine
+from t3sim.testbenches.hbm_replay import recorded
+from t3sim.testbenches.hbm_replay.configurations import RECORDED, configured
+from t3sim.testbenches.hbm_replay.replay import replay, replay_trace
+from t3sim.testbenches.hbm_replay.trace import Trace
+from t3sim.testbenches.hbm_replay.validation import (
     GROUPS,
     LOAD,
     SCHEDULING,
@@ -21,14 +22,13 @@ from t3sim.hbm_replay.validation import (
     validate_micro,
     verdicts,
 )
-from t3sim.machine import load_machine
 
 pytestmark = pytest.mark.builds_loops
 
 REFERENCE = load_machine("hbm2-reference").dram
 FIELDS = ("cycles", "activates", "precharges", "refreshes", "reads", "writes")
 
-#: The recorded run was cut short: 20 writes are missing (sim_models/hbm_replay/recorded).
+#: The recorded run was cut short: 20 writes are missing (testbenches/hbm_replay/recorded).
 CUT_SHORT = {"conflict_wr"}
 
 

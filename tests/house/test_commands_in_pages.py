@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
+from t3sim.base.errors import Failure
 from t3sim.commands.app import group
-from t3sim.errors import Failure
-from t3sim.sweeps.study import Study
+from t3sim.study.sweeps.study import Study
 
 pytestmark = pytest.mark.long
 
@@ -23,8 +23,8 @@ PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.
 #: Where what takes time begins.
 WORK = ("t3sim.study.techniques.run_sublayer", "t3sim.runs.kernels.simulate", "t3sim.runs.kernels.run_table",
         "t3sim.runs.collective_alone.PlannedCollective.simulate", "t3sim.trace.record.record",
-        "t3sim.sweeps.sweep.sweep", "t3sim.reproduce.pipeline.reproduce", "t3sim.runs.queued.run_queued",
-        "t3sim.flow.dma.run_collective", "t3sim.flow.runs.run_collectives")
+        "t3sim.study.sweeps.sweep.sweep", "t3sim.papers.pipeline.reproduce", "t3sim.runs.queued.run_queued",
+        "t3sim.event.flow.dma.run_collective", "t3sim.event.flow.runs.run_collectives")
 PLANNED = "planned until work begins"
 #: What a command says of a file that only its reader has.
 FILE = re.compile(r"\.(toml|json|et|npz|py|csv|log|xml)\b.*(No such file|neither a file)|fails: FileNotFoundError")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t3sim import extras
+from t3sim.base import extras
 from t3sim.cli import main
 from t3sim.commands.app import COMMANDS
 

@@ -148,43 +148,55 @@ def test_testbenches_know_no_amaranth_objects():
     assert not offences("testbenches", allowed)
 
 
-#: What rooms of sim_models may import of ours, where that is less than `ORDER` allows. Operators know no devices,
+#: What parts of sim_models may import of ours, where that is less than `ORDER` allows. Operators know no devices,
 #: collectives and topologies neither bytes nor cycles; only the schedule sees all three.
-ROOMS = {
-    "collectives": {"collectives", "topologies", "bounded", "errors", "numerals"},
-    "topologies": {"topologies", "errors"},
-    "operators": {"operators", "line", "errors"},
-    "schedule": {"errors", "schedule", "collectives", "topologies", "operators", "line"},
-    "agents": {"agents", "engine", "compiled", "fabric", "hbm", "operators", "line"},
-    "fabric": {"fabric", "compiled", "hbm", "line", *PLAIN_RTL},  # one resource each: neither matrices nor roles
-    "hbm": {"hbm", "compiled", "machine", "line"},
-    "driver": {"driver", "errors", *PLAIN_RTL},
+PARTS = {
+    "machine/topologies": {"machine.topologies", "base.errors"},
+    "collectives/*.py": {"collectives", "machine.topologies", "base"},
+    "collectives/schedule": {"collectives", "machine.topologies", "workload.operators", "base.errors", "base.line"},
+    "workload/operators": {"workload.operators", "base.errors", "base.line"},
+    "cosim/driver": {"cosim.driver", "base.errors", *PLAIN_RTL},
+    "gpu/hbm": {"gpu.hbm", "machine", "base.compiled", "base.line"},
+    "gpu/fabric": {"gpu.fabric", "gpu.hbm", "base.compiled", "base.line", *PLAIN_RTL},  # neither matrices nor roles
+    "gpu/agents": {"gpu", "workload.operators", "cosim.ports", "base.compiled", "base.line"},
 }
 
 
+def part_files(part: str) -> list[Path]:
+    return sorted((ROOT / "sim_models").glob(part)) if "*" in part else files(f"sim_models/{part}")
+
+
 def room(module: str) -> str:
+    """The room of sim_models, or the module of another folder."""
     return module.split(".")[1] if top(module) == "sim_models" and "." in module else module
 
 
-@pytest.mark.parametrize("name", ROOMS)
-def test_rooms_know_only_what_they_may(name):
+def within(module: str, parts: Iterable[str]) -> bool:
+    module = module.removeprefix("t3sim.") if top(module) == "sim_models" else module
+    return any(f"{module}.".startswith(f"{part}.") for part in parts)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_know_only_what_they_may(part):
     """What only their types name is no dependence: a compiled function says that it takes the state of a run."""
-    assert files(f"sim_models/{name}") and not [
-        f"{path.relative_to(ROOT)} imports {module}" for path in files(f"sim_models/{name}") for module in needed(path)
-        if top(module) in OURS and room(module.removesuffix(".__init__")) not in ROOMS[name]]
+    assert part_files(part) and not [
+        f"{path.relative_to(ROOT)} imports {module}" for path in part_files(part) for module in needed(path)
+        if top(module) in OURS and not within(module.removesuffix(".__init__"), PARTS[part])]
 
 
 def test_only_the_schedule_sees_operators_collectives_and_topologies():
-    three = {"operators", "collectives", "topologies"}
+    def sees(path, part):
+        return any(within(module, {part}) and not within(module, {"collectives.schedule"}) for module in needed(path))
     assert [module_name(path) for path in files("sim_models")
-            if three <= {room(module) for module in needed(path)}] == ["t3sim.schedule.schedule"]
+            if all(sees(path, part) for part in ("workload.operators", "collectives", "machine.topologies"))
+            ] == ["t3sim.collectives.schedule.schedule"]
 
 
 @pytest.mark.parametrize("name", ["fabric", "hbm"])
 def test_resources_know_no_gemm(name):
     """They count what computes, and what that exchanges; which kernel and collective it is, runs say (`phases.py`)."""
     words = re.compile(r"gemm|(reduce|all)[-_](scatter|gather|reduce)", re.IGNORECASE)
-    assert [f"{path.name}: {line}" for path in files(f"sim_models/{name}")
+    assert [f"{path.name}: {line}" for path in files(f"sim_models/gpu/{name}")
             for line in path.read_text(encoding="utf-8").splitlines() if words.search(line)] == []
     assert words.search("REDUCE_SCATTER = 1") and words.search("an all-gather") and not words.search("all gathered")
 
@@ -210,16 +222,18 @@ def test_only_runs_build():
 
 
 def test_published_figures_are_out_of_the_cores_sight():
-    """Their room is for commands only, and the one of DRAM traces for these two."""
+    """Their room is for commands only, and reference models and recorded DRAM traces for these two."""
     def allowed(path, module):
-        return room(module_name(path)) in {"reproduce": ("reproduce", "commands"),
-                                           "hbm_replay": ("hbm_replay", "reproduce", "commands")}.get(
-                                               room(module), (room(module_name(path)),))
+        here = room(module_name(path))
+        if top(module) == "testbenches":
+            return here in {"papers", "commands"}
+        return room(module) != "papers" or here in {"papers", "commands"}
     assert offences("sim_models", allowed) == []
 
 
 def test_studies_never_touch_a_runs_state():
-    assert not offences("sim_models/study", lambda path, module: room(module) not in {"engine", "hbm", "driver"})
+    assert not offences("sim_models/study", lambda path, module: not within(
+        module, {"gpu.engine", "gpu.hbm", "cosim.driver"}))
 
 
 @pytest.mark.parametrize("folder", ["rtl", "sim_models", "testbenches"])
@@ -229,14 +243,14 @@ def test_nothing_imports_tests(folder):
 
 def test_reference_models_know_only_the_geometry():
     def allowed(path, module):
-        return (module in PLAIN_RTL or module.startswith("t3sim.reference")
+        return (module in PLAIN_RTL or module.startswith("t3sim.testbenches.reference")
                 or top(module) in set(sys.stdlib_module_names) | {"numpy"})
-    assert not offences("sim_models/reference", allowed)
+    assert not offences("testbenches/reference", allowed)
 
 
 def test_reference_models_load_without_amaranth():
     """Through all that they import, too: they also run inside a simulator that has no Amaranth."""
-    modules = [module_name(path) for path in files("sim_models/reference")]
+    modules = [module_name(path) for path in files("testbenches/reference")]
     code = ("import importlib, sys\n"
             f"for name in {modules!r}: importlib.import_module(name)\n"
             "sys.exit('amaranth was imported' if 'amaranth' in sys.modules else 0)")
@@ -261,7 +275,7 @@ def test_every_block_has_a_model_and_a_test(path):
     name = CHECKED_THROUGH.get(name, path.stem)
     wanted = [ROOT / "tests" / "rtl" / f"test_{name}.py"]
     if name not in NO_MODEL_OF_ITS_OWN:
-        wanted.append(ROOT / "sim_models" / "reference" / f"{name}.py")
+        wanted.append(ROOT / "testbenches" / "reference" / f"{name}.py")
     assert not [str(file.relative_to(ROOT)) for file in wanted if not file.exists()]
 
 
@@ -296,60 +310,29 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
     assert found == ["numpy.linalg", "t3sim.rtl.geometry", "t3sim.rtl.tracker", "t3sim.rtl.arbiter",
                      "t3sim.testbenches.run", "t3sim.llc"]
     assert [*map(top, found)] == ["numpy", "rtl", "rtl", "rtl", "testbenches", "sim_models"]
-    assert room("t3sim.llc") == "llc" and room("t3sim.rtl.geometry") == "t3sim.rtl.geometry"
+    assert room("t3sim.gpu.llc") == "gpu" and room("t3sim.rtl.geometry") == "t3sim.rtl.geometry"
 
 
-#: Folders and files of sim_models from the ground up: each may import only those before it.
-ORDER = """
-errors extras places
-user_cache streams waits at_once line numerals custom bounded trimmed csv_rows cores yowasp formats geometry_option
-locality routing
-support compiled
-topologies
-machine
-collectives operators
-schedule
-hbm
-fabric
-engine
-agents driver cosim reference
-workloads
-mechanisms
-runs
-techniques
-tasks
-study
-flow tiles
-end_to_end dlrm interchange trace
-libraries measured validation hbm_replay
-scenario
-area verilog
-api
-reproduce
-sweeps
-commands
-cli
-"""
-
-def floors() -> dict[str, int]:
-    return {name: number for number, name in enumerate(ORDER.split())}
+#: The rooms of sim_models from the ground up: each may import only those before it, also for its type hints.
+ORDER = ("base machine workload collectives cosim gpu mechanisms runs event analytic trace study area papers commands "
+         "cli")
 
 
-def test_folders_import_those_before_them_in_the_list_only():
-    floor, found = floors(), {}
+def test_rooms_import_those_before_them_in_the_list_only():
+    storeys = {name: number for number, name in enumerate(ORDER.split())}
+    upward = {}
     for path in files("sim_models"):
-        for module in needed(path):
-            if top(module) == "sim_models" and room(module) != "__init__":
-                pair = room(module_name(path)), room(module)
-                if pair[0] != "__init__" and pair[0] != pair[1] and floor[pair[1]] > floor[pair[0]]:
-                    found.setdefault(pair, []).append(path.relative_to(ROOT).as_posix())
-    assert found == {}
+        here = room(module_name(path))
+        for module in imports(path):
+            if here != "__init__" and top(module) == "sim_models" and storeys[room(module)] > storeys[here]:
+                upward.setdefault((here, room(module)), []).append(path.relative_to(ROOT).as_posix())
+    assert upward == {}
 
 
-def test_every_folder_is_in_the_list():
+def test_every_room_is_in_the_list():
     there = {path.stem for path in (ROOT / "sim_models").iterdir()
              if path.suffix == ".py" or any(path.rglob("*.py"))} - {"__init__"}
-    assert there == floors().keys()
+    assert there == set(ORDER.split())
 
 
 @cache

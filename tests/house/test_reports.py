@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.reproduce.figure import PAPERS
-from t3sim.reproduce.registry import FIGURES
+from t3sim.papers.figure import PAPERS
+from t3sim.papers.registry import FIGURES
 
 REPORTS = Path(__file__).resolve().parents[2] / "docs" / "reports"
 

@@ -21,8 +21,8 @@ BUILDERS = {"amaranth.sim": "builds_rtl", "t3sim.cosim.gpu": "builds_rtl", "t3si
             "t3sim.cosim.compiled": "builds_rtl", "t3sim.cosim.testbench": "builds_rtl",
             "t3sim.runs.data_mode": "builds_rtl", "t3sim.runs.fused": "builds_rtl",
             "tests.support.recorded": "builds_rtl", "tests.support.gpu": "builds_rtl",
-            "t3sim.engine.loop": "builds_loops", "t3sim.flow.collective": "builds_loops",
-            "t3sim.hbm_replay.replay": "builds_loops"}
+            "t3sim.gpu.engine.loop": "builds_loops", "t3sim.event.flow.collective": "builds_loops",
+            "t3sim.testbenches.hbm_replay.replay": "builds_loops"}
 
 
 def marks(tree: ast.Module) -> set[str]:
@@ -45,7 +45,7 @@ def test_marks_are_known_and_what_builds_has_them():
 
 
 def test_what_is_not_marked_is_found():
-    text = "from amaranth.sim import Simulator\nfrom t3sim.engine.loop import Lockstep\n"
+    text = "from amaranth.sim import Simulator\nfrom t3sim.gpu.engine.loop import Lockstep\n"
     assert missing(ast.parse(text)) == {"builds_rtl", "builds_loops"}
     assert missing(ast.parse(f"{text}pytestmark = pytest.mark.builds_rtl\n")) == {"builds_loops"}
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
-from t3sim.end_to_end.model_file import load_transformer
-from t3sim.errors import BadInput
-from t3sim.interchange.chakra import chakra_workloads
-from t3sim.interchange.config import config_workloads, lacking
-from t3sim.workloads import Workload, WorkloadError
+from t3sim.base.errors import BadInput
+from t3sim.workload.interchange.chakra import chakra_workloads
+from t3sim.workload.interchange.config import config_workloads, lacking
+from t3sim.workload.model_file import load_transformer
+from t3sim.workload.workloads import Workload, WorkloadError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "workloads"
 CONFIG, TRACE = EXAMPLES / "small-config.json", EXAMPLES / "small-trace.json"

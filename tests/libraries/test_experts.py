@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from t3sim.analytic.libraries.contention import gemm_job, grouped_job
+from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
+from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS, rank_experts
+from t3sim.analytic.libraries.gemm import best, grouped
+from t3sim.analytic.libraries.links import pair_gb_per_s
+from t3sim.base.errors import BadInput
 from t3sim.cli import main
-from t3sim.end_to_end.transformer import TODAY
-from t3sim.errors import BadInput
-from t3sim.libraries.contention import gemm_job, grouped_job
-from t3sim.libraries.exchanges import exchange_ns, token_bytes
-from t3sim.libraries.experts import EXPERTS_MECHANISMS, rank_experts
-from t3sim.libraries.gemm import best, grouped
-from t3sim.libraries.links import pair_gb_per_s
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.routing import Routing, drawn, given
+from t3sim.workload.routing import Routing, drawn, given
+from t3sim.workload.transformer import TODAY
 
 H100, MI300X = (load_machine(name, COMMERCIAL) for name in ("h100-sxm", "mi300x"))
 DEEPSEEK, MIXTRAL = TODAY["deepseek-v3"], TODAY["mixtral-8x7b"]

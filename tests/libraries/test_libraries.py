@@ -2,12 +2,12 @@
 
 import pytest
 
-from t3sim.libraries.algorithms import NoSuchWay, library_collective
-from t3sim.libraries.contention import memory_paces, shares
-from t3sim.libraries.direct import ways
-from t3sim.libraries.gemm import Kernel, best, gemm_ns, width_of
-from t3sim.libraries.in_switch import in_switch_ns, transfer_ns
-from t3sim.libraries.links import ring_gb_per_s
+from t3sim.analytic.libraries.algorithms import NoSuchWay, library_collective
+from t3sim.analytic.libraries.contention import memory_paces, shares
+from t3sim.analytic.libraries.direct import ways
+from t3sim.analytic.libraries.gemm import Kernel, best, gemm_ns, width_of
+from t3sim.analytic.libraries.in_switch import in_switch_ns, transfer_ns
+from t3sim.analytic.libraries.links import ring_gb_per_s
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.load import machines_of

@@ -4,18 +4,18 @@ import json
 
 import pytest
 
+from t3sim.analytic.libraries.algorithms import copies_ns
+from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
+from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
+from t3sim.analytic.libraries.mechanisms import MECHANISMS, OPERATORS, TRIGGERED, Setting, play, possible
+from t3sim.analytic.libraries.norms import norm_ns
+from t3sim.analytic.libraries.prompts import prompt_ns
+from t3sim.base.errors import BadInput
 from t3sim.cli import main
-from t3sim.end_to_end.transformer import TODAY
-from t3sim.errors import BadInput
-from t3sim.libraries.algorithms import copies_ns
-from t3sim.libraries.contention import beside, collective_job, gemm_job
-from t3sim.libraries.experts import EXPERTS_MECHANISMS
-from t3sim.libraries.mechanisms import MECHANISMS, OPERATORS, TRIGGERED, Setting, play, possible
-from t3sim.libraries.norms import norm_ns
-from t3sim.libraries.prompts import prompt_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.load import machines_of
+from t3sim.workload.transformer import TODAY
 
 H100, MB = load_machine("h100-sxm", COMMERCIAL), 1 << 20
 MACHINES = [load_machine(name, COMMERCIAL) for name in machines_of(COMMERCIAL)]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from t3sim.libraries.algorithms import library_collective
-from t3sim.libraries.contention import collective_job
-from t3sim.libraries.signals import Trigger, knee_bytes, signals
-from t3sim.libraries.triggered import triggered_ns
+from t3sim.analytic.libraries.algorithms import library_collective
+from t3sim.analytic.libraries.contention import collective_job
+from t3sim.analytic.libraries.signals import Trigger, knee_bytes, signals
+from t3sim.analytic.libraries.triggered import triggered_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.load import machines_of

@@ -7,13 +7,13 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from t3sim.collectives.schedule import ScheduleError
 from t3sim.machine import PRESETS, MachineError, hardware, load_machine
 from t3sim.mechanisms.track_trigger import map_output
 from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs.build import make_schedule
-from t3sim.schedule import ScheduleError
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import os
 
 import pytest
 
-from t3sim.errors import shortened
+from t3sim.base.errors import shortened
 from t3sim.machine import Machine, MachineError, load_machine
 from t3sim.machine.levels import CYCLE, LEVELS, Level
 from t3sim.machine.section import Section, is_read, section_of
 from t3sim.runs import kernels
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.naming import case
 
 LONGEST_LINE = 200

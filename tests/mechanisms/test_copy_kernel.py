@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from t3sim.engine.end import DONE, RUNNING
-from t3sim.engine.loop import Lockstep
+from t3sim.gpu.engine.end import DONE, RUNNING
+from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.program_kernels import KINDS, LevelPlan, Places, ring_plan, ring_program
 from t3sim.runs import isolated_collectives as collectives

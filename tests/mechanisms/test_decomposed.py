@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.engine.end import DONE
-from t3sim.engine.loop import Lockstep
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
+from t3sim.gpu.engine.end import DONE
+from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import load_machine
 from t3sim.mechanisms.decomposed import split_gemm
 from t3sim.runs import build, kernels
 from t3sim.runs.isolated_collectives import with_compute_units
 from t3sim.runs.overlapped import decomposed_sim, run_decomposed
 from t3sim.runs.skew import Skew
+from t3sim.runs.techniques.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
-from t3sim.techniques.choices import Choices
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
 

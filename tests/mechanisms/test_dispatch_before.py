@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from t3sim.driver.driver import Driver
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
+from t3sim.collectives.schedule import Action, Schedule, ScheduleError
+from t3sim.collectives.schedule.schedule import NO_ID
+from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.dispatch_before import dispatch_tiling
 from t3sim.mechanisms.exchange import MOST_REGIONS, fused_with
 from t3sim.mechanisms.gather_before import groups_of, rows_sent
-from t3sim.operators.tiling import TilingError
 from t3sim.runs.build import consumers_of, make_schedule
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.programmed import mapped
-from t3sim.schedule import Action, Schedule, ScheduleError
-from t3sim.schedule.schedule import NO_ID
-from t3sim.workloads import DispatchWorkload, experts_workload
+from t3sim.workload.operators.tiling import TilingError
+from t3sim.workload.workloads import DispatchWorkload, experts_workload
 
 EXCHANGE = fused_with("moe-dispatch")
 #: Tokens, experts, exponent, GPUs: even ones, uneven ones, a GPU without any, all experts for each token, features cut.

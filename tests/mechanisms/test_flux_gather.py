@@ -5,19 +5,19 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.errors import BadInput
-from t3sim.line import LINE_BYTES
+from t3sim.base.errors import BadInput
+from t3sim.base.line import LINE_BYTES
 from t3sim.machine import load_machine
+from t3sim.machine.topologies import named_topology
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.flux import FluxOptions, Owners, tuned
 from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from t3sim.runs import build
 from t3sim.runs.overlapped import run_gathering
+from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import kernels_of, run_sublayer
-from t3sim.techniques.choices import Choices
-from t3sim.topologies import named_topology
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.mechanisms.test_flux import Unmirrored
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]

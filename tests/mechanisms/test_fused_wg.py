@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.engine.end import DONE
-from t3sim.engine.loop import Lockstep
-from t3sim.errors import BadInput
-from t3sim.line import LINE_BYTES, lines_of
+from t3sim.base.errors import BadInput
+from t3sim.base.line import LINE_BYTES, lines_of
+from t3sim.gpu.engine.end import DONE
+from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import load_machine
+from t3sim.machine.topologies import named_topology
 from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.mechanisms.fused_wg import FusedOptions, sending_kernel
-from t3sim.operators.kernel_table import Route
 from t3sim.runs import build
 from t3sim.runs.operators import make_operator, make_tiling
 from t3sim.runs.overlapped import owners_of, run_sending, sending_sim
 from t3sim.runs.phases import by_stream
 from t3sim.runs.skew import Skew
+from t3sim.runs.techniques.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
-from t3sim.techniques.choices import Choices
-from t3sim.topologies import named_topology
-from t3sim.workloads import gemm_workload, gemv_workload
+from t3sim.workload.operators.kernel_table import Route
+from t3sim.workload.workloads import gemm_workload, gemv_workload
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_loops

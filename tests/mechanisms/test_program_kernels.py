@@ -2,23 +2,23 @@
 
 import pytest
 
+from t3sim.base.errors import BadInput
 from t3sim.collectives.algorithms import algorithms
-from t3sim.errors import BadInput
-from t3sim.flow.closed_forms import closed_form_ns
-from t3sim.flow.costs import kernel_costs
+from t3sim.collectives.schedule import ScheduleError
+from t3sim.event.flow.closed_forms import closed_form_ns
+from t3sim.event.flow.costs import kernel_costs
 from t3sim.machine import load_machine
+from t3sim.machine.topologies import named_topology
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.program_kernels import LevelPlan, Places
-from t3sim.operators.copy import Copy
-from t3sim.operators.kernel_table import Route
 from t3sim.runs.isolated_collectives import run_collective, run_program
 from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.skew import Skew
-from t3sim.schedule import ScheduleError
+from t3sim.runs.techniques.choices import Choices
 from t3sim.study.techniques import run_sublayer
-from t3sim.techniques.choices import Choices
-from t3sim.topologies import named_topology
-from t3sim.workloads import gemm_workload
+from t3sim.workload.operators.copy import Copy
+from t3sim.workload.operators.kernel_table import Route
+from t3sim.workload.workloads import gemm_workload
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_loops

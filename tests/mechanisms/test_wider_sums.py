@@ -2,9 +2,9 @@
 
 import pytest
 
-from t3sim.driver.driver import Driver, DriverError
-from t3sim.errors import BadInput
-from t3sim.fabric.network import outgoing
+from t3sim.base.errors import BadInput
+from t3sim.cosim.driver.driver import Driver, DriverError
+from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import load_machine
 from t3sim.mechanisms import sums
 from t3sim.mechanisms.exchange import Exchange, fused_with
@@ -12,9 +12,9 @@ from t3sim.mechanisms.sums import Sums, sums_of
 from t3sim.rtl.formats import SUMS
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm, fused_run
-from t3sim.scenario.request import requested
-from t3sim.scenario.scenario import Scenario
-from t3sim.workloads import gemm_workload
+from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.scenario import Scenario
+from t3sim.workload.workloads import gemm_workload
 
 BF16 = gemm_workload("512x512x256", 4, "bf16")
 FP32 = Sums("fp32")

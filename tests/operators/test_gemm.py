@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from t3sim.agents.units.state import STATES, settle
+from t3sim.gpu.agents.units.state import STATES, settle
 from t3sim.machine import load_machine
 from t3sim.runs.operators import gemm_operator, make_tiling
 from t3sim.runs.phases import PURPOSES
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import run_kernel, variant
 
 pytestmark = pytest.mark.builds_loops

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from t3sim.operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
-from t3sim.operators.gemm import Matrix
-from t3sim.operators.gemv import Gemv, gemv_tiling
-from t3sim.operators.kernel_table import STRIDED, KernelTable
-from t3sim.operators.tiling import TilingError
+from t3sim.workload.operators.embedding import INDEX_BYTES, Embedding, embedding_tiling
+from t3sim.workload.operators.gemm import Matrix
+from t3sim.workload.operators.gemv import Gemv, gemv_tiling
+from t3sim.workload.operators.kernel_table import STRIDED, KernelTable
+from t3sim.workload.operators.tiling import TilingError
 
 pytestmark = pytest.mark.builds_loops
 

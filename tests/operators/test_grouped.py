@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.operators.kernel_table import check_memory
 from t3sim.runs.operators import Addresses, busiest, make_operator, make_tiling, placement_of
-from t3sim.workloads import experts_workload
+from t3sim.workload.operators.kernel_table import check_memory
+from t3sim.workload.workloads import experts_workload
 
 MACHINE = load_machine()
 

@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from t3sim.interchange.kernel_file import load_kernel
-from t3sim.operators.copy import Copy, Pass
-from t3sim.operators.gemm import Gemm, Matrix
-from t3sim.operators.kernel_table import (
+from t3sim.workload.interchange.kernel_file import load_kernel
+from t3sim.workload.operators.copy import Copy, Pass
+from t3sim.workload.operators.gemm import Gemm, Matrix
+from t3sim.workload.operators.kernel_table import (
     GROUP,
     LOAD,
     STEP,
@@ -21,7 +21,7 @@ from t3sim.operators.kernel_table import (
     joined,
     rows_of,
 )
-from t3sim.operators.tiling import Tiling
+from t3sim.workload.operators.tiling import Tiling
 
 A, B, C = 0, 1 << 24, 1 << 25
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
-from t3sim.operators.kernel_table import Resources
 from t3sim.runs import build
 from t3sim.runs.kernels import GEMM, IsolatedKernel, run_table, simulate
 from t3sim.runs.operators import resident
 from t3sim.runs.phases import by_stream
-from t3sim.workloads import Workload, decode_workload, embedding_workload, gemm_workload, gemv_workload
+from t3sim.workload.operators.kernel_table import Resources
+from t3sim.workload.workloads import Workload, decode_workload, embedding_workload, gemm_workload, gemv_workload
 from tests.support.variants import variant
 
 pytestmark = pytest.mark.builds_loops

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t3sim.operators.kernel_table import added, greatest
+from t3sim.workload.operators.kernel_table import added, greatest
 
 
 def test_against_a_loop():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t3sim.operators.tiling import TilingError
-from t3sim.operators.uneven_tiling import UnevenTiling
+from t3sim.workload.operators.tiling import TilingError
+from t3sim.workload.operators.uneven_tiling import UnevenTiling
 
 TILING = UnevenTiling(64, 12, 32, 8, 4, starts=(5, 0, 9, 8), widths=(3, 5, 3, 0))
 

@@ -6,7 +6,7 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.reproduce.cais import CAIS, CAIS_MODELS, cais, implied, sub_layer, sub_layers
+from t3sim.papers.cais import CAIS, CAIS_MODELS, cais, implied, sub_layer, sub_layers
 
 MACHINE = load_machine("cais-8x4", COMMERCIAL)
 

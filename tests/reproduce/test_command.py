@@ -7,11 +7,11 @@ import pytest
 
 from t3sim import cli
 from t3sim.machine import load_machine
-from t3sim.reproduce import pipeline
-from t3sim.reproduce.figure import Setup
-from t3sim.reproduce.registry import FIGURES
-from t3sim.tasks.runner import Monitor, Outcome, TaskFailure
-from t3sim.workloads import Workload
+from t3sim.papers import pipeline
+from t3sim.papers.figure import Setup
+from t3sim.papers.registry import FIGURES
+from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure
+from t3sim.workload.workloads import Workload
 from tests.support.fake_kernels import fake_results
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from t3sim import cli
-from t3sim.reproduce.compare import ABSENT, Moved, compare_results, count_values
+from t3sim.papers.compare import ABSENT, Moved, compare_results, count_values
 
 RESULTS = {"summary": {"figure16": {"geomean": 1.284, "name": "T3"}}, "incomplete": {},
            "cases": [{"total_ns": 2518848.0, "dram": {"gemm_read": 10}}, {"total_ns": 1.0, "dram": {"gemm_read": 0}}],

@@ -2,11 +2,11 @@
 
 import pytest
 
-from t3sim.flow.dma import kernel_collective_ns
+from t3sim.event.flow.dma import kernel_collective_ns
 from t3sim.machine import MachineError, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.reproduce.dma import misses, power
-from t3sim.reproduce.dma.misses import changed, engine_watt_savings, fastest_until, overtaken_from, quicker_kernels
+from t3sim.papers.dma import misses, power
+from t3sim.papers.dma.misses import changed, engine_watt_savings, fastest_until, overtaken_from, quicker_kernels
 
 NODE = load_machine("mi300x", ENGINES)
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.reproduce.figure import paper_setup
-from t3sim.reproduce.measured_gemms import H100, MI300X
+from t3sim.papers.figure import paper_setup
+from t3sim.papers.measured_gemms import H100, MI300X
 from t3sim.runs.operators import make_tiling
 
 SETUP = paper_setup(load_machine())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.reproduce.figure import paper_setup
-from t3sim.reproduce.sums import GPUS, WAYS, activations, error, evaluate, gradients, in_fixed_point
+from t3sim.papers.figure import paper_setup
+from t3sim.papers.sums import GPUS, WAYS, activations, error, evaluate, gradients, in_fixed_point
 
 
 @pytest.fixture(scope="module")

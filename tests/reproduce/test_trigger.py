@@ -5,7 +5,7 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.reproduce.dma.trigger import TriggerTask, _times
+from t3sim.papers.dma.trigger import TriggerTask, _times
 from t3sim.trace.schema import COMPLETE, EVENT, READ, Kind
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]

@@ -8,12 +8,12 @@ import pytest
 
 from t3sim import cli
 from t3sim.machine import load_machine
-from t3sim.reproduce import pipeline
-from t3sim.reproduce.figure import Table, paper_setup
-from t3sim.reproduce.paper import CENTRAL_CLAIM
-from t3sim.reproduce.registry import FIGURES
-from t3sim.reproduce.two_machines import side_by_side
-from t3sim.tasks.runner import Monitor, Outcome, TaskFailure
+from t3sim.papers import pipeline
+from t3sim.papers.figure import Table, paper_setup
+from t3sim.papers.paper import CENTRAL_CLAIM
+from t3sim.papers.registry import FIGURES
+from t3sim.papers.two_machines import side_by_side
+from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure
 from tests.support.fake_kernels import fake_results
 
 FIRST, SECOND = (paper_setup(load_machine(name)) for name in ("t3-table1", "t3-accelsim"))

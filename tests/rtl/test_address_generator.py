@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from t3sim.reference.address_generator import SOURCE_COPY, SOURCE_DMA, LineError, Request, entry_of, expand
 from t3sim.rtl.dma.address_generator import AddressGenerator
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS
+from t3sim.testbenches.reference.address_generator import SOURCE_COPY, SOURCE_DMA, LineError, Request, entry_of, expand
 from tests.support.mappings import equal_tables, program, random_tables
 from tests.support.stream_bench import StreamBench, as_dict
 from tests.support.tiers import on_one

@@ -9,12 +9,12 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference import arbiter as reference
-from t3sim.reference.arbiter import ArbiterModel, Inputs
 from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE, Policy, View
 from t3sim.rtl.arbiter.arbiter import Arbiter
 from t3sim.rtl.arbiter.policies import table
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from t3sim.testbenches.reference import arbiter as reference
+from t3sim.testbenches.reference.arbiter import ArbiterModel, Inputs
 
 pytestmark = pytest.mark.builds_rtl
 

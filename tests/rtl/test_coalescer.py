@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from t3sim.reference.coalescer import CoalescerModel, Update, totals
 from t3sim.rtl.channel.coalescer import Coalescer
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from t3sim.testbenches.reference.coalescer import CoalescerModel, Update, totals
 from tests.support.stream_bench import StreamBench, as_dict, send
 
 pytestmark = pytest.mark.builds_rtl

@@ -3,11 +3,11 @@
 import pytest
 from amaranth.hdl import Value
 
-from t3sim.reference.command_queue import LINE_BYTES, CommandQueueModel, refusal
 from t3sim.rtl.dma.command_queue import CommandQueue
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.queue_commands import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
+from t3sim.testbenches.reference.command_queue import LINE_BYTES, CommandQueueModel, refusal
 from tests.support.stream_bench import StreamBench, as_dict
 from tests.support.tiers import on_one
 

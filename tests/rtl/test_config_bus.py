@@ -7,12 +7,12 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal, Value
 from amaranth.sim import Simulator
 
-from t3sim.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
 from t3sim.rtl import layouts, registers
 from t3sim.rtl.control.config_bus import ConfigBus
 from t3sim.rtl.formats import NUMBERS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import STATUS_BITS, WAITS, counters, register_map
+from t3sim.testbenches.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl

@@ -7,10 +7,10 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.corrected_row import CorrectedRowModel, Fault, Row, Shown
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.layouts import tracker_entry, tracker_tag
 from t3sim.rtl.track.corrected_row import CorrectedRow
+from t3sim.testbenches.reference.corrected_row import CorrectedRowModel, Fault, Row, Shown
 from t3sim.testbenches.rows import Rows
 from tests.support.tiers import on_one
 

@@ -5,12 +5,12 @@ from collections import deque
 
 import pytest
 
-from t3sim.reference.coalescer import Update
-from t3sim.reference.dispatch_window import DispatchWindowModel, Request
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.window.dispatch_window import DispatchWindow
 from t3sim.testbenches.dispatcher import QUEUE, lawful_order
+from t3sim.testbenches.reference.coalescer import Update
+from t3sim.testbenches.reference.dispatch_window import DispatchWindowModel, Request
 from tests.support.stream_bench import StreamBench, as_dict, send
 from tests.support.tiers import on_one
 

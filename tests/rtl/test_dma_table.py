@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from t3sim.reference.address_generator import entry_of
-from t3sim.reference.dma_table import DmaTableModel, Trigger
 from t3sim.rtl.dma.dma_table import DmaTable
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
+from t3sim.testbenches.reference.address_generator import entry_of
+from t3sim.testbenches.reference.dma_table import DmaTableModel, Trigger
 from tests.support.mappings import program, random_tables
 from tests.support.stream_bench import StreamBench
 from tests.support.tiers import on_one

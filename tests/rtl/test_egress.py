@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 from amaranth.hdl import Const
 
-from t3sim.reference.address_generator import LineError
-from t3sim.reference.egress import Packet, data_sources, packets_of
 from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source
 from t3sim.rtl.link.egress import Egress
+from t3sim.testbenches.reference.address_generator import LineError
+from t3sim.testbenches.reference.egress import Packet, data_sources, packets_of
 from tests.support.mappings import equal_tables, program, random_tables
 from tests.support.stream_bench import StreamBench, as_dict
 from tests.support.tiers import on_one

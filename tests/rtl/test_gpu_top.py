@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from t3sim.cosim.driver.apb import ApbMaster, BusError
+from t3sim.cosim.driver.driver import Destination, Driver, MemorySum
 from t3sim.cosim.gpu import amaranth_gpu
-from t3sim.driver.apb import ApbMaster, BusError
-from t3sim.driver.driver import Destination, Driver, MemorySum
-from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.formats import NUMBERS
 from t3sim.testbenches.geometries import GEOMETRIES
+from t3sim.testbenches.reference.dispatch_window import Request
 from tests.support.gpu import (
     BASE,
     COLUMNS,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from t3sim.driver.driver import Destination
+from t3sim.cosim.driver.driver import Destination
 from t3sim.rtl.queue_commands import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.rtl.registers import WATCHDOG_PERIOD
 from tests.support.gpu import (

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from t3sim.driver.driver import Destination
+from t3sim.cosim.driver.driver import Destination
 from t3sim.rtl.address_map import channel_of
 from tests.support.gpu import (
     BASE,

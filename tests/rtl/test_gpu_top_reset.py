@@ -5,10 +5,10 @@ from collections import Counter, deque
 
 import pytest
 
-from t3sim.driver.driver import Destination
-from t3sim.reference.dispatch_window import Request
+from t3sim.cosim.driver.driver import Destination
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.registers import KERNEL_INSIDE, NO_THRESHOLD
+from t3sim.testbenches.reference.dispatch_window import Request
 from tests.support.gpu import (
     BASE,
     CHANNELS,

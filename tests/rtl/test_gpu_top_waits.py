@@ -5,7 +5,7 @@ from collections import Counter, deque
 
 import pytest
 
-from t3sim.driver.driver import Destination
+from t3sim.cosim.driver.driver import Destination
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.registers import KERNEL_INSIDE, WAITS, WATCHDOG_PERIOD
 from tests.support.gpu import (

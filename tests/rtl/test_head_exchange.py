@@ -7,9 +7,9 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.window.head_exchange import HeadExchange
+from t3sim.testbenches.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl

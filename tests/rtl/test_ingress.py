@@ -3,10 +3,10 @@
 import pytest
 from amaranth.sim import Simulator
 
-from t3sim.reference.ingress import OpenRange, is_lawful
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source
 from t3sim.rtl.link.ingress import Ingress, groups
+from t3sim.testbenches.reference.ingress import OpenRange, is_lawful
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl

@@ -6,9 +6,9 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.intensity_monitor import IntensityMonitorModel
 from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from t3sim.testbenches.reference.intensity_monitor import IntensityMonitorModel
 
 pytestmark = pytest.mark.builds_rtl
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from t3sim.reference.line_router import LineRouterModel, channel_of_line
 from t3sim.rtl.dma.line_router import LineRouter
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import Op, Source
+from t3sim.testbenches.reference.line_router import LineRouterModel, channel_of_line
 from tests.support.stream_bench import StreamBench
 from tests.support.tiers import on_one
 

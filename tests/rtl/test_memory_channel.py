@@ -7,12 +7,12 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.memory_channel import MemoryChannelError, MemoryChannelModel, is_tracked
-from t3sim.reference.order_guard import bucket_of
 from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE
 from t3sim.rtl.channel.memory_channel import MemoryChannel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.testbenches.formal.macros import AsMacros
+from t3sim.testbenches.reference.memory_channel import MemoryChannelError, MemoryChannelModel, is_tracked
+from t3sim.testbenches.reference.order_guard import bucket_of
 from tests.support.stream_bench import as_dict
 
 pytestmark = pytest.mark.builds_rtl

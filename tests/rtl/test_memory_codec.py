@@ -7,10 +7,10 @@ from itertools import combinations
 import pytest
 from amaranth.sim import Simulator
 
-from t3sim.reference.memory_codec import Judged, MemoryCodecModel
 from t3sim.rtl.check_bits import PROTECTIONS, check_bits, columns
 from t3sim.rtl.geometry import GeometryError
 from t3sim.rtl.track.memory_codec import MemoryCodec
+from t3sim.testbenches.reference.memory_codec import Judged, MemoryCodecModel
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl

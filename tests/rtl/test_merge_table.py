@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 from amaranth.hdl import Mux
 
-from t3sim.reference.merge_table import EVICTED, EXPIRED, WHOLE, MergeTableModel
-from t3sim.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from t3sim.rtl.geometry import Geometry, GeometryError, SwitchGeometry
 from t3sim.rtl.switch.merge_table import MergeTable
+from t3sim.testbenches.reference.merge_table import EVICTED, EXPIRED, WHOLE, MergeTableModel
+from t3sim.testbenches.reference.nmc_alu import AluDtype, AluOp, Operands, combine
 from tests.support.stream_bench import StreamBench, as_dict
 from tests.support.tiers import on_one
 

@@ -12,13 +12,13 @@ import pytest
 import typer
 from amaranth.sim import Simulator
 
-from t3sim import formats
-from t3sim.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
+from t3sim.machine import formats
 from t3sim.rtl.channel import nmc_alu
 from t3sim.rtl.channel.fp_adder import FpAdder
 from t3sim.rtl.channel.nmc_alu import NmcAlu
 from t3sim.rtl.geometry import GeometryError
 from t3sim.testbenches import alu_exhaustive
+from t3sim.testbenches.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
 from tests.support.stream_bench import StreamBench
 from tests.support.tiers import on_one
 

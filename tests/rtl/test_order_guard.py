@@ -7,11 +7,11 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.order_guard import OrderGuardModel, bucket_of
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.channel.order_guard import OrderGuard
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.testbenches.formal.macros import AsMacros
+from t3sim.testbenches.reference.order_guard import OrderGuardModel, bucket_of
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl

@@ -7,10 +7,10 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.ready_table import Ask, ReadyTableModel
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.window.ready_table import ReadyTable
 from t3sim.testbenches.formal.macros import AsMacros
+from t3sim.testbenches.reference.ready_table import Ask, ReadyTableModel
 
 pytestmark = pytest.mark.builds_rtl
 

@@ -6,9 +6,9 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.ring_monitor import RingMonitorModel
 from t3sim.rtl.arbiter.ring_monitor import RingMonitor
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
+from t3sim.testbenches.reference.ring_monitor import RingMonitorModel
 
 pytestmark = pytest.mark.builds_rtl
 

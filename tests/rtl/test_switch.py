@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.driver.register_map import rows_of
-from t3sim.reference.switch import SwitchModel
+from t3sim.cosim.driver.register_map import rows_of
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, SwitchGeometry
 from t3sim.rtl.registers import SWITCH_COUNTERS, SWITCH_ERRORS, SWITCH_IDENTITY, VERSION, switch_registers
 from t3sim.rtl.switch.packets import SwitchError
 from t3sim.rtl.switch.switch import Switch
+from t3sim.testbenches.reference.switch import SwitchModel
 from tests.support.stream_bench import StreamBench, as_dict
 from tests.support.tiers import on_one
 

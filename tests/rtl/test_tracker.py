@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from t3sim.reference.coalescer import Update
-from t3sim.reference.memory_codec import MemoryCodecModel
-from t3sim.reference.tracker import TrackerModel
 from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.track.tracker import TrackerBank
+from t3sim.testbenches.reference.coalescer import Update
+from t3sim.testbenches.reference.memory_codec import MemoryCodecModel
+from t3sim.testbenches.reference.tracker import TrackerModel
 from tests.support.stream_bench import StreamBench, as_dict, send
 from tests.support.tiers import on_one
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from t3sim.reference.trigger_merge import MergeModel
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.track.trigger_merge import TriggerMerge
+from t3sim.testbenches.reference.trigger_merge import MergeModel
 from tests.support.stream_bench import StreamBench, send
 from tests.support.tiers import on_one
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from t3sim.reference.coalescer import Update
-from t3sim.reference.update_network import UpdateNetworkModel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.track.update_network import UpdateNetwork
+from t3sim.testbenches.reference.coalescer import Update
+from t3sim.testbenches.reference.update_network import UpdateNetworkModel
 from tests.support.stream_bench import StreamBench, send
 from tests.support.tiers import on_one
 

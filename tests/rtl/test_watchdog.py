@@ -6,11 +6,11 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.reference.watchdog import WatchDogModel
 from t3sim.rtl.control.watchdog import WatchDog
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
+from t3sim.testbenches.reference.watchdog import WatchDogModel
 
 pytestmark = pytest.mark.builds_rtl
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.errors import BadInput
-from t3sim.libraries.contention import slowed_by_copies
+from t3sim.analytic.libraries.contention import slowed_by_copies
+from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
-from t3sim.operators.kernel_table import Route
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies
 from t3sim.runs.kernels import GEMM, BesideCopies, simulate
-from t3sim.workloads import gemm_workload, gemv_workload
+from t3sim.workload.operators.kernel_table import Route
+from t3sim.workload.workloads import gemm_workload, gemv_workload
 from tests.support import damaged_kernels
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]

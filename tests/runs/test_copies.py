@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from t3sim.collectives.algorithms import algorithms, one_ring
+from t3sim.machine.topologies.multi_node import multi_node
 from t3sim.runs.copies import COLLECTIVES, Exchange, plan_exchange, read_off
-from t3sim.topologies.multi_node import multi_node
 
 
 def end_of(exchange: Exchange, seed: int) -> list[dict[int, set[int]]]:

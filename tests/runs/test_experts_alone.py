@@ -8,9 +8,9 @@ import pytest
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.program_kernels import combining_passes, uneven_passes
-from t3sim.operators.kernel_table import Route
 from t3sim.runs.kernels import PACKED, ExpertsAlone, simulate
-from t3sim.workloads import experts_workload
+from t3sim.workload.operators.kernel_table import Route
+from t3sim.workload.workloads import experts_workload
 
 MACHINE = load_machine()
 PARTS = np.array([[4, 1, 0], [2, 2, 5], [3, 0, 7]])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numba import typeof
 
-from t3sim.agents.units.state import STATES
+from t3sim.cosim.driver.driver import Driver, DriverError
 from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
-from t3sim.driver.driver import Driver, DriverError
-from t3sim.engine.end import IDLE_LIMIT, RUNNING
+from t3sim.gpu.agents.units.state import STATES
+from t3sim.gpu.engine.end import IDLE_LIMIT, RUNNING
 from t3sim.machine import load_machine
 from t3sim.mechanisms import track_trigger
 from t3sim.runs import build
@@ -19,7 +19,7 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import small_machine, variant
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]

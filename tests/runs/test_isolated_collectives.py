@@ -2,11 +2,11 @@
 
 import pytest
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.mechanisms.program_kernels import KINDS
 from t3sim.runs import isolated_collectives as collectives
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import run_kernel
 
 pytestmark = pytest.mark.builds_loops

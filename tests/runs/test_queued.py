@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t3sim.cli import main
-from t3sim.driver.driver import Driver
+from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.levels import QUEUE
 from t3sim.rtl.queue_commands import POLL

@@ -16,10 +16,10 @@ from t3sim.runs.operators import make_operator, make_tiling, resident
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
+from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
-from t3sim.techniques.choices import Choices
-from t3sim.workloads import embedding_workload, gemm_workload, gemv_workload
+from t3sim.workload.workloads import embedding_workload, gemm_workload, gemv_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ from t3sim.machine import load_machine
 from t3sim.runs import build, kernels
 from t3sim.runs.operators import make_tiling
 from t3sim.runs.staging import gemm_read_bytes, staging_pays
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import variant
 
 TABLE_1, T_NLG_FC2 = load_machine(), gemm_workload("8192x4256x2128", 8)

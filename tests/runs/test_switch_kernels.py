@@ -2,15 +2,15 @@
 
 import pytest
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.runs.switch_kernels import ALL_GATHER, ALL_REDUCE
+from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
-from t3sim.techniques.choices import Choices
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 

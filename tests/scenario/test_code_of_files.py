@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli, run_scenario
+from t3sim.base.custom import GROUPS
+from t3sim.base.errors import BadInput, Failure
 from t3sim.commands.sweep import points_of
-from t3sim.custom import GROUPS
-from t3sim.errors import BadInput, Failure
-from t3sim.scenario.files import keys, scenario_of
-from t3sim.scenario.short_names import SHORT_NAMES
-from t3sim.sweeps.study import COMMANDS, load_study
+from t3sim.study.scenario.files import keys, scenario_of
+from t3sim.study.scenario.short_names import SHORT_NAMES
+from t3sim.study.sweeps.study import COMMANDS, load_study
 from tests.support.studies import written
 from tests.whole.test_entry_points import distribution
 
@@ -23,7 +23,7 @@ CODE = {"layer.operator": ("", "-rs"), "exchange.algorithm": ("", ""),
 TRAP = """
 from pathlib import Path
 import t3sim.collectives.ring as ring
-from t3sim.topologies import ring as around
+from t3sim.machine.topologies import ring as around
 
 Path(__file__).with_suffix(".called").touch()
 

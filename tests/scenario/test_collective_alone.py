@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from t3sim import cli
+from t3sim.base.errors import BadInput
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.commands.flags import in_dashes
-from t3sim.engine.loop import LOOK
-from t3sim.errors import BadInput
+from t3sim.gpu.engine.loop import LOOK
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs.collective_alone import PlannedCollective, ProgrammedCollective
 from t3sim.runs.failure import SimulationError
-from t3sim.scenario.collective import CollectiveAlone
-from t3sim.scenario.files import scenario_of
 from t3sim.study.results import CollectiveRun
+from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.files import scenario_of
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 

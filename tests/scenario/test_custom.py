@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
-from t3sim.custom import is_custom
-from t3sim.errors import BadInput
-from t3sim.scenario.files import scenario_of
-from t3sim.scenario.kernel import KernelAlone
-from t3sim.scenario.request import Request, requested
-from t3sim.tasks.runner import work
-from t3sim.tasks.store import Store
+from t3sim.base.custom import is_custom
+from t3sim.base.errors import BadInput
+from t3sim.study.scenario.files import scenario_of
+from t3sim.study.scenario.kernel import KernelAlone
+from t3sim.study.scenario.request import Request, requested
+from t3sim.study.tasks.runner import work
+from t3sim.study.tasks.store import Store
 
 SMALL = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
 PARTS = '''
@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from t3sim.collectives import direct, ring
 from t3sim.collectives.all_reduce import all_reduce
-from t3sim.topologies import fully_connected, ring as around
+from t3sim.machine.topologies import fully_connected, ring as around
 
 
 def usual(collective, ranks):

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.mechanisms.dispatch_before import dispatch_tiling
 from t3sim.runs.operators import largest_gemm
-from t3sim.scenario.files import scenario_of
-from t3sim.scenario.request import requested
+from t3sim.runs.techniques.table import TECHNIQUES
 from t3sim.study.gemm_rate import gemm_rate
-from t3sim.techniques.table import TECHNIQUES
+from t3sim.study.scenario.files import scenario_of
+from t3sim.study.scenario.request import requested
 
 EXPERTS = {"layer.operator": "moe-combine", "layer.gemm": "256x256x64", "layer.devices": 4, "layer.experts": "8x3"}
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.machine.fraction import fraction_of
-from t3sim.scenario.collective import CollectiveAlone
-from t3sim.scenario.files import scenario_of
-from t3sim.scenario.kernel import KernelAlone
-from t3sim.scenario.request import requested
-from t3sim.scenario.scenario import Scenario
+from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.files import scenario_of
+from t3sim.study.scenario.kernel import KernelAlone
+from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.scenario import Scenario
 
 WHOLE = load_machine()
 

@@ -4,12 +4,12 @@ import re
 import tomllib
 from pathlib import Path
 
-import t3sim.scenario.scenario as source
+import t3sim.study.scenario.scenario as source
 from t3sim import cli
+from t3sim.base.errors import Failure
 from t3sim.commands.flags import FLAGS
-from t3sim.errors import Failure
-from t3sim.scenario.files import keys, scenario_of, sections
 from t3sim.study import techniques
+from t3sim.study.scenario.files import keys, scenario_of, sections
 from t3sim.trace import record
 from tests.support.fake_run import fake_result
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from t3sim.base.errors import BadInput
 from t3sim.cli import main
-from t3sim.errors import BadInput
-from t3sim.scenario.asked import run
-from t3sim.scenario.files import scenario_of
-from t3sim.scenario.kernel import KernelAlone
-from t3sim.scenario.ranking import LayerToRank
-from t3sim.scenario.recorded import recorded
-from t3sim.sweeps.scenario_point import ScenarioPoint
+from t3sim.study.scenario.asked import run
+from t3sim.study.scenario.files import scenario_of
+from t3sim.study.scenario.kernel import KernelAlone
+from t3sim.study.scenario.ranking import LayerToRank
+from t3sim.study.scenario.recorded import recorded
+from t3sim.study.sweeps.scenario_point import ScenarioPoint
 
 RANKED = 'machine = "a100-sxm"\n[layer]\nmodel = "qwen2.5-72b"\ntp = 4\ntokens = 2048\n'
 

@@ -5,15 +5,15 @@ import re
 import pytest
 
 from t3sim import cli
+from t3sim.base.errors import BadInput, Key, Words
 from t3sim.commands.flags import FLAGS, in_dashes
-from t3sim.end_to_end.transformer import PRESETS
-from t3sim.errors import BadInput, Key, Words
 from t3sim.machine import load_machine
-from t3sim.scenario.files import keys, read_scenario, scenario_of, value_of
-from t3sim.scenario.request import requested
-from t3sim.scenario.scenario import Scenario
 from t3sim.study import techniques
-from t3sim.workloads import gemm_workload
+from t3sim.study.scenario.files import keys, read_scenario, scenario_of, value_of
+from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.scenario import Scenario
+from t3sim.workload.transformer import PRESETS
+from t3sim.workload.workloads import gemm_workload
 from tests.support.fake_run import fake_result
 
 DIRECT = """

@@ -14,10 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from t3sim.collectives import ring
-from t3sim.operators.tiling import Tiling
+from t3sim.collectives.schedule import Action, Policy, Schedule
+from t3sim.machine.topologies import ring as ring_topology
 from t3sim.rtl.order import may_start
-from t3sim.schedule import Action, Policy, Schedule
-from t3sim.topologies import ring as ring_topology
+from t3sim.workload.operators.tiling import Tiling
 from tests.schedule.test_schedule import schedules
 
 WINDOW_OVERFLOW = "a Tracker holds more tiles than its window"

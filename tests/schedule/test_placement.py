@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
+from t3sim.collectives.schedule import Action, ScheduleError
+from t3sim.collectives.schedule.placement import NOWHERE
+from t3sim.collectives.schedule.schedule import NO_DEVICE, Schedule
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.exchange import fused_with
-from t3sim.operators.tiling import TilingError
 from t3sim.runs.build import make_schedule
 from t3sim.runs.operators import make_tiling, placement_of
 from t3sim.runs.pipelining import fused_options
-from t3sim.schedule import Action, ScheduleError
-from t3sim.schedule.placement import NOWHERE
-from t3sim.schedule.schedule import NO_DEVICE, Schedule
-from t3sim.workloads import WorkloadError, experts_workload
+from t3sim.workload.operators.tiling import TilingError
+from t3sim.workload.workloads import WorkloadError, experts_workload
 
 MACHINE = load_machine()
 GPUS = 4

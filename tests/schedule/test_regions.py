@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 
 from t3sim.collectives import Program, direct, ring
 from t3sim.collectives.all_reduce import all_reduce
-from t3sim.driver.driver import Driver
-from t3sim.engine.port_map import Field
+from t3sim.collectives.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
+from t3sim.cosim.driver.driver import Driver
+from t3sim.cosim.port_map import Field
 from t3sim.machine import load_machine
+from t3sim.machine.topologies import ring as ring_topology
+from t3sim.machine.topologies.fully_connected import fully_connected
 from t3sim.mechanisms.track_trigger import dispatch_requests, fused_work, map_output
-from t3sim.operators.gemm import Gemm, Matrix
-from t3sim.operators.kernel_table import KernelTable, Route
-from t3sim.operators.tiling import Tiling
-from t3sim.reference.config_bus import ConfigBusModel
 from t3sim.rtl.geometry import DmaGeometry, Geometry
 from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS
 from t3sim.runs.build import make_schedule
-from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
-from t3sim.topologies import ring as ring_topology
-from t3sim.topologies.fully_connected import fully_connected
-from t3sim.workloads import paper_workloads
+from t3sim.testbenches.reference.config_bus import ConfigBusModel
+from t3sim.workload.operators.gemm import Gemm, Matrix
+from t3sim.workload.operators.kernel_table import KernelTable, Route
+from t3sim.workload.operators.tiling import Tiling
+from t3sim.workload.workloads import paper_workloads
 
 GEOMETRY = Geometry(dma=DmaGeometry(regions=64, block_shapes=16, routes=64))
 SKEW = 3 << 20  #: between the devices' outputs

@@ -10,14 +10,24 @@ from hypothesis import strategies as st
 from t3sim.collectives import direct, ring, torus
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
+from t3sim.collectives.schedule import (
+    Action,
+    Ids,
+    Limits,
+    Policy,
+    Schedule,
+    ScheduleError,
+    Shuffle,
+    roles_of,
+    sliced_schedule,
+)
 from t3sim.machine import load_machine
-from t3sim.operators.tiling import Tiling
+from t3sim.machine.topologies import Link, Topology, named_topology
+from t3sim.machine.topologies import ring as ring_topology
+from t3sim.machine.topologies.fully_connected import fully_connected
 from t3sim.runs.build import make_schedule
-from t3sim.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, roles_of, sliced_schedule
-from t3sim.topologies import Link, Topology, named_topology
-from t3sim.topologies import ring as ring_topology
-from t3sim.topologies.fully_connected import fully_connected
-from t3sim.workloads import paper_workloads
+from t3sim.workload.operators.tiling import Tiling
+from t3sim.workload.workloads import paper_workloads
 
 #: Collectives with their topologies, by name.
 COLLECTIVES = {

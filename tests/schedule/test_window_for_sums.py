@@ -3,12 +3,12 @@
 import pytest
 
 from t3sim.collectives import in_switch
+from t3sim.collectives.schedule import Ids, Limits, ScheduleError
+from t3sim.collectives.schedule.sums import window_for_sums
 from t3sim.machine import load_machine
+from t3sim.machine.topologies import switch
 from t3sim.runs.build import Options, make_schedule
-from t3sim.schedule import Ids, Limits, ScheduleError
-from t3sim.schedule.sums import window_for_sums
-from t3sim.topologies import switch
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 LARGEST = 1 << 14
 TILE_BYTES = 128 * 256 * 2  #: in columns of four lines

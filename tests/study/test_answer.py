@@ -14,7 +14,7 @@ from t3sim.study.answer import answer
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import RunResult, TechniqueResult
 from t3sim.study.run_plot import draw_run
-from t3sim.workloads import DecodeWorkload, Workload, gemm_workload, paper_workloads
+from t3sim.workload.workloads import DecodeWorkload, Workload, gemm_workload, paper_workloads
 
 pytestmark = pytest.mark.builds_loops
 
@@ -131,7 +131,7 @@ def test_a_baseline_that_is_too_good_says_by_how_much(capsys):
     from pathlib import Path
     from statistics import fmean
 
-    from t3sim.tiles.decomposed import TOO_GOOD
+    from t3sim.event.tiles.decomposed import TOO_GOOD
     summary = Path(__file__).parents[2] / "docs" / "reports" / "flux" / "tables" / "summary.csv"
     with summary.open(encoding="utf-8") as lines:
         apart = {row["quantity"]: float(row["difference"] or 0) for row in csv.DictReader(lines)}

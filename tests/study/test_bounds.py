@@ -8,11 +8,11 @@ import pytest
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs.phases import Moved
+from t3sim.runs.techniques import losses
+from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.study.bounds import _CAUSES, bounds
 from t3sim.study.results import RunResult
-from t3sim.techniques import losses
-from t3sim.techniques.result import TechniqueResult
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 WORKLOAD = gemm_workload("1000x750x512", 4)  # 1.5 MB: 1.125 MB over a link take 15 us
 BASE = TechniqueResult("sequential", 60e3, {"gemm": 20e3, "reduce-scatter": 20e3, "all-gather": 20e3}, {}, 1, False,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 from t3sim.study import first_run
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]

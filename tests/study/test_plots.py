@@ -4,7 +4,7 @@ import io
 import re
 from xml.etree import ElementTree
 
-from t3sim.study import plots
+from t3sim.base import plots
 
 
 def test_a_plot_is_smaller_than_matplotlibs_and_draws_as_much():

@@ -10,13 +10,23 @@ from pathlib import Path
 
 import numpy as np
 
-from t3sim.errors import BadInput
-from t3sim.interchange.kernel_file import load_kernel
+from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
-from t3sim.operators import kernel_alone
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, STORE, WAIT, KernelError, KernelTable, Route, rows_of
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import run_table
+from t3sim.workload.interchange.kernel_file import load_kernel
+from t3sim.workload.operators import kernel_alone
+from t3sim.workload.operators.kernel_table import (
+    GROUP,
+    LOAD,
+    STEP,
+    STORE,
+    WAIT,
+    KernelError,
+    KernelTable,
+    Route,
+    rows_of,
+)
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
 EXTREMES = (-(1 << 62), -(1 << 31), -1, 0, 1, 2, 7, 255, (1 << 15) - 1, (1 << 31) - 1, 1 << 47, (1 << 48) + 1)

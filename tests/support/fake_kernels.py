@@ -4,16 +4,15 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from t3sim.agents.units.state import ACCOUNTS
-from t3sim.dlrm.training import Pass
-from t3sim.errors import Failure
-from t3sim.hbm_replay.validation import GROUPS, MicroRow, Outcome, ValidationRow
-from t3sim.reproduce.dma.trigger import TriggerTask, TriggerTimes
-from t3sim.reproduce.flux.operators import OverlapTask, OverlapTimes
-from t3sim.reproduce.fused.dlrm import PassTask
-from t3sim.reproduce.networks import CollectiveTask, CollectiveTime
-from t3sim.reproduce.table_hbm import HbmResult, HbmTask
-from t3sim.reproduce.today.chains import ChainTask, Queued
+from t3sim.base.errors import Failure
+from t3sim.gpu.agents.units.state import ACCOUNTS
+from t3sim.papers.dlrm.training import Pass
+from t3sim.papers.dma.trigger import TriggerTask, TriggerTimes
+from t3sim.papers.flux.operators import OverlapTask, OverlapTimes
+from t3sim.papers.fused.dlrm import PassTask
+from t3sim.papers.networks import CollectiveTask, CollectiveTime
+from t3sim.papers.table_hbm import HbmResult, HbmTask
+from t3sim.papers.today.chains import ChainTask, Queued
 from t3sim.runs import kernels
 from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.runs.kernels import (
@@ -26,8 +25,9 @@ from t3sim.runs.kernels import (
     phases_of,
 )
 from t3sim.runs.phases import PHASES, PURPOSES, Moved, by_stream, named
-from t3sim.tasks.estimate import gemm_ns, ring_ns
-from t3sim.tasks.task import KernelTask
+from t3sim.study.tasks.estimate import gemm_ns, ring_ns
+from t3sim.study.tasks.task import KernelTask
+from t3sim.testbenches.hbm_replay.validation import GROUPS, MicroRow, Outcome, ValidationRow
 
 SLOWDOWN = {"round_robin": 1.1, "mca": 1.02, "ring_aware": 1.01}
 

@@ -5,16 +5,16 @@ import random
 from collections import Counter, deque
 from dataclasses import replace
 
+from t3sim.cosim.driver.apb import ApbMaster
+from t3sim.cosim.driver.driver import Destination, Driver
 from t3sim.cosim.gpu import compiled_gpu, gpu_library
-from t3sim.driver.apb import ApbMaster
-from t3sim.driver.driver import Destination, Driver
 from t3sim.machine import load_machine
-from t3sim.reference.command_queue import LINE_BYTES
-from t3sim.reference.dispatch_window import Request
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.layouts import Op, Source
 from t3sim.rtl.queue_commands import COPY, POLL, SIGNAL, Command
 from t3sim.rtl.registers import WATCHDOG_PERIOD
+from t3sim.testbenches.reference.command_queue import LINE_BYTES
+from t3sim.testbenches.reference.dispatch_window import Request
 from tests.support.variants import small_machine
 
 _SMALL = small_machine(load_machine()).geometry()

@@ -8,7 +8,7 @@ from t3sim.machine import load_machine
 from t3sim.trace.record import record
 from t3sim.trace.setup import Filter, Setup
 from t3sim.trace.store import Trace
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
 SHAPE, DEVICES = "256x256x64", 4

@@ -1,11 +1,11 @@
 """Machines and kernels that the models' tests share."""
 
-from t3sim.engine.end import DONE
-from t3sim.engine.loop import Lockstep
-from t3sim.engine.state import Sim
+from t3sim.gpu.engine.end import DONE
+from t3sim.gpu.engine.loop import Lockstep
+from t3sim.gpu.engine.state import Sim
 from t3sim.machine import Machine
 from t3sim.runs import build
-from t3sim.workloads import Workload, gemm_workload
+from t3sim.workload.workloads import Workload, gemm_workload
 
 
 def variant(machine: Machine, **sections: dict) -> Machine:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from t3sim import cli
-from t3sim.sweeps.regimes import BEST, regimes
-from t3sim.sweeps.study import Regimes, load_study
+from t3sim.study.sweeps.regimes import BEST, regimes
+from t3sim.study.sweeps.study import Regimes, load_study
 from tests.support.studies import COLLECTIVES, written
 
 WANTED = Regimes(over="policy", by="time", bound="ideal", along=["link", "order", "share"])

@@ -10,19 +10,19 @@ import pytest
 from matplotlib import pyplot as plt
 
 from t3sim import cli
+from t3sim.base.errors import BadInput
 from t3sim.commands.command_points import CommandTask
 from t3sim.commands.sweep import points_of
-from t3sim.errors import BadInput
-from t3sim.scenario.asked import asked
-from t3sim.scenario.event import EventLevel
-from t3sim.scenario.request import Request
-from t3sim.sweeps import page
-from t3sim.sweeps.page import write_page
-from t3sim.sweeps.point import flat
-from t3sim.sweeps.regret import regrets
-from t3sim.sweeps.scenario_point import ScenarioPoint
-from t3sim.sweeps.study import STUDIES, Compare, Map, load_study
-from t3sim.sweeps.winners import Cell, short_names, winners
+from t3sim.study.scenario.asked import asked
+from t3sim.study.scenario.event import EventLevel
+from t3sim.study.scenario.request import Request
+from t3sim.study.sweeps import page
+from t3sim.study.sweeps.page import write_page
+from t3sim.study.sweeps.point import flat
+from t3sim.study.sweeps.regret import regrets
+from t3sim.study.sweeps.scenario_point import ScenarioPoint
+from t3sim.study.sweeps.study import STUDIES, Compare, Map, load_study
+from t3sim.study.sweeps.winners import Cell, short_names, winners
 from tests.support.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"

@@ -2,15 +2,15 @@
 
 import pytest
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs import kernels
 from t3sim.runs.skew import Skew
+from t3sim.runs.techniques.choices import Choices
+from t3sim.study.tasks.estimate import LONGEST_SECONDS, Estimate, check, estimate
 from t3sim.study.techniques import kernels_of
-from t3sim.tasks.estimate import LONGEST_SECONDS, Estimate, check, estimate
-from t3sim.techniques.choices import Choices
-from t3sim.workloads import gemm_workload, paper_workloads, transformer_workload
+from t3sim.workload.workloads import gemm_workload, paper_workloads, transformer_workload
 
 pytestmark = pytest.mark.builds_loops
 

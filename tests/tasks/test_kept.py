@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from t3sim import user_cache
+from t3sim.base import user_cache
 from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.runs import kernels
 from t3sim.runs.collective_alone import PlannedCollective
 from t3sim.runs.kernels import GemmAlone
 from t3sim.runs.skew import Skew
-from t3sim.sweeps.point import flat
-from t3sim.sweeps.scenario_point import ScenarioPoint
-from t3sim.tasks.kept import KeptResults
-from t3sim.tasks.store import Store
-from t3sim.tasks.task import kernel_task
-from t3sim.workloads import gemm_workload, gemv_workload
+from t3sim.study.sweeps.point import flat
+from t3sim.study.sweeps.scenario_point import ScenarioPoint
+from t3sim.study.tasks.kept import KeptResults
+from t3sim.study.tasks.store import Store
+from t3sim.study.tasks.task import kernel_task
+from t3sim.workload.workloads import gemm_workload, gemv_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 

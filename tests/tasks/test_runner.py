@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 from t3sim.machine import load_machine
-from t3sim.reproduce.figure import paper_setup
-from t3sim.reproduce.registry import FIGURES
+from t3sim.papers.figure import paper_setup
+from t3sim.papers.registry import FIGURES
 from t3sim.runs import kernels
 from t3sim.runs.kernels import IsolatedKernel, Traffic
 from t3sim.runs.phases import Moved
-from t3sim.tasks.runner import Monitor, run_tasks
-from t3sim.tasks.store import Store
-from t3sim.tasks.task import kernel_task
-from t3sim.workloads import gemm_workload
+from t3sim.study.tasks.runner import Monitor, run_tasks
+from t3sim.study.tasks.store import Store
+from t3sim.study.tasks.task import kernel_task
+from t3sim.workload.workloads import gemm_workload
 from tests.support.fake_kernels import FakeTask, fake_kernel
 
 pytestmark = pytest.mark.slow
@@ -148,8 +148,8 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         import sys
         sys.path.insert(0, {str(Path(__file__).parents[2])!r})
         from tests.support.fake_kernels import FakeTask
-        from t3sim.tasks.runner import Monitor, run_tasks
-        from t3sim.tasks.store import Store
+        from t3sim.study.tasks.runner import Monitor, run_tasks
+        from t3sim.study.tasks.store import Store
         from pathlib import Path
 
         class Tell(Monitor):
@@ -182,8 +182,8 @@ def test_ctrl_c_spares_a_worker_that_still_imports(tmp_path):
         if __name__ == "__mp_main__":
             os.kill(os.getpid(), signal.SIGINT)
         from tests.support.fake_kernels import FakeTask
-        from t3sim.tasks.runner import Monitor, run_tasks
-        from t3sim.tasks.store import Store
+        from t3sim.study.tasks.runner import Monitor, run_tasks
+        from t3sim.study.tasks.store import Store
         from pathlib import Path
 
         if __name__ == "__main__":

@@ -8,22 +8,22 @@ import pytest
 from numba import njit
 
 from t3sim import cli
-from t3sim.agents.units.state import ACCOUNTS
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
+from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.machine import load_machine
+from t3sim.machine.topologies import ring
 from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.runs import kernels
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.skew import Skew
+from t3sim.runs.techniques import losses
+from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.techniques.table import TECHNIQUES
 from t3sim.study.bounds import who_waits
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
-from t3sim.techniques import losses
-from t3sim.techniques.choices import Choices
-from t3sim.techniques.table import TECHNIQUES
-from t3sim.topologies import ring
-from t3sim.workloads import gemm_workload, paper_workloads
+from t3sim.workload.workloads import gemm_workload, paper_workloads
 from tests.support.variants import variant
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]

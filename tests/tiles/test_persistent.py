@@ -5,13 +5,10 @@ import json
 import pytest
 
 from t3sim.cli import main
-from t3sim.machine import load_machine
-from t3sim.machine.levels import TILES
-from t3sim.mechanisms.signals import SIGNALS
-from t3sim.tiles.flux import Choice
-from t3sim.tiles.gemm import Shape, kernel
-from t3sim.tiles.library import all_reduce_ns, all_to_all_ns
-from t3sim.tiles.persistent import (
+from t3sim.event.tiles.flux import Choice
+from t3sim.event.tiles.gemm import Shape, kernel
+from t3sim.event.tiles.library import all_reduce_ns, all_to_all_ns
+from t3sim.event.tiles.persistent import (
     Sending,
     embedding,
     fused_run,
@@ -23,11 +20,14 @@ from t3sim.tiles.persistent import (
     task_ns,
     with_share,
 )
-from t3sim.tiles.persistent_losses import alone_ns, fused_losses
-from t3sim.tiles.persistent_runs import OPERATORS, run_persistent
-from t3sim.tiles.ports import store_bytes_per_ns
-from t3sim.tiles.runs import run_overlap
-from t3sim.tiles.slots import run_slices
+from t3sim.event.tiles.persistent_losses import alone_ns, fused_losses
+from t3sim.event.tiles.persistent_runs import OPERATORS, run_persistent
+from t3sim.event.tiles.ports import store_bytes_per_ns
+from t3sim.event.tiles.runs import run_overlap
+from t3sim.event.tiles.slots import run_slices
+from t3sim.machine import load_machine
+from t3sim.machine.levels import TILES
+from t3sim.mechanisms.signals import SIGNALS
 
 NODE = load_machine("mi210-x4", TILES)
 SMALL = embedding(NODE, 4, 256, 64)

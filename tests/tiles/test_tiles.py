@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t3sim.cli import main
+from t3sim.event.tiles.decomposed import decomposed
+from t3sim.event.tiles.flux import OPERATORS, ORDERS, TRANSFERS, Choice, arrivals, choices_of, fused
+from t3sim.event.tiles.gemm import Shape, best, kernel, kernels
+from t3sim.event.tiles.library import all_reduce_ns, pass_ns, port_bytes_per_ns, scattered_bytes
+from t3sim.event.tiles.ports import store_bytes_per_ns
+from t3sim.event.tiles.runs import OPERATORS as ALL
+from t3sim.event.tiles.runs import TECHNIQUES, run_overlap
+from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import load_machine
 from t3sim.machine.levels import TILES
+from t3sim.machine.topologies import switch
 from t3sim.mechanisms.flux import FluxOptions
-from t3sim.reproduce.flux.measured import all_reduce_errors, all_reduce_times, gemm_errors, least_error
+from t3sim.papers.flux.measured import all_reduce_errors, all_reduce_times, gemm_errors, least_error
 from t3sim.runs import kernels as cycle_kernels
 from t3sim.runs.overlapped import run_flux
-from t3sim.tiles.decomposed import decomposed
-from t3sim.tiles.flux import OPERATORS, ORDERS, TRANSFERS, Choice, arrivals, choices_of, fused
-from t3sim.tiles.gemm import Shape, best, kernel, kernels
-from t3sim.tiles.library import all_reduce_ns, pass_ns, port_bytes_per_ns, scattered_bytes
-from t3sim.tiles.ports import store_bytes_per_ns
-from t3sim.tiles.runs import OPERATORS as ALL
-from t3sim.tiles.runs import TECHNIQUES, run_overlap
-from t3sim.tiles.slots import run_tiles
-from t3sim.topologies import switch
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 A100 = load_machine("a100-nvlink", TILES)
 PRESETS = ("a100-nvlink", "a100-pcie", "h800-nvlink", "mi210-x4", "dgx-v100")

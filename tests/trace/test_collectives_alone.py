@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from t3sim import cli
+from t3sim.base.errors import BadInput
 from t3sim.collectives.algorithms import COLLECTIVES
-from t3sim.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.runs.collective_alone import ProgrammedCollective
-from t3sim.scenario.collective import CollectiveAlone
-from t3sim.scenario.files import scenario_of
-from t3sim.scenario.recorded import recorded
+from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.files import scenario_of
+from t3sim.study.scenario.recorded import recorded
 from t3sim.trace.explain_channel import explain_channel
 from t3sim.trace.explain_passes import explain_piece
 from t3sim.trace.explain_run import explain_run

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
+from t3sim.collectives.schedule import Action, Ids, Limits, Schedule, Shuffle
+from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.machine import load_machine
 from t3sim.runs.build import Options, make_schedule
-from t3sim.schedule import Action, Ids, Limits, Schedule, Shuffle
-from t3sim.schedule.schedule import NO_ID
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.names import names
 from t3sim.trace.output_map import TileId
 from t3sim.trace.schema import SOURCES, Kind
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.recorded import DEVICES, MACHINE, make
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from t3sim.collectives.schedule import Action
 from t3sim.machine import load_machine
 from t3sim.machine.hardware import Switch as SwitchSection
 from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
 from t3sim.runs.operators import make_tiling, placement_of
 from t3sim.runs.skew import Skew
-from t3sim.schedule import Action
 from t3sim.trace.explain_run import explain_run
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.names import ALONE
@@ -25,7 +25,7 @@ from t3sim.trace.store import Trace
 from t3sim.trace.tile import Tile
 from t3sim.trace.timeline import write_timeline
 from t3sim.trace.words import describe
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.exchanges import LINKS, TABLE, Row, runs, table
 from tests.support.recorded import MACHINE, SHAPE
 from tests.support.trace_processor import TraceProcessor

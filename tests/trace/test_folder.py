@@ -11,7 +11,7 @@ import time
 import pytest
 
 from t3sim import cli
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.trace.schema import Kind
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import EVENTS, PLAN, RUN, WAVES, Trace

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.trace import schema
 from t3sim.trace.replay import CONDITION_HELP, Replay
 from t3sim.trace.schema import COMPLETE, NO_STREAM, Kind, Reason

@@ -3,7 +3,7 @@
 import pytest
 from vcd.reader import TokenKind, tokenize
 
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 from t3sim.trace import store
 from t3sim.trace.schema import COMPLETE, Kind
 from t3sim.trace.setup import Filter

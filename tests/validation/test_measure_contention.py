@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.validation.comparison import compare
-from t3sim.validation.readers import read_text
+from t3sim.analytic.validation.comparison import compare
+from t3sim.analytic.validation.readers import read_text
 
 PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "measure_contention.cu"
 

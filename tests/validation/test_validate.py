@@ -10,14 +10,14 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from t3sim.analytic.validation.comparison import compare
+from t3sim.analytic.validation.fitted import constants
+from t3sim.analytic.validation.log import read_log
+from t3sim.analytic.validation.page import write_page
+from t3sim.analytic.validation.plots import draw_curves
+from t3sim.analytic.validation.readers import FILES, READERS, own_rows, read_text
+from t3sim.analytic.validation.requests import BadRows, Collective, Measured, Ratio, Unread
 from t3sim.cli import main
-from t3sim.validation.comparison import compare
-from t3sim.validation.fitted import constants
-from t3sim.validation.log import read_log
-from t3sim.validation.page import write_page
-from t3sim.validation.plots import draw_curves
-from t3sim.validation.readers import FILES, READERS, own_rows, read_text
-from t3sim.validation.requests import BadRows, Collective, Measured, Ratio, Unread
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,17 +13,17 @@ import pytest
 from systemrdl import RDLCompiler
 from systemrdl.node import RegNode
 
+from t3sim.base.errors import BadInput, Failure
 from t3sim.cli import main
 from t3sim.cosim.designs import block_names, readable_verilog
+from t3sim.cosim.driver.register_map import to_c, to_html, to_json, to_markdown, to_systemrdl
+from t3sim.cosim.geometry_option import SIZES, changed, parse_sizes, parse_sweep
 from t3sim.cosim.toolchain import find_toolchain
-from t3sim.driver.register_map import to_c, to_html, to_json, to_markdown, to_systemrdl
-from t3sim.errors import BadInput, Failure
-from t3sim.geometry_option import SIZES, changed, parse_sizes, parse_sweep
+from t3sim.cosim.verilog_files import block_files, write_verilog
+from t3sim.cosim.verilog_lint import WAIVERS, check
 from t3sim.rtl.geometry import Geometry, GeometryError
 from t3sim.rtl.registers import register_map
 from t3sim.testbenches.geometries import GEOMETRIES
-from t3sim.verilog.lint import WAIVERS, check
-from t3sim.verilog.write import block_files, write_verilog
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -194,7 +194,7 @@ def test_nothing_is_left_when_a_tool_complains(tmp_path, monkeypatch):
     def complain(block, folder):
         raise Failure("it complains")
 
-    monkeypatch.setattr("t3sim.verilog.write.check", complain)
+    monkeypatch.setattr("t3sim.cosim.verilog_files.check", complain)
     with pytest.raises(Failure):
         write_verilog(["coalescer"], SMALL, tmp_path / "out", checked=True)
     assert not list(tmp_path.iterdir())
@@ -219,7 +219,7 @@ def test_a_missing_tool_is_one_line(function, tmp_path, monkeypatch, capsys):
     def missing(*arguments):
         raise Failure("it is missing: run `pip install it`")
 
-    monkeypatch.setattr(f"t3sim.verilog.lint.{function}", missing)
+    monkeypatch.setattr(f"t3sim.cosim.verilog_lint.{function}", missing)
     assert main(["verilog", "coalescer", "--check", "--out", str(tmp_path / "out")]) == 1
     assert "it is missing" in capsys.readouterr().err.splitlines()[-1] and not list(tmp_path.iterdir())
 

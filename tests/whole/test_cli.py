@@ -21,12 +21,16 @@ import pytest
 from rich.console import Console
 
 from t3sim import cli
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
+from t3sim.base.output import collect_versions, json_text, write_json
+from t3sim.base.trimmed import Trimmed
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import FUSED_OPERATORS
 from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.kernels import ALL_GATHER, GEMM
 from t3sim.runs.phases import Moved
+from t3sim.runs.techniques.result import DRAM_STREAMS
+from t3sim.runs.techniques.table import BY_DEFAULT
 from t3sim.study import report, techniques
 from t3sim.study.report import print_bench, print_run
 from t3sim.study.results import (
@@ -37,11 +41,7 @@ from t3sim.study.results import (
     TechniqueResult,
     WholeRun,
 )
-from t3sim.support.output import collect_versions, json_text, write_json
-from t3sim.techniques.result import DRAM_STREAMS
-from t3sim.techniques.table import BY_DEFAULT
-from t3sim.trimmed import Trimmed
-from t3sim.workloads import transformer_workload
+from t3sim.workload.workloads import transformer_workload
 from tests.support.fake_run import fake_result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,7 +256,7 @@ def test_bench_table_and_json(monkeypatch, capsys):
 
 def test_bench_of_the_event_level(monkeypatch, capsys):
     case = EventCase("ar, ring, ring:100000", 100_000, 1, 199_998, 19_999_800_000, 9.0, 0.25, -0.004)
-    replace_module(monkeypatch, "t3sim.flow.speed", measure_event=lambda progress: (case,))
+    replace_module(monkeypatch, "t3sim.commands.event_speed", measure_event=lambda progress: (case,))
     assert cli.main(["bench", "--engine", "event"]) == 0
     out = capsys.readouterr().out
     assert "799,992" in out and "19,999,800,000" in out and "-0.4%" in out and "Engine speed" not in out
@@ -604,7 +604,7 @@ sys.exit(main(["techniques"]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.techniques.table", "numba"])
+@pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.runs.techniques.table", "numba"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_among_the_imports_is_a_line(number, module):
     process = subprocess.run([sys.executable, "-c", _SIGNALS_ITSELF.format(module=module, number=int(number))],

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from amaranth.hdl import Signal
 
-from t3sim import topologies
 from t3sim.collectives import direct, ring
+from t3sim.collectives.schedule import Ids, Limits, Schedule, ScheduleError, Shuffle
 from t3sim.cosim.component import build_component
-from t3sim.driver.driver import Driver
-from t3sim.engine import loop
-from t3sim.engine.end import RUNNING
-from t3sim.fabric.network import outgoing
-from t3sim.formats import FORMATS, FP16
-from t3sim.machine import load_machine
-from t3sim.operators.tiling import Tiling, TilingError
+from t3sim.cosim.driver.driver import Driver
+from t3sim.gpu.engine import loop
+from t3sim.gpu.engine.end import RUNNING
+from t3sim.gpu.fabric.network import outgoing
+from t3sim.machine import load_machine, topologies
+from t3sim.machine.formats import FORMATS, FP16
+from t3sim.machine.topologies import fully_connected, switch
+from t3sim.machine.topologies.multi_node import multi_node
 from t3sim.rtl.channel.order_guard import OrderGuard
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.runs import data_mode
@@ -26,11 +27,9 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Ids, Limits, Schedule, ScheduleError, Shuffle
 from t3sim.testbenches.soak import draw, machine
-from t3sim.topologies import fully_connected, switch
-from t3sim.topologies.multi_node import multi_node
-from t3sim.workloads import gemm_workload
+from t3sim.workload.operators.tiling import Tiling, TilingError
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 

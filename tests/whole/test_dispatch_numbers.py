@@ -17,7 +17,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
-from t3sim.workloads import ExpertsWorkload, experts_workload
+from t3sim.workload.workloads import ExpertsWorkload, experts_workload
 from tests.support.unheld import check_unheld_reads
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.custom import GROUPS, installed, reference_of
-from t3sim.errors import BadInput
-from t3sim.scenario.files import scenario_of
-from t3sim.scenario.kernel import KernelAlone
-from t3sim.scenario.request import requested
-from t3sim.user_cache import cache_folder
+from t3sim.base.custom import GROUPS, installed, reference_of
+from t3sim.base.errors import BadInput
+from t3sim.base.user_cache import cache_folder
+from t3sim.study.scenario.files import scenario_of
+from t3sim.study.scenario.kernel import KernelAlone
+from t3sim.study.scenario.request import requested
 from tests.whole.test_new_collective import COLLECTIVE, OPERATOR, TOPOLOGY
 from tests.whole.test_new_policy import POLICY
 from tests.whole.test_new_technique import TECHNIQUE
@@ -129,7 +129,7 @@ def test_a_file_that_is_malformed_is_one_line(entries, said, tmp_path):
 def test_a_technique_that_fails_is_one_line(technique, said, tmp_path):
     folder = distribution(tmp_path, "[t3sim.techniques]\nhalves = my_parts.halves:HALVES\n")
     (folder / "my_parts" / "halves.py").write_text(
-        "import sys\nfrom t3sim.techniques.technique import Technique\n"
+        "import sys\nfrom t3sim.runs.techniques.technique import Technique\n"
         f"HALVES = Technique('halves', 'title', 'source', {technique})\n")
     code, told = t3(folder, "run", "--gemm", "256x256x64", "--devices", "4", "--machine", SMALL, "--technique",
                     "halves", "--json", "out.json")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from t3sim.collectives.schedule.placement import NOWHERE
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.sums import Sums
@@ -14,8 +15,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
-from t3sim.schedule.placement import NOWHERE
-from t3sim.workloads import ExpertsWorkload, experts_workload
+from t3sim.workload.workloads import ExpertsWorkload, experts_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 

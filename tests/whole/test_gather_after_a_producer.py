@@ -12,15 +12,15 @@ import pytest
 from t3sim.collectives import Program, direct, ring
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
-from t3sim.fabric.network import outgoing
+from t3sim.collectives.schedule import Action, Ids, Limits, Shuffle
+from t3sim.gpu.fabric.network import outgoing
+from t3sim.machine.topologies import Link, Topology, fully_connected, switch
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import DMA_READ, Products, Variation, data_run, run_data_mode
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Action, Ids, Limits, Shuffle
 from t3sim.testbenches.soak import machine
-from t3sim.topologies import Link, Topology, fully_connected, switch
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from t3sim.collectives import ring
+from t3sim.collectives.schedule.schedule import Rows
 from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.mechanisms.gather_before import gather_tiling, groups_of, tiling_for
-from t3sim.operators.kernel_table import ASKS_WINDOW
-from t3sim.operators.tiling import TilingError
 from t3sim.runs.build import Options, late_starts
 from t3sim.runs.data_mode import Variation, data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.policy import Policy
-from t3sim.schedule.schedule import Rows
 from t3sim.testbenches.soak import machine
-from t3sim.workloads import gemm_workload
+from t3sim.workload.operators.kernel_table import ASKS_WINDOW
+from t3sim.workload.operators.tiling import TilingError
+from t3sim.workload.workloads import gemm_workload
 from tests.support.unheld import check_unheld_reads
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]

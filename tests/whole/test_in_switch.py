@@ -5,16 +5,16 @@ import pytest
 
 from t3sim.collectives import Program, in_switch
 from t3sim.collectives.all_reduce import all_reduce
-from t3sim.fabric.network import outgoing
+from t3sim.collectives.schedule import Ids, Limits, ScheduleError, Shuffle
+from t3sim.gpu.fabric.network import outgoing
+from t3sim.machine.topologies import switch
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import Variation, data_run
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.policy import Policy
 from t3sim.runs.programmed import mapped
-from t3sim.schedule import Ids, Limits, ScheduleError, Shuffle
 from t3sim.testbenches.soak import machine
-from t3sim.topologies import switch
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 

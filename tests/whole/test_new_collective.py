@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from t3sim.cli import main
-from t3sim.operators.kernel_table import KernelError
+from t3sim.collectives.schedule import ScheduleError
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.policy import Policy
-from t3sim.schedule import ScheduleError
 from t3sim.testbenches.soak import machine
-from t3sim.workloads import gemm_workload
+from t3sim.workload.operators.kernel_table import KernelError
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ def leaping(collective, ranks):
 '''
 
 TOPOLOGY = '''
-from t3sim.topologies import Link, Topology
+from t3sim.machine.topologies import Link, Topology
 
 
 def chords(nodes):
@@ -56,8 +56,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t3sim.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
-from t3sim.operators.operator import output_stores
+from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, rows_of
+from t3sim.workload.operators.operator import output_stores
 
 
 @dataclass(frozen=True)

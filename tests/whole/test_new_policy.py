@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.user_cache import cache_folder
+from t3sim.base.user_cache import cache_folder
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 

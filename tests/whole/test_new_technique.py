@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.user_cache import cache_folder
+from t3sim.base.user_cache import cache_folder
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
@@ -23,9 +23,9 @@ TECHNIQUE = '''
 """The reduce-scatter begins when half of the GEMM is done: arithmetic on isolated times."""
 
 from t3sim.runs.kernels import ALL_GATHER, REDUCE_SCATTER
-from t3sim.techniques.parts import gemm_alone, only_a_reduce_scatter, summed
-from t3sim.techniques.result import TechniqueResult
-from t3sim.techniques.technique import Technique
+from t3sim.runs.techniques.parts import gemm_alone, only_a_reduce_scatter, summed
+from t3sim.runs.techniques.result import TechniqueResult
+from t3sim.runs.techniques.technique import Technique
 
 
 def _combine(name, parts, clock_ghz, choices):
@@ -62,13 +62,14 @@ class Copy:
         self.folder = folder
         for name, there in (("sim_models", "t3sim"), ("rtl", "t3sim/rtl")):
             shutil.copytree(ROOT / name, folder / there, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "t3sim" / "techniques" / "halves.py").write_text(TECHNIQUE.lstrip())
-        table = folder / "t3sim" / "techniques" / "table.py"
+        (folder / "t3sim" / "runs" / "techniques" / "halves.py").write_text(TECHNIQUE.lstrip())
+        table = folder / "t3sim" / "runs" / "techniques" / "table.py"
         text = table.read_text()
         assert text.count("    IDEAL_RS_NMC,\n") == 1
         table.write_text(text.replace("    IDEAL_RS_NMC,\n", "    IDEAL_RS_NMC,\n    halves.HALVES,\n")
-                         .replace("from t3sim.techniques.decomposed import",
-                                  "from t3sim.techniques import halves\nfrom t3sim.techniques.decomposed import"))
+                         .replace("from t3sim.runs.techniques.decomposed import",
+                                  "from t3sim.runs.techniques import halves\n"
+                                  "from t3sim.runs.techniques.decomposed import"))
 
     def t3(self, *arguments: str, expect: int = 0) -> str:
         """Standard output, or the error, lines joined."""

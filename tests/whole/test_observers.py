@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from t3sim.base.errors import BadInput
 from t3sim.cosim.traced import traced_gpu_library
-from t3sim.engine.observers import Observer
-from t3sim.errors import BadInput
-from t3sim.fabric import bits
+from t3sim.gpu.engine.observers import Observer
+from t3sim.gpu.fabric import bits
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import ACCESSES, DMA_READ, PLAIN, data_run
 from t3sim.runs.fused import FusedRun
@@ -18,7 +18,7 @@ from t3sim.trace.schema import Kind
 from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace, TraceWriter
 from t3sim.trace.subject import FusedKernel
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 

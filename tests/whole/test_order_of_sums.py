@@ -8,19 +8,19 @@ import pytest
 from rich.console import Console
 
 from t3sim.collectives import direct
+from t3sim.collectives.schedule import FIXED_TERMS, Limits, most_terms, roles_of
+from t3sim.machine.topologies import fully_connected
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.sums import Sums
 from t3sim.runs.build import Options
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.policy import Policy
-from t3sim.scenario.request import requested
-from t3sim.scenario.scenario import Scenario
-from t3sim.schedule import FIXED_TERMS, Limits, most_terms, roles_of
 from t3sim.study.report import print_run
+from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.scenario import Scenario
 from t3sim.testbenches.soak import machine
-from t3sim.topologies import fully_connected
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 from tests.support.fake_run import fake_result
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from t3sim.collectives.schedule import Ids, Limits
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.build import Options, late_starts, make_schedule
 from t3sim.runs.data_mode import Variation, run_data_mode
 from t3sim.runs.pipelining import fused_options
 from t3sim.runs.policy import Policy
-from t3sim.schedule import Ids, Limits
+from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
-from t3sim.techniques.choices import Choices
 from t3sim.testbenches.exchanges import exchanges
 from t3sim.testbenches.soak import machine, pools_of
-from t3sim.workloads import gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 

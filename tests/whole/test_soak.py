@@ -9,13 +9,13 @@ import typer
 from typer.testing import CliRunner
 
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
-from t3sim.driver.driver import Driver
+from t3sim.cosim.driver.driver import Driver
+from t3sim.machine.topologies import named_topology
 from t3sim.rtl.registers import POLICIES
 from t3sim.runs import data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.testbenches import soak
 from t3sim.testbenches.exchanges import TOPOLOGIES, Exchange, exchanges
-from t3sim.topologies import named_topology
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 

@@ -12,7 +12,7 @@ import numpy as np
 from t3sim.area.functions import evaluate
 from t3sim.area.synthesis import CLOCK_GATE, Netlist
 from t3sim.area.timing import CLOCK
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 LANES = 64  #: instances at once
 ZERO, ONE = 0, 1  #: nets of constants

@@ -11,15 +11,15 @@ from t3sim.area.energy.recorded import BATCH, Programmed, Recorded, Replay, Repl
 from t3sim.area.liberty import Library
 from t3sim.area.measure import map_block
 from t3sim.area.node import Node
+from t3sim.base.errors import BadInput
 from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.designs import block_library
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
-from t3sim.errors import BadInput
-from t3sim.fabric.bits import UPDATE
+from t3sim.gpu.fabric.bits import UPDATE
 from t3sim.machine import Machine
 from t3sim.runs.kernels import fused_run
-from t3sim.scenario.recorded import recorded as recorded_setup
-from t3sim.scenario.scenario import Scenario
+from t3sim.study.scenario.recorded import recorded as recorded_setup
+from t3sim.study.scenario.scenario import Scenario
 
 TECHNIQUE = "t3-mca+"
 ALU = "nmc_alu"

@@ -27,7 +27,7 @@ from t3sim.area.liberty import Cell, Library
 from t3sim.area.node import Node
 from t3sim.area.sram import ASAP7_READ_PJ, Sram
 from t3sim.area.synthesis import CLOCK_GATE
-from t3sim.errors import BadInput
+from t3sim.base.errors import BadInput
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from t3sim.area.liberty import Library as Cells
 from t3sim.area.measure import TOP, map_parts
 from t3sim.area.synthesis import Netlist
 from t3sim.area.timing import CLOCK
-from t3sim.compiled.words import words_at
+from t3sim.base.compiled.words import words_at
+from t3sim.base.errors import Failure
 from t3sim.cosim.designs import block_library
+from t3sim.cosim.library import Library
+from t3sim.cosim.port_map import RESET
 from t3sim.cosim.shown import PREFIX, Groups, slot
-from t3sim.engine.library import Library
-from t3sim.engine.observers import Observer
-from t3sim.engine.port_map import RESET
-from t3sim.errors import Failure
+from t3sim.gpu.engine.observers import Observer
 from t3sim.rtl.geometry import Geometry
 
 if TYPE_CHECKING:
-    from t3sim.engine.hardware import Hardware
-    from t3sim.engine.state import Sim
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
 
 BATCH = 2048  #: cycles of which all ports are kept at once
 SAMPLED = 8  #: of them in which glitches are counted

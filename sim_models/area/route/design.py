@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from t3sim.area.synthesis import CLOCK_GATE, Netlist
 from t3sim.area.timing import CLOCK
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 #: What a clock gate is made of: a latch that is open while the clock is low, and a gate per group of flip-flops.
 INVERTER, LATCH, GATE, BUFFER = "INVX1", "LATCH", "AND2X2", "CLKBUF1"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from t3sim.bounded import read_bounded, reading
+from t3sim.base.bounded import read_bounded, reading
 
 UNITS_PER_UM = 100  #: of placement, DEF and everything here: centimicrons
 

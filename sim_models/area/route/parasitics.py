@@ -8,7 +8,7 @@ from t3sim.area.route.design import Design
 from t3sim.area.route.lef import UNITS_PER_UM, Rect, Technology
 from t3sim.area.route.rows import Floorplan
 from t3sim.area.timing import Wires
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 #: Of one cut: what the tests of TSMC's 180 nm in the package's SCN6M_SUBM.10.tech have from a layer to the next.
 VIA_OHM = 5.0

@@ -6,7 +6,7 @@ from t3sim.area.route.design import Design
 from t3sim.area.route.lef import UNITS_PER_UM, Technology
 from t3sim.area.route.rows import Floorplan
 from t3sim.area.route.tools import Tools
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 LAYERS = 6
 _FAILED = ("1", "nets", "failed", "to", "route:")  #: what stands before the names

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from t3sim.area.route.design import Design
 from t3sim.area.route.lef import Technology
 from t3sim.area.route.placement import FILL, Rows
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 MARGIN_TRACKS = 6  #: between the cells and the pins around them
 CROWDED_TRACKS = 16  #: the same, where pins have every track: wires must change layers before they come to the cells

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from t3sim.errors import Failure
+from t3sim.base.errors import Failure
 
 INSTALL = "sudo apt install qflow qflow-tech-osu018, or make library in a checkout"
 SECONDS = 1800  #: that a program may take

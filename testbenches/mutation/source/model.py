@@ -13,11 +13,11 @@ from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 
 import t3sim.rtl.blocks
-from t3sim.area.yosys import run_yosys, version
+from t3sim.base.errors import Failure
 from t3sim.cosim.cache import cached, digest
 from t3sim.cosim.hierarchy import signature_ports
 from t3sim.cosim.testbench import block_verilog, design_under_test
-from t3sim.errors import Failure
+from t3sim.cosim.yosys import run_yosys, version
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
 from t3sim.testbenches.mutation.model import Model, Mutant, keep_apart, source_line

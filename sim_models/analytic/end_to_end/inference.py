@@ -1,0 +1,77 @@
+"""Inference: the prompt phase, one forward pass over all its tokens, and decoding, one token per sequence and step."""
+
+import numpy as np
+
+from t3sim.analytic.end_to_end import layer as layers
+from t3sim.analytic.end_to_end.communication import all_to_all_ns, group_all_reduce_ns, send_ns
+from t3sim.analytic.end_to_end.mapping import Mapping
+from t3sim.analytic.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
+from t3sim.analytic.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from t3sim.analytic.end_to_end.result import Result
+from t3sim.analytic.end_to_end.training import Job, Overlap, sliced_gemms
+from t3sim.machine import Machine
+
+#: Keys of the breakdown, which adds up to the time of the phase.
+PARTS = ("gemm", "attention", "elementwise", "host", "head", "tp", "ep", "pp")
+
+
+def prompt(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
+    """Return the prompt phase of `global_batch` sequences: the time until the first token.
+
+    Replicas share the batch; pipeline stages work one after the other.
+    """
+    sequences = ceil_div(job.global_batch, mapping.dp)
+    ahead = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence,
+                           layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
+    return _phase(cluster, job, mapping, ahead, sequences, job.sequence, overlap)
+
+
+def decode(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
+    """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
+    gpu, model = cluster.accelerator, job.model
+    sequences = ceil_div(job.global_batch, mapping.dp)
+    ahead = layers.forward(gpu, model, job.kernels, sequences, 1,
+                           layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
+    context = _cache_bytes(job, mapping, sequences)
+    ahead = layers.LayerTimes(ahead.gemms, ahead.attention + move_ns(gpu, context), ahead.elementwise,
+                              ahead.kernels + 1)
+    return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
+
+
+def _cache_bytes(job: Job, mapping: Mapping, sequences):
+    """Return the bytes that one GPU keeps of a layer's context: at least one head; all heads have the same latents."""
+    model, share = job.model, 1.0
+    if job.kernels.heads_split and model.latent is None:
+        kv_heads = model.kv_heads or model.heads
+        share = ceil_div(kv_heads, mapping.tp) / kv_heads
+    return ELEMENT_BYTES * sequences * job.sequence * model.cached_width * share
+
+
+def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Result:
+    gpu, model = cluster.accelerator, job.model
+    moved = ELEMENT_BYTES * sequences * length * model.hidden
+    one = group_all_reduce_ns(cluster, moved, m.tp, 1)
+    tp = 2 * one
+    if overlap is not None:
+        tp = tp - sum(gemm + one - overlap(name, gemm, one)
+                      for name, gemm in sliced_gemms(ahead, ahead)["forward"].items())
+    ep = 0.0
+    if model.experts > 1:
+        ep = 2 * all_to_all_ns(cluster, moved * model.experts_per_token / m.tp, m.ep, m.tp)
+        ep = ep * (1 - model.dense_layers / model.layers)
+    device = ahead.total + tp + ep
+    parts = {"gemm": ahead.gemm, "attention": ahead.attention, "elementwise": ahead.elementwise, "tp": tp, "ep": ep,
+             "host": np.maximum(0.0, ahead.kernels * gpu.host_ns_per_kernel - device)}
+    parts = {name: ns * model.layers for name, ns in parts.items()}
+    parts["head"] = gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)  # of the last tokens only
+    parts["pp"] = (m.pp - 1) * send_ns(cluster, moved / m.tp, m.tp * m.dp)
+    parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
+    memory = WEIGHT_BYTES * weights_per_gpu(model, m) + _cache_bytes(job, m, sequences) * model.layers / m.pp
+    flop = job.global_batch * (length * model.layers * (2 * model.active_weights
+                                                         + 2 * job.sequence * model.heads * sum(model.head_widths))
+                               + 2 * model.hidden * model.vocabulary)
+    total = sum(parts.values())
+    waiting = parts["tp"] + parts["ep"] + parts["pp"] + parts["host"] + (total - parts["pp"]) * (1 - 1 / m.pp)
+    energy = m.gpus * ((total - waiting) * gpu.busy_watts + waiting * gpu.idle_watts) * 1e-9
+    return Result(breakdown_ns=parts, memory_bytes=memory, flop=flop + np.zeros(np.shape(m.tp)), gpus=m.gpus,
+                  energy_joules=energy)

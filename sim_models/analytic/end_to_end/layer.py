@@ -1,0 +1,188 @@
+"""One Transformer layer on one GPU: its kernels, forward and backward, by what they compute and what they move.
+
+GEMMs are counted by their shapes, everything else by the kernels of an implementation and the bytes that they move.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t3sim.analytic.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from t3sim.machine.closed_form import Accelerator
+from t3sim.workload.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel besides the GEMMs.
+
+    `passes` count how often it reads or writes its tensor; a dropout's mask has half of an element's bytes.
+    """
+
+    name: str
+    tensor: str  #: "tokens" x hidden, replicated by tensor parallelism; "widened" by the feed-forward part; "heads":
+    #: queries, keys and values; "scores": the attention matrices of all heads
+    forward: float  #: passes in training
+    backward: float
+    prompt: float | None = None  #: passes in inference, if not `forward`: there is no dropout
+
+    def passes(self, direction: str) -> float:
+        if direction == "prompt" and self.prompt is not None:
+            return self.prompt
+        return self.backward if direction == "backward" else self.forward
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """Kernels of a layer: which element-wise steps are fused with which."""
+
+    title: str
+    kernels: tuple[Kernel, ...]
+    heads_split: bool = True  #: whether tensor parallelism splits the heads of the attention
+    score_repeats: float = 2.0  #: GEMMs of the scores in the backward pass, relative to the forward pass
+
+
+_AROUND = (
+    Kernel("norm", "tokens", 2, 3), Kernel("norm", "tokens", 2, 3),
+    Kernel("bias gradient", "tokens", 0, 1), Kernel("bias gradient", "tokens", 0, 1),
+    Kernel("bias and GeLU", "widened", 2, 3), Kernel("bias gradient", "widened", 0, 1),
+    Kernel("transpose of the heads", "heads", 2, 2), Kernel("bias gradient", "heads", 0, 1))
+_FUSED_RESIDUAL = (Kernel("bias, dropout, residual", "tokens", 3.5, 2.5, prompt=3),) * 2
+
+#: Megatron-LM (arXiv 2104.04473, section 4.2).
+MEGATRON = Implementation("fused as in Megatron-LM", (
+    *_AROUND, *_FUSED_RESIDUAL, Kernel("scale, mask, softmax", "scores", 2, 3),
+    Kernel("dropout", "scores", 2.5, 2.5, prompt=0)))
+
+#: Attention in one kernel that never writes the scores, and computes them again in the backward pass.
+FLASH = Implementation("fused attention", (*_AROUND, *_FUSED_RESIDUAL), score_repeats=2.5)
+
+#: BERT of MLPerf training v1.1 in PyTorch, without its optional fused attention (mlcommons/training_results_v1.1):
+#: every step is a kernel of its own, and T3's projection to many GPUs does not split the attention (T3 paper, section
+#: 6.3: "non-sliced attention operations").
+UNFUSED = Implementation("every step a kernel of its own", (
+    *_AROUND, *(Kernel("dropout", "tokens", 2.5, 2.5, prompt=0), Kernel("residual", "tokens", 3, 3)) * 2,
+    Kernel("scale", "scores", 2, 2), Kernel("mask", "scores", 2, 0), Kernel("softmax", "scores", 2, 3),
+    Kernel("dropout", "scores", 2.5, 2.5, prompt=0)), heads_split=False)
+
+IMPLEMENTATIONS = {"megatron": MEGATRON, "flash": FLASH, "unfused": UNFUSED}
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Time of one micro-batch in one layer on one GPU, ns, by kind of kernel; `kernels` that the host launches."""
+
+    gemms: dict[str, np.ndarray]  #: by name
+    attention: np.ndarray  #: scores, softmax and their product with the values
+    elementwise: np.ndarray
+    kernels: float
+
+    @property
+    def gemm(self):
+        return sum(self.gemms.values())
+
+    @property
+    def total(self):
+        return self.gemm + self.attention + self.elementwise
+
+
+class Split(NamedTuple):
+    """Split of a layer over GPUs; arrays are possible."""
+
+    tp: Any = 1  #: GPUs that share each matrix
+    sp: Any = 0  #: 1 where sequence parallelism splits what tensor parallelism replicates
+    ep: Any = 1  #: GPUs that share the experts
+
+
+def gemm_shapes(model: Transformer, tokens, tp, ep=1) -> dict[str, tuple]:
+    """Return (m, n, k, count) of each forward GEMM of one GPU.
+
+    Tokens are spread evenly over experts, of which `ep` GPUs share all: `fc1` and `fc2` have a GEMM for each expert of
+    this GPU that has a token, with its tokens. Networks that all tokens pass besides are `shared1` and `shared2`.
+    """
+    wide = ceil_div(model.feed_forward * (2 if model.gated else 1), tp)
+    one, two = (wide, model.hidden), (model.hidden, ceil_div(model.feed_forward, tp))
+    routed = tokens * model.experts_per_token
+    count = np.minimum(np.maximum(1, model.experts // ep), routed)
+    shapes = model.attention_gemms(tokens, tp) | {
+        "fc1": (ceil_div(routed, count), *one, count), "fc2": (ceil_div(routed, count), *two, count)}
+    if model.shared_experts:
+        width = model.shared_width // model.shared_experts
+        columns = ceil_div(width * (2 if model.gated else 1), tp)
+        shapes |= {"shared1": (tokens, columns, model.hidden, model.shared_experts),
+                   "shared2": (tokens, model.hidden, ceil_div(width, tp), model.shared_experts)}
+    return shapes
+
+
+def gemms_said(shapes: dict[str, tuple]) -> str:
+    """Return GEMMs for people: `op 8,192 x 4,096 x 512, fc1 2,048 x 3,584 x 4,096 (8 times)`."""
+    return ", ".join(f"{name} {m:,} x {n:,} x {k:,}" + (f" ({count:,} times)" if count > 1 else "")
+                     for name, (m, n, k, count) in shapes.items())
+
+
+def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, split: Split,
+            direction: str = "forward") -> LayerTimes:
+    """Return the forward pass of `sequences` of `length` tokens; `direction` "prompt" leaves the dropouts out."""
+    if model.dense_layers:
+        return _mean_layer(model, lambda one: forward(gpu, one, kernels, sequences, length, split, direction))
+    shapes = gemm_shapes(model, sequences * length, split.tp, split.ep)
+    gemms = {name: gemm_ns(gpu, *shape) for name, shape in shapes.items()}
+    scores = _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
+    return _with_kernels(gpu, kernels, direction, gemms, scores, 2,
+                         _sizes(model, kernels, sequences, length, split))
+
+
+def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length,
+             split: Split) -> LayerTimes:
+    """Return the backward pass: two GEMMs for each forward one, for its input's and its weights' gradient."""
+    if model.dense_layers:
+        return _mean_layer(model, lambda one: backward(gpu, one, kernels, sequences, length, split))
+    gemms = {}
+    for name, (m, n, k, count) in gemm_shapes(model, sequences * length, split.tp, split.ep).items():
+        gemms[name] = gemm_ns(gpu, m, k, n, count) + gemm_ns(gpu, n, k, m, count)
+    scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
+    return _with_kernels(gpu, kernels, "backward", gemms, scores, 4,
+                         _sizes(model, kernels, sequences, length, split))
+
+
+def _mean_layer(model: Transformer, of: Callable[[Transformer], LayerTimes]) -> LayerTimes:
+    """Return the mean over layers of several kinds."""
+    parts = [(of(one), count / model.layers) for one, count in model.kinds]
+    gemms = {name: sum(share * times.gemms.get(name, 0.0) for times, share in parts)
+             for name in dict.fromkeys(name for times, _ in parts for name in times.gemms)}
+    attention, elementwise, launched = (sum(share * getattr(times, name) for times, share in parts)
+                                        for name in ("attention", "elementwise", "kernels"))
+    return LayerTimes(gemms, attention, elementwise, launched)
+
+
+def _heads(model, kernels, tp):
+    """Return the heads of one GPU."""
+    return ceil_div(model.heads, tp) if kernels.heads_split else model.heads
+
+
+def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
+    """Return the time of queries times keys, and scores times values, of this GPU's heads."""
+    count, (query, value) = sequences * _heads(model, kernels, tp), model.head_widths
+    return gemm_ns(gpu, length, length, query, count) + gemm_ns(gpu, length, value, length, count)
+
+
+def _sizes(model, kernels, sequences, length, split: Split):
+    """Return the bytes of what element-wise kernels move, by tensor."""
+    tokens = ELEMENT_BYTES * sequences * length * model.hidden
+    wide = model.active_feed_forward / model.hidden * (2 if model.gated else 1)
+    return {
+        "tokens": tokens / np.where(split.sp, split.tp, 1), "widened": tokens * wide / split.tp,
+        "heads": tokens * (model.heads_width + model.more_kv_width(split.tp)) / model.hidden / split.tp,
+        "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, split.tp) * length * length,
+    }
+
+
+def _with_kernels(gpu, kernels, direction, gemms, score_gemms, score_kernels, sizes) -> LayerTimes:
+    moved = {"scores": 0.0, "rest": 0.0}
+    launched = score_kernels + len(gemms) * (2 if direction == "backward" else 1)
+    for kernel in kernels.kernels:
+        if passes := kernel.passes(direction):
+            moved["scores" if kernel.tensor == "scores" else "rest"] += move_ns(gpu, passes * sizes[kernel.tensor])
+            launched += 1
+    return LayerTimes(gemms, score_gemms + moved["scores"], moved["rest"], launched)

@@ -1,0 +1,167 @@
+"""One training iteration: compute, communication, bubbles and update, each with a name, that add up to its time.
+
+The structure is AMPeD's equation 1 (with the physical form of equation 8); operators are timed by kernel instead of by
+one efficiency. All fields of a mapping may be arrays.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from t3sim.analytic.end_to_end import layer as layers
+from t3sim.analytic.end_to_end.communication import all_reduce_ns, all_to_all_ns, group_all_reduce_ns, send_ns
+from t3sim.analytic.end_to_end.layer import MEGATRON, Implementation, LayerTimes
+from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
+from t3sim.analytic.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
+from t3sim.analytic.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from t3sim.analytic.end_to_end.result import Result
+from t3sim.machine import Machine
+from t3sim.workload.transformer import INPUTS, Transformer
+
+#: Keys of `Iteration.breakdown_ns`, in the order of the tables.
+PARTS = ("gemm", "attention", "elementwise", "recompute", "host", "head", "tp", "ep", "pp", "bubble", "dp", "update",
+         "other")
+
+#: Time of a GEMM and its all-reduce under a technique, ns: (name of the sub-layer, GEMM alone, all-reduce) -> both.
+Overlap = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Model that is trained, how much per iteration, and with which kernels."""
+
+    model: Transformer
+    sequence: int
+    global_batch: int  #: sequences
+    kernels: Implementation = MEGATRON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iteration(Result):
+    """One training iteration; keys of `breakdown_ns` are `PARTS`."""
+
+    model_flop: np.ndarray  #: without recomputation
+
+
+def train(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Iteration:
+    """Return one iteration's time, memory and energy.
+
+    `overlap` replaces the time of a GEMM and the all-reduce after it by that of a technique; what it saves is taken
+    from the part `tp`.
+    """
+    gpu, model, m = cluster.accelerator, job.model, mapping
+    steps = job.global_batch // (m.dp * m.micro)
+    ahead = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
+    back = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
+    reduced = ELEMENT_BYTES * m.micro * job.sequence * model.hidden
+    tp = _tensor_parallel_ns(cluster, model, reduced, m, ahead, back, overlap)
+    ep = _experts_ns(cluster, model, reduced, m)
+    again = np.select([m.recompute == FULL, m.recompute == SELECTIVE],
+                      [ahead.total + tp["forward"] + ep, ahead.attention], 0.0)
+    per_layer = {
+        "gemm": ahead.gemm + back.gemm, "attention": ahead.attention + back.attention,
+        "elementwise": ahead.elementwise + back.elementwise, "recompute": again,
+        "tp": tp["forward"] + tp["backward"], "ep": 2 * ep,
+    }
+    device_ns = sum(per_layer.values())
+    launches = ahead.kernels + back.kernels + np.where(m.recompute == FULL, ahead.kernels, 0)
+    per_layer["host"] = np.maximum(0.0, launches * gpu.host_ns_per_kernel - device_ns)
+    share = model.layers / m.pp
+    stage = {name: ns * share for name, ns in per_layer.items()}
+    stage_ns = sum(stage.values())
+    head = _head_ns(cluster, job, m, reduced)
+    message = send_ns(cluster, reduced / m.tp, m.tp * m.dp)
+    parts = {name: ns * steps for name, ns in stage.items()}
+    parts |= {
+        "head": steps * head,
+        "bubble": (m.pp - 1) / m.interleave * stage_ns,
+        "pp": np.where(m.pp > 1, 2 * message * (steps + m.pp - 1) * m.interleave, 0.0),
+        "dp": _gradients_ns(cluster, model, m),
+        "update": _update_ns(cluster, model, m),
+        "other": np.full(np.shape(m.tp), cluster.iteration_ns),
+    }
+    parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
+    flop, model_flop = _flop(job, m)
+    total = sum(parts.values())
+    waiting = parts["bubble"] + parts["pp"] + parts["dp"] + parts["tp"] + parts["ep"] + parts["host"]
+    energy = m.gpus * ((total - waiting) * gpu.busy_watts + waiting * gpu.idle_watts) * 1e-9
+    memory = memory_bytes(model, job.kernels, m, job.sequence, steps)
+    return Iteration(breakdown_ns=parts, memory_bytes=memory, flop=flop, model_flop=model_flop, gpus=m.gpus,
+                     energy_joules=energy)
+
+
+def _tensor_parallel_ns(cluster: Machine, model: Transformer, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,
+                        overlap: Overlap | None) -> dict[str, np.ndarray]:
+    """Return the time of two all-reduces per layer and direction; those of latents, backward, are narrower.
+
+    With sequence parallelism each is a reduce-scatter and an all-gather, of the same time. What a technique saves of a
+    GEMM and its all-reduce is taken from the latter.
+    """
+    found = {}
+    for direction, gemms in sliced_gemms(ahead, back).items():
+        each = {name: group_all_reduce_ns(cluster, reduced * model.reduced[name][0] / model.hidden, m.tp, 1)
+                for name in gemms}
+        found[direction] = sum(one if overlap is None else overlap(name, gemms[name], one) - gemms[name]
+                               for name, one in each.items())
+    return found
+
+
+def sliced_gemms(ahead: LayerTimes, back: LayerTimes) -> dict[str, dict[str, np.ndarray]]:
+    """Return the GEMMs whose outputs tensor parallelism reduces, by direction and name (T3 paper, section 2.4).
+
+    OP and FC-2 forward; backward the input gradients, half of their GEMMs, of FC-1 and of the heads ("ip").
+    """
+    return {"forward": {name: ahead.gemms[name] for name in ("op", "fc2")},
+            "backward": {"fc1": back.gemms["fc1"] / 2} | {
+                name: back.gemms[gemm] / 2 for gemm, name in INPUTS.items() if gemm in back.gemms}}
+
+
+def _experts_ns(cluster: Machine, model: Transformer, reduced, m: Mapping):
+    """Return the time per direction in which tokens go to their experts and come back (AMPeD, equation 9)."""
+    if model.experts == 1:
+        return 0.0
+    share = 1 - model.dense_layers / model.layers
+    return share * 2 * all_to_all_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
+
+
+def _head_ns(cluster: Machine, job: Job, m: Mapping, reduced):
+    """Return the time of logits, their loss, and the embedding, per micro-batch on the last stage.
+
+    The first one's is hidden by it.
+    """
+    gpu, tokens, columns = cluster.accelerator, m.micro * job.sequence, ceil_div(job.model.vocabulary, m.tp)
+    hidden = job.model.hidden
+    logits = (gemm_ns(gpu, tokens, columns, hidden) + gemm_ns(gpu, tokens, hidden, columns)
+              + gemm_ns(gpu, columns, hidden, tokens))
+    loss = move_ns(gpu, 12 * ELEMENT_BYTES * tokens * columns)  # 32-bit logits read and written three times
+    embedding = np.where(m.pp == 1, move_ns(gpu, 6 * reduced), 0.0)
+    return logits + loss + embedding + 2 * all_reduce_ns(cluster.intra, reduced, m.tp)
+
+
+def _gradients_ns(cluster: Machine, model: Transformer, m: Mapping):
+    """Return the time of the all-reduce of the gradients over the replicas.
+
+    ZeRO's scatter and gather cost the same; its third stage gathers the weights once more for the forward and once for
+    the backward pass.
+    """
+    size = GRADIENT_BYTES * weights_per_gpu(model, m)
+    return group_all_reduce_ns(cluster, size, m.dp, m.tp) * np.where(m.zero == 3, 1.5, 1.0)
+
+
+def _update_ns(cluster: Machine, model: Transformer, m: Mapping):
+    """Return the time of Adam's update: 30 bytes per weight.
+
+    It reads and writes 32-bit weights and moments, reads gradients, writes 16-bit weights.
+    """
+    return move_ns(cluster.accelerator, 30 * weights_per_gpu(model, m) / np.where(m.zero >= 1, m.dp, 1))
+
+
+def _flop(job: Job, m: Mapping):
+    """Return an iteration's FLOP with and without recomputation (arXiv 2104.04473, section 5.1, any feed-forward)."""
+    model, tokens = job.model, job.global_batch * job.sequence
+    scores = 2 * tokens * job.sequence * model.heads * sum(model.head_widths) * model.layers
+    forward = 2 * tokens * model.active_weights * model.layers + scores
+    head = 6 * tokens * model.hidden * model.vocabulary
+    again = np.select([m.recompute == FULL, m.recompute == SELECTIVE], [forward, scores], 0.0)
+    return 3 * forward + head + again, 3 * forward + head + np.zeros(np.shape(m.tp))

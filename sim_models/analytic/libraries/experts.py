@@ -1,0 +1,187 @@
+"""Experts that GPUs share: tokens are dispatched to them, one kernel multiplies all groups, outputs are combined.
+
+All of it takes as long as the GPU with the most tokens. A piece of an exchange is a group's tokens, or a round's tiles:
+the first of them hides behind nothing, nor does the GEMM of the last.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any, NamedTuple
+
+from t3sim.analytic.libraries.algorithms import library_collective
+from t3sim.analytic.libraries.contention import Job, grouped_job, stream_job
+from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
+from t3sim.analytic.libraries.gemm import Kernel, grouped
+from t3sim.analytic.libraries.links import pair_gb_per_s
+from t3sim.analytic.libraries.triggered import triggered_ns
+from t3sim.machine import Machine
+from t3sim.workload.routing import Routing
+from t3sim.workload.transformer import Transformer
+
+_OUT = "bf16"  #: of what is combined
+
+
+@dataclass(frozen=True)
+class ExpertsRun:
+    """Dispatch, both GEMMs and combine under a mechanism."""
+
+    mechanism: str
+    ns: float
+    units: int  #: compute units that exchanges hold while GEMMs run
+    first_ns: float  #: until the first GEMM's end
+    second_ns: float  #: from there
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    machine: Machine
+    model: Transformer
+    routing: Routing
+    width: str
+
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """Tokens of each expert of the GPU whose GEMMs take longest."""
+        return max(filter(None, self.routing.groups), key=lambda rows: sum(
+            grouped(self.machine, rows, *shape, self.width).ns for shape in self.shapes))
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Columns and depth of both GEMMs."""
+        model = self.model
+        return (model.feed_forward * (2 if model.gated else 1), model.hidden), (model.hidden, model.feed_forward)
+
+    @property
+    def sent(self) -> tuple[float, float]:
+        """Bytes that the heaviest GPU dispatches, and combines, own ones included."""
+        return tuple(self.routing.heaviest * token_bytes(self.model.hidden, dtype) for dtype in (self.width, _OUT))
+
+    @property
+    def sums_ns(self) -> float:
+        """Time of a kernel that adds what each token's experts made of it."""
+        own = ceil(self.routing.tokens / self.routing.gpus)
+        return stream_job(self.machine, 2.0 * own * (self.model.experts_per_token + 1) * self.model.hidden).ns
+
+    @property
+    def packed_ns(self) -> float:
+        """Time of a kernel that sorts tokens by their experts."""
+        return stream_job(self.machine, 2 * self.sent[0]).ns
+
+    def kernel(self, gemm: int, units: int | None = None) -> Kernel:
+        return grouped(self.machine, self.rows, *self.shapes[gemm], self.width, units)
+
+    def job(self, gemm: int) -> Job:
+        return grouped_job(self.machine, self.rows, *self.shapes[gemm], self.width)
+
+    def pieces(self, gemm: int, kernel: Kernel) -> int:
+        """Return the parts of an exchange that a GEMM's tiles wait for, or that its rounds release."""
+        rounds = max(1, ceil(kernel.tiles / kernel.units))
+        return min(rounds, len(self.rows)) if gemm == 0 else rounds
+
+
+def _in_turn(layer: _Layer) -> ExpertsRun:
+    machine, gpus = layer.machine, layer.routing.gpus
+    moved = [library_collective(machine, "all_to_all", gpus, size, library="torch").ns for size in layer.sent]
+    first, second = layer.packed_ns + moved[0] + layer.job(0).ns, layer.job(1).ns + moved[1] + layer.sums_ns
+    return ExpertsRun("in-turn", first + second, 0, first, second)
+
+
+def _exchanged(layer: _Layer, tokens: int) -> list[float]:
+    return [exchange_ns(layer.machine, layer.routing.gpus, 1, token_bytes(layer.model.hidden, dtype), tokens)
+            for dtype in (layer.width, _OUT)]
+
+
+def _low_latency(layer: _Layer) -> ExpertsRun:
+    moved = _exchanged(layer, layer.routing.heaviest)
+    first, second = moved[0] + layer.job(0).ns, layer.job(1).ns + moved[1]
+    return ExpertsRun("low-latency", first + second, 0, first, second)
+
+
+def _beside(machine: Machine, whole: Job, held: Job, moved: Job) -> float:
+    """Return the time of GEMMs beside an exchange; `held`: with the units that it leaves.
+
+    Power takes from their clock while both run, and memory serves both streams, one waiting for the other.
+    """
+    power = machine.sharing.power_share / (1 - machine.sharing.power_share)
+    computed = held.ns if moved.ns >= held.ns else whole.ns + moved.ns * (1 - whole.ns / held.ns)
+    bytes_ = whole.memory_bytes + moved.memory_bytes
+    return max(computed + min(computed, moved.ns) * power, moved.ns, bytes_ / machine.memory_bytes_per_ns)
+
+
+def _two_batches(layer: _Layer) -> ExpertsRun:
+    """Play halves of the tokens: one's exchange runs beside the other's GEMMs, which read all weights twice."""
+    machine, moved = layer.machine, _exchanged(layer, ceil(layer.routing.heaviest / 2))
+    held = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
+    half = tuple(ceil(one / 2) for one in layer.rows)
+
+    def gemms(held: int) -> Job:
+        jobs = [grouped_job(machine, half, *shape, layer.width, held) for shape in layer.shapes]
+        return Job(sum(one.ns for one in jobs), sum(one.memory_bytes for one in jobs))
+    first, second = (ns + _beside(machine, gemms(0), gemms(held), Job(ns, size))
+                     for ns, size in zip(moved, layer.sent))
+    return ExpertsRun("two-batches", first + second, held, first, second)
+
+
+def _fused_units(layer: _Layer) -> ExpertsRun:
+    """Play a kernel for each GEMM, some of whose units bring tokens, or store outputs at other GPUs."""
+    machine, gpus = layer.machine, layer.routing.gpus
+    held = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
+    times = []
+    for gemm, size in enumerate(layer.sent):
+        kernel = layer.kernel(gemm, machine.gpu.compute_units - held)
+        pieces, alone = layer.pieces(gemm, kernel), kernel.ns / (1 - machine.sharing.power_share)
+        moved = size / gpus / pair_gb_per_s(machine, gpus) / machine.wires.all_efficiency
+        times.append(machine.kernels.launch_ns + 2 * machine.wires.latency_ns
+                     + max(alone + moved / pieces, moved + alone / pieces))
+    first, second = times[0], times[1] + layer.sums_ns
+    return ExpertsRun("fused-units", first + second, held, first, second)
+
+
+def _t3(layer: _Layer) -> ExpertsRun:
+    """Play Track & Trigger: tokens are sent as they are packed, a group's tiles wait until memory has taken all of its.
+
+    The second GEMM's stores go to the tokens' owners, weighted; memory adds them.
+    """
+    machine, times = layer.machine, []
+    for gemm, size in enumerate(layer.sent):
+        moved = Job(triggered_ns(machine, "all_to_all", layer.routing.gpus, size, "direct"), 2 * size)
+        alone = layer.job(gemm)
+        pieces = layer.pieces(gemm, layer.kernel(gemm))
+        both = _beside(machine, alone, alone, moved)
+        times.append(max(both + moved.ns / pieces, moved.ns + alone.ns / pieces))
+    first, second = layer.packed_ns + times[0], times[1]
+    return ExpertsRun("t3", first + second, 0, first, second)
+
+
+class ExpertsMechanism(NamedTuple):
+    """A way to bring tokens to experts and back."""
+
+    title: str
+    source: str
+    play: Callable[[_Layer], ExpertsRun]
+
+
+#: By name, as `t3 overlap --expert-parallel` ranks them.
+EXPERTS_MECHANISMS = {
+    "in-turn": ExpertsMechanism("tokens are sorted, exchanged all to all, multiplied, exchanged, added", "NCCL, RCCL",
+                                _in_turn),
+    "low-latency": ExpertsMechanism("kernels that send each token with a flag, in turn with the GEMMs", "DeepEP",
+                                    _low_latency),
+    "two-batches": ExpertsMechanism("the same, half of the tokens beside the GEMMs of the others",
+                                    "DeepSeek-V3, arXiv 2412.19437, 3.4", _two_batches),
+    "fused-units": ExpertsMechanism("a kernel for each GEMM, some of whose units exchange", "Comet, arXiv 2502.19811",
+                                    _fused_units),
+    "t3": ExpertsMechanism("Track & Trigger: groups wait for their tokens, memory adds outputs", "T3, ASPLOS 2024",
+                           _t3),
+}
+
+
+def rank_experts(machine: Machine, model: Transformer, routing: Routing, width: str = "bf16") -> list[ExpertsRun]:
+    """Return the mechanisms, the fastest first. `width`: of the GEMMs' operands and of what is dispatched."""
+    layer = _Layer(machine, model, routing, width)
+    return sorted((one.play(layer) for one in EXPERTS_MECHANISMS.values()), key=lambda one: one.ns)

@@ -1,0 +1,76 @@
+"""A prompt through a Transformer that is split over the GPUs of a node: kernel by kernel, with what overlaps."""
+
+from dataclasses import dataclass
+
+from t3sim.analytic.end_to_end.layer import gemm_shapes
+from t3sim.analytic.libraries.contention import ATTENTION_SHARE
+from t3sim.analytic.libraries.gemm import best
+from t3sim.analytic.libraries.in_switch import BLOCKS, in_switch_ns
+from t3sim.analytic.libraries.mechanisms import symmetric_ns
+from t3sim.analytic.libraries.norms import norm_ns
+from t3sim.machine import Machine
+from t3sim.workload.transformer import TODAY, Transformer
+
+#: Passes over what a layer's small kernels move: rotation of queries and keys, and the gate.
+_SMALL_PASSES = 3
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Time of one layer on one GPU, ns, by kind."""
+
+    gemms: float
+    attention: float
+    norms: float
+    others: float
+    all_reduce: float  #: of both
+
+    @property
+    def without(self) -> float:
+        return self.gemms + self.attention + self.norms + self.others
+
+
+def model_of(name: str) -> Transformer | None:
+    """Return the Transformer that a source's name means; None if it is not known."""
+    word = name.lower().replace("_", "-")
+    return next((one for known, one in TODAY.items() if word.startswith(known)), None)
+
+
+def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Layer:
+    """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
+    steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
+    gemms = sum(count * best(machine, m, n, k).ns / steady + starts
+                for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
+    flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
+    attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * ATTENTION_SHARE)
+    widened = 2 * model.active_feed_forward
+    moved = 2.0 * tokens * (model.heads_width + model.more_kv_width(gpus) + widened) / gpus
+    others = 3 * starts + _SMALL_PASSES * moved / machine.memory_bytes_per_ns
+    if model.experts > 1:  # tokens are sorted by their experts, and weighted sums taken
+        others += 4 * starts + 6 * 2.0 * tokens * model.experts_per_token * model.hidden / machine.memory_bytes_per_ns
+    reduced = 2.0 * tokens * model.hidden
+    return Layer(gemms, attention, 2 * norm_ns(machine, tokens, model.hidden), others,
+                 2 * symmetric_ns(machine, "all_reduce", gpus, reduced))
+
+
+def prompt_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way: str = "baseline") -> float:
+    """Return the time of a prompt: `baseline`, `without` all-reduces, or as `tokenweave` overlaps it.
+
+    TokenWeave cuts the tokens in two, of which one half's all-reduce with its norm, in one kernel of a few units, runs
+    beside the other half's GEMMs; the norm of a GPU's own tokens alone is left.
+    """
+    return sum(count * _layer_ns(machine, one, tokens, gpus, way) for one, count in model.kinds)
+
+
+def _layer_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way: str) -> float:
+    whole = layer(machine, model, tokens, gpus)
+    if way == "without":
+        return whole.without
+    if way == "baseline" or machine.in_switch is None:
+        return whole.without + whole.all_reduce
+    half = layer(machine, model, tokens // 2, gpus)
+    # Queries of the second half look back at both: attention is not less than of the whole.
+    computed = half.gemms + whole.attention / 2 + half.others
+    reduced = 2 * in_switch_ns(machine, "all_reduce", gpus, 2.0 * (tokens // 2) * model.hidden)
+    computed += min(reduced, computed) * BLOCKS / machine.gpu.compute_units  # units that the all-reduces hold
+    return 2 * max(computed, reduced + 2 * machine.wires.latency_ns)

@@ -1,0 +1,62 @@
+"""Mechanisms ranked over the sub-layers of a Transformer's layer that have a collective."""
+
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+from t3sim.analytic.end_to_end.layer import gemm_shapes
+from t3sim.analytic.libraries.mechanisms import MECHANISMS, Setting, play, possible
+from t3sim.machine import Machine
+from t3sim.workload.transformer import INPUTS, Transformer
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A mechanism over all sub-layers."""
+
+    mechanism: str
+    ns: float
+    bound: str  #: of the sub-layer that takes longest
+    units: int
+    memory_bytes: float
+    sublayers_ns: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool,
+             width: str = "bf16") -> dict[str, Setting]:
+    """Return the GEMMs of a layer that have a collective, which takes each token once; qkv, for one, has none.
+
+    Of a model whose first layers have no experts, a later layer. Experts' GEMMs count as one of all their tokens. What
+    makes latents is not split: each GPU makes those of its own tokens, and they are gathered.
+    """
+    model = model.kinds[-1][0]
+    gemms = gemm_shapes(model, tokens, gpus)
+    passed = model.experts_per_token + ceil(model.shared_width / model.feed_forward)
+    shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
+    after = "gemm+rs" if sequence_parallel else "gemm+ar"
+    before = [name for name in (*INPUTS, "fc1") if name in gemms] if sequence_parallel else []
+    return {name: Setting(after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], width, tokens)
+            for name in ("op", "fc2", *before)}
+
+
+def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
+         sequence_parallel: bool = False, width: str = "bf16") -> list[Ranked]:
+    """Return the mechanisms, the fastest first; a sub-layer that one does not have runs in turn.
+
+    `width`: of the GEMMs' operands. Raises BadInput.
+    """
+    ranked = []
+    parts = settings(model, tokens, gpus, sequence_parallel, width)
+    for mechanism in MECHANISMS:
+        has = [name for name, one in parts.items() if mechanism in possible(machine, one)]
+        if not has:
+            continue
+        runs = {name: play(machine, one, mechanism if name in has else "in-turn") for name, one in parts.items()}
+        longest = max(has, key=lambda name: runs[name].ns)
+        ranked.append(Ranked(mechanism, sum(run.ns for run in runs.values()), runs[longest].bound,
+                             max(runs[name].units for name in has), sum(run.memory_bytes for run in runs.values()),
+                             {name: run.ns for name, run in runs.items()}))
+    return sorted(ranked, key=lambda one: one.ns)

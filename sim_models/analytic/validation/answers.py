@@ -1,0 +1,238 @@
+"""Answers of the models to the requests of measured rows."""
+
+import re
+from functools import cache, singledispatch
+from math import prod
+
+from t3sim.analytic.end_to_end.mapping import FULL, Mapping
+from t3sim.analytic.end_to_end.training import Job, train
+from t3sim.analytic.libraries import contention
+from t3sim.analytic.libraries.algorithms import copies_ns, library_collective
+from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
+from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
+from t3sim.analytic.libraries.gemm import gemm_ns, width_of
+from t3sim.analytic.libraries.mechanisms import OPERATORS, Setting, play, possible
+from t3sim.analytic.libraries.norms import part_ns
+from t3sim.analytic.libraries.prompts import model_of, prompt_ns
+from t3sim.analytic.validation.gpus import loaded
+from t3sim.analytic.validation.requests import (
+    Access,
+    Beside,
+    Collective,
+    Crowded,
+    Exchange,
+    Gemm,
+    Norm,
+    NotExpressible,
+    Operator,
+    Prompt,
+    Request,
+    Steady,
+    Training,
+)
+from t3sim.base.errors import BadInput
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import CLUSTER
+from t3sim.workload.transformer import Transformer
+
+
+@cache
+def answer(request: Request, machine: str) -> float:
+    """Return the time that a machine takes, ns. Raises `NotExpressible`."""
+    try:
+        return float(_answer(request, loaded(machine)))  # of arrays, too, so that signs are plain truths
+    except BadInput as error:  # what the machine, or its libraries, do not have
+        raise NotExpressible(str(error)) from None
+
+
+@singledispatch
+def _answer(request: Request, machine: Machine) -> float:
+    raise NotExpressible(f"no model answers rows of this kind: {type(request).__name__.lower()}")
+
+
+@_answer.register
+def _(request: Collective, machine: Machine) -> float:
+    return library_collective(machine, request.kind, request.gpus, request.size_bytes, request.nodes,
+                              request.library, request.algorithm).ns
+
+
+@_answer.register
+def _(request: Gemm, machine: Machine) -> float:
+    width = width_of(request.dtype)
+    if width is None:
+        raise NotExpressible(f"GEMMs with operands {request.dtype[:40]!r} have no rate")
+    ns = gemm_ns(machine, request.m, request.n, request.k, width)
+    return ns + request.waited * machine.kernels.call_ns
+
+
+@_answer.register
+def _(request: Access, machine: Machine) -> float:
+    wires, size = machine.wires, request.size_bytes
+    if "SDMA" in request.operation:
+        return wires.copy_ns + size / (wires.gb_per_s * wires.copy_efficiency)
+    if request.operation not in ("load", "store"):
+        raise NotExpressible("atomics over links have no model")
+    if request.where == "own memory":
+        share = {"load": machine.kernels.own_load_efficiency, "store": machine.kernels.own_store_efficiency}
+        if share[request.operation] is None:
+            raise NotExpressible(f"{machine.name} has no rate of plain {request.operation}s over own memory")
+        return size / (machine.memory.bandwidth_gb_per_s * share[request.operation])
+    if request.where == "one link":
+        return size / (wires.gb_per_s * wires.store_efficiency)
+    if request.operation == "load":
+        raise NotExpressible("loads from all others at once wait for latencies of which the rows say nothing")
+    others = machine.gpus - 1
+    rate = wires.gb_per_s * wires.all_efficiency * (others if wires.kind == "full" else 1)
+    return 2 * wires.latency_ns + machine.kernels.launch_ns + size / rate
+
+
+@cache
+def _training_cluster() -> Machine:
+    return load_machine("a100-40gb", CLUSTER)
+
+
+@_answer.register
+def _(request: Training, machine: Machine) -> float:
+    if machine.name != "a100-sxm":
+        raise NotExpressible("trainings have a model of an A100's host alone")
+    cluster, (tp, pp, dp) = _training_cluster(), request.mapping
+    model = Transformer("measured", request.hidden, request.layers, request.heads, 4 * request.hidden, 51200)
+    found = train(cluster, Job(model, request.sequence, request.global_batch),
+                  Mapping(tp, pp, dp, request.micro_batch, recompute=FULL))
+    return float(found.iteration_ns)
+
+
+#: Mechanisms by the words of sources, looked for in this order.
+_WAYS = ((r"epoch before|overlap.*next", "epoch"), (r"multimem all-gather|multimem.*then", "symmetric"),
+         (r"multimem|nvls|in.switch", "in-switch-fused"), (r"comm-aware|flux|triton.dist", "flux"),
+         (r"decomposed|async.?tp|user.?buffer|\bub\b|ring.*pieces", "decomposed"),
+         (r"sdma.*serial|serial.*sdma", "copy-engines"), (r"polls|intra", "sdma-chain"),
+         (r"split lsa|symmetric", "symmetric"), (r"lsa|stores in one kernel", "fused-units"), (r"fused", "flux"),
+         (r"sdma|copy engine|zero.cta", "copy-engines"), (r"nccl|rccl|serial|torch|in turn|one after", "in-turn"))
+
+
+@_answer.register
+def _(request: Operator, machine: Machine) -> float:
+    if request.operator.startswith("gemm beside"):
+        return _operator_beside(request, machine)
+    if request.operator not in OPERATORS:
+        raise NotExpressible(f"operator {request.operator[:40]!r} has no model: its GEMM is no library's")
+    setting, gemm = _setting(request), request.gemm
+    if not 2 <= request.gpus <= machine.gpus:
+        raise NotExpressible(f"{machine.name} has up to {machine.gpus} GPUs in a node")
+    if request.part == "gemm":
+        return gemm_ns(machine, *setting.shape, setting.width)
+    if request.part == "collective":
+        return library_collective(machine, setting.kind, request.gpus, setting.size).ns
+    way = next((name for words, name in _WAYS if re.search(words, request.way.lower())), None)
+    if request.part == "baseline" and way not in ("symmetric", "copy-engines"):
+        way = "in-turn"
+    if way == "epoch":
+        job = collective_job(machine, setting.kind, request.gpus, setting.size, "engines")
+        return beside(machine, (gemm.m, gemm.n, gemm.k), setting.width, job).ns
+    if way not in possible(machine, setting):
+        raise NotExpressible(f"no mechanism of {machine.name} is called {request.way[:40]!r}")
+    return play(machine, setting, way).ns
+
+
+def _setting(request: Operator) -> Setting:
+    """Return the GEMM of one GPU."""
+    width = width_of(request.gemm.dtype)
+    if width is None:
+        raise NotExpressible(f"GEMMs with operands {request.gemm.dtype[:40]!r} have no rate")
+    return Setting(request.operator, request.gpus, (request.gemm.m, request.gemm.n, request.gemm.k), width)
+
+
+def _operator_beside(request: Operator, machine: Machine) -> float:
+    """Answer a GEMM beside a collective of 128 MB per GPU, whose row gives the ratio to one after the other."""
+    kind = {"rs": "reduce_scatter", "ag": "all_gather"}.get(request.operator.rpartition(" ")[2])
+    if kind is None:
+        raise NotExpressible(f"operator {request.operator[:40]!r} has no model")
+    shape, size = (request.gemm.m, request.gemm.n, request.gemm.k), 128.0 * (1 << 20) * request.gpus
+    mover = "engines" if "sdma" in request.way.lower() else "units"
+    job = collective_job(machine, kind, request.gpus, size, mover)
+    if request.part == "baseline":
+        return gemm_job(machine, *shape).ns + collective_job(machine, kind, request.gpus, size).ns
+    return beside(machine, shape, "bf16", job).ns
+
+
+@_answer.register
+def _(request: Norm, machine: Machine) -> float:
+    if machine.in_switch is None:
+        raise NotExpressible(f"the switch of {machine.name} adds nothing")
+    return part_ns(machine, request.gpus, request.tokens, request.hidden, request.part)
+
+
+@_answer.register
+def _(request: Prompt, machine: Machine) -> float:
+    model = model_of(request.model)
+    if model is None:
+        raise NotExpressible(f"the shape of model {request.model[:40]!r} is not known")
+    if not 2 <= request.gpus <= machine.gpus or model.not_shared_by(request.gpus):
+        raise NotExpressible(f"{request.gpus} GPUs cannot share {model.name} on {machine.name}")
+    return prompt_ns(machine, model, request.tokens, request.gpus, request.way)
+
+
+_EXTENTS = re.compile(r"(gemm|attention|add of|rms_norm) ([1-9]\d{0,8}(?:x[1-9]\d{0,8})*) (\w+)$")
+_PASSES = {("add of", 1): 3, ("rms_norm", 2): 2}  #: over the tensor, by kernel and how many extents it has
+
+
+def _kernel(machine: Machine, compute: str, held: int) -> contention.Job:
+    """Return a kernel that a row names, beside another one that holds units."""
+    found = _EXTENTS.match(compute)
+    width = width_of(found[3]) if found else None
+    if found and width:
+        extents = tuple(map(int, found[2].split("x")))
+        kind = found[1], len(extents)
+        if kind == ("gemm", 3):
+            return gemm_job(machine, *extents, width, held)
+        if kind == ("attention", 4) and width == "bf16":
+            return contention.attention_job(machine, *extents, held)
+        if kind in _PASSES and width == "bf16":
+            return contention.stream_job(machine, 2.0 * _PASSES[kind] * prod(extents))
+    raise NotExpressible(f"kernels called {compute[:40]!r} have no model")
+
+
+@_answer.register
+def _(request: Crowded, machine: Machine) -> float:
+    if request.units >= machine.gpu.compute_units:
+        raise NotExpressible(f"{machine.name} has {machine.gpu.compute_units} compute units")
+    job = _kernel(machine, request.compute, request.units)
+    return job.ns / contention.memory_paces(machine, job.memory_bytes / job.ns, request.gb_per_s, request.units)[0]
+
+
+@_answer.register
+def _(request: Steady, machine: Machine) -> float:
+    return _kernel(machine, request.compute, 0).ns / (1 - machine.sharing.power_share)
+
+
+_BYTES = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *(K|M|G)i?B", re.IGNORECASE)
+
+
+@_answer.register
+def _(request: Beside, machine: Machine) -> float:
+    shape, amount = re.search(r"gemm (\d+)x(\d+)x(\d+)(?: (\w+))?", request.compute), _BYTES.search(request.amount)
+    if shape is None or amount is None:
+        raise NotExpressible("the row says neither which kernel nor how many bytes")
+    width = width_of(shape[4] or "")
+    if width is None or not 2 <= request.gpus <= machine.gpus:
+        raise NotExpressible(f"{machine.name} has no such GEMM, or not as many GPUs")
+    m, n, k = (int(shape[place]) for place in (1, 2, 3))
+    size = float(amount[1]) * (1 << {"K": 10, "M": 20, "G": 30}[amount[2].upper()]) * request.gpus
+    mover = "engines" if re.search(r"copy engine|sdma|zero", request.by.lower()) else "units"
+    if request.way == "alone":
+        return gemm_job(machine, m, n, k, width).ns
+    if request.way == "in turn":
+        return gemm_job(machine, m, n, k, width).ns + collective_job(machine, request.collective, request.gpus, size).ns
+    if request.way == "collective":
+        return copies_ns(machine, request.collective, request.gpus, size)
+    job = collective_job(machine, request.collective, request.gpus, size, mover)
+    return beside(machine, (m, n, k), width, job).ns
+
+
+@_answer.register
+def _(request: Exchange, machine: Machine) -> float:
+    if request.nodes > 1 and machine.cards is None:
+        raise NotExpressible(f"{machine.name} has no network cards that are known")
+    return exchange_ns(machine, request.gpus, request.nodes, token_bytes(request.hidden, request.dtype),
+                       request.tokens * request.top_k)

@@ -1,0 +1,146 @@
+"""Measured rows beside what the models answer: errors, signs, and what cannot be answered."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+from typing import Any
+
+from t3sim.analytic.validation.answers import answer
+from t3sim.analytic.validation.fitted import is_fitted
+from t3sim.analytic.validation.gpus import MACHINES, machine_of
+from t3sim.analytic.validation.readers import own_rows
+from t3sim.analytic.validation.requests import Measured, NotExpressible, Ratio, Read, Unread
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A measured time beside ours."""
+
+    row: Measured
+    machine: str
+    ours_ns: float
+    fitted: bool  #: a constant of the machine comes from this row
+
+    @property
+    def error(self) -> float:
+        return self.ours_ns / self.row.ns - 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {"source": self.row.source, "file": self.row.file, "machine": self.machine, "gpu": self.row.gpu,
+                "quantity": self.row.quantity, "scenario": self.row.scenario, "measured_ns": self.row.ns,
+                "ours_ns": self.ours_ns, "error": self.error, "fitted": self.fitted}
+
+
+@dataclass(frozen=True)
+class ComparedRatio:
+    """A measured ratio beside ours."""
+
+    row: Ratio
+    machine: str
+    ours: float
+
+    @property
+    def right(self) -> bool | None:
+        """Say whether ours is on the same side; None of what is no sign."""
+        return (self.ours > 1) == (self.row.measured > 1) if self.row.kind == "sign" else None
+
+    @property
+    def points(self) -> float | None:
+        """Percentage points between ours and the measured one; None of a sign."""
+        return None if self.row.kind == "sign" else self.ours - self.row.measured
+
+    def to_json(self) -> dict[str, Any]:
+        return {"source": self.row.source, "file": self.row.file, "machine": self.machine, "gpu": self.row.gpu,
+                "quantity": self.row.quantity, "scenario": self.row.scenario, "kind": self.row.kind,
+                "measured": self.row.measured, "ours": self.ours,
+                **({"right": self.right} if self.right is not None else {"error_points": self.points})}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Every row, answered or not."""
+
+    rows: tuple[Compared, ...]
+    ratios: tuple[ComparedRatio, ...]
+    left_out: dict[str, list[str]]  #: scenarios by reason
+
+    def summary(self, chosen: Iterable[Compared], ratios: Iterable[ComparedRatio]) -> dict[str, Any]:
+        """Return counts and errors of some rows; errors are those of predictions, apart from what was fitted."""
+        chosen, ratios = list(chosen), list(ratios)
+        errors = [abs(one.error) for one in chosen]
+        signs = [one.right for one in ratios if one.right is not None]
+        points = [abs(one.points) for one in ratios if one.points is not None]
+        found: dict[str, Any] = {"rows": len(chosen), "mean_abs_error": fmean(errors) if errors else None,
+                                 "worst": max(errors) if errors else None, "signs_right": sum(signs),
+                                 "signs": len(signs)}
+        for name, fitted in (("predicted", False), ("fitted", True)):
+            some = [abs(one.error) for one in chosen if one.fitted == fitted]
+            found[name] = {"rows": len(some), "mean_abs_error": fmean(some) if some else None,
+                           "worst": max(some) if some else None}
+        if points:
+            found |= {"percentages": len(points), "mean_abs_points": fmean(points), "worst_points": max(points),
+                      "within_10_points": sum(one <= 10 for one in points)}
+        return found
+
+    def grouped(self, by: str) -> dict[str, dict[str, Any]]:
+        """Return the summary by `machine` or `quantity`."""
+        def key(one: Compared | ComparedRatio) -> str:
+            return one.machine if by == "machine" else one.row.quantity
+
+        names = sorted({key(one) for one in (*self.rows, *self.ratios)})
+        return {name: self.summary((one for one in self.rows if key(one) == name),
+                                   (one for one in self.ratios if key(one) == name)) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rows": [one.to_json() for one in self.rows], "ratios": [one.to_json() for one in self.ratios],
+                "summary": {**self.summary(self.rows, self.ratios), "by_machine": self.grouped("machine"),
+                            "by_quantity": self.grouped("quantity")},
+                "not_expressible": [{"reason": reason, "rows": len(some), "scenarios": some}
+                                    for reason, some in sorted(self.left_out.items())]}
+
+
+def compare(read: Sequence[Read], only: str | None = None) -> Validation:
+    """Answer every row; `only`: those of one machine."""
+    rows: list[Compared] = []
+    ratios: list[ComparedRatio] = []
+    left_out: dict[str, list[str]] = defaultdict(list)
+    for one in read:
+        if isinstance(one, Unread) and not one.gpu:  # of no machine that is known
+            left_out[one.reason].append(one.scenario)
+            continue
+        try:
+            machine = machine_of(one.gpu)
+        except NotExpressible as reason:
+            if only is None:
+                left_out[str(reason)].append(one.scenario)
+            continue
+        if only not in (None, machine):
+            continue
+        try:
+            if isinstance(one, Measured):
+                rows.append(Compared(one, machine, answer(one.ask, machine), is_fitted(one, machine)))
+            elif isinstance(one, Ratio):
+                ratios.append(_ratio(one, machine))
+            elif isinstance(one, Unread):
+                left_out[one.reason].append(one.scenario)
+        except NotExpressible as reason:
+            left_out[str(reason)].append(one.scenario)
+    return Validation(tuple(rows), tuple(ratios), dict(left_out))
+
+
+def _ratio(one: Ratio, machine: str) -> ComparedRatio:
+    first, second = answer(one.first, machine), answer(one.second, machine)
+    ours = {"sign": first / second, "share": 100 * (1 - second / first), "slowdown": 100 * (first / second - 1)}
+    return ComparedRatio(one, machine, ours[one.kind])
+
+
+@cache
+def expected_error(machine: str) -> dict[str, Any] | None:
+    """Return the error over all of a machine's rows that gave no constant, as `t3 validate` has it."""
+    if machine not in MACHINES:
+        return None
+    found = compare(own_rows(), machine)
+    predicted = found.summary(found.rows, ())["predicted"]
+    return predicted if predicted["rows"] else None

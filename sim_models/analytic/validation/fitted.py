@@ -1,0 +1,56 @@
+"""Rows from which a machine's constants come: `[[measured.fitted]]` of its file."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+
+from t3sim.analytic.validation.gpus import MACHINES, loaded
+from t3sim.analytic.validation.requests import Measured
+from t3sim.machine import Machine
+from t3sim.machine.libraries import Fit
+
+
+def is_fitted(row: Measured, machine: str) -> bool:
+    """Say whether a constant of the machine comes from this row."""
+    return any(_gave(row, one) for one in _fits(machine))
+
+
+def _fits(machine: str) -> tuple[Fit, ...]:
+    named = loaded(machine).measured
+    return () if named is None else named.fitted
+
+
+def _gave(row: Measured, one: Fit) -> bool:
+    return one.file == row.file and re.search(one.rows, row.scenario) is not None
+
+
+@cache
+def _machines_of(key: str, value: str) -> tuple[str, ...]:
+    """Return the machines whose files name rows for a constant of this value."""
+    return tuple(name for name in MACHINES for one in _fits(name)
+                 if one.key == key and _value(loaded(name), key) == value)
+
+
+def _value(machine: Machine, key: str) -> str:
+    """Return a constant, or several: `rings.call_ns, rings.launch_ns`, or a whole section."""
+    found = []
+    for place in key.split(", "):
+        value: object = machine
+        for part in place.split("."):
+            value = getattr(value, part)
+        found.append(str(value))
+    return ", ".join(found)
+
+
+def constants(rows: Iterable[tuple[Measured, str]]) -> dict[tuple[str, str], int]:
+    """Return by machines and key how many of these rows, each with its machine, gave a constant.
+
+    A constant that machines share comes from the rows of all of them.
+    """
+    counted: dict[tuple[str, str], int] = defaultdict(int)
+    for row, machine in rows:
+        for key in {one.key for one in _fits(machine) if _gave(row, one)}:
+            named = _machines_of(key, _value(loaded(machine), key))
+            counted[", ".join(dict.fromkeys(named)), key] += 1
+    return dict(sorted(counted.items()))

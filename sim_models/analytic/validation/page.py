@@ -1,0 +1,269 @@
+"""The page of every measured curve and ours: `t3 validate --out docs/results`."""
+
+import csv
+import html
+import io
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from t3sim.analytic.validation.comparison import Compared, ComparedRatio, Validation
+from t3sim.analytic.validation.fitted import constants
+from t3sim.analytic.validation.plots import FLOP, draw_curves, draw_units
+from t3sim.analytic.validation.requests import Access, Collective, Crowded, Exchange, Gemm, Norm, Operator, Prompt
+from t3sim.base import plots
+from t3sim.base.output import write_whole
+
+#: What the order asks of the models, by quantity: mean, worst, points, share of signs.
+TARGETS = {
+    "collective from 1 MB": ("mean 10 %", lambda one: one["mean_abs_error"] <= 0.10),
+    "collective below 1 MB": ("mean 20 %", lambda one: one["mean_abs_error"] <= 0.20),
+    "GEMM": ("mean 10 %, worst 30 %", lambda one: one["mean_abs_error"] <= 0.10 and one["worst"] <= 0.30),
+    "fused operator": ("mean 20 %, signs 90 %", lambda one: one["mean_abs_error"] <= 0.20
+                       and one["signs_right"] >= 0.9 * one["signs"]),
+    "beside a collective": ("order right, signs 90 %", lambda one: one["signs_right"] >= 0.9 * one["signs"]),
+    **{f"beside {by}": ("within 10 points", lambda one: one["worst_points"] <= 10)
+       for by in ("held units", "copying units", "copy engines")},
+    "share of the all-reduce": ("within 3 points", lambda one: one["worst_points"] <= 3),
+    "prompt": ("signs 90 %", lambda one: one["signs_right"] >= 0.9 * one["signs"]),
+}
+_WORST_OF_A_CURVE = 0.25
+_HELD = "beside held units"
+_INTRODUCTION = """\
+Written by `t3 validate --out docs/results`. Measured rows, with source and licence: `sim_models/analytic/measured`.
+Rows from which a constant of a machine came (`[[measured.fitted]]` in its file) are counted apart: all others are
+predictions. Pictures have them as filled circles, others as hollow ones. The first two tables are in
+`validation.csv`.
+
+Whole numbers of what held units cost are from the H100's rows; the H200's are predictions.
+
+Two rows of `mi355x`, all-reduces of 768 KB and 1.5 MB, gave a constant after they had missed by 24 and 36 %.
+"""
+
+#: Known reasons of misses, by what the scenario or the curve says.
+REASONS = (
+    (r"Vidur.*(KB|1 MB|2 MB)|a100.*Vidur", "the source's medians jump between 16 and 64 µs from size to size"),
+    (r"NCCL, as printed", "this node is slower from 8 to 128 MB than NCCL's table and vTrain's four GPUs say"),
+    (r"issues SDMA", "a kernel that writes the engines' commands and polls multiplies slower; no row says why"),
+    (r"802816", "the library takes a tile that wastes a quarter of 192 columns; ours takes the fastest"),
+    (r"^128 x 1024 x", "ours takes the fastest split of K; hipBLASLt's heuristic need not, and no row says which"),
+    (r"poison flags.*1 MB", "flags in the data are read again until they come; waiting costs bandwidth"),
+    (r"stores?, to all seven", "how long stores take to come into flow on seven links is not modelled"),
+    (r"NCCL, NVLS, [1-8] KB", "this host's calls take 26 µs, those of Vidur's 38: one number stands for both"),
+    (r"NCCL 2.30", "the library changes its kernel at 64 KB, ours at 512"),
+    (r"Mixtral.*(1024|2048) tokens.*(tokenweave|TokenWeave)",
+     "1,024 and 2,048 tokens take it the same 69 ms: the host's launches bound it, of which no row gives the time"),
+    (r" 128 x 8192 .*simple fusion", "0.3 µs of 30 between the measured times; ours differ by a barrier less a launch"),
+    (r"simple fusion", "measured, the norm in the kernel takes 11 to 26 % less than alone; ours as much, a barrier"),
+)
+
+
+def curve_of(one: Compared) -> tuple[str, str, float] | None:
+    """Return the curve that a row belongs to, what lies along it, and its place; None of what is no curve."""
+    ask, machine = one.row.ask, one.machine
+    if isinstance(ask, Collective):
+        nodes = f" of {ask.nodes} nodes" if ask.nodes > 1 else ""
+        words = ", ".join(word for word in (ask.library, ask.algorithm) if word)
+        source = re.split(r"[@ ]", one.row.source)[0]
+        name = f"{machine}: {ask.kind.replace('_', '-')} on {ask.gpus} GPUs{nodes}, {words} ({source})"
+        return name, "bytes", ask.size_bytes
+    if isinstance(ask, Gemm):
+        return f"{machine}: GEMM, {ask.dtype}", FLOP, 2.0 * ask.m * ask.n * ask.k
+    if isinstance(ask, Norm):
+        return f"{machine}: all-reduce and RMSNorm, {ask.part}", "tokens", ask.tokens
+    if isinstance(ask, Prompt):
+        return f"{machine}: prompt of {ask.model}, {ask.way}", "tokens", ask.tokens
+    if isinstance(ask, Access):
+        where = re.sub(r", buffer.*| [0-9]+ KB", "", ask.where)
+        return f"{machine}: {ask.operation}, {where}", "bytes", ask.size_bytes
+    if isinstance(ask, Exchange):
+        return f"{machine}: {ask.operation}, {ask.library}, {ask.dtype}", "GPUs", ask.gpus
+    if isinstance(ask, Operator):
+        return f"{machine}: {ask.operator}", FLOP, 2.0 * ask.gemm.m * ask.gemm.n * ask.gemm.k
+    return None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Rows that differ in what lies along it alone; of GEMMs in their shapes."""
+
+    along: str  #: what they differ in
+    points: list[tuple[float, Compared]]  #: along it
+
+
+def curves(rows: tuple[Compared, ...]) -> dict[str, Curve]:
+    """Return the rows of every curve along it, by `machine: title`."""
+    found: dict[str, Curve] = {}
+    for one in rows:
+        if (place := curve_of(one)) is not None:
+            name, along, at = place
+            found.setdefault(name, Curve(along, [])).points.append((at, one))
+    return {name: Curve(some.along, sorted(some.points, key=lambda point: point[0]))
+            for name, some in sorted(found.items())}
+
+
+def write_page(folder: Path, found: Validation) -> None:
+    """Write `validation.md`, tables of it as CSV files, and an SVG of each machine that has curves."""
+    by_machine: dict[str, dict[str, Curve]] = defaultdict(dict)
+    for name, curve in curves(found.rows).items():
+        machine, _, title = name.partition(": ")
+        by_machine[machine][title] = curve
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("validation-*.svg"):
+        stale.unlink()
+    for machine, some in by_machine.items():
+        if drawn := {title: (curve.along, curve.points) for title, curve in some.items() if len(curve.points) > 1}:
+            svg, _ = plots.render(f"validation-{machine}", lambda drawn=drawn: draw_curves(drawn))
+            write_whole(folder / f"validation-{machine}.svg", svg)
+    write_whole(folder / "validation.csv", _csv(found))
+    if crowded := [one for one in found.ratios if isinstance(one.row.first, Crowded)]:
+        write_whole(folder / "validation-units.csv", _units_csv(crowded))
+        if held := [one for one in crowded if one.row.quantity == _HELD]:
+            svg, _ = plots.render("validation-units", lambda: draw_units(held))
+            write_whole(folder / "validation-units.svg", svg)
+    if gave := _constants(found):
+        write_whole(folder / "validation-constants.csv", "machines,constant,rows\n" + "".join(
+            f'"{names}","{key}",{count}\n' for (names, key), count in gave.items()))
+    write_whole(folder / "validation.md", _text(found, by_machine))
+
+
+def _constants(found: Validation) -> dict[tuple[str, str], int]:
+    return constants((one.row, one.machine) for one in found.rows)
+
+
+def _csv(found: Validation) -> str:
+    """Write the tables by quantity and by machine for other pages to take numbers from: errors in percent."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("of", "predicted rows", "mean error", "worst", "fitted rows", "fitted mean error", "signs right",
+                     "signs", "mean points", "worst points", "within 10 points", "points"))
+    whole = {"all": found.summary(found.rows, found.ratios)}
+    for name, one in (whole | found.grouped("quantity") | found.grouped("machine")).items():
+        predicted, fitted = one["predicted"], one["fitted"]
+        errors = [None if value is None else 100 * value for value in
+                  (predicted["mean_abs_error"], predicted["worst"], fitted["mean_abs_error"])]
+        writer.writerow((name, predicted["rows"], *errors[:2], fitted["rows"], errors[2], one["signs_right"],
+                         one["signs"], *(one.get(key) for key in ("mean_abs_points", "worst_points",
+                                                                  "within_10_points", "percentages"))))
+    return text.getvalue()
+
+
+def _cell(text: str) -> str:
+    """Return text of a row as a cell of Markdown, which shows it as it is."""
+    return html.escape(text, quote=False).replace("|", "\\|")
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _figures(name: str, one: dict[str, Any]) -> str:
+    signs = f"{one['signs_right']} of {one['signs']}" if one["signs"] else "–"
+    points = (f"{one['mean_abs_points']:.1f}, {one['worst_points']:.1f}, "
+              f"{one['within_10_points']}/{one['percentages']}") if "worst_points" in one else "–"
+    predicted, fitted = one["predicted"], one["fitted"]
+    return (f"| {name} | {predicted['rows']} | {_percent(predicted['mean_abs_error'])} | "
+            f"{_percent(predicted['worst'])} | {fitted['rows']} | {_percent(fitted['mean_abs_error'])} | {signs} | "
+            f"{points} |")
+
+
+def _summary(name: str, one: dict[str, Any]) -> str:
+    """Return the figures of a quantity, its target, and whether that is reached."""
+    target, reached = TARGETS.get(name, ("", None))
+    verdict = "" if reached is None or not (one["rows"] or one.get("percentages")) else (
+        "reached" if reached(one) else "missed")
+    if verdict and one["fitted"]["rows"] and not one["predicted"]["rows"]:
+        verdict += ", but on fitted rows alone"
+    return f"{_figures(name, one)} {target} | {verdict} |"
+
+
+def reason_of(one: Compared | ComparedRatio) -> str:
+    """Return the known reason of a miss, or nothing."""
+    text = f"{one.machine} {one.row.scenario}"
+    return next((reason for words, reason in REASONS if re.search(words, one.row.scenario) or re.search(words, text)),
+                "")
+
+
+def _crowded(ratios: tuple[ComparedRatio, ...]) -> list[str]:
+    """Return a table of what kernels lose in the mean while others hold units, or copy with them."""
+    found: dict[tuple[str, str], dict[int, list[ComparedRatio]]] = defaultdict(lambda: defaultdict(list))
+    for one in ratios:
+        if isinstance(one.row.first, Crowded) and one.row.first.units:
+            found[one.machine, one.row.quantity][one.row.first.units].append(one)
+    if not found:
+        return []
+    picture = ["![what each kernel loses by units held](validation-units.svg)\n"] if any(
+        by == _HELD for _, by in found) else []
+    units = sorted({count for some in found.values() for count in some})
+    return ["## What kernels lose beside units of others\n",
+            "Percent of their time alone, measured / ours, in the mean over the kernels of `validation-units.csv`.\n",
+            f"| machine | units | {' | '.join(map(str, units))} |\n|---|---|{'--:|' * len(units)}\n" + "\n".join(
+                f"| {machine} | {by} | {' | '.join(_means(some.get(count, [])) for count in units)} |"
+                for (machine, by), some in found.items()) + "\n", *picture]
+
+
+def _means(ratios: list[ComparedRatio]) -> str:
+    if not ratios:
+        return ""
+    return f"{fmean(one.row.measured for one in ratios):.0f} / {fmean(one.ours for one in ratios):.0f}"
+
+
+def _units_csv(crowded: list[ComparedRatio]) -> str:
+    """Write what each kernel lost, and loses here, in percent of its time alone."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("machine", "kernel", "beside", "units", "memory_gb_per_s", "measured_percent", "ours_percent"))
+    for one in crowded:
+        ask = one.row.first
+        writer.writerow((one.machine, ask.compute, one.row.quantity.removeprefix("beside "), ask.units,
+                         f"{ask.gb_per_s:.0f}", f"{one.row.measured:.1f}", f"{one.ours:.1f}"))
+    return text.getvalue()
+
+
+def _text(found: Validation, by_machine: dict[str, dict[str, Curve]]) -> str:
+    head = ("| {} | predicted rows | mean error | worst | fitted rows | mean error | signs right "
+            "| points: mean, worst, ≤10 |{}\n|---|--:|--:|--:|--:|--:|--:|--:|{}\n")
+    lines = ["# Measurements and models\n",
+             _INTRODUCTION,
+             "## By quantity\n", head.format("quantity", " target | |", "---|---|") + "\n".join(
+                 _summary(name, one) for name, one in found.grouped("quantity").items()) + "\n",
+             "## By machine\n", head.format("machine", "", "") + "\n".join(
+                 _figures(name, one) for name, one in found.grouped("machine").items()) + "\n"]
+    misses = []
+    for machine, some in by_machine.items():
+        for title, curve in some.items():
+            worst = max((row for _, row in curve.points), key=lambda row: abs(row.error))
+            if abs(worst.error) > _WORST_OF_A_CURVE:
+                at = worst.row.scenario if isinstance(worst.row.ask, Gemm) else worst.row.scenario.rpartition(", ")[2]
+                misses.append(f"| {_cell(f'{machine}: {title}')} | {len(curve.points)} | {_cell(at)} | "
+                              f"{worst.error:+.0%} | {reason_of(worst)} |")
+    lines += ["## Curves with a row that misses by more than 25 %\n",
+              "| curve | rows | worst at | error | reason |\n|---|--:|---|--:|---|\n" + "\n".join(misses) + "\n"]
+    wrong = [one for one in found.ratios if one.right is False]
+    if wrong:
+        lines += ["## Signs that are wrong\n",
+                  "| row | measured ratio | ours | reason |\n|---|--:|--:|---|\n" + "\n".join(
+            f"| {_cell(f'{one.machine}: {one.row.scenario}')} | {one.row.measured:.2f} | {one.ours:.2f} | "
+            f"{reason_of(one)} |"
+            for one in wrong) + "\n"]
+    lines += _crowded(found.ratios)
+    if gave := _constants(found):
+        single = [f"- {names}: {key}" for (names, key), count in gave.items() if count == 1]
+        lines += ["## Constants that come from a single row\n",
+                  "Only the rows that they predict can show them wrong. `validation-constants.csv` has all.\n",
+                  "\n".join(single or ["None does."]) + "\n"]
+    lines += ["## Rows that no model expresses\n", "| rows | reason |\n|--:|---|\n" + "\n".join(
+        f"| {len(some)} | {_cell(reason)} |" for reason, some in sorted(found.left_out.items())) + "\n"]
+    for machine, some in by_machine.items():
+        lines += [f"## {machine}\n"]
+        if any(len(curve.points) > 1 for curve in some.values()):
+            lines += [f"![measured and ours on {machine}](validation-{machine}.svg)\n"]
+        if single := [curve.points[0][1] for curve in some.values() if len(curve.points) == 1]:
+            lines += ["| row by itself | measured (µs) | ours | error | |\n|---|--:|--:|--:|---|\n" + "\n".join(
+                f"| {_cell(one.row.quantity)}: {_cell(one.row.scenario)} | {one.row.ns / 1e3:,.1f} | "
+                f"{one.ours_ns / 1e3:,.1f} | {one.error:+.1%} | {'fitted' if one.fitted else ''} |"
+                for one in single) + "\n"]
+    return "\n".join(lines)

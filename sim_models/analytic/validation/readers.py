@@ -1,0 +1,429 @@
+"""Readers of measured rows: one per kind of file, each turns a row into what it asks of a machine.
+
+A file is known by its columns, so that any file with the columns of one of ours can be read.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from t3sim.analytic.validation.requests import (
+    Access,
+    BadRows,
+    Beside,
+    Collective,
+    Crowded,
+    Exchange,
+    Gemm,
+    Measured,
+    Norm,
+    Operator,
+    Prompt,
+    Ratio,
+    Read,
+    Steady,
+    Training,
+    Unread,
+)
+from t3sim.base.bounded import TooLarge, read_bounded
+from t3sim.base.errors import shown
+from t3sim.base.numerals import decimal, whole
+
+MB = 1 << 20
+
+#: Files of the package that `t3 validate` reads, by package.
+FILES = {"t3sim.analytic.measured": ("collectives_over_size", "gemm_throughput", "fused_operators", "contention",
+                            "allreduce_rmsnorm_fusion_h100", "prefill_latency_with_without_allreduce_h100",
+                            "moe_dispatch_combine", "remote_access", "network_vidur", "gemms_hopper",
+                            "beside_hopper", "steady_hopper"),
+         "t3sim.event.tiles.measured": ("gemms", "all_reduces"), "t3sim.event.flow.measured": ("sdma_copies",),
+         "t3sim.analytic.end_to_end.measured": ("single_node",)}
+
+_LARGEST = 1 << 50
+
+
+class Row:
+    """One row of a file, whose fields are read with checks."""
+
+    def __init__(self, where: str, fields: dict[str, str]) -> None:
+        self.where, self.fields = where, fields
+
+    def text(self, column: str) -> str:
+        return (self.fields.get(column) or "").strip()
+
+    def number(self, column: str) -> float | None:
+        """Return a positive number; None for an empty field or a question mark."""
+        text = self.text(column)
+        if text in ("", "?", "not said"):
+            return None
+        try:
+            value = decimal(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value <= _LARGEST:
+            raise BadRows(f"{self.where}: {column} = {shown(text)} is not a number above 0")
+        return value
+
+    def count(self, column: str) -> int:
+        """Return a whole number, which the row needs."""
+        text = self.text(column)
+        try:
+            value = whole(text)
+        except ValueError:
+            value = 0
+        if not 1 <= value <= _LARGEST:
+            raise BadRows(f"{self.where}: {column} = {shown(text)} is not a whole number from 1 on")
+        return value
+
+    @property
+    def source(self) -> str:
+        return self.text("source")
+
+    @property
+    def gpu(self) -> str:
+        return self.text("gpu")
+
+
+def size_name(size: float) -> str:
+    """Write a size as people read it."""
+    for unit, bits in (("GB", 30), ("MB", 20), ("KB", 10)):
+        if size >= 1 << bits:
+            return f"{size / (1 << bits):.4g} {unit}"
+    return f"{size:.0f} B"
+
+
+def _band(size: float) -> str:
+    return "collective from 1 MB" if size >= MB else "collective below 1 MB"
+
+
+#: Collectives as libraries write them: AllReduce, all-reduce, allreduce.
+_KINDS = {one.replace("_", ""): one for one in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                                "send_recv", "broadcast", "reduce")}
+
+
+def _collective(row: Row) -> Iterator[Read]:
+    size, gpus = row.number("size_bytes"), row.count("gpus")
+    nodes = row.count("nodes") if row.text("nodes") else 1
+    if size is None:
+        raise BadRows(f"{row.where}: size_bytes is empty: a number is needed")
+    library, algorithm = row.text("library"), row.text("algorithm")
+    written = row.text("collective")
+    kind = _KINDS.get(re.sub(r"[-_ ]", "", written.lower()), written)
+    scenario = (f"{kind} on {gpus} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, {library}"
+                f"{f', {algorithm}' if algorithm else ''}, {size_name(size)}")
+    microseconds = row.number("time_us")
+    if microseconds is None:
+        yield Unread(row.source, row.gpu, scenario, "the row has no time")
+        return
+    yield Measured(row.source, row.gpu, _band(size), scenario,
+                   Collective(kind, gpus, nodes, size, library, algorithm), 1e3 * microseconds)
+
+
+def _older_all_reduce(row: Row) -> Iterator[Read]:
+    size, gpus, ns = row.count("size_bytes"), row.count("gpus"), row.number("out_of_place_time_ns")
+    scenario = f"all_reduce on {gpus} GPUs, NCCL (vTrain), {size_name(size)}"
+    if ns is None:
+        yield Unread("vTrain", row.gpu, scenario, "the row has no time")
+        return
+    yield Measured("vTrain", row.gpu, _band(size), scenario,
+                   Collective("all_reduce", gpus, 1, size, "NCCL"), ns)
+
+
+def _vidur(row: Row) -> Iterator[Read]:
+    size, gpus, within = row.count("size_bytes"), row.count("gpus"), row.count("gpus_per_node")
+    kind, ns = row.text("collective"), row.number("median_time_ns")
+    nodes, gpu = max(1, gpus // within), row.text("box")
+    scenario = f"{kind} on {gpus} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, NCCL (Vidur), {size_name(size)}"
+    if ns is None:
+        yield Unread("Vidur", gpu, scenario, "the row has no time")
+        return
+    if nodes > 1 and "a100" in gpu:
+        yield Unread("Vidur", gpu, scenario, "the source does not name the cards between its nodes")
+        return
+    quantity = "send and receive" if kind == "send_recv" else _band(size)
+    yield Measured("Vidur", gpu, quantity, scenario, Collective(kind, gpus, nodes, size, "NCCL"), ns)
+
+
+def _gemm(row: Row) -> Iterator[Read]:
+    m, n, k = (row.count(name) for name in "mnk")
+    dtype, us, rate = row.text("dtype") or "fp16", row.number("time_us_derived"), row.number("tflops")
+    if us is None and rate is not None:
+        us = 2e-6 * m * n * k / rate
+    scenario = f"{m} x {n} x {k}, {dtype}"
+    if us is None:
+        yield Unread(row.source, row.gpu, scenario, "the row has no time")
+        return
+    yield Measured(row.source, row.gpu, "GEMM", scenario, Gemm(m, n, k, dtype), 1e3 * us)
+
+
+def _older_gemm(row: Row) -> Iterator[Read]:
+    m, n, k = (row.count(name) for name in "mnk")
+    ns = row.number("time_ns")
+    if ns is None:
+        yield Unread("LLMCompass", row.gpu, f"{m} x {n} x {k}", "the row has no time")
+        return
+    yield Measured("LLMCompass", row.gpu, "GEMM", f"{m} x {n} x {k}, fp16, waited for",
+                   Gemm(m, n, k, "fp16", waited=True), ns)
+
+
+def _operator(row: Row) -> Iterator[Read]:
+    m, n, k = (row.count(name) for name in "mnk")
+    name, gpus, k_is = row.text("operator"), row.count("gpus"), row.text("k_is") or "as printed"
+    if not (means := re.match(r"(per (?:rank|gpu))|(global)|as printed|not said|\?", k_is.lower())):
+        raise BadRows(f"{row.where}: k_is = {shown(k_is)} is unknown: allowed are per rank, global, as printed")
+    of_gpu = k // gpus if means[2] and name in ("gemm+rs", "gemm+ar") else k  # no other operator shares K
+    if of_gpu != k and k % gpus:
+        raise BadRows(f"{row.where}: k = {k} ({k_is}) is no multiple of {gpus} GPUs")
+    ask = Operator(name, gpus, Gemm(m, n, of_gpu, row.text("dtype") or "bf16"), row.text("fused"))
+    parts = {"baseline": row.text("baseline"), "fused": row.text("fused"), "gemm": "GEMM alone",
+             "collective": "collective alone"}
+    columns = {"baseline": "baseline_ms", "fused": "fused_ms", "gemm": "gemm_alone_ms",
+               "collective": "collective_alone_ms"}
+    title = f"{name} {m} x {n} x {k} ({k_is}) on {gpus} GPUs"
+    times = {part: row.number(column) for part, column in columns.items()}
+    for part, ms in times.items():
+        if ms is not None:
+            yield Measured(row.source, row.gpu, "fused operator" if part == "fused" else "parts of fused operators",
+                           f"{title}, {parts[part]}", replace(ask, part=part, way=parts[part]), 1e6 * ms)
+    ratio = row.number("speedup")
+    if times["baseline"] is not None and times["fused"] is not None:
+        ratio = times["baseline"] / times["fused"]
+    if ratio is not None:
+        yield Ratio(row.source, row.gpu, "fused operator", f"{title}, {ask.way} against {parts['baseline']}", "sign",
+                    replace(ask, part="baseline", way=parts["baseline"]), ask, ratio)
+    elif all(ms is None for ms in times.values()):
+        yield Unread(row.source, row.gpu, title, "the row has no time")
+
+
+def _beside(row: Row) -> Iterator[Read]:
+    gpus = row.count("gpus") if row.text("gpus") else 8
+    compute, collective, by = row.text("compute"), row.text("collective"), row.text("by")
+    ask = Beside(compute, collective, by, row.text("bytes_or_rate"), gpus, "together")
+    scenario = f"{compute} beside {collective} by {by} ({ask.amount})"
+    together, alone = row.number("together_ms"), row.number("compute_alone_ms")
+    in_turn = re.search(r"sequential (\d{1,9}(?:\.\d{1,9})?) ms", row.text("remark"))
+    if together is not None:
+        yield Measured(row.source, row.gpu, "beside a collective", scenario, ask, 1e6 * together)
+    if in_turn and together is not None:
+        second = replace(ask, way="in turn")
+        yield Measured(row.source, row.gpu, "beside a collective", f"{scenario}, in turn", second,
+                       1e6 * float(in_turn[1]))
+        yield Ratio(row.source, row.gpu, "beside a collective", f"{scenario} against in turn", "sign", second, ask,
+                    float(in_turn[1]) / together)
+    if together is not None and alone is not None:
+        yield Ratio(row.source, row.gpu, "slowdown beside a collective", scenario, "slowdown", ask,
+                    replace(ask, way="alone"), 100 * (together / alone - 1))
+    if together is None:
+        yield Unread(row.source, row.gpu, scenario, "the row has no time")
+
+
+#: What others beside a kernel do, as `scripts/measure_kernels.py` and `measure_contention.cu` call it.
+_BY = ("held units", "copying units", "copy engines", "units that copy to another GPU")
+
+
+def _crowded(row: Row) -> Iterator[Read]:
+    compute, by = row.text("compute"), row.text("by")
+    units, rate = row.count("units") if row.text("units") else 0, row.number("gb_per_s") or 0.0
+    alone, beside = row.number("alone_us"), row.number("beside_us")
+    if by not in _BY:
+        raise BadRows(f"{row.where}: by = {shown(by)} is unknown: allowed are {', '.join(_BY)}")
+    scenario = f"{compute} beside {f'{units} ' if units else ''}{by}{f' at {rate:.0f} GB/s' if rate else ''}"
+    if alone is None or beside is None:
+        yield Unread(row.source, row.gpu, scenario, "the row has no time")
+        return
+    moved = rate * (2 if by == "copying units" else 1)  # within the GPU each byte is read and written
+    yield Ratio(row.source, row.gpu, f"beside {by}", scenario, "slowdown", Crowded(compute, units, moved),
+                Crowded(compute, 0, 0.0), 100 * (beside / alone - 1))
+
+
+def _steady(row: Row) -> Iterator[Read]:
+    compute, us = row.text("compute"), row.number("steady_us")
+    if us is None:
+        yield Unread(row.source, row.gpu, compute, "the row has no time")
+        return
+    yield Measured(row.source, row.gpu, "GEMM over and over", f"{compute}, for a second", Steady(compute), 1e3 * us)
+
+
+_NORM_PARTS = {"full_rms_norm_us": "norm", "partial_rms_norm_us": "partial norm", "nccl_all_reduce_us": "nccl",
+               "multimem_all_reduce_us": "multimem", "fused_all_reduce_rms_norm_us": "fused",
+               "simple_fusion_us": "simple fusion", "multimem_reduce_scatter_us": "reduce-scatter",
+               "multimem_all_gather_us": "all-gather"}
+
+
+def _norm(row: Row) -> Iterator[Read]:
+    gpus, tokens, hidden = row.count("gpus"), row.count("tokens"), row.count("hidden")
+    title = f"{tokens} x {hidden} on {gpus} GPUs"
+    times = {part: row.number(column) for column, part in _NORM_PARTS.items()}
+    for part, us in times.items():
+        if us is not None:
+            quantity = {"fused": "fused operator", "simple fusion": "fused operator"}.get(part)
+            if part in ("nccl", "multimem", "reduce-scatter", "all-gather"):
+                quantity = _band(2 * tokens * hidden)
+            yield Measured(row.source, row.gpu, quantity or "RMSNorm", f"all-reduce and RMSNorm {title}, {part}",
+                           Norm(gpus, tokens, hidden, part), 1e3 * us)
+    for part in ("fused", "simple fusion"):
+        if None not in (times[part], times["multimem"], times["norm"]):
+            yield Ratio(row.source, row.gpu, "fused operator", f"all-reduce and RMSNorm {title}, {part} against both",
+                        "sign", Norm(gpus, tokens, hidden, "in turn"), Norm(gpus, tokens, hidden, part),
+                        (times["multimem"] + times["norm"]) / times[part])
+
+
+def _prompt(row: Row) -> Iterator[Read]:
+    model, gpus, tokens = row.text("model"), row.count("tensor_parallel"), row.count("prompt_tokens")
+    title = f"{model}, {tokens} tokens on {gpus} GPUs"
+    ways = {"baseline_multimem_ms": "baseline", "without_all_reduce_ms": "without", "tokenweave_ms": "tokenweave"}
+    times = {}
+    for column, way in ways.items():
+        ms = row.number(column)
+        if ms is not None:
+            times[way] = ms
+            yield Measured(row.source, row.gpu, "prompt", f"{title}, {way}", Prompt(model, gpus, tokens, way), 1e6 * ms)
+    if {"baseline", "without"} <= times.keys():
+        yield Ratio(row.source, row.gpu, "share of the all-reduce", title, "share",
+                    Prompt(model, gpus, tokens, "baseline"), Prompt(model, gpus, tokens, "without"),
+                    100 * (1 - times["without"] / times["baseline"]))
+    if {"baseline", "tokenweave"} <= times.keys():
+        yield Ratio(row.source, row.gpu, "prompt", f"{title}, TokenWeave against baseline", "sign",
+                    Prompt(model, gpus, tokens, "baseline"), Prompt(model, gpus, tokens, "tokenweave"),
+                    times["baseline"] / times["tokenweave"])
+
+
+def _exchange(row: Row) -> Iterator[Read]:
+    gpus, nodes, tokens, hidden, top_k = (row.count(name) for name in (
+        "gpus", "nodes", "tokens_per_gpu", "hidden", "top_k"))
+    operation, library, dtype = row.text("operation"), row.text("library"), row.text("dtype")
+    us, rate = row.number("latency_us"), row.number("bandwidth_gb_per_s")
+    scenario = f"{operation} of {tokens} tokens to {top_k} experts on {gpus} GPUs of {nodes} nodes, {library}, {dtype}"
+    if us is None:
+        reason = "the row has no time" if rate is None else "a rate whose bytes the source counts by where tokens went"
+        yield Unread(row.source, row.gpu, scenario, reason)
+        return
+    yield Measured(row.source, row.gpu, "dispatch and combine", scenario,
+                   Exchange(operation, library, gpus, nodes, tokens, hidden, top_k, dtype), 1e3 * us)
+
+
+_BUFFER = re.compile(r"buffer (\d{1,9}(?:\.\d{1,9})?) MiB|copy (\d{1,9}(?:\.\d{1,9})?) KB")
+
+
+def _access(row: Row) -> Iterator[Read]:
+    operation, where, rate = row.text("operation"), row.text("where"), row.number("gib_per_s_mean")
+    scenario = f"{operation}, {where}"
+    if rate is None:
+        yield Unread(row.source, row.gpu, scenario, "the row has no rate")
+        return
+    found = _BUFFER.search(scenario)
+    size = 1 << 30 if found is None else float(found[1] or 0) * MB + float(found[2] or 0) * 1024
+    unit = 1e9 if "GB/s in the source" in row.source else float(1 << 30)
+    yield Measured(row.source, row.gpu, "remote access", scenario, Access(operation, where, size),
+                   1e9 * size / (rate * unit))
+
+
+def _copies(row: Row) -> Iterator[Read]:
+    size, rate = row.count("bytes"), row.number("gb_per_s")
+    if rate is not None:
+        yield Measured("ROCm/mori, SDMA skill (MIT)", "MI355X", "remote access", f"SDMA copy of {size_name(size)}",
+                       Access("SDMA copy", "one link", size), size / rate)
+
+
+def _training(row: Row) -> Iterator[Read]:
+    numbers = {name: row.count(name) for name in ("hidden", "layers", "heads", "sequence", "global_batch",
+                                                  "micro_batch", "tp", "pp", "dp")}
+    mapping, ms = tuple(numbers.pop(name) for name in ("tp", "pp", "dp")), row.number("iteration_ms")
+    scenario = "GPT, " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
+    scenario += ", tp {} pp {} dp {}".format(*mapping)
+    if ms is None:
+        yield Unread("vTrain", "A100", scenario, "the row has no time")
+        return
+    yield Measured("vTrain", "A100", "training", scenario, Training(**numbers, mapping=mapping), 1e6 * ms)
+
+
+#: Columns of vTrain's own file, and what ours are called.
+_VTRAIN = {"# GPUs": "gpus", "global batch": "global_batch", "micro batch": "micro_batch", "hidden size": "hidden",
+           "attention heads": "heads", "# layers": "layers", "sequence length": "sequence", "tensor parallelism": "tp",
+           "data parallelism": "dp", "pipeline parallelism": "pp", "iteration time (ms)": "iteration_ms"}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reader of the rows of files that have these columns."""
+
+    columns: frozenset[str]
+    read: Callable[[Row], Iterator[Read]]
+
+
+def _reader(columns: str, read: Callable[[Row], Iterator[Read]]) -> Reader:
+    return Reader(frozenset(columns.split()), read)
+
+
+READERS = (
+    _reader("gpu gpus collective library size_bytes time_us", _collective),
+    _reader("gpu gpus size_bytes out_of_place_time_ns", _older_all_reduce),
+    _reader("box collective gpus gpus_per_node size_bytes median_time_ns", _vidur),
+    _reader("gpu dtype m n k tflops", _gemm),
+    _reader("gpu m n k time_ns", _older_gemm),
+    _reader("gpu gpus operator m n k baseline baseline_ms fused fused_ms", _operator),
+    _reader("gpu compute collective by bytes_or_rate together_ms", _beside),
+    _reader("gpu compute by units gb_per_s alone_us beside_us", _crowded),
+    _reader("gpu compute first_us steady_us", _steady),
+    _reader(f"gpu gpus tokens hidden {' '.join(_NORM_PARTS)}", _norm),
+    _reader("gpu tensor_parallel model prompt_tokens baseline_multimem_ms", _prompt),
+    _reader("gpu gpus nodes operation library tokens_per_gpu hidden top_k dtype latency_us", _exchange),
+    _reader("gpu operation where gib_per_s_mean", _access),
+    _reader("bytes gb_per_s", _copies),
+    _reader("hidden layers heads sequence global_batch micro_batch tp pp dp iteration_ms", _training),
+)
+
+
+def read_text(text: str, name: str) -> list[Read]:
+    """Read the rows of a CSV file of one of the known kinds. Raises `BadRows`."""
+    lines = ["" if re.match(r"#(?! GPUs,)", line) else line for line in text.splitlines()]
+    table = csv.reader(lines, strict=True)
+    try:
+        header = next((fields for fields in table if fields), None)
+        if header is None:
+            raise BadRows(f"{name}: the file is empty: a line of column names is needed")
+        columns = [_VTRAIN.get(column.strip(), column.strip()) for column in header]
+        reader = next((one for one in READERS if one.columns <= {*columns}), None)
+        if reader is None:
+            near = max(READERS, key=lambda one: len(one.columns & {*columns}))
+            raise BadRows(f"{name}: columns {shown(','.join(columns))} are of no known kind of rows: the nearest lacks "
+                          f"{', '.join(sorted(near.columns - {*columns}))}")
+        found: list[Read] = []
+        unread: list[BadRows] = []
+        for fields in table:
+            if not fields:
+                continue
+            where = f"{name}, line {table.line_num}"
+            try:
+                if len(fields) != len(columns):
+                    raise BadRows(f"{where}: {len(fields)} fields, but {len(columns)} columns")
+                found += [replace(one, file=name) for one in reader.read(Row(where, dict(zip(columns, fields))))]
+            except BadRows as error:
+                unread.append(error)
+        if not found:
+            raise unread[0] if unread else BadRows(f"{name}: no rows below its line of column names")
+        return found + [Unread(name, "", name, str(error), name) for error in unread]
+    except csv.Error as error:
+        raise BadRows(f"{name}, line {table.line_num}: {error}") from None
+
+
+def text_of(path: str, option: str) -> str:
+    """Return a user's file as text. Raises `BadRows`."""
+    try:
+        return read_bounded(Path(path)).decode("utf-8-sig")
+    except OSError as error:
+        raise BadRows(f"{option} {shown(path)} cannot be read: {error.strerror}") from None
+    except (TooLarge, UnicodeDecodeError) as error:
+        raise BadRows(f"{option} {shown(path)} is not a text file: {error}") from None
+
+
+def own_rows() -> list[Read]:
+    """Return all rows that come with the package."""
+    found: list[Read] = []
+    for package, names in FILES.items():
+        for name in names:
+            found += read_text(resources.files(package).joinpath(f"{name}.csv").read_text("utf-8"), f"{name}.csv")
+    return found

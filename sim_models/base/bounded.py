@@ -1,0 +1,174 @@
+"""Files of users: how large they may be, and what is wrong with one that cannot be read, in one line.
+
+Whoever reads a file of a user does so within `reading`, with one of the readers below.
+"""
+
+import json
+import math
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+
+import numpy as np
+
+from t3sim.base.errors import BadInput, Key, Told, is_ours, shown
+
+LARGEST_TOML = 1 << 20  #: bytes of a machine, a scenario or a study
+LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes
+LARGEST_TEXT = 16 << 20  #: bytes of JSON or XML, whose objects take some thirty times as much
+LARGEST_ARRAYS = 1 << 30  #: bytes of the arrays of an .npz file, uncompressed
+_MOST_ARRAYS = 64
+_DEEPEST = 64  #: lists and objects of JSON within each other
+_LONGEST_NUMBER = 300  #: digits of one of JSON, which a float still holds
+MOST_TRANSFERS = 1 << 16  #: of a collective's plan
+MOST_SLOTS = 1 << 18  #: chunks of all GPUs of a plan
+MOST_DEPENDENCIES = 1 << 24  #: of a plan's steps on transfers before them
+MOST_MAPPINGS = 1 << 15  #: that a search of end-to-end looks at, each with two dozen options
+_LONGEST_REASON = 140  #: characters of a library's own message
+
+
+class TooLarge(ValueError):
+    """A file that is longer than anything of its kind, or has no end: a device, or a pipe that nobody writes to."""
+
+
+#: A file that the shell has opened already, as it does for `<(command)`.
+_OPEN_ALREADY = re.compile(r"/dev/(stdin|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is no regular file before it is opened, which waits for a pipe's writer. Raises OSError, TooLarge.
+
+    Folders are left to who opens them.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or _OPEN_ALREADY.fullmatch(str(path))):
+        raise TooLarge("it is no regular file")
+
+
+@contextmanager
+def reading(subject: str | Key, kind: str, error: type[Told] = BadInput) -> Iterator[None]:
+    """Turn whatever a damaged file makes a reader raise into one line; ours and those about the file's name stay.
+
+    `subject`: what the line begins with, which names the file. `kind`: what it should be, such as "a Liberty file".
+    """
+    try:
+        yield
+    except Exception as met:
+        if is_ours(met) and not isinstance(met, TooLarge):
+            raise
+        if isinstance(met, OSError) and met.strerror:
+            raise error(subject, f" cannot be read: {met.strerror}") from None
+        raise error(subject, f" is not {kind}: {_reason(met)}") from None
+
+
+def _reason(met: Exception) -> str:
+    """Say what an exception of a reader means to who has the file."""
+    if isinstance(met, RecursionError):
+        return "nested too deeply"
+    if isinstance(met, MemoryError | OverflowError):
+        return "a number in it is too large"
+    if isinstance(met, UnicodeError):
+        return "it is no text"
+    if isinstance(met, EOFError):
+        return "it is cut off"
+    if isinstance(met, KeyError):
+        return f"{shown(met.args[0] if met.args else '')} is missing"
+    text = " ".join(str(met).split())[:_LONGEST_REASON]
+    return text if isinstance(met, ValueError | BadZipFile | NotImplementedError) and text else "it is damaged"
+
+
+def read_bounded(path: Path | Traversable, largest: int = LARGEST_FILE) -> bytes:
+    """Read a file's bytes. Raises OSError, and TooLarge before more than that is in memory."""
+    if isinstance(path, Path):
+        check_regular(path)
+    with path.open("rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise TooLarge(f"longer than {largest:,} bytes")
+    return content
+
+
+def read_toml(path: Path | Traversable) -> dict[str, Any]:
+    """Read a TOML file. Raises OSError, ValueError, RecursionError."""
+    return tomllib.loads(read_bounded(path, LARGEST_TOML).decode())
+
+
+def read_json(path: Path | Traversable, nan: bool = False) -> Any:
+    """Read a JSON file whose numbers are finite; with `nan`, Python's NaN and Infinity are. Raises OSError, ValueError.
+
+    It has neither numbers that no float holds, nor lists within lists without end.
+    """
+    def no_number(text: str) -> NoReturn:
+        raise ValueError(f"{shown(text)} is no number")
+
+    def finite(text: str) -> float:
+        return float(text) if math.isfinite(float(text)) else no_number(text)
+
+    def short(text: str) -> int:
+        return int(text) if len(text) <= _LONGEST_NUMBER else no_number(text)
+    found = json.loads(read_bounded(path, LARGEST_TEXT), parse_constant=float if nan else no_number,
+                       parse_float=finite, parse_int=short)
+    level, depth = [found], 0
+    while level:
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+        level = [inner for one in level if isinstance(one, dict | list)
+                 for inner in (one.values() if isinstance(one, dict) else one) if isinstance(inner, dict | list)]
+        depth += 1
+    return found
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of an .npz file, after a look at how large they say they are. Raises OSError, ValueError, ...
+
+    An array's header must fit the bytes that are there, so that no more memory is taken than they need.
+    """
+    if not path.is_file() and path.exists():  # whose end is looked for; a pipe has none to go back from
+        raise ValueError("it is no regular file")
+    with path.open("rb") as file:
+        return _members(file)
+
+
+def _members(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Read the arrays of an open .npz file."""
+    found = {}
+    with ZipFile(file) as archive:
+        members = archive.infolist()
+        if len(members) > _MOST_ARRAYS:
+            raise TooLarge(f"{len(members):,} arrays: at most {_MOST_ARRAYS}")
+        if (total := sum(member.file_size for member in members)) > LARGEST_ARRAYS:
+            raise TooLarge(f"its arrays take {total:,} bytes: at most {LARGEST_ARRAYS:,}")
+        for member in members:
+            if member.flag_bits & 1:
+                raise ValueError(f"{shown(member.filename)} is encrypted")
+            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise ValueError(f"{shown(member.filename)} is compressed in a way that numpy does not know")
+            name = member.filename.removesuffix(".npy")
+            if name in found or name == member.filename:
+                raise ValueError(f"{shown(member.filename)} is no array, or is there twice")
+            found[name] = _array(archive.read(member), name)
+    return found
+
+
+def _array(content: bytes, name: str) -> np.ndarray:
+    """Return an array of the .npy format, which has a header and all of its elements."""
+    from io import BytesIO
+
+    stream = BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"array {shown(name)} is of an unknown version of the .npy format")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, kind = read_header(stream)
+    if kind.hasobject:
+        raise ValueError(f"array {shown(name)} holds objects")
+    if math.prod(shape) * kind.itemsize != len(content) - stream.tell() or min(shape, default=0) < 0:
+        raise ValueError(f"array {shown(name)} says that it is {shown(shape)}, which its bytes are not")
+    return np.frombuffer(content, kind, math.prod(shape), stream.tell()).reshape(
+        shape, order="F" if by_columns else "C").copy()

@@ -1,0 +1,13 @@
+"""The schedule: what every device does with every tile, computed once from operator, collective and topology.
+
+Everything that depends on a device's role is read off from it: register writes, the compute units' plan, mirroring,
+data mode's sums, self-checks, traces.
+"""
+
+from t3sim.collectives.schedule.order_of_sums import FIXED_TERMS, most_terms
+from t3sim.collectives.schedule.roles import Action, Ids, Limits, Policy, Role, ScheduleError, Shuffle, roles_of
+from t3sim.collectives.schedule.schedule import Schedule, Share
+from t3sim.collectives.schedule.slices import sliced_schedule
+
+__all__ = ["Action", "FIXED_TERMS", "Ids", "Limits", "Policy", "Role", "Schedule", "ScheduleError", "Share", "Shuffle",
+           "most_terms", "roles_of", "sliced_schedule"]

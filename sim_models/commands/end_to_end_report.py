@@ -1,0 +1,118 @@
+"""Estimates and rankings for people: tables, JSON and the plot of a search."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from t3sim.analytic.end_to_end.layer import gemm_shapes, gemms_said
+from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping
+from t3sim.analytic.end_to_end.search import Ranking
+from t3sim.analytic.end_to_end.training import Job
+from t3sim.base.errors import printable
+from t3sim.machine import Machine
+from t3sim.machine.levels import CLUSTER
+from t3sim.study.end_to_end import Estimate, model_json
+from t3sim.study.report import print_table
+
+#: Parts of a breakdown, for people.
+TITLES = {
+    "gemm": "GEMMs", "attention": "attention", "elementwise": "element-wise kernels", "recompute": "recomputation",
+    "host": "waiting for the host", "head": "logits and embedding", "tp": "tensor parallelism", "ep": "experts",
+    "pp": "pipeline messages", "bubble": "pipeline bubbles", "dp": "gradients", "update": "weight update",
+    "other": "everything else",
+}
+
+
+def print_model(job: Job, mapping: Mapping, tokens: int, console: Console) -> None:
+    """Print a model, and the forward GEMMs of its layers on one GPU; `tokens`: that the GPU has at once."""
+    console.print(Text(printable(str(job.model))))
+    for model, count in job.model.kinds:
+        shapes = gemm_shapes(model, tokens, mapping.tp, mapping.ep)
+        console.print(f"GEMMs of one GPU, forward (M x N x K), {count} layers: {gemms_said(shapes)}")
+
+
+def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
+    """Print one estimate: where the time goes, then the totals."""
+    job, result, total = found.job, found.result, found.iteration_ns
+    console.print(Text.assemble((printable(job.model.name), "bold"), f", {found.phase}: {found.mapping.gpus} GPUs, "
+                  f"{found.mapping}, "
+                  f"recomputation {RECOMPUTE[found.mapping.recompute]}; {job.global_batch} sequences of "
+                  f"{job.sequence} tokens; machine {found.cluster.name}; {found.technique}; seed {found.seed}"))
+    training = found.phase == "training"
+    sequences = found.mapping.micro if training else -(-job.global_batch // found.mapping.dp)
+    print_model(job, found.mapping, sequences * (1 if found.phase == "decode" else job.sequence), console)
+    console.print()
+    rows = [(TITLES[name], f"{float(ns) / 1e6:,.2f}", f"{float(ns) / total:.1%}")
+            for name, ns in result.breakdown_ns.items() if float(ns)]
+    print_table("Where the time goes", ("part", "ms", "share"), rows, console,
+                ("sum", f"{total / 1e6:,.2f}", "100.0%"))
+    low, high = found.range_ns
+    totals = [("time", f"{total / 1e6:,.2f} ms"),
+              ("range over the inputs' uncertainty", f"{low / 1e6:,.2f} to {high / 1e6:,.2f} ms"),
+              ("TFLOP/s per GPU", f"{float(result.tflops_per_gpu):,.1f}"),
+              ("memory per GPU", f"{float(result.memory_bytes) / 1e9:,.1f} GB"),
+              ("energy", f"{float(result.energy_joules) / 1e3:,.2f} kJ")]
+    if training:
+        totals.append((f"training on {tokens:.3g} tokens", f"{found.training_days(tokens):,.1f} days"))
+    totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in found.layer_speedups.items()]
+    print_table("In all", ("what", "value"), totals, console)
+
+
+def ranking_json(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: int = 1000) -> dict[str, Any]:
+    """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
+    wanted = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
+    return {"model": model_json(job.model), "machine": cluster.described(CLUSTER), "gpus": gpus,
+            "sequence": job.sequence, "global_batch": job.global_batch, "tried": ranking.tried,
+            "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in wanted]}
+
+
+def _entry(ranking: Ranking, index: int) -> dict[str, Any]:
+    one, results = ranking.mappings.at(index), ranking.results
+    return {"mapping": str(one), "recompute": RECOMPUTE[one.recompute], "iteration_ns": results.iteration_ns[index],
+            "tflops_per_gpu": results.tflops_per_gpu[index], "memory_bytes": results.memory_bytes[index],
+            "energy_joules": results.energy_joules[index], "pareto": bool(ranking.pareto[index]),
+            "breakdown_ns": {name: ns[index] for name, ns in results.breakdown_ns.items()}}
+
+
+def print_ranking(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: int, console: Console) -> None:
+    """Print the fastest mappings; * marks those that none beats in time, memory and energy together."""
+    rows = []
+    for index in range(min(most, len(ranking.pareto))):
+        entry = _entry(ranking, index)
+        rows.append((f"{'* ' if entry['pareto'] else ''}{entry['mapping']} {entry['recompute']}",
+                     f"{entry['iteration_ns'] / 1e6:,.1f}", f"{entry['tflops_per_gpu']:.1f}",
+                     f"{entry['memory_bytes'] / 1e9:.1f}", f"{entry['energy_joules'] / 1e3:,.1f}"))
+    console.print(Text.assemble((printable(job.model.name), "bold"), f" on {gpus} GPUs of {cluster.name}: "
+                  f"{job.global_batch} sequences of "
+                  f"{job.sequence} tokens"))
+    fastest = ranking.mappings.at(0)
+    print_model(job, fastest, fastest.micro * job.sequence, console)
+    console.print()
+    print_table("Fastest mappings, with what is computed again", ("mapping", "ms", "TFLOP/s\nper GPU", "memory\nGB",
+                                                                  "energy\nkJ"), rows, console)
+    console.print(f"{len(ranking.pareto):,} of {ranking.tried:,} mappings fit into {cluster.accelerator.memory_gb:g} "
+                  f"GB; {ranking.pareto.sum()} (*) are on the front of time, memory and energy; "
+                  f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
+
+
+def draw_ranking(ranking: Ranking, cluster: Machine, job: Job):
+    """Draw time against memory, coloured by energy, with the front."""
+    from t3sim.base import plots
+
+    drawn, axes = plots.figure(3.8)
+    time_s, memory_gb = ranking.results.iteration_ns / 1e9, ranking.results.memory_bytes / 1e9
+    points = axes.scatter(memory_gb, time_s, 6, ranking.results.energy_joules / 1e3, cmap="viridis", alpha=0.7,
+                          linewidths=0)
+    front = ranking.pareto
+    axes.scatter(memory_gb[front], time_s[front], 24, facecolors="none", edgecolors=plots.RED, linewidths=1.1,
+                 label="none is better in time, memory and energy")
+    axes.set_yscale("log")
+    for axis_part in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis_part("{x:g}")  # no powers of ten
+    axes.set_xlabel("memory per GPU (GB)")
+    axes.set_ylabel("time of an iteration (s)")
+    axes.set_title(plots.plain(f"{job.model.name} on {cluster.name}: {len(front):,} mappings that fit"), loc="left")
+    axes.legend(loc="upper right")
+    drawn.colorbar(points, ax=axes, label="energy of an iteration (kJ)")
+    return drawn

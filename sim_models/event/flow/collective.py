@@ -1,0 +1,159 @@
+"""A collective on the event level: the same program and topology as on the cycle level, its transfers as flows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from t3sim.collectives import Program
+from t3sim.event.flow.costs import KernelCosts
+from t3sim.event.flow.layout import Layout, Play
+from t3sim.event.flow.loop import ARRIVED, CHANGED, ENDED, FREE, FULL, NOW, PENDING, WATCH, State, begin, run
+from t3sim.machine.topologies import Topology
+
+#: A transfer as it happened: chunk, source, destination, start, end (ns).
+Step = tuple[int, int, int, float, float]
+
+
+@dataclass(frozen=True)
+class CollectiveRun:
+    """Times in ns, from the launch of the kernel."""
+
+    ns: float
+    link_bytes: float
+    memory_bytes: float  #: of all devices
+    busiest_link: float  #: share of the time in which it carries bytes, as if at its full rate
+    messages: int  #: of all devices
+    simulated: int  #: GPUs, each of which stands for as many
+    _network: "Network" = field(repr=False, compare=False)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The transfers of the GPUs that were simulated, as they arrived."""
+        return self._network.steps()
+
+
+def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int], float], costs: KernelCosts,
+                near_memory: bool = False, watch: Callable[[float, np.ndarray], None] | None = None) -> CollectiveRun:
+    """Run a collective alone.
+
+    A copy reads its chunk and writes it at the other end. A chunk to which others add is read there and here and
+    written on the way, as kernels do it; with `near_memory` addition memory adds what arrives. The last addition at an
+    owner is a pass of its own: two reads and a write. Chunks that wait for the same arrival and go to the same rank are
+    one message. `watch` gets the rates of the links, in the topology's order, whenever they change.
+    """
+    network = Network(Layout([Play(program, chunk_bytes, near_memory)], topology, costs))
+    network.watch = watch
+    network.run()
+    ns, copies = network.now + costs.launch_ns + costs.step_ns, network.layout.alike.copies
+    moved = network.moved()
+    carried = {name: size for name, size in moved.items() if name[0] == "link"}
+    return CollectiveRun(
+        ns, copies * sum(carried.values()),
+        copies * sum(size for name, size in moved.items() if name[0] == "memory"),
+        max((size / (network.capacity(name) * ns) for name, size in carried.items()), default=0.0),
+        copies * network.messages, len(network.layout.alike.standing), network)
+
+
+class Network:
+    """A topology's links and its nodes' memories, over which collectives run, one or several at a time."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.state = layout, layout.state
+        self.watch: Callable[[float, np.ndarray], None] | None = None
+
+    @property
+    def now(self) -> float:
+        return float(self.state.time[NOW])
+
+    @property
+    def unfinished(self) -> int:
+        """Transfers and last additions that have not ended."""
+        return int(self.state.unfinished.sum())
+
+    def run(self) -> None:
+        """Start all collectives and go on until they have ended."""
+        for play in range(len(self.layout.plays)):
+            self.begin(play, 0.0)
+        while self.unfinished:
+            if not self.advance(np.inf):
+                raise RuntimeError(f"{self.unfinished} transfers wait for each other")
+
+    def begin(self, play: int, now: float) -> None:
+        """Start a collective."""
+        begin(self.state, self.layout.first[play], now)
+
+    def advance(self, until: float) -> bool:
+        """Go on until a collective has ended, and return True; or until a time, or to the end of what can be done."""
+        self.state.number[WATCH] = self.watch is not None
+        while True:
+            why = run(self.state, until)
+            if why == FULL:
+                self.state = _with_more_entries(self.state)
+            elif why == CHANGED:
+                self.watch(self.now, self._link_rates())
+            else:
+                return why == ENDED
+
+    @property
+    def due(self) -> float | None:
+        """The time until which nothing happens, at least; None if nothing is pending."""
+        return float(self.state.due[0]) if self.state.number[PENDING] else None
+
+    def has_ended(self, play: int) -> bool:
+        return not self.state.unfinished[play]
+
+    def capacity(self, name: tuple) -> float:
+        """Return bytes per ns of a resource."""
+        return float(self.state.capacity[self.layout.resources[name]])
+
+    def moved(self) -> dict[tuple, float]:
+        """Return the bytes that went through each resource."""
+        state = self.state
+        movers = np.concatenate([state.order[:state.number[ARRIVED]], np.arange(len(state.kind), len(state.bytes))])
+        size = np.bincount(state.mover_kind[movers], state.bytes[movers], len(self.layout.pairs))
+        kind = np.repeat(np.arange(len(size)), np.diff(state.uses_first))
+        moved = np.bincount(state.uses, state.weight * size[kind], len(state.capacity))
+        return {name: float(moved[place]) for name, place in self.layout.resources.items()}
+
+    @property
+    def messages(self) -> int:
+        """Count what was sent between two GPUs from one time to another."""
+        state, sent = self.state, self.state.order[:self.state.number[ARRIVED]]
+        pair = np.array(self.layout.pairs, np.int64).reshape(-1, 2)[state.mover_kind[sent]]
+        return len(np.unique(np.column_stack([pair, state.started[sent], state.ended[sent]]), axis=0))
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return the transfers as they arrived."""
+        state, layout, found = self.state, self.layout, []
+        for message in state.order[:state.number[ARRIVED]].tolist():
+            transfer = int(state.first[message])
+            while transfer >= 0:
+                source, destination = layout.gpus[transfer].tolist()
+                found.append((int(layout.chunk[transfer]), source, destination, float(state.started[message]),
+                              float(state.ended[message])))
+                transfer = int(state.next[transfer])
+        return tuple(found)
+
+    def _link_rates(self) -> np.ndarray:
+        """Return the bytes per ns of the topology's links."""
+        state, layout = self.state, self.layout
+        rates, uses = np.zeros(len(state.capacity)), np.diff(state.uses_first)
+        for flow in np.flatnonzero(state.entries >= 0):
+            first = state.uses_first[state.mover_kind[flow]]
+            of = slice(first, first + uses[state.mover_kind[flow]])
+            rates[state.uses[of]] += state.weight[of] * state.rate[flow]
+        places = [layout.resources.get(("link", *link[:2]), -1) for link in layout.topology.links]
+        return np.append(rates, 0.0)[places]
+
+
+def _with_more_entries(state: State) -> State:
+    """Return the same with room for twice as many flows' resources."""
+    size = len(state.of_flow)
+    more = {name: np.concatenate([getattr(state, name), np.zeros_like(getattr(state, name))])
+            for name in ("entry_flow", "entry_resource", "entry_weight", "of_flow", "after", "before")}
+    more["of_flow"][size:] = np.arange(size + 1, 2 * size + 1)
+    more["of_flow"][-1] = state.number[FREE]
+    state.number[FREE] = size
+    return state._replace(**more)

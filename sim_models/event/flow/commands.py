@@ -1,0 +1,97 @@
+"""Copies of a collective as commands in engines' queues (DMA collectives paper, section 4.2), read off its program."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+
+from t3sim.base.errors import BadInput
+from t3sim.collectives import Op, Program, Transfer
+from t3sim.collectives.algorithms import algorithms
+from t3sim.machine.topologies import fully_connected
+
+#: Collectives of DMA engines: every pair of GPUs exchanges a chunk, in an all-reduce twice.
+COLLECTIVES = {"ag": "all-gather", "a2a": "all-to-all", "rs": "reduce-scatter, added in memory",
+               "ar": "all-reduce, added in memory"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of one engine: a copy has one destination, a broadcast two; a swap exchanges with its destination."""
+
+    source: int
+    destinations: tuple[int, ...]
+    swap: bool = False
+    in_order: bool = False  #: it touches what commands before it in its queue touch, and waits for them
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Commands of one engine, back to back; a signal at the end."""
+
+    gpu: int
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Queues whose copies wait for nothing but those of the round before."""
+
+    queues: list[Queue]
+    adds: bool  #: memory adds what arrives
+
+
+def _copies(transfers: list[Transfer], most: int = 1) -> list[Command]:
+    """Return a command for each copy, or for up to `most` destinations of what is one chunk."""
+    commands = []
+    for (gpu, _), same in groupby(transfers, lambda transfer: (transfer.source, transfer.chunk)):
+        to = [transfer.destination for transfer in same]
+        commands += [Command(gpu, tuple(to[first:first + most])) for first in range(0, len(to), most)]
+    return commands
+
+
+def _pcpy(transfers: list[Transfer]) -> list[Queue]:
+    """Queue an engine for each copy."""
+    return [Queue(command.source, (command,)) for command in _copies(transfers)]
+
+
+def _bcst(transfers: list[Transfer]) -> list[Queue]:
+    """Queue an engine for every two destinations; if their number is odd, a copy for the last."""
+    return [Queue(command.source, (command,)) for command in _copies(transfers, 2)]
+
+
+def _swap(transfers: list[Transfer]) -> list[Queue]:
+    """Queue an engine for each pair, of either GPU in turn so that all have as many."""
+    pairs = [(one.source, one.destination) for one in transfers if one.source < one.destination]
+    ways = [(a, b) if (a + b) % 2 else (b, a) for a, b in pairs]
+    return [Queue(gpu, (Command(gpu, (peer,), swap=True),)) for gpu, peer in ways]
+
+
+def _b2b(transfers: list[Transfer]) -> list[Queue]:
+    """Queue one engine per GPU with all of its copies."""
+    return [Queue(gpu, tuple(commands)) for gpu, commands in groupby(_copies(transfers), lambda one: one.source)]
+
+
+_PLANS: dict[str, Callable[[list[Transfer]], list[Queue]]] = {
+    "pcpy": _pcpy, "bcst": _bcst, "swap": _swap, "b2b": _b2b}
+VARIANTS = tuple(_PLANS)
+
+#: Variants of each collective: broadcasts need one source for several destinations, swaps a chunk in each direction.
+POSSIBLE = {"ag": ("pcpy", "bcst", "b2b"), "a2a": ("pcpy", "swap", "b2b"), "rs": ("pcpy", "b2b"),
+            "ar": ("pcpy", "b2b")}
+
+
+def plan(collective: str, variant: str, gpus: int) -> list[Round]:
+    """Return the rounds of a collective, each with its queues in the order of filling them. Raises `BadInput`."""
+    if variant not in POSSIBLE[collective]:
+        raise BadInput(f"variant {variant!r} is not possible for {COLLECTIVES[collective]}: allowed are "
+                       f"{', '.join(POSSIBLE[collective])}")
+    return rounds(algorithms(collective, fully_connected(gpus))["direct"].program(), variant)
+
+
+def rounds(program: Program, variant: str) -> list[Round]:
+    """Read the rounds off a program, one for each level of its transfers."""
+    found = []
+    for level in range(max(program.levels) + 1):
+        transfers = [one for one, depth in zip(program.transfers, program.levels) if depth == level]
+        found.append(Round(_PLANS[variant](transfers), transfers[0].op is Op.ADD))
+    return found

@@ -1,0 +1,56 @@
+"""Costs of collectives by kernels on compute units besides their bytes."""
+
+from dataclasses import dataclass
+
+from t3sim.machine import Machine
+from t3sim.machine.topologies import Link, Topology
+
+
+@dataclass(frozen=True)
+class KernelCosts:
+    """Costs of collective kernels on compute units besides their bytes, ns and bytes per ns."""
+
+    launch_ns: float
+    step_ns: float  #: from the arrival of a chunk to the first bytes that leave of the next step
+    last_writes_ns: float  #: that a pass over this memory waits for at its end
+    link_ns: float
+    link_bytes_per_ns: float
+    memory_bytes_per_ns: float  #: that streams of reads and writes reach together
+    network_ns: float | None = None  #: of links between nodes; None: the machine has none
+    network_bytes_per_ns: float | None = None
+
+    def rate(self, link: Link) -> float:
+        """Return bytes per ns of a link."""
+        return self.network_bytes_per_ns if link.network else self.link_bytes_per_ns
+
+    def latency_ns(self, link: Link, topology: Topology) -> float:
+        """Return the latency of a link, which is half of the way if it leads to or from a switch."""
+        whole = self.network_ns if link.network else self.link_ns
+        return whole / 2 if max(link.source, link.destination) >= topology.gpus else whole
+
+
+def kernel_costs(machine: Machine) -> KernelCosts:
+    """Derive the costs from a machine of the cycle level.
+
+    A step starts with a workgroup on each compute unit at once: instructions, loads from DRAM, which they share, more
+    instructions, stores. A pass that ends in this memory waits for the last writes, which are too few for a batch.
+    Memory: what refresh leaves of the peak, less the turns of the bus: a batch of writes for twice as many reads, and
+    the change from reads to writes and back.
+    """
+    dram, clock = machine.dram, machine.memory_clock_ghz
+    load = dram.trcdrd_cycles + dram.cl_cycles + dram.burst_cycles
+    store = dram.trcdwr_cycles + dram.cwl_cycles + dram.burst_cycles
+    turn = dram.cl_cycles + dram.burst_cycles + dram.twtr_l_cycles + dram.cwl_cycles + dram.trcdrd_cycles
+    batch = dram.write_high_watermark - dram.write_low_watermark
+    columns = 64 // dram.column_bytes * batch * dram.burst_cycles
+    memory = dram.channels * dram.peak_bytes_per_cycle * clock * dram.refreshed * 3 * columns / (3 * columns + turn)
+    first = machine.collective.workgroup_bytes * max(1 / machine.gpu.cu_bytes_per_ns,
+                                                     machine.gpu.compute_units / memory)
+    card = machine.network
+    return KernelCosts(
+        launch_ns=machine.collective.kernel_launch_ns,
+        step_ns=2 * machine.collective.workgroup_overhead_ns + machine.llc.fill_latency_ns + (load + store) / clock
+        + first,
+        last_writes_ns=dram.write_wait_limit_cycles / clock, link_ns=machine.link.latency_ns,
+        link_bytes_per_ns=machine.link.bandwidth_gb_per_s, memory_bytes_per_ns=memory,
+        network_ns=card.latency_ns if card else None, network_bytes_per_ns=card.bandwidth_gb_per_s if card else None)

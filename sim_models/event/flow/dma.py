@@ -1,0 +1,194 @@
+"""Collectives by DMA engines: a host that fills queues and rings doorbells, engines that copy, signals at the end."""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import simpy
+
+from t3sim.event.flow.commands import POSSIBLE, Command, Queue, plan
+from t3sim.event.flow.fabric import Fabric
+from t3sim.machine import Machine
+
+#: What starts the copies: commands and doorbells of the host, or of a kernel on each GPU; a flag that engines poll,
+#: commands being there already ("prelaunch"); a Tracker that has counted the last write of what is to be copied.
+INITIATORS = ("host", "gpu", "poll", "tracker")
+
+
+#: Phases of an offload, in their order (paper, figure 5).
+PHASES = ("control", "schedule", "copy", "sync")
+
+
+@dataclass(frozen=True)
+class DmaRun:
+    """A collective, or a single copy, by DMA engines."""
+
+    ns: float
+    phases_ns: dict[str, float]  #: of the engine that ends last; they add up to `ns`
+    commands: int
+    engines: int
+    syncs: int
+    read_bytes: float  #: at all sources
+    link_bytes: float
+    spans: tuple[tuple[int, str, float, float], ...] = field(repr=False)  #: queue, phase, start, end
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Times that an initiator adds to the copies themselves, ns."""
+
+    command: float  #: for each command and signal of a queue
+    start: float  #: for each queue
+    schedule: float  #: until an engine has its command
+    copy: float  #: before a copy's bytes
+    sync: float
+    observe: float  #: for each signal
+    each_gpu: bool  #: each GPU starts its own queues, beside the others
+
+
+def _costs(node: Machine, initiator: str) -> _Costs:
+    host, gpu, engine, tracker = node.host, node.gpu, node.engine, node.tracker
+    return {
+        "host": _Costs(host.command_ns, host.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
+                       host.observe_ns, False),
+        "gpu": _Costs(gpu.command_ns, gpu.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
+                      gpu.observe_ns, True),
+        "poll": _Costs(0, host.trigger_ns, engine.poll_ns, engine.copy_ns, engine.sync_ns, host.observe_ns, False),
+        # The Tracker of the destination counts what arrives: no signal.
+        "tracker": _Costs(0, 0, tracker.trigger_ns, tracker.copy_ns, 0, 0, True)}[initiator]
+
+
+@cache
+def run_collective(node: Machine, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
+    """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`.
+
+    An all-reduce is a reduce-scatter, followed in the same queues by an all-gather, whose copies wait for the signals
+    of all peers.
+    """
+    first, *then = plan(collective, variant, node.gpus)
+    return run_queues(node, first.queues, size_bytes / node.gpus, initiator, first.adds,
+                      then[0].queues if then else None)
+
+
+def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator: str = "host",
+               adds: bool = False, then: list[Queue] | None = None) -> DmaRun:
+    """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives.
+
+    `then`: what the same engines copy next, when all that is sent to their GPU has arrived.
+    """
+    env = simpy.Environment()
+    fabric = Fabric(env, _capacity(node, queues))
+    costs = _costs(node, initiator)
+    spans: list[tuple[int, str, float, float]] = []
+    read = 0.0
+    whole = [env.event() for _ in range(node.gpus)]  # all has arrived there
+    missing = [sum(to == gpu for queue in queues for command in queue.commands for to in command.destinations)
+               for gpu in range(node.gpus)]
+
+    def start(numbers: list[int]):
+        signals = simpy.Store(env)
+        for number in numbers:
+            queue = queues[number]
+            count = len(queue.commands) + 1 + (len(then[number].commands) + 1 if then else 0)
+            if wait := costs.start + count * costs.command:
+                yield env.timeout(wait)
+            spans.append((number, "control", 0.0, env.now))
+            env.process(engine(number, queue, signals))
+        for _ in numbers:
+            yield signals.get()
+            yield env.timeout(costs.observe)
+
+    def engine(number: int, queue: Queue, signals: simpy.Store):
+        yield from work(number, queue, costs.schedule, adds)
+        if then:
+            for to in (to for command in queue.commands for to in command.destinations):
+                missing[to] -= 1
+                if not missing[to]:
+                    whole[to].succeed()
+            yield whole[queue.gpu]
+            yield from work(number, then[number], node.tracker.trigger_ns if initiator == "tracker" else
+                            node.engine.poll_ns, False)
+        yield signals.put(number)
+
+    def work(number: int, queue: Queue, schedule_ns: float, adds: bool):
+        start = env.now
+        yield env.timeout(schedule_ns)
+        spans.append((number, "schedule", start, env.now))
+        start, flows = env.now, []
+        for place, command in enumerate(queue.commands):
+            if command.in_order:
+                yield env.all_of(flows)
+            if place:
+                yield env.timeout(node.engine.next_copy_ns)
+            flows.append(env.process(copy(number, command, adds)))
+        yield env.all_of(flows)
+        spans.append((number, "copy", start, env.now))
+        start = env.now
+        yield env.timeout(costs.sync)
+        spans.append((number, "sync", start, env.now))
+
+    def copy(number: int, command: Command, adds: bool):
+        nonlocal read
+        yield env.timeout(costs.copy)
+        uses = {("memory", command.source): 1.0, ("engine", number): float(len(command.destinations))}
+        read += chunk_bytes * (2 if command.swap else 1)
+        for to in command.destinations:
+            uses["link", command.source, to] = 1.0
+            uses["memory", to] = 2.0 if adds else 1.0  # an addition in memory takes a column twice
+        if command.swap:
+            to = command.destinations[0]
+            uses |= {("link", to, command.source): 1.0, ("engine", number): 2.0, ("memory", command.source): 2.0,
+                     ("memory", to): 2.0}
+        yield fabric.move(chunk_bytes, uses)
+
+    of_gpu = [[number for number, queue in enumerate(queues) if queue.gpu == gpu] for gpu in range(node.gpus)]
+    for numbers in of_gpu if costs.each_gpu else [list(range(len(queues)))]:
+        env.process(start(numbers))
+    env.run()
+    end = float(env.now)
+    return DmaRun(
+        end, _phases(spans, end), commands=sum(len(queue.commands) for queue in (*queues, *(then or ()))),
+        engines=len(queues), syncs=len(queues) + len(then or ()), read_bytes=read, spans=tuple(spans),
+        link_bytes=sum(size for name, size in fabric.moved.items() if name[0] == "link"))
+
+
+def _capacity(node: Machine, queues: list[Queue]) -> dict[tuple, float]:
+    link = node.link.bandwidth_gb_per_s * node.link.push_efficiency
+    capacity: dict[tuple, float] = {("link", a, b): link for a in range(node.gpus) for b in range(node.gpus)
+                                    if a != b}
+    capacity |= {("memory", gpu): node.memory.bandwidth_gb_per_s for gpu in range(node.gpus)}
+    return capacity | {("engine", number): node.engine.bandwidth_gb_per_s for number in range(len(queues))}
+
+
+def _phases(spans, end: float) -> dict[str, float]:
+    """Return the durations of the phases of the queue that ends last.
+
+    What it or the host then waits for is part of sync.
+    """
+    last = max((span for span in spans if span[1] == "sync"), key=lambda span: span[3])[0]
+    phases = {name: float(sum(stop - start for number, phase, start, stop in spans if (number, phase) == (last, name)))
+              for name in PHASES}
+    phases["sync"] += end - sum(phases.values())
+    return phases
+
+
+def kernel_collective_ns(node: Machine, size_bytes: float, exchanges: int = 1) -> float:
+    """Return the time of an exchange, or of two (an all-reduce), by kernels on compute units.
+
+    They take the library's best protocol.
+    """
+    link = node.link.bandwidth_gb_per_s * node.link.store_efficiency
+    return min(one.base_ns + exchanges * (one.hop_ns + size_bytes / node.gpus / (link * one.efficiency))
+               for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
+
+
+def copied_then_added_ns(node: Machine, collective: str, size_bytes: float) -> float:
+    """Return the time of a reduce-scatter or all-reduce as libraries build it without addition in memory.
+
+    Copies go into buffers beside each other; the host sees their end and launches a kernel that reads all parts and
+    writes their sum, sees its end, and for an all-reduce starts the copies of an all-gather. The best variants.
+    """
+    copied, gathered = (min(run_collective(node, name, variant, size_bytes).ns for variant in POSSIBLE[collective])
+                        for name in ("a2a", "ag"))
+    adds = (node.host.command_ns + node.host.doorbell_ns + node.stream.launch_ns + node.stream.signal_ns
+            + node.host.observe_ns + (node.gpus + 1) * size_bytes / node.gpus / node.memory.bandwidth_gb_per_s)
+    return copied + adds + (gathered if collective == "ar" else 0.0)

@@ -1,0 +1,72 @@
+"""Which GPUs are alike in an algorithm on a topology, so that one can stand for others (as in `schedule/mirror.py`).
+
+GPUs are alike if renaming them to those some way further in a dimension leaves links, routes and transfers what they
+are. Half-way around a ring both ways are as long, and a torus lets its nodes take turns: there every second one is.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from t3sim.collectives import Op, Program
+from t3sim.event.flow.layout import Ways
+from t3sim.machine.topologies import Alike, Topology
+
+_PERIODS = (1, 2)  #: that are tried, if the length has them
+
+
+def folded(build: Callable[[Alike | None], Program], topology: Topology) -> Program:
+    """Build the transfers of as few GPUs as can stand for all.
+
+    Links are compared one by one. Routes and transfers are compared where they are used: of those that stand for all
+    with those a period further and half-way around; what a topology or an algorithm does elsewhere follows from how it
+    is built (`tests/flow/test_folding.py` compares all of them on small networks).
+    """
+    alike = Alike(topology.shape, (1,) * len(topology.shape))
+    while True:
+        program = build(alike)
+        unlike = _unlike(build, program, topology, alike)
+        if not unlike:
+            return program
+        alike = replace(alike, period=tuple(
+            _longer(length, step) if dimension in unlike else step
+            for dimension, (length, step) in enumerate(zip(alike.shape, alike.period))))
+
+
+def _longer(length: int, step: int) -> int:
+    """Return the next period to try."""
+    return next((one for one in _PERIODS if one > step and length % one == 0), length)
+
+
+def _unlike(build: Callable[[Alike | None], Program], program: Program, topology: Topology,
+            alike: Alike) -> set[int]:
+    """Return the dimensions along which a move changes links, routes or transfers."""
+    ways, transfers = Ways(topology, alike), _transfers(program, alike)
+    for source, destination, *_ in transfers:
+        ways.links(source, destination)
+
+    def same(by: tuple[int, ...]) -> bool:
+        return topology.same_links(alike, by) and all(
+            ways.hop(alike.moved(source, by), alike.moved(destination, by)) == ways.hop(source, destination)
+            for source, destination in ways.walked)
+
+    def built_alike(by: tuple[int, ...]) -> bool:
+        return _transfers(build(replace(alike, origin=alike.moved(0, by))), alike) == transfers
+
+    return {dimension for dimension in range(len(alike.shape)) for moves in [alike.moves(dimension)]
+            if not all(map(same, moves)) or not all(map(built_alike, moves[:1]))}
+
+
+def _transfers(program: Program, alike: Alike) -> Counter[tuple]:
+    """Count transfers by who sends to whom, as seen by those that stand for all, and by what they wait for."""
+    source, destination = np.array([one[1:3] for one in program.transfers], np.int64).reshape(-1, 2).T
+    home, seen = alike.home(source), alike.seen(source, destination)
+    adds = np.array([one.op is Op.ADD for one in program.transfers], bool)
+    name = (home * math.prod(alike.shape) + seen) * 2 + adds
+    waits = {id(one.after): np.sort(name[list(one.after)]).tobytes() if len(one.after) > 1 else
+             int(name[one.after[0]]) if one.after else None for one in program.transfers}
+    return Counter(zip(home.tolist(), seen.tolist(), adds.tolist(),
+                       (waits[id(one.after)] for one in program.transfers)))

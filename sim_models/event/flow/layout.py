@@ -1,0 +1,233 @@
+"""Collectives on a topology as the arrays of the loop; of GPUs that are alike only those that stand for all.
+
+A message of a GPU that stands for others is that of each of them. So a link that stands for others carries a message
+once for each link of the message's way for which it stands, and so does a memory.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+
+from t3sim.collectives import Op, Program
+from t3sim.event.flow.costs import KernelCosts
+from t3sim.event.flow.loop import FREE, State
+from t3sim.machine.topologies import Alike, Topology
+
+_ENTRIES = 4096  #: flows' resources for which there is room at first
+
+#: Of a message's source and destination: what it uses besides links and memories, by name and GPU, and how often.
+Also = Callable[[int, int], Mapping[tuple[str, int], float]]
+
+
+def nothing_else(source: int, destination: int) -> Mapping[tuple[str, int], float]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Play:
+    """A collective that is run."""
+
+    program: Program
+    chunk_bytes: Callable[[int], float]
+    near_memory: bool = False  #: memory adds what arrives
+    also: Also = nothing_else
+
+
+class Ways:
+    """Resources on the ways between GPUs, each way as whoever stands for its source sees it."""
+
+    def __init__(self, topology: Topology, alike: Alike) -> None:
+        self.topology, self.alike = topology, alike
+        self._known: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
+
+    def links(self, source: int, destination: int) -> dict[tuple[int, int], int]:
+        """Return how often the way from a GPU that stands for all uses each link, as the one that stands for it."""
+        trail, at = [], (source, destination)
+        while at not in self._known:
+            if at[0] == at[1]:
+                self._known[at] = {}
+                break
+            hops, following = self.hop(*at)
+            trail.append((at, hops, following))
+            at = following
+        for at, hops, following in reversed(trail):
+            uses = dict(self._known[following])
+            for hop in hops:
+                uses[hop] = uses.get(hop, 0) + 1
+            self._known[at] = uses
+        return self._known[source, destination]
+
+    def hop(self, source: int, destination: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+        """Return the links up to the way's next GPU, as those that stand for them, and what is left, as seen there."""
+        hops, node = [], source
+        while not hops or node >= self.topology.gpus:
+            following = self.topology.next_hop(node, destination)
+            reference = node if node < self.topology.gpus else following
+            hops.append((self.topology.seen(self.alike, reference, node),
+                         self.topology.seen(self.alike, reference, following)))
+            node = following
+        return hops, (self.alike.home(node), self.alike.seen(node, destination))
+
+    @property
+    def walked(self) -> list[tuple[int, int]]:
+        """GPUs that stand for all, each with a destination that it has sent to or passed on to."""
+        return [at for at in self._known if at[0] != at[1]]
+
+
+@dataclass
+class Layout:
+    """The arrays of plays that share a topology's links and its GPUs' memories."""
+
+    plays: Sequence[Play]
+    topology: Topology
+    costs: KernelCosts
+    also: Mapping[str, float] = field(default_factory=dict)  #: further resources of each GPU, bytes per ns
+
+    def __post_init__(self) -> None:
+        self.alike = self.plays[0].program.alike or Alike.none(self.topology.gpus)
+        self.resources: dict[tuple, int] = {}
+        self._capacity: list[float] = []
+        self._ways = Ways(self.topology, self.alike)
+        self._uses: list[dict[int, float]] = []
+        self._latency: list[float] = []
+        self.pairs: list[tuple[int, int]] = []  #: source and destination of each kind of message
+        laid = [self._lay(number, play) for number, play in enumerate(self.plays)]
+        #: Of each play: the transfers that wait for nothing.
+        self.first = [one["first"] for one in laid]
+        self.chunk = np.concatenate([one["chunk"] for one in laid])
+        self.gpus = np.concatenate([one["gpus"] for one in laid])
+        self.state = self._state(laid)
+
+    def _resource(self, name: tuple, capacity: float) -> int:
+        if name not in self.resources:
+            self.resources[name] = len(self._capacity)
+            self._capacity.append(capacity)
+        return self.resources[name]
+
+    def _memory(self, gpu: int) -> int:
+        return self._resource(("memory", gpu), self.costs.memory_bytes_per_ns)
+
+    def _message(self, play: Play, source: int, destination: int, forwards: bool, copied: bool) -> int:
+        """Add a kind of message; what `forwards` reads twice at its source. Return its number.
+
+        Those that a switch makes one of use together what carries that one: those to one GPU, or `copied` those of one.
+        """
+        home, uses, latency_ns = self.alike.home, {}, 0.0
+        together = 1 / (play.program.ranks - 1) if play.program.in_switch else 1.0
+        up, down = (together, 1.0) if copied else (1.0, together)
+        for name, times in ((self._memory(source), 2.0 if forwards else up),
+                            (self._memory(home(destination)), down),
+                            *((self._resource((what, home(gpu)), self.also[what]), times)
+                              for (what, gpu), times in play.also(source, destination).items())):
+            uses[name] = uses.get(name, 0.0) + times
+        for hop, times in self._ways.links(source, destination).items():
+            link = self.topology.link_of[hop]
+            share = up if hop[0] == source else down if hop[1] == destination else 1.0
+            uses[self._resource(("link", *hop), self.costs.rate(link) * self.topology.share)] = times * share
+            latency_ns += times * self.costs.latency_ns(link, self.topology)
+        self._uses.append(uses)
+        self._latency.append(latency_ns)
+        self.pairs.append((source, destination))
+        return len(self._uses) - 1
+
+    def _addition(self, gpu: int, parts: int) -> int:
+        """Add the pass that adds what has come to a GPU. Return its kind."""
+        self._uses.append({self._memory(gpu): 2.0 + parts})
+        self._latency.append(self.costs.last_writes_ns)
+        self.pairs.append((gpu, gpu))
+        return len(self._uses) - 1
+
+    def _lay(self, number: int, play: Play) -> dict[str, np.ndarray]:
+        """Return a play's transfers, the sets of them that others wait for, and its last additions."""
+        transfers, alike = play.program.transfers, self.alike
+        gpus = np.array([one[1:3] for one in transfers], np.int64).reshape(-1, 2)
+        forwards = np.array([bool(one.after) and one.op is Op.ADD and not play.near_memory for one in transfers], bool)
+        source, seen = alike.home(gpus[:, 0]), alike.seen(gpus[:, 0], gpus[:, 1])
+        copied = np.array([play.program.in_switch and one.op is Op.COPY for one in transfers], bool)
+        kinds, which = np.unique(((source * self.topology.gpus + seen) * 2 + forwards) * 2 + copied,
+                                 return_inverse=True)
+        numbers = [self._message(play, *divmod(int(kind) // 4, self.topology.gpus), bool(kind & 2), bool(kind & 1))
+                   for kind in kinds]
+        sets: dict[tuple[int, ...], int] = {}
+        known: dict[int, int] = {}  # by the tuple itself, for many transfers may wait for the same many
+        waits = [-1] * len(transfers)
+        for index, one in enumerate(transfers):
+            if one.after:
+                if id(one.after) not in known:
+                    known[id(one.after)] = sets.setdefault(one.after, len(sets))
+                waits[index] = known[id(one.after)]
+        additions = {} if play.near_memory else play.program.last_additions
+        addition = np.full(len(transfers), -1)
+        for place, found in enumerate(additions.values()):
+            addition[list(found)] = place
+        passes = {key: self._addition(*key) for key in dict.fromkeys(
+            (int(alike.home(rank)), len(found)) for (rank, _), found in additions.items())}
+        counts = np.array([member for members in sets for member in members], np.int64)
+        of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
+        return {
+            "first": np.flatnonzero(np.array(waits, np.int64) < 0), "gpus": gpus,
+            "chunk": np.array([one.chunk for one in transfers], np.int64),
+            "kind": np.array(numbers, np.int64)[which] if numbers else which,
+            "size": np.array([play.chunk_bytes(one.chunk) for one in transfers], float), "addition": addition,
+            "waits": np.array(waits, np.int64), "missing": np.array([len(one) for one in sets], np.int64),
+            "member": counts, "of": of, "play": np.full(len(transfers), number),
+            "pass_play": np.full(len(additions), number),
+            "parts": np.array([len(found) for found in additions.values()], np.int64),
+            "pass_kind": np.array([passes[int(alike.home(rank)), len(found)]
+                                   for (rank, _), found in additions.items()], np.int64),
+            "pass_size": np.array([play.chunk_bytes(chunk) for _, chunk in additions], float)}
+
+    def _state(self, laid: list[dict[str, np.ndarray]]) -> State:
+        """Put plays side by side."""
+        def joined(name: str, counted: str | None = None) -> np.ndarray:
+            """Join the plays' arrays, numbers raised by what others have of `counted`; -1 stays."""
+            before = 0
+            found = []
+            for one in laid:
+                found.append(np.where(one[name] < 0, -1, one[name] + before) if counted else one[name])
+                before += len(one[counted]) if counted else 0
+            return np.concatenate(found)
+
+        first, before = [], 0
+        for one in laid:
+            first.append(one["first"] + before)
+            before += len(one["kind"])
+        self.first = first
+        kind, waits, member, of = joined("kind"), joined("waits", "missing"), joined("member", "kind"), joined(
+            "of", "missing")
+        missing, parts = joined("missing"), joined("parts")
+        by_set, by_member = np.argsort(waits, kind="stable"), np.argsort(member, kind="stable")
+        transfers, movers, kinds, resources = len(kind), len(kind) + len(parts), len(self._uses), len(self._capacity)
+
+        def whole(count: int, value: int = 0) -> np.ndarray:
+            return np.full(count, value, np.int64)
+
+        free = np.arange(1, _ENTRIES + 1)
+        free[-1] = -1
+        pending = 2 * movers + 64
+        number = whole(16)
+        number[FREE] = 0
+        return State(
+            number=number, time=np.array([0.0, self.costs.step_ns, self.costs.last_writes_ns]),
+            kind=kind, size=joined("size"), addition=joined("addition", "parts"),
+            counts_first=np.searchsorted(member[by_member], np.arange(transfers + 1)), counts=of[by_member],
+            next=whole(transfers, -1), play=np.concatenate([joined("play"), joined("pass_play")]),
+            unfinished=np.array([len(one["kind"]) + len(one["parts"]) for one in laid], np.int64),
+            missing=missing, frees_first=np.searchsorted(waits[by_set], np.arange(len(missing) + 1)), frees=by_set,
+            uses_first=np.array([0, *accumulate(map(len, self._uses))], np.int64),
+            uses=np.array([name for uses in self._uses for name in uses], np.int64),
+            weight=np.array([times for uses in self._uses for times in uses.values()], float),
+            latency=np.array(self._latency, float), newest=whole(kinds, -1), cause=whole(kinds, -1),
+            parts=parts, mover_kind=np.concatenate([whole(transfers), joined("pass_kind")]),
+            bytes=np.concatenate([np.zeros(transfers), joined("pass_size")]), left=np.zeros(movers),
+            rate=np.zeros(movers), since=np.zeros(movers), round=whole(movers, -1), entries=whole(movers, -1),
+            mark=whole(movers), first=whole(transfers, -1), last=whole(transfers, -1), started=np.zeros(transfers),
+            ended=np.zeros(transfers), order=whole(transfers), found=whole(movers),
+            capacity=np.array(self._capacity, float), flows=whole(resources, -1), load=np.zeros(resources),
+            room=np.zeros(resources), held=np.zeros(resources), taken=np.zeros(resources), seen=whole(resources),
+            is_dirty=whole(resources), dirty=whole(resources), reached=whole(resources),
+            entry_flow=whole(_ENTRIES), entry_resource=whole(_ENTRIES), entry_weight=np.zeros(_ENTRIES), of_flow=free,
+            after=whole(_ENTRIES), before=whole(_ENTRIES), due=np.zeros(pending), what=whole(pending),
+            mover=whole(pending), tag=whole(pending))

@@ -1,0 +1,1 @@
+"""One GPU, cycle by cycle: the loop, its agents, links and caches, and HBM."""

@@ -1,0 +1,358 @@
+"""A GPU's compute units: one compiled model that runs every kernel table (`operators.kernel_table`).
+
+A workgroup has a place on a unit; the places of a unit share its port, through which all loads and stores go, and its
+matrix units. A step's loads are sent while earlier steps compute, as far ahead as the kernel's buffers reach; a late
+load stalls the workgroup, which is how contention slows a kernel. After a step with stores it stores them, row by row.
+
+Workgroups of a kernel are started by a dispatcher, one per cycle, from one queue or from two: groups that ask the
+dispatch window, and beside them groups that wait for their inputs (`KernelTable.needs`). Each goes to the first free
+place, or by turn to a place of the next unit, for which the following ones wait. Or they draw their work themselves
+(persistent). Then a place is free again when the stores of its workgroup are acknowledged, and takes the next one when
+its unit's port is next free.
+
+A workgroup may wait for signals (`KernelTable.waits`): after its launch it reads their flags again and again, each time
+for as long as a hit in the cache takes. A signal is set when all lines of it have come and all workgroups have ended
+that count for it. Flags themselves take no bytes, and reading them no bandwidth.
+
+Known simplifications: loads and stores leave at the port's rate; matrix units serve steps in the order in which their
+data are there; a workgroup that stores sends no loads.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.compiled.records import aligned_copy
+from t3sim.base.compiled.scan import PLACES, at_most, lowest
+from t3sim.gpu.agents.units.loads import (
+    data_back,
+    fill,
+    may_load,
+    send_loads,
+    sends_loads,
+    serve_slices,
+    waits_for_data,
+)
+from t3sim.gpu.agents.units.state import (
+    BLOCKED,
+    COMPUTE,
+    ENDING,
+    IDLE,
+    LAUNCH,
+    LOAD,
+    NEVER,
+    NONE,
+    POLL,
+    SENDING,
+    SENT,
+    STORE_MEMORY,
+    Condition,
+    Rates,
+    UnitState,
+    Work,
+    enter,
+    is_over,
+    make_state,
+)
+from t3sim.gpu.agents.units.stores import send_stores
+from t3sim.gpu.agents.units.workgroups import dispatch, end, has_work, polls, start
+from t3sim.gpu.engine.hardware import nothing_to_start, show_producer
+from t3sim.gpu.fabric import llc as cache
+from t3sim.gpu.fabric import queues
+from t3sim.gpu.hbm.bits import lowest_bit
+from t3sim.workload.operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
+
+
+class ComputeUnits(NamedTuple):
+    """The units with a kernel on them, as an agent (gpu/engine/agents.py)."""
+
+    state: UnitState
+    work: Work
+    rates: Rates
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Devices, and places of each whose loads may wait at its cache."""
+        devices, places = self.state.state.shape
+        return devices, places
+
+    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+        if self.work.persistent:
+            nothing_to_start(hardware, device)
+        else:
+            dispatch(self, sim, hardware, device, now)
+        units_cycle(self, sim, device, now)
+        serve_slices(self, sim, device, now)
+        over = is_over(self, device)
+        show_producer(hardware, device, not over and not self.work.persistent)
+        if over and self.work.writes_cache:  # what comes next reads what the cache still holds
+            self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device], self.work.stream)
+
+    def returned(self, sim: "Sim", device: int, tag: int, now: int) -> None:
+        number = queues.number_of(tag)
+        if self.work.cached_loads:
+            fill(self, sim, device, number, now)
+        else:
+            data_back(self, device, number, now)
+
+    def done(self, sim: "Sim", device: int) -> bool:
+        return (is_over(self, device) and sim.control.event_count[device] >= sim.expected_events[device]
+                and (not self.work.writes_cache or self.state.flushed[device] == sim.llc.tag.shape[1]))
+
+    def progress(self, device: int) -> int:
+        total = self.state.next_wg[device] + self.state.phase[device]
+        for slot in range(self.state.state.shape[1]):
+            total += self.state.computed[device, slot] + self.state.loaded[device, slot]
+        return total
+
+
+def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, released: bool = False,
+               peer_stream: int | None = None) -> ComputeUnits:
+    """Make every device's compute units as they are at the start of a kernel.
+
+    `tables`: one per device, alike but for their rows; `stream`: under which its accesses are counted, of
+    `memory.COMPUTE`, `EXCHANGE`, `OTHER`; `released`: each phase begins when another agent releases it;
+    `peer_stream`: under which what it stores at peers is counted, if not under `stream`.
+    """
+    groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
+    first, lengths = tables[0], [len(table.groups) for table in tables]
+    needs, rows = np.concatenate([table.needs for table in tables]), np.cumsum([0, *lengths])
+    windowed = [int((table.needs == ASKS_WINDOW).sum()) if len(needs) else length
+                for table, length in zip(tables, lengths)]
+    ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
+             for phase in range(len(first.arrivals))] for table in tables]
+    work = Work(
+        groups=groups, steps=steps, loads=loads, stores=stores, row_lists=row_lists,
+        first_group=rows[:-1], workgroups=np.array([table.workgroups for table in tables]),
+        phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]),
+        two_queues=len(needs) > 0, needs=needs, beside=np.stack([rows[:-1] + windowed, rows[1:]], axis=1),
+        waits=aligned_copy(np.concatenate([table.waits for table in tables])),
+        raises=np.concatenate([table.raises for table in tables]),
+        signals=np.stack([np.append(0, table.signals) for table in tables]),
+        adds_from=rows[1:] - np.array([table.adding for table in tables]),
+        ahead=first.ahead,
+        cached_loads=first.cached_loads, persistent=first.persistent, by_turn=first.by_turn,
+        writes_cache=bool((stores["route"] == Route.CACHE).any()), launch_cycles=float(first.launch_cycles),
+        end_cycles=float(first.end_cycles), phase_launch_cycles=round(first.phase_launch_cycles), released=released,
+        stream=stream, peer_stream=stream if peer_stream is None else peer_stream)
+    return ComputeUnits(make_state(rates, work), work, rates)
+
+
+def set_condition(kernel: ComputeUnits, device: int, condition: Condition) -> None:
+    """Give a GPU's units their condition, before its kernel starts."""
+    g, working = kernel.state, condition.working_units
+    g.working[device], g.slowdown[device] = working, 1.0 / condition.clock_share
+    g.idle[device] = working * kernel.rates.places
+    g.wake[device, working:] = NEVER
+
+
+@inlined
+def units_cycle(kernel: ComputeUnits, sim: "Sim", device: int, now: int) -> None:
+    """Serve every compute unit that is due, and go on to the next phase."""
+    g, work, rates = kernel.state, kernel.work, kernel.rates
+    if is_over(kernel, device) or (work.persistent and now < sim.control.start[device]):
+        return
+    bytes_per_cycle = rates.llc_bytes_per_cycle / g.slowdown[device]
+    g.budget[device] = min(g.budget[device] + bytes_per_cycle, bytes_per_cycle)
+    due = g.next_wake[device] <= now
+    first = g.first_unit[device]
+    if due or not work.persistent:  # a dispatcher's units take turns whether one is due or not
+        g.first_unit[device] = first + 1 if first + 1 < rates.units else 0
+    if due:
+        for half in range(2):  # from the unit whose turn it is on, then those before it
+            begin, end_before = (0, first) if half else (first, rates.units)
+            for some in range(begin, end_before, PLACES):
+                woken = at_most(g.wake, (device, some), now, end_before - some)  # serving one wakes no other
+                while woken:
+                    serve(kernel, sim, device, some + lowest_bit(woken), now)
+                    woken &= woken - 1
+        earliest = NEVER
+        for some in range(0, rates.units, PLACES):
+            earliest = lowest(g.wake, (device, some), rates.units - some, earliest)
+        g.next_wake[device] = earliest
+    phase = g.phase[device]
+    if (g.finished[device] == work.phase_end[device, phase]
+            and sim.network.arrived[device] >= work.arrivals[device, phase]):
+        g.phase_over[device, phase] = now
+        g.phase[device] = phase + 1
+        open_phase(kernel, device, NEVER if work.released else now + 1 + work.phase_launch_cycles)
+
+
+@inlined
+def open_phase(kernel: ComputeUnits, device: int, at: int) -> None:
+    """Let the present phase begin in a cycle."""
+    g = kernel.state
+    g.opens[device] = at
+    if kernel.work.persistent:
+        g.next_wake[device] = at
+        for unit in range(g.working[device]):
+            g.wake[device, unit] = at
+
+
+@compiled
+def serve(kernel: ComputeUnits, sim: "Sim", device: int, unit: int, now: int) -> None:
+    """Let the workgroups of a unit go on, the one first that has the port."""
+    g, rates, persistent = kernel.state, kernel.rates, kernel.work.persistent
+    first, port, due, computing, quiet = g.holder[device, unit], NEVER, NEVER, NEVER, NEVER
+    if now < g.quiet[device, unit]:  # what follows would come to the same
+        port = send_loads(kernel, sim, device, first * rates.units + unit, unit, now)
+        if port < NEVER:
+            g.wake[device, unit] = min(port, g.computing[device, unit])
+            return
+    for i in range(rates.places):
+        place = first + i
+        if place >= rates.places:
+            place -= rates.places
+        slot = place * rates.units + unit
+        if port == NEVER and persistent:
+            if (g.state[device, slot] >= STORE_MEMORY and g.store_step[device, slot] == ENDING
+                    and g.ready_time[device, slot] <= now):
+                end(kernel, sim, device, slot, now)
+            if g.state[device, slot] == IDLE and has_work(kernel, device, now):
+                g.next_group[device], g.next_member[device] = start(
+                    kernel, device, slot, g.next_group[device], g.next_member[device], now)
+        if g.state[device, slot] <= BLOCKED or waits_for_data(g, device, slot):
+            continue
+        go_on(kernel, sim, device, slot, unit, now)
+        if port == NEVER:
+            port = use_port(kernel, sim, device, slot, unit, now)
+            if port < NEVER:
+                g.holder[device, unit] = place
+        if g.compute_end[device, slot] >= 0:
+            computing = min(computing, np.int64(np.ceil(g.compute_end[device, slot])))
+        at, computes = next_event(kernel, device, slot, now)
+        due = min(due, at)
+        if computes:
+            computing = min(computing, at)
+        if g.state[device, slot] < STORE_MEMORY and not sends_loads(g, device, slot):
+            quiet = min(quiet, at)
+    # While one workgroup has the port, the others only compute.
+    g.wake[device, unit] = min(due, computing) if port == NEVER else min(port, computing)
+    sends = port < NEVER and sends_loads(g, device, g.holder[device, unit] * rates.units + unit)
+    g.quiet[device, unit] = min(quiet, computing) if sends else 0
+    g.computing[device, unit] = computing
+
+
+@inlined
+def next_event(kernel: ComputeUnits, device: int, slot: int, now: int) -> tuple[int | np.int64, bool]:
+    """Return when a workgroup that neither computes nor uses the port goes on, and whether it then computes."""
+    g, work = kernel.state, kernel.work
+    state = g.state[device, slot]
+    if state == IDLE:
+        return NEVER, False
+    if state == LAUNCH or state == POLL or state >= STORE_MEMORY:
+        return max(now + 1, np.int64(np.ceil(g.ready_time[device, slot]))), False
+    if g.loading[device, slot] == SENT:
+        if g.outstanding[device, slot] > 0:
+            return NEVER, False
+        return (max(now + 1, np.int64(np.ceil(g.ready_time[device, slot]))),
+                work.steps[g.load_step[device, slot]].compute_cycles > 0)
+    waits = g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]
+    if waits or g.loading[device, slot] == SENDING or may_load(kernel, device, slot):
+        return now + 1, waits
+    return NEVER, False
+
+
+@inlined
+def go_on(kernel: ComputeUnits, sim: "Sim", device: int, slot: int, unit: int, now: int) -> None:
+    """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
+    g, work = kernel.state, kernel.work
+    if g.state[device, slot] == LAUNCH or g.state[device, slot] == POLL:
+        if g.ready_time[device, slot] > now or polls(kernel, sim, device, slot, now):
+            return
+        begin(kernel, device, slot, unit, now)
+    if g.state[device, slot] >= STORE_MEMORY:
+        return
+    start_time = float(now)
+    if g.compute_end[device, slot] >= 0 and now >= g.compute_end[device, slot]:
+        start_time = g.compute_end[device, slot]
+        g.port_free[device, unit] = max(g.port_free[device, unit], start_time)
+        g.compute_end[device, slot] = -1.0
+        if step_computed(kernel, device, slot, now):
+            return
+    if g.loading[device, slot] == NONE and may_load(kernel, device, slot):
+        step = work.steps[g.load_step[device, slot]]
+        g.loading[device, slot] = SENDING if step.loads > 0 else SENT
+        g.load_block[device, slot] = step.first_load
+        g.load_row[device, slot] = 0
+        g.ready_time[device, slot] = now
+    if (g.loading[device, slot] == SENT and g.outstanding[device, slot] == 0 and now >= g.ready_time[device, slot]):
+        g.loading[device, slot] = NONE
+        g.loaded[device, slot] += 1
+        g.load_turn[device, slot] += 1
+        if g.load_turn[device, slot] == work.steps[g.load_step[device, slot]].repeats:
+            g.load_turn[device, slot] = 0
+            g.load_step[device, slot] += 1
+    while g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]:
+        cycles = work.steps[g.compute_step[device, slot]].compute_cycles * g.slowdown[device]
+        if cycles == 0.0:
+            if step_computed(kernel, device, slot, now):
+                return
+            continue
+        # If the data were there in time the matrix units go on at once, to a fraction of a cycle.
+        g.compute_end[device, slot] = max(start_time, g.matrix_free[device, unit]) + cycles
+        g.matrix_free[device, unit] = g.compute_end[device, slot]
+        if g.state[device, slot] != COMPUTE:
+            enter(g, device, slot, COMPUTE, now)
+    if g.compute_end[device, slot] < 0 and g.state[device, slot] != LOAD:
+        enter(g, device, slot, LOAD, now)
+
+
+@inlined
+def begin(kernel: ComputeUnits, device: int, slot: int, unit: int, now: int) -> None:
+    """End a workgroup's launch: its first step can be loaded."""
+    g = kernel.state
+    step = kernel.work.groups[g.group[device, slot]].first_step
+    g.loading[device, slot] = NONE
+    g.load_step[device, slot] = step
+    g.load_turn[device, slot] = 0
+    g.load_line[device, slot] = 0
+    g.refused[device, slot] = -1
+    g.outstanding[device, slot] = 0
+    g.loaded[device, slot] = 0
+    g.computed[device, slot] = 0
+    g.compute_step[device, slot] = step
+    g.compute_turn[device, slot] = 0
+    g.compute_end[device, slot] = -1.0
+    if not kernel.work.persistent:
+        g.port_free[device, unit] = max(g.port_free[device, unit], float(now))
+    enter(g, device, slot, LOAD, now)
+
+
+@inlined
+def step_computed(kernel: ComputeUnits, device: int, slot: int, now: int) -> bool:
+    """Count a step; True: the workgroup stores now."""
+    g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
+    row = g.compute_step[device, slot]
+    step = kernel.work.steps[row]
+    g.store_step[device, slot] = row
+    g.store_turn[device, slot] = g.compute_turn[device, slot]
+    g.computed[device, slot] += 1
+    g.compute_turn[device, slot] += 1
+    if g.compute_turn[device, slot] == step.repeats:
+        g.compute_turn[device, slot] = 0
+        g.compute_step[device, slot] = row + 1
+    if step.stores == 0 and g.compute_step[device, slot] < group.first_step + group.steps:
+        return False
+    g.store_block[device, slot] = step.first_store
+    g.store_row[device, slot] = 0
+    g.store_line[device, slot] = 0
+    enter(g, device, slot, STORE_MEMORY, now)
+    return True
+
+
+@inlined
+def use_port(kernel: ComputeUnits, sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
+    """Send what a workgroup has to send, as the port lets it. Returns when it goes on; NEVER: nothing is left."""
+    g = kernel.state
+    if g.state[device, slot] >= STORE_MEMORY:
+        return NEVER if g.store_step[device, slot] == ENDING else send_stores(kernel, sim, device, slot, unit, now)
+    if g.loading[device, slot] == SENDING and g.state[device, slot] >= LOAD:
+        return send_loads(kernel, sim, device, slot, unit, now)
+    return NEVER

@@ -1,0 +1,100 @@
+"""Whoever watches a run: recorders, the ledger of data mode, counters of traffic. Any number at once.
+
+An observer has two sides. From Python it says what it wants before the loop goes on, and looks afterwards. Inside the
+loop its state, a named tuple with the methods `before_edge` and `after_edge`, is called in every cycle of every GPU,
+by address: the loop is the same whether anybody watches.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import typeof, types
+
+from t3sim.base.compiled.by_reference import Reference
+from t3sim.base.compiled.by_type import by_type
+from t3sim.base.compiled.hooks import LaidDown, address_of, call_at, lay_down
+from t3sim.base.compiled.jit import by_address, merged
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.hardware import Hardware
+    from t3sim.gpu.engine.state import Sim
+
+
+class Observer:
+    """Python's side. Methods that are not overridden do nothing."""
+
+    interleaved = False  #: whether its state must see all GPUs' cycle n before any GPU's cycle n+1
+
+    def before(self, now: int, end: int) -> tuple[tuple | None, int]:
+        """Return the state for the cycles from `now` on, and the cycle, at most `end`, in which to ask again.
+
+        The state is None if the observer does not look at single cycles. If both cycles are equal nothing runs, and the
+        loop is compiled.
+        """
+        return None, end
+
+    def after(self, now: int) -> None:
+        """Look at a run that has come to cycle `now`. Raises what is wrong with it."""
+
+    def check(self) -> None:
+        """Check a run that has come to its end, after its own self-checks. Raises SimulationError."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+@by_type
+def before_edge(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+                now: int) -> None:
+    """Look at a GPU whose models have acted and whose hardware still shows what they saw."""
+
+
+@by_type
+def after_edge(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+               now: int) -> None:
+    """Look at a GPU after its hardware's clock edge."""
+
+
+@by_address
+def _before(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+    before_edge(state, sim, kernel, hardware, device, now)
+
+
+@by_address
+def _after(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+    after_edge(state, sim, kernel, hardware, device, now)
+
+
+class Watchers(NamedTuple):
+    """Those who look at single cycles, as the loop calls them: addresses, int64 [watcher]."""
+
+    before: np.ndarray
+    after: np.ndarray
+    state: np.ndarray
+
+
+@merged
+def call_before_edge(watchers: "Watchers", sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+                     now: int) -> None:
+    for i in range(len(watchers.state)):
+        call_at(watchers.before[i], watchers.state[i], sim, kernel, hardware, device, now)
+
+
+@merged
+def call_after_edge(watchers: "Watchers", sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+                    now: int) -> None:
+    for i in range(len(watchers.state)):
+        call_at(watchers.after[i], watchers.state[i], sim, kernel, hardware, device, now)
+
+
+def watchers(states: Sequence[tuple], machine: Sequence[tuple | None]) -> tuple[Watchers, list[LaidDown]]:
+    """Compile the states' methods for a machine, its kernel and its hardware.
+
+    The caller keeps what is laid down for as long as the loop runs.
+    """
+    kinds = [types.none if part is None else Reference(typeof(part)) for part in machine] if states else []
+    laid_down = [lay_down(state) for state in states]
+    rows = [(address_of(_before, own.kind, *kinds), address_of(_after, own.kind, *kinds), own.address)
+            for own in laid_down]
+    return Watchers(*np.array(rows, np.int64).reshape(-1, 3).T.copy()), laid_down

@@ -1,0 +1,211 @@
+"""A GPU's memory side in the models: DRAM queues, what comes back from them, and the bytes by purpose.
+
+With a memory-side cache its slices stand before the DRAM queues (`memory_cache`). `dram_accept` and `dram_cycle` are
+shared by the run with RTL (arbiters in hardware) and the baseline without.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from t3sim.base.compiled.jit import inlined
+from t3sim.base.compiled.records import Record, aligned_zeros
+from t3sim.base.compiled.scan import PLACES, at_most
+from t3sim.gpu.fabric import bits, memory_cache, queues
+from t3sim.gpu.fabric import network as links
+from t3sim.gpu.fabric.memory_map import local_line
+from t3sim.gpu.hbm import hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.bits import lowest_bit
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
+
+#: Streams, under which bytes are counted: of what computes, of what it exchanges, of what else there is or follows.
+COMPUTE, EXCHANGE, OTHER = range(3)
+_PURPOSES = 2 * 3  #: a stream's reads, then its writes
+_WAITS = 4  #: purposes, the first, whose requests are served before a read of what computes
+
+
+_ENTRY = Record(("lo", np.int64), ("hi", np.int64), ("bucket", np.int64), ("tag", np.int64),
+                ("before", np.int64, (_WAITS,)))
+_CHANNEL = Record(("free_count", np.int64), ("turn", np.int64), ("served", np.int64, (_PURPOSES,)),
+                  ("retired_lo", np.int64), ("retired_hi", np.int64), ("retired_tag", np.int64), ("retired", np.int64))
+
+
+class MemoryState(NamedTuple):
+    """Requests in DRAM queues or slices [row, entry] (row = device*channels + channel) and totals [device, ...]."""
+
+    RECORDS = _ENTRY, _CHANNEL
+
+    lo: np.ndarray
+    hi: np.ndarray
+    bucket: np.ndarray
+    tag: np.ndarray
+    before: np.ndarray  # int64 [row, entry, one of `_WAITS`]: requests served on this channel when this one came
+    free: np.ndarray  # stack of free entries
+    free_count: np.ndarray
+    served: np.ndarray  # int64 [row, purpose]: requests served so far
+    total_bytes: np.ndarray  # int64 [device, purpose]: of requests that were performed
+    dram_bytes: np.ndarray  # the same of DRAM; without a memory-side cache the same array
+    waited: np.ndarray  # int64 [device, purpose]: requests served while reads of what computes waited in the queue
+    fills: queues.TimedQueue  # reads of this GPU's own kernel from DRAM, back at a time
+    hits: queues.TimedQueue  # the same, of what a memory-side cache had
+    dma_returns: queues.TimedQueue  # lines read for DMA [port through which they leave]
+    tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
+    retired_lo: np.ndarray  # int64 [row]: request that completed this cycle (data mode), valid if retired is set
+    retired_hi: np.ndarray
+    retired_tag: np.ndarray
+    retired: np.ndarray
+    due: np.ndarray  # int64 [row]: cycle in which a channel has to be looked at, if nothing new comes
+    turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
+    compute_tags: queues.TagQueue  # of requests inside the RTL
+    inbound_tags: queues.TagQueue
+
+
+def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int, ports: int,
+                cached: bool = False) -> MemoryState:
+    """Make the state of every device's memory side.
+
+    `entries`: requests that a channel holds in its DRAM queue, or in its slice of a memory-side cache;
+    `cached`: it has one; `latency_cycles`: longest time from when a read is performed to its data's return;
+    `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
+    """
+    rows = devices * channels
+    def each(count: int, *more: int) -> np.ndarray:
+        return np.zeros((count, *more), np.int64)
+    channel, total_bytes = _CHANNEL.arrays(rows), each(devices, _PURPOSES)
+    channel["free_count"][:] = entries
+    return MemoryState(
+        **_ENTRY.arrays((rows, entries)), **channel, free=np.tile(np.arange(entries), (rows, 1)),
+        total_bytes=total_bytes, dram_bytes=each(devices, _PURPOSES) if cached else total_bytes,
+        waited=each(devices, _PURPOSES),
+        fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
+        hits=queues.timed_queue(devices, channels * (latency_cycles + 1)),
+        dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices),
+        due=aligned_zeros(rows, np.dtype(np.int64)),
+        compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
+
+
+@inlined
+def has_room(sim: "Sim", row: int) -> bool:
+    """Return whether `dram_accept` may be called for a channel."""
+    if sim.memory_cache.requests:
+        return sim.mem.free_count[row] > 0
+    return sim.hbm.channels[row].occupancy < sim.hbm.queue_entries
+
+
+@inlined
+def due_channels(sim: "Sim", device: int, first: int, now: int) -> int:
+    """Return the mask of those of a GPU's next `PLACES` channels from `first` on that are due or are offered something.
+
+    What a cycle changes that others see is seen in the next one: a channel is then due.
+    """
+    row, count = device * sim.m.channels + first, sim.m.channels - first
+    empty = at_most(sim.compute.count, row, 0, count) & at_most(sim.inbound.count, row, 0, count)
+    return at_most(sim.mem.due, row, now, count) | (places(count) & ~empty)
+
+
+@inlined
+def places(count: int) -> int:
+    """Return the mask of the first `count` of `PLACES` channels."""
+    return (1 << min(count, PLACES)) - 1
+
+
+@inlined
+def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, bucket: int) -> None:
+    """Put a request into a channel's DRAM queue or slice; the caller saw room. `bucket`: the order guard's."""
+    mem, b = sim.mem, sim.b
+    mem.free_count[row] -= 1
+    entry = mem.free[row, mem.free_count[row]]
+    mem.lo[row, entry] = lo
+    mem.hi[row, entry] = hi
+    mem.bucket[row, entry] = bucket
+    mem.tag[row, entry] = tag
+    for purpose in range(_WAITS):
+        mem.before[row, entry, purpose] = mem.served[row, purpose]
+    if sim.memory_cache.requests:
+        memory_cache.accept(sim.memory_cache, row, entry)
+        mem.due[row] = min(mem.due[row], now + 1)
+        return
+    hbm_enqueue(sim.hbm, row, now, local_line(bits.address_of(lo, b), sim.m), bits.get(lo, hi, b.op, 2), entry)
+    mem.due[row] = min(mem.due[row], sim.hbm.channels[row].next_cycle)
+
+
+@inlined
+def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
+    """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1.
+
+    So of its slice, where a memory-side cache stands before it.
+    """
+    mem, hbm, b = sim.mem, sim.hbm, sim.b
+    mem.retired[row] = 0
+    if sim.memory_cache.requests:
+        entry, hit = memory_cache.step(sim, row, now)
+        waits = memory_cache.busy(sim.memory_cache, row)
+        mem.due[row] = min(hbm.channels[row].next_cycle, now + 1) if waits else hbm.channels[row].next_cycle
+        data = now + (sim.memory_cache.hit_cycles if hit else hbm.read_data_cycles + sim.memory_cache.fill_cycles)
+    else:
+        entry, hit = hbm_step(hbm, row, now), False
+        mem.due[row] = hbm.channels[row].next_cycle
+        data = now + hbm.read_data_cycles
+    if entry < 0:
+        return -1
+    mem.due[row] = now + 1
+    lo, hi = mem.lo[row, entry], mem.hi[row, entry]
+    mem.free[row, mem.free_count[row]] = entry
+    mem.free_count[row] += 1
+    mem.retired[row] = 1
+    mem.retired_lo[row] = lo
+    mem.retired_hi[row] = hi
+    op = bits.get(lo, hi, b.op, 2)
+    source = bits.get(lo, hi, b.source, 2)
+    write = 0 if op == bits.READ else 1
+    tag = mem.tag[row, entry]
+    mem.retired_tag[row] = tag
+    purpose = 2 * queues.stream_of(tag) + write
+    mem.served[row, purpose] += 1
+    mem.total_bytes[device, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
+    if op == bits.READ:
+        if source == bits.LOCAL:
+            if queues.stream_of(tag) == COMPUTE:
+                for other in range(_WAITS):
+                    mem.waited[device, other] += mem.served[row, other] - mem.before[row, entry, other]
+            if hit:
+                queues.push_at(mem.hits, device, data + sim.fill_cycles, 0, 0, tag)
+            else:
+                queues.push_at(mem.fills, device, data + sim.fill_cycles, 0, 0, tag)
+        else:
+            port = (sim.control.region_ports[device, bits.get(lo, hi, b.region, b.region_bits), 0]
+                    + links.plane_of(sim.network, lo, b))
+            queues.push_at(mem.dma_returns, port, data, lo, hi, tag)
+        return -1
+    if bits.get(lo, hi, b.region, b.region_bits) == 0:
+        return -1
+    mem.tracked_retired[device] += 1
+    return mem.bucket[row, entry]
+
+
+@inlined
+def direct_cycle(sim: "Sim", device: int, now: int) -> None:
+    """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
+    compute, inbound, turn = sim.compute, sim.inbound, sim.mem.turn
+    for first in range(0, sim.m.channels, PLACES):
+        due = due_channels(sim, device, first, now)
+        while due:
+            row = device * sim.m.channels + first + lowest_bit(due)
+            due &= due - 1
+            room = has_room(sim, row)
+            dram_cycle(sim, device, row, now)
+            if not room:
+                continue
+            take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or turn[row] == 0)
+            if take_inbound:
+                at = inbound.head[row]
+                dram_accept(sim, row, now, inbound.lo[row, at], inbound.hi[row, at], inbound.tag[row, at], 0)
+                queues.pop(inbound, row)
+                turn[row] = 1
+            elif compute.count[row] > 0:
+                at = compute.head[row]
+                dram_accept(sim, row, now, compute.lo[row, at], compute.hi[row, at], compute.tag[row, at], 0)
+                queues.pop(compute, row)
+                turn[row] = 0

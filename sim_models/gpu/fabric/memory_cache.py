@@ -1,0 +1,232 @@
+"""Memory-side cache: a slice before the DRAM of each memory channel.
+
+What the hardware's memory channel commits comes to its slice instead of the DRAM queue. A slice looks up one request
+after the other, at its share of the cache's bandwidth. What it has it reads, overwrites or adds to itself: the
+near-memory ALU stands at the slice, so DRAM only reads and writes. A read or an update that misses fetches its line; a
+store of a whole line needs none. What asks for a line under way waits for it, in order. A dirty line that makes room is
+written back.
+
+One request of a channel is performed per cycle, at most, as the hardware hears of one. A line is a request's 64 bytes,
+a slice's set index a fold of the line's number in its channel. What makes room is up to `replacement`.
+Source: AMD CDNA 3 white paper ("Infinity Cache": memory-side, 16 ways, 2 MB and 64 bytes per clock for each of 128
+channels); that it adds is this project's.
+Known simplifications: no banks, no prefetches; a run starts with an empty cache, and leaves its dirty lines there.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.compiled.records import Record, aligned_zeros
+from t3sim.base.line import LINE_BYTES
+from t3sim.gpu.fabric import bits, queues, replacement
+from t3sim.gpu.fabric.memory_map import local_line
+from t3sim.gpu.hbm import READ, STORE, hbm_enqueue, hbm_step
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
+
+NONE = -1  #: no entry, no way
+WRITE_BACK = 1 << 20  #: token at DRAM of a line that is written back, beyond those of requests
+
+
+_ENTRY = Record(("queue", np.int64), ("after", np.int64), ("last", np.int64))
+
+
+class MemoryCache(NamedTuple):
+    """Slices [row, ...] (row = device*channels + channel). An entry is a request's place in `MemoryState`."""
+
+    RECORDS = replacement.GROUP, _ENTRY
+
+    requests: int  # that a slice holds; 0: there is no such cache
+    line_cycles: float  # that a slice takes for a request
+    hit_cycles: int  # from a look-up to the data
+    fill_cycles: int  # from DRAM's data to the slice's
+    replacement: int  # of `replacement.NAMES`
+    sets: int
+    groups: int  # of a set's ways, see `replacement.make_sets`
+    tag: np.ndarray  # int32 [row, group, way]: number of a line in its channel, -1 empty
+    stamp: np.ndarray  # int32 [row, group, way], see `replacement`
+    pending: np.ndarray  # int16 [row, group, way]: entry for which the line is fetched, -1 valid data
+    dirty: np.ndarray  # uint8 [row, group, way]
+    clock: np.ndarray  # int64 [row]
+    queue: np.ndarray  # int64 [row, place]: entries to be looked up
+    head: np.ndarray  # int64 [row]
+    count: np.ndarray  # int64 [row]
+    after: np.ndarray  # int64 [row, entry]: the next that waits for the same line, or whose line has come
+    last: np.ndarray  # int64 [row, entry]: the last that waits for what an entry fetches, or itself
+    first_back: np.ndarray  # int64 [row]: first of the entries whose line has come, which go before the queue
+    last_back: np.ndarray  # int64 [row]
+    free: np.ndarray  # float [row]: when the slice can look up the next one
+    hits: np.ndarray  # int64 [row]: requests performed without DRAM
+    misses: np.ndarray  # int64 [row]: lines fetched
+    written_back: np.ndarray  # int64 [row]: lines
+
+
+def make_memory_cache(rows: int, sets: int, ways: int, requests: int, *, line_cycles: float, hit_cycles: int,
+                      fill_cycles: int, policy: str = "lru") -> MemoryCache:
+    """Make empty slices of `sets` x `ways` lines of 64 bytes, each of which holds `requests` at once.
+
+    Cycles as in `MemoryCache`. Raises ValueError unless `sets` is a power of two.
+    """
+    if sets < 1 or sets & (sets - 1):
+        raise ValueError(f"memory_cache: {sets} sets in a slice: a power of two is needed")
+    groups, ways_of_sets = replacement.make_sets(rows, sets, ways, policy)
+    whole = np.dtype(np.int64)
+    first_back = aligned_zeros(rows, whole)
+    first_back[:] = NONE
+    clock, head, count, last_back, hits, misses, written_back = (aligned_zeros(rows, whole) for _ in range(7))
+    return MemoryCache(
+        requests, line_cycles, hit_cycles, fill_cycles, replacement.NAMES.index(policy), sets, groups, **ways_of_sets,
+        **_ENTRY.arrays((rows, max(1, requests))), clock=clock, head=head, count=count, first_back=first_back,
+        last_back=last_back, free=aligned_zeros(rows, np.dtype(np.float64)), hits=hits, misses=misses,
+        written_back=written_back)
+
+
+#: Two rows, as one lies in memory without gaps: another type, for which all loops would be compiled again.
+NO_MEMORY_CACHE = make_memory_cache(2, 1, 1, 0, line_cycles=1.0, hit_cycles=0, fill_cycles=0)
+
+
+@inlined
+def _set_of(cache: MemoryCache, line: int) -> int:
+    """Return the first group of a line's set."""
+    return ((line ^ (line >> 11) ^ (line >> 22)) & (cache.sets - 1)) * cache.groups
+
+
+@inlined
+def _find(cache: MemoryCache, row: int, line: int) -> tuple[int, int]:
+    """Return (group, way) of a line, way NONE if it is not there."""
+    return replacement.way_of(cache, row, _set_of(cache, line), line)
+
+
+@inlined
+def accept(cache: MemoryCache, row: int, entry: int) -> None:
+    """Let a request wait to be looked up; the caller saw a free entry."""
+    cache.queue[row, (cache.head[row] + cache.count[row]) % cache.requests] = entry
+    cache.count[row] += 1
+
+
+@inlined
+def busy(cache: MemoryCache, row: int) -> bool:
+    """Return whether a slice has something to do by itself."""
+    return cache.count[row] > 0 or cache.first_back[row] != NONE
+
+
+@compiled
+def step(sim: "Sim", row: int, now: int) -> tuple[int, bool]:
+    """Step a slice and its DRAM by a cycle: (entry of the request performed now or NONE, whether without DRAM)."""
+    entry = hbm_step(sim.hbm, row, now)
+    if entry == WRITE_BACK:
+        entry = NONE
+    if entry >= 0:
+        _come(sim, row, entry)
+    served = _serve(sim, row, now, entry == NONE)
+    return (entry, False) if entry >= 0 else (served, True)
+
+
+@inlined
+def _line_and_op(sim: "Sim", row: int, entry: int) -> tuple[int, int]:
+    """Return the number of an entry's line in its channel, and its operation."""
+    lo, hi = sim.mem.lo[row, entry], sim.mem.hi[row, entry]
+    return local_line(bits.address_of(lo, sim.b), sim.m), bits.get(lo, hi, sim.b.op, 2)
+
+
+@inlined
+def _come(sim: "Sim", row: int, entry: int) -> None:
+    """Take a line that was fetched for an entry; who waits for it goes next."""
+    cache = sim.memory_cache
+    line, op = _line_and_op(sim, row, entry)
+    s, way = _find(cache, row, line)
+    cache.pending[row, s, way] = NONE
+    cache.dirty[row, s, way] = op != READ
+    if cache.last[row, entry] != entry:
+        if cache.first_back[row] == NONE:
+            cache.first_back[row] = cache.after[row, entry]
+        else:
+            cache.after[row, cache.last_back[row]] = cache.after[row, entry]
+        cache.last_back[row] = cache.last[row, entry]
+
+
+@inlined
+def _serve(sim: "Sim", row: int, now: int, may_perform: bool) -> int:
+    """Look up the next request, if one may be; return its entry if that performs it, else NONE."""
+    cache = sim.memory_cache
+    if cache.free[row] > now:
+        return NONE
+    entry = cache.first_back[row]
+    if entry != NONE:  # nothing was looked up since its line has come, so it is still there
+        if not may_perform:
+            return NONE
+        cache.first_back[row] = NONE if entry == cache.last_back[row] else cache.after[row, entry]
+        _look_up(sim, row, now, entry, True)
+        served = entry
+    elif cache.count[row] > 0:
+        entry = cache.queue[row, cache.head[row]]
+        looked_up, performed = _look_up(sim, row, now, entry, may_perform)
+        if not looked_up:
+            return NONE
+        cache.head[row] = (cache.head[row] + 1) % cache.requests
+        cache.count[row] -= 1
+        served = entry if performed else NONE
+    else:
+        return NONE
+    cache.free[row] = max(cache.free[row], now - 1.0) + cache.line_cycles
+    return served
+
+
+@compiled
+def _look_up(sim: "Sim", row: int, now: int, entry: int, may_perform: bool) -> tuple[bool, bool]:
+    """Look up a request: (whether that could be done now, whether it is performed)."""
+    cache = sim.memory_cache
+    line, op = _line_and_op(sim, row, entry)
+    s, way = _find(cache, row, line)
+    if way != NONE and cache.pending[row, s, way] != NONE:
+        fetching = cache.pending[row, s, way]
+        cache.after[row, cache.last[row, fetching]] = entry
+        cache.last[row, fetching] = entry
+        return True, False
+    lo, hi = sim.mem.lo[row, entry], sim.mem.hi[row, entry]
+    fetches = way == NONE and (op != STORE or bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes) < LINE_BYTES)
+    if not fetches and not may_perform:
+        return False, False
+    if way == NONE:
+        s, way = replacement.victim(cache, row, s)
+        if way < 0 or not _make_room(sim, row, now, entry, s, way, fetches):
+            return False, False
+        cache.tag[row, s, way] = line
+        replacement.brought(cache, row, s, way)
+    else:
+        replacement.used(cache, row, s, way)
+    if fetches:
+        cache.pending[row, s, way] = entry
+        cache.last[row, entry] = entry
+        cache.misses[row] += 1
+        _count(sim, row, entry, 0)
+        hbm_enqueue(sim.hbm, row, now, line, READ, entry)
+        return True, False
+    if op != READ:
+        cache.dirty[row, s, way] = 1
+    cache.hits[row] += 1
+    return True, True
+
+
+@inlined
+def _count(sim: "Sim", row: int, entry: int, write: int) -> None:
+    """Count a line that DRAM reads or writes under the stream of the request that needs it, or its room."""
+    sim.mem.dram_bytes[row // sim.m.channels, 2 * queues.stream_of(sim.mem.tag[row, entry]) + write] += LINE_BYTES
+
+
+@inlined
+def _make_room(sim: "Sim", row: int, now: int, entry: int, s: int, way: int, fetches: bool) -> bool:
+    """Empty a way for an entry, its dirty line sent to DRAM; False: no room in the queue for that and the fetch."""
+    cache, hbm = sim.memory_cache, sim.hbm
+    dirty = cache.dirty[row, s, way] != 0
+    if hbm.occupancy[row] + dirty + fetches > hbm.queue_entries:
+        return False
+    if dirty:
+        cache.dirty[row, s, way] = 0
+        cache.written_back[row] += 1
+        _count(sim, row, entry, 1)
+        hbm_enqueue(hbm, row, now, np.int64(cache.tag[row, s, way]), STORE, WRITE_BACK)
+    return True

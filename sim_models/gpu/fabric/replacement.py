@@ -1,0 +1,98 @@
+"""Which line of a cache's set makes room for another.
+
+`lru`: the least recently used one. `srrip`: static re-reference interval prediction, by hits, with two bits per line
+(Jaleel et al., "High performance cache replacement using re-reference interval prediction", ISCA 2010): a line that
+came in is thought to be used again late, one that was used soon; what is thought to be furthest away makes room, and
+if nothing is, all are moved there. A stream that is read once then leaves before what was read twice.
+Both keep their state in the cache's `stamp`, and neither evicts a line that is being filled.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.compiled.records import Record
+from t3sim.base.compiled.scan import PLACES, equal, lowest_of_free
+from t3sim.gpu.hbm.bits import lowest_bit
+
+if TYPE_CHECKING:
+    from t3sim.gpu.fabric.llc import Llc
+    from t3sim.gpu.fabric.memory_cache import MemoryCache
+
+NAMES = ("lru", "srrip")
+LRU, SRRIP = range(2)
+SOON, LATE, FURTHEST = 0, 2, 3  #: re-reference intervals
+NO_LINE = NOT_FILLED = -1
+_GROUP_SHIFT = PLACES.bit_length() - 1
+_GROUPS = 256 // PLACES  # of a set, at most
+NO_WAY = np.int64(1) << np.int64(60)
+
+
+#: Ways of a set that are looked at together; a set of more ways has several groups.
+GROUP = Record(("tag", np.int32, (PLACES,)), ("stamp", np.int32, (PLACES,)), ("pending", np.int16, (PLACES,)),
+               ("dirty", np.uint8, (PLACES,)))
+
+
+def make_sets(caches: int, sets: int, ways: int, policy: str) -> tuple[int, dict[str, np.ndarray]]:
+    """Make the ways of empty sets: (groups of each set, arrays [cache, group of a set, way]).
+
+    Places after a set's last way are never free, and no line is there.
+    """
+    groups = -(-ways // PLACES)
+    fields = GROUP.arrays((caches, sets * groups))
+    fields["tag"][:] = NO_LINE
+    there = np.arange(groups * PLACES) < ways
+    fields["pending"][:] = np.tile(np.where(there, NOT_FILLED, 0).reshape(groups, PLACES), (sets, 1))
+    fields["stamp"][:] = FURTHEST if policy == "srrip" else 0
+    return groups, fields
+
+
+@inlined
+def used(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
+    """Note that a line was found."""
+    if llc.replacement == SRRIP:
+        llc.stamp[device, s, way] = SOON
+    else:
+        llc.clock[device] += 1
+        llc.stamp[device, s, way] = llc.clock[device]
+
+
+@inlined
+def brought(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
+    """Note that a way has another line."""
+    if llc.replacement == SRRIP:
+        llc.stamp[device, s, way] = LATE
+    else:
+        llc.clock[device] += 1
+        llc.stamp[device, s, way] = llc.clock[device]
+
+
+@inlined
+def way_of(llc: "Llc | MemoryCache", device: int, s: int, line: int) -> tuple[int, int]:
+    """Return (group, way) of a line in the set that begins at group `s`; way -1 if it is not there."""
+    wanted = np.int32(line)
+    there = equal(llc.tag, (device, s, 0), wanted)
+    group, last = s, s + llc.groups - 1
+    while there == 0 and group < last:
+        group += 1
+        there = equal(llc.tag, (device, group, 0), wanted)
+    return (group, lowest_bit(there)) if there else (s, -1)
+
+
+@compiled
+def victim(llc: "Llc | MemoryCache", device: int, s: int) -> tuple[int | np.int64, int | np.int64]:
+    """Return (group, way) of a set that makes room, way -1 if all are being filled; it begins at group `s`."""
+    best = NO_WAY
+    flip = np.int32(FURTHEST if llc.replacement == SRRIP else 0)
+    for group in range(llc.groups):
+        found = lowest_of_free(llc.stamp, llc.pending, (device, s + group, 0), flip, NO_WAY)
+        best = min(best, found if found == NO_WAY else found + group * PLACES)
+    if best == NO_WAY:
+        return s, -1
+    if llc.replacement == SRRIP and best >> 8:
+        for group in range(s, s + llc.groups):
+            for way in range(PLACES):
+                if llc.pending[device, group, way] < 0:
+                    llc.stamp[device, group, way] += best >> 8
+    return s + (best >> _GROUP_SHIFT & _GROUPS - 1), best & PLACES - 1

@@ -1,0 +1,197 @@
+"""A switch that adds and copies (T3 paper, section 7.4), as NVLink SHARP does.
+
+The parts of a line that GPUs send to one of them are added in the order in which they come; when all have, one line
+goes on. Sums that have begun, or wait to leave, lie in a memory of each port; a part of another sum waits on its link
+while that is full. Schedules keep it from ever being full (`schedule.sums`), because what waits there holds up parts
+for which others wait. Of several switches side by side each has such ports, and lines take turns on them. A packet for
+a group leaves through the port of each of its GPUs when all have room.
+Source: Klenk et al., An In-Network Architecture for Accelerating Shared-Memory Multiprocessor Collectives (ISCA 2020).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.line import LINE_BYTES, LINE_SHIFT, lines_of
+from t3sim.gpu.fabric import bits, queues
+from t3sim.gpu.fabric import network as links
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.fabric.bits import RequestBits
+
+NOBODY = -1
+
+
+class Switch(NamedTuple):
+    """Sums and groups; arrays are [GPU to which a sum goes, ...] and [GPU from which a copy comes, ...]."""
+
+    gpus: int  # groups are numbered from here on; 0: it only passes on
+    parts: int  # of a sum; 0: it adds nothing
+    most_lines: int  # of sums that have begun and have not left, for one GPU
+    latency_cycles: int  # from a sum's last part to the sum
+    sum_op: int  # what a sum does at its GPU, of `bits`
+    base: np.ndarray  # int64 [gpu]: address of line 0
+    came: np.ndarray  # uint8 [gpu, line]: parts
+    order: np.ndarray  # uint8 [gpu, line, part]: whose they were
+    held: np.ndarray  # int64 [gpu, plane]: lines in the port's memory
+    most_held: np.ndarray  # int64 [gpu, plane]
+    sums: queues.TimedQueue  # whole, [gpu and plane]
+    copy_to: np.ndarray  # int64 [gpu, group, copy]; NOBODY: no more
+    address_offset: np.ndarray  # int64 [gpu, group, copy]: to what the packet says
+    id_offset: np.ndarray  # the same
+
+
+class Group(NamedTuple):
+    """A GPU to which a packet for a group is copied, and what it says there in addition."""
+
+    device: int
+    address_offset: int
+    id_offset: int
+
+
+class Shape(NamedTuple):
+    """Switches side by side that are alike."""
+
+    most_bytes: int  #: of sums at a port of one
+    latency_cycles: int
+    planes: int = 1
+
+
+def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, shape: Shape,
+                sum_op: int = bits.UPDATE, groups: tuple[tuple[tuple[Group, ...], ...], ...] = ()) -> Switch:
+    """Make a switch before the first packet.
+
+    `bases`: of the simulated GPUs' arrays of `size_bytes`; `groups`: of each of them; the others as in `Switch`.
+    """
+    lines = lines_of(size_bytes) if parts else 1
+    most = len(bases), max(1, *map(len, groups), 0), max([1, *(len(one) for own in groups for one in own)])
+    copies = np.full((3, *most), 0)
+    copies[0] = NOBODY
+    for gpu, own in enumerate(groups):
+        for number, group in enumerate(own):
+            copies[:, gpu, number, :len(group)] = np.array(group).T
+    most_lines, rows = shape.most_bytes // LINE_BYTES, (len(bases), shape.planes)
+    return Switch(gpus, parts, most_lines, shape.latency_cycles, sum_op, np.array(bases, np.int64),
+                  np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines, parts), np.uint8),
+                  np.zeros(rows, np.int64), np.zeros(rows, np.int64),
+                  queues.timed_queue(len(bases) * shape.planes, max(2, min(most_lines, lines))), *copies)
+
+
+NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, Shape(0, 0))
+
+
+@inlined
+def line_at(switch: Switch, gpu: int, address: int) -> int:
+    """Return the number of the line at an address of a GPU."""
+    return (address - switch.base[gpu]) >> LINE_SHIFT
+
+
+@inlined
+def works_on(switch: Switch, lo: int, hi: int, fields: "RequestBits") -> bool:
+    """Return whether a packet is one to add or to copy."""
+    return switch.gpus > 0 and (links.destination_of(hi, fields) >= switch.gpus
+                                or switch.parts > 0 and bits.get(lo, hi, fields.op, 2) == bits.UPDATE)
+
+
+@compiled
+def take(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
+    """Add a packet that has come to the switch, or copy it; False: there is no room for it now."""
+    if links.destination_of(hi, sim.b) >= sim.switch.gpus:
+        return send_copies(sim, node, now, lo, hi, tag)
+    if sim.mirrored:
+        return add_mirrored(sim, now, lo, hi, tag)
+    gpu = links.destination_of(hi, sim.b) if len(sim.switch.base) > 1 else 0
+    plane = links.plane_of(sim.network, lo, sim.b)
+    if begins(sim.switch, gpu, lo, sim.b) and sim.switch.held[gpu, plane] >= sim.switch.most_lines:
+        return False
+    add(sim, gpu, now, lo, hi, tag)
+    return True
+
+
+@inlined
+def begins(switch: Switch, gpu: int, lo: int, fields: "RequestBits") -> bool:
+    """Return whether a part is the first of its sum."""
+    return switch.came[gpu, line_at(switch, gpu, bits.address_of(lo, fields))] == 0
+
+
+@inlined
+def add(sim: "Sim", gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
+    """Add a part to its sum, for which there is room."""
+    switch = sim.switch
+    line = line_at(switch, gpu, bits.address_of(lo, sim.b))
+    came, plane = np.int64(switch.came[gpu, line]), links.plane_of(sim.network, lo, sim.b)
+    if came == 0:
+        switch.held[gpu, plane] += 1
+        switch.most_held[gpu, plane] = max(switch.most_held[gpu, plane], switch.held[gpu, plane])
+    switch.order[gpu, line, came] = queues.sender_of(queues.number_of(tag))
+    switch.came[gpu, line] = came + 1
+    if came + 1 == switch.parts:
+        whole_lo, whole_hi = bits.put(lo, hi, sim.b.op, 2, switch.sum_op)
+        whole_lo, whole_hi = bits.put(whole_lo, whole_hi, sim.b.more, sim.b.more_bits, switch.parts - 1)
+        row, then = gpu * sim.network.planes + plane, now + switch.latency_cycles
+        queues.push_at(switch.sums, row, then, whole_lo, whole_hi, tag)
+
+
+@inlined
+def add_mirrored(sim: "Sim", now: int, lo: int, hi: int, tag: int) -> bool:
+    """Add what this GPU sends as that which another one sends it meanwhile; False: there is no room for it now."""
+    switch, begun = sim.switch, 0
+    becomes, first, last = links.mirrored_lines(sim, lo, hi)
+    for target in range(first, last):
+        _, new_lo, _ = links.mirrored_line(sim, becomes, target, lo, hi)
+        begun += begins(switch, 0, new_lo, sim.b)
+    if begun and switch.held[0, 0] + begun > switch.most_lines:  # a mirrored GPU has one switch
+        return False
+    for target in range(first, last):
+        _, new_lo, new_hi = links.mirrored_line(sim, becomes, target, lo, hi)
+        add(sim, 0, now, new_lo, new_hi, tag)
+    return True
+
+
+@inlined
+def send_copies(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
+    """Send a packet for a group to each of its GPUs; False: not all of their ports have room."""
+    switch, network, b = sim.switch, sim.network, sim.b
+    source = queues.number_of(tag)
+    group = links.destination_of(hi, b) - switch.gpus
+    copies = switch.copy_to.shape[2]
+    for copy in range(copies):
+        to = switch.copy_to[source, group, copy]
+        if to != NOBODY and not links.can_send(network, links.port_for(network, node, to, lo, b), now):
+            return False
+    size = bits.get(lo, hi, b.bytes, b.op - b.bytes)
+    for copy in range(copies):
+        to = switch.copy_to[source, group, copy]
+        if to == NOBODY:
+            break
+        wg = bits.get(lo, hi, b.wg, b.wg_bits) + switch.id_offset[source, group, copy]
+        own_lo, own_hi = bits.put(lo, links.bound_for(bits.request_of(hi, b), to, b), b.wg, b.wg_bits, wg)
+        address = bits.address_of(lo, b) + switch.address_offset[source, group, copy]
+        own_lo, own_hi = bits.put(own_lo, own_hi, 0, b.address_bits, address)
+        port = links.port_for(network, node, to, lo, b)
+        if sim.mirrored:
+            links.send_mirrored(sim, port, now, size, own_lo, own_hi, tag)
+        else:
+            links.send(network, port, now, size, 0, own_lo, own_hi, tag)
+    return True
+
+
+@compiled
+def send_sums(sim: "Sim", node: int, now: int) -> None:
+    """Send sums that are whole, as far as their ports have room."""
+    switch, network, b = sim.switch, sim.network, sim.b
+    if switch.parts == 0:
+        return
+    sums = switch.sums
+    for row in range(len(sums.count)):
+        gpu, plane = row // network.planes, row % network.planes
+        while sums.count[row] > 0 and sums.time[row, sums.head[row]] <= now:
+            port, at = links.port_to(network, node, gpu) + plane, sums.head[row]
+            if not links.can_send(network, port, now):
+                break
+            lo, hi = sums.lo[row, at], sums.hi[row, at]
+            links.send(network, port, now, bits.get(lo, hi, b.bytes, b.op - b.bytes), 0, lo, hi, sums.tag[row, at])
+            queues.pop_timed(sums, row)
+            switch.held[gpu, plane] -= 1

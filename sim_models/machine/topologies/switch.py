@@ -1,0 +1,19 @@
+"""Every GPU has a link to one switch, which passes on what it gets."""
+
+from t3sim.machine.topologies.topology import Link, Topology, TopologyError
+
+
+class Switch(Topology):
+    """GPUs around one switch, through which every way leads."""
+
+    def next_hop(self, node: int, destination: int) -> int:
+        """Return the switch, or the GPU that it sends to. Raises TopologyError."""
+        if node == destination or not (0 <= node < self.nodes and 0 <= destination < self.nodes):
+            raise TopologyError(f"{self.name}: no way leads from {node} to {destination}")
+        return destination if node == self.gpus else self.gpus
+
+
+def switch(gpus: int) -> Switch:
+    """Build a star of `gpus` GPUs around a switch, which is the last node."""
+    return Switch("switch", gpus + 1, tuple(link for gpu in range(gpus)
+                                            for link in (Link(gpu, gpus), Link(gpus, gpu))), switches=1)

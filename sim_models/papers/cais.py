@@ -1,0 +1,250 @@
+"""CAIS's nine comparisons (HPCA 2026, arXiv 2605.05628), ours beside theirs, and what tells the two apart."""
+
+from collections.abc import Callable
+from math import ceil
+
+from t3sim.analytic.libraries.contention import Job, attention_job, beside, collective_job, gemm_job, stream_job
+from t3sim.analytic.libraries.gemm import best
+from t3sim.analytic.libraries.in_switch import BLOCKS, in_switch_ns, transfer_ns
+from t3sim.analytic.libraries.links import pair_gb_per_s
+from t3sim.analytic.libraries.mechanisms import Setting, fused, play
+from t3sim.base import plots
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.paper import Target, geomean
+
+#: Geometric means of CAIS's speedup over each of its baselines (HPCA 2026, arXiv 2605.05628, section V-A): prompts,
+#: training, and the four sub-layers.
+CAIS = {"FuseLib-NVLS": (1.21, 1.20, 1.20), "CoCoNet-NVLS": (1.25, 1.23, 1.24), "TP-NVLS": (1.38, 1.37, 1.39),
+        "T3-NVLS": (1.45, 1.45, 1.47), "T3": (1.61, 1.60, 1.64), "SP-NVLS": (1.89, 1.89, 1.91),
+        "FuseLib": (1.90, 1.89, 1.91), "CoCoNet": (1.98, 1.96, 1.99), "LADM": (7.60, 7.59, 7.90)}
+#: Tokens, hidden size and FFN's of its models (Table I, which has halves of sizes, for half of the units).
+CAIS_MODELS = {"Mega-GPT-4B": (16 * 1024, 2048, 8192), "Mega-GPT-8B": (12 * 1024, 3072, 12288),
+               "LLaMA-7B": (3 * 3072, 4096, 11264)}
+#: Communication in times of computation of LLaMA-7B on eight of its GPUs (section II-B).
+_CAIS_RATIO = 1.6
+_CAIS_HEADS, _CAIS_SEQUENCE = 32, 3072  #: of LLaMA-7B
+_GPUS = 8
+
+
+def of_rows(kind: str, shape: tuple[int, int, int], gpus: int = _GPUS) -> Setting:
+    return Setting({"rs": "gemm+rs", "ag": "ag+gemm", "ar": "gemm+ar"}[kind], gpus, shape)
+
+
+def exposed(machine: Machine, setting: Setting) -> float:
+    """Return the part of a GEMM that nothing hides: its first round of tiles, or one GPU's rows that come first."""
+    rounds = max(1, ceil(best(machine, *setting.shape).tiles / machine.gpu.compute_units))
+    return gemm_job(machine, *setting.shape).ns / (setting.gpus if setting.before else rounds)
+
+
+def beside_transfer(machine: Machine, gemms: float, transfer: float, alone: float) -> float:
+    """Return the time of GEMMs beside a transfer, which takes power from them, and begins or ends without them."""
+    power = machine.sharing.power_share
+    return max(min(gemms / (1 - power), gemms + transfer * power), transfer + alone)
+
+
+def triggered(machine: Machine, setting: Setting) -> float:
+    """Return the time of a GEMM whose tiles go to, or come from, a switch as Track & Trigger has it."""
+    transfer = transfer_ns(machine, setting.kind, setting.gpus, setting.size) + machine.wires.latency_ns
+    return beside_transfer(machine, gemm_job(machine, *setting.shape).ns, transfer, exposed(machine, setting))
+
+
+def at_once(machine: Machine, first: Setting, second: Setting) -> float:
+    """Return the time of two GEMMs of which the second takes each of the first's sums as it comes, as CAIS has it.
+
+    What goes up to the switch and what comes down are on the links at the same time.
+    """
+    transfer = transfer_ns(machine, "all_reduce", first.gpus, first.size) + 2 * machine.wires.latency_ns
+    return beside_transfer(machine, sum(gemm_job(machine, *one.shape).ns for one in (first, second)), transfer,
+                           exposed(machine, first) + exposed(machine, second))
+
+
+def in_pieces(machine: Machine, setting: Setting, collective: Callable[[float], Job]) -> float:
+    """Return the time of a GEMM in the best number of pieces, the collective of each beside the next one's GEMM."""
+    (m, n, k), found = setting.shape, []
+    for pieces in (1, 2, 4, 8):
+        piece, moved = (ceil(m / pieces), n, k), collective(setting.size / pieces)
+        both = beside(machine, piece, setting.width, moved).ns
+        found.append(gemm_job(machine, *piece).ns + (pieces - 1) * both + moved.ns)
+    return min(found)
+
+
+def sub_layers(hidden: int, ffn: int) -> tuple[tuple[int, int], ...]:
+    """Return CAIS's L1 to L4: the whole depth of the GEMM before the norm, and all columns of the one after it."""
+    return (hidden, ffn), (ffn, 3 * hidden), (ffn, hidden), (3 * hidden, ffn)
+
+
+def sub_layer(machine: Machine, tokens: int, hidden: int, depth: int, columns: int) -> dict[str, float]:
+    """Time a GEMM, the sum of its outputs, a norm and the next GEMM, by each of CAIS's baselines.
+
+    With all-reduces every GPU norms all tokens, otherwise its own.
+    """
+    first, second = (tokens, hidden, depth // _GPUS), (tokens, columns // _GPUS, hidden)
+    gemms = [gemm_job(machine, *shape).ns for shape in (first, second)]
+    rs, ag, ar = of_rows("rs", first), of_rows("ag", second), of_rows("ar", first)
+    size, switch = rs.size, machine.in_switch
+
+    def switched(kind: str) -> float:
+        return in_switch_ns(machine, kind, _GPUS, size)
+
+    def norm(rows: float) -> float:
+        return stream_job(machine, 2 * 2.0 * rows * hidden).ns  # all read and written
+
+    def summed(part: float) -> Job:
+        return Job(in_switch_ns(machine, "all_reduce", _GPUS, part, graph=True), 2 * part, part, BLOCKS)
+
+    def stored(phases: int) -> float:
+        return phases * size / _GPUS / (pair_gb_per_s(machine, _GPUS) * machine.wires.all_efficiency)
+    last, own = norm(tokens) + gemms[1], norm(tokens / _GPUS)
+    return {
+        "CAIS": at_once(machine, rs, ag),
+        "FuseLib-NVLS": last + fused(machine, ar, transfer_ns(machine, "all_reduce", _GPUS, size),
+                                     2 * switch.barrier_ns, 0)[0],
+        "CoCoNet-NVLS": last + in_pieces(machine, ar, summed),
+        "TP-NVLS": last + gemms[0] + switched("all_reduce"),
+        "T3-NVLS": own + triggered(machine, rs) + triggered(machine, ag),
+        "T3": own + play(machine, rs, "t3").ns + play(machine, ag, "t3").ns,
+        "SP-NVLS": own + sum(gemms) + switched("reduce_scatter") + switched("all_gather"),
+        "FuseLib": last + fused(machine, ar, stored(2), machine.direct.phase_ns, 0)[0],
+        "CoCoNet": last + in_pieces(machine, ar, lambda part: collective_job(machine, "all_reduce", _GPUS, part,
+                                                                            library="ring")),
+    }
+
+
+def communication(machine: Machine) -> float:
+    """Return the time of all-reduces of a layer of CAIS's LLaMA-7B, by rings, in times of what it computes."""
+    tokens, hidden, ffn = CAIS_MODELS["LLaMA-7B"]
+    shapes = ((3 * hidden // _GPUS, hidden), (hidden, hidden // _GPUS), (ffn // _GPUS, hidden), (hidden, ffn // _GPUS))
+    computed = sum(gemm_job(machine, tokens, *shape).ns for shape in shapes)
+    computed += attention_job(machine, tokens // _CAIS_SEQUENCE, _CAIS_HEADS // _GPUS, _CAIS_SEQUENCE,
+                              hidden // _CAIS_HEADS).ns
+    computed += 2 * stream_job(machine, 2 * 2.0 * tokens * hidden).ns
+    return 2 * collective_job(machine, "all_reduce", _GPUS, 2.0 * tokens * hidden, library="ring").ns / computed
+
+
+def slower(machine: Machine, share: float, *, all_links: bool) -> Machine:
+    """Return a machine whose links have a share of their rate, or only for what the switch neither adds nor copies."""
+    wires, rings = machine.wires, machine.rings
+    if all_links:
+        return machine.model_copy(update={"wires": wires.model_copy(update={"gb_per_s": share * wires.gb_per_s})})
+    protocols = {name: one.model_copy(update={"efficiency": share * one.efficiency})
+                 for name in ("ll", "ll128", "simple") for one in (getattr(rings, name),)}
+    return machine.model_copy(update={
+        "wires": wires.model_copy(update={"all_efficiency": share * wires.all_efficiency}),
+        "rings": rings.model_copy(update=protocols)})
+
+
+def compared(machine: Machine) -> dict:
+    """Play CAIS's baselines, all sub-layers of its models, and put them in order."""
+    found = [sub_layer(machine, tokens, hidden, *one) for tokens, hidden, ffn in CAIS_MODELS.values()
+             for one in sub_layers(hidden, ffn)]
+    ours = {name: geomean([one[name] / one["CAIS"] for one in found]) for name in found[0]}
+    known = [name for name in CAIS if name in ours]
+    pairs = [(a, b) for place, a in enumerate(known) for b in known[place + 1:]]
+    return {"link_gb_per_s": machine.wires.gb_per_s, "communication": communication(machine), "over": ours,
+            "pairs_in_order": sum(ours[a] <= ours[b] for a, b in pairs), "pairs": len(pairs),
+            "out_of_order": [f"{a} slower than {b}" for a, b in pairs if ours[a] > ours[b]],
+            "t3_over_sp": ours["SP-NVLS"] / ours["T3"], "t3_over_tp": ours["TP-NVLS"] / ours["T3"]}
+
+
+def at_ratio(machine: Machine) -> Machine:
+    """Return a machine with links on which communication is as long as CAIS says that it is."""
+    for _ in range(8):  # each comes closer, as fixed times are a small part
+        machine = slower(machine, communication(machine) / _CAIS_RATIO, all_links=True)
+    return machine
+
+
+def cais() -> dict:
+    """Play CAIS and its baselines on links of an H100, and on links of which the paper's own numbers speak."""
+    machine, theirs = load_machine("cais-8x4", COMMERCIAL), {name: means[2] for name, means in CAIS.items()}
+    least, most = 0.1, 1.0  # shares of the rate for what moves without the switch's help
+    for _ in range(12):
+        share = (least + most) / 2
+        without = compared(at_ratio(slower(machine, share, all_links=False)))
+        faster = without["over"]["T3"] / without["over"]["T3-NVLS"] < theirs["T3"] / theirs["T3-NVLS"]
+        least, most = (least, share) if faster else (share, most)
+    return {"machine": machine.name, "theirs": theirs, "communication": _CAIS_RATIO,
+            "t3_over_sp": theirs["SP-NVLS"] / theirs["T3"], "t3_over_tp": theirs["TP-NVLS"] / theirs["T3"],
+            "here": compared(machine),
+            "at_ratio": compared(at_ratio(machine)), "without_switch": {"share": share} | without,
+            "implied": implied(machine, theirs)}
+
+
+def implied(machine: Machine, theirs: dict[str, float]) -> dict[str, float]:
+    """Say what the paper's means of TP-NVLS and SP-NVLS alone imply, in times of CAIS.
+
+    An all-reduce by the switch sends and gets the tensor and an eighth of it at once, a reduce-scatter and an
+    all-gather each the whole in turn. So the difference between the two is 7/8 of the tensor's time on a link. The
+    norms, of which TP-NVLS has more, would make that time longer and the GEMMs' shorter.
+    """
+    tensor = (theirs["SP-NVLS"] - theirs["TP-NVLS"]) / (2 - 9 / 8)
+    gemms = theirs["SP-NVLS"] - 2 * tensor
+    rates = []
+    for tokens, hidden, ffn in CAIS_MODELS.values():
+        ns = transfer_ns(machine, "reduce_scatter", _GPUS, 2.0 * tokens * hidden) * gemms / tensor
+        rates += [2e-3 * tokens * hidden * (depth + columns) / _GPUS / ns for depth, columns in sub_layers(hidden, ffn)]
+    return {"tensor": tensor, "gemms": gemms, "communication": 2 * tensor / gemms, "gemm_tflops": geomean(rates),
+            "peak_tflops": machine.peak.bf16}
+
+
+def _evaluate(setup: Setup, results: Results) -> Findings:
+    found = cais()
+    columns = {"here": "H100's links", "at_ratio": "links at the paper's ratio",
+               "without_switch": "the same, slower without the switch"}
+    theirs, here, share = found["theirs"], found["here"], found["without_switch"]["share"]
+    ours = {f"over {name}": value for name, value in here["over"].items() if name != "CAIS"}
+    targets = {f"over {name}": Target(f"CAIS over {name}, geomean", "x", theirs[name], "V-A") for name in theirs
+               if name in here["over"]}
+    for name, title in (("t3_over_sp", "T3 over SP-NVLS"), ("t3_over_tp", "T3 over TP-NVLS")):
+        ours[name], targets[name] = here[name], Target(title, "x", found[name], "V-A")
+
+    def row(title: str, paper: str, form: str, *path: str) -> tuple[str, ...]:
+        cells = []
+        for name in columns:
+            value = found[name]
+            for key in path:
+                value = value[key]
+            cells.append(form.format(value))
+        return title, paper, *cells
+    implied = found["implied"]
+    return Findings(
+        text=f"{here['pairs_in_order']} of {here['pairs']} pairs are in the paper's order on links of an H100, where "
+             f"communication takes {here['communication']:.1f} times as long as computation; "
+             f"{found['at_ratio']['pairs_in_order']} with the {_CAIS_RATIO} of the paper, and "
+             f"{found['without_switch']['pairs_in_order']} if also what the switch does not help has {share:.2f} of "
+             f"its rate, as the paper's T3 and T3-NVLS say. By its TP-NVLS and SP-NVLS its GEMMs would run at "
+             f"{implied['gemm_tflops']:.0f} TFLOP/s on links of an H100, whose half has a peak of "
+             f"{implied['peak_tflops']:.0f}.",
+        cases=[{"figure": "cais", **found}], ours=ours, targets=targets,
+        tables=[Table("CAIS over its baselines, geometric means of four sub-layers of three models",
+                      ("CAIS over", "paper", *columns.values()),
+                      [row(name, f"{mean:.2f}", "{:.2f}", "over", name) if name in here["over"] else
+                       (name, f"{mean:.2f}", *("–" for _ in columns)) for name, mean in theirs.items()]),
+                Table("Where it differs", ("what", "paper", *columns.values()), [
+                    row("pairs in the paper's order", f"{here['pairs']}", "{}", "pairs_in_order"),
+                    row("T3 over SP-NVLS", f"{found['t3_over_sp']:.2f}", "{:.2f}", "t3_over_sp"),
+                    row("T3 over TP-NVLS", f"{found['t3_over_tp']:.2f}", "{:.2f}", "t3_over_tp"),
+                    row("a link, GB/s each way", "450", "{:.0f}", "link_gb_per_s"),
+                    row("communication over computation, LLaMA-7B, rings", f"{_CAIS_RATIO}", "{:.1f}",
+                        "communication")]),
+                Table("Pairs out of order", ("links", "here, and not in the paper"),
+                      [(title, "; ".join(found[name]["out_of_order"])) for name, title in columns.items()])],
+        plots={"cais": lambda: _draw(found)})
+
+
+def _draw(found: dict):
+    drawn, axes = plots.figure(3.0)
+    names = list(found["here"]["over"])[1:]
+    for key, colour in (("theirs", plots.BLUE), ("here", plots.ORANGE), ("without_switch", plots.LIGHT)):
+        by = found[key]["over"] if key != "theirs" else found[key]
+        axes.plot(names, [by[name] for name in names], "o", color=colour, label={
+            "theirs": "paper", "here": "here", "without_switch": "here, with the paper's ratios"}[key])
+    axes.tick_params(axis="x", labelrotation=30, labelsize=7)
+    axes.set_ylabel("CAIS over")
+    axes.legend(fontsize=7)
+    return drawn
+
+
+NINE = Figure("cais", "CAIS's nine comparisons of switches that add", lambda setup: [], _evaluate, short="CAIS",
+              paper="beyond")

@@ -1,0 +1,84 @@
+"""Yield of a campaign: figures evaluated, results, and what they were made with."""
+
+import os
+import platform
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from t3sim.papers.figure import Figure, Findings, Setup, Table
+from t3sim.papers.two_machines import side_by_side
+from t3sim.study.tasks.runner import Outcome
+
+
+@dataclass
+class Chapter:
+    """One figure, evaluated, or why it could not be."""
+
+    figure: Figure
+    findings: Findings | None = None
+    summary: dict[str, dict[str, Any]] = field(default_factory=dict)
+    problem: str = ""
+    plots: dict[str, tuple[str, bytes]] = field(default_factory=dict)  #: name: SVG for the page, PNG
+    machine: str = ""  #: whose numbers these are
+    beside: "Chapter | None" = None  #: the same of the second machine, if it has numbers of its own
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables, those of the second machine side by side with these."""
+        tables = self.findings.tables if self.findings else []
+        if self.beside is None or self.beside.findings is None:
+            return tables
+        return [side_by_side(one, other, self.beside.machine) for one, other in
+                zip(tables, self.beside.findings.tables, strict=True)]
+
+
+@dataclass
+class Campaign:
+    """Everything that the report shows."""
+
+    setup: Setup
+    chapters: list[Chapter]
+    outcome: Outcome
+    jobs: int
+    provenance: dict[str, Any]  #: machine, versions, commit: what the results depend on
+    beside: Setup | None = None  #: the second machine's
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The content of `results.json`: nothing in it depends on the host, the number of jobs or the hour."""
+        second = [chapter.beside for chapter in self.chapters if chapter.beside]
+        return {**_content(self.chapters), **self.provenance, **({} if self.beside is None else {"beside": {
+            **_content(second), "machine": self.beside.machine.described()}})}
+
+    @property
+    def host(self) -> dict[str, Any]:
+        """The content of `host.json`: what the results do not depend on."""
+        used = self.outcome.results.items()
+        return {
+            "jobs": self.jobs, "cores": os.cpu_count(), "processor": _processor(),
+            "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"), "wall_seconds": self.outcome.seconds,
+            "simulations": len(self.outcome.results), "kept": len(self.outcome.kept),
+            "core_seconds": sum(result.host_seconds for _, result in used),
+            "tasks": {task.key: {"label": task.label, "seconds": result.host_seconds}
+                      for task, result in sorted(used, key=lambda item: item[0].key)}}
+
+
+def _content(chapters: list[Chapter]) -> dict[str, Any]:
+    """Return what one machine's chapters say."""
+    return {"cases": [one for chapter in chapters if chapter.findings for one in chapter.findings.cases],
+            "summary": {chapter.figure.name: chapter.summary for chapter in chapters if chapter.summary},
+            "incomplete": {chapter.figure.name: chapter.problem for chapter in chapters if chapter.problem}}
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+

@@ -1,0 +1,143 @@
+"""Figures 6, 13 and 14 and tables 1 and 2 of the DMA collectives paper: phases of a copy, variants over sizes."""
+
+from t3sim.base import plots
+from t3sim.event.flow.commands import POSSIBLE, Command, Queue
+from t3sim.event.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
+from t3sim.machine import load_machine
+from t3sim.machine.levels import ENGINES
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.paper import Target, geomean
+
+_KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
+_SIZES = [1 << bits for bits in range(10, 33)]  # 1 KB to 4 GB
+
+#: Largest size (bytes) up to which each variant is the fastest (tables 1 and 2).
+_FASTEST = {"ag": (("prelaunch-b2b", 256 * _KB), ("prelaunch-bcst", _MB), ("prelaunch-pcpy", 512 * _MB)),
+            "a2a": (("prelaunch-b2b", 64 * _KB), ("prelaunch-swap", 4 * _MB), ("prelaunch-pcpy", _GB))}
+_TITLES = {"ag": "all-gather", "a2a": "all-to-all"}
+
+
+def evaluate_figure6(setup: Setup, results: Results) -> Findings:
+    node, rows, ours = load_machine("mi300x", ENGINES), [], {}
+    for size in (4 * _KB, 64 * _KB, _MB, 2 * _MB):
+        run = run_queues(node, [Queue(0, (Command(0, (1,)),))], size)
+        shares = {name: 100 * run.phases_ns[name] / run.ns for name in PHASES}
+        rows.append((f"{size // _KB} KB", f"{run.ns / 1e3:.2f}", *(f"{shares[name]:.0f} %" for name in PHASES)))
+        if size == 4 * _KB:
+            ours |= {"not_copying_4k_percent": 100 - shares["copy"],
+                     "control_schedule_4k_percent": shares["control"] + shares["schedule"]}
+        if size == 2 * _MB:
+            ours["not_copying_2m_percent"] = 100 - shares["copy"]
+    return Findings(
+        text=f"A single copy of 4 KB spends {ours['not_copying_4k_percent']:.0f} % of its time not copying, one of 2 "
+             f"MB {ours['not_copying_2m_percent']:.0f} %. Three of its constants were derived from these statements: "
+             "what is tested by them are the other figures.",
+        ours=ours, targets={
+            "not_copying_4k_percent": Target("not copying, 4 KB", "%", 60, "3.3", 5),
+            "not_copying_2m_percent": Target("not copying, 2 MB", "%", None, "3.3", at_most=20),
+            "control_schedule_4k_percent": Target("control and schedule, 4 KB", "%", None, "4.1.1", at_least=10,
+                                                  at_most=40)},
+        tables=[Table("Phases of one copy", ("size", "µs", *PHASES), rows)])
+
+
+def _times(collective: str) -> dict[str, dict[int, float]]:
+    """Return times by variant and size, kernels on compute units among them."""
+    node = load_machine("mi300x", ENGINES)
+    times = {"kernels": {size: kernel_collective_ns(node, size) for size in _SIZES}}
+    for variant in POSSIBLE[collective]:
+        for initiator, prefix in (("host", ""), ("poll", "prelaunch-")):
+            times[prefix + variant] = {size: run_collective(node, collective, variant, size, initiator).ns
+                                       for size in _SIZES}
+    return times
+
+
+def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
+    """Evaluate the figures; `numbers`: the paper's speed factors by key."""
+    times, other = _times(collective), "bcst" if collective == "ag" else "swap"
+
+    def factor(slow, fast, low: int, high: int) -> float:
+        """Return the geomean over sizes from `low` to below `high` of the best of `slow` over the best of `fast`."""
+        return geomean(min(times[name][size] for name in slow) / min(times[name][size] for name in fast)
+                       for size in _SIZES if low <= size < high)
+
+    host = POSSIBLE[collective]
+    every = [name for name in times if name != "kernels"]
+    found = {
+        "pcpy_slower_small": factor(["pcpy"], ["kernels"], _KB, 32 * _MB),
+        "pcpy_faster_large": factor(["kernels"], ["pcpy"], 64 * _MB, 8 * _GB),
+        "other_over_pcpy": factor(["pcpy"], [other], _KB, 8 * _MB),
+        "gap_with_other": factor(["pcpy", other], ["kernels"], _KB, 32 * _MB),
+        "b2b_over_pcpy": factor(["pcpy"], ["b2b"], _KB, _MB),
+        "b2b_over_other": factor([other], ["b2b"], _KB, _MB),
+        "other_over_b2b": factor(["b2b"], [other], _MB, 8 * _MB),
+        "gap_with_b2b": factor(host, ["kernels"], _KB, 32 * _MB),
+        "prelaunch_pcpy": factor(["pcpy"], ["prelaunch-pcpy"], _KB, 8 * _GB),
+        "prelaunch_other": factor([other], [f"prelaunch-{other}"], _KB, 8 * _GB),
+        "prelaunch_b2b": factor(["b2b"], ["prelaunch-b2b"], _KB, 8 * _GB),
+        "best_small": factor(["kernels"], every, _KB, 32 * _MB),
+        "best_large": factor(["kernels"], every, 32 * _MB, 2 * _GB),
+    }
+    targets = {key: Target(_WORDS[key].format(other=other), "x", value, "5.3", round(0.25 * value, 2))
+               for key, value in numbers.items()}
+    for name, paper in _FASTEST[collective]:
+        key = f"fastest_until_{name.removeprefix('prelaunch-')}_mb"
+        fastest = [size for size in _SIZES if min(every, key=lambda variant: times[variant][size]) == name]
+        found[key] = 2 * max(fastest) / _MB if fastest else 0.0
+        targets[key] = Target(f"{name} fastest below", "MB", paper / _MB, "5.3.5", at_least=paper / _MB / 2,
+                              at_most=2 * paper / _MB)
+
+    gain = 100 * (found["best_small"] - 1)
+
+    def draw():
+        drawn, axes = plots.figure(3.2)
+        colours = dict(zip(host, (plots.BLUE, plots.ORANGE, plots.GREEN)))
+        for variant in host:
+            for prefix, style in (("", "--"), ("prelaunch-", "-")):
+                line = times[prefix + variant]
+                axes.plot([size / _MB for size in _SIZES], [times["kernels"][size] / line[size] for size in _SIZES],
+                          style, color=colours[variant], label=prefix + variant)
+        axes.axhline(1, color=plots.BLACK, linewidth=0.8)
+        axes.set_xscale("log", base=2)
+        shown = _SIZES[::3]
+        axes.set_xticks([size / _MB for size in shown], [
+            f"{size // 1024} KB" if size < _MB else f"{size // _MB:,} MB" for size in shown])
+        axes.set_xlabel("size")
+        axes.set_ylabel("speedup over kernels")
+        drawn.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6)
+        return drawn
+
+    rows = [(f"{size / _MB:g} MB", *(f"{by_size[size] / 1e3:,.1f}" for by_size in times.values())) for size in _SIZES]
+    return Findings(
+        text=f"Below 32 MB DMA engines take {found['pcpy_slower_small']:.1f} times as long as kernels with an engine "
+             f"per copy; with the best variant of each size they are {abs(gain):.0f} % "
+             f"{'faster' if gain > 0 else 'slower'}. The kernels' times are those of a library's published constants, "
+             "with one hop between any two GPUs.",
+        ours=found, targets=targets, plots={f"dma-{collective}": draw},
+        tables=[Table("Time (µs)", ("size", *times), rows, folded=True)])
+
+
+_WORDS = {
+    "pcpy_slower_small": "pcpy slower than kernels below 32 MB", "pcpy_faster_large": "pcpy faster above 32 MB",
+    "other_over_pcpy": "{other} over pcpy up to 4 MB", "gap_with_other": "gap to kernels with {other}",
+    "b2b_over_pcpy": "b2b over pcpy below 1 MB", "b2b_over_other": "b2b over {other} below 1 MB",
+    "other_over_b2b": "{other} over b2b, 1 to 4 MB", "gap_with_b2b": "gap to kernels with b2b, too",
+    "prelaunch_pcpy": "prelaunch makes pcpy faster", "prelaunch_other": "prelaunch makes {other} faster",
+    "prelaunch_b2b": "prelaunch makes b2b faster", "best_small": "best variant over kernels below 32 MB",
+    "best_large": "best variant over kernels, 32 MB to 1 GB"}
+
+#: Section 5.3's speed factors, as ratios.
+_ALL_GATHER = {
+    "pcpy_slower_small": 4.5, "pcpy_faster_large": 1.14, "other_over_pcpy": 1.7, "gap_with_other": 3.0,
+    "b2b_over_pcpy": 2.7, "b2b_over_other": 1.5, "other_over_b2b": 1.4, "gap_with_b2b": 2.3, "prelaunch_pcpy": 1.9,
+    "prelaunch_other": 1.5, "prelaunch_b2b": 1.2, "best_small": 1 / 1.3, "best_large": 1.2}
+_ALL_TO_ALL = {
+    "pcpy_slower_small": 2.5, "pcpy_faster_large": 1.18, "other_over_pcpy": 1.7, "gap_with_other": 1.6,
+    "b2b_over_pcpy": 2.5, "b2b_over_other": 1.4, "other_over_b2b": 1.7, "gap_with_b2b": 1.3, "prelaunch_pcpy": 1.9,
+    "prelaunch_other": 1.5, "prelaunch_b2b": 1.2, "best_small": 1.2, "best_large": 1.2}
+
+COPY = Figure("copy-phases", "Phases of one copy (figure 6)", lambda setup: (), evaluate_figure6, short="phases",
+              paper="dma")
+ALL_GATHER = Figure("dma-all-gather", "All-gather by DMA engines (figure 13, table 1)", lambda setup: (),
+                    lambda setup, results: _evaluate("ag", _ALL_GATHER), short="all-gather", paper="dma")
+ALL_TO_ALL = Figure("dma-all-to-all", "All-to-all by DMA engines (figure 14, table 2)", lambda setup: (),
+                    lambda setup, results: _evaluate("a2a", _ALL_TO_ALL), short="all-to-all", paper="dma")

@@ -1,0 +1,104 @@
+"""Figure 15 of the DMA collectives paper: power of an all-gather by engines and by kernels. An estimate."""
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import product
+
+from t3sim.event.flow.commands import POSSIBLE
+from t3sim.event.flow.dma import DmaRun, run_collective
+from t3sim.event.flow.power import Watts, engine_watts, kernel_watts
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import ENGINES
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.paper import Target
+
+_MB = 1 << 20
+_SIZES = [1 << bits for bits in range(26, 33)]  # 64 MB to 4 GB
+
+
+@cache
+def _fastest(size: int) -> DmaRun:
+    """Return the run of the fastest variant, which does not depend on power."""
+    node = load_machine("mi300x", ENGINES)
+    runs = [run_collective(node, "ag", variant, size, initiator)
+            for variant in POSSIBLE["ag"] for initiator in ("host", "poll")]
+    return min(runs, key=lambda run: run.ns)
+
+
+def _ratios(node: Machine, sizes: list[int]) -> dict[str, float]:
+    pairs = [(engine_watts(node, _fastest(size)), kernel_watts(node, size)) for size in sizes]
+    return {"power_lower_percent": 100 * sum(1 - a.total / b.total for a, b in pairs) / len(pairs),
+            "compute_share_percent": 100 * sum(a.compute / b.compute for a, b in pairs) / len(pairs)}
+
+
+def _varied(node: Machine, inputs: Mapping[str, float]) -> Machine:
+    """Return a node with other inputs of the estimate, those of `PowerRange`, and the same power at rest in all."""
+    power, kernel, inputs = node.power, node.kernel, dict(inputs)
+    if (units := inputs.pop("kernel_units", None)) is not None:
+        kernel = kernel.model_copy(update={"compute_units": units})
+    if (share := inputs.pop("compute_idle_share", None)) is not None:
+        whole = power.compute_idle_w + power.io_idle_w + power.memory_idle_w
+        rest = (1 - share) * whole / (power.io_idle_w + power.memory_idle_w)
+        inputs |= {"compute_idle_w": share * whole, "io_idle_w": rest * power.io_idle_w,
+                   "memory_idle_w": rest * power.memory_idle_w}
+    return node.model_copy(update={"kernel": kernel, "power": power.model_copy(update=inputs)})
+
+
+def _given(node: Machine, name: str) -> float:
+    """Return what the estimate takes for an input."""
+    power = node.power
+    if name == "kernel_units":
+        return node.kernel.compute_units
+    if name == "compute_idle_share":
+        return power.compute_idle_w / (power.compute_idle_w + power.io_idle_w + power.memory_idle_w)
+    return getattr(power, name)
+
+
+def _below_pcpy(node: Machine, variant: str, sizes: list[int]) -> float:
+    """Return the power of a prelaunched variant below that of one engine per copy, percent, mean over sizes."""
+    ratios = [_prelaunched(node, variant, size).total / _prelaunched(node, "pcpy", size).total for size in sizes]
+    return 100 * (1 - sum(ratios) / len(ratios))
+
+
+def _prelaunched(node: Machine, variant: str, size: int) -> Watts:
+    return engine_watts(node, run_collective(node, "ag", variant, size, "poll"))
+
+
+def evaluate(setup: Setup, results: Results) -> Findings:
+    node = load_machine("mi300x", ENGINES)
+    ours = _ratios(node, _SIZES)
+    unknown = node.power.range.model_dump()
+    varied = [_ratios(_varied(node, dict(zip(unknown, case))), _SIZES[:1]) for case in product(*unknown.values())]
+    alone = []
+    for name, ends in unknown.items():
+        low, high = (_ratios(_varied(node, {name: end}), _SIZES[:1]) for end in ends)
+        alone.append((name, *(f"{value:g}" for value in (ends[0], round(_given(node, name), 2), ends[1])),
+                      *(f"{low[key]:.0f} to {high[key]:.0f} %" for key in low)))
+    ranges = {key: (min(one[key] for one in varied), max(one[key] for one in varied)) for key in ours}
+    ours |= {"b2b_lower_percent": _below_pcpy(node, "b2b", [16 << 10, 32 << 10, 64 << 10]),
+             "bcst_lower_percent": _below_pcpy(node, "bcst", [2 * _MB, 4 * _MB, 8 * _MB, 16 * _MB, 32 * _MB])}
+    rows = []
+    for size in _SIZES:
+        for title, watts in (("engines", engine_watts(node, _fastest(size))), ("kernels", kernel_watts(node, size))):
+            rows.append((f"{size // _MB} MB, {title}", f"{watts.compute:.0f}", f"{watts.io:.0f}", f"{watts.memory:.0f}",
+                         f"{watts.total:.0f}"))
+    return Findings(
+        text=f"An estimate: DMA engines take {ours['power_lower_percent']:.0f} % less power than kernels from 64 MB, "
+             f"and their compute dies {100 / ours['compute_share_percent']:.1f} times less. Energies per bit are "
+             "published ones of other chips; how power at rest is shared by dies, and how many compute units the "
+             "library's kernels occupy, is not published. Each input has a least and a most, with a source; the "
+             "ranges are over all of these together, at 64 MB. What a DMA engine draws beyond its data is not "
+             "published either: fewer engines save nothing.",
+        ours=ours, ranges=ranges, targets={
+            "power_lower_percent": Target("power of engines lower, from 64 MB", "%", 32, "5.4", 10),
+            "compute_share_percent": Target("compute dies' power, of that with kernels", "%", 100 / 3.7, "5.4", 10),
+            "b2b_lower_percent": Target("prelaunch-b2b below prelaunch-pcpy, 16 to 64 KB", "%", 3.5, "5.4", 2.5),
+            "bcst_lower_percent": Target("prelaunch-bcst below prelaunch-pcpy, 2 to 32 MB", "%", 7.5, "5.4", 2.5)},
+        tables=[Table("What is not known, one input after the other, 64 MB", (
+            "input", "least", "taken", "most", "power lower", "compute dies' power, of that with kernels"), alone),
+                Table("Power of one GPU (W)", ("all-gather", "compute dies", "I/O dies", "memory", "all"), rows,
+                      folded=True)])
+
+
+POWER = Figure("dma-power", "Power of an all-gather (figure 15)", lambda setup: (), evaluate, short="power",
+               paper="dma")

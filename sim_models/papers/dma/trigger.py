@@ -1,0 +1,158 @@
+"""Cost of starting a copy, over the size of a tile: by host, kernel and poll, and by T3's Tracker from the RTL."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t3sim.base import plots
+from t3sim.event.flow.commands import Command, Queue
+from t3sim.event.flow.dma import INITIATORS, run_queues
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import ENGINES
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.study.tasks.sources import source_digest
+from t3sim.study.tasks.task import digest
+from t3sim.trace.record import record
+from t3sim.trace.schema import COMPLETE, READ, Kind
+from t3sim.trace.setup import Filter
+from t3sim.trace.setup import Setup as Recording
+from t3sim.trace.store import Trace
+from t3sim.workload.workloads import Workload
+
+_KB = 1 << 10
+#: Extents of an output tile, and wavefront tiles that one command copies: 4 to 64 KB.
+_TILES = ((128, 128, 1), (128, 128, 2), (128, 256, 2), (128, 256, 4), (128, 256, 8))
+_UNNAMED = "-"  #: the evaluation's machine, whose name changes no result
+_KINDS = frozenset({Kind.DECIDE, Kind.UPDATE, Kind.ISSUE, Kind.LINE, Kind.SERVE})
+
+
+@dataclass(frozen=True)
+class TriggerTimes:
+    """Cycles from the grant of the last write of what is copied, over all copies of a GPU: least and median."""
+
+    copies: int
+    copy_bytes: int
+    update_cycles: tuple[int, float]  #: until the Tracker has counted it
+    issue_cycles: tuple[int, float]  #: until an engine has the command
+    line_cycles: tuple[int, float]  #: until the engine asks for the first line
+    read_cycles: tuple[int, float]  #: until the first line has been read
+    host_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class TriggerTask:
+    """A small fused GEMM on four GPUs, recorded from inside the RTL."""
+
+    machine: Machine
+    tile_m: int
+    tile_n: int
+    tiles_per_block: int
+
+    needs_rtl = True
+    requires = ()
+    result_type = TriggerTimes
+    seconds = 60.0
+
+    @property
+    def label(self) -> str:
+        on = "" if self.machine.name == _UNNAMED else f", {self.machine.name}"
+        return f"triggers of {self.tile_m} x {self.tile_n} tiles, {self.tiles_per_block} wavefronts a copy{on}"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"tile": [self.tile_m, self.tile_n, self.tiles_per_block],
+                "machine": self.machine.model_dump(mode="json")}
+
+    @cached_property
+    def key(self) -> str:
+        sources = source_digest("t3sim.trace.record", rtl=True)
+        return f"triggers-{digest(json.dumps(self.description, sort_keys=True), sources)}"
+
+    def run(self, progress: Callable[[float], None]) -> TriggerTimes:
+        machine = self.machine.model_copy(update={
+            "gpu": self.machine.gpu.model_copy(update={"tile_m": self.tile_m, "tile_n": self.tile_n}),
+            "dma": self.machine.dma.model_copy(update={"tiles_per_block": self.tiles_per_block})})
+        workload = Workload("custom", "gemm", 4, 4 * self.tile_m, 4 * self.tile_n, 2 * machine.gpu.block_k)
+        with tempfile.TemporaryDirectory() as folder:
+            record(Recording(machine, workload, "t3"), Path(folder) / "trace", Filter(kinds=_KINDS), progress=progress)
+            return _times(Trace.load(Path(folder) / "trace").events, self.tiles_per_block)
+
+
+def _times(events: np.ndarray, per_copy: int) -> TriggerTimes:
+    """Return the times; `per_copy`: wavefront tiles that one command copies."""
+    events = events[events["wg"] >= 0]
+    copies: dict[tuple[int, int], np.ndarray] = {}
+    keys = events["wg"].astype(np.int64) * 256 + events["wf"] // per_copy
+    order = np.argsort(keys, kind="stable")
+    for group in np.split(events[order], np.flatnonzero(np.diff(keys[order])) + 1):
+        copies[int(group["wg"][0]), int(group["wf"][0]) // per_copy] = group
+    found = []
+    for group in copies.values():
+        issued, lines = (group[group["kind"] == kind] for kind in (Kind.ISSUE, Kind.LINE))
+        if not len(issued) or not len(lines):
+            continue  # not sent on by DMA
+        writes = group[(group["kind"] == Kind.DECIDE) & (group["op"] != READ)]
+        updates = group[(group["kind"] == Kind.UPDATE) & (group["flags"] & COMPLETE != 0)]
+        served = group[(group["kind"] == Kind.SERVE) & (group["op"] == READ)]
+        last = writes["cycle"].max()
+        found.append((updates["cycle"].max() - last, issued["cycle"].min() - last, lines["cycle"].min() - last,
+                      served["cycle"].min() - last, lines["amount"].sum()))
+    columns = np.array(found).T
+    return TriggerTimes(len(found), int(columns[4].max()),
+                        *((int(column.min()), float(np.median(column))) for column in columns[:4]))
+
+
+def _tasks(setup: Setup) -> list[TriggerTask]:
+    machine = setup.machine.model_copy(update={"name": _UNNAMED})
+    return [TriggerTask(machine, *tile) for tile in _TILES]
+
+
+def evaluate(setup: Setup, results: Results) -> Findings:
+    node, rows = load_machine("mi300x", ENGINES), []
+    times = {results[task].copy_bytes: results[task] for task in _tasks(setup)}
+    whole: dict[str, list[float]] = {initiator: [] for initiator in INITIATORS}
+    for size, one in sorted(times.items()):
+        copy = [Queue(0, (Command(0, (1,)),))]
+        for initiator in INITIATORS:
+            whole[initiator].append(run_queues(node, copy, size, initiator).ns / 1e3)
+        rows.append((f"{size // _KB} KB", *(f"{whole[initiator][-1]:.2f}" for initiator in INITIATORS),
+                     *(f"{least} / {median:.0f}" for least, median in (
+                         one.update_cycles, one.issue_cycles, one.line_cycles, one.read_cycles)), f"{one.copies}"))
+    small = times[min(times)]
+    host_us = whole["host"][0]
+
+    def draw():
+        drawn, axes = plots.figure(2.8)
+        sizes = [size / _KB for size in sorted(times)]
+        for (initiator, values), colour in zip(whole.items(), (plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED)):
+            axes.plot(sizes, values, "o-", color=colour, label=initiator)
+        axes.plot(sizes, [size * _KB / node.link.bandwidth_gb_per_s / 1e3 for size in sizes], "--", color=plots.BLACK,
+                  label="the link alone")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("tile (KB)")
+        axes.set_ylabel("µs from complete to copied")
+        axes.legend(ncols=3)
+        return drawn
+
+    return Findings(
+        text=f"A host-launched copy of a tile of 4 KB takes {host_us:.1f} µs, the link alone 0.1. T3's trigger "
+             f"costs {small.issue_cycles[0]} cycles from the grant of the tile's last write to an engine that has the "
+             f"command, and {small.read_cycles[0]} to the first line read, where nothing is in its way; with a GEMM "
+             f"that uses the memory the medians are {small.issue_cycles[1]:.0f} and {small.read_cycles[1]:.0f}. The "
+             "cycles are those of the RTL in a fused GEMM, by tile size.",
+        ours={"host_copy_4k_us": host_us, "trigger_least_cycles": small.issue_cycles[0],
+              "trigger_median_cycles": small.issue_cycles[1], "first_read_least_cycles": small.read_cycles[0]},
+        tables=[Table("µs by initiator; cycles from the last write's grant, least / median",
+                      ("tile", *INITIATORS, "counted", "issued", "first line", "first read", "copies"), rows)],
+        plots={"trigger-cost": draw})
+
+
+TRIGGER = Figure("trigger-cost", "What starting a copy costs, by initiator and tile", _tasks, evaluate,
+                 short="trigger", paper="dma")

@@ -1,0 +1,70 @@
+"""Figure 14: the multi-GPU reduce-scatter, against the ring's closed form and against all GPUs simulated."""
+
+from t3sim.base import plots
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.paper import geomean, percent
+from t3sim.runs import kernels
+from t3sim.study.tasks.estimate import ring_ns
+from t3sim.study.tasks.task import KernelTask
+from t3sim.workload.workloads import Workload
+
+
+def _size(layer: Workload) -> float:
+    return layer.output_bytes / 1e6
+
+
+def tasks(setup: Setup) -> list[KernelTask]:
+    return [task for layer in setup.arrays for task in _pair(setup, layer)]
+
+
+def _pair(setup: Setup, layer: Workload) -> list[KernelTask]:
+    """Make the two tasks: one GPU that stands for all, and all GPUs."""
+    return [setup.task(kernels.REDUCE_SCATTER, layer, mirrored=mirrored) for mirrored in (True, False)]
+
+
+def evaluate(setup: Setup, results: Results) -> Findings:
+    cases, rows = [], []
+    for layer in setup.arrays:
+        one, every = (results[task] for task in _pair(setup, layer))
+        closed = ring_ns(setup.machine, layer)
+        cases.append({"figure": "figure14", "size_bytes": layer.output_bytes, "devices": layer.tp,
+                      "mirrored_ns": one.ns, "all_gpus_ns": every.ns, "exchange_ns": one.exchange_ns,
+                      "closed_form_ns": closed, "exchange_over_closed_form": one.exchange_ns / closed,
+                      "mirrored_over_all_gpus": one.ns / every.ns})
+        rows.append((f"{_size(layer):g}", *(f"{ns / 1e3:,.1f}" for ns in (closed, one.exchange_ns, one.ns, every.ns)),
+                     f"{percent(one.exchange_ns / closed):+.2f} %", f"{percent(one.ns / every.ns):+.2f} %"))
+    ours = {
+        "exchange_error_geomean_percent": percent(geomean(
+            max(case["exchange_over_closed_form"], 1 / case["exchange_over_closed_form"]) for case in cases)),
+        "mirrored_error_max_percent": max(abs(percent(case["mirrored_over_all_gpus"])) for case in cases)}
+    devices = setup.arrays[0].tp
+    return Findings(
+        text=f"A ring reduce-scatter on {devices} GPUs: the {devices - 1} steps that exchange data differ from the "
+             f"closed form by {ours['exchange_error_geomean_percent']:.2f} % on geometric mean. One GPU that stands "
+             f"for all (\"mirrored\") takes the same time as all of them simulated, within "
+             f"{ours['mirrored_error_max_percent']:.2f} %.",
+        cases=cases, ours=ours,
+        tables=[Table(f"Reduce-scatter on {devices} GPUs (µs); totals include the launch and the last local reduction",
+                      ("MB", "closed form", "exchange", "total, mirrored", "total, all GPUs",
+                       "exchange against closed form", "mirrored against all"), rows)],
+        plots={"figure14": lambda: _draw(cases)})
+
+
+def _draw(cases: list[dict]):
+    drawn, axes = plots.figure(3.2, width=0.7)
+    x = [case["size_bytes"] / 1e6 for case in cases]
+    for key, title, marker, colour in (("closed_form_ns", "closed form of the exchange", "", plots.BLACK),
+                                       ("mirrored_ns", "one GPU for all", "o", plots.BLUE),
+                                       ("all_gpus_ns", "all GPUs", "x", plots.ORANGE)):
+        axes.plot(x, [case[key] / 1e3 for case in cases], marker=marker, linestyle="--" if not marker else "",
+                  color=colour, label=title, markersize=7, fillstyle="none", markeredgewidth=1.5)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(x, [f"{size:g}" for size in x])
+    axes.set_xlabel("array (MB)")
+    axes.set_ylabel("time (µs)")
+    axes.legend()
+    return drawn
+
+
+FIGURE14 = Figure("figure14", "Multi-GPU reduce-scatter (figure 14)", tasks, evaluate, per_machine=True)

@@ -1,0 +1,79 @@
+"""Common parts of figures about sub-layers: names, the table of speedups, and its bars."""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from t3sim.base import plots
+from t3sim.papers.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup, Table, layer_result, layer_tasks
+from t3sim.papers.paper import TARGETS, geomean
+from t3sim.runs.techniques.result import BASELINE
+from t3sim.study.results import RunResult
+from t3sim.study.tasks.task import KernelTask
+from t3sim.workload.workloads import MODELS, Workload
+
+FASTER = tuple(name for name in TECHNIQUES if name != BASELINE)
+_SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP"}
+
+
+def key_of(technique: str) -> str:
+    """Write a technique as part of a quantity's name."""
+    return technique.replace("-", "_").replace("+", "_plus")
+
+
+def short_title(workload: Workload) -> str:
+    return _SUBLAYER_TITLES.get(workload.sublayer, f"{workload.m}x{workload.n}x{workload.k}")
+
+
+def group_title(workload: Workload) -> str:
+    model = MODELS.get(workload.model)
+    return f"{model.title if model else 'GEMM'}, TP {workload.tp}"
+
+
+def tasks_of(setup: Setup, workloads: Iterable[Workload]) -> list[KernelTask]:
+    """Make the tasks of all techniques on all of these."""
+    return [task for workload in workloads for task in layer_tasks(setup, workload)]
+
+
+def runs_of(setup: Setup, results: Results, workloads: Iterable[Workload]) -> list[RunResult]:
+    return [layer_result(setup, results, workload) for workload in workloads]
+
+
+def speedup_table(runs: list[RunResult]) -> Table:
+    rows = [(run.workload.title, *(f"{run.speedup[name]:.3f}" for name in FASTER),
+             f"{100 * run.overlap_efficiency['t3-mca']:.0f} %") for run in runs]
+    rows.append(("geomean", *(f"{geomean(run.speedup[name] for run in runs):.3f}" for name in FASTER), ""))
+    return Table("Speedup over sequential",
+                 ("sub-layer", *(TECHNIQUE_TITLES[name] for name in FASTER), "RS hidden by T3-MCA"), rows)
+
+
+def draw_speedups(figure: str, runs: list[RunResult]):
+    """Draw bars per sub-layer and their geomean, with the paper's beside it where its text has one."""
+    drawn, axes = plots.figure(3.6)
+    series = {name: [run.speedup[name] for run in runs] + [geomean(run.speedup[name] for run in runs)]
+              for name in FASTER}
+    plots.grouped_bars(axes, [short_title(run.workload) for run in runs] + ["geomean"], series,
+                       plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES, baseline=1.0)
+    last, width = len(runs), plots.GROUP_WIDTH / len(FASTER)
+    label = "the paper's geomean"
+    for place, name in enumerate(FASTER):
+        target = TARGETS[figure].get(f"{key_of(name)}_geomean_percent")
+        if target and target.paper is not None:
+            left = last - plots.GROUP_WIDTH / 2 + place * width
+            axes.plot([left, left + width], [1 + target.paper / 100] * 2, color=plots.RED, linewidth=2, label=label)
+            label = None
+    name_groups(axes, [run.workload for run in runs])
+    axes.set_ylabel("speedup over sequential")
+    axes.set_ylim(1.0, max(1.55, max(map(max, series.values())) + 0.02))
+    axes.legend(loc="upper center", ncols=6, bbox_to_anchor=(0.5, 1.13))
+    return drawn
+
+
+def name_groups(axes, workloads: list[Workload]) -> None:
+    """Write model and TP below the sub-layers' names, a line between the groups."""
+    first = 0
+    for title, members in groupby(map(group_title, workloads)):
+        count = len(list(members))
+        axes.text(first + (count - 1) / 2, -0.11, title, transform=axes.get_xaxis_transform(), ha="center", va="top",
+                  fontsize=8.5)
+        first += count
+        axes.axvline(first - 0.5, color="#999999", linewidth=0.6)

@@ -1,0 +1,165 @@
+"""Isolated GEMMs of machines of the cycle level beside those that GPUs of today were measured with."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import resources
+from typing import NamedTuple
+
+from t3sim.base import plots
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.library_kernels import LibraryKernel
+from t3sim.papers.paper import Target
+from t3sim.runs.kernels import GEMM
+from t3sim.runs.operators import make_tiling, with_its_kernel
+from t3sim.study.tasks.task import KernelTask
+from t3sim.workload.workloads import DecodeWorkload, gemm_workload
+
+_WITHIN = 15  #: percent
+#: GEMMs by whether the machine's one large kernel has a tile for each unit; libraries have dozens of kernels.
+_WHOLE, _SMALL, _FEW = "tiles for all units", "fewer tiles than units", "few tokens"
+_KEYS = {"whole": _WHOLE, "small": _SMALL, "few": _FEW}
+_LIBRARY = "with the library's kernel"  #: of numbers
+
+
+class Row(NamedTuple):
+    """A GEMM that was measured."""
+
+    gpu: str
+    m: int
+    n: int
+    k: int
+    us: float
+    kernel: str  #: that ran; empty: not known
+
+
+class Case(NamedTuple):
+    """A GEMM, and the tasks that simulate it with the machine's kernel and with its library's."""
+
+    row: Row
+    task: KernelTask
+    kernel: LibraryKernel
+    library: KernelTask
+
+
+@dataclass(frozen=True)
+class MeasuredGemms:
+    """GEMMs in bf16 that GPUs were measured with, and the machine of the cycle level that is to take as long."""
+
+    key: str  #: of its numbers
+    called: str  #: the GPU
+    machine_name: str
+    file: str  #: of `measured`
+    gpus: dict[str, int | None]  #: as the file names them: compute units, where they are not the machine's
+    libraries: dict[str, str]  #: machines that model their library, where the file does not name its kernels
+    longest_us: float  #: of the measured kernels: one that takes a millisecond takes a minute here
+    words: str  #: after how many are near
+
+    @cached_property
+    def machine(self) -> Machine:
+        return load_machine(self.machine_name)
+
+    def machine_of(self, gpu: str) -> Machine:
+        """Return the machine with as many compute units as a GPU has."""
+        units, machine = self.gpus[gpu], self.machine
+        if units is None:
+            return machine
+        return _with_units(machine, units)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """List what was measured, in bf16."""
+        text = resources.files("t3sim.analytic.measured").joinpath(self.file).read_text(encoding="utf-8")
+        found = [Row(row["gpu"], int(row["m"]), int(row["n"]), int(row["k"]), float(row["time_us_derived"]),
+                     row.get("kernel", ""))
+                 for row in csv.DictReader(text.splitlines()) if row["gpu"] in self.gpus and row["dtype"] == "bf16"]
+        return tuple(dict.fromkeys(row for row in found if row.us <= self.longest_us))
+
+    def cases(self, setup: Setup) -> Iterator[Case]:
+        """Yield each row, and the tasks that simulate it."""
+        for row in self.rows:
+            machine, workload = self.machine_of(row.gpu), gemm_workload(f"{row.m}x{row.n}x{row.k}", 2, "bf16")
+            kernel = self._library_kernel(row, machine)
+            turned = replace(workload, m=row.n, n=row.m) if kernel.lies else workload
+            yield Case(row, setup.task(GEMM, with_its_kernel(machine, workload), machine), kernel,
+                       setup.task(GEMM, turned, kernel.on(machine)))
+
+    def _library_kernel(self, row: Row, machine: Machine) -> LibraryKernel:
+        if row.kernel:
+            return LibraryKernel.named(row.kernel, row.m, row.n, machine.gpu.compute_units)
+        assert machine.occupancy is not None
+        return LibraryKernel.modelled(load_machine(self.libraries[row.gpu], COMMERCIAL),
+                                      machine.occupancy.lds_bytes_per_cu, row.m, row.n, row.k)
+
+    def tasks(self, setup: Setup) -> list[KernelTask]:
+        """List what is to be simulated."""
+        return [task for case in self.cases(setup) for task in (case.task, case.library)]
+
+    def evaluate(self, setup: Setup, results: Results) -> Findings:
+        """Set each GEMM beside its measurement, launch included."""
+        rows, errors, times = [], {}, []
+        for row, task, kernel, library in self.cases(setup):
+            launch = self.machine.collective.kernel_launch_ns
+            ours = [(results[one].ns + launch) / 1e3 for one in (task, library)]
+            group, off = _group(self.machine_of(row.gpu), task), [100 * (one / row.us - 1) for one in ours]
+            for name, one in zip((group, f"{group}, {_LIBRARY}"), off):
+                errors.setdefault(name, []).append(one)
+            times.append((row.us, ours[-1]))
+            rows.append((*([row.gpu] if len(self.gpus) > 1 else []), f"{row.m} x {row.n} x {row.k}", group,
+                         f"{row.us:,.1f}", f"{ours[0]:,.1f}", f"{off[0]:+.1f} %", str(kernel), f"{ours[1]:,.1f}",
+                         f"{off[1]:+.1f} %",
+                         *(f"{2e-6 * row.m * row.n * row.k / us:,.0f}" for us in (row.us, ours[-1]))))
+        within = {group: 100 * sum(abs(one) <= _WITHIN for one in some) / len(some) for group, some in errors.items()}
+        mean = {group: sum(map(abs, some)) / len(some) for group, some in errors.items()}
+        groups = [(f"{self.key}_{name}{end}", group) for name, of in _KEYS.items()
+                  for end, group in (("", of), ("_library", f"{of}, {_LIBRARY}")) if group in errors]
+        return Findings(
+            text=f"{within[_WHOLE]:.0f} % of the {len(errors[_WHOLE])} GEMMs that have a tile for each unit are within "
+                 f"{_WITHIN} % of an {self.called}'s times, {within[f'{_WHOLE}, {_LIBRARY}']:.0f} % with its library's "
+                 f"kernel. {self.words}",
+            ours={f"{key}_{name}": numbers[group] for key, group in groups
+                  for name, numbers in (("within", within), ("mean", mean))},
+            targets={key: target for start, group in groups for key, target in (
+                (f"{start}_within", Target(f"GEMMs within {_WITHIN} %, {group}", "%", None, "beyond", at_least=100)),
+                (f"{start}_mean", Target(f"mean error, {group}", "%", None, "beyond", at_most=_WITHIN)))},
+            tables=[Table(f"{self.machine_name} beside an {self.called}", (
+                *(["GPU"] if len(self.gpus) > 1 else []), "M x N x K", "kernel", "measured (µs)", "ours (µs)", "error",
+                "library's kernel", "with it (µs)", "its error",
+                "measured (TFLOP/s)", "ours (TFLOP/s)"), rows)],
+            plots={f"{self.key}-gemms": lambda: plots.beside_each_other(
+                times, "measured (µs)", "on the cycle level (µs)")})
+
+    def figure(self, title: str) -> Figure:
+        """Make the figure of the evaluation."""
+        return Figure(f"{self.key}-gemms", title, self.tasks, self.evaluate, paper="beyond")
+
+
+def _with_units(machine: Machine, units: int) -> Machine:
+    """Return a machine with another number of compute units, all else alike."""
+    return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"compute_units": units}),
+                                      "name": f"{machine.name} with {units} units"})
+
+
+def _group(machine: Machine, task: KernelTask) -> str:
+    if isinstance(task.workload, DecodeWorkload):
+        return _FEW
+    return _WHOLE if make_tiling(machine, task.workload).tiles >= machine.gpu.compute_units else _SMALL
+
+
+H100 = MeasuredGemms(
+    "h100", "H100", "h100-t3", "gemms_hopper.csv", {"NVIDIA H100 80GB HBM3": None}, {}, 650.0,
+    "A library has dozens of kernels, the machine two. Of cuBLAS's only what names say is taken, tile, stages and "
+    "cluster, and where K is cut as many parts as fill the units. No constant comes from these rows but the share of "
+    "the peak that clock and power leave.")
+MI300X = MeasuredGemms(
+    "mi300x", "MI300X", "mi300x-t3", "gemm_throughput.csv", {"AMD MI300X": None, "MI308X": 80},
+    {"AMD MI300X": "mi300x", "MI308X": "mi308x"}, 4000.0,
+    "An MI308X is one with 80 of its units. Which kernel ran is not published: it is the fastest of hipBLASLt's by the "
+    "model of that library. The share of the peak that clock and power leave is one number for the "
+    "largest GEMM of MI300X, MI308X and MI325X each, of which the first is in the table; no other constant comes from "
+    "these rows.")
+H100_GEMMS = H100.figure("Isolated GEMMs on a GPU of today, beside an H100's")
+MI300X_GEMMS = MI300X.figure("Isolated GEMMs on a GPU with a memory-side cache, beside an MI300X's and an MI308X's")

@@ -1,0 +1,171 @@
+"""Beyond the T3 paper: what each arbitration policy loses where another would have been better, over all 28 layers.
+
+T3-MCA+ is more than its policy, ring-aware arbitration: where that pays it stages the first chunk in local memory.
+So both are shown, and the best is that of the three policies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from t3sim.base import plots
+from t3sim.papers.figure import (
+    TECHNIQUE_TITLES,
+    Figure,
+    Findings,
+    Results,
+    Setup,
+    Table,
+    Target,
+    layer_result,
+    layer_tasks,
+)
+from t3sim.papers.layers import key_of, name_groups, short_title
+from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.runs.techniques.result import TechniqueResult
+from t3sim.study.tasks.task import KernelTask
+from t3sim.workload.workloads import Workload
+
+_TECHNIQUES, _RING_AWARE = ("t3", "t3-mca", "t3-mca+"), "ring_aware"
+_TITLES = {name: TECHNIQUE_TITLES[name] for name in ("t3", "t3-mca")} | {
+    _RING_AWARE: "ring-aware", "t3-mca+": TECHNIQUE_TITLES["t3-mca+"]}
+_ALL, _OTHERS, _POLICIES = tuple(_TITLES), tuple(_TITLES)[1:], 3
+_UNHARMED_PERCENT, _NEAR_PERCENT = 0.5, 1.5  #: slower than round robin, than the best of the three
+_ALIKE_PERCENT = 0.1  #: apart at most, of three of which none is called the fastest
+_MARKERS = {"t3-mca": "s", _RING_AWARE: "o", "t3-mca+": "^"}
+_COLOURS = plots.TECHNIQUE_COLOURS | {_RING_AWARE: plots.RED}
+
+
+def _tasks(setup: Setup) -> list[KernelTask]:
+    return [task for workload in (*setup.small, *setup.large)
+            for task in (*layer_tasks(setup, workload, _TECHNIQUES),
+                         *layer_tasks(setup, workload, ("t3",), policy=_RING_AWARE))]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer's result under each policy, and under T3-MCA+."""
+
+    workload: Workload
+    techniques: Mapping[str, TechniqueResult]
+
+    @property
+    def total_ns(self) -> dict[str, float]:
+        return {name: self.techniques[name].total_ns for name in _ALL}
+
+    @property
+    def staged(self) -> bool:
+        """T3-MCA+'s first chunk goes through local memory."""
+        return self.techniques["t3-mca+"].hardware.staged_first_chunk
+
+
+def _layer(setup: Setup, results: Results, workload: Workload) -> _Layer:
+    run = layer_result(setup, results, workload, _TECHNIQUES)
+    aware = layer_result(setup, results, workload, ("t3",), policy=_RING_AWARE)
+    return _Layer(workload, {**run.techniques, _RING_AWARE: aware.techniques["t3"]})
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """Loss of one technique over all layers, percent of the other's time."""
+
+    slower_geomean: float  #: than round robin; less than 0: faster
+    slower_max: float
+    unharmed: int  #: layers at most `_UNHARMED_PERCENT` slower than round robin
+    near_best: int  #: layers within `_NEAR_PERCENT` of the best policy
+    behind_best_max: float
+
+
+def _verdicts(times: np.ndarray) -> dict[str, _Verdict]:
+    """Judge times[layer, technique]."""
+    best = times[:, :_POLICIES].min(axis=1, keepdims=True)
+    slower, behind = 100 * (times / times[:, :1] - 1), 100 * (times / best - 1)
+    means = 100 * np.expm1(np.log(times / times[:, :1]).mean(axis=0))
+    return {name: _Verdict(float(means[place]), float(slower[:, place].max()),
+                           int((slower[:, place] <= _UNHARMED_PERCENT).sum()),
+                           int((behind[:, place] <= _NEAR_PERCENT).sum()), float(behind[:, place].max()))
+            for place, name in enumerate(_ALL)}
+
+
+def _evaluate(setup: Setup, results: Results) -> Findings:
+    runs = [_layer(setup, results, workload) for workload in (*setup.small, *setup.large)]
+    times = np.array([list(run.total_ns.values()) for run in runs])
+    verdicts = _verdicts(times)
+    ours, targets = {}, {}
+    for name in _OTHERS:
+        one, title = verdicts[name], _TITLES[name]
+        for what, value, words, bounds in (
+                ("slower_geomean", one.slower_geomean, "slower than round robin, geomean", {}),
+                ("slower_max", one.slower_max, "slower than round robin, most", {"at_most": _UNHARMED_PERCENT}),
+                ("unharmed", 100 * one.unharmed / len(runs), f"layers at most {_UNHARMED_PERCENT} % slower", {}),
+                ("near_best", 100 * one.near_best / len(runs), f"layers within {_NEAR_PERCENT} % of the best policy",
+                 {"at_least": 95})):
+            ours[f"{key_of(name)}_{what}_percent"] = value
+            targets[f"{key_of(name)}_{what}_percent"] = Target(f"{title}, {words}", "%", None, "beyond", **bounds)
+    near = ", ".join(f"{_TITLES[name]} on {one.near_best}" for name, one in verdicts.items())
+    return Findings(
+        text=f"T3-MCA is {ours['t3_mca_slower_max_percent']:.1f} % slower than round robin at most, ring-aware "
+             f"arbitration {ours['ring_aware_slower_max_percent']:.1f} %, and T3-MCA+, which also stages, "
+             f"{ours['t3_mca_plus_slower_max_percent']:.1f} %. Within {_NEAR_PERCENT} % of the best policy are, of "
+             f"{len(runs)} layers, {near}.",
+        cases=[_case(run) for run in runs], ours=ours, targets=targets,
+        tables=[_layers(runs, times), _summary(verdicts, len(runs))],
+        plots={"policies": lambda: _draw(runs, times)})
+
+
+def _threshold(run: _Layer) -> str:
+    chosen = run.techniques["t3-mca"].hardware.chosen_threshold
+    return "none" if chosen == NO_THRESHOLD else str(chosen)
+
+
+def _case(run: _Layer) -> dict:
+    workload = run.workload
+    return {"figure": "policies", "title": workload.title, "M": workload.m, "N": workload.n, "K": workload.k,
+            "tp": workload.tp, "chosen_threshold": _threshold(run),
+            "staged": run.staged, "total_ns": run.total_ns}
+
+
+def _fastest(times: np.ndarray) -> str:
+    policies = times[:_POLICIES]
+    if policies.max() <= policies.min() * (1 + _ALIKE_PERCENT / 100):
+        return "alike"
+    return _TITLES[_ALL[int(policies.argmin())]]
+
+
+def _layers(runs: list[_Layer], times: np.ndarray) -> Table:
+    rows = [(run.workload.title, f"{own[0] / 1e3:,.1f}", _threshold(run),
+             *(f"{100 * (time / own[0] - 1):+.2f} %" for time in own[1:]),
+             "yes" if run.staged else "no", _fastest(own)) for run, own in zip(runs, times)]
+    return Table("Slower than round robin", (
+        "sub-layer", "T3, round robin (µs)", "T3-MCA's threshold", *(_TITLES[name] for name in _OTHERS),
+        "T3-MCA+ stages", "fastest policy"), rows)
+
+
+def _summary(verdicts: dict[str, _Verdict], layers: int) -> Table:
+    return Table("Over all layers", (
+        "technique", "slower than round robin, geomean", "at most", f"at most {_UNHARMED_PERCENT} % slower",
+        f"within {_NEAR_PERCENT} % of the best policy", "slower than it, at most"), [
+        (_TITLES[name], f"{one.slower_geomean:+.2f} %", f"{one.slower_max:+.2f} %",
+         f"{one.unharmed} of {layers}", f"{one.near_best} of {layers}", f"{one.behind_best_max:.2f} %")
+        for name, one in verdicts.items()])
+
+
+def _draw(runs: list[_Layer], times: np.ndarray):
+    drawn, axes = plots.figure(3.4)
+    for place, name in enumerate(_OTHERS, 1):
+        axes.plot(range(len(runs)), 100 * (times[:, place] / times[:, 0] - 1), _MARKERS[name], markersize=5,
+                  linestyle="", color=_COLOURS[name], label=_TITLES[name])
+    axes.axhline(0, color=plots.TECHNIQUE_COLOURS["t3"], linewidth=1.2, label="T3, round robin")
+    axes.axhline(_UNHARMED_PERCENT, color=plots.GREY, linewidth=0.8, linestyle="--",
+                 label=f"{_UNHARMED_PERCENT} % slower")
+    axes.set_xticks(range(len(runs)), [short_title(run.workload) for run in runs])
+    axes.set_xlim(-0.6, len(runs) - 0.4)
+    axes.tick_params(axis="x", length=0, labelsize=7)
+    name_groups(axes, [run.workload for run in runs])
+    axes.set_ylabel("slower than round robin (%)")
+    axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
+    return drawn
+
+
+POLICIES = Figure("policies", "What each arbitration policy loses", _tasks, _evaluate, paper="beyond", per_machine=True)

@@ -1,0 +1,157 @@
+"""The DRAM model against DRAMsim3 and Ramulator 2, as `t3 hbm-replay --all` prints it."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from t3sim.base import plots
+from t3sim.machine import load_machine
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.paper import Target
+from t3sim.study.tasks.sources import source_digest
+from t3sim.testbenches.hbm_replay.configurations import RECORDED
+from t3sim.testbenches.hbm_replay.validation import (
+    GROUPS,
+    MicroRow,
+    Outcome,
+    ValidationRow,
+    Verdict,
+    validate,
+    validate_micro,
+    verdicts,
+)
+
+MACHINE = "hbm2-reference"  #: what the recorded results are for
+_SECONDS = 15.0  #: of one configuration
+_SPEED = "M requests/s"
+_SIMULATORS = {"ours": ("ours, deciding as DRAMsim3", "o", plots.BLUE), "fr_fcfs": ("ours, FR-FCFS", "D", plots.ORANGE),
+               "ramulator2": ("Ramulator 2", "_", plots.GREY)}
+
+
+@dataclass(frozen=True)
+class HbmResult:
+    """All recorded workloads of one configuration. Speeds depend on the host and do not take part in comparisons."""
+
+    rows: tuple[ValidationRow, ...]
+    micro: tuple[MicroRow, ...]
+    host_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class HbmTask:
+    """The replay of one configuration."""
+
+    config: str
+    needs_rtl = False
+    requires = ()
+    seconds = _SECONDS
+    result_type = HbmResult
+
+    @property
+    def key(self) -> str:
+        return f"hbm-{self.config}-{source_digest('t3sim.testbenches.hbm_replay.validation', MACHINE)[:20]}"
+
+    @property
+    def label(self) -> str:
+        return f"recorded DRAM traces, {self.config}"
+
+    @property
+    def description(self) -> dict[str, str]:
+        return {"config": self.config, "machine": MACHINE}
+
+    def run(self, progress: Callable[[float], None]) -> HbmResult:
+        dram = load_machine(MACHINE).dram
+        rows = validate(dram, [self.config], progress=progress)
+        return HbmResult(tuple(rows), tuple(validate_micro(dram, [self.config])))
+
+
+def evaluate(setup: Setup, results: Results) -> Findings:
+    done = [results[HbmTask(config)] for config in RECORDED["hbm2"]]
+    rows, micro = [row for one in done for row in one.rows], [row for one in done for row in one.micro]
+    found = verdicts(rows, micro)
+    steady = [one for one in found if one.unit != _SPEED]
+    agreed = sum(row.equal for row in micro)
+    return Findings(
+        text=f"{len(rows)} recorded traces, and {len(micro)} cases of a few requests, of which {agreed} issue the same "
+             "commands in the same cycles as DRAMsim3. Where timing decides, ours ends when DRAMsim3 does; where "
+             "scheduling decides, simulators of equal timing differ among themselves.",
+        ours={_key(one): float(one.worst) for one in steady},
+        targets={_key(one): Target(one.target, one.unit if one.unit == "%" else "", None, "–",
+                                   at_most=one.limit) for one in steady},
+        cases=[{"figure": "hbm", **_without_speed(row)} for row in rows],
+        tables=[_verdict_table(found), *(_table(group, [row for row in rows if row.group == group]) for group in GROUPS
+                                         if any(row.group == group for row in rows))],
+        plots={"hbm": lambda: _draw(rows)})
+
+
+def _key(one: Verdict) -> str:
+    return re.sub(r"\W+", "_", one.target).strip("_").lower()
+
+
+def _without_speed(row: ValidationRow) -> dict:
+    plain = replace(row, ours=replace(row.ours, requests_per_second=None),
+                    fr_fcfs=replace(row.fr_fcfs, requests_per_second=None))
+    return plain.to_json()
+
+
+def _verdict_table(found: list[Verdict]) -> Table:
+    return Table("Targets and their worst cases (speeds are of this run's host)",
+                 ("target", "cases", "worst", "limit", "where", "met"), [
+        (one.target, str(one.cases), f"{one.worst:.2f}", f"{one.limit:g} {one.unit}", one.where,
+         "yes" if one.met else "no") for one in found])
+
+
+def _table(group: str, rows: list[ValidationRow]) -> Table:
+    def apart(one: Outcome, other: Outcome, what: str = "cycles") -> str:
+        return "–" if getattr(other, what) is None else f"{100 * one.difference(other, what):+.2f} %"
+
+    return Table(
+        f"{group[0].upper()}{group[1:]} workloads, differences from DRAMsim3",
+        ("workload", "variant", "cycles", "ours", "ours, FR-FCFS", "Ramulator 2", "read latency", "ours",
+         "activates", "FR-FCFS is nearest to"), [
+            (row.workload, row.config, f"{row.dramsim3.cycles:,}", apart(row.ours, row.dramsim3),
+             apart(row.fr_fcfs, row.dramsim3), _span(row), _latency(row.dramsim3),
+             apart(row.ours, row.dramsim3, "read_latency_cycles"), apart(row.ours, row.dramsim3, "activates"),
+             row.nearest) for row in rows], folded=True)
+
+
+def _latency(one: Outcome) -> str:
+    return "–" if one.read_latency_cycles is None else f"{one.read_latency_cycles:,.1f}"
+
+
+def _span(row: ValidationRow) -> str:
+    """Write the differences from the Ramulator that differs least to the one that differs most."""
+    apart = [100 * one.difference(row.dramsim3) for one in row.ramulator2.values()]
+    return f"{min(apart):+.1f} to {max(apart):+.1f} %"
+
+
+def _draw(rows: list[ValidationRow]):
+    drawn, axes = plots.figure(3.6)
+    ordered = [row for group in GROUPS for row in rows if row.group == group]
+    for name, (title, marker, colour) in _SIMULATORS.items():
+        x, y = [], []
+        for place, row in enumerate(ordered):
+            shown = row.ramulator2.values() if name == "ramulator2" else [getattr(row, name)]
+            x += [place] * len(shown)
+            y += [100 * one.difference(row.dramsim3) for one in shown]
+        axes.plot(x, y, marker, color=colour, label=title, markersize=4, linestyle="", fillstyle="none")
+    first = 0
+    for group in GROUPS:
+        count = sum(row.group == group for row in ordered)
+        if count:
+            axes.text(first + (count - 1) / 2, -0.03, group, transform=axes.get_xaxis_transform(), ha="center",
+                      va="top", fontsize=8.5)
+            first += count
+            axes.axvline(first - 0.5, color="#999999", linewidth=0.6)
+    axes.axhline(0, color=plots.BLACK, linewidth=0.8)
+    axes.set_xticks([])
+    axes.set_xlim(-0.6, len(ordered) - 0.4)
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_yticks([-10, -1, 0, 1, 10], ["−10", "−1", "0", "1", "10"])
+    axes.set_ylabel("finishing time against DRAMsim3 (%)")
+    axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.13))
+    return drawn
+
+
+TABLE_HBM = Figure("hbm", "The DRAM model against DRAMsim3 and Ramulator 2",
+                   lambda setup: [HbmTask(config) for config in RECORDED["hbm2"]], evaluate, short="DRAM model")

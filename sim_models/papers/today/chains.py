@@ -1,0 +1,154 @@
+"""Copies that flags of a producer release, by the command queue's RTL, beside the Tracker's."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from t3sim.base import plots
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.fraction import fraction_of
+from t3sim.machine.levels import QUEUE
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+from t3sim.runs.queued import QueuedRun, Waves, run_queued
+from t3sim.study.tasks.sources import source_digest
+from t3sim.study.tasks.task import digest
+
+_MACHINE, _FRACTION, _GPUS, _KB = "h100-t3", 4, 4, 1 << 10
+#: Bytes of a tile; a GPU stores one for each GPU, or several.
+_TILES, _MANY, _PER_PEER = (4 * _KB, 32 * _KB), 32 * _KB, 8
+_STARTS = ("host", "gpu", "poll", "chain", "tracker")
+_WAVES, _REVERSED = (1, 8, 32), (8,)  #: tiles; the longest is all
+
+
+@dataclass(frozen=True)
+class Queued(QueuedRun):
+    """A run that is kept."""
+
+    host_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class ChainTask:
+    """A reduce-scatter, added in memory, with numbers."""
+
+    machine: Machine
+    initiator: str
+    tile_bytes: int
+    per_peer: int = 1
+    wave: int | None = None  #: tiles
+    reverse: bool = False
+
+    needs_rtl = True
+    requires = ()
+    result_type = Queued
+    seconds = 30.0
+
+    @property
+    def label(self) -> str:
+        order = ", last to first" if self.reverse else ""
+        tiles = f"{self.per_peer} x {self.tile_bytes} bytes for each GPU"
+        return f"{tiles} by {self.initiator}, waves of {self.wave or 1}{order}"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        asked = asdict(self)
+        return asked | {"machine": self.machine.model_dump(mode="json")}
+
+    @cached_property
+    def key(self) -> str:
+        sources = source_digest("t3sim.runs.queued", rtl=True)
+        return f"chain-{digest(json.dumps(self.description, sort_keys=True), sources)}"
+
+    def run(self, progress: Callable[[float], None]) -> Queued:
+        size = self.tile_bytes * self.per_peer * _GPUS
+        return Queued(**asdict(run_queued(self.machine, "rs", _GPUS, size, self.initiator,
+                                          waves=Waves(self.wave, self.reverse))))
+
+
+def _one(machine: Machine) -> dict[tuple[str, int], ChainTask]:
+    """Return the runs with a tile for each GPU, by what starts copies and by bytes."""
+    return {(start, size): ChainTask(machine, start, size) for start in _STARTS for size in _TILES}
+
+
+def _many(machine: Machine) -> dict[tuple[str, int, bool], ChainTask]:
+    """Return the runs with several, by what starts copies, tiles of a wave, and their order."""
+    found = {("chain", wave, False): ChainTask(machine, "chain", _MANY, _PER_PEER, wave) for wave in _WAVES}
+    found |= {("chain", wave, True): ChainTask(machine, "chain", _MANY, _PER_PEER, wave, True) for wave in _REVERSED}
+    return found | {("tracker", 1, reverse): ChainTask(machine, "tracker", _MANY, _PER_PEER, 1, reverse)
+                    for reverse in (False, True)}
+
+
+def _title(start: str, wave: int, reverse: bool) -> str:
+    return start + (f", waves of {wave}" if start == "chain" else "") + (", last to first" if reverse else "")
+
+
+def _machine() -> Machine:
+    return fraction_of(load_machine(_MACHINE, QUEUE), _FRACTION)
+
+
+def _tasks(setup: Setup) -> list[ChainTask]:
+    machine = _machine()
+    return [*_one(machine).values(), *_many(machine).values()]
+
+
+def _evaluate(setup: Setup, results: Results) -> Findings:
+    machine = _machine()
+    one = {at: results[task] for at, task in _one(machine).items()}
+    many = {at: results[task] for at, task in _many(machine).items()}
+    ours, targets = {}, {}
+
+    def quantity(name: str, value: float, unit: str) -> None:
+        ours[name], targets[name] = value, Target(name, unit, None, "beyond the papers")
+
+    for start in _STARTS:
+        quantity(f"a tile of 4 KB, {start}", one[start, 4 * _KB].exchange_ns, "ns")
+    tracked = many["tracker", 1, False].whole_ns
+    over = {at: 100 * (run.whole_ns / tracked - 1) for at, run in many.items()}
+    for at, percent in over.items():
+        quantity(f"{_title(*at)}: over the Tracker", percent, "%")
+    best = min(_WAVES, key=lambda wave: over["chain", wave, False])
+    worst = max(_REVERSED, key=lambda wave: over["chain", wave, True])
+    chain = many["chain", best, False]
+    tile, least = one["chain", 4 * _KB].exchange_ns, one["tracker", 4 * _KB].exchange_ns
+    return Findings(
+        text=f"From its last store to the last line at its owner a tile of 4 KB takes {least:.0f} ns by the Tracker "
+             f"and {tile:.0f} ns by a chain of poll, copy and signal that a flag of each tile releases. For "
+             f"{_PER_PEER} tiles for each of {_GPUS} GPUs the best chain, of {best} tiles a wave, takes "
+             f"{over['chain', best, False]:.0f} % longer than the Tracker, and {chain.commands / _GPUS:.0f} commands "
+             f"of each GPU, of which {chain.polls / _GPUS:.0f} are polls. If waves of {worst} are stored last to "
+             f"first, the chain, whose commands are in order, takes {over['chain', worst, True]:.0f} % longer, the "
+             f"Tracker {over['tracker', 1, True]:+.0f} %.",
+        cases=[{"figure": "today-chains", "gpus": _GPUS, **task.description, "machine": machine.name,
+                **{name: getattr(results[task], name) for name in QueuedRun.__dataclass_fields__}}
+               for task in _tasks(setup)],
+        ours=ours, targets=targets,
+        tables=[Table(f"A tile for each of {_GPUS} GPUs of {machine.name}: ns from the last store to the last line",
+                      ("tile", *_STARTS), [(f"{size // _KB} KB", *(f"{one[start, size].exchange_ns:,.0f}"
+                                                                   for start in _STARTS)) for size in _TILES]),
+                Table(f"{_PER_PEER} tiles of {_MANY // _KB} KB for each of {_GPUS} GPUs",
+                      ("started by", "ns from the first store", "over the Tracker", "more ns a tile",
+                       "commands of a GPU", "polls"),
+                      [(_title(*at), f"{run.whole_ns:,.0f}", f"{over[at]:+.1f} %",
+                        f"{(run.whole_ns - tracked) / (_PER_PEER * (_GPUS - 1)):,.0f}",
+                        f"{run.commands / _GPUS if run.polls else 0:.0f}", f"{run.polls / _GPUS:.0f}")
+                       for at, run in many.items()])],
+        plots={"today-chains": lambda: _draw(one)})
+
+
+def _draw(one: dict[tuple[str, int], Queued]):
+    drawn, axes = plots.figure(2.6)
+    colours = dict(zip(_STARTS, (plots.LIGHT, plots.GREY, plots.GREEN, plots.ORANGE, plots.BLUE)))
+    for start in _STARTS:
+        axes.plot([size / _KB for size in _TILES], [one[start, size].exchange_ns for size in _TILES], "o-",
+                  color=colours[start], label=start, markersize=4)
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("tile (KB)")
+    axes.set_ylabel("ns from the last store\nto the last line")
+    axes.legend(ncols=5, fontsize=7)
+    return drawn
+
+
+CHAINS = Figure("today-chains", "Copies that a GEMM's flags release, beside the Tracker", _tasks, _evaluate,
+                short="chains", paper="today")

@@ -1,0 +1,118 @@
+"""Experts that eight GPUs share, over how uneven tokens are routed; DeepEP's measured exchanges beside ours."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS, ExpertsRun, rank_experts
+from t3sim.analytic.validation.comparison import Compared, compare
+from t3sim.analytic.validation.readers import own_rows
+from t3sim.analytic.validation.requests import Exchange, Measured
+from t3sim.base import plots
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+from t3sim.papers.paper import percent
+from t3sim.workload.routing import Routing, drawn
+from t3sim.workload.transformer import TODAY, Transformer
+
+_MACHINE, _GPUS = "h100-sxm", 8
+_MODELS, _WIDTH = ("deepseek-v3", "qwen3-235b-a22b", "mixtral-8x22b"), "fp8"
+_PHASES = {"decoding": 1024, "a prompt": 32768}  #: tokens of all GPUs
+_ZIPF, _SHOWN = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2), (0.0, 0.6, 1.2)
+_OURS = "t3"
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A model's experts, a phase, and how popular experts differ."""
+
+    machine: Machine
+    model: Transformer
+    phase: str
+    zipf: float
+    seed: int
+
+    @cached_property
+    def routing(self) -> Routing:
+        return drawn(_GPUS, self.model.experts, self.model.experts_per_token, _PHASES[self.phase], self.zipf, self.seed)
+
+    @cached_property
+    def ranked(self) -> dict[str, ExpertsRun]:
+        return {one.mechanism: one for one in rank_experts(self.machine, self.model, self.routing, _WIDTH)}
+
+    @property
+    def today(self) -> str:
+        """The fastest that can be had."""
+        return next(name for name in self.ranked if name != _OURS)
+
+    @property
+    def gain(self) -> float:
+        return self.ranked[self.today].ns / self.ranked[_OURS].ns
+
+
+def _evaluate(setup: Setup, results: Results) -> Findings:
+    machine = load_machine(_MACHINE, COMMERCIAL)
+    cases = {(name, phase): [_Case(machine, TODAY[name].kinds[-1][0], phase, zipf, setup.seed) for zipf in _ZIPF]
+             for name in _MODELS for phase in _PHASES}
+    ours, targets = {}, {}
+
+    def quantity(name: str, value: float, unit: str) -> None:
+        ours[name], targets[name] = value, Target(name, unit, None, "beyond the papers")
+
+    for (name, phase), some in cases.items():
+        for one in some:
+            if one.zipf in _SHOWN:
+                quantity(f"{name}, {phase}, Zipf {one.zipf:g}: T3 over the best of today", percent(one.gain), "%")
+        lost = {way: some[-1].ranked[way].ns / some[0].ranked[way].ns for way in (some[0].today, _OURS)}
+        quantity(f"{name}, {phase}: T3's time at Zipf {_ZIPF[-1]:g} over even", lost[_OURS], "x")
+    measured = _measured()
+    name = "DeepEP's measured exchanges: error, mean"
+    ours[name] = 100 * fmean(abs(row.error) for row in measured)
+    targets[name] = Target(name, "%", None, "beyond the papers", errors=True)
+    decoding, prompt = (cases[_MODELS[0], phase] for phase in _PHASES)
+    return Findings(
+        text=f"For {_MODELS[0]}'s experts on {_GPUS} GPUs of {_MACHINE} Track & Trigger is "
+             f"{percent(decoding[0].gain):+.0f} % over the best of today while {_PHASES['decoding']:,} tokens decode "
+             f"and {percent(prompt[0].gain):+.0f} % for a prompt of {_PHASES['a prompt']:,} if tokens are spread "
+             f"evenly; with popular experts (Zipf {_ZIPF[-1]:g}) {percent(decoding[-1].gain):+.0f} and "
+             f"{percent(prompt[-1].gain):+.0f} %. It hides exchanges, but not imbalance: the prompt then takes "
+             f"{prompt[-1].ranked[_OURS].ns / prompt[0].ranked[_OURS].ns:.1f} times as long, as every GPU waits for "
+             "the one with the most tokens.",
+        cases=[{"figure": "today-experts", "machine": _MACHINE, "gpus": _GPUS, "model": one.model.name,
+                "phase": one.phase, "tokens": one.routing.tokens, "zipf": one.zipf, "imbalance": one.routing.imbalance,
+                "width": _WIDTH, "ranking": [run.to_json() for run in one.ranked.values()]}
+               for some in cases.values() for one in some],
+        ours=ours, targets=targets,
+        tables=[Table(f"Dispatch, GEMMs and combine in {_WIDTH} on {_GPUS} GPUs of {_MACHINE} (µs)", (
+            "layer, Zipf exponent", "most tokens over the mean", *EXPERTS_MECHANISMS, "best of today", "T3 over it"), [
+            (f"{one.model.name}, {one.phase}, {one.zipf:g}", f"{one.routing.imbalance:.2f}",
+             *(f"{one.ranked[name].ns / 1e3:,.1f}" for name in EXPERTS_MECHANISMS), one.today,
+             f"{percent(one.gain):+.1f} %") for some in cases.values() for one in some]),
+            Table("DeepEP's low-latency kernels, measured, beside their model (µs)",
+                  ("exchange", "measured", "ours", "error"),
+                  [(row.row.scenario, f"{row.row.ns / 1e3:,.0f}", f"{row.ours_ns / 1e3:,.0f}",
+                    f"{100 * row.error:+.0f} %") for row in measured])],
+        plots={"today-experts": lambda: _draw(cases)})
+
+
+def _measured() -> list[Compared]:
+    return [*compare([one for one in own_rows() if isinstance(one, Measured) and isinstance(one.ask, Exchange)]).rows]
+
+
+def _draw(cases: dict[tuple[str, str], list[_Case]]):
+    picture, axes = plots.figure(2.8)
+    colours = dict(zip(_MODELS, (plots.BLUE, plots.ORANGE, plots.GREEN)))
+    for (name, phase), some in cases.items():
+        axes.plot([one.routing.imbalance for one in some], [one.gain for one in some], marker="o",
+                  markersize=3, color=colours[name], linestyle="-" if phase == "decoding" else "--",
+                  label=f"{name}, {phase}")
+    axes.axhline(1.0, color=plots.BLACK, linewidth=0.8)
+    axes.set_xlabel("tokens of the GPU with the most, over the mean")
+    axes.set_ylabel("T3 over\nthe best of today")
+    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.28))
+    return picture
+
+
+EXPERTS = Figure("today-experts", "Experts that GPUs share, over imbalance", lambda setup: [], _evaluate,
+                 short="experts", paper="today")

@@ -1,0 +1,138 @@
+"""Layers of today's models on GPUs of today: in turn, by the best of today's mechanisms, and by Track & Trigger."""
+
+from dataclasses import dataclass
+from functools import cache
+from textwrap import fill
+
+from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
+from t3sim.analytic.libraries.norms import norm_ns
+from t3sim.analytic.libraries.ranking import Ranked, rank
+from t3sim.analytic.validation.comparison import expected_error
+from t3sim.base import plots
+from t3sim.machine import load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+from t3sim.papers.paper import geomean, percent
+from t3sim.workload.transformer import TODAY, Transformer
+
+_MACHINES, _TP = ("h100-sxm", "mi300x"), 8
+_IN_TURN = "in-turn"
+_NORMS = 2  #: of a layer, after its reductions
+
+
+@dataclass(frozen=True)
+class _Phase:
+    title: str
+    tokens: int
+    sequence_parallel: bool = False
+
+
+_PHASES = (_Phase("prompt, sequence parallel", 8192, True), _Phase("prompt", 8192), _Phase("chunk of a prompt", 2048),
+           _Phase("decoding, 512", 512), _Phase("decoding, 64", 64), _Phase("decoding, 1", 1))
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A model's GEMMs with a collective, and its norms, on eight GPUs of a machine."""
+
+    machine: str
+    model: Transformer
+    phase: _Phase
+
+    @property
+    def ranked(self) -> dict[str, Ranked]:
+        """The mechanisms, the fastest first."""
+        return {one.mechanism: one for one in _ranked(self)}
+
+    @property
+    def today(self) -> str:
+        """The fastest that can be had."""
+        return next(name for name in self.ranked if name not in TRIGGERED)
+
+    @property
+    def ours(self) -> str:
+        """Track & Trigger by the faster way."""
+        return next(name for name in self.ranked if name in TRIGGERED)
+
+    def ns(self, mechanism: str) -> float:
+        """Time with both norms, of which a mechanism that has them in its own kernel is less already."""
+        machine = load_machine(self.machine, COMMERCIAL)
+        tokens = self.phase.tokens / (_TP if self.phase.sequence_parallel else 1)
+        return self.ranked[mechanism].ns + _NORMS * norm_ns(machine, tokens, self.model.hidden)
+
+    def gain(self, over: str) -> float:
+        """Return the speedup of Track & Trigger."""
+        return self.ns(over) / self.ns(self.ours)
+
+
+@cache
+def _ranked(case: _Case) -> list[Ranked]:
+    return rank(load_machine(case.machine, COMMERCIAL), case.model, case.phase.tokens, _TP,
+                case.phase.sequence_parallel)
+
+
+def _evaluate(setup: Setup, results: Results) -> Findings:
+    groups = {(machine, phase): [_Case(machine, model, phase) for model in TODAY.values()]
+              for machine in _MACHINES for phase in _PHASES}
+    over_best = {at: percent(geomean([one.gain(one.today) for one in cases])) for at, cases in groups.items()}
+    over_turn = {at: percent(geomean([one.gain(_IN_TURN) for one in cases])) for at, cases in groups.items()}
+    ours, targets = {}, {}
+    for what, found in (("in turn", over_turn), ("the best of today", over_best)):
+        for (machine, phase), gain in found.items():
+            name = f"{machine}, {phase.title}: T3 over {what}, geomean"
+            ours[name], targets[name] = gain, Target(name, "%", None, "beyond the papers")
+    for machine in _MACHINES:
+        if wrong := expected_error(machine):
+            name = f"{machine}: error of measured rows that gave no constant, mean"
+            ours[name] = 100 * wrong["mean_abs_error"]
+            targets[name] = Target(name, "%", None, "beyond the papers", errors=True)
+
+    def at(machine: str, title: str) -> str:
+        return next(f"{gain:+.0f} %" for (name, phase), gain in over_best.items() if (name, phase.title) == (
+            machine, title))
+
+    return Findings(
+        text="Over the best that can be had today Track & Trigger gains "
+             + " and ".join(f"{at(machine, 'prompt, sequence parallel')} on {machine}" for machine in _MACHINES)
+             + " where reduce-scatters and all-gathers surround the GEMMs of a prompt, and holds no compute unit. With "
+               "all-reduces it is "
+             + " and ".join(at(machine, "prompt") for machine in _MACHINES)
+             + ", for its all-gather comes after the GEMM and a switch that adds needs none; on one token "
+             + " and ".join(at(machine, "decoding, 1") for machine in _MACHINES)
+             + ", for there launches are what takes time, and one kernel with the norm in it has fewest. Models of "
+               "libraries, not cycles; experts' GEMMs count as one of all their tokens.",
+        cases=[_case(one) for cases in groups.values() for one in cases], ours=ours, targets=targets,
+        tables=[_table(machine) for machine in _MACHINES], plots={"today-layers": lambda: _draw(groups)})
+
+
+def _case(one: _Case) -> dict:
+    return {"figure": "today-layers", "machine": one.machine, "model": one.model.name, "phase": one.phase.title,
+            "tokens": one.phase.tokens, "tp": _TP, "norms_ns": one.ns(one.ours) - one.ranked[one.ours].ns,
+            "ranking": [ranked.to_json() for ranked in one.ranked.values()]}
+
+
+def _table(machine: str) -> Table:
+    cases = [_Case(machine, model, phase) for model in TODAY.values() for phase in _PHASES]
+    return Table(f"A layer on {_TP} GPUs of {machine}", (
+        "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
+        "T3 bound by"), [
+        (f"{one.model.name}, {one.phase.title}", f"{one.ns(_IN_TURN) / 1e3:,.1f}", f"{one.ns(one.today) / 1e3:,.1f}",
+         one.today, str(one.ranked[one.today].units), f"{one.ns(one.ours) / 1e3:,.1f}",
+         one.ours, f"{percent(one.gain(one.today)):+.1f} %", one.ranked[one.ours].bound) for one in cases])
+
+
+def _draw(groups: dict[tuple[str, _Phase], list[_Case]]):
+    drawn, axes = plots.figure(3.4)
+    series = {"today": [geomean([one.gain(_IN_TURN) / one.gain(one.today) for one in cases])
+                        for cases in groups.values()],
+              "ours": [geomean([one.gain(_IN_TURN) for one in cases]) for cases in groups.values()]}
+    plots.grouped_bars(axes, [f"{machine}\n{fill(phase.title, 9)}" for machine, phase in groups], series,
+                       {"today": plots.LIGHT, "ours": plots.BLUE},
+                       {"today": "best of today", "ours": f"Track & Trigger, {GATES:,} gates a GPU"}, baseline=1.0)
+    axes.set_ylabel("speedup over in turn,\ngeomean of the models")
+    axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 1.2))
+    return drawn
+
+
+LAYERS = Figure("today-layers", "GEMMs with their collectives, layers and GPUs of today", lambda setup: [], _evaluate,
+                short="layers", paper="today")

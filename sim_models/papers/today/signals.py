@@ -1,0 +1,101 @@
+"""Latency floor and knee of what tells GPUs that few bytes have come; the Tracker's from the RTL."""
+
+from functools import cache
+
+from t3sim.analytic.libraries.signals import Trigger, knee_bytes, signals
+from t3sim.base import plots
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.fraction import fraction_of
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.papers.dma.trigger import TriggerTask
+from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+
+_MACHINE, _GPUS = "h100-sxm", 8
+_RTL, _FRACTION, _TILE = "h100-t3", 4, (128, 128, 1)
+_KB = 1 << 10
+_SIZES = tuple(_KB << shift for shift in range(11))  #: 1 KB to 1 MB
+_SHOWN = tuple(_KB << shift for shift in (0, 2, 4, 6, 8, 10))
+_OURS = ("tracker, ring", "tracker, direct")
+
+
+@cache
+def _task() -> TriggerTask:
+    return TriggerTask(fraction_of(load_machine(_RTL), _FRACTION), *_TILE)
+
+
+def _of(machine: Machine, trigger: Trigger) -> dict[str, dict[int, float]]:
+    """Return the times by way and size."""
+    return {name: {size: one.ns(machine, _GPUS, size, trigger) for size in _SIZES}
+            for name, one in signals(machine).items()}
+
+
+def _evaluate(setup: Setup, results: Results) -> Findings:
+    machine, measured = load_machine(_MACHINE, COMMERCIAL), results[_task()]
+    clock = _task().machine.memory_clock_ghz
+    trigger = Trigger(measured.update_cycles[1] / clock, measured.read_cycles[1] / clock)
+    times, known = _of(machine, trigger), signals(machine)
+    floors = {name: by_size[_KB] for name, by_size in times.items()}
+    knees = {name: knee_bytes(lambda size, one=known[name]: one.ns(machine, _GPUS, size, trigger), floor)
+             for name, floor in floors.items()}
+    today = [name for name in times if name not in _OURS]
+    best = {size: min(today, key=lambda name: times[name][size]) for size in _SIZES}
+    last = times[_OURS[1]][_SIZES[-1]]
+    ours, targets = {}, {}
+
+    def quantity(name: str, value: float, unit: str) -> None:
+        ours[name], targets[name] = value, Target(name, unit, None, "beyond the papers")
+
+    for name in times:
+        quantity(f"{name}: floor", floors[name] / 1e3, "µs")
+        quantity(f"{name}: knee", knees[name] / _KB, "KB")
+    for what, (least, median) in (("counted", measured.update_cycles), ("first line read", measured.read_cycles)):
+        quantity(f"trigger, {what}, least", least, "cycles")
+        quantity(f"trigger, {what}, median", median, "cycles")
+    quantity("trigger, first line read, median", trigger.read_ns, "ns")
+    return Findings(
+        text=f"Of what can be had today {best[_KB]} has the lowest floor, {floors[best[_KB]] / 1e3:.1f} µs for 1 KB on "
+             f"{_GPUS} GPUs of {_MACHINE}, and {best[_SIZES[-1]]} is the fastest at 1 MB, "
+             f"{times[best[_SIZES[-1]]][_SIZES[-1]] / 1e3:.1f} µs. A Tracker whose tiles go directly to their owners "
+             f"needs {floors[_OURS[1]] / 1e3:.1f} and {last / 1e3:.1f} µs: no kernel starts, and its trigger is "
+             f"{trigger.read_ns:.0f} ns of each step; around a ring the links' latencies alone make it "
+             f"{floors[_OURS[0]] / 1e3:.1f} µs.",
+        cases=[{"figure": "today-signals", "machine": _MACHINE, "gpus": _GPUS, "way": name, "carried":
+                known[name].carried, "floor_ns": floors[name], "knee_bytes": knees[name],
+                "ns": {str(size): ns for size, ns in by_size.items()}} for name, by_size in times.items()],
+        ours=ours, targets=targets,
+        tables=[Table(f"All-reduce on {_GPUS} GPUs of {_MACHINE}, nothing hides it (µs)",
+                      ("way", "what says that data have come", *(f"{size // _KB:,} KB" for size in _SHOWN),
+                       "knee (KB)"),
+                      [(name, known[name].carried, *(f"{by_size[size] / 1e3:.1f}" for size in _SHOWN),
+                        f"{knees[name] / _KB:,.0f}")
+                       for name, by_size in sorted(times.items(), key=lambda one: floors[one[0]])]),
+                Table(f"A trigger on the RTL of 1/{_FRACTION} of {_RTL}, from the grant of a tile's last write",
+                      ("until", "cycles, least", "cycles, median", "ns, median"),
+                      [(what, f"{least}", f"{median:.0f}", f"{median / clock:.0f}") for what, (least, median) in (
+                          ("it is counted", measured.update_cycles), ("an engine has it", measured.issue_cycles),
+                          ("its first line is asked for", measured.line_cycles),
+                          ("its first line is read", measured.read_cycles))])],
+        plots={"today-signals": lambda: _draw(times, best)})
+
+
+def _draw(times: dict[str, dict[int, float]], best: dict[int, str]):
+    drawn, axes = plots.figure(3.0)
+    sizes = [size / _KB for size in _SIZES]
+    colours = dict(zip(dict.fromkeys(best.values()), (plots.ORANGE, plots.GREEN, plots.RED, plots.PURPLE)))
+    colours |= dict.fromkeys(_OURS, plots.BLUE)
+    for name, by_size in times.items():
+        axes.plot(sizes, [ns / 1e3 for ns in by_size.values()], color=colours.get(name, plots.LIGHT),
+                  label=name if name in colours else None, linestyle="--" if name == _OURS[0] else "-",
+                  linewidth=1.6 if name in colours else 1.0)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_yticks((2, 5, 10, 20, 50), ("2", "5", "10", "20", "50"))
+    axes.minorticks_off()
+    axes.set_xlabel("tensor (KB)")
+    axes.set_ylabel("µs")
+    axes.legend(fontsize=7)
+    return drawn
+
+
+SIGNALS = Figure("today-signals", "What tells GPUs cheapest that few bytes have come", lambda setup: [_task()],
+                 _evaluate, short="signals", paper="today")

@@ -1,0 +1,66 @@
+"""Flux: one GEMM that stores at its output's owners, or whose workgroups wait for their tokens."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from t3sim.base.errors import Key, Words
+from t3sim.runs.kernels import ALL_GATHER, GatheringGemm, Kernel, KernelResult, StoringGemm
+from t3sim.runs.techniques import losses
+from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.techniques.parts import (
+    gemm_alone,
+    only_a_reduce_scatter,
+    overlapped,
+    unlike_gpus,
+    watched,
+    watched_beside,
+)
+from t3sim.runs.techniques.result import TechniqueResult, Tried
+from t3sim.runs.techniques.technique import Technique
+
+
+def _refuses(choices: Choices) -> Words | None:
+    exchange = choices.exchange
+    if (not exchange.before or exchange.of_experts) and (refused := only_a_reduce_scatter("flux", choices)):
+        return refused
+    if exchange.signal is not None:
+        return Words("technique flux adds in a kernel after everything: ", Key("exchange.signal", exchange.signal),
+                     " does not go with it")
+    if refused := unlike_gpus("flux", choices):
+        return refused
+    if exchange.topology != "switch":
+        return Words("technique flux stores at every GPU, in a ring over the others' links too: it needs ",
+                     Key("exchange.topology", "switch"))
+    return None
+
+
+def _kernels(choices: Choices) -> tuple[Kernel, ...]:
+    """List its kernels, a fused one for each of its choices."""
+    if choices.exchange.before:
+        return gemm_alone(choices), *(GatheringGemm(options, choices.exchange) for options in choices.flux)
+    return gemm_alone(choices), *(StoringGemm(options, choices.exchange) for options in choices.flux), ALL_GATHER
+
+
+def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+    """Put together its fastest choice: with the all-gather that follows, or that is inside."""
+    alone, tried, after = parts[0], parts[1:1 + len(choices.flux)], parts[1 + len(choices.flux):]
+    best = min(range(len(tried)), key=lambda index: tried[index].cycles)
+    ran, times = tried[best], tuple(
+        Tried(asdict(options), one.cycles / clock_ghz) for options, one in zip(choices.flux, tried))
+    if after:
+        loss = losses.attribute_storing(
+            watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places,
+            launches=ran.launch_cycles, reduction=ran.reduction_cycles)
+        return replace(overlapped(name, ran, loss, *after, clock_ghz), tried=times)
+    loss = losses.attribute_sending(watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places)
+    return TechniqueResult(
+        name=name, total_ns=ran.cycles / clock_ghz,
+        phases_ns={"gemm": ran.gemm_cycles / clock_ghz,
+                   "all-gather": (ran.collective_end - ran.collective_start) / clock_ghz},
+        moved=ran.dram, mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        loss_ns={cause: cycles / clock_ghz for cause, cycles in loss.items()}, tried=times)
+
+
+FLUX = Technique(
+    "flux", "one GEMM whose epilogue stores at the owners, tiles in their order; then a reduction, and the all-gather",
+    "Flux, section 3", _kernels, _combine, _refuses)

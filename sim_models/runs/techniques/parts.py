@@ -1,0 +1,114 @@
+"""Parts that several techniques share: their GEMM, what they refuse, and sums of their kernels' times and bytes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from t3sim.base.custom import is_custom
+from t3sim.base.errors import Key, Words
+from t3sim.mechanisms.exchange import Exchange
+from t3sim.runs.kernels import GEMM, GEMM_PART, FusedKernel, IsolatedKernel, Kernel, KernelResult
+from t3sim.runs.overlapped import OverlappedKernels
+from t3sim.runs.phases import Moved
+from t3sim.runs.skew import Skew
+from t3sim.runs.techniques import losses
+from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.techniques.result import TechniqueResult
+
+
+def gemm_alone(choices: Choices) -> Kernel:
+    return replace(GEMM_PART if choices.exchange.of_parts else GEMM, skew=choices.skew)
+
+
+def slowing(choices: Choices) -> Skew | None:
+    """Return what slows some GPUs' or links' collectives, if anything does."""
+    return choices.skew if choices.skew and choices.skew.slows_collectives else None
+
+
+def unlike_gpus(technique: str, choices: Choices) -> Words | None:
+    """Refuse GPUs that are not alike."""
+    return None if choices.skew is None else (
+        Words(f"technique {technique} has no GPUs that are not alike: ", Key("gpus.every", True),
+              " does not go with it"))
+
+
+def slow_levels(choices: Choices) -> Words | None:
+    """Refuse slow GPUs and links beside kernels that run level by level."""
+    return None if not choices.exchange.by_levels or slowing(choices) is None else (
+        Words(Key("gpus.skew"), " of a clock, units or a link does not go with ",
+              Key("exchange.algorithm", choices.exchange.algorithm),
+              ": its kernels alone have all GPUs and links alike"))
+
+
+def only_a_reduce_scatter(technique: str, choices: Choices) -> Words | None:
+    """Refuse what is no reduce-scatter around one ring."""
+    exchange = choices.exchange
+    if is_custom(exchange.producer):
+        return Words(f"technique {technique} has its own GEMM: ", Key("layer.operator", exchange.operator),
+                     " does not go with it")
+    if exchange.collective not in ("rs", "ar"):
+        return Words(f"technique {technique} is of a reduce-scatter: ", Key("layer.operator", exchange.operator),
+                     " has none")
+    if refused := unlike_gpus(technique, choices):
+        return refused
+    return Words(f"technique {technique} does not go with ",
+                 Key("exchange.algorithm", exchange.algorithm)) if exchange.by_levels else None
+
+
+def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],
+            exchange: Exchange, ideal: bool = False) -> TechniqueResult:
+    """Add phases that follow each other; an `ideal`: arithmetic on isolated times, as if they were beside the GEMM.
+
+    Everybody waits for the GPU whose GEMM ends last.
+    """
+    late_ns = gemm.start_ns
+    g = gemm.ns + late_ns
+    each = {phase: kernel.ns for phase, kernel in collectives.items()}
+    simulated = () if ideal else (gemm, *collectives.values())
+    hidden = sum(each[phase] for phase in exchange.hides) if ideal else 0.0
+    total, loss = max(g, hidden), {"link_tail": max(0.0, hidden - g)} if ideal else {}
+    for phase, ns in each.items():
+        if not ideal or phase not in exchange.hides:
+            total, loss[phase.replace("-", "_")] = total + ns, ns
+    if late_ns:
+        loss["late_start"] = late_ns
+    return TechniqueResult(
+        name=name, total_ns=total, phases_ns={"gemm": g, **each}, moved=summed(gemm, *collectives.values()),
+        mc_cycles=sum(kernel.simulated_cycles for kernel in simulated), rtl_in_loop=False,
+        host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
+
+
+def watched(alone: IsolatedKernel, clock: float) -> losses.Watched:
+    return losses.Watched(alone.ns * clock, np.array(alone.unit_cycles), np.array(alone.waited))
+
+
+def watched_beside(gemm: OverlappedKernels) -> losses.Watched:
+    return losses.Watched(gemm.gemm_cycles, np.array(gemm.unit_cycles), np.array(gemm.waited))
+
+
+def overlapped(name: str, ran: OverlappedKernels, loss: Mapping[str, float], gather: IsolatedKernel,
+                clock: float) -> TechniqueResult:
+    return TechniqueResult(
+        name=name, total_ns=ran.cycles / clock + gather.ns,
+        phases_ns={"gemm": ran.gemm_cycles / clock, "reduce-scatter": (ran.cycles - ran.collective_start) / clock,
+                   "all-gather": gather.ns},
+        moved=summed(ran, gather), mc_cycles=ran.simulated_cycles + gather.simulated_cycles,
+        rtl_in_loop=False, host_seconds=ran.host_seconds + gather.host_seconds,
+        loss_ns={cause: cycles / clock for cause, cycles in loss.items()} | {"all_gather": gather.ns})
+
+
+def loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float,
+             attribute: Callable[..., dict[str, float]] = losses.attribute) -> dict[str, float]:
+    loss = attribute(
+        watched(alone, clock),
+        losses.Watched(fused.gemm_cycles, np.array(fused.unit_cycles), np.array(fused.waited)),
+        end=fused.cycles, units=fused.units)
+    return {cause: cycles / clock for cause, cycles in loss.items()}
+
+
+def summed(*parts: KernelResult) -> dict[str, Moved]:
+    """Sum the bytes at one GPU's DRAM by phase."""
+    each = [(phase, moved) for part in parts for phase, moved in part.dram.items()]
+    return {phase: Moved(*map(sum, zip(*(moved for other, moved in each if other == phase))))
+            for phase in dict.fromkeys(phase for phase, _ in each)}

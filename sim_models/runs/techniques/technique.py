@@ -1,0 +1,40 @@
+"""Record of a technique: it says what it runs, what it refuses, and how its result is made up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from t3sim.base.custom import of_kind
+from t3sim.base.errors import BadInput, Key, Words, shown
+from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.techniques.result import TechniqueResult
+
+
+@dataclass(frozen=True)
+class Technique:
+    """A way to run a sub-layer. To add one, put a file beside this one and name its record in `table.py`."""
+
+    name: str  #: as a scenario names it
+    title: str  #: for people, a line
+    source: str  #: the publication that it follows
+    #: The kernels that its result is made of: the GEMM alone first, then what it is fused with or what follows.
+    kernels: Callable[[Choices], tuple[Kernel, ...]]
+    #: Of the technique's name, its kernels' results, GHz of the memory's clock, and the choices.
+    combine: Callable[[str, Sequence[KernelResult], float, Choices], TechniqueResult]
+    refuses: Callable[[Choices], str | Words | None] = lambda choices: None  #: a sentence that says why, None: it goes
+    by_default: bool = False  #: run if none is named
+    splits_k: bool = False  #: its GEMM's K can be in parts
+
+    def kernels_of(self, choices: Choices) -> tuple[Kernel, ...]:
+        """List its kernels. Raises BadInput for choices that it refuses."""
+        if refused := self.refuses(choices):
+            raise BadInput(refused)
+        kernels = self.kernels(choices)
+        if not isinstance(kernels, tuple) or not all(isinstance(kernel, Kernel) for kernel in kernels):
+            raise BadInput(Key("techniques", self.name), f" has kernels {shown(kernels)}: a tuple of Kernels is needed")
+        return kernels
+
+    def result(self, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+        """Make up its result of its kernels'. Raises BadInput for what is none."""
+        result = self.combine(self.name, parts, clock_ghz, choices)
+        return of_kind(Key("techniques", self.name), result, TechniqueResult)

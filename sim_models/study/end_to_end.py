@@ -1,0 +1,88 @@
+"""One question of `t3 end-to-end`, answered: a mapping's time, memory and energy with their ranges, as data."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from t3sim.analytic.end_to_end.inference import decode, prompt
+from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
+from t3sim.analytic.end_to_end.result import Result
+from t3sim.analytic.end_to_end.training import Job, train
+from t3sim.analytic.end_to_end.uncertainty import spread
+from t3sim.base.errors import Key
+from t3sim.machine import Machine
+from t3sim.machine.levels import CLUSTER
+from t3sim.workload.transformer import Transformer
+
+#: What is timed.
+PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt, "decode": decode}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Time of one iteration, prompt or decoding step on a cluster."""
+
+    cluster: Machine
+    job: Job
+    mapping: Mapping
+    phase: str
+    technique: str
+    result: Result
+    range_ns: tuple[float, float]  #: 5th and 95th percentile over the inputs' uncertainty
+    seed: int
+    layer_speedups: dict[str, float] = field(default_factory=dict)  #: of the technique, per sub-layer, simulated
+
+    @property
+    def iteration_ns(self) -> float:
+        return float(self.result.iteration_ns)
+
+    def training_days(self, tokens: float) -> float:
+        """Return how long training on `tokens` takes."""
+        return tokens / (self.job.global_batch * self.job.sequence) * self.iteration_ns / 86400e9
+
+    def to_json(self) -> dict[str, Any]:
+        """Return times in ns, sizes in bytes, energy in joules."""
+        result, job = self.result, self.job
+        return {
+            "model": model_json(job.model), "machine": self.cluster.described(CLUSTER), "phase": self.phase,
+            "technique": self.technique, "gpus": int(self.mapping.gpus), "sequence": job.sequence,
+            "global_batch": job.global_batch, "mapping": str(self.mapping),
+            "recompute": RECOMPUTE[self.mapping.recompute], "kernels": job.kernels.title, "seed": self.seed,
+            "iteration_ns": self.iteration_ns, "iteration_range_ns": list(self.range_ns),
+            "tflops_per_gpu": float(result.tflops_per_gpu), "memory_bytes": float(result.memory_bytes),
+            "energy_joules": float(result.energy_joules),
+            "breakdown_ns": {name: float(ns) for name, ns in result.breakdown_ns.items()},
+            "layer_speedups": self.layer_speedups,
+        }
+
+
+def model_json(model: Transformer) -> dict[str, Any]:
+    """Return a model's hyperparameters, and how many parameters it has."""
+    return asdict(model) | {"parameters": model.weights}
+
+
+def estimate(cluster: Machine, job: Job, mapping: Mapping, phase: str = "training", technique: str = "sequential",
+             seed: int = 0, fit: bool = True,
+             progress: Callable[[str, float], None] = lambda name, fraction: None) -> Estimate:
+    """Return the estimate of one mapping. With `fit`, one that needs more memory than a GPU has is refused.
+
+    Raises `MappingError`, and what the cycle level raises where a technique's layer times are simulated.
+    """
+    timed = PHASES[phase]
+    plain = timed(cluster, job, mapping)
+    limit = cluster.accelerator.memory_gb
+    if fit and plain.memory_bytes > limit * 1e9:
+        raise MappingError(f"{mapping} needs {float(plain.memory_bytes) / 1e9:,.1f} GB per GPU, {cluster.name} has "
+                           f"{limit:g} GB: more tp, pp or zero, or ", Key("recompute", "full"), ", or ",
+                           Key("ignore_memory", True))
+    overlap, speedups = None, {}
+    if technique != "sequential":
+        from t3sim.study.layer_overlap import measured_overlap
+
+        overlap, speedups = measured_overlap(
+            cluster, job, mapping, technique, seed, progress,
+            ("op", "fc2") if phase != "training" else ("op", "fc1", "fc2", "ip"))
+    result = timed(cluster, job, mapping, overlap)
+    return Estimate(cluster, job, mapping, phase, technique, result,
+                    spread(cluster, seed, lambda sample: timed(sample, job, mapping, overlap).iteration_ns), seed,
+                    speedups)

@@ -1,0 +1,48 @@
+"""Layer times of a technique, from the cycle level.
+
+What a GEMM and its all-reduce take, relative to one after the other, is measured on the same sub-layer with the RTL in
+the loop.
+"""
+
+from collections.abc import Callable, Iterable
+
+from t3sim.analytic.end_to_end.mapping import Mapping
+from t3sim.analytic.end_to_end.training import Job, Overlap
+from t3sim.base.errors import BadInput, Key
+from t3sim.machine import Machine, load_machine
+from t3sim.study.techniques import run_sublayer
+from t3sim.workload.workloads import Workload
+
+_BASELINE = "sequential"
+
+
+def sublayer_workload(job: Job, mapping: Mapping, name: str) -> Workload:
+    """Return the GEMM of one GPU in sub-layer `name`. Raises `WorkloadError`."""
+    columns, depth = job.model.reduced[name]
+    return Workload(job.model.name, name, mapping.tp, mapping.micro * job.sequence, columns, depth // mapping.tp)
+
+
+def measured_overlap(cluster: Machine, job: Job, mapping: Mapping, technique: str, seed: int = 0,
+                     progress: Callable[[str, float], None] = lambda name, fraction: None,
+                     sublayers: Iterable[str] | None = None) -> tuple[Overlap, dict[str, float]]:
+    """Simulate the sub-layers under `technique` and return its `Overlap`, and the speedup of each sub-layer.
+
+    Raises `BadInput` if the cluster has no machine of the cycle level, and what the simulation raises.
+    """
+    if cluster.cycle_machine is None:
+        raise BadInput(Key("technique", technique), f" needs a machine that the cycle level knows: {cluster.name} "
+                       "names none (cycle_machine); only sequential is possible")
+    if mapping.tp < 2:
+        raise BadInput(Key("technique", technique), f" needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
+    machine = load_machine(cluster.cycle_machine)
+    speedups = {}
+    for name in sublayers or job.model.reduced:
+        result = run_sublayer(sublayer_workload(job, mapping, name), machine, (_BASELINE, technique),
+                              lambda step, fraction, name=name: progress(f"{name} {step}", fraction), seed)
+        speedups[name] = result.speedup[technique]
+    return speedup_overlap(speedups), speedups
+
+
+def speedup_overlap(speedups: dict[str, float]) -> Overlap:
+    """Return the `Overlap` that divides the time of both by the sub-layer's speedup."""
+    return lambda name, gemm_ns, all_reduce_ns: (gemm_ns + all_reduce_ns) / speedups[name]

@@ -1,0 +1,42 @@
+"""Request of a scenario: a sub-layer under techniques, a kernel or a collective alone, the event level, a ranking."""
+
+from collections.abc import Callable
+
+from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
+from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.event import EventLevel, EventRun
+from t3sim.study.scenario.kernel import KernelAlone
+from t3sim.study.scenario.layers import is_alone, is_collective
+from t3sim.study.scenario.ranking import LayerToRank, Ranking
+from t3sim.study.scenario.request import Request, requested
+from t3sim.study.scenario.scenario import Scenario
+from t3sim.study.tasks.store import Results
+
+Asked = Request | KernelAlone | CollectiveAlone | EventLevel | LayerToRank
+Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun | Ranking
+
+
+def asked(scenario: Scenario) -> Asked:
+    """Make ready what a scenario asks for. Raises BadInput, before any work."""
+    if scenario.level == "library":
+        return LayerToRank(scenario)
+    if scenario.level == "event":
+        return EventLevel(scenario)
+    if is_collective(scenario.layer):
+        return CollectiveAlone(scenario)
+    return KernelAlone(scenario) if is_alone(scenario.layer) else requested(scenario)
+
+
+def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what, share: None,
+        jobs: int | None = None, kept: Results | None = None) -> Answer:
+    """Run a scenario. Raises BadInput for what cannot be run, and what simulations raise.
+
+    `progress` is called with what is under way and the share of it that is done; `jobs`: simulations at once, as many
+    as cores if not given; `kept`: where results are that need not be simulated again.
+    """
+    ready = asked(scenario)
+    if isinstance(ready, EventLevel | LayerToRank):
+        return ready.run()
+    if isinstance(ready, KernelAlone | CollectiveAlone):
+        return ready.run(progress, kept)
+    return ready.whole([ready.run(one, progress, jobs, kept) for one in ready.sublayers])

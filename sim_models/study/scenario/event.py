@@ -1,0 +1,152 @@
+"""A scenario of the event level: an operator and its collective, tile by tile, without RTL, on GPUs that are sold."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from t3sim.base.errors import BadInput, Key, Words
+from t3sim.event.tiles import persistent_runs, runs
+from t3sim.event.tiles.flux import Choice
+from t3sim.event.tiles.gemm import Shape, best
+from t3sim.event.tiles.persistent import Sending
+from t3sim.event.tiles.persistent_runs import PersistentRun, run_persistent
+from t3sim.event.tiles.runs import OverlapRun, run_overlap
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import TILES
+from t3sim.study.results import FileRun
+from t3sim.study.scenario.layers import of_file, refuse, workloads_of
+from t3sim.study.scenario.request import check_level
+from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.workload.workloads import Workload, batch_and_tables, gemm_workload
+
+_OPERATORS = (*runs.OPERATORS, *persistent_runs.OPERATORS, "gemm")
+_SLICE_TASKS = {"embedding-a2a": 32}  #: of a persistent kernel, if the scenario does not say; else 1
+
+
+@dataclass(frozen=True)
+class GemmRun:
+    """A library's GEMM alone."""
+
+    shape: str
+    machine: str
+    kernel_ns: float
+    call_ns: float  #: of a call that is waited for
+    kernel: str
+    tiles: int
+    rounds: int
+    tflop_per_s: float
+    peak_tflop_per_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kernel": f"GEMM {self.shape}", "machine": self.machine, "kernel_ns": self.kernel_ns,
+                "call_ns": self.call_ns, "tiles": self.kernel, "rounds": self.rounds}
+
+
+EventRun = OverlapRun | FileRun | PersistentRun | GemmRun
+
+
+class EventLevel:
+    """Event-level play of a scenario; made ready, which raises BadInput, before it starts."""
+
+    what = Key("level", "event")  #: for people
+    notes: Sequence[str | Words] = ()  #: for people: what was read in a model's file
+
+    def __init__(self, scenario: Scenario) -> None:
+        check_level(scenario)
+        self._scenario = scenario
+        self._check_signal()
+        operator = scenario.layer.operator
+        if operator not in _OPERATORS:
+            raise BadInput(Key("layer.operator", repr(operator)),
+                           f" is not on the event level: allowed are {', '.join(_OPERATORS)}")
+        node = load_machine(scenario.machine, TILES)
+        #: With libraries and hosts that take no time, if the scenario says so.
+        self.node: Machine = node if scenario.software else node.without_software()
+        self._play: Callable[[], EventRun] = (
+            self._persistent() if operator in persistent_runs.OPERATORS else self._of_a_gemm())
+
+    def run(self) -> EventRun:
+        """Play it. Raises BadInput for what the machine has not."""
+        return self._play()
+
+    def _check_signal(self) -> None:
+        scenario, signal = self._scenario, self._scenario.exchange.signal
+        if signal and scenario.techniques is not None and not (
+                {"flux", "fused-wg", "t3-model"} & set(scenario.techniques)):
+            raise BadInput(said("exchange.signal", signal), " is for flux, or fused-wg and t3-model, of which ",
+                           said("techniques", scenario.techniques), " names none")
+        for key, value in (("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
+                           ("flux.pieces", scenario.flux.pieces), ("flux.tune", scenario.flux.tune)):
+            if signal and value not in (None, False):
+                raise BadInput(said("exchange.signal", signal), " does not go with ", Key(key, value is True or None),
+                               ", which says how much is sent together")
+
+    def _of_a_gemm(self) -> Callable[[], EventRun]:
+        scenario, layer, flux, node = self._scenario, self._scenario.layer, self._scenario.flux, self.node
+        signal = scenario.exchange.signal
+        model_keys = ("layer.model", "layer.sublayer", "layer.tp", "layer.tokens")
+        for key, value in (("layer.embedding", layer.embedding),
+                           *((key, getattr(layer, key[6:])) for key in model_keys if layer.operator == "gemm"),
+                           ("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
+                           ("exchange.signal", signal if layer.operator == "gemm" else None)):
+            if value is not None:
+                raise BadInput(said(key, value), " does not go with ", said("layer.operator", layer.operator))
+        if layer.gemm is None and (layer.model is None or layer.operator == "gemm"):
+            raise BadInput(Key("level", "event"), " needs ", Key("layer.gemm", "MxNxK"), ", the GEMM of one GPU, or ",
+                           Key("layer.model", "NAME"))
+        if layer.gemm is None:
+            layer = layer if layer.tp is not None else layer.model_copy(update={"tp": node.gpus})
+        elif layer.devices is None:
+            layer = layer.model_copy(update={"devices": node.gpus})
+        if layer.operator == "gemm":
+            workload = gemm_workload(layer.gemm or "", layer.devices or 1)
+            return lambda: _gemm_alone(node, layer.gemm or "", workload)
+        found, self.notes = workloads_of(layer, scenario.seed)
+        for one, _ in found:
+            runs.check_gpus(node, one.tp, one.m, "layer.devices" if layer.model is None else "layer.tp")
+        choice = Choice(flux.order, flux.transfer or "push", 1 if flux.pieces is None else flux.pieces, signal)
+        if flux.tune and choice != Choice():
+            raise BadInput(Key("flux.tune", True), " tries every ", Key("flux.order"), ", ", Key("flux.transfer"),
+                           " and ", Key("flux.pieces"), ": give it or them")
+        every = tuple(name for name in runs.TECHNIQUES if name != "decomposed" or found[0][0].tp <= node.gpus)
+
+        def played(one: Workload) -> OverlapRun:
+            return run_overlap(node, layer.operator, Shape(one.m, one.n, one.k), one.tp, scenario.techniques or every,
+                               None if flux.tune else choice, scenario.decomposed.communication_units,
+                               "" if layer.model is None else one.title)
+        if of_file(layer):
+            return lambda: FileRun(tuple((count, played(one)) for one, count in found))
+        return lambda: played(found[0][0])
+
+    def _persistent(self) -> Callable[[], EventRun]:
+        """Make a persistent kernel that sends ready, beside separate kernels and Track & Trigger."""
+        scenario, layer, node = self._scenario, self._scenario.layer, self.node
+        refuse(layer, ("model", "sublayer", "tp", "tokens"), " does not go with ",
+               said("layer.operator", layer.operator), " on the event level")
+        operator, devices = layer.operator, node.gpus if layer.devices is None else layer.devices
+        if operator == "embedding-a2a":
+            if layer.gemm is not None or layer.embedding is None:
+                raise BadInput(Key("layer.operator", "embedding-a2a"), " needs ",
+                               Key("layer.embedding", "BATCHxTABLES"),
+                               " (tables per GPU), for example 2048x256, and no ", Key("layer.gemm"))
+            shape: tuple[int, ...] = batch_and_tables(layer.embedding)
+        elif layer.gemm is None or layer.embedding is not None:
+            raise BadInput(Key("layer.operator", operator), " needs ", Key("layer.gemm", "MxNxK"),
+                           ", one GPU's, and no ", Key("layer.embedding"))
+        else:
+            one = gemm_workload(layer.gemm, devices)
+            if operator == "gemv-ar" and one.n != 1:
+                raise BadInput(Key("layer.operator", "gemv-ar"), " multiplies by a vector: ",
+                               Key("layer.gemm", f"{one.m}x1x{one.k}"))
+            shape = (one.m, one.k) if operator == "gemv-ar" else (one.m, one.n, one.k)
+        said_tasks = scenario.fused_wg.slice_tasks
+        tasks = _SLICE_TASKS.get(operator, 1) if said_tasks is None else said_tasks
+        sending = scenario.exchange.signal or Sending(tasks)
+        return lambda: run_persistent(node, operator, devices, shape,
+                                      scenario.techniques or persistent_runs.TECHNIQUES, sending)
+
+
+def _gemm_alone(node: Machine, shape: str, workload: Workload) -> GemmRun:
+    one = best(node, Shape(workload.m, workload.n, workload.k))
+    rate, peak = node.gpu.tflop_per_s(workload.flop, one.ns)
+    return GemmRun(shape, node.name, one.ns, one.ns + node.host.call_ns, one.name, one.tiles, one.rounds, rate, peak)

@@ -1,0 +1,114 @@
+"""Scenarios from files, and single keys that are set beside them."""
+
+import tomllib
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from t3sim.base.bounded import read_toml, reading
+from t3sim.base.custom import check_installed
+from t3sim.base.errors import BadInput, InScenario, Key, Told, Words, choices, shown
+from t3sim.study.scenario.scenario import Scenario, Section
+
+_ALLOWED = {"bool_type": "true or false", "int_type": "a whole number", "int_from_float": "a whole number",
+            "string_type": "a word", "float_type": "a number", "finite_number": "a finite number",
+            "tuple_type": "a list of words", "too_short": "one or more", "greater_than_equal": "0 or more",
+            "less_than_equal": "a number of 63 bits"}
+
+
+def keys() -> list[str]:
+    """Return every key that a file can have, with its section: `exchange.topology`."""
+    return [*(name for name in Scenario.model_fields if name not in sections()),
+            *(f"{name}.{key}" for name, section in sections().items() for key in section.model_fields
+              if key != "workload")]
+
+
+def sections() -> dict[str, type[Section]]:
+    """Return the sections by name."""
+    return {name: field.annotation for name, field in Scenario.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)}
+
+
+def read_scenario(path: str) -> dict[str, Any]:
+    """Return the content of a scenario's file. Raises BadInput in one line that names it."""
+    with reading(f"scenario {shown(path)}", "TOML"):
+        return read_toml(Path(path))
+
+
+def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any],
+                code: Collection[str] | None = None) -> Scenario:
+    """Make the scenario of a file's content and of keys that are said beside it, each by its whole name.
+
+    `code`: keys that may name any function, those of `changes` if not given; others may name installed parts only.
+    Raises BadInput for the first key that is unknown or whose value is not possible.
+    """
+    whole = {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
+    for key, value in changes.items():
+        _put(whole, key, value)
+    if isinstance(names := whole.get("techniques"), list):
+        whole["techniques"] = tuple(names)
+    try:
+        scenario = Scenario.model_validate(whole)
+    except ValidationError as error:
+        unknown = error.errors(include_url=False)[0]["type"] == "extra_forbidden"
+        raise (InScenario if unknown else BadInput)(_told(error)) from None
+    trusted = changes if code is None else code
+    check_installed({key: name for key, name in scenario.custom().items() if key not in trusted})
+    return scenario
+
+
+def value_of(text: str) -> Any:
+    """Read a value as TOML does; what is none there is a word."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _put(whole: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key. Raises BadInput with those that come close if it is unknown."""
+    if key.startswith("machine."):
+        if not isinstance(whole.get("machine", {}), dict):
+            whole["machine"] = {"extends": whole["machine"]}
+        _, *names, last = key.split(".")
+        inner = whole.setdefault("machine", {"extends": Scenario.model_fields["machine"].default})
+        for name in names:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise InScenario(Key(key, quoted=True), f" is unknown: machine.{name} is no section")
+        inner[last] = value
+        return
+    if key not in keys():
+        raise InScenario(Key(key, quoted=True), f" is unknown: allowed are {choices(key, keys())}")
+    section, _, name = key.rpartition(".")
+    if not section:
+        whole[name] = value
+    elif isinstance(inner := whole.setdefault(section, {}), dict):
+        inner[name] = value
+
+
+def _told(error: ValidationError) -> str | Words:
+    """Explain the first fault: what is wrong with which key, and what is allowed."""
+    fault = error.errors(include_url=False)[0]
+    section, *inner = map(str, fault["loc"])
+    known = sections()
+    key = ".".join((section, *inner[:1])) if section in known else section
+    match fault["type"]:
+        case "extra_forbidden":
+            if "." not in key and (close := get_close_matches(key, Scenario.model_fields, 1)):
+                return Words(Key(key, quoted=True), f" is unknown: did you mean {close[0]}?")
+            allowed = keys() if "." in key else Scenario.model_fields
+            return Words(Key(key, quoted=True), f" is unknown: allowed are {choices(key, allowed)}")
+        case "model_type" if section in known:
+            return Words(Key(section, shown(fault["input"])), f": a section is allowed, [{section}]")
+        case "literal_error":
+            expected = fault["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+            return Words(Key(key, shown(fault["input"])), f" is unknown: allowed are {expected}")
+        case "value_error":
+            error = fault["ctx"]["error"]
+            return error.words if isinstance(error, Told) else str(error)
+        case kind:
+            return Words(Key(key, shown(fault["input"])), f": {_ALLOWED.get(kind, fault['msg'].lower())} is allowed")

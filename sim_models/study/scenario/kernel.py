@@ -1,0 +1,94 @@
+"""A scenario whose kernel is alone on one GPU, or beside copies: of a file, or what makes a layer's output."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from t3sim.analytic.libraries.contention import slowed_by_copies
+from t3sim.base.errors import BadInput, Key
+from t3sim.base.output import collect_versions
+from t3sim.machine import Machine
+from t3sim.runs import kernels
+from t3sim.runs.beside_copies import Copies
+from t3sim.runs.failure import SimulationError
+from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.phases import Moved, by_stream
+from t3sim.study.gemm_rate import gemm_rate
+from t3sim.study.results import BesideRun, KernelRun
+from t3sim.study.scenario.layers import ALONE, in_format, is_alone, small_workload
+from t3sim.study.scenario.request import check_level, check_operator, fraction_of_tokens, machine_of
+from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.study.tasks.estimate import Estimate, estimate
+from t3sim.study.tasks.store import Results
+from t3sim.study.tasks.task import kernel_task
+from t3sim.workload.interchange.kernel_file import load_kernel
+from t3sim.workload.operators.kernel_table import KernelError, KernelTable
+from t3sim.workload.workloads import Workload
+
+
+class KernelAlone:
+    """A kernel alone; made ready, which raises BadInput, before it runs.
+
+    `copies`: run it once more beside copies of these rates.
+    """
+
+    what = "a kernel alone"  #: for people
+
+    def __init__(self, scenario: Scenario, copies: Copies | None = None) -> None:
+        check_level(scenario)
+        check_operator(scenario)
+        layer = scenario.layer
+        if not is_alone(layer):
+            raise BadInput(said("layer.operator", layer.operator),
+                           f" is no kernel alone: allowed are {', '.join(ALONE)}, and ", Key("layer.kernel", "FILE"))
+        self.copies, self.file = copies, layer.kernel
+        self.table: KernelTable | None = load_kernel(Path(layer.kernel)) if layer.kernel is not None else None
+        workload = None if self.table is not None else fraction_of_tokens(
+            in_format(small_workload(layer, scenario.seed), layer.dtype), scenario)
+        self.machine: Machine = machine_of(scenario)
+        self.workload: Workload | None = None if workload is None else with_its_kernel(self.machine, workload)
+        name = Path(self.file).name if self.workload is None else f"{self.workload.kind} {self.workload.size}"
+        #: What is simulated, by its name for people.
+        self.kernels: dict[str, kernels.Kernel] = {name: kernels.GEMM, **(
+            {} if copies is None else {"beside copies": kernels.BesideCopies(copies)})}
+
+    def estimate(self) -> Estimate | None:
+        """Estimate how long it takes; None of a file's, which says not what it computes."""
+        return None if self.workload is None else estimate(self.machine, self.workload, self.kernels.values())
+
+    def run(self, progress: Callable[[str, float], None], kept: Results | None = None) -> KernelRun:
+        """Simulate it, unless it is kept. Raises KernelError for a kernel that cannot run on this machine."""
+        machine, workload = self.machine, self.workload
+        try:
+            found = [self._simulated(one, partial(progress, name), kept) for name, one in self.kernels.items()]
+        except (BadInput, KernelError, SimulationError) as error:
+            if self.file is None:
+                raise
+            why = ": its groups wait for each other (waits, arrivals)" if isinstance(error, SimulationError) else ""
+            raise type(error)(f"{self.file}: {error}{why}") from None
+        for name in self.kernels:
+            progress(name, 1.0)
+        alone, moved = found[0], sum(map(sum, found[0].dram.values()))
+        return KernelRun(
+            next(iter(self.kernels)), machine.name, alone.ns, alone.simulated_cycles, _served(alone.dram),
+            sum(one.host_seconds for one in found), collect_versions(),
+            None if workload is None else gemm_rate(machine, workload, alone.ns, moved),
+            None if self.copies is None else BesideRun(
+                self.copies.read, self.copies.write, found[1].ns, found[1].ns / alone.ns,
+                slowed_by_copies(machine, alone.ns, moved, self.copies.read, self.copies.write),
+                _served(found[1].dram)))
+
+    def _simulated(self, kernel: kernels.Kernel, progress: Callable[[float], None],
+                   kept: Results | None) -> kernels.IsolatedKernel:
+        if self.table is not None:
+            return kernels.run_table(self.table, self.machine, progress, getattr(kernel, "copies", None))
+        task = kernel_task(kernel, self.machine, self.workload)
+        if kept is None or (found := kept.load(task)) is None:
+            found = kernels.simulate(kernel, self.machine, self.workload, progress)
+            if kept is not None:
+                kept.save(task, found)
+        return found
+
+
+def _served(dram: dict[str, Moved]) -> dict[str, int]:
+    return {stream: count for stream, count in by_stream(dram).items() if count}

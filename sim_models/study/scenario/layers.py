@@ -1,0 +1,179 @@
+"""Layers of a scenario: what its GPUs compute."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from t3sim.base.bounded import read_json, reading
+from t3sim.base.custom import is_custom
+from t3sim.base.errors import BadInput, Key, Words, shown
+from t3sim.study.scenario.scenario import ALONE, Layer, said
+from t3sim.workload import workloads
+from t3sim.workload.interchange.chakra import chakra_workloads
+from t3sim.workload.interchange.config import TOKENS, config_experts, config_workloads, lacking
+from t3sim.workload.locality import zipf_exponent
+from t3sim.workload.model_file import load_transformer
+from t3sim.workload.transformer import PRESETS, TODAY
+from t3sim.workload.workloads import Workload, behind_all_gather, gemm_workload, transformer_workload
+
+_SMALL = ("gemv-ar", "embedding-a2a")  #: fused operators that compute no GEMM
+_OF_EXPERTS = ("moe-dispatch", "moe-combine")
+
+
+def is_alone(layer: Layer) -> bool:
+    """Say whether it is a kernel alone, on one GPU."""
+    return layer.kernel is not None or layer.operator in ALONE or is_custom(layer.operator)
+
+
+def is_collective(layer: Layer) -> bool:
+    """Say whether it is a collective alone."""
+    return layer.collective is not None
+
+
+def of_file(layer: Layer) -> bool:
+    """Say whether a trace, or a model of which more is known than T3's table has, names the layers: often several."""
+    return layer.chakra is not None or _is_described(layer.model or "")
+
+
+def _is_described(model: str) -> bool:
+    """Say whether it is a Hugging Face config.json, or a model whose file is known here."""
+    return model.endswith(".json") or model in TODAY
+
+
+def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
+    """Return what a layer's kernels compute and how often a file has each; and notes on what a file says.
+
+    Raises BadInput for keys that contradict each other.
+    """
+    if layer.workload is not None:
+        found, notes = [(layer.workload, 1)], []
+    elif layer.operator in _OF_EXPERTS and layer.model is not None:
+        found, notes = _of_a_models_experts(layer, layer.model, seed)
+    elif layer.operator in (*_SMALL, *_OF_EXPERTS) or is_custom(_producer(layer)):
+        refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), " does not go with ",
+               said("layer.operator", layer.operator))
+        found, notes = [(small_workload(layer, seed), 1)], []
+    elif layer.chakra is not None:
+        found, notes = _of_a_trace(layer)
+    elif _is_described(layer.model or ""):
+        found, notes = _of_a_config(layer)
+    else:
+        workload = _workload(layer)
+        found, notes = [(workload, 1)], [str(PRESETS[workload.model])] if workload.model in PRESETS else []
+    if _is_described(layer.model or ""):
+        notes = [*notes, *(f"{one.sublayer} (M x N x K): {one.m:,} x {one.n:,} x {one.k:,} on a GPU, {count} times"
+                           for one, count in found)]
+    return [(in_format(one, layer.dtype), count) for one, count in found], notes
+
+
+def in_format(workload: Workload, dtype: str | None) -> Workload:
+    """Return the same workload with elements of another format, its own if none is said."""
+    return workload if dtype is None else replace(workload, dtype=dtype)
+
+
+def small_workload(layer: Layer, seed: int) -> Workload:
+    """Return what the kernels that `gemm` or `embedding` describe compute; on one GPU if they are alone.
+
+    Raises BadInput.
+    """
+    operator, alone = layer.operator, is_alone(layer)
+    devices = None if alone else layer.devices
+    if devices is None and not alone:
+        raise BadInput(said("layer.operator", operator), " needs ", Key("layer.devices", "N"))
+    if operator.startswith("embedding"):
+        if layer.embedding is None or layer.gemm is not None:
+            raise BadInput(said("layer.operator", operator), " needs ", Key("layer.embedding", "BATCHxTABLES"),
+                           ", and no ", Key("layer.gemm"))
+        locality = "uniform" if layer.locality is None else layer.locality
+        return workloads.embedding_workload(layer.embedding, devices or 2, locality, seed, alone=alone)
+    if operator in _OF_EXPERTS and layer.experts is None:
+        raise BadInput(said("layer.operator", operator), " needs ", Key("layer.experts", "EXPERTSxCHOSEN"))
+    if layer.gemm is None:
+        raise BadInput(said("layer.operator", operator), " needs ",
+                       Key("layer.gemm", 'Mx1xK' if operator.startswith('gemv') else 'MxNxK'))
+    if is_custom(producer := operator if alone else _producer(layer)):
+        return workloads.custom_workload(producer, layer.gemm, devices or 2)
+    if layer.experts is not None:
+        return _experts(layer, layer.gemm, devices or 2, layer.experts, seed)
+    make = {"gemm": gemm_workload, "decode": workloads.decode_workload}.get(operator, workloads.gemv_workload)
+    return make(layer.gemm, devices or 2)  # K is that of one device
+
+
+def _experts(layer: Layer, shape: str, devices: int, experts: str, seed: int) -> Workload:
+    """Return the experts' GEMM, whose tokens' experts are drawn, or a file has how many go where. Raises BadInput."""
+    first = layer.operator == "moe-dispatch"
+    said_so = "uniform" if layer.locality is None else layer.locality
+    if (zipf := zipf_exponent(said_so)) is not None:
+        return workloads.experts_workload(shape, devices, experts, zipf, seed, first=first)
+    with reading(Key("layer.locality", shown(said_so)), "a routing: uniform, zipf:EXPONENT, or a JSON file"):
+        return workloads.experts_workload(shape, devices, experts, given=tuple(map(tuple, read_json(Path(said_so)))),
+                                          first=first)
+
+
+def _producer(layer: Layer) -> str:
+    """Return what makes the output, `gemm` of `gemm-rs`."""
+    return layer.operator.rpartition("-")[0]
+
+
+def refuse(layer: Layer, keys: tuple[str, ...], *why: str | Key) -> None:
+    """Refuse keys of a layer. Raises BadInput for the first that is there."""
+    for key in keys:
+        if (value := getattr(layer, key)) is not None:
+            raise BadInput(said(f"layer.{key}", value), *why)
+
+
+def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
+    trace = said("layer.chakra", layer.chakra)
+    if layer.operator == "ag-gemm":
+        raise BadInput(said("layer.operator", layer.operator),
+                       " does not go with ", trace, ": the GEMMs of a trace are found by what follows them")
+    refuse(layer, ("model", "sublayer", "gemm", "devices", "tokens"), " does not go with ", trace,
+           ": give a model or a trace")
+    if layer.tp is None:
+        raise BadInput(trace, " needs ", Key("layer.tp", "N"), ": a trace is of one rank")
+    left: list[str] = []
+    found = chakra_workloads(layer.chakra, layer.tp, layer.operator, left)
+    return [(one.workload, one.count) for one in found], left + [
+        f"found: {one.gemm}, {one.workload.size} {one.workload.dtype}, then {one.collective}; {one.count} times"
+        for one in found]
+
+
+def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
+    refuse(layer, ("gemm", "devices", "experts", "sublayer", "chakra"), " does not go with ",
+           said("layer.model", model), " and ", said("layer.operator", layer.operator), ", which say it")
+    one = config_experts(model, TOKENS if layer.tokens is None else layer.tokens, layer.operator == "moe-dispatch")
+    found = _experts(layer, one.gemm, 8 if layer.tp is None else layer.tp, one.experts, seed)
+    words = lacking(model) if layer.dtype is None else None
+    return [(replace(found, model=one.model, dtype=one.dtype), one.times)], [
+        str(load_transformer(model)), *([words] if words else [])]
+
+
+def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
+    refuse(layer, ("gemm", "devices"), " does not go with ", said("layer.model", layer.model),
+           ": give a model or a GEMM")
+    found = config_workloads(layer.model, 8 if layer.tp is None else layer.tp,
+                             TOKENS if layer.tokens is None else layer.tokens, layer.sublayer)
+    if layer.operator == "ag-gemm":
+        found = [(behind_all_gather(one), count) for one, count in found]
+    words = lacking(layer.model) if layer.dtype is None else None
+    return found, [str(load_transformer(layer.model)), *([words] if words else [])]
+
+
+def _workload(layer: Layer) -> Workload:
+    """Return the sub-layer of a model of the T3 paper, or a custom GEMM."""
+    if layer.tokens is not None:
+        raise BadInput(said("layer.tokens", layer.tokens),
+                       " is for a config.json and models of today: those of the T3 paper have their own")
+    if layer.gemm is not None:
+        refuse(layer, ("model", "sublayer", "tp"), " does not go with ", said("layer.gemm", layer.gemm),
+               ": give a model or a GEMM, not both")
+        if layer.devices is None:
+            raise BadInput(said("layer.gemm", layer.gemm), " needs ", Key("layer.devices", "N"))
+        return gemm_workload(layer.gemm, layer.devices)
+    if layer.devices is not None:
+        raise BadInput(said("layer.devices", layer.devices), " goes with ", Key("layer.gemm"),
+                       " only: for a model give ", Key("layer.tp"))
+    gathers = layer.operator == "ag-gemm"
+    given = {"model": layer.model, "sublayer": "fc1" if gathers and layer.sublayer is None else layer.sublayer,
+             "tp": layer.tp}
+    found = transformer_workload(**{name: value for name, value in given.items() if value is not None})
+    return behind_all_gather(found) if gathers else found

@@ -1,0 +1,152 @@
+"""A scenario whose layer's collectives are hidden on GPUs that are sold: mechanisms ranked by models of libraries."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from t3sim.analytic.libraries.experts import ExpertsRun, rank_experts
+from t3sim.analytic.libraries.gemm import width_of
+from t3sim.analytic.libraries.mechanisms import Setting
+from t3sim.analytic.libraries.prompts import model_of
+from t3sim.analytic.libraries.ranking import Ranked, rank, settings
+from t3sim.analytic.validation.comparison import expected_error
+from t3sim.base.bounded import read_json, reading
+from t3sim.base.errors import BadInput, Key
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import COMMERCIAL
+from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.workload.model_file import load_transformer
+from t3sim.workload.routing import Routing, drawn, given
+from t3sim.workload.transformer import Transformer
+
+MODEL, MACHINE, TP, TOKENS = "llama-3.3-70b", "h100-sxm", 8, 8192  #: of a scenario that does not say
+_MOST_TOKENS = 1 << 20
+_MOST_ZIPF = 4.0
+_DTYPES = ("bf16", "fp16", "fp8", "fp4")
+_KEYS = ("level", "layer.model", "layer.tp", "layer.tokens", "layer.dtype", "layer.operator", "machine")
+_SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Mechanisms, the fastest first, and how wrong their times may be."""
+
+    model: Transformer
+    machine: Machine
+    tp: int
+    tokens: int
+    width: str  #: of the GEMMs' operands
+    gemms: dict[str, Setting]  #: that are timed, each with its collective
+    ranked: list[Ranked]
+    expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
+
+    def __repr__(self) -> str:
+        times = ", ".join(f"{one.mechanism} {one.ns / 1e3:,.1f} µs" for one in self.ranked)
+        return f"<Ranking {self.model.name} on {self.tp} GPUs of {self.machine.name}, {self.tokens:,} tokens: {times}>"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
+                "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens, "width": self.width,
+                "gemms": {name: {"operator": one.operator, "shape": list(one.shape)}
+                          for name, one in self.gemms.items()},
+                "ranking": [one.to_json() for one in self.ranked],
+                "expected_error": self.expected_error}
+
+
+class LayerToRank:
+    """A layer of a model on GPUs that are sold; made ready, which raises BadInput, before it is computed.
+
+    `sequence_parallel`: reduce-scatters after and all-gathers before its GEMMs, as `layer.operator = gemm-rs` says;
+    `gemm-ar` and a scenario that says neither have all-reduces.
+    """
+
+    what = "a ranking of mechanisms"  #: for people
+
+    def __init__(self, scenario: Scenario, sequence_parallel: bool = False) -> None:
+        for key, value in scenario.given().items():
+            if key not in _KEYS or value in ("cycle", "event"):
+                allowed = [part for one in _KEYS[1:] for part in (", ", Key(one))]
+                raise BadInput(said(key, value), " does not go with a ranking of mechanisms, which has ", *allowed[1:])
+        layer = scenario.layer
+        if "operator" in layer.model_fields_set and layer.operator not in _SPLIT:
+            raise BadInput(said("layer.operator", layer.operator), f" is not ranked: allowed are {', '.join(_SPLIT)}")
+        self.sequence_parallel = sequence_parallel or (
+            "operator" in layer.model_fields_set and _SPLIT[layer.operator])
+        name = MODEL if layer.model is None else layer.model
+        self.model = model_of(name) or load_transformer(name)
+        if "machine" in scenario.model_fields_set and not isinstance(scenario.machine, str):
+            raise BadInput(Key("machine", "..."), ": a ranking takes a name or a file")
+        self.machine = load_machine(str(scenario.machine) if "machine" in scenario.model_fields_set else MACHINE,
+                                    COMMERCIAL)
+        self.tp = TP if layer.tp is None else layer.tp
+        self.tokens = TOKENS if layer.tokens is None else layer.tokens
+        why = "" if self.tp < 1 else self.model.not_shared_by(self.tp)
+        if why or not 2 <= self.tp <= self.machine.gpus:
+            raise BadInput(Key("layer.tp", self.tp), f" is not possible: 2 to {self.machine.gpus} GPUs of "
+                           f"{self.machine.name} that share the heads", f"; it {why}" if why else "")
+        least = self.tp if self.sequence_parallel else 1
+        if not least <= self.tokens <= _MOST_TOKENS:
+            raise BadInput(Key("layer.tokens", self.tokens), f" is not possible: {least} to {_MOST_TOKENS}")
+        if layer.dtype not in (None, *_DTYPES):
+            raise BadInput(said("layer.dtype", layer.dtype), f" is unknown: allowed are {', '.join(_DTYPES)}")
+        self.width, self.width_chosen = width_of(layer.dtype or "bf16"), layer.dtype is None
+
+    def run(self) -> Ranking:
+        asked = self.model, self.tokens, self.tp, self.sequence_parallel, self.width
+        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, settings(*asked),
+                       rank(self.machine, *asked), expected_error(self.machine.name))
+
+
+@dataclass(frozen=True)
+class ExpertsRanking:
+    """Ways to bring tokens to experts and back, the fastest first."""
+
+    model: Transformer
+    machine: Machine
+    routing: Routing
+    width: str
+    ranked: list[ExpertsRun]
+
+    @property
+    def gemms(self) -> dict[str, tuple[int, int, int, int]]:
+        """Return rows, columns and depth of both GEMMs of the GPU with the most tokens; its experts' weights differ."""
+        model, most = self.model, max(map(sum, self.routing.groups))
+        return {"fc1": (most, model.feed_forward * (2 if model.gated else 1), model.hidden, 1),
+                "fc2": (most, model.hidden, model.feed_forward, 1)}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
+                "machine": self.machine.name, "gpus": self.routing.gpus,
+                "tokens": self.routing.tokens, "width": self.width, "imbalance": self.routing.imbalance,
+                "experts_with_tokens": self.routing.used, "ranking": [one.to_json() for one in self.ranked]}
+
+
+class ExpertsToRank(LayerToRank):
+    """Experts of a model's layer, of which each GPU has an equal part and an equal part of the tokens.
+
+    `zipf`: exponent of the experts' popularity in routings that are drawn; `routing`: a file with one instead, which
+    raises BadInput if it cannot be. A routing that is given has its tokens.
+    """
+
+    def __init__(self, scenario: Scenario, zipf: float = 0.0, seed: int = 0, routing: str | None = None) -> None:
+        super().__init__(scenario)
+        if self.sequence_parallel:
+            raise BadInput(said("layer.operator", "gemm-rs"), " does not go with experts that GPUs share")
+        model = self.model
+        if model.experts < 2 or model.experts % self.tp:
+            raise BadInput(Key("layer.tp", self.tp), f" GPUs cannot share the experts of {model.name}, which has "
+                           f"{model.experts if model.experts > 1 else 'none'}: a divisor of their number is needed")
+        if not 0 <= zipf <= _MOST_ZIPF:
+            raise BadInput(Key("zipf", zipf), f" is not possible: 0 to {_MOST_ZIPF}")
+        if routing is None:
+            self.routing = drawn(self.tp, model.experts, model.experts_per_token, self.tokens, zipf, seed)
+            return
+        if zipf or seed or scenario.layer.tokens is not None:
+            raise BadInput(Key("routing", routing), " says how many tokens go to which expert: ", Key("zipf"), ", ",
+                           Key("seed"), " and ", Key("layer.tokens"), " do not go with it")
+        with reading(Key("routing", routing), "a routing"):
+            self.routing = given(read_json(Path(routing)), self.tp, model.experts, model.experts_per_token)
+
+    def run(self) -> ExpertsRanking:
+        return ExpertsRanking(self.model, self.machine, self.routing, self.width,
+                              rank_experts(self.machine, self.model, self.routing, self.width))

@@ -1,0 +1,38 @@
+"""Which run a scenario's trace is of."""
+
+from t3sim.base.errors import BadInput, Key
+from t3sim.runs.techniques.track_trigger import FUSIONS
+from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.layers import is_alone, is_collective
+from t3sim.study.scenario.request import check_policy, requested
+from t3sim.study.scenario.scenario import Scenario, T3Section, said
+from t3sim.trace.setup import Setup
+
+
+def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveAlone:
+    """Return what a trace of a scenario is of: a collective alone, or a run under one technique with Track & Trigger.
+
+    That is t3-mca if none is named. `bug`: of `trace.bugs`. Raises BadInput.
+    """
+    if scenario.level == "cycle" and is_collective(scenario.layer):
+        if bug is not None:
+            whole = said("layer.collective", scenario.layer.collective)
+            raise BadInput(whole, f" is alone, without Track & Trigger, whose bug {bug} is")
+        return CollectiveAlone(scenario)
+    names = scenario.techniques or ("t3-mca",)
+    for name in names:
+        if name not in FUSIONS:
+            raise BadInput(Key("techniques", repr(name)), f" is unknown to a trace: allowed are {', '.join(FUSIONS)}")
+    if len(names) > 1:
+        raise BadInput(said("techniques", names), ": a trace is of one technique")
+    if scenario.level != "cycle" or is_alone(scenario.layer):
+        raise BadInput("a trace is of the cycle level, of a kernel with its collective or of a collective alone")
+    policy = scenario.t3.policy  # of whichever technique is traced
+    check_policy(policy)
+    request = requested(scenario.model_copy(update={"techniques": names, "t3": T3Section()}), policy)
+    if len(request.sublayers) > 1:
+        raise BadInput(f"a trace is of one sub-layer, and here are {len(request.sublayers)}: name one")
+    one, = request.sublayers
+    sums = one.choices.exchange.sums
+    return Setup(sums.seen_from_memory(one.machine, one.workload), sums.of(one.workload), names[0],
+                 not scenario.gpus.every, scenario.seed, bug, policy, one.choices.exchange, one.choices.skew)

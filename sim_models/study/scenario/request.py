@@ -1,0 +1,328 @@
+"""Requests that a scenario comes to: sub-layers with all that simulating them needs, or a line that says why not.
+
+Whatever is refused of the cycle level is refused here, or by what is called from here, before anything runs. Messages
+have the scenario's words, `exchange.topology = ring`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from t3sim.base.errors import BadInput, Key, Words, choices, named_once
+from t3sim.base.line import LINE_BYTES
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.fraction import fraction_of
+from t3sim.mechanisms.decomposed import units_left
+from t3sim.mechanisms.exchange import EXPERTS, FUSED_OPERATORS, Exchange, fused_collective, fused_with
+from t3sim.mechanisms.flux import FluxOptions, tuned
+from t3sim.mechanisms.split_k import with_split_k
+from t3sim.mechanisms.sums import BLOCKS, sums_of
+from t3sim.rtl.arbiter import POLICIES
+from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.policy import Policy
+from t3sim.runs.skew import Skew
+from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
+from t3sim.runs.techniques.track_trigger import FUSIONS, fusion
+from t3sim.study import techniques
+from t3sim.study.results import FileRun, Numbers, RunResult
+from t3sim.study.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
+from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.study.tasks import estimate
+from t3sim.study.tasks.store import Results
+from t3sim.study.tasks.task import KernelTask, kernel_task
+from t3sim.workload.workloads import Workload
+
+OPERATORS = (*FUSED_OPERATORS, *ALONE)
+#: Keys of the event level, keys that it has not, and values of these that say nothing else than nothing.
+_EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
+_CYCLE_ONLY = ("fraction", "layer.chakra", "layer.kernel",
+               "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
+               "exchange.topology", "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire",
+               "layer.collective", "layer.bytes", "layer.experts", "layer.values")
+_SAYS_NOTHING = {"exchange.topology": "ring", "exchange.algorithm": "ring"}
+#: Elements of all GPUs' outputs that carry numbers, at most: each takes some 50 bytes.
+_MOST_NUMBERS = 1 << 24
+#: Keys that a kernel alone has.
+_ALONE_KEYS = ("layer.operator", "layer.kernel", "layer.gemm", "layer.embedding", "layer.locality", "layer.split_k",
+               "layer.dtype", "machine", "fraction", "seed")
+#: Keys of a technique's own section, beside those of technique t3.
+_OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order": "flux", "flux.pieces": "flux",
+                   "flux.tune": "flux"}
+
+
+@dataclass(frozen=True)
+class SubLayer:
+    """One workload under the techniques of a request."""
+
+    workload: Workload
+    times: int  #: that a file has it
+    machine: Machine  #: with the hardware that its exchange needs
+    choices: Choices
+
+
+@dataclass(frozen=True)
+class Request:
+    """Simulations for a scenario; made by `requested`."""
+
+    scenario: Scenario
+    techniques: tuple[str, ...]
+    sublayers: tuple[SubLayer, ...]
+    notes: tuple[str | Words, ...]  #: for people: what was read in a file
+
+    @property
+    def of_file(self) -> bool:
+        """Say whether the sub-layers are those of a file."""
+        return of_file(self.scenario.layer)
+
+    def missing(self, one: SubLayer, kept: Results | None) -> list[Kernel]:
+        """List the simulations of a sub-layer whose results are not kept."""
+        return [kernel for kernel, task in self.tasks(one).items() if kept is None or kept.load(task) is None]
+
+    def estimate(self, one: SubLayer, kernels: Iterable[Kernel], jobs: int) -> estimate.Estimate:
+        """Estimate how long these simulations of a sub-layer take, this many at once."""
+        return estimate.estimate(one.machine, one.workload, kernels, jobs=jobs)
+
+    def run(self, one: SubLayer, progress: Callable[[str, float], None], jobs: int | None = None,
+            kept: Results | None = None) -> RunResult:
+        """Simulate a sub-layer, but for what is kept.
+
+        Raises SimulationError, ToolchainError, and what machine and tiling refuse.
+        """
+        return techniques.run_sublayer(one.workload, one.machine, self.techniques, progress, self.scenario.seed,
+                                       one.choices, jobs, kept)
+
+    def numbers(self, one: SubLayer, progress: Callable[[float], None]) -> Numbers:
+        """Run a sub-layer's first technique of Track & Trigger on all GPUs, with matrices drawn from the seed.
+
+        Raises SimulationError for a bit that is not numpy's.
+        """
+        name = next(name for name in self.techniques if name in FUSIONS)
+        kernel = fusion(name, one.choices)
+        machine, workload = kernel.setting(one.machine, one.workload)
+        found = run_data_mode(machine, workload, Policy.of(kernel.policy, machine),
+                              kernel.options(machine, workload, self.scenario.seed), progress=progress)
+        return Numbers(name, found.devices * found.elements, found.error if one.choices.exchange.adds else None)
+
+    def tasks(self, one: SubLayer) -> dict[Kernel, KernelTask]:
+        """Return the simulations that a sub-layer needs, each as a task that others may share."""
+        return {kernel: kernel_task(kernel, one.machine, one.workload, self.scenario.seed)
+                for name in self.techniques for kernel in techniques.kernels_of(name, one.choices)}
+
+    def result(self, one: SubLayer, done: Mapping[Kernel, KernelResult]) -> RunResult:
+        """Make up a sub-layer's result from those of its simulations."""
+        return techniques.run_result(one.workload, one.machine, self.techniques, done, self.scenario.seed, one.choices)
+
+    def whole(self, results: Sequence[RunResult]) -> RunResult | FileRun:
+        """Return the answer of all sub-layers' results."""
+        return FileRun(tuple(zip((one.times for one in self.sublayers), results))) if self.of_file else results[0]
+
+
+def check_level(scenario: Scenario) -> None:
+    """Refuse keys of the other level, and a technique that is named twice. Raises BadInput."""
+    if scenario.techniques is not None:
+        named_once(said("techniques", scenario.techniques), scenario.techniques)
+    if scenario.level == "library":
+        raise BadInput(Key("level", "library"), " is of a ranking of mechanisms, and of nothing else")
+    event = scenario.level == "event"
+    given = scenario.given()
+    for key in _CYCLE_ONLY if event else _EVENT_ONLY:
+        if key in given and given[key] != _SAYS_NOTHING.get(key):
+            raise BadInput(said(key, given[key]), " does not go with " if event else " needs ", Key("level", "event"))
+
+
+def check_operator(scenario: Scenario) -> None:
+    """Refuse an operator that is none, and keys that another one has. Raises BadInput."""
+    layer, given = scenario.layer, scenario.given()
+    if fused_collective(layer.operator) is None and not is_alone(layer):
+        raise BadInput(Key("layer.operator", repr(layer.operator)),
+                       f" is unknown: allowed are {choices(layer.operator, OPERATORS)}")
+    if "layer.bytes" in given:
+        raise BadInput(said("layer.bytes", layer.bytes), " is for ", Key("layer.collective", "rs"), ", ag, ar or a2a")
+    of_experts = fused_collective(layer.operator) in EXPERTS
+    if "layer.experts" in given and not of_experts:
+        raise BadInput(said("layer.experts", layer.experts), " is for ", Key("layer.operator", "moe-dispatch"),
+                       " and moe-combine")
+    for key in ("layer.embedding", "layer.locality"):
+        both = of_experts and key == "layer.locality"
+        if key in given and not layer.operator.startswith("embedding") and not both:
+            raise BadInput(said(key, given[key]), " is for ", Key("layer.operator", "embedding"), " and embedding-a2a")
+    if not is_alone(layer):
+        return
+    for key, value in given.items():
+        if key not in _ALONE_KEYS:
+            raise BadInput(said(key, value), " does not go with a kernel alone")
+    if layer.kernel is None:
+        return
+    kernel = said("layer.kernel", layer.kernel)
+    if layer.operator != "gemm-rs" or layer.gemm is not None:
+        raise BadInput(kernel, " is an operator of its own: neither ", Key("layer.operator"), " nor ",
+                       Key("layer.gemm"), " goes with it")
+    if layer.split_k is not None:
+        raise BadInput(said("layer.split_k", layer.split_k),
+                       " does not go with ", kernel, ", which says what its parts are")
+
+
+def requested(scenario: Scenario, policy: str | None = None) -> Request:
+    """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work.
+
+    `policy`: the arbiters' under whichever technique, if it is not the techniques' own.
+    """
+    check_level(scenario)
+    if is_collective(scenario.layer):
+        raise BadInput(said("layer.collective", scenario.layer.collective), " is alone: no techniques are compared")
+    check_operator(scenario)
+    layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
+    found, notes = workloads_of(layer, scenario.seed)
+    found = [(fraction_of_tokens(one, scenario), count) for one, count in found]
+    names = BY_DEFAULT if scenario.techniques is None else scenario.techniques
+    check_techniques(names)
+    check_policy(scenario.t3.policy, names)
+    check_skew(scenario)
+    described = machine_of(scenario)
+    notes += check_limits(scenario, described, {policy} if policy else {
+        fusion(name, Choices(scenario.t3.policy)).policy for name in names if name in FUSIONS})
+    _check_sections(scenario, names)
+    exchange = exchange_of(scenario, found[0][0].dtype)
+    for one, _ in found:
+        described.gpu.matrix_rate(one.format.bytes)
+    workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
+    if flux.pieces is not None and (not exchange.before or exchange.of_experts):
+        raise BadInput(said("flux.pieces", flux.pieces), " cuts what an all-gather brings: it needs ",
+                       Key("layer.operator", "ag-gemm"))
+    if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
+        raise BadInput(Key("flux.tune", True), " chooses itself: neither ", Key("flux.order"), " nor ",
+                       Key("flux.pieces"), " goes with it")
+    for one in workloads:
+        exchange.links(one.tp)
+        if exchange.custom:  # a user's functions fail before any work
+            exchange.program(one.tp)
+        exchange.check_sums(asked.sums, one, described.gpu.k_parts)
+    fused = (*FUSIONS, "fused-wg")
+    if exchange.sums.accumulate and not set(FUSIONS) & set(names):
+        raise BadInput(said("exchange.accumulate", asked.accumulate), f" is for {', '.join(FUSIONS)}, of which ",
+                       said("techniques", names), " names none")
+    for key, value in (("exchange.signal", asked.signal),
+                       ("exchange.algorithm", None if asked.algorithm == "ring" else asked.algorithm)):
+        if value and not exchange.of_parts and not set(fused) & set(names):
+            raise BadInput(said(key, value), f" is for {', '.join(fused)}, of which ", said("techniques", names),
+                           " names none")
+    sublayers = [SubLayer(one, count, exchange.hardware(described, one), _choices(scenario, exchange, one))
+                 for one, (_, count) in zip(workloads, found)]
+    if layer.values:
+        check_numbers(sublayers, names)
+    for one in sublayers:
+        if one.choices.skew is not None:
+            one.choices.skew.check(exchange.links(one.workload.tp), described)
+    if "decomposed" in names:
+        units_left(described.gpu.compute_units, scenario.decomposed.communication_units)
+    for one in sublayers:
+        check_split_k(one.machine, exchange, names)
+        for name in names:
+            TECHNIQUES[name].kernels_of(one.choices)
+    return Request(scenario, tuple(names), tuple(sublayers), tuple(notes))
+
+
+def check_numbers(sublayers: Sequence[SubLayer], names: Sequence[str]) -> None:
+    """Refuse outputs that are too large to carry numbers, and techniques that carry none. Raises BadInput."""
+    if not set(FUSIONS) & set(names):
+        raise BadInput(Key("layer.values", True), f" is for {', '.join(FUSIONS)}, of which ", said("techniques", names),
+                       " names none")
+    for one in sublayers:
+        (rows, columns), gpus = one.choices.exchange.exchanged(one.workload), one.workload.tp
+        if (elements := rows * columns * gpus) > _MOST_NUMBERS:
+            raise BadInput(Key("layer.values", True), f": {gpus} GPUs of {rows:,} x {columns:,} are "
+                           f"{elements:,} numbers: at most {_MOST_NUMBERS:,} are compared")
+    for one in sublayers:
+        if one.choices.exchange.sums.wire in BLOCKS:
+            raise BadInput(Key("exchange.wire", one.choices.exchange.sums.wire), ": ", Key("layer.values", True),
+                           " carries numbers of 16 and 32 bits on links")
+
+
+def exchange_of(scenario: Scenario, dtype: str) -> Exchange:
+    """Return the collective of a scenario whose elements have a format. Raises BadInput."""
+    asked = scenario.exchange
+    return fused_with(scenario.layer.operator, asked.topology, asked.algorithm, asked.signal,
+                      sums_of(asked.accumulate, asked.wire, dtype))
+
+
+def machine_of(scenario: Scenario) -> Machine:
+    """Return the machine of a scenario of the cycle level. Raises MachineError."""
+    machine = with_split_k(load_machine(scenario.machine), scenario.layer.split_k)
+    if machine.dram.request_bytes != LINE_BYTES:
+        raise BadInput(f"{machine.name}: [dram] scheduler = {machine.dram.scheduler} has requests of one column, "
+                       f"column_bytes = {machine.dram.column_bytes}: a run needs fr_fcfs, or {LINE_BYTES} bytes")
+    return fraction_of(machine, scenario.parts)
+
+
+def fraction_of_tokens(workload: Workload, scenario: Scenario) -> Workload:
+    """Return what a scenario's fraction of a GPU computes. Raises BadInput for tokens that have no such part."""
+    if workload.m % scenario.parts:
+        raise BadInput(said("fraction", scenario.fraction), f": {workload.m} tokens have no such part")
+    return replace(workload, m=workload.m // scenario.parts)
+
+
+def check_techniques(names: Sequence[str]) -> None:
+    """Raise BadInput for an unknown technique."""
+    for name in names:
+        if name not in TECHNIQUES:
+            raise BadInput(Key("techniques", repr(name)), f" is unknown: allowed are {', '.join(TECHNIQUES)}")
+
+
+def check_policy(name: str | None, names: Sequence[str] = ("t3",)) -> None:
+    """Raise BadInput for a policy that the hardware does not have, or without technique `t3`, which takes it."""
+    if name is not None and name not in POLICIES:
+        raise BadInput(Key("t3.policy", repr(name)), f" is unknown: allowed are {choices(name, POLICIES)}")
+    if name is not None and "t3" not in names:
+        raise BadInput(said("t3.policy", name), " is for technique t3: it needs ", said("techniques", "t3"))
+
+
+def check_limits(scenario: Scenario, machine: Machine, policies: Collection[str]) -> list[str | Words]:
+    """Refuse limits of arbitration that a scenario says and none of its policies has; of a machine's file, say so.
+
+    A machine serves all techniques, so its own limits may be another's. Raises BadInput.
+    """
+    said_here = scenario.machine.get("arbiter", {}) if isinstance(scenario.machine, Mapping) else {}
+    notes = []
+    for name, has_it in (("starvation_limit_cycles", any(POLICIES[one].ends_starvation for one in policies)),
+                         ("threshold", any(POLICIES[one].has_threshold for one in policies))):
+        value = getattr(machine.arbiter, name)
+        if has_it or not policies or value in ("derived", "auto"):
+            continue
+        who = " and ".join(sorted(policies))
+        if name in said_here:
+            having = [one.name for one in POLICIES.values() if (
+                one.ends_starvation if name == "starvation_limit_cycles" else one.has_threshold)]
+            raise BadInput(Key(f"machine.arbiter.{name}", value), f" has no effect under {who}: it is of ",
+                           ", ".join(having))
+        notes.append(f"{machine.name}: [arbiter] {name} = {value} has no effect under {who}")
+    return notes
+
+
+def check_skew(scenario: Scenario) -> None:
+    """Refuse a skew without every GPU, and one that says nothing. Raises BadInput."""
+    gpus = scenario.gpus
+    if gpus.skew is not None and not gpus.every:
+        raise BadInput(said("gpus.skew", gpus.skew), " needs ", Key("gpus.every", True),
+                       ": one GPU that stands for all is like the others")
+    if gpus.skew == "":
+        raise BadInput(Key("gpus.skew", "''"), " is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or "
+                       "link:FROM-TO:GB/S, for example late:3:20000")
+
+
+def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
+    """Refuse keys of techniques that are not run."""
+    given = scenario.given()
+    for key, needed in _OF_A_TECHNIQUE.items():
+        if key in given and needed not in names:
+            raise BadInput(said(key, given[key]), f" is for technique {needed}: it needs ",
+                           said("techniques", needed))
+
+
+def _choices(scenario: Scenario, exchange: Exchange, workload: Workload) -> Choices:
+    flux, gpus = scenario.flux, scenario.gpus
+    return Choices(scenario.t3.policy, exchange, Skew.of(gpus.skew or "", workload.tp) if gpus.every else None,
+                   scenario.decomposed.communication_units,
+                   tuned(exchange.before, workload.m // workload.tp) if flux.tune else (
+                       FluxOptions(flux.order, 1 if flux.pieces is None else flux.pieces),))

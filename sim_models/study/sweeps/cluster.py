@@ -1,0 +1,130 @@
+"""A study's points on an existing Dask cluster, whose workers share the folder of results with this machine."""
+
+import ipaddress
+import time
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from t3sim.base.errors import BadInput, Failure, Key, said_by, shown
+from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure, work
+from t3sim.study.tasks.store import Store
+from t3sim.study.tasks.task import Task
+
+_NO_DASK = "a cluster needs Dask: pip install 't3sim[cluster]'"
+_LOOK_SECONDS = 0.2
+_CONNECT_SECONDS = 10
+_LOST_SECONDS = 15  #: without an answer of the scheduler
+
+
+def check_address(address: str) -> None:
+    """Refuse a cluster that anybody on the network could send code to. Raises BadInput, Failure."""
+    try:
+        parts = urlsplit(address)
+        host, there = parts.hostname or "", parts.port is not None
+    except ValueError:
+        host, there = "", False
+    if parts.scheme not in ("tcp", "tls") or not host or not there:
+        raise BadInput(Key("scheduler", shown(address)),
+                       " is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
+    if parts.scheme == "tcp" and not _is_loopback(host):
+        raise BadInput(Key("scheduler", shown(address)), f" is another machine without encryption: use tls://{host}:"
+                       f"{parts.port}, with certificates in Dask's configuration")
+    if parts.scheme == "tls":
+        _check_certificates(address)
+
+
+def _check_certificates(address: str) -> None:
+    """Refuse TLS for which Dask's configuration names no certificates that can be read. Raises BadInput, Failure."""
+    try:
+        from distributed.security import Security
+    except ImportError:
+        raise Failure(_NO_DASK) from None
+    try:
+        why = "" if Security().get_connection_args("client")["ssl_context"] else "it names none"
+    except (OSError, ValueError) as error:  # ssl's errors are of the system's
+        why = said_by(error)
+    if why:
+        raise BadInput(Key("scheduler", address), f" needs certificates in Dask's configuration, "
+                       f"distributed.comm.tls.client: {why}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: Monitor) -> Outcome:
+    """Return the results of all tasks that could be done, like `run_tasks`; what is in the store is not done again.
+
+    Workers write their own results: what is finished is kept if the scheduler, a worker or this process is killed, and
+    another worker repeats what a dead one had begun. Raises Failure without an answer of the scheduler.
+    """
+    try:
+        from distributed import Client
+        from distributed.comm import CommClosedError
+    except ImportError:
+        raise Failure(_NO_DASK) from None
+
+    started = time.perf_counter()
+    outcome = Outcome(results={task: kept for task in tasks if (kept := store.load(task)) is not None})
+    outcome.kept = frozenset(task.key for task in outcome.results)
+    missing = [task for task in tasks if task not in outcome.results]
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise Failure(f"no scheduler answers at {address}: {str(error).splitlines()[0]}") from None
+    try:
+        _follow(client, missing, store, address, monitor, outcome)
+    except CommClosedError:  # while something was asked
+        raise Failure(f"the scheduler at {address} is gone: what is finished is kept") from None
+    finally:
+        client.close(timeout=2)
+    for task in missing:
+        if task.key not in outcome.failures and (result := store.load(task)) is not None:
+            outcome.results[task] = result
+    outcome.seconds = time.perf_counter() - started
+    return outcome
+
+
+def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor: Monitor,
+            outcome: Outcome) -> None:
+    if crowded := [worker for worker, threads in client.nthreads().items() if threads > 1]:
+        raise BadInput(Key("scheduler", address), f": the worker {crowded[0]} runs several tasks in one process: start "
+                       "workers with --nthreads 1")
+    monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.kept))
+    shared = Store(store.folder.resolve(), store.beside)
+    running = {client.submit(_work_once, task, shared, key=task.key, pure=False): task for task in missing}
+    seconds, heard = 0.0, time.monotonic()
+    while running:
+        time.sleep(_LOOK_SECONDS)
+        if client.status == "running":
+            heard = time.monotonic()
+        forgotten = any(future.status == "cancelled" for future in running)
+        if forgotten or time.monotonic() - heard > _LOST_SECONDS:
+            raise Failure(f"the scheduler at {address} is gone: what is finished is kept")
+        for future in [future for future in running if future.status in ("finished", "error")]:
+            task = running.pop(future)
+            problem = _ending(future)
+            seconds += task.seconds
+            if problem is None:
+                monitor.finished(task.label, len(missing) - len(running), len(missing))
+            else:
+                outcome.failures[task.key] = failure = TaskFailure(task.label, *problem)
+                monitor.failed(failure)
+        monitor.advance(seconds, [task.label for task in running.values()])
+
+
+def _work_once(task: Task, store: Store) -> tuple[str, str] | None:
+    """Work on a task in a worker, unless its result is there.
+
+    What a dead worker had finished a moment before is asked for again, and is there.
+    """
+    return None if store.load(task) is not None else work(task, store)
+
+
+def _ending(future) -> tuple[str, str] | None:
+    if future.status == "error":  # the worker died again and again, or cannot load this program
+        return " ".join(str(future.exception()).split()), ""
+    return future.result()

@@ -1,0 +1,126 @@
+"""A point that is a scenario: its kernels are simulated once, however many points and figures need them."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from t3sim.base.cores import cores
+from t3sim.base.custom import GROUPS
+from t3sim.base.errors import BadInput, shown
+from t3sim.runs.kernels import Kernel
+from t3sim.study.scenario.asked import asked, run
+from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.event import EventLevel
+from t3sim.study.scenario.files import scenario_of
+from t3sim.study.scenario.kernel import KernelAlone
+from t3sim.study.scenario.ranking import LayerToRank
+from t3sim.study.scenario.request import Request
+from t3sim.study.scenario.scenario import Scenario
+from t3sim.study.scenario.short_names import keys_of
+from t3sim.study.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
+from t3sim.study.tasks import estimate
+from t3sim.study.tasks.sources import source_digest
+from t3sim.study.tasks.task import BuildTask, KernelTask, Task, WarmUpTask, digest
+
+_INSIST = "insist"  #: a setting that says to run what takes days, too
+_FILES = ("kernel", "locality")  #: keys of a layer that may name one
+
+
+class ScenarioPoint:
+    """A point of a study of `t3 run`; with `allow_code` it may name functions that no installed part has."""
+
+    def __init__(self, values: dict[str, Scalar], allow_code: bool = False) -> None:
+        self.values = values
+        insist = values.get(_INSIST, False)
+        if not isinstance(insist, bool):
+            raise BadInput(f"{_INSIST} = {shown(insist)}: true or false is allowed")
+        changes = keys_of({name: value for name, value in values.items() if name != _INSIST})
+        # The machine that others change comes first.
+        named = {MACHINE_KEY: changes.pop(MACHINE_KEY)} if MACHINE_KEY in changes else {}
+        self.scenario = scenario_of({}, named | changes, code=GROUPS if allow_code else ())
+        self._asked = asked(self.scenario)
+        if not insist:
+            self._check_time()
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        if isinstance(self._asked, Request):
+            return tuple(task for tasks in self._kernels for task in tasks.values())
+        if isinstance(self._asked, CollectiveAlone):
+            return (self._asked.task,)
+        return (ScenarioTask(self.scenario),)
+
+    @cached_property
+    def _kernels(self) -> list[dict[Kernel, KernelTask]]:
+        """The simulations of each sub-layer."""
+        return [self._asked.tasks(one) for one in self._asked.sublayers] if isinstance(self._asked, Request) else []
+
+    def answer(self, results: Mapping[str, Any]) -> dict[str, Scalar | None]:
+        """Make up the answer of `t3 run`."""
+        request = self._asked
+        if isinstance(request, CollectiveAlone):
+            return flat(request.result(results[self.tasks[0].key]).to_json())
+        if not isinstance(request, Request):
+            return results[self.tasks[0].key].values
+        done = [request.result(one, {kernel: results[task.key] for kernel, task in tasks.items()})
+                for one, tasks in zip(request.sublayers, self._kernels)]
+        return flat(request.whole(done).to_json())
+
+    def _check_time(self) -> None:
+        """Refuse what takes more than a day, or more memory than this host has. Raises BadInput."""
+        ready = self._asked
+        try:
+            if isinstance(ready, Request):
+                for one in ready.sublayers:
+                    estimate.check(ready.estimate(one, ready.tasks(one), cores()), one.workload)
+            elif isinstance(ready, CollectiveAlone):
+                estimate.check(ready.estimate(), ready)
+            elif isinstance(ready, KernelAlone) and (expected := ready.estimate()) and ready.workload:
+                estimate.check(expected, ready.workload)
+        except BadInput as error:
+            raise BadInput(error.words, f"; {_INSIST} = true runs it all the same") from None
+
+    def warm_up(self) -> WarmUpTask | None:
+        """Return the task that compiles what kernels of the cycle level need."""
+        if isinstance(self._asked, EventLevel | LayerToRank):
+            return None
+        machine = self._asked.sublayers[0].machine if isinstance(self._asked, Request) else self._asked.machine
+        return WarmUpTask(machine, any(task.needs_rtl for task in self.tasks))
+
+
+@dataclass(frozen=True, eq=False)
+class ScenarioTask:
+    """Task of a scenario that is run whole: a kernel alone, the event level, or a ranking."""
+
+    scenario: Scenario
+
+    result_type = WholeAnswer
+    requires: tuple[BuildTask, ...] = ()
+    needs_rtl = False
+    seconds = 10.0  #: a guess, alike for all: which is the longest is not known before
+
+    @cached_property
+    def key(self) -> str:
+        layer = self.scenario.layer
+        ready = asked(self.scenario)
+        machine = ready.node if isinstance(ready, EventLevel) else ready.machine
+        files = {name: digest_of_files(Path(value)) for name in _FILES
+                 if (value := getattr(layer, name)) is not None and Path(value).exists()}
+        state = json.dumps({**self.description, "machine": machine.model_dump(mode="json"), "files": files},
+                           sort_keys=True)
+        return f"{self.scenario.level}-{digest(state, source_digest('t3sim.study.scenario.asked'))}"
+
+    @property
+    def label(self) -> str:
+        return ", ".join(str(value) for value in self.description.values())
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {key: str(value) for key, value in self.scenario.given().items()}
+
+    def run(self, progress: Callable[[float], None]) -> WholeAnswer:
+        """Run it. Raises BadInput for what the machine has not."""
+        return WholeAnswer(flat(run(self.scenario).to_json()))

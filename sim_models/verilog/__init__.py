@@ -1,1 +1,0 @@
-"""Verilog of the blocks as files for other tools: source, ports and parameters, FuseSoC core, lint waivers."""

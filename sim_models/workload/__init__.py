@@ -1,0 +1,1 @@
+"""What is computed: models, operators, kernel tables, routing of experts, readers of other tools' files."""

@@ -1,0 +1,330 @@
+"""Chakra execution traces (MLCommons, schema/protobuf/et_def.proto): GEMMs whose outputs a collective takes.
+
+A trace is of one rank: nodes that compute or communicate, and what each depends on. Read are its protobuf form,
+messages each after its length, and its JSON form, as Chakra's jsonizer prints it (object after object) or as a list.
+Names are of the schema, or as protobuf writes them in JSON (`dataDeps`).
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from t3sim.base.bounded import read_bounded, reading
+from t3sim.base.errors import BadInput, Key
+from t3sim.workload.workloads import Workload
+
+_ALL_REDUCE, _ALL_GATHER, _ALL_TO_ALL, _REDUCE_SCATTER = 0, 2, 6, 7  #: CollectiveCommType
+_TYPES = {name: number for number, name in enumerate(
+    ("INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE", "COMM_SEND_NODE",
+     "COMM_RECV_NODE", "COMM_COLL_NODE"))}
+_COLLECTIVES = {"ALL_REDUCE": _ALL_REDUCE, "ALL_GATHER": _ALL_GATHER, "ALL_TO_ALL": _ALL_TO_ALL,
+                "REDUCE_SCATTER": _REDUCE_SCATTER}
+#: What follows the GEMM of each operator of `t3 run`.
+_AFTER = {"gemm-rs": (_ALL_REDUCE, _REDUCE_SCATTER), "gemm-ar": (_ALL_REDUCE,), "gemm-ag": (_ALL_GATHER,),
+          "gemm-a2a": (_ALL_TO_ALL,)}
+_FARTHEST = 64  #: dependencies from a collective back to its GEMM: what lies between works element by element
+_LONGEST_SHAPES = 4096  #: characters of the shapes of a node's inputs
+_COMPUTES, _COLLECTIVE = _TYPES["COMP_NODE"], _TYPES["COMM_COLL_NODE"]
+#: Formats of elements, as PyTorch and others call them; the first that a type has a name of. Only ours have a size.
+_FORMATS = (("fp8", r"float8|fp8|e4m3|e5m2"), ("fp4", r"float4|fp4|e2m1"), ("bf16", r"bfloat16|bf16"),
+            ("fp16", r"half|float16|fp16"), ("fp64", r"double|float64|fp64"), ("fp32", r"float|fp32|tf32"))
+_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+#: Attributes with the ranks that a collective is among, as many as they are, or each.
+_GROUP_SIZES = ("pg_size", "group_size", "comm_group_size", "process_group_size", "world_size")
+_GROUP_RANKS = ("pg_ranks", "group_ranks", "comm_group", "ranks", "involved_ranks")
+_NAMES = {number: f"{name.lower().replace('_', '-')}" for name, number in _COLLECTIVES.items()}
+
+
+class ChakraError(BadInput):
+    """A file that is no trace, or one in which nothing can be run. The message names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """Fields of a node that are used."""
+
+    id: int
+    name: str
+    type: int
+    after: tuple[int, ...]  #: data dependencies, then others
+    shapes: str  #: of its inputs, as the trace has them
+    types: str
+    collective: int | None
+    bytes: int
+    group: str | None  #: of a collective, by name
+    ranks: int | None  #: in it
+
+
+@dataclass(frozen=True)
+class Found:
+    """A GEMM and the collective of its output, as often as the trace has them."""
+
+    gemm: str
+    collective: str
+    workload: Workload
+    count: int
+
+
+def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs", left: list[str] | None = None) -> list[Found]:
+    """Return the different GEMMs whose outputs a collective among `tp` ranks takes, in the order of the trace.
+
+    Which collectives: an all-reduce or a reduce-scatter, and for other operators of `t3 run` theirs. `left`: gets the
+    words about those that are left out. Raises BadInput.
+    """
+    file, shown = Path(path), Key("layer.chakra", repr(path[:60]))
+    nodes: dict[int, Node] = {}
+    groups: dict[str, int] = {}  # ranks in each that says it anywhere
+    with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
+        for node in _nodes(read_bounded(file), groups):
+            if node.id in nodes:
+                raise ValueError(f"node {node.id} is there twice")
+            nodes[node.id] = node
+            if node.group is not None and node.ranks is not None:
+                groups[node.group] = node.ranks
+        taken = [node for node in nodes.values() if node.type == _COLLECTIVE and node.collective in _AFTER[operator]]
+        pairs = [(node, *pair) for node in taken if (pair := _producer(node, nodes, tp, operator)) is not None]
+    ranks = [groups.get(node.group or "", node.ranks) for node, _, _ in pairs]
+    of_tp = [pair for pair, count in zip(pairs, ranks) if count == tp]
+    unsized = [pair for pair, count in zip(pairs, ranks) if count is None]
+    if len(names := dict.fromkeys(node.group for node, _, _ in unsized)) > 1 and not of_tp:
+        raise ChakraError(shown, f": collectives of its GEMMs are among groups {', '.join(map(repr, names))[:80]}, and "
+                          "no node says how many ranks one has (pg_size)")
+    left = [] if left is None else left
+    chosen = of_tp or unsized
+    if others := len(pairs) - len(chosen):
+        sizes = sorted({str(count or "unknown") for pair, count in zip(pairs, ranks) if pair not in chosen})
+        left.append(f"left out: {others} of {len(pairs)} GEMMs, whose collectives are among groups of "
+                    f"{', '.join(sizes)[:60]} ranks, not {tp}")
+    found: dict[Workload, Found] = {}
+    for node, gemm, workload in chosen:
+        if isinstance(workload, str):
+            left.append(f"left out: node {gemm.id}, {gemm.name}, whose operands are {workload}: allowed are "
+                        f"{', '.join(_BYTES)}")
+            continue
+        before = found.get(workload)
+        found[workload] = Found(gemm.name, node.name, workload, before.count + 1 if before else 1)
+    if not found and left:
+        raise ChakraError(shown, f": {left[-1].removeprefix('left out: ')}")
+    if not found:
+        raise ChakraError(shown, ": no GEMM's whole output goes to "
+                          f"{' or '.join(_NAMES[one] for one in _AFTER[operator])} (",
+                          Key("layer.operator", operator), f"); of {len(nodes)} nodes "
+                          f"{sum(node.type == _COMPUTES for node in nodes.values())} compute, "
+                          f"{sum(node.type == _COLLECTIVE for node in nodes.values())} are collectives")
+    return list(found.values())
+
+
+def _producer(collective: Node, nodes: Mapping[int, Node], tp: int, operator: str
+              ) -> tuple[Node, Workload | str] | None:
+    """Find the nearest GEMM that a collective depends on whose output has its bytes.
+
+    Other collectives end the search.
+    """
+    seen, front = {collective.id}, list(collective.after)
+    for _ in range(_FARTHEST):
+        following: list[int] = []
+        for number in front:
+            if number in seen or number not in nodes:
+                continue
+            seen.add(number)
+            node = nodes[number]
+            if node.type == _COLLECTIVE:
+                continue
+            workload = _gemm(node, collective.bytes, tp, operator)
+            if workload is not None:
+                return node, workload
+            following += node.after
+        front = following
+    return None
+
+
+def _gemm(node: Node, size_bytes: int, tp: int, operator: str) -> Workload | str | None:
+    """Return the GEMM that a computing node is, if its output has this many bytes; of another format its name.
+
+    Its inputs are [.., M, K] times [K, N], or [N, K] of a linear layer; a bias may come with it. Where each rank makes
+    a part of the tokens, M is that of all.
+    """
+    for left, right, dtype in _pairs(node) if node.type == _COMPUTES else ():
+        tokens = 1
+        for extent in left[:-1]:
+            tokens *= extent
+        if left[-1] not in right:
+            continue
+        for k, n in (right, right[::-1]):
+            sizes = (_BYTES[dtype],) if dtype in _BYTES else (1, 2, 4, 8)  # what another format makes is not said
+            if k == left[-1] and size_bytes in [tokens * n * size for size in sizes]:
+                rows = tokens * tp if operator in ("gemm-ag", "gemm-a2a") else tokens
+                return Workload("chakra", node.name or "gemm", tp, rows, n, k, dtype) if dtype in _BYTES else dtype
+    return None
+
+
+def _pairs(node: Node) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], str]]:
+    """Give the inputs that lie side by side of which the second is a matrix, and their format."""
+    shapes, types = _list(node, "shapes", node.shapes), _list(node, "types", node.types)
+    tensors = [(tuple(shape), str(types[at]) if len(types) == len(shapes) else node.types)
+               for at, shape in enumerate(shapes) if isinstance(shape, (list, tuple)) and len(shape) >= 2
+               and all(type(extent) is int and extent > 0 for extent in shape)]
+    for (left, one), (right, other) in zip(tensors, tensors[1:]):
+        if len(right) == 2:
+            formats = {next((name for name, word in _FORMATS if re.search(word, text.lower())), text[:40] or "fp16")
+                       for text in (one, other)}
+            yield left, right, next(iter(formats)) if len(formats) == 1 else " and ".join(sorted(formats))
+
+
+def _list(node: Node, what: str, text: str) -> list:
+    try:
+        if len(text) > _LONGEST_SHAPES:
+            raise ValueError
+        found = ast.literal_eval(text) if text else []
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        if what == "types":  # a list of names without quotes
+            return []
+        raise ValueError(f"node {node.id}: {what} {text[:40]!r} are no list") from None
+    return list(found) if isinstance(found, (list, tuple)) else []
+
+
+def _nodes(content: bytes, groups: dict[str, int]) -> Iterator[Node]:
+    """Read the nodes of a trace in whichever form, and the groups that a node lists. Raises ValueError."""
+    objects = _json_objects(content) if content.lstrip()[:1] in (b"{", b"[") else _messages(content)
+    for number, one in enumerate(objects):
+        if not isinstance(one, dict):
+            raise ValueError(f"object {number} is not a node")
+        if "process_group:init" in str(one.get("name")):
+            inputs = one.get("inputs")
+            groups |= _listed_groups(str(inputs.get("values", "")) if isinstance(inputs, dict) else "")
+        if "id" in one or "type" in one:  # the metadata, which come first, have neither
+            yield _node(one, number)
+
+
+def _listed_groups(text: str) -> dict[str, int]:
+    """Return the ranks of each group in the list that PyTorch writes when it makes them."""
+    found = {}
+    for one in re.findall(r"\{[^{}]*\}", text.replace("\\", "")):
+        name = re.search(r'"pg_name"\s*:\s*"([^"]*)"', one)
+        size = re.search(r'"group_size"\s*:\s*(\d{1,9})', one)
+        ranks = re.search(r'"ranks"\s*:\s*\[([^\]]*)\]', one)
+        count = int(size[1]) if size else len(re.findall(r"\d+", ranks[1])) if ranks else 0
+        if name and count:
+            found[name[1]] = count
+    return found
+
+
+def _json_objects(content: bytes) -> Iterator[object]:
+    text, at, decoder = content.decode("utf-8"), 0, json.JSONDecoder()
+    blank = re.compile(r"[\s,]*")
+    while (at := blank.match(text, at).end()) < len(text):  # type: ignore
+        one, at = decoder.raw_decode(text, at)
+        if isinstance(one, dict) and ("traceEvents" in one or "schema" in one and "nodes" in one):
+            kind = "a Kineto trace" if "traceEvents" in one else "a PyTorch execution trace"
+            raise ValueError(f"it is {kind}: convert it (chakra_trace_link, then chakra_converter PyTorch)")
+        if isinstance(one, dict) and isinstance(one.get("nodes"), list):
+            one = one["nodes"]
+        yield from one if isinstance(one, list) else [one]
+
+
+def _node(one: dict, number: int) -> Node:
+    def field(name: str, default: object) -> object:
+        camel = re.sub("_(.)", lambda found: found[1].upper(), name)
+        return one.get(name, one.get(camel, default))
+
+    def whole(value: object, what: str, names: Mapping[str, int] = {}) -> int:
+        if isinstance(value, str):
+            value = names.get(value, int(value) if re.fullmatch("[0-9]{1,20}", value) else value)
+        if type(value) is not int or value < 0:
+            raise ValueError(f"object {number}: {what} = {repr(value)[:40]} is not possible: "
+                             f"{'a name of the schema or ' if names else ''}a whole number from 0")
+        return value
+
+    def each(value: object, what: str) -> list:
+        if not isinstance(value, list):
+            raise ValueError(f"object {number}: {what} is not a list")
+        return value
+    attributes = {}
+    for attribute in each(field("attr", []), "attr"):
+        if not isinstance(attribute, dict) or not isinstance(attribute.get("name"), str):
+            raise ValueError(f"object {number}: attr has what is no attribute")
+        values = [value for key, value in attribute.items() if key not in ("name", "doc_string", "docString")]
+        if values:
+            attributes[attribute["name"]] = values[0]
+    inputs = field("inputs", {})
+    shapes, types = (inputs.get(key, "") if isinstance(inputs, dict) else "" for key in ("shapes", "types"))
+    kind, collective = whole(field("type", 0), "type", _TYPES), attributes.get("comm_type")
+    sizes = [whole(attributes[name], name) for name in _GROUP_SIZES if name in attributes]
+    sizes += [len(re.findall(r"\d+", json.dumps(attributes[name]))) for name in _GROUP_RANKS if name in attributes]
+    group = attributes.get("pg_name")
+    return Node(
+        whole(field("id", 0), "id"), _plain(str(field("name", "")))[:60], kind,
+        tuple(whole(id, "a dependency") for name in ("data_deps", "ctrl_deps") for id in each(field(name, []), name)),
+        shapes if isinstance(shapes, str) else json.dumps(shapes), str(types),
+        None if kind != _COLLECTIVE or collective is None else whole(collective, "comm_type", _COLLECTIVES),
+        whole(attributes.get("comm_size", 0), "comm_size") if kind == _COLLECTIVE else 0,
+        None if group is None or kind != _COLLECTIVE else _plain(str(group))[:60],
+        next((size for size in sizes if size), None) if kind == _COLLECTIVE else None)
+
+
+def _plain(text: str) -> str:
+    """Write text that is printed as it is, on one line."""
+    return re.sub(r"[^ -~]", "?", text)
+
+
+def _messages(content: bytes) -> Iterator[object]:
+    """Read the protobuf form: the metadata and the nodes, each after its length."""
+    from google.protobuf.json_format import MessageToDict
+    from google.protobuf.message import DecodeError
+
+    at, first = 0, True
+    while at < len(content):
+        length = shift = 0
+        while True:
+            if at == len(content) or shift > 28:
+                raise ValueError(f"no message's length at byte {at}")
+            byte, at = content[at], at + 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if at + length > len(content):
+            raise ValueError(f"a message of {length:,} bytes at byte {at} is cut off")
+        message = _node_class()()
+        if not first:
+            try:
+                message.ParseFromString(content[at:at + length])
+            except DecodeError:
+                raise ValueError(f"no node at byte {at}") from None
+            yield {"id": 0, **MessageToDict(message, preserving_proto_field_name=True)}
+        at, first = at + length, False
+
+
+@cache
+def _node_class() -> type:
+    """Make the message of a node: the schema's fields that are read, under their numbers."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    # proto2 knows of a number whether it is there: an all-reduce is 0.
+    file = descriptor_pb2.FileDescriptorProto(name="t3sim_chakra.proto", package="t3sim_chakra", syntax="proto2")
+    kinds = {"uint64": 4, "int64": 3, "int32": 5, "string": 9, "uint32": 13, "message": 11}
+
+    def message(name: str, fields: list[tuple[str, int, str, bool, str | None]]) -> None:
+        added = file.message_type.add(name=name)
+        for field, number, kind, repeated, of in fields:
+            added.field.add(name=field, number=number, type=kinds[kind], label=3 if repeated else 1,
+                            type_name=f".t3sim_chakra.{of}" if of else None)
+    message("Attribute", [("name", 1, "string", False, None), ("int32_val", 7, "int32", False, None),
+                          ("int64_val", 9, "int64", False, None), ("uint32_val", 11, "uint32", False, None),
+                          ("uint64_val", 13, "uint64", False, None), ("string_val", 29, "string", False, None),
+                          *((f"{kind}_list", number, "message", False, "Numbers") for kind, number in (
+                              ("int32", 8), ("int64", 10), ("uint32", 12), ("uint64", 14)))])
+    message("Numbers", [("values", 1, "uint64", True, None)])
+    message("Inputs", [(name, number, "string", False, None) for number, name in enumerate(
+        ("values", "shapes", "types"), 1)])
+    message("Node", [("id", 1, "uint64", False, None), ("name", 2, "string", False, None),
+                     ("type", 3, "uint32", False, None), ("ctrl_deps", 4, "uint64", True, None),
+                     ("data_deps", 5, "uint64", True, None), ("inputs", 8, "message", False, "Inputs"),
+                     ("attr", 10, "message", True, "Attribute")])
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t3sim_chakra.Node"))
