@@ -39,7 +39,7 @@ class Dram:
             self._on_command(command)
 
     def drive(self) -> None:
-        # A command that leaves counts until the next cycle; the guard counts no further than one queue.
+        # A command that leaves counts until the next cycle.
         rng = self._bench.rng
         self._occupancy.write(max(self.least, len(self.queue)))
         self.retired = None
@@ -48,7 +48,7 @@ class Dram:
         self._retirement.write({"valid": self.retired is not None, "bucket": self.retired or 0})
         if self.fill and len(self.queue) >= self._entries:
             self.fill -= 1
-        if self.queue and not self.fill and len(self.pending) < self._entries and not next(self._leaves):
+        if self.queue and not self.fill and not next(self._leaves):
             command = self.queue.pop(rng.randrange(len(self.queue)))
             if is_tracked(command["request"]):
                 self.pending.append(command["bucket"])

@@ -5,7 +5,7 @@ from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.dram import Dram
 from t3sim.testbenches.drivers import StreamDriver
 from t3sim.testbenches.monitors import CycleMonitor, StreamMonitor
-from t3sim.testbenches.pauses import never
+from t3sim.testbenches.pauses import always, never
 from t3sim.testbenches.reference.arbiter import ArbiterModel, Inputs
 from t3sim.testbenches.reference.memory_channel import READ, MemoryChannelModel, is_tracked
 
@@ -146,6 +146,27 @@ async def a_tracked_write_shows_wherever_it_waits(bench: Bench) -> None:
         await bench.cycle(5)
         assert bench.get("holds") == (tracked != 0)
         await bench.reset()
+
+
+@rounds(4)
+async def no_more_is_granted_than_the_guard_can_count(bench: Bench) -> None:
+    """Let DRAM retire nothing: tracked writes stop, others go on; each retirement lets one more go."""
+    channel, most = Channel(bench), (2 << bench.geometry.channel.occupancy_bits) - 1
+    for name in ("dram", "updates"):
+        bench.set(f"{name}.ready", 1)
+    channel.dram.takes, channel.dram.retires = never(), always()
+    stream, other = ("compute", "inbound") if bench.number // 2 % 2 else ("inbound", "compute")
+    item = {"address": 0, "bytes": 64, "op": 1, "source": 0, "region": 1, "wf": 0, "wg": 0}
+    channel.drivers[stream].send_all([item] * (most + 20))
+    await bench.cycle(bench.geometry.channel.guard_buckets + 20 * most + 200)
+    assert channel.model.shown == most and bench.get("holds")
+    channel.drivers[other].send_all([{**item, "region": 0}] * 10)
+    await bench.cycle(400)
+    assert channel.model.shown == most + 10
+    channel.dram.retires = bench.pause()
+    if await bench.run(lambda: channel.idle, 20_000):
+        channel.model.check_empty()
+        assert channel.model.shown == most + 30
 
 
 @rounds(16)

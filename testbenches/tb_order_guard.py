@@ -16,11 +16,12 @@ async def random_writes(bench: Bench) -> None:
         await bench.cycle()
     assert bench.get("ready")
     in_flight: list[int] = []  # buckets
+    roomy = True  # in the cycle before
     for cycle in range(bench.cut or 400):
         if cycle % 50 == 0:
             write_rate, retire_rate = rng.random(), rng.random()
         address, following, moves = rng.choice(lines), rng.choice(lines), rng.random() < 0.8
-        write = rng.random() < write_rate and len(in_flight) <= g.channel.queue_entries
+        write = rng.random() < write_rate and roomy
         retired = None
         if in_flight and rng.random() < retire_rate:
             retired = in_flight.pop(rng.randrange(len(in_flight)))
@@ -35,6 +36,8 @@ async def random_writes(bench: Bench) -> None:
         assert shown == blocked, f"cycle {bench.now}: expected blocked {blocked:d}, got {shown}; {query:#x}"
         bench.reach("blocked" if blocked else "free")
         bench.reach("blocked by the write of this cycle", blocked and not model.blocked(query))
+        roomy = bool(bench.get("room"))
+        assert roomy == model.room(address if write else None)
         await bench.edge()
         model.tick(address if write else None, retired)
         if write:
@@ -43,7 +46,7 @@ async def random_writes(bench: Bench) -> None:
             query = following
 
 
-@rounds(2)
+@rounds(2, cover=("no room",))
 async def counters_go_round(bench: Bench) -> None:
     """Give one bucket as many outstanding writes as its counters can tell apart, twice, so that they wrap around."""
     g, model = bench.geometry, OrderGuardModel(bench.geometry)
@@ -59,6 +62,8 @@ async def counters_go_round(bench: Bench) -> None:
             bench.set("retired", 1 - writes)
             await bench.settle()
             assert bench.get("blocked") == model.blocked(line, line if writes else None)
+            assert bench.get("room") == model.room(line if writes else None)
+            bench.reach("no room", not bench.get("room"))
             await bench.edge()
             model.tick(line if writes else None, None if writes else bucket)
     bench.set("retired", 0)

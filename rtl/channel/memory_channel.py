@@ -31,8 +31,9 @@ class MemoryChannel(wiring.Component):
 
     The communication stream is the round-robin of `inbound` (a peer's stores) and `dma` (reads of this GPU's DMA
     engine). The arbiter (T3 paper, section 4.5) chooses between it and compute. A read that the order guard
-    blocks lets inbound pass, and a tracked request that finds the coalescer blocked lets the other
-    streams pass: DMA reads thus never wait for the Tracker, which may be waiting for them.
+    blocks lets inbound pass, and a tracked request that finds the coalescer blocked, or as many writes unretired as
+    the guard can count, lets the other streams pass: DMA reads thus never wait for the Tracker, which may be waiting
+    for them.
 
     The streams' readys, `dram`, `updates`, `communication_waiting` and `guard_stall` are functions of registers only.
     A request is on `dram` two cycles after it was accepted, if nothing holds it back. For `guard_buckets` cycles
@@ -122,8 +123,9 @@ class MemoryChannel(wiring.Component):
         access_valid = Signal()
         access = Signal(update(self._geometry), reset_less=True)
 
-        # Without a place for the access a tracked request cannot go.
+        # Without a place for the access, or in the guard's count, a tracked request cannot go.
         access_ready = Signal()
+        tracked_able = Signal()
         compute_tracked = Signal()
         inbound_tracked = Signal()
         queued = Signal(range(5))  # tracked writes in the two queues, also behind what is not tracked
@@ -131,9 +133,10 @@ class MemoryChannel(wiring.Component):
         dma_able = Signal()
         m.d.comb += [
             access_ready.eq(~access_valid | coalescer.accesses.ready),
+            tracked_able.eq(access_ready & guard.room),
             compute_tracked.eq(is_tracked(compute.payload)),
             inbound_tracked.eq(is_tracked(inbound.payload)),
-            inbound_able.eq(inbound.valid & (access_ready | ~inbound_tracked)),
+            inbound_able.eq(inbound.valid & (tracked_able | ~inbound_tracked)),
             guard.query.eq(dma_queue.head_digest),
             guard.following.eq(dma_queue.next_digest),
             guard.moves.eq(Mux(dma.valid, dma.ready, self.dma.valid)),
@@ -153,7 +156,7 @@ class MemoryChannel(wiring.Component):
             arbiter.starvation_limit.eq(self.starvation_limit),
             arbiter.drain.eq(self.drain),
             arbiter.ring_late.eq(self.ring_late),
-            arbiter.compute_valid.eq(compute.valid & (access_ready | ~compute_tracked)),
+            arbiter.compute_valid.eq(compute.valid & (tracked_able | ~compute_tracked)),
             arbiter.communication_valid.eq(inbound_able | dma_able),
             arbiter.communication_waiting.eq(self.communication_waiting),
             arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready),

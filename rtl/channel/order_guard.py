@@ -112,7 +112,9 @@ class OrderGuard(wiring.Component):
     lines of the bucket can only make it wait longer.
 
     Each bucket has two counters modulo 2**(occupancy_bits + 1), writes granted and writes retired, unequal while one
-    is outstanding. That is enough for a full DRAM queue and as many writes again that have left it unretired.
+    is outstanding: no more may be outstanding than they can tell apart, 2**(occupancy_bits + 1) - 1 of all buckets
+    together. That is enough for a full DRAM queue and as many writes again that have left it unretired. `room` counts
+    them, and a DRAM that retires later than that holds up writes, not order.
     After reset the counters are cleared, one bucket per cycle; the DRAM must be reset with the guard, for
     a write's retirement after a reset would be taken for another's.
 
@@ -126,13 +128,15 @@ class OrderGuard(wiring.Component):
     blocked : Out(1)
         It has to wait. Function of `query`, `write`, `write_address` and registers.
     write : In(1)
-        A tracked write was granted in the cycle before; blocks reads from this cycle on.
+        A tracked write was granted in the cycle before, in which there was `room`; blocks reads from this cycle on.
     write_address : In(address_bits)
     write_bucket : Out(bucket bits)
         Bucket of `write_address`, to be returned on retirement.
     retired : In(1)
         A write of `retired_bucket`, reported before this cycle, has retired; unblocks reads from the next cycle on.
     retired_bucket : In(bucket bits)
+    room : Out(1)
+        One more tracked write may be granted in this cycle. Function of `write` and registers.
     ready : Out(1)
         0 while the counters are being cleared: no write, retirement or read then. Function of registers.
     """
@@ -152,6 +156,7 @@ class OrderGuard(wiring.Component):
             "write_bucket": Out(bucket_bits),
             "retired": In(1),
             "retired_bucket": In(bucket_bits),
+            "room": Out(1),
             "ready": Out(1),
         })
         # Two memories with one writer each, rather than one with two.
@@ -186,4 +191,8 @@ class OrderGuard(wiring.Component):
         m.d.comb += self.blocked.eq(
             Mux(self._retired.last, ~one_more, granted != retired)
             | self._granted.last | (self.write & (self.write_bucket == self.query)))
+
+        outstanding = Signal(len(granted))  # of all buckets, before this cycle's events
+        m.d.sync += outstanding.eq(outstanding + self.write - self.retired)
+        m.d.comb += self.room.eq(~(outstanding[1:].all() & (outstanding[0] | self.write)))
         return m

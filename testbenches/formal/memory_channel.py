@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from amaranth.hdl import Cat, Signal, Value
+from amaranth.hdl import Cat, Mux, Signal, Value
 
 from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
@@ -18,6 +18,7 @@ ONCE = "what goes to DRAM came in, unchanged, and goes once"
 STREAM = "it says whether it is the communication stream's"
 EMPTY = "nothing is inside when the channel is idle"
 BEHIND = "a DMA read goes to DRAM only when no tracked write of its bucket is outstanding there"
+FITS = "no more tracked writes are inside and in DRAM than the guard can count"
 NAMED = "a tracked write goes to DRAM with its bucket"
 
 _QUEUES = ("compute_queue", "inbound_queue", "dma_queue")
@@ -71,22 +72,28 @@ def requests(spec: Spec, geometry: Geometry) -> None:
 class Outstanding:
     """The tracked writes of a bucket that DRAM has taken and not retired.
 
-    Needed (`given`): a retirement is of a write that is outstanding; DRAM holds no more of them than the guard can
-    count. Promised (`say`): the order.
+    Needed (`given`): a retirement is of a write that is outstanding. Promised (`say`): the order, and no more writes
+    than the guard can count.
     """
 
     def __init__(self, spec: Spec, dram, retired, bucket, geometry: Geometry, given, say) -> None:
         request = dram.payload.request
         self.count, taken, retires = Signal(geometry.channel.occupancy_bits + 2), Signal(), Signal()
+        self.others = Signal.like(self.count)  # of all other buckets
+        written = dram.valid & is_tracked(request)
+        mine = dram.payload.bucket == bucket
         spec.m.d.comb += [
-            taken.eq(dram.valid & dram.ready & is_tracked(request) & (dram.payload.bucket == bucket)),
+            taken.eq(written & dram.ready & mine),
             retires.eq(retired.valid & (retired.bucket == bucket)),
         ]
-        spec.m.d.sync += self.count.eq(self.count + taken - retires)
-        self.most = 2**(geometry.channel.occupancy_bits + 1) - 2  # beside the one on its way
-        given(implies(retires, self.count != 0))
+        spec.m.d.sync += [
+            self.count.eq(self.count + taken - retires),
+            self.others.eq(self.others + (written & dram.ready & ~mine) - (retired.valid & ~retires)),
+        ]
+        self.most = 2**(geometry.channel.occupancy_bits + 1) - 1
+        given(implies(retired.valid, Mux(retires, self.count, self.others) != 0))
         given(retired.bucket < geometry.channel.guard_buckets)
-        given(implies(self.count == self.most, ~taken))
+        say(FITS, self.count + self.others + written <= self.most)
         reads = dram.valid & dram.payload.communication & is_value(request.op, Op.READ)
         say(BEHIND, implies(reads & (bucket_of(request.address, geometry) == bucket), self.count == 0))
         say(NAMED, implies(dram.valid & is_tracked(request),
@@ -111,15 +118,17 @@ def order(spec: Spec, geometry: Geometry) -> None:
     channel, bucket = spec.design, any_bucket(spec, geometry)
     assume_directions(spec, channel)
     writes = Outstanding(spec, channel.dram, channel.retirement, bucket, geometry, spec.assume, spec.claim)
-    outstanding, most = writes.count, writes.most
+    outstanding = writes.count
 
     guard, queue = spec.inside("guard"), spec.inside("dma_queue")
     command, valid, new = spec.inside("command"), spec.inside("command_valid"), spec.inside("command_new")
     granted, done = counted(spec, guard, bucket)
     of_bucket = Signal()
     spec.m.d.comb += of_bucket.eq(bucket_of(command.address, geometry) == bucket)
-    spec.invariant(implies(~guard.ready, (outstanding == 0) & ~valid & ~new))
-    spec.invariant(outstanding <= most)
+    spec.invariant(implies(~guard.ready, (outstanding + writes.others == 0) & ~valid & ~new))
+    spec.invariant(spec.inside("outstanding", guard) + new
+                   == outstanding + writes.others + (valid & is_tracked(command)))
+    spec.invariant(spec.inside("outstanding", guard) + new <= writes.most)
     spec.invariant(implies(new, valid & is_tracked(command)))
     spec.invariant(implies(guard.ready, (granted - done + (new & of_bucket))[:len(granted)]
                            == outstanding + (valid & is_tracked(command) & of_bucket)))
@@ -144,10 +153,11 @@ def properties() -> list[Property]:
         return Broken(what, claim, "channel/memory_channel.py", old, new)
 
     small = GEOMETRIES["small"]
-    eight = replace(small, channel=replace(small.channel, dma_fifo=8))
-    where = {"geometry": eight, "searches": (Search(eight, 18),), "depth": 1,
+    eight = replace(small, channel=replace(small.channel, dma_fifo=8, guard_buckets=4, queue_entries=4))
+    where = {"geometry": eight, "searches": (Search(eight, 24),), "depth": 1,
              "reason": "every place of every queue is named: eight DMA reads wait at a channel, not 32; from eight on "
-                       "the queue's memory is read with a clock"}
+                       "the queue's memory is read with a clock. Few buckets and a short DRAM queue: the guard's "
+                       "counts are full soon"}
     return [
         Property("requests", "memory_channel", f"{ONCE}; {STREAM}", requests, (
             broken("a request is lost while DRAM is busy", EMPTY,
@@ -167,6 +177,8 @@ def properties() -> list[Property]:
                    "dma_able.eq(dma.valid)"),
             broken("the guard does not know of compute's writes", BEHIND, "command_new.eq(tracked)",
                    "command_new.eq(inbound.ready & inbound_tracked)"),
+            broken("compute's writes go though the guard can count no more", FITS,
+                   "compute.valid & (tracked_able |", "compute.valid & (access_ready |"),
             broken("retirements come back without a bucket", NAMED, "self.dram.payload.bucket.eq(guard.write_bucket)",
                    "self.dram.payload.bucket.eq(0)"),
         ), **where),

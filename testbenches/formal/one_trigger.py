@@ -140,7 +140,7 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(sum(bank.fired for bank in counted) == merged.came)
     spec.invariant(implies(merged.went, merged.came))
     for there, here in zip(inside, outside):
-        spec.invariant(there.count == here.count)
+        spec.invariant((there.count == here.count) & (there.others == here.others))
 
 
 def properties() -> list[Property]:

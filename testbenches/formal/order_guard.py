@@ -1,6 +1,6 @@
 """The order guard: a read never passes a tracked write to its line."""
 
-from amaranth.hdl import Signal
+from amaranth.hdl import Mux, Signal
 
 from t3sim.rtl.channel.order_guard import bucket_of
 from t3sim.rtl.geometry import Geometry
@@ -10,29 +10,35 @@ from t3sim.testbenches.formal.spec import Spec, implies
 
 BLOCKED = "a read of a line with a write outstanding is blocked"
 FREE = "a read whose bucket has no write outstanding goes"
+ROOM = "there is room for a write as long as the counters can tell one more apart, and no longer"
 
 
 def order(spec: Spec, geometry: Geometry) -> None:
     """Follow the writes to one arbitrary bucket that are granted and not retired, and a read of any line.
 
     Assumed, as the block's text says: a retirement is of a write that is outstanding; no write or retirement while
-    the counters are being cleared; no more writes outstanding than the counters can tell apart.
+    the counters are being cleared; a write is granted when there is room.
     """
     m, guard = spec.m, spec.design
     line = spec.any_constant(geometry.tracker.address_bits)
     bucket = Signal.like(guard.write_bucket)
     outstanding = Signal(geometry.channel.occupancy_bits + 2)
-    writes, retires = Signal(), Signal()
+    others = Signal.like(outstanding)  # of all other buckets
+    writes, retires, roomy = Signal(), Signal(), Signal()
     m.d.comb += [
         bucket.eq(bucket_of(line, geometry)),
         writes.eq(guard.write & (bucket_of(guard.write_address, geometry) == bucket)),
         retires.eq(guard.retired & (guard.retired_bucket == bucket)),
     ]
-    m.d.sync += outstanding.eq(outstanding + writes - retires)
+    m.d.sync += [
+        outstanding.eq(outstanding + writes - retires),
+        others.eq(others + (guard.write & ~writes) - (guard.retired & ~retires)),
+        roomy.eq(guard.room),
+    ]
     spec.assume(implies(~guard.ready, ~guard.write & ~guard.retired))
-    spec.assume(implies(retires, outstanding != 0))
+    spec.assume(implies(guard.retired, Mux(retires, outstanding, others) != 0))
     most = 2**(geometry.channel.occupancy_bits + 1) - 1
-    spec.assume(implies(outstanding == most, ~writes))
+    spec.assume(implies(guard.write, roomy))
     spec.assume(guard.retired_bucket < geometry.channel.guard_buckets)
 
     query = Signal.like(guard.query)
@@ -46,9 +52,23 @@ def order(spec: Spec, geometry: Geometry) -> None:
         guard.write & (guard.write_address == line), guard.write_bucket == bucket))
 
     granted, retired = counted(spec, guard, bucket)
-    spec.invariant(outstanding <= most)
+    spec.invariant(spec.inside("outstanding") == outstanding + others)
+    spec.invariant(implies(roomy, outstanding + others < most))
     spec.invariant(implies(guard.ready, (granted - retired)[:len(granted)] == outstanding))
     spec.invariant(implies(~guard.ready, outstanding == 0))
+
+
+def room(spec: Spec, geometry: Geometry) -> None:
+    """Count all writes that are granted and not retired. Assumed: as in `order`."""
+    m, guard = spec.m, spec.design
+    outstanding, roomy = Signal(geometry.channel.occupancy_bits + 2), Signal()
+    m.d.sync += [outstanding.eq(outstanding + guard.write - guard.retired), roomy.eq(guard.room)]
+    spec.assume(implies(guard.retired, outstanding != 0))
+    spec.assume(implies(guard.write, roomy))
+    most = 2**(geometry.channel.occupancy_bits + 1) - 1
+    spec.claim(ROOM, guard.room == (outstanding + guard.write < most))
+    spec.invariant(spec.inside("outstanding") == outstanding)
+    spec.invariant(implies(roomy, outstanding < most))
 
 
 def counted(spec: Spec, guard, bucket) -> tuple[Signal, Signal]:
@@ -93,4 +113,11 @@ def properties() -> list[Property]:
                "asked.en.eq(self.moves | asked_meets)", "asked.en.eq(self.moves)"),
         broken("a counter is read a cycle after its event", BLOCKED, "counted.en.eq(self.happens)",
                "counted.en.eq(counting)"),
-    ), quick=True, searches=(Search("small"), Search("default", 70, skip=63)))]
+    ), quick=True, searches=(Search("small"), Search("default", 70, skip=63))),
+        Property("room", "order_guard", ROOM, room, (
+            broken("the write of this cycle is not in the count", ROOM, "(outstanding[0] | self.write)",
+                   "outstanding[0]"),
+            broken("retirements make no room", ROOM, "outstanding + self.write - self.retired",
+                   "outstanding + self.write"),
+        ), quick=True, geometry="least", searches=(Search("least", 24),),
+            reason="no search is long enough to fill a longer count")]

@@ -89,6 +89,7 @@ class MemoryChannelModel:
         if stream == "dma":
             _check(not self.guard.blocked(address), f"{request} passed a tracked write of its bucket")
         if is_tracked(request):
+            _check(self.guard.room(), f"{request} is one more unretired write than the guard can count")
             self.guard.tick(write_address=address)
             if not self._forgot:  # when it was granted
                 self.accesses.append(request)

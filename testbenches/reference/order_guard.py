@@ -17,18 +17,24 @@ def bucket_of(address: int, geometry: Geometry) -> int:
 class OrderGuardModel:
     """Counts the tracked writes of each bucket that were granted and have not retired.
 
-    Per cycle: `blocked` for the query (with the write reported in this cycle), then `tick` with the cycle's events.
+    Per cycle: `blocked` for the query (with the write reported in this cycle), `room`, then `tick` with the cycle's
+    events.
     """
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
         self.outstanding = [0] * geometry.channel.guard_buckets
+        self.most = (2 << geometry.channel.occupancy_bits) - 1  #: a bucket's counters tell no more apart
 
     def blocked(self, query: int, write_address: int | None = None) -> bool:
         bucket = bucket_of(query, self._geometry)
         if write_address is not None and bucket_of(write_address, self._geometry) == bucket:
             return True
         return self.outstanding[bucket] > 0
+
+    def room(self, write_address: int | None = None) -> bool:
+        """Return whether one more write may be granted in the cycle in which this one, granted before, is told."""
+        return sum(self.outstanding) + (write_address is not None) < self.most
 
     def tick(self, write_address: int | None = None, retired_bucket: int | None = None) -> None:
         if write_address is not None:

@@ -173,7 +173,7 @@ def dram_takes_nothing(gpu: Gpu) -> None:
 def dram_performs_no_write(gpu: Gpu) -> None:
     """The engines fill the channels' queues of DMA reads, then wait with what is left."""
     gpu.blocked = {"retirement"}
-    for wg in range(6):
+    for wg in range(5):  # of more the guards would hold writes back: they count no further
         gpu.dispatch(wg, tiles=8)
         for wf in range(8):
             for address, size in 2 * list(lines(BASE + (8 * wg + wf) % 32 * COLUMNS * PITCH)):
@@ -408,3 +408,22 @@ def test_other_kernels_are_no_hang_however_they_wait():
             gpu.access("compute", BASE, 64, op=READ)
         gpu.run(200)
     assert gpu.waiting[f"compute[{channel_of(BASE, GEOMETRY)}]"] and gpu.error() is None
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_read_passes_more_writes_than_the_guard_can_count(more):
+    """Attack: a count at its end. A tile's writes of one line are taken, and DRAM performs none of them."""
+    gpu = programmed()
+    gpu.blocked = {"retirement"}
+    writes = (2 << GEOMETRY.channel.occupancy_bits) - 1 + more
+    gpu.program(gpu.driver.dma_map(6, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=1,
+                                   pitch_bytes=64, updates_per_element=writes))
+    gpu.dispatch(0, tiles=1)
+    gpu.run(30)
+    for _ in range(writes):
+        gpu.access("compute", BASE + 64, 64, region=6)
+    gpu.run(writes + 400)
+    assert len(gpu.dram) == writes - more and all(command["op"] != READ for command in gpu.dram)
+    gpu.blocked = set()
+    gpu.run(writes + 400)
+    assert [command["op"] for command in gpu.dram[writes:]] == [READ] and gpu.error() is None

@@ -195,8 +195,7 @@ def test_random_traffic(seed, channel, policy):
                 if round_ == 1 and bench.model.shown > count:
                     break  # reset in flight
                 chance = {name: rng.random() < rate for name, rate in rates.items()}
-                may_leave = bench.queue and len(bench.pending) < channel.queue_entries  # the guard counts no further
-                leave = rng.choice(bench.queue) if may_leave and chance["leave"] else None
+                leave = rng.choice(bench.queue) if bench.queue and chance["leave"] else None
                 retire = rng.choice(bench.pending) if bench.pending and chance["retire"] else None
                 seen["guard_stall"] += bench.ctx.get(bench.dut.guard_stall)
                 seen["merged"] += bench.ctx.get(bench.dut.merged)
@@ -397,6 +396,37 @@ def test_a_write_that_is_forgotten_is_not_reported_but_guarded(first, cycles):
         assert [stream for _, stream in bench.order] == ["compute", "dma"]
 
     simulate(testbench, Geometry(channel=ChannelGeometry(coalescer_timeout_cycles=4)))
+
+
+@pytest.mark.parametrize("stream, other", [("compute", "inbound"), ("inbound", "compute")])
+def test_no_more_tracked_writes_go_than_the_guard_can_count(stream, other):
+    """A DRAM that takes many and retires none would bring its counters round, and a read would pass them all."""
+    async def testbench(bench):
+        await bench.sweep()
+        line, most = 0x4000, 2 * 8 - 1
+        bench.offers[stream] = [request(line, op=UPDATE, region=1) for _ in range(most + 5)]
+
+        async def run(cycles, **what):
+            for _ in range(cycles):
+                await bench.step(leave=bench.queue[0] if bench.queue else None, **what)
+
+        await run(60)
+        bench.offers["dma"] = [request(line, op=READ, source=DMA), request(0x8000, op=READ, source=DMA)]
+        bench.offers[other] = [request(0x100 * i) for i in range(10)]
+        await run(30)
+        assert [name for _, name in bench.order] == [stream] * most + [other] * 10
+        for gone in range(1, 6):
+            await run(1, retire=bucket_of(line, bench.geometry))
+            await run(5)
+            assert [name for _, name in bench.order[most + 10:]] == [stream] * gone
+        for _ in range(most):
+            assert [name for _, name in bench.order[most + 15:]] == []
+            await run(1, retire=bucket_of(line, bench.geometry))
+            await run(5)
+        assert [name for _, name in bench.order[most + 15:]] == ["dma"] * 2
+        bench.model.check_empty()
+
+    simulate(testbench, Geometry(channel=ChannelGeometry(channels=1, guard_buckets=4, queue_entries=4)))
 
 
 def test_nothing_is_granted_into_a_full_dram_queue():

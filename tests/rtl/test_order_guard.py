@@ -55,13 +55,13 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
         assert ctx.get(dut.ready)
 
     async def traffic(ctx):
-        model, in_flight, limit = OrderGuardModel(geometry), deque(), channel.queue_entries + 1
+        model, in_flight, roomy = OrderGuardModel(geometry), deque(), True
         query = lines[0]
         for cycle in range(1200):
             if cycle % 100 == 0:
                 write_rate, retire_rate = rng.random(), rng.random()
             address, following, moves = rng.choice(lines), rng.choice(lines), rng.random() < 0.8
-            write = rng.random() < write_rate and len(in_flight) < limit
+            write = rng.random() < write_rate and roomy
             retired = None
             if in_flight and rng.random() < retire_rate:
                 in_flight.rotate(rng.randrange(len(in_flight)))  # a DRAM scheduler reorders
@@ -77,6 +77,9 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
             blocked = model.blocked(query, address if write else None)
             assert ctx.get(dut.blocked) == blocked, f"cycle {cycle}"
             answers[blocked] += 1
+            roomy = bool(ctx.get(dut.room))
+            assert roomy == model.room(address if write else None), f"cycle {cycle}"
+            answers["no room"] += not roomy
             model.tick(address if write else None, retired)
             if write:
                 in_flight.append(bucket_of(address, geometry))
@@ -87,6 +90,7 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
     simulator.add_testbench(run)
     simulator.run()
     assert min(answers[False], answers[True]) > 10
+    assert answers["no room"] or channel.queue_entries > 4
 
 
 @pytest.mark.parametrize("write, retired, free_after", [(3, 4, 5), (3, 10, 11)])
@@ -130,7 +134,7 @@ def test_a_full_queue_and_as_many_writes_again_block(entries):
         for name in ("write", "retired"):
             ctx.set(getattr(dut, name), 1)
             for _ in range(2 * entries):
-                assert ctx.get(dut.blocked)
+                assert ctx.get(dut.blocked) and ctx.get(dut.room)
                 await ctx.tick()
             ctx.set(getattr(dut, name), 0)
             for _ in range(3):
