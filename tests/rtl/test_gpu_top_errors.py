@@ -6,6 +6,7 @@ import pytest
 
 from t3sim.cosim.driver.driver import Destination
 from t3sim.rtl.address_map import channel_of
+from t3sim.rtl.registers import WATCHDOG_PERIOD
 from tests.support.gpu import (
     BASE,
     CHANNELS,
@@ -246,15 +247,19 @@ def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire(wg):
     assert gpu.get("head") == wg + 1
 
 
+@pytest.mark.parametrize("missing", [0, 1])
 @pytest.mark.parametrize("tiles", [1, 2, 7])
-def test_a_wavefront_that_no_workgroup_has_leaves_nothing(tiles):
-    """Not in the Tracker, not in memory: of what a peer sends for it nothing completes, here or in the next kernel."""
+def test_a_wavefront_that_no_workgroup_has_leaves_nothing(tiles, missing):
+    """Not in the Tracker, not in memory: of what a peer sends for it nothing completes, here or in the next kernel.
+
+    A complete tile would leave the Tracker again; one that lacks a line would stay.
+    """
     gpu = programmed()
     gpu.program(gpu.driver.window(tiles))
     gpu.dispatch(0, tiles=tiles)
     gpu.run(60)
     for wf in range(tiles, 8):
-        for address, size in 2 * list(lines()):
+        for address, size in (2 * list(lines()))[missing:]:
             gpu.access("inbound", address, size, source=DMA, region=EVENT_REGION, wf=wf)
     gpu.run(600)
     assert (gpu.error()["code"], gpu.error()["wg"], gpu.error()["wf"]) == ("arrival_refused", 0, tiles)
@@ -266,6 +271,43 @@ def test_a_wavefront_that_no_workgroup_has_leaves_nothing(tiles):
     gpu.run(900)
     assert [event["wf"] for event in gpu.events] == list(range(tiles)) and gpu.get("head") == 1
     assert not gpu.busy() and gpu.error() is None
+    gpu.restart()
+    assert gpu.error() is None, "something of the kernel is inside"
+
+
+@pytest.mark.parametrize("side, source", [("compute", LOCAL), ("inbound", DMA)])
+def test_bytes_of_a_tile_that_its_workgroup_does_not_have_stay_until_it_is_whole_or_reset(side, source):
+    """And say so: the Tracker is occupied, the watchdog names a tile that lacks bytes, and no restart is taken."""
+    gpu = programmed()
+    gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
+    tile = 2 * list(lines())
+
+    def send(some, **ids):
+        for address, size in some:
+            gpu.access(side, address, size, source=source, region=EVENT_REGION, **ids)
+        gpu.run(300)
+    gpu.dispatch(0, tiles=1)
+    gpu.dispatch(1, tiles=1)
+    gpu.run(60)
+    for wg in range(2):
+        send(tile[1:], wf=7, wg=wg)
+    send(tile, wf=0, wg=0)
+    assert gpu.get("head") == 1 and [event["wf"] for event in gpu.events] == [0]
+    send(tile[:1], wf=7, wg=1)
+    assert gpu.error() == {"code": "completion_unexpected", "wg": 1, "wf": 7, "region": EVENT_REGION, "address": BASE}
+    gpu.program(gpu.driver.clear_error())
+    send(tile, wf=0, wg=1)
+    assert gpu.get("head") == 2 and len(gpu.events) == 2 and gpu.busy() == {"tracker_occupied"}
+    gpu.run(4 * WATCHDOG_PERIOD)
+    assert gpu.error()["code"] == "watchdog" and gpu.driver.waiting(gpu.bus.read) == ["tiles"]
+    gpu.program(gpu.driver.clear_error() + gpu.driver.restart(2))
+    assert gpu.error()["code"] == "restart_refused"
+    gpu.program(gpu.driver.clear_error())
+    gpu.soft_reset()
+    assert gpu.busy() == {"reset_done"}
+    gpu.restart(1)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    play_a_tile(gpu)
 
 
 def test_a_tile_that_its_workgroup_does_not_have_does_not_finish_it():
