@@ -422,6 +422,7 @@ class GpuTop(wiring.Component):
             queue.doorbell.valid.eq(self._bus.rung),
             queue.stop.eq(self._stopped),
             queue.resume.eq(self._bus.resume_queue),
+            queue.skip.eq(self._bus.skip_command),
             *(queue.words[name].eq(Cat(config[f"queue_words_{name}_lo"], config[f"queue_words_{name}_hi"]))
               for name in ("base", "limit")),
             queue.doorbell.place.eq(config.doorbell),
@@ -655,7 +656,7 @@ class GpuTop(wiring.Component):
         ]
         if self._geometry.dma.queue_commands:
             m.d.comb += [status.queue_busy.eq(self._queue.busy), status.queue_halted.eq(self._queue.halted),
-                         status.lines_owed.eq(self._owed_lines.owed)]
+                         status.copy_failed.eq(self._queue.spoiled), status.lines_owed.eq(self._owed_lines.owed)]
         apb = self.apb
         m.d.comb += [
             self.irq.eq(bus.error),

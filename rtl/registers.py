@@ -57,9 +57,10 @@ STATUS_BITS = (
     ("reset_done", "a soft reset is done: nothing is tracked or sent until a restart"),
     ("heads_busy", "the head of the dispatch window is still due to one that sends to this GPU"),
     ("queue_busy", "a command in memory is not done"),
-    ("queue_halted", "a command in memory failed: nothing is begun until CONTROL.resume_queue"),
+    ("queue_halted", "a command in memory failed: nothing is begun until CONTROL.resume_queue or skip_command"),
     ("lines_owed", "a line that the command queue has read, also before a soft reset, has not come"),
     ("channels_hold", "a tracked write, an update or a DMA read waits in a memory channel"),
+    ("copy_failed", "the command in memory that failed is a copy: only CONTROL.skip_command goes on"),
 )
 
 #: Of these a soft reset lets come to an end what the first say, and forgets what the others say. With none of them
@@ -259,7 +260,10 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("clear_error", 2, 1, "forget the first error"),
             Field("clear_counters", 3, 1, "all counters to zero"),
             Field("resume_queue", 4, int(d.queue_commands != 0),
-                  "the command queue goes on after a failure; a command that was refused is read again"))),
+                  "the command queue goes on after a command was refused, and reads it again; after a copy that failed "
+                  "it does not"),
+            Field("skip_command", 5, int(d.queue_commands != 0),
+                  "the command queue goes on after a failure, without the command that failed"))),
         Register("POLICY", 0x014, "rw", (
             Field("policy", 0, arbiter.POLICY_BITS, "arbiter: " + ", ".join(
                 f"{policy.code} {policy.title}" for policy in arbiter.POLICIES.values()), POLICIES["mca"]),

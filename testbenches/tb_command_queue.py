@@ -31,7 +31,7 @@ class Program:
         self.at_rest = False  # stopped in the cycle before, and no read was under way
         self.owed = False  # an answer
         self.start = bench.now
-        self.halted = self.copying = False  # in this cycle; data of a copy may be leaving
+        self.halted = self.spoiled = self.copying = False  # in this cycle; data of a copy may be leaving
         self.refusal: dict | None = None  #: report of the command that was refused in the cycle before
         self.rang = self.rang_before = False  # a bad doorbell in this cycle, in the one before
         self.unheard = False  # in the cycle before, one was to be reported
@@ -66,8 +66,13 @@ class Program:
         # What fails may be a trigger's, too.
         self.fails = not self.settled and rng.random() < 0.05
         self.bench.set("failed", int(self.fails))
-        self.resumes = rng.random() < 0.1
+        self.resumes, self.skips = rng.random() < 0.1, rng.random() < 0.05
         self.bench.set("resume", int(self.resumes))
+        self.bench.set("skip", int(self.skips))
+        if self.halted and self.at_rest and self.model.command is None and self.rung > self.model.taken:
+            number = rng.randrange(self.model.taken, self.rung)  # what is not done may be another command yet
+            self.commands[number] = self._placed(rng.choice(self.commands))
+            self.memory[self.base + number % self.places * LINE_BYTES] = self.commands[number]._asdict()
 
     def sample(self) -> None:
         get = self.bench.get
@@ -76,9 +81,18 @@ class Program:
         assert get("under_way") == (get("reads.valid") or self.owed or get("writes.valid"))
         assert not (self.at_rest and get("under_way")), "a read or a write begins while it must not"
         self._check_report(get("error"))
-        assert get("halted") == self.halted
-        rests = self.stops or self.halted
-        self.halted = (self.halted and not self.resumes) or (self.fails and self.copying)
+        assert (get("halted"), get("spoiled")) == (self.halted, self.spoiled)
+        assert not (self.spoiled and get("writes.valid")), "a word after a copy that failed"
+        rests, halted = self.stops or self.halted, self.halted
+        goes_on = self.skips or (self.resumes and not self.spoiled)
+        if halted and self.skips:
+            if self.spoiled:
+                self.bench.reach("a copy is skipped")
+            else:
+                self.model.skipped()
+                self.bench.reach("a refused command is skipped")
+        fails = self.fails and self.copying
+        self.halted, self.spoiled = (halted and not goes_on) or fails, (self.spoiled and not goes_on) or fails
         self.copying = self.copying and not self.settled
         poll = self.model.command is not None and self.model.command.op == POLL
         reads = get("reads.valid") or self.owed
@@ -90,11 +104,16 @@ class Program:
             self.offered = self.bench.now
             assert self.settled_before, "a signal before the data of its copies have left, or while it is stopped"
         self.settled_before = self.settled and not rests
+        waits = self.model.command is not None and self.model.command.op != COPY
+        if halted and waits and not (reads or get("writes.valid")):
+            self.model.forgotten()
+            self.again = self.looked = None
+            self.bench.reach("what was read is read again")
 
     def reset(self) -> None:
         self.rung = self.seen = self.looks = 0
         self.leaving = self.looked = self.again = self.offered = None
-        self.stopped = self.at_rest = self.owed = self.halted = self.copying = False
+        self.stopped = self.at_rest = self.owed = self.halted = self.spoiled = self.copying = False
         self.rang = self.rang_before = self.unheard = False
         self.refusal = None
         self.model = CommandQueueModel(self.memory, self.base, self.places, self.words)
@@ -135,7 +154,9 @@ class Program:
 
     def _answered(self, line: dict) -> None:
         self.owed = False
-        if self.model.command is None:
+        if self.model.command is None and self.bench.get("halted"):
+            self.bench.reach("what was read is read again")
+        elif self.model.command is None:
             place, error = self.model.fetches, self.model.fetched()
             if error:  # it is repaired before it is read again
                 self.refusal = {"valid": 1, "code": ERRORS[error], "details": {
@@ -166,7 +187,7 @@ def commands(bench: Bench, count: int) -> list[Command]:
     return found
 
 
-@rounds(8)
+@rounds(8, cover=("a copy is skipped", "a refused command is skipped", "what was read is read again"))
 async def random_programs(bench: Bench) -> None:
     program = Program(bench, commands(bench, 60))
     if await bench.run(lambda: program.done, 20_000):

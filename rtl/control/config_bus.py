@@ -81,7 +81,7 @@ class ConfigBus(wiring.Component):
     faults : In(fault_report(geometry)).array(banks)
         Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
         of one that was corrected.
-    rung, resume_queue : Out(1), queue_taken : In
+    rung, resume_queue, skip_command : Out(1), queue_taken : In
         Only with a command queue. `rung` is a pulse: `levels.doorbell` was written. A soft reset makes that 0.
     counters : In(counters_layout(geometry))
         Values of 32 bits, kept by the blocks that count.
@@ -95,7 +95,8 @@ class ConfigBus(wiring.Component):
         self._geometry = geometry
         self._map = register_map(geometry)
         queue = {} if not geometry.dma.queue_commands else {
-            "rung": Out(1), "resume_queue": Out(1), "queue_taken": In(geometry.dma.queue_commands.bit_length())}
+            "rung": Out(1), "resume_queue": Out(1), "skip_command": Out(1),
+            "queue_taken": In(geometry.dma.queue_commands.bit_length())}
         faults = {} if geometry.tracker.protection == "none" else {
             "faults": In(fault_report(geometry)).array(geometry.tracker.banks)}
         super().__init__({
@@ -143,7 +144,7 @@ class ConfigBus(wiring.Component):
                   "clear_error": self.clear_error}
         rings = {}
         if self._geometry.dma.queue_commands:
-            pulses["resume_queue"] = self.resume_queue
+            pulses |= {"resume_queue": self.resume_queue, "skip_command": self.skip_command}
             rings["DOORBELL"] = self.rung
 
         # The registers that are there once have a space, and each table has one.

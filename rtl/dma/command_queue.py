@@ -24,9 +24,10 @@ class CommandQueue(wiring.Component):
     access of memory.
 
     A command that is unknown, or names a word that is misaligned or outside `words`, is not done: it is reported, and
-    the queue halts. It does so, too, when a copy's data are refused: no signal may follow. Halted,
-    it begins nothing; a resume goes on, and reads a command that was refused again. A doorbell that goes backwards or
-    beyond the ring, or comes while it is stopped, is reported and not taken.
+    the queue halts. It does so, too, when a copy's data are refused: no signal may follow. Halted, it begins nothing.
+    A resume goes on, and reads all that is not done again; a skip goes on without the command that failed. A copy that
+    failed was taken, and part of it may have left, so that it cannot be done again: only a skip goes on after it.
+    A doorbell that goes backwards or beyond the ring, or comes while it is stopped, is reported and not taken.
 
     Members
     -------
@@ -43,8 +44,11 @@ class CommandQueue(wiring.Component):
     copies : Out(stream(trigger))
     settled : In(1)
         Level: of every copy taken in an earlier cycle all data have left.
-    failed : In(1), resume : In(1)
-        Pulses: a copy's data are refused, in a cycle in which it is not settled; go on.
+    failed : In(1)
+        Pulse: a copy's data are refused, in a cycle in which it is not settled.
+    resume, skip : In(1)
+        Pulses: go on, which does nothing while `spoiled`; go on without the copies that failed, or if none did, without
+        the command that was refused. Neither does anything unless it is halted.
     writes : Out(stream(word_write))
     stop : In(1)
         Level: no read begins and no word is offered, so that none is under way when the queue is reset.
@@ -57,7 +61,9 @@ class CommandQueue(wiring.Component):
     taken : Out(place bits)
         Commands done, modulo the same.
     busy, halted : Out(1)
-        Levels: a command is not done; nothing is begun until `resume`.
+        Levels: a command is not done; nothing is begun until `resume` or `skip`.
+    spoiled : Out(1)
+        Level: halted, because a copy failed.
     error : Out(error_report)
         COMMAND_UNKNOWN, WORD_MISALIGNED, WORD_OUT_OF_RANGE or, without details, DOORBELL_REFUSED.
     """
@@ -76,6 +82,7 @@ class CommandQueue(wiring.Component):
             "settled": In(1),
             "failed": In(1),
             "resume": In(1),
+            "skip": In(1),
             "writes": Out(stream.Signature(word_write(geometry))),
             "stop": In(1),
             "under_way": Out(1),
@@ -84,6 +91,7 @@ class CommandQueue(wiring.Component):
             "taken": Out(self._place_bits),
             "busy": Out(1),
             "halted": Out(1),
+            "spoiled": Out(1),
             "error": Out(error_report(geometry)),
         })
 
@@ -96,7 +104,6 @@ class CommandQueue(wiring.Component):
         stamp = Signal()
         done = self.done
         m.d.sync += now.eq(now + 1)
-        rests = self.stop | self.halted
         op = self.lines.payload.op
         fault = Signal(ErrorCode)
         self._judge(m, fault)
@@ -109,11 +116,13 @@ class CommandQueue(wiring.Component):
             m.d.sync += leaving.eq(1)
         with m.Elif(self.settled):
             m.d.sync += leaving.eq(0)
-        m.d.comb += [behind.eq(written - self.taken), ahead.eq(self.doorbell.place - self.taken)]
-        with m.If(self.resume):
-            m.d.sync += self.halted.eq(0)
-        with m.If((self.failed & leaving) | refuses):
-            m.d.sync += self.halted.eq(1)
+        fails = Signal()  # a copy
+        m.d.comb += [fails.eq(self.failed & leaving),
+                     behind.eq(written - self.taken), ahead.eq(self.doorbell.place - self.taken)]
+        with m.If(self.skip | (self.resume & ~self.spoiled)):
+            m.d.sync += [self.halted.eq(0), self.spoiled.eq(0)]
+        with m.If(fails | refuses):
+            m.d.sync += [self.halted.eq(1), self.spoiled.eq(fails)]
         m.d.sync += self.error.valid.eq(refuses | unheard)
         with m.If(refuses):
             m.d.sync += [
@@ -126,7 +135,7 @@ class CommandQueue(wiring.Component):
                 m.d.sync += written.eq(self.doorbell.place)
             with m.Else():
                 m.d.sync += unheard.eq(1)
-        with m.If(done):
+        with m.If(done | (self.skip & self.halted & ~self.spoiled)):  # what was refused waits in "next"
             m.d.sync += self.taken.eq(self.taken + 1)
         m.d.comb += [
             self.busy.eq(written != self.taken),
@@ -135,7 +144,7 @@ class CommandQueue(wiring.Component):
         ]
         with m.FSM() as self._fsm:  # proofs read it
             with m.State("next"):
-                with m.If(self.busy & ~rests):
+                with m.If(self.busy & ~self.stop & ~self.halted):
                     m.d.sync += self.reads.payload.eq(
                         Cat(C(0, 6), self.taken[:-1], self.base[5 + self._place_bits:]))
                     m.next = "fetch"
@@ -147,7 +156,9 @@ class CommandQueue(wiring.Component):
                 m.d.comb += [self.lines.ready.eq(1), self.under_way.eq(1), self.waits.fetch.eq(1)]
                 with m.If(self.lines.valid):
                     m.d.sync += [command.eq(self.lines.payload), self.reads.payload.eq(self.lines.payload.address)]
-                    with m.If(fault != ErrorCode.NONE):
+                    with m.If(self.halted):
+                        m.next = "next"
+                    with m.Elif(fault != ErrorCode.NONE):
                         m.d.comb += refuses.eq(1)
                         m.next = "next"
                     with m.Elif(op == QueueOp.COPY):
@@ -178,10 +189,14 @@ class CommandQueue(wiring.Component):
             with m.State("pause"):
                 m.d.comb += self.waits.poll.eq(1)
                 m.d.sync += pause.eq(pause - (pause != 0))
-                with m.If((pause == 0) & ~rests):
+                with m.If(self.halted):
+                    m.next = "next"
+                with m.Elif((pause == 0) & ~self.stop):
                     m.next = "look"
             with m.State("settle"):
-                with m.If(self.settled & ~rests):  # stopped, data leave to nowhere
+                with m.If(self.halted):
+                    m.next = "next"
+                with m.Elif(self.settled & ~self.stop):  # stopped, data leave to nowhere
                     m.d.sync += [self.writes.payload.address.eq(command.address),
                                  self.writes.payload.adds.eq(command.op == QueueOp.ADD),
                                  self.writes.payload.value.eq(Mux(stamp, now, command.value))]

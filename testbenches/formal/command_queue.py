@@ -25,7 +25,7 @@ SETTLED = "a signal is written only after a cycle in which its copies had left a
 WAITS = "it says for what it waits, and when a command is done"
 LAWFUL = "what is done is a copy, or names an aligned word in the range; what is not is reported, and halts the queue"
 HALTED = "halted, nothing is begun until it goes on: no read, and no word"
-FAILED = "data that are refused while those of a copy leave halt the queue"
+FAILED = "data that are refused while those of a copy leave halt the queue, and no word is written before a skip"
 BELL = "a doorbell counts if it goes forward, within the ring, and the queue is not stopped; any other is reported"
 
 TAKEN = "a line reaches the queue exactly if the queue has asked for it since it was reset"
@@ -63,11 +63,16 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     fault = Mux(line.op.as_value() > QueueOp.ADD.value, ErrorCode.COMMAND_UNKNOWN, Mux(
         line.op == QueueOp.COPY, ErrorCode.NONE, Mux(~aligned, ErrorCode.WORD_MISALIGNED, Mux(
             ~inside, ErrorCode.WORD_OUT_OF_RANGE, ErrorCode.NONE))))
-    refused = came & ~there & (fault != ErrorCode.NONE)
-    halted, leaving = Signal(), Signal()
-    m.d.sync += halted.eq((halted & ~dut.resume) | refused | (dut.failed & leaving))
+    halted, spoiled, leaving = Signal(), Signal(), Signal()
+    refused = came & ~there & ~halted & (fault != ErrorCode.NONE)
+    goes_on = dut.skip | (dut.resume & ~spoiled)
+    m.d.sync += halted.eq((halted & ~goes_on) | refused | (dut.failed & leaving))
+    m.d.sync += spoiled.eq((spoiled & ~goes_on) | (dut.failed & leaving))
     m.d.sync += leaving.eq((dut.copies.valid & dut.copies.ready) | (leaving & ~dut.settled))
-    spec.claim(FAILED, dut.halted == halted)
+    spec.claim(FAILED, (dut.halted == halted) & (dut.spoiled == spoiled) & implies(spoiled, ~dut.writes.valid))
+    skips, forgets = Signal(), Signal()  # the command that was refused; what was read
+    m.d.comb += [skips.eq(dut.skip & halted & ~spoiled),
+                 forgets.eq(there & halted & ~copy & ~reading & ~dut.reads.valid & ~dut.writes.valid)]
     still = Signal()  # halted in the cycle before, with nothing under way
     m.d.sync += still.eq(halted & ~dut.under_way)
     spec.claim(HALTED, implies(still, ~dut.reads.valid & ~dut.writes.valid))
@@ -79,13 +84,14 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.claim(BELL, implies(~spec.past(refused), dut.error.valid == spec.past(bell)))
     spec.claim(BELL, implies(dut.error.valid & ~spec.past(refused),
                              dut.error.code.as_value() == ErrorCode.DOORBELL_REFUSED.value))
-    with m.If(came & ~there & ~refused):
+    with m.If(came & ~there & ~halted & ~refused):
         m.d.sync += [there.eq(1), Value.cast(command).eq(Value.cast(dut.lines.payload)), left.eq(0)]
-    with m.Elif(done):
+    with m.Elif(done | forgets):
         m.d.sync += there.eq(0)
     with m.If(there & dut.settled & ~dut.stop & ~dut.halted):
         m.d.sync += left.eq(1)
     spec.assume(implies(dut.lines.valid, reading))
+    spec.assume(implies(dut.failed, ~dut.settled))
 
     ring_bits = 5 + len(dut.taken)
     place = Mux(there, command.address, Cat(C(0, 6), dut.taken[:-1], dut.base[ring_bits:]))
@@ -104,9 +110,9 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.claim(SAME, implies(dut.writes.valid & (command.op != QueueOp.TIMESTAMP),
                              dut.writes.payload.value == command.value))
     spec.claim(SAME, implies(dut.writes.valid, dut.writes.payload.adds == (command.op == QueueOp.ADD)))
-    spec.claim(ONCE, dut.taken == (spec.past(dut.taken) + spec.past(done))[:len(dut.taken)])
+    spec.claim(ONCE, dut.taken == (spec.past(dut.taken) + spec.past(done | skips))[:len(dut.taken)])
     spec.claim(POLLED, implies(there & poll & ~done, ~dut.copies.valid & ~dut.writes.valid))
-    spec.claim(POLLED, implies(spec.past(there & poll & ~done), there & poll))
+    spec.claim(POLLED, implies(spec.past(there & poll & ~done & ~forgets), there & poll))
     spec.claim(SETTLED, implies(dut.writes.valid, left))
     cycle = Signal(32)
     m.d.sync += cycle.eq(cycle + 1)
@@ -125,6 +131,9 @@ def commands(spec: Spec, geometry: Geometry) -> None:
     spec.claim(LAWFUL, implies(there, lawful))
     spec.invariant(spec.inside("leaving") == leaving)
     spec.invariant(spec.inside("unheard") == bell)
+    spec.invariant(implies(spoiled, halted))
+    spec.invariant(implies(halted & ~spoiled, state("next") & dut.busy))
+    spec.invariant(implies(state("write"), ~halted & ~leaving))
     spec.invariant(distance <= 1 << len(dut.taken) - 1)
     own = spec.inside("command")
     spec.invariant(spec.inside("written") == written)
@@ -200,7 +209,8 @@ def properties() -> list[Property]:
                      commands, (
         broken("another place than the next is read", FETCHED, "self.taken[:-1], self.base",
                "~self.taken[:-1], self.base"),
-        broken("commands are read without a doorbell", FETCHED, "with m.If(self.busy & ~rests):", "with m.If(1):"),
+        broken("commands are read without a doorbell", FETCHED, "with m.If(self.busy & ~self.stop & ~self.halted):",
+               "with m.If(1):"),
         broken("a poll looks at the place of its command", FETCHED, "self.reads.payload.eq(self.lines.payload.address)",
                "self.reads.payload.eq(self.reads.payload)"),
         broken("a signal's value is the cycle", SAME, "Mux(stamp, now, command.value)",
@@ -209,16 +219,20 @@ def properties() -> list[Property]:
         broken("a copy counts before an engine takes it", ONCE, "with m.If(self.copies.ready):", "with m.If(1):"),
         broken("a poll is content with any value", POLLED, "with m.If(self.lines.payload.value == command.value):",
                "with m.If(self.lines.payload.value != command.value):"),
-        broken("a poll goes on looking", STILL, "(pause == 0) & ~rests", "(pause == 0) & ~self.halted"),
+        broken("a poll goes on looking", STILL, "(pause == 0) & ~self.stop", "(pause == 0)"),
         broken("a poll between two looks does not wait", WAITS, "m.d.comb += self.waits.poll.eq(1)\n", "pass\n"),
-        broken("a word is written while it is stopped", SETTLED, "self.settled & ~rests",
-               "self.settled & ~self.halted"),
-        broken("a word is written while it is halted", SETTLED, "self.settled & ~rests", "self.settled & ~self.stop"),
-        broken("a command is fetched while it is halted", HALTED, "with m.If(self.busy & ~rests):",
+        broken("a word is written while it is stopped", SETTLED, "self.settled & ~self.stop", "self.settled"),
+        broken("a word that was read is written after a halt", SAME, """                with m.If(self.halted):
+                    m.next = "next"
+                with m.Elif(self.settled""", "                with m.If(self.settled & ~self.halted"),
+        broken("a command is fetched while it is halted", HALTED, "with m.If(self.busy & ~self.stop & ~self.halted):",
                "with m.If(self.busy & ~self.stop):"),
-        broken("a refused command does not halt it", FAILED, "(self.failed & leaving) | refuses",
-               "self.failed & leaving"),
-        broken("data that are refused halt it without a copy", FAILED, "(self.failed & leaving)", "self.failed"),
+        broken("a resume goes on after a copy that failed", FAILED, "(self.resume & ~self.spoiled)", "self.resume"),
+        broken("a skip after a copy that failed drops the next command, too", ONCE,
+               "self.skip & self.halted & ~self.spoiled", "self.skip & self.halted"),
+        broken("a refused command does not halt it", FAILED, "with m.If(fails | refuses):", "with m.If(fails):"),
+        broken("data that are refused halt it without a copy", FAILED, "fails.eq(self.failed & leaving)",
+               "fails.eq(self.failed)"),
         broken("a copy has left when it is taken", FAILED, "m.d.sync += leaving.eq(1)", "m.d.sync += leaving.eq(0)"),
         broken("a poll is aligned like a word", LAWFUL, "(command.address[:6] != 0)", "(command.address[:2] != 0)"),
         broken("the line at the limit is in the range", LAWFUL, "(line >= self.words.limit[6:])",
@@ -230,5 +244,5 @@ def properties() -> list[Property]:
         broken("a refused command hides a doorbell's refusal", BELL, "self.error.details.eq(0), unheard.eq(0)]",
                "self.error.details.eq(0)]\n        m.d.sync += unheard.eq(0)"),
         broken("cycles are counted while it is stopped only", STAMPED, "now.eq(now + 1)", "now.eq(now + self.stop)"),
-        broken("a signal does not wait", SETTLED, "self.settled & ~rests", "~rests"),
+        broken("a signal does not wait", SETTLED, "self.settled & ~self.stop", "~self.stop"),
     ), searches=(Search("least", 30), Search("default", 30)), quick=True)]

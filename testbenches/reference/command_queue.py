@@ -44,6 +44,16 @@ class CommandQueueModel:
         self.command = None if error else command
         return error
 
+    def forgotten(self) -> None:
+        """Note that the queue halts: what was read and is not done is read again."""
+        assert self.command is not None and self.command.op != COPY, "an engine was offered it"
+        self.command = None
+
+    def skipped(self) -> None:
+        """Drop the next command, which was refused."""
+        assert self.command is None
+        self.taken += 1
+
     def takes_doorbell(self, place: int, written: int) -> bool:
         """Return whether a doorbell after `written` commands is lawful; places are modulo twice the ring's."""
         behind, ahead = ((one - self.taken) % (2 * self._places) for one in (written, place))

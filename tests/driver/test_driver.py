@@ -342,6 +342,7 @@ def test_a_command_queue_is_set_up_and_rung():
             ("WORDS_LIMIT_LO", 0x80), ("WORDS_LIMIT_HI", 4))]
     assert [value for _, value in driver.command_queue(0)] == 6 * [0]
     assert driver.resume_queue() == [(registers["CONTROL"].offset, 1 << 4)]
+    assert driver.skip_command() == [(registers["CONTROL"].offset, 1 << 5)]
     for words in ((64, 65), (63, 128)):
         with pytest.raises(DriverError, match="a multiple of 64"):
             driver.command_queue(0, words)
@@ -349,6 +350,8 @@ def test_a_command_queue_is_set_up_and_rung():
         driver.command_queue(0, (64, 0))
     with pytest.raises(DriverError, match="no command queue"):
         Driver(Geometry()).resume_queue()
+    with pytest.raises(DriverError, match="no command queue"):
+        Driver(Geometry()).skip_command()
     assert driver.doorbell(13) == [(registers["DOORBELL"].offset, 5)]
     assert registers["DOORBELL"].offset not in [offset for offset, _ in driver.soft_reset(16)]
     for base in (0x40, -256, 1 << 48):

@@ -118,8 +118,10 @@ class Bench(StreamBench):
             ctx.set(self.dut.lines.valid, 1)
             ready = False
             while not ready:
-                _, _, ready = await ctx.tick().sample(self.dut.lines.ready)
+                _, _, ready, halted = await ctx.tick().sample(self.dut.lines.ready, self.dut.halted)
             ctx.set(self.dut.lines.valid, 0)
+            if address < WORDS and halted:  # it is read again
+                continue
             if address < WORDS:
                 if error := self.model.fetched():
                     await self.repair(ctx, address, error)
@@ -257,15 +259,112 @@ def test_no_signal_follows_a_copy_that_failed(late, seed):
         await ctx.tick()
         ctx.set(dut.failed, 0)
         bench.settles = True
-        await ctx.tick().repeat(200)
-        assert ctx.get(dut.halted) and [what for _, what in bench.done] == ["copy"]
-        ctx.set(dut.resume, 1)
-        await ctx.tick()
-        ctx.set(dut.resume, 0)
+        for pulse in (None, dut.resume, dut.skip):
+            await ctx.tick().repeat(200)
+            assert ctx.get(dut.halted) and ctx.get(dut.spoiled) and [what for _, what in bench.done] == ["copy"]
+            if pulse is not None:
+                ctx.set(pulse, 1)
+                await ctx.tick()
+                ctx.set(pulse, 0)
+
+    async def forgets(ctx):
+        while not ctx.get(dut.halted):
+            await ctx.tick()
+        if bench.model.command is not None:
+            bench.model.forgotten()
 
     bench.process(fails, background=False)
+    bench.process(forgets)
     bench.program()
     assert [what for _, what in bench.done] == ["copy", "write"] and not bench.errors
+
+
+@pytest.mark.parametrize("way", ["skip", "rewrite"])
+@pytest.mark.parametrize("late", [False, True])
+def test_after_a_copy_that_failed_the_ring_is_read_anew(way, late):
+    """The signal behind it was read before, or not. Software writes the copy again in its place, or gives it up."""
+    dut = CommandQueue(GEOMETRIES["small"])
+    bench = StreamBench(dut, 1)
+    copy = {"value": 0, "op": COPY, "address": 64, "region": 1, "wf": 0, "wg": 0}
+    signal = copy | {"value": 7, "op": SIGNAL, "address": WORDS}
+    ring, asked, done = [copy, signal, copy, copy], [], []
+
+    async def memory(ctx):
+        ctx.set(dut.words, {"base": RANGE[0], "limit": RANGE[1]})
+        for port in (dut.reads.ready, dut.copies.ready, dut.writes.ready):
+            ctx.set(port, 1)
+        async for _, _reset, valid, address, came in ctx.tick().sample(
+                dut.reads.valid, dut.reads.payload, dut.lines.valid & dut.lines.ready):
+            if came:
+                ctx.set(dut.lines.valid, 0)
+            if valid:
+                asked.append(address // LINE_BYTES % 4)
+                ctx.set(Value.cast(dut.lines.payload), packed(dut, ring[asked[-1]]))
+                ctx.set(dut.lines.valid, 1)
+
+    async def words(ctx):
+        async for _, _reset, copies, writes, value in ctx.tick().sample(
+                dut.copies.valid, dut.writes.valid, dut.writes.payload.value):
+            if copies or writes:
+                done.append(value if writes else "copy")
+
+    async def host(ctx):
+        async def ring_for(place):
+            ctx.set(dut.doorbell, {"valid": 1, "place": place})
+            await ctx.tick()
+            ctx.set(dut.doorbell.valid, 0)
+        await ring_for(2)
+        while not done:
+            await ctx.tick()
+        await ctx.tick().repeat(30 if late else 1)
+        ctx.set(dut.failed, 1)
+        await ctx.tick()
+        ctx.set(dut.failed, 0)
+        ctx.set(dut.settled, 1)
+        for pulse in (dut.resume, dut.skip):
+            await ctx.tick().repeat(50)
+            assert done == ["copy"] and ctx.get(dut.halted) and ctx.get(dut.taken) == 1
+            if pulse is dut.skip and way == "rewrite":
+                ring[1:3] = copy, signal
+                await ring_for(3)
+            ctx.set(pulse, 1)
+            await ctx.tick()
+            ctx.set(pulse, 0)
+        await ctx.tick().repeat(50)
+        assert not ctx.get(dut.busy) and not ctx.get(dut.halted) and not ctx.get(dut.spoiled)
+
+    bench.process(memory)
+    bench.process(words)
+    bench.process(host, background=False)
+    bench.run(cycles=400)
+    assert done == (["copy", 7] if way == "skip" else ["copy", "copy", 7])
+
+
+def test_a_skip_drops_the_command_that_was_refused_and_no_other():
+    dut = CommandQueue(GEOMETRIES["small"])
+    bench = StreamBench(dut, 1)
+    unknown = {"value": 0, "op": 7, "address": WORDS, "region": 1, "wf": 2, "wg": 3}
+
+    async def program(ctx):
+        ctx.set(Value.cast(dut.lines.payload), packed(dut, unknown))
+        ctx.set(dut.reads.ready, 1)
+        ctx.set(dut.lines.valid, 1)
+        ctx.set(dut.skip, 1)  # of nothing
+        ctx.set(dut.doorbell, {"valid": 1, "place": 4})
+        await ctx.tick()
+        ctx.set(dut.skip, 0)
+        ctx.set(dut.doorbell.valid, 0)
+        for place in range(4):
+            await ctx.tick().repeat(10)
+            assert ctx.get(dut.halted) and not ctx.get(dut.spoiled) and ctx.get(dut.taken) == place
+            ctx.set(dut.skip, 1)
+            await ctx.tick()
+            ctx.set(dut.skip, 0)
+        await ctx.tick().repeat(10)
+        assert not ctx.get(dut.halted) and not ctx.get(dut.busy) and ctx.get(dut.taken) == 4
+
+    bench.process(program, background=False)
+    bench.run(cycles=100)
 
 
 def test_a_doorbell_goes_forward_and_within_the_ring(seed):
@@ -397,7 +496,7 @@ def test_nothing_begins_while_it_rests(what, level):
             assert not ctx.get(dut.under_way)
             await ctx.tick()
         ctx.set(dut.stop, 0)
-        ctx.set(dut.resume, 1)
+        ctx.set(dut.skip, 1)
         for _ in range(5):
             await ctx.tick()
             if ctx.get(dut.under_way):
@@ -408,7 +507,7 @@ def test_nothing_begins_while_it_rests(what, level):
     bench.run(cycles=100)
 
 
-def test_a_failure_in_the_cycle_of_a_resume_halts_again():
+def test_a_failure_in_the_cycle_of_a_skip_halts_again():
     dut = CommandQueue(GEOMETRIES["small"])
     bench = StreamBench(dut, 1)
 
@@ -422,9 +521,9 @@ def test_a_failure_in_the_cycle_of_a_resume_halts_again():
         ctx.set(dut.doorbell.valid, 0)
         while ctx.get(dut.busy):
             await ctx.tick()
-        for resume in (0, 1):
+        for goes_on in (0, 1):
             ctx.set(dut.failed, 1)
-            ctx.set(dut.resume, resume)
+            ctx.set(dut.skip, goes_on)
             await ctx.tick()
             assert ctx.get(dut.halted)
         ctx.set(dut.failed, 0)

@@ -359,20 +359,51 @@ BAD_COMMANDS = {
 
 @pytest.mark.parametrize("error", BAD_COMMANDS)
 def test_a_command_that_fails_halts_the_queue(error):
-    """No signal says that it was done; the driver repairs what was refused, and the queue goes on."""
+    """No signal says that it was done. The driver repairs what was refused, or skips a copy, and the queue goes on."""
     gpu, bad = QueueGpu(), BAD_COMMANDS[error]
+    halted = {"queue_busy", "queue_halted"} | ({"copy_failed"} if bad.op == COPY else set())
     gpu.commands(bad, SIGNALS)
     gpu.run(1500)
-    assert not gpu.writes and not gpu.packets and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert not gpu.writes and not gpu.packets and gpu.busy() == halted
     assert gpu.error()["code"] == error and gpu.read("QUEUE_TAKEN") == (bad.op == COPY)
     assert {name: gpu.error()[name] for name in ("region", "wg")} == {"region": bad.region, "wg": bad.wg}
     gpu.program(gpu.driver.clear_error())
-    assert not gpu.run(300).writes and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert not gpu.run(300).writes and gpu.busy() == halted
     gpu.ring[RING] = SIGNALS._replace(value=3)._asdict()
     gpu.program(gpu.driver.resume_queue())
     gpu.run(300)
+    if bad.op == COPY:
+        assert not gpu.writes and gpu.busy() == halted and gpu.error() is None
+        gpu.program(gpu.driver.skip_command())
+        gpu.run(300)
     assert [write[2] for write in gpu.writes] == ([7] if bad.op == COPY else [3, 7])
     assert not gpu.busy() and gpu.error() is None
+
+
+def test_a_copy_that_failed_is_done_again_before_its_signal():
+    """Software writes both anew, in the places that are not done, and skips the copy that failed."""
+    gpu = QueueGpu()
+    gpu.commands(copy_of(0)._replace(address=LIMIT + 4096), SIGNALS)
+    gpu.run(1500)
+    assert gpu.read("QUEUE_TAKEN") == 1 and not {"engines_busy", "lines_owed"} & gpu.busy()
+    gpu.written = 1
+    gpu.commands(copy_of(0), SIGNALS)
+    gpu.program(gpu.driver.clear_error() + gpu.driver.resume_queue())
+    assert not gpu.run(300).writes and not gpu.packets
+    gpu.program(gpu.driver.skip_command())
+    gpu.run(600)
+    assert [write[2:] for write in gpu.writes] == [(7, 12)] and gpu.read("QUEUE_TAKEN") == 3
+    assert not gpu.busy() and gpu.error() is None
+
+
+def test_a_command_that_is_refused_can_be_skipped():
+    gpu = QueueGpu()
+    gpu.commands(SIGNALS._replace(op=5), SIGNALS, SIGNALS._replace(op=6), SIGNALS._replace(value=8))
+    for values in ([], [7], [7, 8]):
+        gpu.run(300)
+        assert [write[2] for write in gpu.writes] == values
+        gpu.program(gpu.driver.skip_command())
+    assert gpu.read("QUEUE_TAKEN") == 4 and not gpu.busy()
 
 
 @pytest.mark.parametrize("lane", range(LANES))
@@ -385,7 +416,7 @@ def test_no_signal_follows_data_that_a_lane_refused(lane):
     while gpu.returning:  # all by this lane
         gpu.waiting[f"outbound[{lane}]"].append(gpu.returning.popleft()[1])
     gpu.run(1500)
-    assert not gpu.writes and not gpu.packets and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert not gpu.writes and not gpu.packets and gpu.busy() == {"queue_busy", "queue_halted", "copy_failed"}
     assert gpu.error()["code"] == "region_unconfigured" and gpu.counters()["errors"] == 12
     gpu.soft_reset()
     gpu.restart(1)
@@ -441,7 +472,8 @@ def test_no_signal_follows_data_that_nobody_asked_for(lane):
     gpu.waiting[f"outbound[{lane}]"] += [gpu.returning.popleft()[1] for _ in range(12)]
     gpu.waiting[f"outbound[{lane}]"].append(gpu.waiting[f"outbound[{lane}]"][0])
     gpu.run(1500)
-    assert not gpu.writes and len(gpu.packets) == 12 and gpu.busy() == {"queue_busy", "queue_halted"}
+    assert not gpu.writes and len(gpu.packets) == 12
+    assert gpu.busy() == {"queue_busy", "queue_halted", "copy_failed"}
     assert gpu.error()["code"] == "data_unexpected"
 
 

@@ -476,13 +476,22 @@ class Driver:
         return [self._write("DOORBELL", doorbell=commands % (2 * self.geometry.dma.queue_commands))]
 
     def resume_queue(self) -> list[Write]:
-        """Let the command queue go on after a failure (STATUS `queue_halted`).
+        """Let the command queue go on after it has refused a command (STATUS `queue_halted`, not `copy_failed`).
 
-        A command that was refused is read again: repair it before. Signals after a copy that failed are sent; a soft
-        reset forgets them instead.
+        The command is read again: repair it before.
         """
         _check(self.geometry.dma.queue_commands > 0, "queue_commands", 0, "this hardware has no command queue")
         return [self._write("CONTROL", resume_queue=1)]
+
+    def skip_command(self) -> list[Write]:
+        """Let the command queue go on after a failure (STATUS `queue_halted`), without the command that failed.
+
+        After a copy that failed (STATUS `copy_failed`) signals behind it are sent, as if it had been done. To do it
+        again, write it before them: the places from QUEUE_TAKEN on may be written anew once STATUS shows neither
+        `engines_busy` nor `lines_owed`; then ring the doorbell, and skip. A soft reset forgets all instead.
+        """
+        _check(self.geometry.dma.queue_commands > 0, "queue_commands", 0, "this hardware has no command queue")
+        return [self._write("CONTROL", skip_command=1)]
 
     def ready_table(self, ids_per_group: int, tiles_per_workgroup: int = 1) -> list[Write]:
         """Make groups of the ready table, each of this many consecutive ids, a power of two. Before a restart.
