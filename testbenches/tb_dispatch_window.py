@@ -1,5 +1,6 @@
 """DispatchWindow against its model: what goes, how far the head gets, peers, restarts, errors."""
 
+from collections import deque
 from collections.abc import Iterator
 
 from t3sim.rtl.registers import EPOCH_BITS, ERRORS
@@ -30,6 +31,7 @@ class Environment:
         self._settled: tuple = ()  # what decides about the next request
         self._settled_cycles = self._cycles = 0  # for so long; since a reset or restart
         self._owed, self._end = False, 0  # whether anything was inside, and the window's end, a cycle ago
+        self._heads: deque[tuple[int, int]] = deque(maxlen=3)  # here and in the model, of the last cycles
         self.admissions = StreamMonitor(bench, "admissions", lambda item: model.admitted(Update(**item)))
         bench.add(self)  # behind the dispatcher: a completion counts after what goes in the same cycle
 
@@ -92,6 +94,8 @@ class Environment:
         if self._cycles > 3:
             assert get("limit") == self._end
         self._end = get("head") + min(model.window, slots)
+        if len(self._heads) == 3 and self._cycles > slots + 3 and self._heads[-1][0] < self._heads[0][1]:
+            assert get("head") == self._heads[-1][0] + 1, "the head waits, with its tiles complete"
         # Of two in one cycle, that of the request is shown.
         wrong, self.of_request, self.of_completion = self.of_request or self.of_completion, None, None
         completion = get("completion")
@@ -104,13 +108,14 @@ class Environment:
         if wrong:
             self._expect(wrong)
         self._owed = not model.idle or bool(self.dispatcher.inside) or bool(completion["valid"])
+        self._heads.append((get("head"), model.head))
 
     def _expect(self, wrong: tuple[str, dict]) -> None:
         name, details = wrong
         self.errors.expect({"code": ERRORS[name.lower()], "details": details})
 
     def reset(self) -> None:
-        pass
+        self._heads.clear()
 
     async def restart(self) -> None:
         """Start a new kernel here, of which the peers hear later."""
@@ -132,6 +137,7 @@ class Environment:
         if wrong:  # of this cycle and the one before: still reported
             self._expect(wrong)
         self._cycles, self._owed = 0, False
+        self._heads.clear()
         self.model.restart(epoch)
 
 
