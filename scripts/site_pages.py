@@ -20,7 +20,7 @@ from mkdocs.structure.files import File, Files
 
 from t3sim.base.extras import needs
 from t3sim.commands.app import group
-from t3sim.cosim.hierarchy import signature_ports
+from t3sim.cosim.signature import signature_ports
 from t3sim.machine import PRESETS, Machine, load_machine
 from t3sim.machine.levels import LEVELS, Level
 from t3sim.machine.section import Section, is_read, section_of

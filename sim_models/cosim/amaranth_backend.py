@@ -11,7 +11,7 @@ from amaranth.sim import Simulator
 
 from t3sim.cosim.backend import checked_stimulus
 from t3sim.cosim.port_map import RESET, WORD_BITS, Port, PortMap
-from t3sim.cosim.verilog import path_name
+from t3sim.cosim.signature import path_name
 
 _HALF_PERIOD_SECONDS = 0.5e-9  #: the 1 GHz memory clock, for waveforms
 _WORD_BYTES = WORD_BITS // 8

@@ -26,7 +26,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
 from t3sim.base.errors import Failure
-from t3sim.rtl.control.soft_reset import SoftReset
+from t3sim.cosim.signature import signature_ports
 
 _PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be new
 
@@ -59,16 +59,6 @@ def module_name(component: wiring.Component) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__).lower()
 
 
-def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortDirection]]:
-    """Return the ports by name: `compute[3].payload` is `compute__3__payload`; members without bits have none."""
-    ports = {}
-    for path, member, value in component.signature.flatten(component):
-        if len(Value.cast(value)):
-            direction = PortDirection.Input if member.flow == wiring.In else PortDirection.Output
-            ports["__".join(map(str, path))] = (Value.cast(value), direction)
-    return ports
-
-
 def rtlil_modules(component: wiring.Component, name: str) -> tuple[str, Hierarchy]:
     """Write RTLIL of a fresh component and of all below it; `name` becomes its module's."""
     writer = _Writer(name)
@@ -77,15 +67,24 @@ def rtlil_modules(component: wiring.Component, name: str) -> tuple[str, Hierarch
 
 
 class _Platform:
-    """Leaves a soft reset to the instance's reset pin."""
+    """Leaves a soft reset to the instance's reset pin.
 
-    def get_soft_reset(self, reset: SoftReset) -> wiring.Component:
+    An elaboratable that holds a `component` and a signal `by`, which resets it, may elaborate to
+    `platform.get_soft_reset(self)`.
+    """
+
+    def __init__(self) -> None:
+        self.soft_resets: dict[int, Value] = {}  #: by the elaboratable's identity
+
+    def get_soft_reset(self, reset) -> wiring.Component:
+        self.soft_resets[id(reset)] = reset.by
         return reset.component
 
 
 class _Writer:
     def __init__(self, reserved: str) -> None:
         self._reserved = reserved
+        self._platform = _Platform()
         self.texts: list[str] = []  #: children before their parents
         self.instances: dict[str, dict[str, str]] = {}
         self._names: dict[str, str] = {}  #: text with a placeholder: module
@@ -118,7 +117,7 @@ class _Writer:
 
     def add_top(self, component: wiring.Component, name: str) -> None:
         """Add all modules. Raises Failure if one uses a signal of another that is no port: it would be constant."""
-        self.add(Fragment.get(component, _Platform()), component, name)
+        self.add(Fragment.get(component, self._platform), component, name)
         for value, _ in signature_ports(component).values():
             self._driven |= value._rhs_signals()
         for module, signals in self._foreign:
@@ -157,7 +156,8 @@ class _Writer:
             module = self.add(inner, component)
             connections = [("i" if direction is PortDirection.Input else "o", port, value)
                            for port, (value, direction) in signature_ports(component).items()]
-            soft = (origin.by for origin in inner.origins if isinstance(origin, SoftReset))
+            soft_resets = self._platform.soft_resets
+            soft = (soft_resets[id(origin)] for origin in inner.origins if id(origin) in soft_resets)
             pins = {"clk": ClockSignal(), "rst": reduce(or_, soft, ResetSignal())}
             connections += [("i", port, pins[port]) for port in self._clocks[module]]
             fragment.subfragments[index] = (Instance(module, *connections), name, location)

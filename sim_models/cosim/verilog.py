@@ -6,26 +6,19 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from amaranth import Value
 from amaranth.back.verilog import YosysError, _convert_rtlil_text
-from amaranth.hdl import Shape
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 
 from t3sim import rtl
 from t3sim.base.errors import Failure
-from t3sim.cosim import hierarchy
-from t3sim.cosim import port_map as port_map_module
+from t3sim.cosim import hierarchy, signature
 from t3sim.cosim.cache import cached, digest
 from t3sim.cosim.hierarchy import rtlil_modules
-from t3sim.cosim.port_map import RESET, Field, Port, PortMap, words_for
+from t3sim.cosim.port_map import PortMap
+from t3sim.cosim.signature import port_map
 from t3sim.rtl.arbiter import INSTALLED
 
-CLOCK = "clk"
 _RTL = Path(rtl.__file__).parent
-
-
-class PortError(ValueError):
-    """The Verilog's ports are not those of the component's signature."""
 
 
 def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortMap]:
@@ -72,57 +65,11 @@ def component_verilog(factory: Callable[[], wiring.Component], name: str,
         (folder / "design.v").write_text(text)
         (folder / "ports.json").write_text(ports.to_json())
 
-    generator = [Path(__file__), Path(port_map_module.__file__), Path(hierarchy.__file__)]
+    generator = [Path(__file__), Path(signature.__file__), Path(hierarchy.__file__)]
     key = digest(name, repr(parameters), importlib.metadata.version("amaranth"), _yosys_version(),
                  *rtl_sources(), *(path.read_text() for path in generator))
     entry = cached(f"verilog-{key}", make)
     return (entry / "design.v").read_text(), PortMap.load(entry / "ports.json")
-
-
-def port_map(component: wiring.Component, name: str, declared: dict[tuple[str, str], int]) -> PortMap:
-    """Lay the ports out in words and check them against those that the module has: direction and name, bits."""
-    declared = dict(declared)
-    clock = CLOCK if declared.pop(("input", CLOCK), None) else None
-    reset = declared.pop(("input", RESET), None)
-    sides: dict[str, dict[str, Port]] = {"input": {}, "output": {}}
-    offsets = {"input": 0, "output": 0}
-
-    def add(side: str, path: str, verilog_name: str, width: int, fields: dict[str, Field]) -> None:
-        sides[side][path] = Port(path, verilog_name, width, offsets[side], fields)
-        offsets[side] += words_for(width)
-
-    for path, member, value in component.signature.flatten(component):
-        signal = Value.cast(value)
-        if len(signal) == 0:
-            continue
-        side = "input" if member.flow == wiring.In else "output"
-        if declared.pop((side, signal.name), None) != len(signal):
-            raise PortError(f"{name}: {side} {path_name(path)} is not {signal.name} with {len(signal)} bits "
-                            "in its module")
-        add(side, path_name(path), signal.name, len(signal), struct_fields(member.shape))
-    if reset:
-        add("input", RESET, RESET, 1, {})
-    if declared:
-        raise PortError(f"{name}: the module has ports that the signature lacks: {sorted(declared)}")
-    return PortMap(name, sides["input"], sides["output"], clock)
-
-
-def path_name(path: tuple[str | int, ...]) -> str:
-    """Write a path as a name: `("compute", 3, "payload")` is `compute[3].payload`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
-
-
-def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
-    """Return every named field of a layout, nested ones both whole and by leaf; empty for a plain value."""
-    if not isinstance(shape, data.Layout):
-        return {}
-    fields = {}
-    for key, part in shape:
-        inner = f"{prefix}[{key}]" if isinstance(key, int) else f"{prefix}.{key}".lstrip(".")
-        start = lsb + part.offset
-        fields[inner] = Field(start, Shape.cast(part.shape).width)
-        fields |= struct_fields(part.shape, inner, start)
-    return fields
 
 
 def declared_ports(text: str, name: str) -> dict[tuple[str, str], int]:

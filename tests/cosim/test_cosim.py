@@ -14,7 +14,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from numba import njit
 
-from t3sim.cosim import cache, component, lanes, shared_modules, toolchain, verilated, verilog
+from t3sim.cosim import build, cache, lanes, shared_modules, toolchain, verilated, verilog
 from t3sim.cosim.amaranth_backend import AmaranthBackend, pack, unpack
 from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
@@ -23,9 +23,10 @@ from t3sim.cosim.component import build_component
 from t3sim.cosim.port_map import Lane, PortMap
 from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
 from t3sim.cosim.shown import slot
+from t3sim.cosim.signature import PortError, port_map
 from t3sim.cosim.stimulus import checksum, random_stimulus
 from t3sim.cosim.toolchain import ToolchainError
-from t3sim.cosim.verilog import PortError, component_verilog, declared_ports, generate_verilog, port_map
+from t3sim.cosim.verilog import component_verilog, declared_ports, generate_verilog
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
@@ -359,13 +360,12 @@ def test_a_killed_build_is_taken_over(private_cache):
 
 
 def test_a_build_is_not_repeated(widths, monkeypatch):
-    monkeypatch.setattr(component, "run_all", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(build, "run_all", lambda *_: pytest.fail("built again"))
     assert build_component(Widths, "widths").path == widths.path
-    for build in (lambda: build_component(Widths, "other"), lambda: build_component(Widths, "widths", shown={
-            "one": [slot(0, 64, "word")]})):
+    for name, shown in (("other", None), ("widths", {"one": [slot(0, 64, "word")]})):
         with pytest.raises(pytest.fail.Exception, match="built again"):
-            build()
-    monkeypatch.setattr(component, "FLAGS", (*component.FLAGS, "-O2"))
+            build_component(Widths, name, shown=shown)
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O2"))
     with pytest.raises(pytest.fail.Exception, match="built again"):
         build_component(Widths, "widths")
 
@@ -375,7 +375,7 @@ def test_an_interrupted_build_leaves_nothing(private_cache, monkeypatch):
         (folder / "half").write_text("")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(component, "run_all", interrupted)
+    monkeypatch.setattr(build, "run_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build_component(Add, "add")
     assert not list(private_cache.iterdir())

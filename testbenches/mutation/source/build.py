@@ -25,7 +25,7 @@ SELECT = "mutant"
 
 
 def _rtlil(block: str, geometry: dict, changes: Changes, select: Signal | None) -> str:
-    from t3sim.cosim.hierarchy import signature_ports
+    from t3sim.cosim.signature import signature_ports
     from t3sim.cosim.testbench import design_under_test
 
     changes.forget()

@@ -15,7 +15,7 @@ from amaranth.hdl import Fragment
 import t3sim.rtl.blocks
 from t3sim.base.errors import Failure
 from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.hierarchy import signature_ports
+from t3sim.cosim.signature import signature_ports
 from t3sim.cosim.testbench import block_verilog, design_under_test
 from t3sim.cosim.yosys import run_yosys, version
 from t3sim.rtl.blocks import BLOCKS

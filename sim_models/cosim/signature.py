@@ -1,0 +1,70 @@
+"""Ports of a component's signature: names, directions, and where they are in words."""
+
+from amaranth import Value
+from amaranth.hdl import Shape
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib import data, wiring
+
+from t3sim.cosim.port_map import RESET, Field, Port, PortMap, words_for
+
+CLOCK = "clk"
+
+
+class PortError(ValueError):
+    """The Verilog's ports are not those of the component's signature."""
+
+
+def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortDirection]]:
+    """Return the ports by name: `compute[3].payload` is `compute__3__payload`; members without bits have none."""
+    ports = {}
+    for path, member, value in component.signature.flatten(component):
+        if len(Value.cast(value)):
+            direction = PortDirection.Input if member.flow == wiring.In else PortDirection.Output
+            ports["__".join(map(str, path))] = (Value.cast(value), direction)
+    return ports
+
+
+def port_map(component: wiring.Component, name: str, declared: dict[tuple[str, str], int]) -> PortMap:
+    """Lay the ports out in words and check them against those that the module has: direction and name, bits."""
+    declared = dict(declared)
+    clock = CLOCK if declared.pop(("input", CLOCK), None) else None
+    reset = declared.pop(("input", RESET), None)
+    sides: dict[str, dict[str, Port]] = {"input": {}, "output": {}}
+    offsets = {"input": 0, "output": 0}
+
+    def add(side: str, path: str, verilog_name: str, width: int, fields: dict[str, Field]) -> None:
+        sides[side][path] = Port(path, verilog_name, width, offsets[side], fields)
+        offsets[side] += words_for(width)
+
+    for path, member, value in component.signature.flatten(component):
+        signal = Value.cast(value)
+        if len(signal) == 0:
+            continue
+        side = "input" if member.flow == wiring.In else "output"
+        if declared.pop((side, signal.name), None) != len(signal):
+            raise PortError(f"{name}: {side} {path_name(path)} is not {signal.name} with {len(signal)} bits "
+                            "in its module")
+        add(side, path_name(path), signal.name, len(signal), struct_fields(member.shape))
+    if reset:
+        add("input", RESET, RESET, 1, {})
+    if declared:
+        raise PortError(f"{name}: the module has ports that the signature lacks: {sorted(declared)}")
+    return PortMap(name, sides["input"], sides["output"], clock)
+
+
+def path_name(path: tuple[str | int, ...]) -> str:
+    """Write a path as a name: `("compute", 3, "payload")` is `compute[3].payload`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+
+
+def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
+    """Return every named field of a layout, nested ones both whole and by leaf; empty for a plain value."""
+    if not isinstance(shape, data.Layout):
+        return {}
+    fields = {}
+    for key, part in shape:
+        inner = f"{prefix}[{key}]" if isinstance(key, int) else f"{prefix}.{key}".lstrip(".")
+        start = lsb + part.offset
+        fields[inner] = Field(start, Shape.cast(part.shape).width)
+        fields |= struct_fields(part.shape, inner, start)
+    return fields
