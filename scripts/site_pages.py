@@ -20,13 +20,13 @@ from mkdocs.structure.files import File, Files
 
 from t3sim.base.extras import needs
 from t3sim.commands.app import group
-from t3sim.cosim.signature import signature_ports
 from t3sim.machine import PRESETS, Machine, load_machine
 from t3sim.machine.levels import LEVELS, Level
 from t3sim.machine.section import Section, is_read, section_of
 from t3sim.papers.figure import PAPERS
 from t3sim.rtl import blocks
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.signature import signature_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 WAVES = ROOT / "docs" / "waves"

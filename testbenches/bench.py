@@ -18,8 +18,8 @@ from typing import Protocol
 import cocotb
 from cocotb.triggers import Timer
 
-from t3sim.cosim.port_map import RESET, Port, PortMap
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, SwitchGeometry, TrackerGeometry
+from t3sim.rtlsim.port_map import RESET, Port, PortMap
 from t3sim.testbenches import failure, pauses
 from t3sim.testbenches.coverage.cross import Counts
 from t3sim.testbenches.coverage.points import crosses

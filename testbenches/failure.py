@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t3sim.cosim.port_map import Port, PortMap
+from t3sim.rtlsim.port_map import Port, PortMap
 
 MOST_CYCLES = 20_000  #: that are kept of a round, the last ones
 FAILURE, SAMPLES = "failure.json", "samples.npz"

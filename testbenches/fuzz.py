@@ -32,14 +32,14 @@ from amaranth import hdl
 from amaranth.hdl import UnusedElaboratable
 from amaranth.lib import wiring
 
-from t3sim.cosim import graph
-from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
-from t3sim.cosim.graph import UnsupportedDesign
-from t3sim.cosim.port_map import RESET, Port, PortMap
 from t3sim.cosim.verilog import generate_verilog
+from t3sim.rtlsim import graph
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.graph import UnsupportedDesign
+from t3sim.rtlsim.port_map import RESET, Port, PortMap
 
 HEAD = """\
 from amaranth.hdl import *

@@ -12,7 +12,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import Timer
 
-from t3sim.cosim.port_map import WORD_BITS, PortMap
+from t3sim.rtlsim.port_map import WORD_BITS, PortMap
 
 _HALF_PERIOD_PS = 500  # the 1 GHz memory clock
 

@@ -66,7 +66,7 @@ def compile_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("numba.core.dispatcher.Dispatcher.compile", fails("builds_loops"))
-        for place in ("t3sim.cosim.component.cached", "t3sim.cosim.build.cached", "t3sim.cosim.verilog.cached",
+        for place in ("t3sim.cosim.component.cached", "t3sim.rtlsim.build.cached", "t3sim.cosim.verilog.cached",
                       "t3sim.cosim.cocotb_run.cached", "t3sim.base.yowasp.command"):
             patch.setattr(place, fails("builds_rtl"))
         yield

@@ -11,9 +11,9 @@ import pytest
 
 import t3sim.base.compiled.jit  # noqa: F401  before a test names another cache, in which it would make its folder
 from t3sim import cli
+from t3sim.base import cache
 from t3sim.base.errors import BadInput
 from t3sim.base.user_cache import cache_folder
-from t3sim.cosim import cache
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUR = 3600
@@ -21,7 +21,7 @@ HOUR = 3600
 #: Builds an entry and compiles a loop; prints where the entry is.
 _PROGRAM = """
 import numpy as np
-from t3sim.cosim.cache import cached
+from t3sim.base.cache import cached
 from t3sim.base.compiled.jit import compiled
 
 @compiled
@@ -79,7 +79,7 @@ def test_least_recently_used_goes_first(folder, monkeypatch):
 def test_what_is_in_use_or_being_built_stays(folder):
     make("young", 10, 0.5)
     make("old", 10, 2)
-    program = ("import sys, time; from t3sim.cosim.cache import cached\n"
+    program = ("import sys, time; from t3sim.base.cache import cached\n"
                "def make(folder):\n    print('building', flush=True); time.sleep(60)\n"
                "cached('partial', make)")
     builder = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -5,9 +5,9 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from t3sim.base.cache import cached, digest
 from t3sim.base.errors import Failure
 from t3sim.cosim import yosys
-from t3sim.cosim.cache import cached, digest
 
 DEVICE = "LFE5U-85F, speed grade 8"
 LUTS, FLIP_FLOPS, BLOCK_RAMS = 83_640, 83_640, 208  #: of the device; a block RAM holds 18 Kbit

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from t3sim.area.liberty import Library
+from t3sim.base.cache import cached, digest
 from t3sim.cosim import yosys
-from t3sim.cosim.cache import cached, digest
 
 SMALL_WORDS = 8  #: a memory of fewer words is made of flip-flops, as no memory generator would make it
 TARGET_GATE_DELAYS = 30  #: what the mapper sizes its gates for

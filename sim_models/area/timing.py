@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from t3sim.area.liberty import Cell
 from t3sim.area.synthesis import CLOCK_GATE, Netlist
-from t3sim.cosim.port_map import RESET
+from t3sim.rtlsim.port_map import RESET
 
 #: Reading a memory takes this many gate delays for each doubling of its words: decoder, word line, bit line, sense
 #: amplifier. Amrutur and Horowitz (Speed and power scaling of SRAMs, JSSC 35(2), 2000) find 1.2 per doubling of a

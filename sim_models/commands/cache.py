@@ -26,9 +26,9 @@ def cache(
     """
     import time
 
+    from t3sim.base.cache import entries, evict, limit_bytes
     from t3sim.base.output import write_json
     from t3sim.base.user_cache import cache_folder
-    from t3sim.cosim.cache import entries, evict, limit_bytes
     from t3sim.study.report import output_console, print_table
 
     check_json_target(json)

@@ -22,12 +22,9 @@ import numpy as np
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
+from t3sim.base.cache import cached, digest
 from t3sim.base.errors import Failure
-from t3sim.cosim.backend import checked_stimulus
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
-from t3sim.cosim.toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 from t3sim.cosim.verilated import (
     COMMON_FLAGS,
     FAST_FLAGS,
@@ -37,6 +34,9 @@ from t3sim.cosim.verilated import (
     runtime_objects,
     units,
 )
+from t3sim.rtlsim.backend import checked_stimulus
+from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 
 DUMP = "dump.vcd"  #: waveforms of a run, in its folder
 _REPLAY = "t3sim.testbenches.tb_replay"

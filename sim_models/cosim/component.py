@@ -5,13 +5,13 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-from t3sim.cosim.build import compile_text, component_text, generator_sources
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.library import Library
-from t3sim.cosim.port_map import PortMap
-from t3sim.cosim.shown import Groups
+from t3sim.base.cache import cached, digest
 from t3sim.cosim.verilog import rtl_sources
 from t3sim.rtl.arbiter import INSTALLED
+from t3sim.rtlsim.build import compile_text, component_text, generator_sources
+from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.shown import Groups
 
 
 def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None,

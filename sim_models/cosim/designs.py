@@ -8,12 +8,12 @@ from amaranth.hdl._mem import MemoryInstance
 
 from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.component import build_component
-from t3sim.cosim.library import Library
-from t3sim.cosim.port_map import PortMap
-from t3sim.cosim.shown import Groups
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.shown import Groups
 
 _MODULE = re.compile(r"^(?=module )", re.MULTILINE)
 _START = re.compile(r"^ *reg (\S*dump_module\S*) += 0;\n", re.MULTILINE)

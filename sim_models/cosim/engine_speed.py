@@ -7,11 +7,11 @@ import numpy as np
 from amaranth.lib import wiring
 
 from t3sim.base.errors import Failure
-from t3sim.cosim.amaranth_backend import AmaranthBackend
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
-from t3sim.cosim.stimulus import checksum
 from t3sim.cosim.verilog import component_verilog
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.stimulus import checksum
 
 _BARE_SECONDS = 1.0
 _AMARANTH_SECONDS = 3.0

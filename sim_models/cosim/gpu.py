@@ -5,14 +5,14 @@ from functools import partial
 
 import numpy as np
 
-from t3sim.cosim.amaranth_backend import AmaranthBackend
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component, component_code
-from t3sim.cosim.library import Library
-from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.ports import NONE, Ports
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.port_map import PortMap
 
 NAME = "gpu_top"
 

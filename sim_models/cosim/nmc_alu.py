@@ -3,11 +3,11 @@
 import numpy as np
 
 from t3sim.base.errors import Failure
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
 from t3sim.rtl.channel.nmc_alu import AluDtype, AluOp, NmcAlu
 from t3sim.rtl.channel.wide_alu import WideAlu, WideOp
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
+from t3sim.rtlsim.compiled import CompiledBackend
 
 DTYPES = {dtype.name.lower(): dtype.value for dtype in AluDtype}
 OPERATIONS = {op.name.lower(): op.value for op in AluOp}

@@ -4,14 +4,14 @@ from functools import partial
 
 import numpy as np
 
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
 from t3sim.cosim.driver.apb import ApbMaster
-from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.ports import KERNEL, SwitchPorts
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_COUNTERS, switch_registers
 from t3sim.rtl.switch.switch import Switch
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.port_map import PortMap
 
 
 def compiled_switch(geometry: Geometry, whole: int, timeout: int) -> CompiledBackend:

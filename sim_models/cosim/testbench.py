@@ -11,10 +11,10 @@ from amaranth.lib import wiring
 from t3sim.cosim import flippable
 from t3sim.cosim.cocotb_run import CocotbFailure, build_simulation, run_cocotb
 from t3sim.cosim.flippable import FlippableBank
-from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.port_map import PortMap
 
 _FLIPPABLE = Path(flippable.__file__).read_text(encoding="utf-8")
 FAILURE = "failure.json"  #: `t3sim.testbenches.failure` writes it

@@ -8,13 +8,13 @@ from amaranth.lib import data
 
 from t3sim.cosim.component import build_component
 from t3sim.cosim.gpu import NAME
-from t3sim.cosim.library import Library
-from t3sim.cosim.port_map import PortMap
-from t3sim.cosim.shown import PREFIX, Groups, Slot, slot
 from t3sim.rtl.arbiter import POLICY_BITS
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.layouts import request, trigger, update
+from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.shown import PREFIX, Groups, Slot, slot
 
 
 def groups(geometry: Geometry) -> Groups:

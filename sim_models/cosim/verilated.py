@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.toolchain import Toolchain, run_all
+from t3sim.base.cache import cached, digest
+from t3sim.rtlsim.toolchain import Toolchain, run_all
 
 _UNIT_BYTES = 300_000
 _HEADERS = "headers.h"

@@ -10,13 +10,13 @@ from amaranth.back.verilog import YosysError, _convert_rtlil_text
 from amaranth.lib import wiring
 
 from t3sim import rtl
+from t3sim.base.cache import cached, digest
 from t3sim.base.errors import Failure
-from t3sim.cosim import hierarchy, signature
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.hierarchy import rtlil_modules
-from t3sim.cosim.port_map import PortMap
-from t3sim.cosim.signature import port_map
 from t3sim.rtl.arbiter import INSTALLED
+from t3sim.rtlsim import hierarchy, signature
+from t3sim.rtlsim.hierarchy import rtlil_modules
+from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.signature import port_map
 
 _RTL = Path(rtl.__file__).parent
 

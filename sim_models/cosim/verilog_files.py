@@ -12,9 +12,9 @@ from pathlib import Path
 from t3sim.base.errors import BadInput, choices
 from t3sim.cosim.designs import block_names, readable_verilog
 from t3sim.cosim.driver.register_map import FORMATS
-from t3sim.cosim.port_map import PortMap
 from t3sim.cosim.verilog_lint import check, waiver_file
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.port_map import PortMap
 
 #: Blocks with the configuration bus: the register map is written beside them.
 WITH_REGISTERS = ("config_bus", "gpu_top")

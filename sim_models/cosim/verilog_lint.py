@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 from t3sim.base.errors import Failure
-from t3sim.cosim.toolchain import find_toolchain
 from t3sim.cosim.yosys import run_yosys
+from t3sim.rtlsim.toolchain import find_toolchain
 
 #: Verilator's warnings that are silenced, each with the reason. Everything else has to be clean under -Wall.
 WAIVERS = {

@@ -13,9 +13,9 @@ from t3sim.collectives.schedule.regions import Region, RegionTable, plan_regions
 from t3sim.collectives.schedule.schedule import NO_DEVICE
 from t3sim.collectives.schedule.sums import more_bits
 from t3sim.cosim.driver.driver import Destination, Driver, MemorySum, Write
-from t3sim.cosim.port_map import Field
 from t3sim.gpu.fabric.switch import Group
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.port_map import Field
 from t3sim.workload.operators.kernel_table import KernelError, KernelTable, Route
 from t3sim.workload.operators.operator import output_stores
 from t3sim.workload.operators.tiling import Tiling

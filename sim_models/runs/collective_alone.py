@@ -15,13 +15,13 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.collectives import Program
 from t3sim.cosim.driver.driver import Write
 from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
-from t3sim.cosim.library import Library
 from t3sim.gpu.agents.compute_units import set_condition
 from t3sim.gpu.engine.hardware import make_hardware
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
+from t3sim.rtlsim.library import Library
 from t3sim.runs import build
 from t3sim.runs.checks import nothing_counted
 from t3sim.runs.collective_numbers import NumbersObserver

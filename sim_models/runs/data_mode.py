@@ -29,9 +29,7 @@ from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action, Schedule
 from t3sim.collectives.schedule.placement import NOWHERE, Placement
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
-from t3sim.cosim.library import Library
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS, WIDE_OPERATIONS, compiled_alu, compiled_wide_alu
 from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.engine.switch_hardware import Numbers
@@ -42,6 +40,8 @@ from t3sim.machine import Machine
 from t3sim.machine.formats import FORMATS, FP16, FP32, Format, WideSums
 from t3sim.mechanisms.sums import own_sum, region_sum, sums_in_memory
 from t3sim.rtl.formats import NUMBERS
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.library import Library
 from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun

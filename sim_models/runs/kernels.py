@@ -19,7 +19,6 @@ import numpy as np
 from t3sim.base.at_once import processor_seconds
 from t3sim.base.compiled.jit import compile_times
 from t3sim.base.line import LINE_BYTES
-from t3sim.cosim.library import Library
 from t3sim.gpu.agents.compute_units import set_condition
 from t3sim.gpu.agents.side_by_side import WithCopies
 from t3sim.gpu.agents.units.state import settle
@@ -35,6 +34,7 @@ from t3sim.mechanisms.program_kernels import EXCHANGE, KINDS
 from t3sim.mechanisms.signals import tiles_of
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.library import Library
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies
 from t3sim.runs.failure import to_end

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.nmc_alu import DTYPES, OPERATIONS
 from t3sim.machine.formats import Format
+from t3sim.rtlsim.compiled import CompiledBackend
 
 _PATIENCE_CYCLES = 16
 

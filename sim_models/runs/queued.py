@@ -15,7 +15,6 @@ from t3sim.base.errors import BadInput, Key
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.driver.driver import Driver, Write
 from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
-from t3sim.cosim.port_map import PortMap
 from t3sim.gpu.agents.copy_queue import (
     CHAIN,
     FIRST_WAVE_FLAG,
@@ -35,6 +34,7 @@ from t3sim.machine import Machine
 from t3sim.machine.topologies import fully_connected
 from t3sim.rtl.queue_commands import ADD, COPY, SIGNAL, Command
 from t3sim.rtl.queue_commands import POLL as POLLS
+from t3sim.rtlsim.port_map import PortMap
 from t3sim.runs import build
 from t3sim.runs.copies import COLLECTIVES, VARIANTS, Copied, plan_exchange
 from t3sim.runs.copy_ledger import CopyLedger

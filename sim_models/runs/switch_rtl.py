@@ -7,7 +7,6 @@ from math import ceil
 import numpy as np
 
 from t3sim.base.line import LINE_BYTES
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
 from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.state import Sim
@@ -17,6 +16,7 @@ from t3sim.machine import Machine
 from t3sim.machine.hardware import Switch as SwitchSection
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_ERRORS, SWITCH_TIMEOUT_BITS
+from t3sim.rtlsim.compiled import CompiledBackend
 from t3sim.runs.failure import SimulationError
 
 _CYCLES_PER_PART = 2  #: in which an input hands on one that is added: it leaves when its row has been looked at

@@ -7,9 +7,9 @@ import numpy as np
 
 from t3sim.base.compiled.words import words_at
 from t3sim.base.errors import Failure
-from t3sim.cosim.library import Library
 from t3sim.cosim.traced import probes
 from t3sim.gpu.engine.observers import Observer
+from t3sim.rtlsim.library import Library
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import waves
 from t3sim.trace.model_events import observe_models

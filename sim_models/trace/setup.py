@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from t3sim.base.errors import BadInput
-from t3sim.cosim.library import Library
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import REDUCED, Exchange
+from t3sim.rtlsim.library import Library
 from t3sim.runs import build
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, ProgrammedCollective
 from t3sim.runs.fused import FusedRun

@@ -15,12 +15,12 @@ from t3sim.base.compiled.jit import compiled
 from t3sim.base.output import collect_versions
 from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.cosim.gpu import model_ports
-from t3sim.cosim.port_map import PortMap
-from t3sim.cosim.shown import show
 from t3sim.cosim.testbench import FAILURE, Design, Testbench
-from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.traced import Probes, groups_of_block, probes
 from t3sim.gpu.fabric import bits
+from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.shown import show
+from t3sim.rtlsim.toolchain import ToolchainError
 from t3sim.trace.describe import geometry_of
 from t3sim.trace.names import ALONE
 from t3sim.trace.recorder import CAPACITY, Workgroups, make_recorder, put, wanted

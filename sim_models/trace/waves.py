@@ -15,12 +15,12 @@ from vcd.gtkw import GTKWSave
 
 from t3sim.base.errors import BadInput, Key
 from t3sim.base.output import whole_file
-from t3sim.cosim.port_map import Port, PortMap
-from t3sim.cosim.shown import PREFIX
 from t3sim.cosim.traced import groups
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric.network import outgoing
+from t3sim.rtlsim.port_map import Port, PortMap
+from t3sim.rtlsim.shown import PREFIX
 from t3sim.trace.store import GTKWAVE, SURFER, WAVES
 
 _PIXELS, _PIXELS_PER_CYCLE = 1000, 200  #: of a viewer's window; of GTKWave at zoom 0

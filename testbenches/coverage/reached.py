@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from t3sim.base.errors import Failure
-from t3sim.cosim.port_map import Port, PortMap
 from t3sim.cosim.testbench import Testbench, block_verilog, run_testbench
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.port_map import Port, PortMap
 from t3sim.testbenches.command_line import block_parser, chosen_blocks
 from t3sim.testbenches.coverage.cross import FOLDER, Cross, Point, merge
 from t3sim.testbenches.coverage.points import INSIDE, crosses

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from t3sim.cosim.cache import digest
+from t3sim.base.cache import digest
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.testbenches.geometries import GEOMETRIES
 from t3sim.testbenches.mutation.equivalence import compare

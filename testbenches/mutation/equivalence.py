@@ -18,9 +18,9 @@ from amaranth.back import rtlil
 from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.port_map import PortMap
+from t3sim.base.cache import cached, digest
 from t3sim.cosim.yosys import OutOfTime, run_yosys
+from t3sim.rtlsim.port_map import PortMap
 from t3sim.testbenches.mutation.aiger import Circuit
 from t3sim.testbenches.mutation.guarded import ANY, MERGE_S, never, pairs, with_guards
 from t3sim.testbenches.mutation.model import SELECT, SELECT_BITS, Model, Mutant

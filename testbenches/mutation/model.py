@@ -9,12 +9,12 @@ from amaranth.hdl import Fragment
 from amaranth.lib import wiring
 
 import t3sim.rtl.blocks
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.port_map import Port, PortMap
-from t3sim.cosim.signature import signature_ports
+from t3sim.base.cache import cached, digest
 from t3sim.cosim.testbench import block_verilog, design_under_test
 from t3sim.cosim.yosys import run_yosys, version
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.port_map import Port, PortMap
+from t3sim.rtlsim.signature import signature_ports
 
 SELECT = "mutant"  #: the input
 SELECT_BITS = 16

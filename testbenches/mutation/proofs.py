@@ -6,7 +6,7 @@ from pathlib import Path
 from amaranth.hdl import Const, Elaboratable, Fragment, Instance, Value
 from amaranth.lib import data, wiring
 
-from t3sim.cosim.cache import digest
+from t3sim.base.cache import digest
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
 from t3sim.testbenches.formal.campaign import PROPERTIES

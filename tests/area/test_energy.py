@@ -38,9 +38,9 @@ from t3sim.area.sram import Sram
 from t3sim.area.synthesis import Netlist
 from t3sim.base.errors import BadInput, Failure
 from t3sim.cli import main
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.designs import block_library
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.compiled import CompiledBackend
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 

@@ -13,7 +13,7 @@ import pytest
 
 from t3sim import cli
 from t3sim.analytic.end_to_end import mapping
-from t3sim.cosim import toolchain
+from t3sim.rtlsim import toolchain
 from tests.support.damage import answered, damaged
 
 XML = """<algo name="a" proto="Simple" nchannels="1" ngpus="2" coll="allgather" nchunksperloop="2">

@@ -8,16 +8,16 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from t3sim.base.errors import Failure
-from t3sim.cosim import clusters, graph, part_code
-from t3sim.cosim.amaranth_backend import AmaranthBackend
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
-from t3sim.cosim.graph import UnsupportedDesign, design_of
-from t3sim.cosim.stimulus import random_stimulus
-from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.switch.switch import Switch
+from t3sim.rtlsim import clusters, graph, part_code
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.graph import UnsupportedDesign, design_of
+from t3sim.rtlsim.stimulus import random_stimulus
+from t3sim.rtlsim.toolchain import ToolchainError
 from t3sim.testbenches.geometries import GEOMETRIES
 from tests.support.tiers import on_one
 
@@ -150,7 +150,7 @@ def test_a_mistake_fails_the_self_test(kept, monkeypatch, mistake):
             next(right(self, at, instance, node, new))] if self.graph.nodes[node].extra == ("drip", 0) else right(
             self, at, instance, node, new))
     elif mistake == "a look again":
-        monkeypatch.setattr("t3sim.cosim.design_code.TopWriter.again", lambda self, phase, rounds: [
+        monkeypatch.setattr("t3sim.rtlsim.design_code.TopWriter.again", lambda self, phase, rounds: [
             f"static bool {phase}_again(const Top&) {{ return false; }}"])
     else:
         views = clusters.Views.before

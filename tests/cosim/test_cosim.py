@@ -14,22 +14,24 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from numba import njit
 
-from t3sim.cosim import build, cache, lanes, shared_modules, toolchain, verilated, verilog
-from t3sim.cosim.amaranth_backend import AmaranthBackend, pack, unpack
+from t3sim.base import cache
+from t3sim.cosim import shared_modules, verilated, verilog
 from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
-from t3sim.cosim.port_map import Lane, PortMap
 from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
-from t3sim.cosim.shown import slot
-from t3sim.cosim.signature import PortError, port_map
-from t3sim.cosim.stimulus import checksum, random_stimulus
-from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import component_verilog, declared_ports, generate_verilog
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
+from t3sim.rtlsim import build, lanes, toolchain
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend, pack, unpack
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.port_map import Lane, PortMap
+from t3sim.rtlsim.shown import slot
+from t3sim.rtlsim.signature import PortError, port_map
+from t3sim.rtlsim.stimulus import checksum, random_stimulus
+from t3sim.rtlsim.toolchain import ToolchainError
 
 pytestmark = pytest.mark.builds_rtl
 

@@ -19,10 +19,10 @@ from t3sim.cosim.cocotb_run import (
     without_initial_values,
 )
 from t3sim.cosim.designs import readable_verilog
-from t3sim.cosim.stimulus import random_stimulus
-from t3sim.cosim.toolchain import ToolchainError
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.stimulus import random_stimulus
+from t3sim.rtlsim.toolchain import ToolchainError
 
 pytestmark = pytest.mark.builds_rtl
 

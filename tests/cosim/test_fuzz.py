@@ -12,10 +12,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from typer.testing import CliRunner
 
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
-from t3sim.cosim.expressions import Expressions
-from t3sim.cosim.graph_code import GraphWriter
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.expressions import Expressions
+from t3sim.rtlsim.graph_code import GraphWriter
 from t3sim.testbenches import fuzz
 from tests.support.tiers import on_one
 

@@ -6,9 +6,9 @@ from amaranth.back import rtlil
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from t3sim.cosim import hierarchy
-from t3sim.cosim.hierarchy import rtlil_modules
 from t3sim.rtl.gpu_top import GpuTop
+from t3sim.rtlsim import hierarchy
+from t3sim.rtlsim.hierarchy import rtlil_modules
 from t3sim.testbenches.geometries import GEOMETRIES
 from tests.support.tiers import on_one
 

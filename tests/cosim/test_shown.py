@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from t3sim.cosim import graph
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
-from t3sim.cosim.graph import UnsupportedDesign, design_of
-from t3sim.cosim.shown import show, slot
 from t3sim.cosim.verilog import generate_verilog
+from t3sim.rtlsim import graph
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.graph import UnsupportedDesign, design_of
+from t3sim.rtlsim.shown import show, slot
 from tests.cosim.test_component import WORKERS, Workers, held_stimulus
 
 pytestmark = pytest.mark.builds_rtl

@@ -5,12 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
 from t3sim.cosim.gpu import gpu_library
-from t3sim.cosim.stimulus import random_stimulus
 from t3sim.cosim.verilog import component_verilog, generate_verilog
 from t3sim.machine import load_machine
 from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
@@ -31,6 +28,9 @@ from t3sim.rtl.track.trigger_merge import TriggerMerge
 from t3sim.rtl.track.update_network import UpdateNetwork
 from t3sim.rtl.window.dispatch_window import DispatchWindow
 from t3sim.rtl.window.ready_table import ReadyTable
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend
+from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.stimulus import random_stimulus
 from t3sim.study.lockstep_speed import recorded_stimulus
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]

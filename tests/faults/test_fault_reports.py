@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from t3sim.cosim.amaranth_backend import AmaranthBackend
 from t3sim.cosim.verilog import component_verilog
 from t3sim.machine import load_machine
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend
 from tests.support.flippable import FlippableTop
 from tests.support.gpu import BASE, EVENT_REGION, INTERLEAVE, LIMIT, Gpu
 from tests.support.variants import small_machine

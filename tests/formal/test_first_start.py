@@ -17,7 +17,7 @@ pytestmark = pytest.mark.builds_rtl
 #: Prepares Boolector and asks it a question, with both of its outputs in one as SymbiYosys's driver has them.
 _ASK = """
 import subprocess
-from t3sim import yowasp
+from t3sim.base import yowasp
 yowasp.prepare("boolector")
 print(subprocess.run([*yowasp.command("boolector"), "--smt2", "--incremental"], input="(set-logic QF_BV)(check-sat)",
                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout, end="")

@@ -18,7 +18,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 #: Runs the command line where no module of an extra can be found.
 WITHOUT = """
 import sys
-from t3sim import extras
+from t3sim.base import extras
 from t3sim.cli import main
 
 class Hidden:

@@ -6,11 +6,11 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from t3sim.cosim.amaranth_backend import AmaranthBackend
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtl.control.soft_reset import SoftReset
+from t3sim.rtlsim.amaranth_backend import AmaranthBackend
+from t3sim.rtlsim.compiled import CompiledBackend
 
 pytestmark = pytest.mark.builds_rtl
 

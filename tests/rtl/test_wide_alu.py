@@ -7,7 +7,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.component import build_component
 from t3sim.machine.formats import E4M3, E5M2
 from t3sim.rtl.channel import wide_alu
@@ -15,6 +14,7 @@ from t3sim.rtl.channel.fp_adder import FpAdder
 from t3sim.rtl.channel.wide_alu import WideAlu
 from t3sim.rtl.formats import FIXED, FIXED_NONE, FIXED_SCALES, NUMBERS, PLAIN_SUMS, SUMS
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, GeometryError
+from t3sim.rtlsim.compiled import CompiledBackend
 from t3sim.testbenches.reference.wide_alu import Alu, Operands, WideOp
 from tests.support.stream_bench import StreamBench
 from tests.support.tiers import on_one

@@ -18,11 +18,11 @@ from t3sim.cli import main
 from t3sim.cosim.designs import block_names, readable_verilog
 from t3sim.cosim.driver.register_map import to_c, to_html, to_json, to_markdown, to_systemrdl
 from t3sim.cosim.geometry_option import SIZES, changed, parse_sizes, parse_sweep
-from t3sim.cosim.toolchain import find_toolchain
 from t3sim.cosim.verilog_files import block_files, write_verilog
 from t3sim.cosim.verilog_lint import WAIVERS, check
 from t3sim.rtl.geometry import Geometry, GeometryError
 from t3sim.rtl.registers import register_map
+from t3sim.rtlsim.toolchain import find_toolchain
 from t3sim.testbenches.geometries import GEOMETRIES
 from tests.support.tiers import on_one
 

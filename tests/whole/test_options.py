@@ -7,12 +7,12 @@ import pytest
 import typer
 
 from t3sim import cli
+from t3sim.base.cache import limit_bytes
 from t3sim.base.errors import BadInput, Key
 from t3sim.base.numerals import decimal, whole
 from t3sim.commands.app import COMMANDS, in_options
 from t3sim.commands.options import OUTPUTS, decimal_number, natural_number, size_in_bytes, whole_number
 from t3sim.commands.trace import _numbers
-from t3sim.cosim.cache import limit_bytes
 from t3sim.cosim.geometry_option import parse_sizes, parse_sweep
 from t3sim.testbenches.hbm_replay.trace import read_trace
 

@@ -12,11 +12,11 @@ from t3sim.area.liberty import Library
 from t3sim.area.measure import map_block
 from t3sim.area.node import Node
 from t3sim.base.errors import BadInput
-from t3sim.cosim.compiled import CompiledBackend
 from t3sim.cosim.designs import block_library
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
 from t3sim.gpu.fabric.bits import UPDATE
 from t3sim.machine import Machine
+from t3sim.rtlsim.compiled import CompiledBackend
 from t3sim.runs.kernels import fused_run
 from t3sim.study.scenario.recorded import recorded as recorded_setup
 from t3sim.study.scenario.scenario import Scenario

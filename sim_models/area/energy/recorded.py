@@ -15,11 +15,11 @@ from t3sim.area.timing import CLOCK
 from t3sim.base.compiled.words import words_at
 from t3sim.base.errors import Failure
 from t3sim.cosim.designs import block_library
-from t3sim.cosim.library import Library
-from t3sim.cosim.port_map import RESET
-from t3sim.cosim.shown import PREFIX, Groups, slot
 from t3sim.gpu.engine.observers import Observer
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.port_map import RESET
+from t3sim.rtlsim.shown import PREFIX, Groups, slot
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware

@@ -15,8 +15,8 @@ from t3sim.area.route.lef import UNITS_PER_UM, Technology, load_lef
 from t3sim.area.route.picture import draw
 from t3sim.area.route.tools import Tools
 from t3sim.area.timing import analyse_routed
+from t3sim.base.cache import cached, digest
 from t3sim.base.errors import BadInput, Failure
-from t3sim.cosim.cache import cached, digest
 from t3sim.rtl.geometry import Geometry
 
 #: What `all` means: blocks that have room for their pins around them, and the two kinds of lanes of the near-memory

@@ -7,8 +7,8 @@ from pathlib import Path
 from t3sim.area.route.design import Design
 from t3sim.area.route.lef import Macro, Technology
 from t3sim.area.route.tools import Tools
+from t3sim.base.cache import cached, digest
 from t3sim.base.errors import Failure
-from t3sim.cosim.cache import cached, digest
 
 FILL = "FILL"
 _NAME = "block"

@@ -16,7 +16,6 @@ from t3sim.base.compiled.records import Record
 from t3sim.base.compiled.scan import PLACES
 from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES
-from t3sim.cosim.backend import Backend
 from t3sim.cosim.ports import Ports
 from t3sim.gpu.engine.chaos import extra_delay, held_back
 from t3sim.gpu.engine.observers import Observer
@@ -24,6 +23,7 @@ from t3sim.gpu.engine.switch_hardware import SwitchHardware, no_switch, run_swit
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.hbm.bits import lowest_bit
+from t3sim.rtlsim.backend import Backend
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.state import Sim

@@ -8,8 +8,8 @@ from importlib import metadata
 from modulefinder import ModuleFinder
 from pathlib import Path
 
+from t3sim.base.cache import cached, digest
 from t3sim.base.places import source_folders
-from t3sim.cosim.cache import cached, digest
 from t3sim.machine import load_machine
 
 _ROOT = Path(__file__).resolve().parents[3]

@@ -25,8 +25,8 @@ SELECT = "mutant"
 
 
 def _rtlil(block: str, geometry: dict, changes: Changes, select: Signal | None) -> str:
-    from t3sim.cosim.signature import signature_ports
     from t3sim.cosim.testbench import design_under_test
+    from t3sim.rtlsim.signature import signature_ports
 
     changes.forget()
     component = design_under_test(block, geometry)

@@ -13,13 +13,13 @@ from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 
 import t3sim.rtl.blocks
+from t3sim.base.cache import cached, digest
 from t3sim.base.errors import Failure
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.signature import signature_ports
 from t3sim.cosim.testbench import block_verilog, design_under_test
 from t3sim.cosim.yosys import run_yosys, version
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.signature import signature_ports
 from t3sim.testbenches.mutation.model import Model, Mutant, keep_apart, source_line
 
 ROOT = Path(__file__).resolve().parents[3]

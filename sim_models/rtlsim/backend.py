@@ -4,8 +4,8 @@ from typing import Protocol
 
 import numpy as np
 
-from t3sim.cosim.library import Library
-from t3sim.cosim.port_map import PortMap
+from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.port_map import PortMap
 
 
 class Backend(Protocol):

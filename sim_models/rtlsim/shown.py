@@ -7,7 +7,7 @@ the step ended, decided with that cycle's inputs; the other outputs are the desi
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from t3sim.cosim.port_map import Port, PortMap
+from t3sim.rtlsim.port_map import Port, PortMap
 
 PREFIX = "trace."
 _INSTANCE = "inner"  #: of the design inside the module

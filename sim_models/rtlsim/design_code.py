@@ -7,12 +7,12 @@ evaluates what outputs of the top show of that; the rest waits for the next cycl
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from t3sim.cosim.clusters import Cluster, Sink, Views, clusters_of, sinks_of
-from t3sim.cosim.expressions import mask
-from t3sim.cosim.graph import ONE, WORD, Design, Value, bit_of, node_of
-from t3sim.cosim.graph_code import GraphWriter, by_word
-from t3sim.cosim.part_code import PartWriter
-from t3sim.cosim.port_map import RESET, PortMap
+from t3sim.rtlsim.clusters import Cluster, Sink, Views, clusters_of, sinks_of
+from t3sim.rtlsim.expressions import mask
+from t3sim.rtlsim.graph import ONE, WORD, Design, Value, bit_of, node_of
+from t3sim.rtlsim.graph_code import GraphWriter, by_word
+from t3sim.rtlsim.part_code import PartWriter
+from t3sim.rtlsim.port_map import RESET, PortMap
 
 CHECKSUM_MULTIPLIER = 6364136223846793005
 _BLOCK_WORDS = 8  #: of inputs that are compared together

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from t3sim.cosim.graph import ONE, WORD, ZERO, Graph, Node, Value, bit_of, node_of
+from t3sim.rtlsim.graph import ONE, WORD, ZERO, Graph, Node, Value, bit_of, node_of
 
 _MASK = (1 << WORD) - 1
 

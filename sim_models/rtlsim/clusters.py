@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from t3sim.cosim.graph import STATE, Design, Graph, Value, node_of, uses
+from t3sim.rtlsim.graph import STATE, Design, Graph, Value, node_of, uses
 
 #: The share of cycles in which a source changes, and what a cluster costs besides its words, most of it for branches
 #: that are guessed wrong: of the top, which rests for the most part, and of instances.

@@ -5,7 +5,7 @@ from amaranth.hdl import Shape
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import data, wiring
 
-from t3sim.cosim.port_map import RESET, Field, Port, PortMap, words_for
+from t3sim.rtlsim.port_map import RESET, Field, Port, PortMap, words_for
 
 CLOCK = "clk"
 

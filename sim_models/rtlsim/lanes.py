@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit
 
 from t3sim.base.compiled.jit import compiled
-from t3sim.cosim.port_map import WORD_BITS
+from t3sim.rtlsim.port_map import WORD_BITS
 
 if TYPE_CHECKING:
-    from t3sim.cosim.port_map import Lane
+    from t3sim.rtlsim.port_map import Lane
 
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 

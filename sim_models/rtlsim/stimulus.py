@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from t3sim.cosim.design_code import CHECKSUM_MULTIPLIER
-from t3sim.cosim.port_map import RESET, WORD_BITS, PortMap
+from t3sim.rtlsim.design_code import CHECKSUM_MULTIPLIER
+from t3sim.rtlsim.port_map import RESET, WORD_BITS, PortMap
 
 
 def random_stimulus(ports: PortMap, cycles: int, seed: int, reset_probability: float = 0.0) -> np.ndarray:

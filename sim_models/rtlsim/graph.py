@@ -14,8 +14,8 @@ from amaranth.hdl import _nir
 from amaranth.lib import wiring
 
 from t3sim.base.errors import Failure
-from t3sim.cosim.hierarchy import Elaborated, elaborate
-from t3sim.cosim.shown import Groups, Slot, output_name
+from t3sim.rtlsim.hierarchy import Elaborated, elaborate
+from t3sim.rtlsim.shown import Groups, Slot, output_name
 
 WORD = 64
 _BITS = 16  # of a reference: which bit of a node

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
-from t3sim.cosim import clusters, expressions, graph, graph_code, hierarchy, part_code, port_map, shown, signature
-from t3sim.cosim import design_code as design_code_module
-from t3sim.cosim.cache import cached, digest
-from t3sim.cosim.design_code import design_code
-from t3sim.cosim.graph import design_of
-from t3sim.cosim.library import Library
-from t3sim.cosim.port_map import PortMap
-from t3sim.cosim.shown import Groups, with_shown
-from t3sim.cosim.signature import port_map as signature_map
-from t3sim.cosim.toolchain import ToolchainError, compiler_command, run_all
+from t3sim.base.cache import cached, digest
+from t3sim.rtlsim import clusters, expressions, graph, graph_code, hierarchy, part_code, port_map, shown, signature
+from t3sim.rtlsim import design_code as design_code_module
+from t3sim.rtlsim.design_code import design_code
+from t3sim.rtlsim.graph import design_of
+from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.shown import Groups, with_shown
+from t3sim.rtlsim.signature import port_map as signature_map
+from t3sim.rtlsim.toolchain import ToolchainError, compiler_command, run_all
 
 _SHARED_OBJECT = "library.so"
 #: More optimization takes twice as long, for a twentieth fewer instructions and more wrong guesses of branches.

@@ -3,7 +3,7 @@
 import ctypes
 from pathlib import Path
 
-from t3sim.cosim.port_map import PortMap
+from t3sim.rtlsim.port_map import PortMap
 
 _POINTER = ctypes.c_void_p
 #: numba takes a handle as an integer, so handles are integers everywhere.

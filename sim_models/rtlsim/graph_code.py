@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
-from t3sim.cosim.clusters import Cluster
-from t3sim.cosim.expressions import Expressions, kind, local
-from t3sim.cosim.graph import ONE, WORD, ZERO, Graph, Node, Value, node_of, uses
+from t3sim.rtlsim.clusters import Cluster
+from t3sim.rtlsim.expressions import Expressions, kind, local
+from t3sim.rtlsim.graph import ONE, WORD, ZERO, Graph, Node, Value, node_of, uses
 
 _GROUP = 8  #: clusters that are asked for together
 

@@ -7,9 +7,9 @@ do, and its code runs for one after the other: few branches to guess, and indepe
 from collections import defaultdict
 from collections.abc import Iterator
 
-from t3sim.cosim.clusters import Cluster
-from t3sim.cosim.graph import ONE, WORD, Graph, Value, bit_of, node_of
-from t3sim.cosim.graph_code import GraphWriter, by_word, if_so
+from t3sim.rtlsim.clusters import Cluster
+from t3sim.rtlsim.graph import ONE, WORD, Graph, Value, bit_of, node_of
+from t3sim.rtlsim.graph_code import GraphWriter, by_word, if_so
 
 
 class PartWriter(GraphWriter):

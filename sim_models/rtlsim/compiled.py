@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from t3sim.cosim.backend import checked_stimulus
-from t3sim.cosim.library import Library
+from t3sim.rtlsim.backend import checked_stimulus
+from t3sim.rtlsim.library import Library
 
 
 class CompiledBackend:

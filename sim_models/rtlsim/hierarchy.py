@@ -26,7 +26,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
 from t3sim.base.errors import Failure
-from t3sim.cosim.signature import signature_ports
+from t3sim.rtlsim.signature import signature_ports
 
 _PLACEHOLDER = "\0"  #: stands for a module's name until its text is known to be new
 
