@@ -22,7 +22,8 @@ class Flushes:
         self._bench, self.rests = bench, False
 
     def drive(self) -> None:
-        self._bench.set("flush", int(not self.rests and self._bench.rng.random() < 0.01))
+        chance = 0.04 / self._bench.geometry.switch.merge_sets  # one after the other, no sum would ever expire
+        self._bench.set("flush", int(not self.rests and self._bench.rng.random() < chance))
 
     def sample(self) -> None:
         pass

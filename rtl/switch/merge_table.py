@@ -50,7 +50,7 @@ class MergeTable(wiring.Component):
     oldest : In(EPOCH_BITS)
         The first kernel that is not over, as in `packets.is_over`.
     flush : In(1)
-        Pulse: look at every set at once for sums of kernels that are over.
+        Pulse: look at every set at once for sums of kernels that are over. Until that is done no other one's time runs.
     sums : Out(stream(merged_packet))
         In the order in which the parts were taken.
     happened : Out(merge_event)
