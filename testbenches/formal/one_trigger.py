@@ -82,9 +82,10 @@ def one_trigger(spec: Spec, geometry: Geometry) -> None:
     channels = [parts[f"channel_{number}"] for number in range(geometry.channel.channels)]
     banks = [parts[f"tracker_{number}"] for number in range(geometry.tracker.banks)]
     network, merge, bus, window = parts["network"], parts["merge"], parts["bus"], parts["window"]
+    reset = parts["reset_sequence"]
     bucket = any_bucket(spec, geometry)
     spec.assume(~bus.soft_reset)
-    spec.invariant(~top._stopped & ~top._clear)
+    spec.invariant(~reset.stopped & ~reset.clear)
     for number, entry in enumerate(bus.region):
         spec.assume(implies(tile.regions[number],
                             is_tracked(entry) & (entry.threshold == tile.bytes) & (entry.family == tile.family)))
@@ -158,7 +159,7 @@ def properties() -> list[Property]:
                "merge.triggers[b].payload.eq(bank.triggers.payload)]"),
         broken("a trigger that waits for the event queue is in the DMA table already", ROUTED,
                "to_table & (~to_events | events.input.ready)", "to_table"),
-        broken("a tile that its workgroup does not have is sent on", ROUTED, "table.triggers.valid.eq(own &",
+        broken("a tile that its workgroup does not have is sent on", ROUTED, "table.triggers.valid.eq(tile_known &",
                "table.triggers.valid.eq(merged.valid &"),
         broken("a trigger that waits for the DMA table has raised its event already", ROUTED,
                "to_events & (~to_table | table.triggers.ready)", "to_events"),
@@ -166,7 +167,7 @@ def properties() -> list[Property]:
                "channel.retirement.eq(self.retirement[c])", "channel.retirement.eq(self.retirement[0])"),
         broken("all banks hear the threshold of the first region", FITS,
                "bank.thresholds[region].eq(entry.threshold)",
-               "bank.thresholds[region].eq(self._bus.region[0].threshold)"),
+               "bank.thresholds[region].eq(bus.region[0].threshold)"),
         broken("each bank gets the updates of the one beside it", FITS,
                "wiring.connect(m, network.banks[b], bank.updates)",
                "wiring.connect(m, network.banks[(b + 1) % g.tracker.banks], bank.updates)"),

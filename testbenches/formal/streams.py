@@ -68,7 +68,7 @@ class TakenBack:
 _TAKEN_BACK = {
     "memory_channel": TakenBack("for updates a soft reset", lambda spec: spec.design.forget, ("updates",)),
     "dispatch_window": TakenBack("a restart", lambda spec: spec.design.restart),
-    "gpu_top": TakenBack("for events a soft reset", lambda spec: spec.design._clear, ("events",)),
+    "gpu_top": TakenBack("for events a soft reset", lambda spec: spec.submodule("reset_sequence").clear, ("events",)),
 }
 
 

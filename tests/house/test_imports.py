@@ -30,6 +30,7 @@ NO_BLOCK = {"rtl/geometry.py", "rtl/layouts.py", "rtl/registers.py", "rtl/blocks
 CHECKED_THROUGH = {
     "arbiter/arbiter": "arbiter",
     "control/event_counter": "gpu_top",
+    "control/reset_sequence": "gpu_top",
     "channel/fp_adder": "nmc_alu",
     "streams/pointer_queue": "memory_channel",
     "dma/read_credits": "gpu_top",
