@@ -37,9 +37,9 @@ from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.rtlsim import graph
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
-from t3sim.rtlsim.compiled import CompiledBackend
 from t3sim.rtlsim.graph import UnsupportedDesign
 from t3sim.rtlsim.port_map import RESET, Port, PortMap
+from t3sim.rtlsim.simulator import Simulator
 
 HEAD = """\
 from amaranth.hdl import *
@@ -56,7 +56,7 @@ VERILATOR_EVERY = 25  #: seeds: Verilator takes twenty times as long as all else
 
 
 @dataclass(frozen=True)
-class Design:
+class RandomDesign:
     """A program whose class `Top` is a component."""
 
     seed: int  #: of what was drawn, and of the inputs
@@ -322,14 +322,14 @@ class Drawing:
         return driven, lines
 
 
-def draw(seed: int) -> Design:
+def draw(seed: int) -> RandomDesign:
     """Draw a design; one of twenty may have operators on more bits than are compiled, and be refused."""
     rng = random.Random(seed)
     beyond, parts = rng.random() < 0.05, []
     for n in range(rng.choice([0, 0, 1, 2])):
         parts.append(Drawing(rng, f"Part{n}", rng.randint(2, 8), list(parts), beyond))
     parts.append(Drawing(rng, "Top", rng.randint(3, 40), list(parts), beyond))
-    return Design(seed, "\n".join([HEAD, *(part.text for part in parts)]), rng.random() < 0.5)
+    return RandomDesign(seed, "\n".join([HEAD, *(part.text for part in parts)]), rng.random() < 0.5)
 
 
 def stimulus(ports: PortMap, seed: int, cycles: int = _CYCLES) -> np.ndarray:
@@ -357,7 +357,7 @@ class Fault(NamedTuple):
     text: str
 
 
-def fault_of(design: Design, verilator: bool) -> Fault | None:
+def fault_of(design: RandomDesign, verilator: bool) -> Fault | None:
     """Compile and compare a design. Raises UnsupportedDesign where the compiler refuses it."""
     try:
         return _difference(design, verilator)
@@ -367,12 +367,12 @@ def fault_of(design: Design, verilator: bool) -> Fault | None:
         return Fault(type(error).__name__, None, traceback.format_exc())
 
 
-def _difference(design: Design, verilator: bool) -> Fault | None:
+def _difference(design: RandomDesign, verilator: bool) -> Fault | None:
     factory = design.factory()
     with _apart(design.apart):
         library = build_component(factory, "top")
     rows = stimulus(library.ports, design.seed)
-    with CompiledBackend(library) as compiled, AmaranthBackend(factory(), library.ports) as amaranth:
+    with Simulator(library) as compiled, AmaranthBackend(factory(), library.ports) as amaranth:
         ours, others = compiled.run(rows), {"Amaranth": amaranth.run(rows)}
     if verilator:
         verilog, ports = generate_verilog(factory(), "top")
@@ -404,7 +404,7 @@ def _apart(apart: bool) -> Iterator[None]:
         graph._KEPT_CELLS, graph._KEPT_INSTANCES = kept
 
 
-def smallest(design: Design, fault: Fault, verilator: bool) -> tuple[Design, Fault]:
+def smallest(design: RandomDesign, fault: Fault, verilator: bool) -> tuple[RandomDesign, Fault]:
     """Leave out statements, ports and operators as long as the design fails in the same way."""
     until = time.monotonic() + _SHRINK_SECONDS
 

@@ -9,13 +9,13 @@ from t3sim.base.cache import cached, digest
 from t3sim.cosim.verilog import rtl_sources
 from t3sim.rtl.arbiter import INSTALLED
 from t3sim.rtlsim.build import compile_text, component_text, generator_sources
-from t3sim.rtlsim.library import Library
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import Groups
+from t3sim.rtlsim.simulator import Design
 
 
 def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None,
-                    shown: Groups | None = None) -> Library:
+                    shown: Groups | None = None) -> Design:
     """Compile a fresh component from `factory`; `name` becomes its module's. Raises ToolchainError, UnsupportedDesign.
 
     `shown` are inner signals that become outputs.

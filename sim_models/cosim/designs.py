@@ -11,9 +11,9 @@ from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtlsim.library import Library
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import Groups
+from t3sim.rtlsim.simulator import Design
 
 _MODULE = re.compile(r"^(?=module )", re.MULTILINE)
 _START = re.compile(r"^ *reg (\S*dump_module\S*) += 0;\n", re.MULTILINE)
@@ -33,7 +33,7 @@ def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     return component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
 
 
-def block_library(block: str, geometry: Geometry, shown: Groups) -> Library:
+def block_design(block: str, geometry: Geometry, shown: Groups) -> Design:
     """Compile the block with some of its inner signals as outputs."""
     return build_component(lambda: BLOCKS[block](geometry), block, (block, geometry), shown)
 

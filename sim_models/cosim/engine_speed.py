@@ -10,7 +10,7 @@ from t3sim.base.errors import Failure
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import checksum
 
 _BARE_SECONDS = 1.0
@@ -31,8 +31,8 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
     `build_component`.
     """
     speeds, sums = {}, {}
-    library = build_component(factory, name, parameters)
-    with CompiledBackend(library) as backend:
+    design = build_component(factory, name, parameters)
+    with Simulator(design) as backend:
         backend.reset()
         expected = backend.run(stimulus)
         seconds = {name: 0.0 for name in ("bare", "full") if name in engines}
@@ -59,7 +59,7 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
         speeds["cocotb"] = len(beginning) / seconds
 
     if "amaranth" in engines:
-        with AmaranthBackend(factory(), library.ports) as backend:
+        with AmaranthBackend(factory(), design.ports) as backend:
             traces, seconds = [], 0.0
             for first in range(0, len(stimulus), _CHUNK_CYCLES):
                 start = time.thread_time()

@@ -1,4 +1,4 @@
-"""The per-GPU top, compiled: the library that fused runs step, and where its ports are."""
+"""The per-GPU top, compiled: the design that fused runs step, and where its ports are."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,14 +10,13 @@ from t3sim.cosim.ports import NONE, Ports
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
-from t3sim.rtlsim.compiled import CompiledBackend
-from t3sim.rtlsim.library import Library
 from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.simulator import Design, Simulator
 
 NAME = "gpu_top"
 
 
-def gpu_library(geometry: Geometry) -> Library:
+def gpu_design(geometry: Geometry) -> Design:
     """Compile the top of this geometry, or take it from the cache if its sources have not changed.
 
     Raises ToolchainError.
@@ -30,8 +29,8 @@ def amaranth_gpu(geometry: Geometry) -> AmaranthBackend:
     return AmaranthBackend(GpuTop(geometry), component_code(partial(GpuTop, geometry), NAME, geometry)[1])
 
 
-def compiled_gpu(library: Library) -> CompiledBackend:
-    return CompiledBackend(library)
+def compiled_gpu(design: Design) -> Simulator:
+    return Simulator(design)
 
 
 def model_ports(ports: PortMap, geometry: Geometry) -> Ports:

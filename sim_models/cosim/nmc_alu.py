@@ -7,7 +7,7 @@ from t3sim.cosim.component import build_component
 from t3sim.rtl.channel.nmc_alu import AluDtype, AluOp, NmcAlu
 from t3sim.rtl.channel.wide_alu import WideAlu, WideOp
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 
 DTYPES = {dtype.name.lower(): dtype.value for dtype in AluDtype}
 OPERATIONS = {op.name.lower(): op.value for op in AluOp}
@@ -15,16 +15,16 @@ WIDE_OPERATIONS = {op.name.lower(): op.value for op in WideOp}
 COLUMN_BYTES = 32
 
 
-def compiled_alu() -> CompiledBackend:
+def compiled_alu() -> Simulator:
     """Make a fresh instance, for one column at a time."""
-    return CompiledBackend(build_component(lambda: NmcAlu(COLUMN_BYTES), "nmc_alu", COLUMN_BYTES))
+    return Simulator(build_component(lambda: NmcAlu(COLUMN_BYTES), "nmc_alu", COLUMN_BYTES))
 
 
-def compiled_wide_alu(sums: tuple[str, ...]) -> CompiledBackend:
+def compiled_wide_alu(sums: tuple[str, ...]) -> Simulator:
     """Make a fresh instance that has these sums, for one column at a time."""
     names = "+".join(sums)
     geometry = Geometry(channel=ChannelGeometry(sums=names))
-    return CompiledBackend(build_component(lambda: WideAlu(geometry, COLUMN_BYTES), "wide_alu", (names, COLUMN_BYTES)))
+    return Simulator(build_component(lambda: WideAlu(geometry, COLUMN_BYTES), "wide_alu", (names, COLUMN_BYTES)))
 
 
 class CompiledAlu:

@@ -10,13 +10,13 @@ from t3sim.cosim.ports import KERNEL, SwitchPorts
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_COUNTERS, switch_registers
 from t3sim.rtl.switch.switch import Switch
-from t3sim.rtlsim.compiled import CompiledBackend
 from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.simulator import Simulator
 
 
-def compiled_switch(geometry: Geometry, whole: int, timeout: int) -> CompiledBackend:
+def compiled_switch(geometry: Geometry, whole: int, timeout: int) -> Simulator:
     """Make a fresh instance for sums of `whole` parts, if there are any. Raises ToolchainError and BusError."""
-    made = CompiledBackend(build_component(partial(Switch, geometry), "switch", geometry))
+    made = Simulator(build_component(partial(Switch, geometry), "switch", geometry))
     made.reset()
     registers, bus = switch_registers(geometry), ApbMaster(made)
 
@@ -49,13 +49,13 @@ def switch_ports(ports: PortMap, geometry: Geometry) -> SwitchPorts:
         source_bits=happened.fields["source"].width, address=happened.fields["address"].lsb)
 
 
-def switch_counters(backend: CompiledBackend) -> dict[str, int]:
+def switch_counters(backend: Simulator) -> dict[str, int]:
     """Return the events that an instance has counted."""
     return {name: int(backend.outputs[backend.ports.port(f"counters[{number}]").offset])
             for number, (name, _) in enumerate(SWITCH_COUNTERS)}
 
 
-def switch_error(backend: CompiledBackend, geometry: Geometry) -> dict[str, int] | None:
+def switch_error(backend: Simulator, geometry: Geometry) -> dict[str, int] | None:
     """Return an instance's first error, by the fields of its registers; reading it moves the clock."""
     if not backend.outputs[backend.ports.port("error").offset]:
         return None

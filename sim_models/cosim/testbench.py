@@ -32,7 +32,7 @@ def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     return component_verilog(lambda: design_under_test(block, geometry), block, (block, geometry, _FLIPPABLE))
 
 
-Design = tuple[str, PortMap]  #: Verilog and its ports
+VerilogDesign = tuple[str, PortMap]  #: Verilog and its ports
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Testbench:
     timeout_s: int = 600
     rounds: int | None = None  #: of each test, if fewer than it asks for
 
-    def run(self, design: Design, folder: Path, *, waves: bool = False, testcase: str | None = None,
+    def run(self, design: VerilogDesign, folder: Path, *, waves: bool = False, testcase: str | None = None,
             record: dict | None = None) -> int:
         """Run the tests and return how many passed. Raises CocotbFailure.
 
@@ -66,10 +66,10 @@ class Testbench:
 
 
 #: Lines about a failure that the testbench has left in a folder (`t3sim.trace.testbench.explain_failure`).
-Explain = Callable[[Testbench, Design, Path], list[str]]
+Explain = Callable[[Testbench, VerilogDesign, Path], list[str]]
 
 
-def run_testbench(testbench: Testbench, folder: Path, *, design: Design | None = None, waves: bool = False,
+def run_testbench(testbench: Testbench, folder: Path, *, design: VerilogDesign | None = None, waves: bool = False,
                   testcase: str | None = None, explain: Explain | None = None) -> int:
     """Run a testbench; returns the number of tests that passed.
 

@@ -12,9 +12,9 @@ from t3sim.rtl.arbiter import POLICY_BITS
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.layouts import request, trigger, update
-from t3sim.rtlsim.library import Library
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import PREFIX, Groups, Slot, slot
+from t3sim.rtlsim.simulator import Design
 
 
 def groups(geometry: Geometry) -> Groups:
@@ -151,6 +151,6 @@ def probes(ports: PortMap, geometry: Geometry) -> Probes:
                   (1 << geometry.tracker.count_bits) - 1)
 
 
-def traced_gpu_library(geometry: Geometry) -> Library:
+def traced_gpu_design(geometry: Geometry) -> Design:
     """Build the compiled top that shows its inner signals; from the cache if its sources have not changed."""
     return build_component(partial(GpuTop, geometry), NAME, geometry, groups(geometry))

@@ -24,7 +24,7 @@ class AmaranthBackend:
     elaborated here. `vcd` names a file for waveforms, complete after `close`.
     """
 
-    library = None
+    design = None
 
     def __init__(self, component: wiring.Component, ports: PortMap, vcd: Path | None = None) -> None:
         self.ports = ports

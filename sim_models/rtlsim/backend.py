@@ -1,11 +1,13 @@
 """Interface of every simulator of a component."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from t3sim.rtlsim.library import Library
 from t3sim.rtlsim.port_map import PortMap
+
+if TYPE_CHECKING:
+    from t3sim.rtlsim.simulator import Design
 
 
 class Backend(Protocol):
@@ -19,7 +21,7 @@ class Backend(Protocol):
     ports: PortMap
     inputs: np.ndarray
     outputs: np.ndarray
-    library: Library | None  #: the compiled design that a compiled loop can step; None: it is stepped from Python
+    design: "Design | None"  #: the compiled design that a compiled loop can step; None: it is stepped from Python
 
     def reset(self) -> None:
         """Go back to the state after power-on, all inputs 0. For a reset in flight drive the input `rst`."""

@@ -12,11 +12,11 @@ from t3sim.base.cache import cached, digest
 from t3sim.rtlsim import clusters, expressions, graph, graph_code, hierarchy, part_code, port_map, shown, signature
 from t3sim.rtlsim import design_code as design_code_module
 from t3sim.rtlsim.design_code import design_code
-from t3sim.rtlsim.graph import design_of
-from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.graph import graphs_of
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import Groups, with_shown
 from t3sim.rtlsim.signature import port_map as signature_map
+from t3sim.rtlsim.simulator import Design
 from t3sim.rtlsim.toolchain import ToolchainError, compiler_command, run_all
 
 _SHARED_OBJECT = "library.so"
@@ -31,12 +31,12 @@ def component_text(component: wiring.Component, name: str, inner: Groups) -> tup
 
     `name` becomes its module's. Raises UnsupportedDesign.
     """
-    design = design_of(component, name, inner)
+    design = graphs_of(component, name, inner)
     ports = with_shown(signature_map(component, name, design.ports), inner)
     return design_code(design, ports), ports
 
 
-def compile_text(text: str, ports: PortMap) -> Library:
+def compile_text(text: str, ports: PortMap) -> Design:
     """Compile what `component_text` has written, or take it from the cache. Raises ToolchainError."""
     command, identity = compiler_command()
     key = "library-" + digest(text, ports.to_json(), *identity, *FLAGS)
@@ -49,7 +49,7 @@ def compile_text(text: str, ports: PortMap) -> Library:
             raise ToolchainError(f"{ports.top}: what {' '.join(command)} compiled is wrong: evaluating what has "
                                  "changed differs from evaluating all.")
 
-    return Library(cached(key, make) / _SHARED_OBJECT, ports)
+    return Design(cached(key, make) / _SHARED_OBJECT, ports)
 
 
 @cache

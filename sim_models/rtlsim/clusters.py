@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from t3sim.rtlsim.graph import STATE, Design, Graph, Value, node_of, uses
+from t3sim.rtlsim.graph import STATE, Graph, Graphs, Value, node_of, uses
 
 #: The share of cycles in which a source changes, and what a cluster costs besides its words, most of it for branches
 #: that are guessed wrong: of the top, which rests for the most part, and of instances.
@@ -42,7 +42,7 @@ class View:
     rounds: dict[int, int]  #: in which of a cycle's rounds, each of the top first, all that an item reads is known
 
 
-def sinks_of(graph: Graph, design: Design | None) -> list[Sink]:
+def sinks_of(graph: Graph, design: Graphs | None) -> list[Sink]:
     """List the sinks; `design` for the top."""
     found = [Sink("next", (number,), (register.next,)) for number, register in enumerate(graph.registers)]
     found += [Sink("write", (number,), tuple(value for write in memory.writes for value in write))
@@ -246,7 +246,7 @@ class _Clusters:
 class Views:
     """Looks at all graphs together; of a graph's instances at all at once. `sinks` are by a graph's identity."""
 
-    def __init__(self, design: Design, sinks: dict[int, list[Sink]]) -> None:
+    def __init__(self, design: Graphs, sinks: dict[int, list[Sink]]) -> None:
         self._design, self._sinks = design, sinks
         self._graphs = {id(graph): graph for graph in (design.top, *design.graphs)}
         top = id(design.top)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from t3sim.rtlsim.clusters import Cluster, Sink, Views, clusters_of, sinks_of
 from t3sim.rtlsim.expressions import mask
-from t3sim.rtlsim.graph import ONE, WORD, Design, Value, bit_of, node_of
+from t3sim.rtlsim.graph import ONE, WORD, Graphs, Value, bit_of, node_of
 from t3sim.rtlsim.graph_code import GraphWriter, by_word
 from t3sim.rtlsim.part_code import PartWriter
 from t3sim.rtlsim.port_map import RESET, PortMap
@@ -193,7 +193,7 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
 
 
 
-def design_code(design: Design, ports: PortMap) -> str:
+def design_code(design: Graphs, ports: PortMap) -> str:
     """Write the C++ of a design with these ports."""
     sinks = {id(graph): sinks_of(graph, None) for graph in design.graphs} | {
         id(design.top): sinks_of(design.top, design)}
@@ -229,7 +229,7 @@ def design_code(design: Design, ports: PortMap) -> str:
     return "\n".join(lines)
 
 
-def _wires(design: Design, sinks: Sequence[Sink]) -> set[Sink]:
+def _wires(design: Graphs, sinks: Sequence[Sink]) -> set[Sink]:
     """Return the sinks of the top that only hand on a port to an instance, or an instance's to a port."""
     nodes = design.top.nodes
     inputs, outputs = set(), defaultdict(list)
@@ -254,7 +254,7 @@ def _wires(design: Design, sinks: Sequence[Sink]) -> set[Sink]:
 class TopWriter(GraphWriter):
     """Writes the top, which has the sets of instances, and a cycle of all of it."""
 
-    def __init__(self, design: Design, clusters: list[Cluster], parts: dict[int, PartWriter],
+    def __init__(self, design: Graphs, clusters: list[Cluster], parts: dict[int, PartWriter],
                  ports: PortMap, wires: set[Sink], circular: bool) -> None:
         self._circular = circular
         self._handed: dict[int, list[Sink]] = defaultdict(list)  #: input's node: what it is handed on to

@@ -108,7 +108,7 @@ class Instance:
 
 
 @dataclass
-class Design:
+class Graphs:
     """The graph of the top, and the instances in it of other graphs."""
 
     top: Graph
@@ -120,13 +120,13 @@ class Design:
         return list({id(one.graph): one.graph for one in self.instances}.values())
 
 
-def design_of(component: wiring.Component, name: str, shown: Groups | None = None) -> Design:
+def graphs_of(component: wiring.Component, name: str, shown: Groups | None = None) -> Graphs:
     """Elaborate a fresh component to graphs, and show some of its inner signals. Raises UnsupportedDesign."""
     elaborated = elaborate(component, name)
     fine: set[tuple[str, int]] = set()
     while True:
         try:
-            return _Converter(elaborated, fine, shown or {}).design
+            return _Converter(elaborated, fine, shown or {}).graphs
         except _FalseCycle as cycle:
             if cycle.args[0] in fine:
                 raise UnsupportedDesign(f"{name}: bits of a cell depend on each other") from None
@@ -185,7 +185,7 @@ class _Converter:
                                         f"signals, of {WORD} at most")
         ports = {("input", port): width for port, (_, width) in top.netlist.top.ports_i.items()}
         ports |= {("output", port): len(value) for port, value in top.netlist.top.ports_o.items()}
-        self.design = Design(top.graph, self._instances, ports)
+        self.graphs = Graphs(top.graph, self._instances, ports)
 
     def _scope(self, module: str, graph: Graph, parent: _Scope | None, cell: _nir.Instance | None, *,
                keep: bool) -> _Scope:

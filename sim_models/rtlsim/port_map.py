@@ -107,17 +107,24 @@ class PortMap:
         bit, width = bits[0]
         return Lane(bit, width, steps.pop() // WORD_BITS if steps else 0, len(bits))
 
+    def place(self, name: str) -> tuple[Port, int, int]:
+        """Return the port that is called `name` or has a field of this name, and its lowest bit and width there.
+
+        Raises KeyError.
+        """
+        ports = self.inputs | self.outputs
+        if name in ports:
+            return ports[name], 0, ports[name].width
+        for split in (match.start() for match in re.finditer(r"[.\[]", name)):
+            owner, leaf = ports.get(name[:split]), name[split:].lstrip(".")
+            if owner is not None and leaf in owner.fields:
+                return owner, owner.fields[leaf].lsb, owner.fields[leaf].width
+        raise KeyError(f"{self.top} has no port or field {name!r}")
+
     def _bits(self, name: str) -> tuple[int, int]:
         """Return the first bit and width of a port or of a field of a port."""
-        for port in (self.inputs.get(name), self.outputs.get(name)):
-            if port is not None:
-                return port.offset * WORD_BITS, port.width
-        for split in (match.start() for match in re.finditer(r"[.\[]", name)):
-            owner = self.inputs.get(name[:split]) or self.outputs.get(name[:split])
-            leaf = name[split:].lstrip(".")
-            if owner is not None and leaf in owner.fields:
-                return owner.offset * WORD_BITS + owner.fields[leaf].lsb, owner.fields[leaf].width
-        raise KeyError(f"{self.top} has no port or field {name!r}")
+        port, lsb, width = self.place(name)
+        return port.offset * WORD_BITS + lsb, width
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

@@ -20,7 +20,7 @@ def random_stimulus(ports: PortMap, cycles: int, seed: int, reset_probability: f
 
 
 def checksum(trace: np.ndarray) -> int:
-    """Return what `CompiledBackend.checksum` gives for the stimulus with this trace of outputs."""
+    """Return what `Simulator.checksum` gives for the stimulus with this trace of outputs."""
     weights = 2 * np.arange(trace.shape[1], dtype=np.uint64) + 1
     result = 0
     for row in (trace * weights).sum(axis=1, dtype=np.uint64):

@@ -14,14 +14,14 @@ from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives import Program
 from t3sim.cosim.driver.driver import Write
-from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
+from t3sim.cosim.gpu import compiled_gpu, gpu_design, model_ports
 from t3sim.gpu.agents.compute_units import set_condition
 from t3sim.gpu.engine.hardware import make_hardware
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
-from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.checks import nothing_counted
 from t3sim.runs.collective_numbers import NumbersObserver
@@ -95,17 +95,17 @@ class PlannedCollective:
 class ProgrammedCollective(ProgrammedGpus):
     """The GPUs of a collective alone, programmed through their buses, at cycle 0."""
 
-    def __init__(self, asked: PlannedCollective, library: Library | None = None) -> None:
+    def __init__(self, asked: PlannedCollective, design: Design | None = None) -> None:
         """Take a collective, and another compiled top than the ordinary one. Raises BadInput, ToolchainError."""
         machine, self.asked, self.plans = asked.machine, asked, asked.plans
         self._limit = held_bytes(machine, self.plans)
         with ExitStack() as held:
             geometry = machine.geometry()
-            library = library or gpu_library(geometry)
-            backends = [held.enter_context(compiled_gpu(library)) for _ in self.plans]
+            design = design or gpu_design(geometry)
+            backends = [held.enter_context(compiled_gpu(design)) for _ in self.plans]
             for backend in backends:
                 backend.reset()
-            hardware, _ = make_hardware(backends, model_ports(library.ports, geometry),
+            hardware, _ = make_hardware(backends, model_ports(design.ports, geometry),
                                         np.zeros((len(backends), 0), np.int64))
             skew = asked.skew or Skew()
             sim = planned_sim(machine, self.plans, asked.kind, asked.topology, skew.links(machine))._replace(

@@ -29,7 +29,7 @@ from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action, Schedule
 from t3sim.collectives.schedule.placement import NOWHERE, Placement
-from t3sim.cosim.gpu import amaranth_gpu, compiled_gpu, gpu_library, model_ports
+from t3sim.cosim.gpu import amaranth_gpu, compiled_gpu, gpu_design, model_ports
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS, WIDE_OPERATIONS, compiled_alu, compiled_wide_alu
 from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.engine.switch_hardware import Numbers
@@ -40,8 +40,7 @@ from t3sim.machine import Machine
 from t3sim.machine.formats import FORMATS, FP16, FP32, Format, WideSums
 from t3sim.mechanisms.sums import own_sum, region_sum, sums_in_memory
 from t3sim.rtl.formats import NUMBERS
-from t3sim.rtlsim.compiled import CompiledBackend
-from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.simulator import Design, Simulator
 from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
@@ -510,7 +509,7 @@ def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Forma
     return sum_in_turn(values, np.searchsorted(devices, turns), number)
 
 
-def _alu_for(run: FusedRun, number: Format | WideSums) -> tuple[CompiledBackend, dict]:
+def _alu_for(run: FusedRun, number: Format | WideSums) -> tuple[Simulator, dict]:
     """Make the ALU that a run's sums need; and how it is asked, as in `Ledger`, by what each GPU's regions say."""
     workload, shape = run.workload, (len(run.backends), run.geometry.dma.regions)
     if not sums_in_memory(workload):
@@ -674,16 +673,16 @@ class DataLedger(Observer):
 
 def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),
              options: build.Options = build.Options(), variation: Variation = Variation(), *,
-             simulator: str = "compiled", library: Library | None = None) -> tuple[FusedRun, DataLedger]:
+             simulator: str = "compiled", design: Design | None = None) -> tuple[FusedRun, DataLedger]:
     """Make `workload.tp` GPUs, each with its own RTL, and the ledger that observes them.
 
-    `simulator`: "compiled", or "amaranth" for Amaranth's own; `library`: another compiled top. Everything random comes
+    `simulator`: "compiled", or "amaranth" for Amaranth's own; `design`: another compiled top. Everything random comes
     from `options.seed`.
     """
     geometry = machine.geometry()
     if simulator == "compiled":
-        library = library or gpu_library(geometry)
-        backends = [compiled_gpu(library) for _ in range(workload.tp)]
+        design = design or gpu_design(geometry)
+        backends = [compiled_gpu(design) for _ in range(workload.tp)]
     else:
         backends = [amaranth_gpu(geometry) for _ in range(workload.tp)]
     run = FusedRun(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,

@@ -34,7 +34,7 @@ from t3sim.mechanisms.program_kernels import EXCHANGE, KINDS
 from t3sim.mechanisms.signals import tiles_of
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies
 from t3sim.runs.failure import to_end
@@ -646,29 +646,29 @@ def made_by(workload: Workload, exchange: Exchange) -> Workload:
 
 
 @cache
-def rtl_library(geometry: Geometry):
+def rtl_design(geometry: Geometry):
     """Return the compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
-    from t3sim.cosim.gpu import gpu_library
-    return gpu_library(geometry)
+    from t3sim.cosim.gpu import gpu_design
+    return gpu_design(geometry)
 
 
 def fused_run(policy: str, machine: Machine, workload: Workload, options: build.Options = build.Options(),
-              every_gpu: bool = False, library: Library | None = None,
+              every_gpu: bool = False, design: Design | None = None,
               around: Callable[[Any], Any] = lambda backend: backend) -> FusedRun:
     """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for.
 
-    `library`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
+    `design`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
     Close the run after use.
     """
     from t3sim.cosim.gpu import compiled_gpu, model_ports
     schedule = build.make_schedule(machine, workload, options)  # refuse before the work
     gpus = workload.tp if every_gpu or not schedule.is_symmetric() else 1
-    library = library or rtl_library(machine.geometry())
+    design = design or rtl_design(machine.geometry())
     with ExitStack() as held:
-        backends = [around(held.enter_context(compiled_gpu(library))) for _ in range(gpus)]
+        backends = [around(held.enter_context(compiled_gpu(design))) for _ in range(gpus)]
         for backend in backends:
             backend.reset()
-        run = FusedRun(machine, workload, backends, model_ports(library.ports, machine.geometry()),
+        run = FusedRun(machine, workload, backends, model_ports(design.ports, machine.geometry()),
                        Policy.of(policy, machine), mirrored=gpus == 1, options=options)
         held.pop_all()
     return run

@@ -8,7 +8,7 @@ import numpy as np
 from t3sim.base.compiled.jit import compiled
 from t3sim.cosim.nmc_alu import DTYPES, OPERATIONS
 from t3sim.machine.formats import Format
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 
 _PATIENCE_CYCLES = 16
 
@@ -28,14 +28,14 @@ class Alu(NamedTuple):
     outputs: np.ndarray
 
 
-def make_alu(alu: CompiledBackend, dtype: str, operation: str = "add") -> Alu:
+def make_alu(alu: Simulator, dtype: str, operation: str = "add") -> Alu:
     """Return an ALU for numbers of a format (`DTYPES`) and one of `OPERATIONS`, whose results are always taken."""
     made = alu_of(alu)
     made.inputs[made.control] = control(alu, dtype=DTYPES[dtype], op=OPERATIONS[operation])
     return made
 
 
-def alu_of(alu: CompiledBackend) -> Alu:
+def alu_of(alu: Simulator) -> Alu:
     """Return an ALU whose results are always taken."""
     ports = alu.ports
     operands, result = ports.inputs["operands.payload"], ports.outputs["result.payload"]
@@ -43,7 +43,7 @@ def alu_of(alu: CompiledBackend) -> Alu:
     return Alu(ports.inputs["operands.valid"].offset, operands.offset + operands.fields["old"].lsb // 64,
                operands.offset + operands.fields["new"].lsb // 64, operands.offset + operands.fields["op"].lsb // 64,
                ports.outputs["result.valid"].offset,
-               result.offset + result.fields["column"].lsb // 64, alu.library.step, alu.handle,
+               result.offset + result.fields["column"].lsb // 64, alu.design.step, alu.handle,
                alu.inputs.view(np.int64), alu.outputs.view(np.int64))
 
 
@@ -53,7 +53,7 @@ def sum_in_turn(values: np.ndarray, turns: np.ndarray, number: Format) -> np.nda
     return reduce(lambda total, part: number.add(part, total), ordered)
 
 
-def control(alu: CompiledBackend, **fields: int) -> int:
+def control(alu: Simulator, **fields: int) -> int:
     """Return the word that asks an ALU for an operation, by the fields of its operands."""
     layout = alu.ports.inputs["operands.payload"].fields
     return sum(value << layout[name].lsb % 64 for name, value in fields.items())

@@ -172,7 +172,7 @@ class ProgrammedRun(ProgrammedGpus):
         """Make the switch's RTL, if the machine has it and every GPU is there."""
         if mirrored or not self.schedule.program.in_switch or machine.switch is None or not machine.switch.rtl:
             return None
-        if self.backends[0].library is None or sums_in_memory(self.workload):
+        if self.backends[0].design is None or sums_in_memory(self.workload):
             raise BadInput("[switch] rtl = true: it is stepped compiled, and adds fp16, bf16 and fp32")
         made = SwitchRtl(machine, machine.switch, self.sim)
         self.sim = self.sim._replace(hardware=made.beside(self.sim.hardware))

@@ -16,7 +16,7 @@ from t3sim.machine import Machine
 from t3sim.machine.hardware import Switch as SwitchSection
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_ERRORS, SWITCH_TIMEOUT_BITS
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.runs.failure import SimulationError
 
 _CYCLES_PER_PART = 2  #: in which an input hands on one that is added: it leaves when its row has been looked at
@@ -36,7 +36,7 @@ class SwitchRtl:
         cycles = section.timeout_ns * machine.memory_clock_ghz * steps
         timeout = min((1 << SWITCH_TIMEOUT_BITS) - 1, max(1, round(cycles / geometry.switch.merge_sets)))
         self._geometry = geometry
-        self._backends: list[CompiledBackend] = [
+        self._backends: list[Simulator] = [
             compiled_switch(geometry, sim.switch.parts, timeout) for _ in range(planes)]
         self._ports = switch_ports(self._backends[0].ports, geometry)
 
@@ -62,7 +62,7 @@ class SwitchRtl:
 
     def beside(self, hardware: Hardware) -> Hardware:
         """Return GPUs' hardware with it."""
-        return hardware._replace(switch_step=self._backends[0].library.step, switch=self.hardware)
+        return hardware._replace(switch_step=self._backends[0].design.step, switch=self.hardware)
 
     @property
     def counters(self) -> dict[str, int]:

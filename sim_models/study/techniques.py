@@ -93,7 +93,7 @@ def _simulated(parts: Mapping[str, Sequence[Kernel]], machine: Machine, workload
     needs = {kernel: BUILD for kernel in together if kernel.needs_rtl}
     if any(kernel.needs_rtl for kernel in order):
         told(BUILD, 0.0)
-        together = {BUILD: lambda _: kernels.rtl_library(machine.geometry()), **together}
+        together = {BUILD: lambda _: kernels.rtl_design(machine.geometry()), **together}
     return {**done, **at_once(together, jobs, told, needs), **at_once(in_turn, 1, told)}
 
 

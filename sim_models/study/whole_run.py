@@ -5,7 +5,7 @@ from contextlib import closing
 
 from t3sim.base.at_once import processor_seconds
 from t3sim.machine import Machine
-from t3sim.runs.kernels import fused_run, rtl_library
+from t3sim.runs.kernels import fused_run, rtl_design
 from t3sim.study.results import WholeRun
 from t3sim.workload.workloads import transformer_workload
 
@@ -20,7 +20,7 @@ def measure_whole_run(machine: Machine, progress: Callable[[float], None],
 
     A cycle in which no input of the RTL changes is one that could at most be left out as a whole.
     """
-    library, seconds, cycles, quiet, asleep, samples = rtl_library(machine.geometry()), 0.0, 0, 0, 0, 0
+    design, seconds, cycles, quiet, asleep, samples = rtl_design(machine.geometry()), 0.0, 0, 0, 0, 0
     with closing(fused_run("round_robin", machine, transformer_workload("t-nlg", "fc2", 8))) as run:
         backend, = run.backends
         run.advance(0)  # compiles the loop
@@ -34,7 +34,7 @@ def measure_whole_run(machine: Machine, progress: Callable[[float], None],
                 before = backend.inputs.copy()
                 run.advance(1)
                 quiet += int((backend.inputs == before).all())
-                asleep += library.asleep(backend.handle)
+                asleep += design.asleep(backend.handle)
             samples += _SAMPLE_CYCLES
             progress(run.now / most_cycles)
     return WholeRun(cycles, cycles / seconds, quiet / samples, asleep / samples)

@@ -10,7 +10,7 @@ import numpy as np
 
 from t3sim.base.errors import BadInput, Failure
 from t3sim.base.output import collect_versions
-from t3sim.cosim.traced import traced_gpu_library
+from t3sim.cosim.traced import traced_gpu_design
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import store, waves
@@ -74,11 +74,11 @@ def record(setup: Recordable, folder: Path, wanted: Filter = Filter(), *, compar
         waves.check_window(wanted.first, wanted.end)
     if compare and setup.bug:
         raise BadInput(f"a run with bug {setup.bug} has no ordinary one to be compared with")
-    library = traced_gpu_library(geometry)
-    run = setup.programmed(library)
+    design = traced_gpu_design(geometry)
+    run = setup.programmed(design)
     subject = setup.subject(run)
     with store.TraceWriter(folder, wanted.limit) as writer:
-        recording = TraceRecording(run, subject, library, wanted, writer, with_waves)
+        recording = TraceRecording(run, subject, design, wanted, writer, with_waves)
         arrivals = FirstArrivals(len(run.backends))
         run.observers += [recording, arrivals]
         run.advance(0)  # compiles, if need be

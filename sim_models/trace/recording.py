@@ -9,7 +9,7 @@ from t3sim.base.compiled.words import words_at
 from t3sim.base.errors import Failure
 from t3sim.cosim.traced import probes
 from t3sim.gpu.engine.observers import Observer
-from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.simulator import Design
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import waves
 from t3sim.trace.model_events import observe_models
@@ -59,23 +59,23 @@ class TraceRecording(Observer):
 
     Of what happens before the window the updates of tiles are kept that are open when it begins.
 
-    The run's hardware is instances of `library`, the top that shows its inner signals. Attach it with `observers`.
+    The run's hardware is instances of `design`, the top that shows its inner signals. Attach it with `observers`.
     """
 
     interleaved = True  # events are written in the order of cycles
 
-    def __init__(self, run: ProgrammedGpus, subject: Subject, library: Library, wanted: Filter, writer: TraceWriter,
+    def __init__(self, run: ProgrammedGpus, subject: Subject, design: Design, wanted: Filter, writer: TraceWriter,
                  with_waves: bool = False) -> None:
         self._run, self.wanted, self._writer = run, wanted, writer
         sim = run.sim
         devices, units = sim.kernel.state.state.shape
-        watched = sim.b, sim.m.channels, units, probes(library.ports, run.geometry), subject.workgroups
+        watched = sim.b, sim.m.channels, units, probes(design.ports, run.geometry), subject.workgroups
         self._recorder = make_recorder(*watched, subject.chosen(wanted), sim.network)
         updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
         self._earlier = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), sim.network)
         self._open = np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
-        self.waves = [waves.Waves(library.ports, run.geometry, d, device)
+        self.waves = [waves.Waves(design.ports, run.geometry, d, device)
                       for d, device in enumerate(run.devices)] if with_waves else []
         self._using: Recorder | None = None
         self._from, self._started = 0, 0.0

@@ -10,7 +10,7 @@ import numpy as np
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import REDUCED, Exchange
-from t3sim.rtlsim.library import Library
+from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, ProgrammedCollective
 from t3sim.runs.fused import FusedRun
@@ -75,7 +75,7 @@ class Recordable(Protocol):
     def names(self) -> int:
         """Return how many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
 
-    def programmed(self, library: Library | None = None) -> ProgrammedGpus:
+    def programmed(self, design: Design | None = None) -> ProgrammedGpus:
         """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""
 
     def subject(self, run: Any) -> Subject: ...
@@ -128,9 +128,9 @@ class Setup:
         schedule = build.make_schedule(self.machine, self.workload, self.options)
         return count(schedule, build.make_tiling(self.machine, self.workload))
 
-    def programmed(self, library: Library | None = None) -> FusedRun:
+    def programmed(self, design: Design | None = None) -> FusedRun:
         run = fused_run(self.kernel.policy, self.machine, self.workload, self.options, self.kernel.skew is not None,
-                        library)
+                        design)
         if self.bug:
             bugs.plant(self.bug, run)
         return run
@@ -170,8 +170,8 @@ class CollectiveSetup:
         operator = build.planned_copy(self.machine, plans)
         return max(sum(share.workgroups for share in operator.shares(device)) for device in range(len(plans)))
 
-    def programmed(self, library: Library | None = None) -> ProgrammedCollective:
-        return ProgrammedCollective(self.planned, library)
+    def programmed(self, design: Design | None = None) -> ProgrammedCollective:
+        return ProgrammedCollective(self.planned, design)
 
     def subject(self, run: ProgrammedCollective) -> Collective:
         return Collective(run)

@@ -15,7 +15,7 @@ from t3sim.base.compiled.jit import compiled
 from t3sim.base.output import collect_versions
 from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.cosim.gpu import model_ports
-from t3sim.cosim.testbench import FAILURE, Design, Testbench
+from t3sim.cosim.testbench import FAILURE, Testbench, VerilogDesign
 from t3sim.cosim.traced import Probes, groups_of_block, probes
 from t3sim.gpu.fabric import bits
 from t3sim.rtlsim.port_map import PortMap
@@ -37,7 +37,7 @@ _SAMPLES = "samples.npz"  #: of `t3sim.testbenches.failure`
 _DISPATCH = int(Kind.DISPATCH)
 
 
-def explain_failure(testbench: Testbench, design: Design, folder: Path) -> list[str]:
+def explain_failure(testbench: Testbench, design: VerilogDesign, folder: Path) -> list[str]:
     """Write lines that name the commands which show what happened; none where a trace has nothing to say."""
     shown = groups_of_block(testbench.block, testbench.geometry)
     if shown is None or not (folder / FAILURE).exists():

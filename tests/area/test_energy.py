@@ -38,9 +38,9 @@ from t3sim.area.sram import Sram
 from t3sim.area.synthesis import Netlist
 from t3sim.base.errors import BadInput, Failure
 from t3sim.cli import main
-from t3sim.cosim.designs import block_library
+from t3sim.cosim.designs import block_design
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
@@ -245,7 +245,7 @@ def test_bad_input_is_one_line(arguments, line, capsys):
 def test_a_netlist_does_what_the_rtl_does_and_its_ports_change_as_often(block):
     geometry = Geometry()
     lowered = lower(map_block(block, geometry, find_library("embedded"))[0])
-    library = block_library(block, geometry, shown({"": lowered.netlist}))
+    library = block_design(block, geometry, shown({"": lowered.netlist}))
     ports = library.ports
     random = np.random.default_rng(1)
     stimulus = random.integers(0, 1 << 64, (3000, ports.input_words), np.uint64) & random.integers(
@@ -255,7 +255,7 @@ def test_a_netlist_does_what_the_rtl_does_and_its_ports_change_as_often(block):
             stimulus[:, port.offset + port.words - 1] &= np.uint64((1 << port.width % 64) - 1)
     stimulus[:, ports.inputs["rst"].offset] = 0
     top = module_ports(library, lowered, block)
-    with CompiledBackend(library) as simulated:
+    with Simulator(library) as simulated:
         rows = simulated.run(stimulus)[:, top.first:].view(np.int64)
     part, = top.parts
     part.power_on(top.reset)

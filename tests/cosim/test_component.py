@@ -14,8 +14,8 @@ from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtl.switch.switch import Switch
 from t3sim.rtlsim import clusters, graph, part_code
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
-from t3sim.rtlsim.compiled import CompiledBackend
-from t3sim.rtlsim.graph import UnsupportedDesign, design_of
+from t3sim.rtlsim.graph import UnsupportedDesign, graphs_of
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import random_stimulus
 from t3sim.rtlsim.toolchain import ToolchainError
 from t3sim.testbenches.geometries import GEOMETRIES
@@ -106,10 +106,10 @@ def held_stimulus(ports, cycles: int, seed: int) -> np.ndarray:
     return stimulus
 
 
-def run_both(library, stimulus: np.ndarray) -> int:
+def run_both(design, stimulus: np.ndarray) -> int:
     """Step an instance that evaluates what has changed, and one that evaluates all; returns how many rested."""
     rested = 0
-    with CompiledBackend(library) as quick, CompiledBackend(library) as full:
+    with Simulator(design) as quick, Simulator(design) as full:
         full.evaluate_all()
         for cycle, row in enumerate(stimulus):
             for backend in (quick, full):
@@ -130,14 +130,14 @@ def test_random_inputs(apart, count, request, seed):
     """Of few and of more instances than a set has."""
     if apart:
         request.getfixturevalue("kept")
-    design = design_of(Workers(count), "workers")
+    design = graphs_of(Workers(count), "workers")
     assert len(design.instances) == (count if apart else 0)
-    library = build_component(lambda: Workers(count), "workers")
+    design = build_component(lambda: Workers(count), "workers")
     cycles = 15_000 // count
-    stimulus = held_stimulus(library.ports, cycles, seed)
-    rested = run_both(library, stimulus)
+    stimulus = held_stimulus(design.ports, cycles, seed)
+    rested = run_both(design, stimulus)
     assert not apart or rested > 0.5 * cycles
-    with CompiledBackend(library) as compiled, AmaranthBackend(Workers(count), library.ports) as amaranth:
+    with Simulator(design) as compiled, AmaranthBackend(Workers(count), design.ports) as amaranth:
         np.testing.assert_array_equal(compiled.run(stimulus[:cycles // 3]), amaranth.run(stimulus[:cycles // 3]))
 
 
@@ -162,8 +162,8 @@ def test_a_mistake_fails_the_self_test(kept, monkeypatch, mistake):
 
 @pytest.mark.parametrize("hardware", on_one([GpuTop, Switch]))
 def test_hardware(hardware, seed):
-    library = build_component(lambda: hardware(GEOMETRIES["small"]), "hardware")
-    run_both(library, held_stimulus(library.ports, 600, seed))
+    design = build_component(lambda: hardware(GEOMETRIES["small"]), "hardware")
+    run_both(design, held_stimulus(design.ports, 600, seed))
 
 
 class Narrow(wiring.Component):
@@ -198,9 +198,9 @@ class Narrow(wiring.Component):
 
 @pytest.mark.parametrize("width", [0, 1, 2, 63, 64, 65])
 def test_values_of_any_width(width, seed):
-    library = build_component(lambda: Narrow(width), "narrow")
-    stimulus = random_stimulus(library.ports, 200, seed)
-    with CompiledBackend(library) as compiled, AmaranthBackend(Narrow(width), library.ports) as amaranth:
+    design = build_component(lambda: Narrow(width), "narrow")
+    stimulus = random_stimulus(design.ports, 200, seed)
+    with Simulator(design) as compiled, AmaranthBackend(Narrow(width), design.ports) as amaranth:
         np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
 
 
@@ -229,7 +229,7 @@ class Clocked(wiring.Component):
                                            ("product", r"\* of 280 bits is not simulated")])
 def test_what_is_not_simulated_is_refused(kind, message):
     with pytest.raises(UnsupportedDesign, match=message):
-        design_of(Clocked(kind), "clocked")
+        graphs_of(Clocked(kind), "clocked")
 
 
 class Reading(wiring.Component):
@@ -266,7 +266,7 @@ class Adding(wiring.Component):
                                                ("looked into", "reading", "kept"), ("by ports", None, None)])
 def test_a_signal_of_another_component_that_is_no_port_is_refused(how, module, name):
     """It would be constant, also in the Verilog."""
-    for write in (lambda: design_of(Reading(how), "top"), lambda: generate_verilog(Reading(how), "top")):
+    for write in (lambda: graphs_of(Reading(how), "top"), lambda: generate_verilog(Reading(how), "top")):
         if module is None:
             write()
             continue
@@ -292,7 +292,7 @@ class OneWord(wiring.Component):
 
 
 def test_a_memory_of_one_word(seed):
-    library = build_component(OneWord, "one_word")
-    stimulus = random_stimulus(library.ports, 200, seed)
-    with CompiledBackend(library) as compiled, AmaranthBackend(OneWord(), library.ports) as amaranth:
+    design = build_component(OneWord, "one_word")
+    stimulus = random_stimulus(design.ports, 200, seed)
+    with Simulator(design) as compiled, AmaranthBackend(OneWord(), design.ports) as amaranth:
         np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))

@@ -26,10 +26,10 @@ from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 from t3sim.rtlsim import build, lanes, toolchain
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend, pack, unpack
-from t3sim.rtlsim.compiled import CompiledBackend
 from t3sim.rtlsim.port_map import Lane, PortMap
 from t3sim.rtlsim.shown import slot
 from t3sim.rtlsim.signature import PortError, port_map
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import checksum, random_stimulus
 from t3sim.rtlsim.toolchain import ToolchainError
 
@@ -139,8 +139,8 @@ def private_cache(tmp_path, monkeypatch):
 
 
 def backends(factory, name):
-    library = build_component(factory, name)
-    return CompiledBackend(library), AmaranthBackend(factory(), library.ports)
+    design = build_component(factory, name)
+    return Simulator(design), AmaranthBackend(factory(), design.ports)
 
 
 def test_port_map_names_every_port_and_field():
@@ -194,7 +194,7 @@ def test_compiled_and_amaranth_traces_are_equal(number, seed):
 
 def test_step_run_and_checksum_agree(widths):
     stimulus = random_stimulus(widths.ports, 200, seed=5)
-    with CompiledBackend(widths) as stepped, CompiledBackend(widths) as replayed, CompiledBackend(widths) as bare:
+    with Simulator(widths) as stepped, Simulator(widths) as replayed, Simulator(widths) as bare:
         trace = replayed.run(stimulus)
         for row, expected in zip(stimulus, trace):
             stepped.inputs[:] = row
@@ -239,7 +239,7 @@ def test_bits_above_a_ports_width_are_ignored(widths):
     for port in widths.ports.inputs.values():
         if port.width % 64:
             dirty[:, port.offset + port.words - 1] |= np.uint64((1 << 64) - (1 << port.width % 64))
-    for backend in (CompiledBackend(widths), AmaranthBackend(Widths(), widths.ports)):
+    for backend in (Simulator(widths), AmaranthBackend(Widths(), widths.ports)):
         expected = backend.run(stimulus)
         backend.reset()
         np.testing.assert_array_equal(backend.run(dirty), expected)
@@ -247,7 +247,7 @@ def test_bits_above_a_ports_width_are_ignored(widths):
 
 def test_instances_are_independent(widths):
     stimulus = random_stimulus(widths.ports, 50, seed=3)
-    first, second = CompiledBackend(widths), CompiledBackend(widths)
+    first, second = Simulator(widths), Simulator(widths)
     trace = first.run(stimulus)
     second.step(7)
     first.reset()
@@ -306,7 +306,7 @@ def test_numba_calls_the_library_fast(widths):
             inputs[0] += outputs[0]
             step(handle)
 
-    with CompiledBackend(widths) as backend, CompiledBackend(widths) as reference:
+    with Simulator(widths) as backend, Simulator(widths) as reference:
         reference.step(100)
         loop(widths.step, backend.handle, backend.inputs, backend.outputs, 100)
         word = widths.ports.outputs["word"].offset

@@ -13,9 +13,9 @@ from amaranth.lib.wiring import In, Out
 from typer.testing import CliRunner
 
 from t3sim.cosim.component import build_component
-from t3sim.rtlsim.compiled import CompiledBackend
 from t3sim.rtlsim.expressions import Expressions
 from t3sim.rtlsim.graph_code import GraphWriter
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.testbenches import fuzz
 from tests.support.tiers import on_one
 
@@ -46,16 +46,16 @@ KINDS = ("plain", "as_signed", "signal", "choice")
 @pytest.mark.parametrize("offset", [3, 70])
 def test_a_part_beyond_its_value_is_zero(width, offset):
     """As in the Verilog: a signed value is extended to the part's width, and zeros follow. No offset wraps."""
-    library = build_component(lambda: Parts(width, offset), "parts")
+    design = build_component(lambda: Parts(width, offset), "parts")
     cases = [(a, at) for a in range(32) for at in (*range(8), *(1 << offset - 1 - n for n in range(3)),
                                                    (1 << offset) - 1, ((1 << 64) // width) % (1 << offset))]
-    ports = library.ports
+    ports = design.ports
     rows = np.zeros((len(cases), ports.input_words), np.uint64)
     for row, (a, at) in zip(rows, cases):
         row[ports.inputs["a"].offset] = a
         for word in range(ports.inputs["offset"].words):
             row[ports.inputs["offset"].offset + word] = at >> 64 * word & (1 << 64) - 1
-    with CompiledBackend(library) as compiled:
+    with Simulator(design) as compiled:
         outputs = compiled.run(rows)
     for (a, at), row in zip(cases, outputs):
         number = a - 32 * (a >> 4)

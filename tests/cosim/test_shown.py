@@ -7,9 +7,9 @@ from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import generate_verilog
 from t3sim.rtlsim import graph
-from t3sim.rtlsim.compiled import CompiledBackend
-from t3sim.rtlsim.graph import UnsupportedDesign, design_of
+from t3sim.rtlsim.graph import UnsupportedDesign, graphs_of
 from t3sim.rtlsim.shown import show, slot
+from t3sim.rtlsim.simulator import Simulator
 from tests.cosim.test_component import WORKERS, Workers, held_stimulus
 
 pytestmark = pytest.mark.builds_rtl
@@ -27,11 +27,11 @@ GROUPS["top"] = [slot(3, 2, "scale"), slot(64, WORKERS, "busy"), slot(70, 1, "rs
 def test_both_ways_show_the_same(apart, monkeypatch, seed):
     if apart:
         monkeypatch.setattr(graph, "_KEPT_CELLS", 1)
-    library = build_component(Workers, "workers", shown=GROUPS)
+    design = build_component(Workers, "workers", shown=GROUPS)
     text, ports = show(*generate_verilog(Workers(), "workers"), GROUPS)
-    assert library.ports == ports
+    assert design.ports == ports
     stimulus = held_stimulus(ports, 1000, seed)
-    with CompiledBackend(library) as compiled:
+    with Simulator(design) as compiled:
         shown = compiled.run(stimulus)
     np.testing.assert_array_equal(shown, replay_cocotb(build_simulation(text, ports), ports, stimulus)[0])
     assert (shown[:, ports.port("trace.worker[1]").offset] >> np.uint64(20) & np.uint64(3) == 3).any()
@@ -42,4 +42,4 @@ def test_both_ways_show_the_same(apart, monkeypatch, seed):
     ("worker_1.right", "there is no signal right, of worker_1.right")])
 def test_what_is_not_there(path, message):
     with pytest.raises(UnsupportedDesign, match=message):
-        design_of(Workers(), "workers", {"one": [slot(0, 1, path)]})
+        graphs_of(Workers(), "workers", {"one": [slot(0, 1, path)]})

@@ -7,7 +7,7 @@ import pytest
 
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.component import build_component
-from t3sim.cosim.gpu import gpu_library
+from t3sim.cosim.gpu import gpu_design
 from t3sim.cosim.verilog import component_verilog, generate_verilog
 from t3sim.machine import load_machine
 from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
@@ -29,7 +29,7 @@ from t3sim.rtl.track.update_network import UpdateNetwork
 from t3sim.rtl.window.dispatch_window import DispatchWindow
 from t3sim.rtl.window.ready_table import ReadyTable
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import random_stimulus
 from t3sim.study.lockstep_speed import recorded_stimulus
 
@@ -119,7 +119,7 @@ def test_traces_are_equal(name, seed):
     text, ports = generate_verilog(BLOCKS[name](), name.lower())
     sums = [port for port in ports.outputs.values() if port.name.startswith("holds")]  # of a switch
     stimulus = meeting_stimulus(ports, 2000, seed) if sums else sparse_stimulus(ports, 400, seed)
-    with CompiledBackend(build_component(BLOCKS[name], name.lower())) as compiled:
+    with Simulator(build_component(BLOCKS[name], name.lower())) as compiled:
         expected = compiled.run(stimulus)
     possible = 1 << sum(port.width for port in ports.outputs.values())
     assert len(np.unique(expected, axis=0)) > min(4, possible - 1), "nothing happened"
@@ -143,7 +143,7 @@ def test_the_default_top_equals_verilator(seed):
     text, ports = component_verilog(lambda: GpuTop(geometry), "gpu_top", geometry)
     recorded = recorded_stimulus(machine, 4000)
     stimulus = np.concatenate([recorded, sparse_stimulus(ports, 1000, seed)])
-    with CompiledBackend(gpu_library(geometry)) as compiled:
+    with Simulator(gpu_design(geometry)) as compiled:
         expected = compiled.run(stimulus)
     for name in ("dram[{}].valid", "compute[{}].ready"):
         for channel in range(geometry.channel.channels):

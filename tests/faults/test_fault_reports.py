@@ -48,7 +48,7 @@ def gpu(monkeypatch):
     """A GPU with three open tiles in each bank."""
     top = partial(FlippableTop, GEOMETRY)
     ports = component_verilog(top, "gpu_top", ("flippable", GEOMETRY))[1]
-    monkeypatch.setattr("tests.support.gpu.gpu_library", lambda geometry: geometry)
+    monkeypatch.setattr("tests.support.gpu.gpu_design", lambda geometry: geometry)
     monkeypatch.setattr("tests.support.gpu.compiled_gpu", lambda _: AmaranthBackend(top(), ports))
     made = FlippableGpu()
     made.program([*made.driver.open_memory(0, base=BASE, limit=LIMIT),

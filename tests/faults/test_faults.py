@@ -195,13 +195,13 @@ WORD_BITS = [bits + check_bits("secded", bits) for bits in (
 
 
 @pytest.fixture(scope="module")
-def library():
+def design():
     return build_component(lambda: FlippableTop(PROTECTED.geometry()), "gpu_top")
 
 
 @pytest.fixture
-def flippable(library):
-    made, _ = data_run(PROTECTED, gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5), library=library)
+def flippable(design):
+    made, _ = data_run(PROTECTED, gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5), design=design)
     yield made
     made.close()
 

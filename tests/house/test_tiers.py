@@ -18,7 +18,7 @@ PYTESTS = {"filterwarnings", "parametrize", "skip", "skipif", "xfail"}
 #: Modules that a test imports to build something, and the mark that says so.
 BUILDERS = {"amaranth.sim": "builds_rtl", "t3sim.cosim.gpu": "builds_rtl", "t3sim.cosim.component": "builds_rtl",
             "t3sim.cosim.verilog": "builds_rtl",
-            "t3sim.rtlsim.compiled": "builds_rtl", "t3sim.cosim.testbench": "builds_rtl",
+            "t3sim.rtlsim.simulator": "builds_rtl", "t3sim.cosim.testbench": "builds_rtl",
             "t3sim.runs.data_mode": "builds_rtl", "t3sim.runs.fused": "builds_rtl",
             "tests.support.recorded": "builds_rtl", "tests.support.gpu": "builds_rtl",
             "t3sim.gpu.engine.loop": "builds_loops", "t3sim.event.flow.collective": "builds_loops",

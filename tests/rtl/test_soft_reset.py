@@ -10,7 +10,7 @@ from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtl.control.soft_reset import SoftReset
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -54,7 +54,7 @@ class Pair(wiring.Component):
 
 def test_both_forms_reset_what_they_should_when_they_should(rng):
     text, ports = component_verilog(Pair, "pair")
-    with CompiledBackend(build_component(Pair, "pair")) as pins, AmaranthBackend(Pair(), ports) as conditions:
+    with Simulator(build_component(Pair, "pair")) as pins, AmaranthBackend(Pair(), ports) as conditions:
         counts, lasts = [3, 3], [0, 0]
         for _ in range(400):
             step, reset, clear = rng.getrandbits(1), int(rng.random() < 0.05), [int(rng.random() < 0.1) for _ in "ab"]

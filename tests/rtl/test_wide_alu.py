@@ -14,7 +14,7 @@ from t3sim.rtl.channel.fp_adder import FpAdder
 from t3sim.rtl.channel.wide_alu import WideAlu
 from t3sim.rtl.formats import FIXED, FIXED_NONE, FIXED_SCALES, NUMBERS, PLAIN_SUMS, SUMS
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, GeometryError
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.testbenches.reference.wide_alu import Alu, Operands, WideOp
 from tests.support.stream_bench import StreamBench
 from tests.support.tiers import on_one
@@ -106,7 +106,7 @@ def test_a_number_that_is_no_sum_leaves_memory_as_it_is(rng):
 
 @pytest.fixture(scope="module")
 def compiled():
-    with CompiledBackend(build_component(lambda: WideAlu(ALL, 8), "wide_alu", 8)) as backend:
+    with Simulator(build_component(lambda: WideAlu(ALL, 8), "wide_alu", 8)) as backend:
         yield backend
 
 

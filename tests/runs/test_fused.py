@@ -7,7 +7,7 @@ import pytest
 from numba import typeof
 
 from t3sim.cosim.driver.driver import Driver, DriverError
-from t3sim.cosim.gpu import compiled_gpu, gpu_library, model_ports
+from t3sim.cosim.gpu import compiled_gpu, gpu_design, model_ports
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.gpu.engine.end import IDLE_LIMIT, RUNNING
 from t3sim.machine import load_machine
@@ -41,7 +41,7 @@ def small(machine):
 
 def fused(machine, shape=SHAPE, devices=4, policy="mca", threshold="auto", **options) -> FusedRun:
     geometry = machine.geometry()
-    library = gpu_library(geometry)
+    library = gpu_design(geometry)
     instances = devices if options.get("mirrored") is False else 1
     return FusedRun(machine, gemm_workload(shape, devices), [compiled_gpu(library) for _ in range(instances)],
                     model_ports(library.ports, geometry), Policy(policy, threshold), **options)
@@ -340,14 +340,14 @@ def test_checks_find_a_lost_trigger(machine):
 
 @pytest.mark.slow
 def test_hardware_of_another_geometry_is_refused(machine, small):
-    library = gpu_library(small.geometry())
+    library = gpu_design(small.geometry())
     ports = model_ports(library.ports, small.geometry())
     with pytest.raises(DriverError, match="set_bits=4 is not possible: this driver was made for 8"):
         FusedRun(machine, gemm_workload(SHAPE, 4), [compiled_gpu(library)], ports, Policy())
 
 
 def test_a_ring_needs_its_number_of_devices(small):
-    library = gpu_library(small.geometry())
+    library = gpu_design(small.geometry())
     ports = model_ports(library.ports, small.geometry())
     with pytest.raises(ValueError, match="1 RTL instances for 4 devices"):
         FusedRun(small, gemm_workload(SHAPE, 4), [compiled_gpu(library)], ports, Policy(), mirrored=False)

@@ -387,9 +387,9 @@ def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
         guard.blocked = blocked
         return m
     monkeypatch.setattr(OrderGuard, "elaborate", never_blocks)
-    library = build_component(lambda: GpuTop(described.geometry()), "gpu_top")
+    design = build_component(lambda: GpuTop(described.geometry()), "gpu_top")
     run, _ = data_run(described, gemm_workload("100x130x16", 3), Policy("compute_first"), chaos(0),
-                      Variation(overtaking_reads=True), library=library)
+                      Variation(overtaking_reads=True), design=design)
     broken("numpy's reduction", run)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t3sim.base.errors import BadInput
-from t3sim.cosim.traced import traced_gpu_library
+from t3sim.cosim.traced import traced_gpu_design
 from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.fabric import bits
 from t3sim.runs.build import Options
@@ -29,7 +29,7 @@ LATE = 3000  #: cycle in which device 1 starts
 
 @pytest.fixture(scope="module")
 def library():
-    return traced_gpu_library(RING.geometry())
+    return traced_gpu_design(RING.geometry())
 
 
 def started_late(library):

@@ -12,11 +12,11 @@ from t3sim.area.liberty import Library
 from t3sim.area.measure import map_block
 from t3sim.area.node import Node
 from t3sim.base.errors import BadInput
-from t3sim.cosim.designs import block_library
+from t3sim.cosim.designs import block_design
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
 from t3sim.gpu.fabric.bits import UPDATE
 from t3sim.machine import Machine
-from t3sim.rtlsim.compiled import CompiledBackend
+from t3sim.rtlsim.simulator import Simulator
 from t3sim.runs.kernels import fused_run
 from t3sim.study.scenario.recorded import recorded as recorded_setup
 from t3sim.study.scenario.scenario import Scenario
@@ -153,11 +153,11 @@ def measure_energy(machine: str, cells: Library, node: Node, until: int | None, 
     progress("netlists", 1.0)
     programmed: list[Programmed] = []
 
-    def around(backend: CompiledBackend) -> Programmed:
+    def around(backend: Simulator) -> Programmed:
         programmed.append(Programmed(backend, top))
         return programmed[-1]
 
-    run = fused_run(kernel.policy, of, setup.workload, setup.options, kernel.skew is not None, top.library, around)
+    run = fused_run(kernel.policy, of, setup.workload, setup.options, kernel.skew is not None, top.design, around)
     try:
         if len(programmed) > 1:
             raise BadInput(f"machine {of.name}: energy is of a run in which one GPU stands for all, and here are "
@@ -206,7 +206,7 @@ class _Counting(Replay):
         super().replay(rows, first)
         if first < 0:
             return
-        ports = self._top.library.ports
+        ports = self._top.design.ports
         for name in ports.outputs:
             stem = name.removesuffix(".valid")
             if stem == name or not stem.startswith(("dram[", "packets[")):
@@ -236,7 +236,7 @@ def _alu_energy(cells: Library, machine: Machine, node: Node, reduced_per_cycle:
     """
     geometry = machine.geometry()
     lowered = lower(map_block(ALU, geometry, cells)[0])
-    library = block_library(ALU, geometry, shown({"": lowered.netlist}))
+    library = block_design(ALU, geometry, shown({"": lowered.netlist}))
     busy, idle = (_alu_run(lowered, library, valid, node, machine) for valid in (True, False))
     lanes = COLUMN_BYTES // _ALU_BYTES * geometry.channel.channels
     share = reduced_per_cycle / (lanes * _ALU_BYTES)
@@ -259,7 +259,7 @@ def _alu_run(lowered, library, valid: bool, node: Node, machine: Machine) -> Ran
         for name, number in (("op", OPERATIONS["add"]), ("dtype", DTYPES["fp16"])):
             bit = payload.fields[name].lsb
             stimulus[:, payload.offset + bit // 64] |= np.uint64(number << bit % 64)
-    with CompiledBackend(library) as alu:
+    with Simulator(library) as alu:
         rows = alu.run(stimulus)[:, part.first:].view(np.int64)
     for replayed in part.parts:
         replayed.power_on(part.reset)

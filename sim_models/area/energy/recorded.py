@@ -8,18 +8,18 @@ import numpy as np
 
 from t3sim.area.energy.circuit import LANES, Lowered, lower
 from t3sim.area.energy.replay import Ports, State, fresh_state, replay
-from t3sim.area.liberty import Library as Cells
+from t3sim.area.liberty import Library
 from t3sim.area.measure import TOP, map_parts
 from t3sim.area.synthesis import Netlist
 from t3sim.area.timing import CLOCK
 from t3sim.base.compiled.words import words_at
 from t3sim.base.errors import Failure
-from t3sim.cosim.designs import block_library
+from t3sim.cosim.designs import block_design
 from t3sim.gpu.engine.observers import Observer
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtlsim.library import Library
 from t3sim.rtlsim.port_map import RESET
 from t3sim.rtlsim.shown import PREFIX, Groups, slot
+from t3sim.rtlsim.simulator import Design
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
@@ -85,7 +85,7 @@ class Replayed:
 class Recorded(NamedTuple):
     """A shown top, and how a row of its ports is taken apart."""
 
-    library: Library
+    design: Design
     first: int  #: word of its outputs
     words: int
     parts: list[Replayed]
@@ -115,12 +115,12 @@ def _ports_of(netlist: Netlist) -> dict[str, list]:
     return {name: port["bits"] for name, port in netlist.module["ports"].items() if name != CLOCK}
 
 
-def recorded_top(geometry: Geometry, cells: Cells, progress: Callable[[float], None]) -> Recorded:
+def recorded_top(geometry: Geometry, cells: Library, progress: Callable[[float], None]) -> Recorded:
     """Map the top in parts, and build one that shows the ports of each. Raises Failure."""
     glue, parts, children = map_parts(TOP, geometry, cells, progress)
     netlists = {"": glue, **{name: parts[kind] for name, kind in children.items()}}
-    library = block_library(TOP, geometry, shown(netlists))
-    first, words, places = _places(library, netlists)
+    design = block_design(TOP, geometry, shown(netlists))
+    first, words, places = _places(design, netlists)
     found = []
     for kind in parts:
         names = [name for name, module in children.items() if module == kind]
@@ -128,13 +128,13 @@ def recorded_top(geometry: Geometry, cells: Cells, progress: Callable[[float], N
         for start in range(0, len(names), LANES):
             found.append(_of_module(kind, names[start:start + LANES], lowered, places))
     found.append(_of_top(glue, netlists, words, places))
-    return Recorded(library, first, words, found, places)
+    return Recorded(design, first, words, found, places)
 
 
-def module_ports(library: Library, lowered: Lowered, module: str) -> Recorded:
+def module_ports(design: Design, lowered: Lowered, module: str) -> Recorded:
     """Take apart what a shown module alone shows."""
-    first, words, places = _places(library, {"": lowered.netlist})
-    return Recorded(library, first, words, [_of_module(module, [""], lowered, places)], places)
+    first, words, places = _places(design, {"": lowered.netlist})
+    return Recorded(design, first, words, [_of_module(module, [""], lowered, places)], places)
 
 
 def shown(netlists: dict[str, Netlist]) -> Groups:
@@ -149,8 +149,8 @@ def shown(netlists: dict[str, Netlist]) -> Groups:
     return groups
 
 
-def _places(library: Library, netlists: dict[str, Netlist]) -> tuple[int, int, dict[str, _Place]]:
-    found = [port for port in library.ports.outputs.values() if port.name.startswith(PREFIX)]
+def _places(design: Design, netlists: dict[str, Netlist]) -> tuple[int, int, dict[str, _Place]]:
+    found = [port for port in design.ports.outputs.values() if port.name.startswith(PREFIX)]
     first, places = found[0].offset, {}
     for (name, netlist), port in zip(netlists.items(), found, strict=True):
         at, bits = 0, {}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from t3sim.gpu.engine.state import Sim
     from t3sim.gpu.fabric.queues import RequestQueue, TagQueue, TimedQueue
 
-#: Type of a compiled library's `step`; Python's is given the same, so that one version of the loop serves both.
+#: Type of a compiled design's `step`; Python's is given the same, so that one version of the loop serves both.
 _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
 _LANE = 256  # more packets than a lane's lines become: five, and up to 31 copies of each
 
@@ -407,7 +407,7 @@ def _offer_timed(queue: "TimedQueue", inside: np.ndarray, port: int, inputs: np.
 
 
 class StepsInPython(Observer):
-    """Clock edges of backends that are no compiled library, called from the compiled loop.
+    """Clock edges of backends that are no compiled design, called from the compiled loop.
 
     Nothing can be raised through compiled code: what a backend raises (Ctrl-C too) ends the loop and is raised then.
     """
@@ -437,15 +437,15 @@ def make_hardware(backends: Sequence[Backend], ports: Ports, requests: np.ndarra
 
     `requests`: int64[device, request], each a payload of the RTL's `dispatch`; `asks`: the same of `asks`, if any.
     """
-    library = backends[0].library
-    python = StepsInPython(backends) if library is None else None
+    design = backends[0].design
+    python = StepsInPython(backends) if design is None else None
 
     def addresses(arrays: Sequence[np.ndarray]) -> np.ndarray:
         return np.array([array.ctypes.data for array in arrays], np.int64)
     if python is not None:
         step, handles = python.function, list(range(len(backends)))
     else:  # compiled: each backend has a handle
-        step, handles = library.step, [backend.handle for backend in backends]  # pyright: ignore
+        step, handles = design.step, [backend.handle for backend in backends]  # pyright: ignore
     lanes = len(backends), len(ports.outbound)
     return Hardware(ports, channel_ports(ports), step, np.array(handles, np.int64),
                     addresses([backend.inputs for backend in backends]),

@@ -78,7 +78,7 @@ class BuildTask:
     requires = ()
 
     def run(self, progress: Callable[[float], None]) -> None:
-        kernels.rtl_library(self.geometry)
+        kernels.rtl_design(self.geometry)
 
 
 @dataclass(frozen=True)

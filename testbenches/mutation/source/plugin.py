@@ -24,4 +24,4 @@ def pytest_configure(config) -> None:
         import_wrong(mistake.file, mistake.right, mistake.wrong)
         from t3sim.cosim import gpu
 
-        gpu.gpu_library, gpu.compiled_gpu = (lambda geometry: geometry), gpu.amaranth_gpu
+        gpu.gpu_design, gpu.compiled_gpu = (lambda geometry: geometry), gpu.amaranth_gpu
