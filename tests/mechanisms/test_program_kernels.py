@@ -31,7 +31,7 @@ WAYS = [("both-rings", "ring:4"), ("both-rings", "ring:8"), ("hierarchical", "to
 
 
 @pytest.mark.parametrize(("kind", "algorithm", "topology"), [
-    # Not all-rings: over four links at once memory is the limit (tests/scenario/test_collective_alone.py).
+    # Not all-rings: over four links at once memory is the limit (tests/study/test_collective_alone.py).
     *(("reduce-scatter", *way) for way in WAYS), *on_one(("all-gather", *way) for way in WAYS)])
 def test_kernels_take_the_closed_form(kind, algorithm, topology):
     """Within 3 % of what links, latencies and the last addition take: both ways around, a torus, cards of nodes."""

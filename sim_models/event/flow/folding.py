@@ -23,7 +23,7 @@ def folded(build: Callable[[Alike | None], Program], topology: Topology) -> Prog
 
     Links are compared one by one. Routes and transfers are compared where they are used: of those that stand for all
     with those a period further and half-way around; what a topology or an algorithm does elsewhere follows from how it
-    is built (`tests/flow/test_folding.py` compares all of them on small networks).
+    is built (`tests/event/test_folding.py` compares all of them on small networks).
     """
     alike = Alike(topology.shape, (1,) * len(topology.shape))
     while True:

@@ -66,7 +66,7 @@ def test_an_interrupt_tells_how_to_go_on(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.builds_rtl  # in processes of its own
-@pytest.mark.slow  # tests/tasks/test_runner.py has any number of jobs on tasks that take no time
+@pytest.mark.slow  # tests/study/test_runner.py has any number of jobs on tasks that take no time
 def test_a_small_campaign_is_the_same_for_any_number_of_jobs(tmp_path):
     """Real kernels, RTL included, on a small machine."""
     machine = load_machine(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")

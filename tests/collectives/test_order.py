@@ -18,7 +18,7 @@ from t3sim.collectives.schedule import Action, Policy, Schedule
 from t3sim.machine.topologies import ring as ring_topology
 from t3sim.rtl.order import may_start
 from t3sim.workload.operators.tiling import Tiling
-from tests.schedule.test_schedule import schedules
+from tests.collectives.test_schedule import schedules
 
 WINDOW_OVERFLOW = "a Tracker holds more tiles than its window"
 

@@ -10,7 +10,7 @@ from t3sim.rtlsim import graph
 from t3sim.rtlsim.graph import UnsupportedDesign, graphs_of
 from t3sim.rtlsim.shown import show, slot
 from t3sim.rtlsim.simulator import Simulator
-from tests.cosim.test_component import WORKERS, Workers, held_stimulus
+from tests.rtlsim.test_component import WORKERS, Workers, held_stimulus
 
 pytestmark = pytest.mark.builds_rtl
 

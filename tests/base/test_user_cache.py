@@ -15,7 +15,7 @@ from t3sim.base import cache
 from t3sim.base.errors import BadInput
 from t3sim.base.user_cache import cache_folder
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HOUR = 3600
 
 #: Builds an entry and compiles a loop; prints where the entry is.

@@ -159,7 +159,7 @@ def test_port_map_names_every_port_and_field():
 
 
 def test_verilog_is_the_same_in_every_process():
-    program = ("import hashlib; from tests.cosim.test_cosim import Widths, generate_verilog; "
+    program = ("import hashlib; from tests.rtlsim.test_cosim import Widths, generate_verilog; "
                "print(hashlib.sha256(generate_verilog(Widths(), 'widths')[0].encode()).hexdigest())")
     digests = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100,
                               env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in ("1", "2")}
