@@ -12,7 +12,7 @@ from t3sim.study.results import FirstRun
 
 #: The elaboration and the C++ compiler alone; then the loops, with and without RTL, and a small sub-layer.
 _BUILD = ("from t3sim.cosim.gpu import gpu_design\nfrom t3sim.machine import load_machine\n"
-          "import sys\ngpu_library(load_machine(sys.argv[1]).geometry())")
+          "import sys\ngpu_design(load_machine(sys.argv[1]).geometry())")
 _RUN = "from t3sim.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))"
 _SHAPE = ("--gemm", "1024x512x512", "--devices", "4")
 

@@ -35,7 +35,7 @@ def library():
 def started_late(library):
     """A ring with numbers, random delays and a late GPU."""
     options = Options(seed=3, hold_back=0.1, link_jitter_cycles=100, start_cycles=(0, LATE, 0))
-    return data_run(RING, WORKLOAD, Policy("mca"), options, library=library)
+    return data_run(RING, WORKLOAD, Policy("mca"), options, design=library)
 
 
 @pytest.fixture(scope="module")
@@ -105,4 +105,4 @@ def test_results_do_not_depend_on_how_far_a_gpu_is_stepped_alone(library, unwatc
 @pytest.mark.parametrize("starts", [(0, 1), (0, -1, 0)])
 def test_start_cycles_that_fit_no_ring_are_refused(library, starts):
     with pytest.raises(BadInput, match="start_cycles=.* 3 numbers of at least 0"):
-        data_run(RING, WORKLOAD, options=Options(start_cycles=starts), library=library)
+        data_run(RING, WORKLOAD, options=Options(start_cycles=starts), design=library)
