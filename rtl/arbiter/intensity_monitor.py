@@ -67,67 +67,69 @@ class IntensityMonitor(wiring.Component):
         channel = self._geometry.channel
         mean_bits = channel.occupancy_bits + 2
 
-        watching = Signal()
-        dividing = Signal()
+        phase_runs = Signal()
+        division_runs = Signal()
         turn = Signal(range(channel.channels))
         sample = Signal(channel.occupancy_bits)
-        seen = Signal()  # communication, in this phase
-        ends = Signal()
-        pending = Signal(channel.occupancy_bits)  # the sample before, not yet added
+        communication_before = Signal()  # in this phase
+        phase_ends = Signal()
+        last_sample = Signal(channel.occupancy_bits)  # not yet added
         samples = Signal(channel.sample_bits + 1)
         # The sum while watching; while dividing, remainder above and quotient below.
         work = Signal(len(samples) + mean_bits)
-        shifted = Signal.like(work)
+        work_shifted = Signal.like(work)
         difference = Signal(len(samples) + 1)
-        fits = Signal()
+        divisor_fits = Signal()
         quotient_bits_left = Signal(range(mean_bits))
         m.d.comb += [
             sample.eq(Array(self.occupancy[i] for i in range(channel.channels))[turn]),
-            shifted.eq(work << 1),
-            difference.eq(shifted[mean_bits:] - samples),
-            fits.eq(~difference[-1]),
+            work_shifted.eq(work << 1),
+            difference.eq(work_shifted[mean_bits:] - samples),
+            divisor_fits.eq(~difference[-1]),
             self.mean.eq(Mux(self.done, work[:mean_bits], 0)),
         ]
 
         total = Signal.like(work)
-        enough = samples[-1] | (samples >> (LEAST_UNIT.bit_length() - 1) >= self.least)
-        over = (samples != 0) & ~self.producer_active
+        enough_samples = samples[-1] | (samples >> (LEAST_UNIT.bit_length() - 1) >= self.least)
+        producer_over = (samples != 0) & ~self.producer_active
         m.d.comb += [
-            total.eq(work + pending),
-            ends.eq((seen | self.communication_seen) & (enough | over)),
+            total.eq(work + last_sample),
+            phase_ends.eq((communication_before | self.communication_seen) & (enough_samples | producer_over)),
         ]
-        with m.If(watching):
-            m.d.sync += [work.eq(total), pending.eq(0), seen.eq(seen | self.communication_seen)]
-            with m.If(ends):
+        with m.If(phase_runs):
+            m.d.sync += [work.eq(total), last_sample.eq(0),
+                         communication_before.eq(communication_before | self.communication_seen)]
+            with m.If(phase_ends):
                 # The quotient has mean_bits: 4 * sum < samples << mean_bits.
                 m.d.sync += [
-                    watching.eq(0),
-                    dividing.eq(samples != 0),
+                    phase_runs.eq(0),
+                    division_runs.eq(samples != 0),
                     self.done.eq(samples == 0),
                     work.eq(total << 2),
                     quotient_bits_left.eq(mean_bits - 1),
                 ]
             with m.Elif(self.producer_active & ~samples[-1]):
                 m.d.sync += [
-                    pending.eq(sample),
+                    last_sample.eq(sample),
                     samples.eq(samples + 1),
                     turn.eq(Mux(turn == channel.channels - 1, 0, turn + 1)),
                 ]
-        with m.If(dividing):
+        with m.If(division_runs):
             m.d.sync += [
-                work.eq(Cat(fits, shifted[1:mean_bits], Mux(fits, difference[:-1], shifted[mean_bits:]))),
+                work.eq(Cat(divisor_fits, work_shifted[1:mean_bits],
+                            Mux(divisor_fits, difference[:-1], work_shifted[mean_bits:]))),
                 quotient_bits_left.eq(quotient_bits_left - 1),
             ]
             with m.If(quotient_bits_left == 0):
-                m.d.sync += [dividing.eq(0), self.done.eq(1)]
+                m.d.sync += [division_runs.eq(0), self.done.eq(1)]
         with m.If(self.restart):
             m.d.sync += [
-                watching.eq(1),
-                seen.eq(0),
-                dividing.eq(0),
+                phase_runs.eq(1),
+                communication_before.eq(0),
+                division_runs.eq(0),
                 self.done.eq(0),
                 work.eq(0),
-                pending.eq(0),
+                last_sample.eq(0),
                 samples.eq(0),
                 turn.eq(0),
             ]

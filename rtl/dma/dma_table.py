@@ -64,47 +64,48 @@ class DmaTable(wiring.Component):
         m.submodules.blocks = self.blocks
         m.submodules.ready = ready = fifo.SyncFIFOBuffered(width=trigger(g).size, depth=g.dma.ready_commands)
         write = self.blocks.write_port()
-        read, before = forwarded_read(m, self.blocks, write, "before")
+        read, block_before = forwarded_read(m, self.blocks, write, "block_before")
 
         # First stage: the counter is read. Second: counted, and written back or sent on.
         tile = Signal(trigger(g))
-        valid = Signal()
-        tiles = Signal(t.wf_bits + 1)
-        index = Signal(range(max(2, self.blocks.depth)))
-        incoming = self.triggers.payload
-        wanted = Array(self.block)[Array(self.region)[incoming.region].block].tiles_per_block
-        mask = Signal(t.wf_bits)  # wavefront bits within a block
-        first = Signal(t.wf_bits)
+        tile_valid = Signal()
+        block_tiles = Signal(t.wf_bits + 1)
+        block_index = Signal(range(max(2, self.blocks.depth)))
+        new_trigger = self.triggers.payload
+        new_tiles = Array(self.block)[Array(self.region)[new_trigger.region].block].tiles_per_block
+        wf_mask = Signal(t.wf_bits)  # wavefront bits within a block
+        first_wf = Signal(t.wf_bits)
         slot_bits = (t.window_slots - 1).bit_length()
-        m.d.comb += [mask.eq(wanted - (wanted != 0)), first.eq(incoming.wf & ~mask)]
+        m.d.comb += [wf_mask.eq(new_tiles - (new_tiles != 0)), first_wf.eq(new_trigger.wf & ~wf_mask)]
 
         clearing = Signal(init=1)
-        clear_index = Signal.like(index)
+        clear_index = Signal.like(block_index)
 
-        single = tiles <= 1
-        last = single | (before.count == tiles - 1)
+        single_tile = block_tiles <= 1
+        last_tile = single_tile | (block_before.count == block_tiles - 1)
         address = Signal(t.address_bits)
-        taken = Signal()
-        free = Signal()
+        tile_leaves = Signal()
+        stage_free = Signal()
         m.d.comb += [
-            address.eq(Mux(single | (before.count == 0) | (tile.address < before.address),
-                           tile.address, before.address)),
-            taken.eq(valid & (~last | ready.w_rdy)),
-            free.eq(~valid | taken),
-            self.triggers.ready.eq(free & ~clearing),
-            read.en.eq(free & self.triggers.valid),
-            read.addr.eq(Cat(first[1:], incoming.wg[:slot_bits])),
-            ready.w_en.eq(valid & last),
+            address.eq(Mux(single_tile | (block_before.count == 0) | (tile.address < block_before.address),
+                           tile.address, block_before.address)),
+            tile_leaves.eq(tile_valid & (~last_tile | ready.w_rdy)),
+            stage_free.eq(~tile_valid | tile_leaves),
+            self.triggers.ready.eq(stage_free & ~clearing),
+            read.en.eq(stage_free & self.triggers.valid),
+            read.addr.eq(Cat(first_wf[1:], new_trigger.wg[:slot_bits])),
+            ready.w_en.eq(tile_valid & last_tile),
             ready.w_data.eq(Cat(address, tile.region, tile.wf, tile.wg)),
-            write.addr.eq(Mux(clearing, clear_index, index)),
-            write.en.eq(clearing | (taken & ~single)),
-            write.data.count.eq(Mux(clearing | last, 0, before.count + 1)),
+            write.addr.eq(Mux(clearing, clear_index, block_index)),
+            write.en.eq(clearing | (tile_leaves & ~single_tile)),
+            write.data.count.eq(Mux(clearing | last_tile, 0, block_before.count + 1)),
             write.data.address.eq(address),
         ]
-        with m.If(free):
-            m.d.sync += valid.eq(self.triggers.valid & ~clearing)
+        with m.If(stage_free):
+            m.d.sync += tile_valid.eq(self.triggers.valid & ~clearing)
             with m.If(self.triggers.valid):
-                m.d.sync += [tile.eq(incoming), tile.wf.eq(first), tiles.eq(wanted), index.eq(read.addr)]
+                m.d.sync += [tile.eq(new_trigger), tile.wf.eq(first_wf), block_tiles.eq(new_tiles),
+                             block_index.eq(read.addr)]
         with m.If(clearing):
             m.d.sync += [clear_index.eq(clear_index + 1), clearing.eq(clear_index != self.blocks.depth - 1)]
 
@@ -113,7 +114,7 @@ class DmaTable(wiring.Component):
             self.commands.payload.eq(ready.r_data),
             ready.r_en.eq(self.commands.ready),
             self.ready_level.eq(ready.level),
-            self.busy.eq(clearing | valid | (ready.level != 0)),
+            self.busy.eq(clearing | tile_valid | (ready.level != 0)),
         ]
         with m.If(self.clear_high_water | (ready.level > self.ready_high_water)):
             m.d.sync += self.ready_high_water.eq(ready.level)

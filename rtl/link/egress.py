@@ -76,69 +76,70 @@ class Egress(wiring.Component):
         wiring.connect(m, wiring.flipped(self.line), lines.input)
         head = lines.output.payload
         entry = Array(self.region)[head.region]
-        number = entry.route
+        route_number = entry.route
         in_table = (entry.route + entry.more_routes) < len(self.route)
-        takes = ~self.forget & in_table & (((head.source == Source.LOCAL) & entry.send_stores)
-                                           | (read_for(head, g).any() & entry.send_dma))
+        may_leave = ~self.forget & in_table & (((head.source == Source.LOCAL) & entry.send_stores)
+                                               | (read_for(head, g).any() & entry.send_dma))
         if g.dma.copies > 1:
-            again = Signal()  # the head has left on a route, and does on `following`, too
-            following = Signal.like(entry.route)
-            left = Signal.like(entry.more_routes)
-            number = Mux(again, following, entry.route)
+            head_repeats = Signal()  # the head has left on a route, and does on `next_route`, too
+            next_route = Signal.like(entry.route)
+            routes_left = Signal.like(entry.more_routes)
+            route_number = Mux(head_repeats, next_route, entry.route)
 
         # Second stage: the line with its route. Third: the packet.
         line = Signal(request(g))
-        valid = Signal()
-        fits = Signal()
-        forgotten = Signal()
-        way = Signal(route(g))
+        line_valid = Signal()
+        line_fits = Signal()
+        line_forgotten = Signal()
+        line_route = Signal(route(g))
         output = Signal(packet(g))
         output_valid = Signal()
 
         output_free = ~output_valid | self.packet.ready
-        leaves = ~valid | ~fits | output_free
+        stage_free = ~line_valid | ~line_fits | output_free
         if g.dma.copies > 1:
-            more = Signal()
+            routes_remain = Signal()
             m.d.comb += [
-                more.eq(takes & (Mux(again, left, entry.more_routes) != 0)),
-                lines.output.ready.eq(leaves & ~more),
-                self.repeated.eq(Mux(leaves & lines.output.valid & more, read_for(head, g), 0)),
+                routes_remain.eq(may_leave & (Mux(head_repeats, routes_left, entry.more_routes) != 0)),
+                lines.output.ready.eq(stage_free & ~routes_remain),
+                self.repeated.eq(Mux(stage_free & lines.output.valid & routes_remain, read_for(head, g), 0)),
             ]
-            with m.If(leaves & lines.output.valid):
-                m.d.sync += [again.eq(more), following.eq(number + 1), left.eq(Mux(again, left, entry.more_routes) - 1)]
+            with m.If(stage_free & lines.output.valid):
+                m.d.sync += [head_repeats.eq(routes_remain), next_route.eq(route_number + 1),
+                             routes_left.eq(Mux(head_repeats, routes_left, entry.more_routes) - 1)]
         else:
-            m.d.comb += lines.output.ready.eq(leaves)
-        with m.If(leaves):
-            m.d.sync += valid.eq(lines.output.valid)
+            m.d.comb += lines.output.ready.eq(stage_free)
+        with m.If(stage_free):
+            m.d.sync += line_valid.eq(lines.output.valid)
             with m.If(lines.output.valid):
-                chosen = Array(self.route)[number]
+                table_route = Array(self.route)[route_number]
                 m.d.sync += [
                     line.eq(head),
-                    fits.eq(takes),
-                    forgotten.eq(self.forget),
-                    *(way[name].eq(getattr(chosen, name)) for name, _ in way.shape()),
+                    line_fits.eq(may_leave),
+                    line_forgotten.eq(self.forget),
+                    *(line_route[name].eq(getattr(table_route, name)) for name, _ in line_route.shape()),
                 ]
         with m.If(output_free):
-            m.d.sync += output_valid.eq(valid & fits)
-            with m.If(valid & fits):
+            m.d.sync += output_valid.eq(line_valid & line_fits)
+            with m.If(line_valid & line_fits):
                 m.d.sync += [
-                    output.address.eq(line.address + way.address_offset),
+                    output.address.eq(line.address + line_route.address_offset),
                     output.bytes.eq(line.bytes),
-                    output.op.eq(Mux(way.operation, Op.UPDATE, Op.STORE)),
+                    output.op.eq(Mux(line_route.operation, Op.UPDATE, Op.STORE)),
                     output.source.eq(Mux(line.source == Source.LOCAL, Source.REMOTE, line.source)),
-                    output.region.eq(way.destination_region),
+                    output.region.eq(line_route.destination_region),
                     output.wf.eq(line.wf),
-                    output.wg.eq(line.wg + way.wg_offset),
-                    output.device.eq(way.device),
+                    output.wg.eq(line.wg + line_route.wg_offset),
+                    output.device.eq(line_route.device),
                 ]
         m.d.comb += [
             self.packet.valid.eq(output_valid),
             self.packet.payload.eq(output),
             self.packet.payload.source.eq(Mux(output.source == Source.REMOTE, Source.REMOTE, Source.DMA)),
             self.left.eq(Mux(output_valid & self.packet.ready, read_for(output, g), 0)),
-            self.busy.eq(lines.output.valid | valid | output_valid),
-            self.error.valid.eq(valid & ~fits & ~forgotten),
-            self.refused.eq(Mux(valid & ~fits, read_for(line, g), 0)),
+            self.busy.eq(lines.output.valid | line_valid | output_valid),
+            self.error.valid.eq(line_valid & ~line_fits & ~line_forgotten),
+            self.refused.eq(Mux(line_valid & ~line_fits, read_for(line, g), 0)),
             self.error.code.eq(ErrorCode.REGION_UNCONFIGURED),
             *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
         ]

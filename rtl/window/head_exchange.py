@@ -73,25 +73,26 @@ class HeadExchange(wiring.Component):
         peers = len(self.heard)
         last_head = Signal.like(self.head)
         last_epoch = Signal.like(self.epoch)
-        moved = Signal()
-        pending = Signal(peers)
-        due = Signal(peers)
-        chosen = Signal(peers)
-        makes = Signal()
-        m.d.comb += moved.eq((self.head != last_head) | (self.epoch != last_epoch))
+        head_moved = Signal()
+        peers_waiting = Signal(peers)
+        peers_due = Signal(peers)
+        chosen_peer = Signal(peers)
+        packet_starts = Signal()
+        m.d.comb += head_moved.eq((self.head != last_head) | (self.epoch != last_epoch))
         m.d.sync += [last_head.eq(self.head), last_epoch.eq(self.epoch)]
-        before = [Signal.like(told, name=f"told_{peer}") for peer, told in enumerate(self.told)]
-        for peer, (told, was) in enumerate(zip(self.told, before)):
-            m.d.sync += was.eq(told)
-            m.d.comb += due[peer].eq(told.enable & (pending[peer] | moved | (told.as_value() != was.as_value())))
+        last_told = [Signal.like(told, name=f"told_{peer}") for peer, told in enumerate(self.told)]
+        for peer, (told, last) in enumerate(zip(self.told, last_told)):
+            m.d.sync += last.eq(told)
+            m.d.comb += peers_due[peer].eq(told.enable & (peers_waiting[peer] | head_moved
+                                                          | (told.as_value() != last.as_value())))
         m.d.comb += [
-            makes.eq(due.any() & (~self.leaving.valid | self.leaving.ready)),
-            chosen.eq(due & rotating_grant(m, due, makes)),
-            self.busy.eq(due.any() | self.leaving.valid),
+            packet_starts.eq(peers_due.any() & (~self.leaving.valid | self.leaving.ready)),
+            chosen_peer.eq(peers_due & rotating_grant(m, peers_due, packet_starts)),
+            self.busy.eq(peers_due.any() | self.leaving.valid),
             self.arriving.ready.eq(1),
         ]
-        m.d.sync += pending.eq(due & ~Mux(makes, chosen, 0))
-        with m.If(makes):
+        m.d.sync += peers_waiting.eq(peers_due & ~Mux(packet_starts, chosen_peer, 0))
+        with m.If(packet_starts):
             m.d.sync += [
                 self.leaving.valid.eq(1),
                 self.leaving.payload.source.eq(self.number),
@@ -101,28 +102,28 @@ class HeadExchange(wiring.Component):
         with m.Elif(self.leaving.ready):
             m.d.sync += self.leaving.valid.eq(0)
         for peer, told in enumerate(self.told):
-            with m.If(makes & chosen[peer]):
+            with m.If(packet_starts & chosen_peer[peer]):
                 m.d.sync += self.leaving.payload.device.eq(told.device)
 
-        arrived = self.arriving.payload
-        possible = ((arrived.sender == arrived.source) & (~arrived.head[-1] | ~arrived.head[:-1].any())
-                    & ((arrived.epoch != 0) | (arrived.head == 0)))
-        heard = Signal(peers)
-        kept = Signal(peers)
-        new = Signal(peers)
+        arrival = self.arriving.payload
+        head_possible = ((arrival.sender == arrival.source) & (~arrival.head[-1] | ~arrival.head[:-1].any())
+                         & ((arrival.epoch != 0) | (arrival.head == 0)))
+        from_peer = Signal(peers)
+        head_kept = Signal(peers)
+        head_new = Signal(peers)
         for peer, device in enumerate(self.heard):
             head, epoch = self.peer_heads[peer], self.peer_epochs[peer]
-            same = arrived.epoch == epoch
+            same_kernel = arrival.epoch == epoch
             m.d.comb += [
-                heard[peer].eq(self.arriving.valid & (arrived.source == device)),
-                kept[peer].eq(heard[peer] & possible & Mux(same, arrived.head >= head,
-                                                           (arrived.epoch == 0) | follows(arrived.epoch, epoch))),
-                new[peer].eq(kept[peer] & (~same | (arrived.head != head))),
+                from_peer[peer].eq(self.arriving.valid & (arrival.source == device)),
+                head_kept[peer].eq(from_peer[peer] & head_possible & Mux(
+                    same_kernel, arrival.head >= head, (arrival.epoch == 0) | follows(arrival.epoch, epoch))),
+                head_new[peer].eq(head_kept[peer] & (~same_kernel | (arrival.head != head))),
             ]
-            with m.If(kept[peer]):
-                m.d.sync += [head.eq(arrived.head), epoch.eq(arrived.epoch)]
-        m.d.comb += [self.news.eq(new.any()), self.error.code.eq(ErrorCode.HEAD_REFUSED)]
-        m.d.sync += self.error.valid.eq((heard & ~kept).any())
+            with m.If(head_kept[peer]):
+                m.d.sync += [head.eq(arrival.head), epoch.eq(arrival.epoch)]
+        m.d.comb += [self.news.eq(head_new.any()), self.error.code.eq(ErrorCode.HEAD_REFUSED)]
+        m.d.sync += self.error.valid.eq((from_peer & ~head_kept).any())
         with m.If(self.arriving.valid):
-            m.d.sync += [self.error.details.wg.eq(arrived.source), self.error.details.address.eq(arrived.head)]
+            m.d.sync += [self.error.details.wg.eq(arrival.source), self.error.details.address.eq(arrival.head)]
         return m

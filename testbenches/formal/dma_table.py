@@ -69,7 +69,7 @@ def blocks(spec: Spec, geometry: Geometry) -> None:
     command = Signal(trigger(geometry))
     expected, due = Signal(trigger(geometry)), Signal()
     many = Signal()  # a command of a block of several tiles with this counter
-    tile, tiles = spec.inside("tile"), spec.inside("tiles")
+    tile, tiles = spec.inside("tile"), spec.inside("block_tiles")
     m.d.comb += [
         Value.cast(command).eq(entering),
         many.eq(enters & (tiles > 1) & (Cat(command.wf[1:], command.wg[:slot_bits]) == counter)),
@@ -83,9 +83,9 @@ def blocks(spec: Spec, geometry: Geometry) -> None:
     spec.claim(COMES, implies(due & spec.inside("ready").w_rdy, many))
 
     # The stage between: the last trigger, whose effect on the memory is still to come.
-    valid, clearing = spec.inside("valid"), spec.inside("clearing")
-    clear_index, index = spec.inside("clear_index"), spec.inside("index")
-    row, found = spec.peek(table.blocks, counter), spec.inside("before")
+    valid, clearing = spec.inside("tile_valid"), spec.inside("clearing")
+    clear_index, index = spec.inside("clear_index"), spec.inside("block_index")
+    row, found = spec.peek(table.blocks, counter), spec.inside("block_before")
     last = Signal.like(count)  # count before the tile in the stage
     before = Signal.like(smallest)
     judged = Signal()
@@ -124,13 +124,14 @@ def properties() -> list[Property]:
 
     return [Property("blocks", "dma_table", "one command for exactly the tiles of a block", blocks, (
         broken("the counter that was just written is read from the memory", COMES,
-               'read, before = forwarded_read(m, self.blocks, write, "before")',
-               "read = self.blocks.read_port()\n        before = read.data"),
-        broken("a block is complete one tile early", COMPLETE, "before.count == tiles - 1",
-               "before.count == tiles - 2"),
+               'read, block_before = forwarded_read(m, self.blocks, write, "block_before")',
+               "read = self.blocks.read_port()\n        block_before = read.data"),
+        broken("a block is complete one tile early", COMPLETE, "block_before.count == block_tiles - 1",
+               "block_before.count == block_tiles - 2"),
         broken("the address of the last tile, not the smallest", PAYLOAD,
-               "single | (before.count == 0) | (tile.address < before.address)", "1"),
+               "single_tile | (block_before.count == 0) | (tile.address < block_before.address)", "1"),
         broken("the block's shape is that of the region's number", COMES,
-               "Array(self.block)[Array(self.region)[incoming.region].block]", "Array(self.block)[incoming.region]"),
+               "Array(self.block)[Array(self.region)[new_trigger.region].block]",
+               "Array(self.block)[new_trigger.region]"),
     ), quick=True, searches=(Search(TINY, 14), Search("small", 32, skip=16)),
         unsearched=CLEARING)]

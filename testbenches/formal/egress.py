@@ -123,13 +123,13 @@ def lines(spec: Spec, geometry: Geometry) -> None:
     queue = spec.inside("lines")
     (front_valid, front), (back_valid, back) = (
         (spec.inside(f"{place}_valid", queue), spec.inside(place, queue)) for place in ("front", "back"))
-    valid, held, way = spec.inside("valid"), spec.inside("line"), spec.inside("way")
+    valid, held, way = spec.inside("line_valid"), spec.inside("line"), spec.inside("line_route")
     spec.invariant(implies(back_valid, front_valid))
-    spec.invariant(implies(valid, spec.inside("fits") == fits(held)))
-    spec.invariant(implies(valid, ~spec.inside("forgotten")))
+    spec.invariant(implies(valid, spec.inside("line_fits") == fits(held)))
+    spec.invariant(implies(valid, ~spec.inside("line_forgotten")))
     waiting = packets_of(front)  # of the line in front, how many are to come
     if several:
-        again, left, following = (spec.inside(name) for name in ("again", "left", "following"))
+        again, left, following = (spec.inside(name) for name in ("head_repeats", "routes_left", "next_route"))
         entry = entry_of(m, lane.region, front.region)
         spec.invariant(implies(again, front_valid & fits(front) & (left < entry.more_routes)))
         spec.invariant(implies(again, following == (entry.route + entry.more_routes - left)[:len(following)]))
@@ -159,7 +159,7 @@ def counted(spec: Spec, geometry: Geometry) -> None:
     m, lane = spec.m, spec.design
     queue = spec.inside("lines")
     waiting = [(spec.inside(f"{place}_valid", queue), spec.inside(place, queue)) for place in ("front", "back")]
-    places = [*waiting, (spec.inside("valid"), spec.inside("line")),
+    places = [*waiting, (spec.inside("line_valid"), spec.inside("line")),
               (spec.inside("output_valid"), spec.inside("output"))]
     spec.invariant(implies(waiting[1][0], waiting[0][0]))
     line, leaves = lane.line.payload, lane.packet.valid & lane.packet.ready
@@ -186,34 +186,37 @@ def properties() -> list[Property]:
 
     reason = "up to four routes of a region, in a table of three: a solver takes long for more"
     return [Property("lines", "egress", f"{TRANSLATED}; {REPORTED}", lines, (
-        broken("a packet keeps its workgroup", TRANSLATED, "line.wg + way.wg_offset", "line.wg"),
-        broken("a packet leaves twice", TRANSLATED, "output_valid.eq(valid & fits)",
-               "output_valid.eq((valid & fits) | output_valid)"),
-        broken("a line that does not fit is silent", EMPTY, "self.error.valid.eq(valid & ~fits & ~forgotten)",
-               "self.error.valid.eq(0)"),
+        broken("a packet keeps its workgroup", TRANSLATED, "line.wg + line_route.wg_offset", "line.wg"),
+        broken("a packet leaves twice", TRANSLATED, "output_valid.eq(line_valid & line_fits)",
+               "output_valid.eq((line_valid & line_fits) | output_valid)"),
+        broken("a line that does not fit is silent", EMPTY,
+               "self.error.valid.eq(line_valid & ~line_fits & ~line_forgotten)", "self.error.valid.eq(0)"),
         broken("data of a DMA read leave from a remote-mapped region", REPORTED,
                "read_for(head, g).any() & entry.send_dma", "read_for(head, g).any()"),
         broken("the report names the next line", REPORTED, "self.error.details[name].eq(line[name])",
                "self.error.details[name].eq(head[name])"),
     ), depth=1), Property("rows", "egress", f"{TRANSLATED}; {REPORTED}; with several routes of a region", lines, (
-        broken("the next route is skipped", TRANSLATED, "following.eq(number + 1)", "following.eq(number + 2)"),
+        broken("the next route is skipped", TRANSLATED, "next_route.eq(route_number + 1)",
+               "next_route.eq(route_number + 2)"),
         broken("routes beyond the table's end", TRANSLATED, "(entry.route + entry.more_routes) < len(self.route)", "1"),
         broken("a row may not reach the table's end", REPORTED,
                "entry.more_routes) < len(self.route)", "entry.more_routes) < len(self.route) - 1"),
-        broken("a row does not go on", TRANSLATED, "again.eq(more)", "again.eq(0)"),
+        broken("a row does not go on", TRANSLATED, "head_repeats.eq(routes_remain)", "head_repeats.eq(0)"),
         broken("the last route of a row is missing", EMPTY, "entry.more_routes) != 0)", "entry.more_routes) > 1)"),
-        broken("stores leave on the first route only", EMPTY, "more.eq(takes & (",
-               "more.eq(takes & (head.source == Source.DMA) & ("),
-        broken("a line that does not fit is reported for each route", REPORTED, "more.eq(takes & (", "more.eq(("),
+        broken("stores leave on the first route only", EMPTY, "routes_remain.eq(may_leave & (",
+               "routes_remain.eq(may_leave & (head.source == Source.DMA) & ("),
+        broken("a line that does not fit is reported for each route", REPORTED, "routes_remain.eq(may_leave & (",
+               "routes_remain.eq(("),
     ), geometry=_COPIES, depth=1, searches=(Search(_COPIES),), reason=reason,
         # An own `build` keeps it from mutation, where it would say what "lines" says.
         build=lambda package, geometry: package.link.egress.Egress(geometry),
     ), Property("counted", "egress", COUNTED, counted, (
         broken("a repeated line is not counted", COUNTED,
-               "self.repeated.eq(Mux(leaves & lines.output.valid & more, read_for(head, g), 0))",
+               "self.repeated.eq(Mux(stage_free & lines.output.valid & routes_remain, read_for(head, g), 0))",
                "self.repeated.eq(0)"),
-        broken("a store that is repeated counts, too", COUNTED, "& more, read_for(head, g), 0)", "& more, 1, 0)"),
-        broken("data that are forgotten still count", COUNTED, "self.refused.eq(Mux(valid & ~fits,",
-               "self.refused.eq(Mux(valid & ~fits & ~forgotten,"),
+        broken("a store that is repeated counts, too", COUNTED, "& routes_remain, read_for(head, g), 0)",
+               "& routes_remain, 1, 0)"),
+        broken("data that are forgotten still count", COUNTED, "self.refused.eq(Mux(line_valid & ~line_fits,",
+               "self.refused.eq(Mux(line_valid & ~line_fits & ~line_forgotten,"),
         broken("a copy's packet counts for nobody", COUNTED, "read_for(output, g), 0)", "read_for(output, g)[0], 0)"),
     ), geometry=_QUEUED, depth=1, searches=(Search(_QUEUED, 12),), quick=True, reason=reason)]

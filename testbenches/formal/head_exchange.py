@@ -39,11 +39,11 @@ def told(spec: Spec, geometry: Geometry) -> None:
     spec.claim(GROWS, implies(grows & lawful & mine, (leaving.payload.head <= dut.head)
                               & implies(anything, leaving.payload.head >= known_head)))
 
-    pending = spec.inside("pending")
+    pending = spec.inside("peers_waiting")
     waits, newly = pending.bit_select(place, 1), Signal()
     for peer, listener in enumerate(dut.told):
         with m.If(place == peer):
-            m.d.comb += newly.eq(listener.as_value() != spec.inside("before")[peer].as_value())
+            m.d.comb += newly.eq(listener.as_value() != spec.inside("last_told")[peer].as_value())
     newest = Mux(mine, (leaving.payload.head == last_head) & (leaving.payload.epoch == last_epoch),
                  anything & (known_head == last_head) & (known_epoch == last_epoch))
     spec.invariant(waits | newly | newest)
@@ -55,10 +55,10 @@ def told(spec: Spec, geometry: Geometry) -> None:
 def soon(spec: Spec, geometry: Geometry) -> None:
     """Count cycles in which nothing moves and the link takes what leaves. Nothing is assumed."""
     m, dut, peers = spec.m, spec.design, geometry.dma.peers
-    pending = spec.inside("pending")
+    pending = spec.inside("peers_waiting")
     still = dut.leaving.ready & (dut.head == spec.inside("last_head")) & (dut.epoch == spec.inside("last_epoch"))
     for peer, listener in enumerate(dut.told):
-        still &= listener.as_value() == spec.inside("before")[peer].as_value()
+        still &= listener.as_value() == spec.inside("last_told")[peer].as_value()
     quiet = Signal(range(peers + 3))
     m.d.sync += quiet.eq(Mux(still, Mux(quiet == peers + 2, quiet, quiet + 1), 0))
     spec.claim(SOON, implies(still & (quiet >= peers + 1), ~dut.busy))
@@ -95,29 +95,29 @@ def properties() -> list[Property]:
     both = {"geometry": "several", "reason": "three peers; the default has one", "searches": (Search("several", 12),)}
     return [
         Property("told", "head_exchange", "each listener gets each head or a later one", told, (
-            broken("a head that moves while another waits is forgotten", LAST, "(pending[peer] | moved |",
-                   "(pending[peer] | (moved & ~self.leaving.valid) |"),
+            broken("a head that moves while another waits is forgotten", LAST, "peers_waiting[peer] | head_moved",
+                   "peers_waiting[peer] | (head_moved & ~self.leaving.valid)"),
             broken("a move of the epoch is none", LAST, "(self.head != last_head) | (self.epoch != last_epoch)",
                    "self.head != last_head"),
-            broken("a new listener hears nothing", LAST, "| (told.as_value() != was.as_value())", ""),
+            broken("a new listener hears nothing", LAST, "| (told.as_value() != last.as_value())", ""),
             broken("a head is sent before it is reached", GROWS, "self.leaving.payload.head.eq(self.head)",
                    "self.leaving.payload.head.eq(self.head + 1)"),
             broken("the place of another listener is sent", LAST, "payload.device.eq(told.device)",
                    "payload.device.eq(told.device ^ 1)"),
         ), quick=True, **both),
         Property("soon", "head_exchange", "no listener waits for more than all the others", soon, (
-            broken("what was sent is still due", SOON, "due & ~Mux(makes, chosen, 0)", "due"),
+            broken("what was sent is still due", SOON, "peers_due & ~Mux(packet_starts, chosen_peer, 0)", "peers_due"),
         ), quick=True, **both),
         Property("kept", "head_exchange", "a peer's head is the last that came from it and that it can have", kept, (
-            broken("anybody's head counts", KEPT, "self.arriving.valid & (arrived.source == device)",
+            broken("anybody's head counts", KEPT, "self.arriving.valid & (arrival.source == device)",
                    "self.arriving.valid"),
-            broken("the epoch stays", KEPT, ", epoch.eq(arrived.epoch)]", "]"),
-            broken("a head in another's name", KEPT, "(arrived.sender == arrived.source) & ", ""),
-            broken("a head beyond the last id", KEPT, " & (~arrived.head[-1] | ~arrived.head[:-1].any())", ""),
-            broken("a head goes back", KEPT, "arrived.head >= head", "1"),
-            broken("a kernel that does not follow", KEPT, "| follows(arrived.epoch, epoch)", "| 1"),
-            broken("a head without a kernel", KEPT, "((arrived.epoch != 0) | (arrived.head == 0))", "1"),
-            broken("what is refused is silent", KEPT, "self.error.valid.eq((heard & ~kept).any())",
+            broken("the epoch stays", KEPT, ", epoch.eq(arrival.epoch)]", "]"),
+            broken("a head in another's name", KEPT, "(arrival.sender == arrival.source) & ", ""),
+            broken("a head beyond the last id", KEPT, " & (~arrival.head[-1] | ~arrival.head[:-1].any())", ""),
+            broken("a head goes back", KEPT, "arrival.head >= head", "1"),
+            broken("a kernel that does not follow", KEPT, "| follows(arrival.epoch, epoch)", "| 1"),
+            broken("a head without a kernel", KEPT, "((arrival.epoch != 0) | (arrival.head == 0))", "1"),
+            broken("what is refused is silent", KEPT, "self.error.valid.eq((from_peer & ~head_kept).any())",
                    "self.error.valid.eq(0)"),
         ), quick=True, **both),
     ]

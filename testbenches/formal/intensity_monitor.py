@@ -52,13 +52,13 @@ def phases(spec: Spec, geometry: Geometry) -> None:
     spec.claim(SOON, done == (ended & ((samples == 0) | (since >= bits))))
 
     watching, dividing, work, left = (spec.inside(name) for name in (
-        "watching", "dividing", "work", "quotient_bits_left"))
+        "phase_runs", "division_runs", "work", "quotient_bits_left"))
     spec.invariant((watching == watches) & (dividing == (ended & ~done)) & ~(watches & ended))
-    spec.invariant(implies(watches, (spec.inside("seen") == seen) & (since == 0)))
+    spec.invariant(implies(watches, (spec.inside("communication_before") == seen) & (since == 0)))
     spec.invariant((spec.inside("samples") == samples) & (samples <= most))
     spec.invariant(implies(watches, spec.inside("turn") == turn))
     spec.invariant(total <= samples * ((1 << channel.occupancy_bits) - 1))
-    spec.invariant(implies(watches, work + spec.inside("pending") == total))
+    spec.invariant(implies(watches, work + spec.inside("last_sample") == total))
     spec.invariant(implies(~watches & ~ended, (samples == 0) & (total == 0) & (since == 0)))
     # While it divides, `to_come` bits of the dividend wait above the quotient's.
     to_come, found = Signal(range(bits + 1)), Signal(range(bits + 1))
@@ -77,11 +77,11 @@ def properties() -> list[Property]:
         return Broken(what, claim, "arbiter/intensity_monitor.py", old, new)
 
     return [Property("phases", "intensity_monitor", f"{MEAN}; {CHOSEN}", phases, (
-        broken("the last sample is not added", MEAN, "total.eq(work + pending)", "total.eq(work)"),
+        broken("the last sample is not added", MEAN, "total.eq(work + last_sample)", "total.eq(work)"),
         broken("a restart keeps the turn", MEAN, "                turn.eq(0),\n", ""),
         broken("at a breakpoint the lower threshold is not chosen yet", CHOSEN,
                "self.mean < breakpoint", "self.mean <= breakpoint"),
         broken("the phase ends with the producer, samples or not", SOON,
-               "over = (samples != 0) & ~self.producer_active", "over = ~self.producer_active"),
+               "producer_over = (samples != 0) & ~self.producer_active", "producer_over = ~self.producer_active"),
     ), depth=1, geometry=FEW, searches=(Search(FEW, 14),),
         reason="a solver takes long for products: two channels of four entries, four samples")]
