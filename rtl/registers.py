@@ -488,6 +488,7 @@ def switch_registers(geometry: Geometry) -> RegisterMap:
                   "at least 1: a sum leaves that found no part between two looks", (1 << SWITCH_TIMEOUT_BITS) - 1),)),
         Register("STATUS", 0x020, "ro", (
             Field("busy", 0, 1, "something is in the switch, or a GPU has not given back a credit"),
+            Field("starved", 1, 1, "a bit of STARVED is 1"),
             Field("error_overflow", 30, 1, "another error has come since the one that is latched"),
             Field("error", 31, 1, "an error is latched"))),
         Register("ERROR", 0x024, "ro", (
@@ -500,5 +501,13 @@ def switch_registers(geometry: Geometry) -> RegisterMap:
                  "its address; of a setting that of the register"),
         *(Register(f"COUNT_{name.upper()}", 0x040 + 4 * i, "ro", (Field(f"count_{name}", 0, 32, text),))
           for i, (name, text) in enumerate(SWITCH_COUNTERS)),
+        *(Register(f"{name.upper()}{first // 32}", offset + first // 8, access, (
+            Field(f"{name}{first // 32}", 0, min(32, switch.ports - first), text),))
+          for name, offset, access, text in (
+              ("starved", 0x080, "ro", ("ports whose next packet has waited for a credit of its GPU, TIMEOUT cycles at "
+                                        "least: what is behind it waits, too, also if it is for others")),
+              ("restore", 0x0A0, "w1", ("ports that have all credits back: their GPU's end of the link has been reset "
+                                        "alone, and nothing is on its way between the two")))
+          for first in range(0, switch.ports, 32)),
     ]
     return RegisterMap(tuple(fixed), ())

@@ -1,6 +1,6 @@
 """Sends over a link what its other end has room for."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,6 +23,9 @@ class CreditedOutput(wiring.Component):
         A register: the packet that was taken in the cycle before.
     returned : In(1)
         Pulse: a credit comes back.
+    restore : In(1)
+        Pulse: all credits are here, but for what leaves from the next cycle on. The other end has been reset alone, and
+        knows of none.
     excess : Out(1)
         Pulse: it comes back though none is missing; it does not count.
     rests : Out(1)
@@ -34,6 +37,7 @@ class CreditedOutput(wiring.Component):
             "packets": In(stream.Signature(shape)),
             "leaving": Out(data.StructLayout({"valid": 1, "payload": shape})),
             "returned": In(1),
+            "restore": In(1),
             "excess": Out(1),
             "rests": Out(1),
         })
@@ -52,6 +56,6 @@ class CreditedOutput(wiring.Component):
         m.d.sync += [
             self.leaving.valid.eq(sends),
             self.leaving.payload.eq(self.packets.payload),
-            spent.eq(spent + sends - (self.returned & ~self.excess)),
+            spent.eq(Mux(self.restore, 0, spent - (self.returned & ~self.excess)) + sends),
         ]
         return m

@@ -8,7 +8,7 @@ from t3sim.rtl.control.apb import apb_signature
 from t3sim.rtl.control.event_counter import EventCounter
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import Op
-from t3sim.rtl.registers import EPOCH_BITS, SWITCH_COUNTERS, switch_registers
+from t3sim.rtl.registers import EPOCH_BITS, SWITCH_COUNTERS, SWITCH_TIMEOUT_BITS, switch_registers
 from t3sim.rtl.streams.counting import ones
 from t3sim.rtl.streams.pointer_queue import PointerQueue
 from t3sim.rtl.streams.rotating_grant import join
@@ -33,6 +33,10 @@ class Switch(wiring.Component):
 
     A packet has the number of its kernel. Parts of different kernels never meet, and nothing leaves of a kernel that is
     over, which the register EPOCH says: what is in here of it is flushed, and dropped with an error.
+
+    A GPU that gives no credits back stops in the end all that send to it, for a link's credits are for all ports
+    together. STARVED says which one it is. A flush frees the others, as what is for it costs no credit if it is
+    dropped; a port whose GPU has been reset alone gets its credits back by RESTORE.
 
     An UPDATE never waits for another of its sum, nor a port for another port: what waits, waits for a credit of the
     port that it goes to, for the packet before it of its own GPU, or for sums that leave after `timeout` at the latest.
@@ -136,6 +140,19 @@ class Switch(wiring.Component):
             ]
             drops += [{"port": number, "when": sums.valid & sum_over, "packet": sums.payload.packet},
                       {"port": number, "when": others.valid & other_over, "packet": others.payload}]
+
+        # What has waited for a credit from one look to the next.
+        elapsed = Signal(SWITCH_TIMEOUT_BITS)
+        look = Signal()
+        m.d.comb += look.eq(elapsed >= bus.timeout)
+        m.d.sync += elapsed.eq(Mux(look, 1, elapsed + 1))
+        for number, output in enumerate(outputs):
+            waits = Signal(name=f"waits_{number}")
+            seen = Signal(name=f"seen_{number}")
+            starved = Signal(name=f"starved_{number}")
+            m.d.comb += [waits.eq(output.packets.valid & ~output.packets.ready), bus.starved[number].eq(starved),
+                         output.restore.eq(bus.restore[number])]
+            m.d.sync += [seen.eq(waits & (seen | look)), starved.eq(waits & (starved | (seen & look)))]
 
         left = [one.packets.valid & one.packets.ready for one in outputs]
         events = {"arrived": [one.arriving.valid & ~one.overrun for one in inputs], "left": left,

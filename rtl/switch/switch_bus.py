@@ -1,6 +1,6 @@
 """APB slave of a switch: its settings out, status and the first error in."""
 
-from amaranth.hdl import C, Cat, Module, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -28,11 +28,13 @@ class SwitchBus(wiring.Component):
         Levels.
     flush, clear_counters : Out(1)
         Pulses: EPOCH was written; all counters to zero.
+    restore : Out(ports)
+        Pulses: a port's credits are all back.
     error : Out(1)
         Level: an error is latched.
     report : In(switch_error), several : In(1)
         An error in this cycle, if its code is one; and there is another.
-    busy : In(1)
+    busy : In(1), starved : In(ports)
     counters : In(32).array(len(SWITCH_COUNTERS))
     """
 
@@ -45,10 +47,12 @@ class SwitchBus(wiring.Component):
             "epoch": Out(EPOCH_BITS),
             "flush": Out(1),
             "clear_counters": Out(1),
+            "restore": Out(geometry.switch.ports),
             "error": Out(1),
             "report": In(switch_error(geometry)),
             "several": In(1),
             "busy": In(1),
+            "starved": In(geometry.switch.ports),
             "counters": In(32).array(len(SWITCH_COUNTERS)),
         })
 
@@ -63,11 +67,13 @@ class SwitchBus(wiring.Component):
         m.d.comb += [access.eq(apb.psel & apb.penable & ~apb.pready), self.error.eq(first.code != SwitchError.NONE)]
 
         # What can be read, what can be written, and whether it can be that.
-        values = {"busy": self.busy, "error": self.error, "error_overflow": overflow,
+        words = range(0, len(self.starved), 32)
+        values = {"busy": self.busy, "starved": self.starved.any(), "error": self.error, "error_overflow": overflow,
                   "error_code": first.code.as_value(), "error_epoch": first.epoch, "error_port": first.port,
                   "error_source": first.source, "error_address_lo": first.address[:32],
                   "error_address_hi": first.address[32:],
                   **{name: getattr(self, name) for name in ("epoch", "whole", "timeout")},
+                  **{f"starved{first // 32}": self.starved[first:first + 32] for first in words},
                   **{f"count_{name}": self.counters[number] for number, (name, _) in enumerate(SWITCH_COUNTERS)}}
         given = apb.pwdata
         possible = {
@@ -75,7 +81,8 @@ class SwitchBus(wiring.Component):
                 (given[:EPOCH_BITS] == self.epoch) | follows(given[:EPOCH_BITS], self.epoch)),
             "WHOLE": (given != 0) & (given <= self._geometry.most_parts) & ~self.busy,
             "TIMEOUT": (given != 0) & (given >> SWITCH_TIMEOUT_BITS == 0)}
-        pulses = {"clear_error": clears, "clear_counters": self.clear_counters}
+        pulses = {"clear_error": clears, "clear_counters": self.clear_counters} | {
+            f"restore{first // 32}": self.restore[first:first + 32] for first in words}
 
         # A transfer: an address that is not decoded is refused.
         m.d.sync += [apb.pready.eq(access), self.flush.eq(0), *(pulse.eq(0) for pulse in pulses.values())]
@@ -88,8 +95,9 @@ class SwitchBus(wiring.Component):
                                      for end, field in zip([0, *(one.lsb + one.width for one in register.fields)],
                                                            register.fields)))
                         if register.access == "w1":
-                            m.d.sync += [apb.pslverr.eq(0), *(pulses[field.name].eq(apb.pwrite & given[field.lsb])
-                                                              for field in register.fields)]
+                            m.d.sync += [apb.pslverr.eq(0), *(pulses[field.name].eq(
+                                Mux(apb.pwrite, given[field.lsb:field.lsb + field.width], 0))
+                                for field in register.fields)]
                         elif register.access == "ro":
                             m.d.sync += [apb.pslverr.eq(apb.pwrite), apb.prdata.eq(word)]
                         else:

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from amaranth.hdl import Signal, Value
+from amaranth.hdl import Mux, Signal, Value
 from amaranth.lib import data, wiring
 
 from t3sim.rtl.geometry import Geometry
@@ -59,12 +59,12 @@ def receives(spec: Spec, _) -> None:
 
 
 def sends(spec: Spec, _) -> None:
-    """Count packets that the other end still has. Nothing is assumed of the credits that come back."""
+    """Count packets that the other end still has. Nothing is assumed of the credits that come back, one or all."""
     m, dut = spec.m, spec.design
     out = Signal(range(_PLACES + 2))
     taken = dut.packets.valid & dut.packets.ready
     back = dut.returned & (out != 0)
-    m.d.sync += out.eq(out + taken - back)
+    m.d.sync += out.eq(Mux(dut.restore, 0, out - back) + taken)
     spec.claim(SPENT, out <= _PLACES)
     spec.claim(GOES, (dut.packets.ready == (out != _PLACES)) & (dut.excess == (dut.returned & (out == 0)))
                & (dut.leaving.valid == spec.past(taken))
@@ -110,8 +110,11 @@ def properties() -> list[Property]:
         ), build=_input, **few),
         Property("sends", "switch", f"{SPENT}; {GOES}", sends, (
             broken("what leaves costs nothing while a credit comes back", SPENT, "credited_output",
-                   "spent + sends - (self.returned & ~self.excess)",
-                   "spent + (sends & ~self.returned) - (self.returned & ~self.excess)"),
+                   "self.excess)) + sends)", "self.excess)) + (sends & ~self.returned))"),
+            broken("the packet beside the return of all credits costs nothing", SPENT, "credited_output",
+                   "self.excess)) + sends)", "self.excess)) + (sends & ~self.restore))"),
+            broken("not all credits come back", GOES, "credited_output", "Mux(self.restore, 0,",
+                   "Mux(self.restore, spent >> 1,"),
             broken("a credit too many counts", GOES, "credited_output", "self.returned & (spent == 0)", "0"),
         ), build=_output, **few),
     ]

@@ -208,6 +208,93 @@ def test_a_port_without_credits_holds_up_only_what_is_for_it():
     freed.run(lambda: len(freed.got[0]) == 30, drive=free_later)
 
 
+@pytest.mark.parametrize("dead", range(3))
+def test_a_gpu_that_gives_no_credits_back_is_named_and_a_flush_frees_the_others(dead):
+    """Attack: a silent peer. Others send to all in turn, so all of them wait for its credits in the end."""
+    others = [port for port in range(3) if port != dead]
+    gpus = Gpus(1, whole=2, timeout=20, holds_back={dead}, lawful=False)
+
+    def send(epoch, targets):
+        for port in others:
+            gpus.waiting[port] += [packet(line, STORE, to=1 << targets[line % len(targets)], epoch=epoch)
+                                   for line in range(60)]
+
+    async def drive(ctx):
+        starved = {"starved0": 1 << dead}
+        send(1, range(3))
+        await ctx.tick().repeat(30)
+        assert await gpus.read(ctx, "STARVED0") == {"starved0": 0}
+        await ctx.tick().repeat(600)
+        assert await gpus.read(ctx, "STARVED0") == starved and (await gpus.read(ctx, "STATUS"))["starved"]
+        got = [len(got) for got in gpus.got]
+        await ctx.tick().repeat(600)
+        assert got == [len(got) for got in gpus.got] and got[dead] == 6 and all(gpus.waiting[port] for port in others)
+        for port in others:  # they are reset
+            gpus.waiting[port].clear()
+        assert not await gpus.write(ctx, "EPOCH", 2)
+        send(2, others)
+        await ctx.tick().repeat(400)
+        assert await gpus.read(ctx, "STARVED0") == {"starved0": 0} and not any(gpus.waiting)
+        assert [sum(one["epoch"] == 2 for one in got) for got in gpus.got] == [60 * (port != dead) for port in range(3)]
+        send(2, [dead])
+        await ctx.tick().repeat(600)
+        assert await gpus.read(ctx, "STARVED0") == starved
+        gpus.holds_back.clear()
+        await ctx.tick().repeat(600)
+        assert await gpus.read(ctx, "STARVED0") == {"starved0": 0} and not (await gpus.read(ctx, "STATUS"))["starved"]
+        assert len(gpus.got[dead]) == 6 + 120
+
+    gpus.run(drive=drive, cycles=20_000)
+
+
+@pytest.mark.parametrize("moment", range(0, 20, 3))
+@pytest.mark.parametrize("wait, starved", [(12, 0), (44, 1)])
+def test_a_port_starves_when_it_has_waited_for_the_timeout(wait, starved, moment):
+    """Whenever it begins to wait: looks are a timeout apart."""
+    gpus = Gpus(1, whole=2, timeout=20, holds_back={0}, lawful=False)
+
+    async def drive(ctx):
+        gpus.waiting[1] = [packet(line, STORE) for line in range(6)]
+        await ctx.tick().repeat(60 + moment)
+        assert len(gpus.got[0]) == 6
+        gpus.waiting[2] = [packet(7, STORE)]
+        while gpus.waiting[2]:
+            await ctx.tick()
+        await ctx.tick().repeat(wait)
+        assert await gpus.read(ctx, "STARVED0") == {"starved0": starved}
+        gpus.holds_back.clear()
+
+    gpus.run(drive=drive)
+
+
+@pytest.mark.parametrize("reset", range(3))
+def test_a_gpu_that_is_reset_alone_gets_its_port_back(reset):
+    """Attack: reset in the middle. It owes credits, and does not know of them any more."""
+    sender = (reset + 1) % 3
+    gpus = Gpus(1, whole=2, timeout=20, holds_back={0, 1, 2}, lawful=False)
+
+    async def drive(ctx):
+        for port in range(3):
+            gpus.waiting[sender] += [packet(line, STORE, to=1 << port) for line in range(6)]
+        await ctx.tick().repeat(100)
+        assert [len(got) for got in gpus.got] == [6, 6, 6]
+        gpus.owed[reset] = 0
+        for port in range(3):
+            gpus.waiting[port] += [packet(line, STORE, to=1 << port) for line in range(6)]
+        await ctx.tick().repeat(100)
+        assert await gpus.read(ctx, "STARVED0") == {"starved0": 7}
+        assert not await gpus.write(ctx, "RESTORE0", 1 << reset)
+        await ctx.tick().repeat(100)
+        assert [len(got) for got in gpus.got] == [12 if port == reset else 6 for port in range(3)]
+        assert await gpus.read(ctx, "STARVED0") == {"starved0": 7 & ~(1 << reset)}
+        gpus.holds_back.clear()
+        await ctx.tick().repeat(100)
+        assert [len(got) for got in gpus.got] == [12, 12, 12] and not (await gpus.read(ctx, "STATUS"))["busy"]
+        assert await gpus.error(ctx) == (NO_ERROR, 0)
+
+    gpus.run(drive=drive)
+
+
 def test_a_full_table_loses_nothing_and_that_is_no_error():
     """More lines than a table holds, each from two GPUs in opposite orders: many leave in parts, all arrive."""
     gpus = Gpus(3, whole=2, timeout=10)
@@ -450,7 +537,7 @@ def test_registers_read_back_and_refuse_what_cannot_be():
                 assert (await gpus.error(ctx))[0] == ("setting", 0, 0, 0, gpus.registers[name].offset)
             assert await gpus.read(ctx, name) == {field: value}
         mapped = {register.offset for register in gpus.registers.fixed}
-        for address in range(0, 0x80):
+        for address in range(0, 0xB0):
             for write in (0, 1):
                 if address not in mapped:
                     assert (await gpus.transfer(ctx, address, write, 1))[1], hex(address)
