@@ -52,7 +52,8 @@ def random_part(bench: Bench, lines: list[int], epochs: tuple[int, ...] = (1,)) 
     parts = rng.getrandbits(g.switch.part_bits) if rng.random() < 0.1 else 1
     offset, size = 0, g.switch.packet_bytes
     if rng.random() < 0.1:
-        offset, size = rng.randrange(g.switch.packet_bytes), rng.randrange(g.switch.packet_bytes + 2)
+        offset, size = rng.randrange(g.switch.packet_bytes), rng.choice((
+            rng.randrange(g.switch.packet_bytes + 2), rng.getrandbits(g.channel.byte_count_bits)))
     request = random_request(bench, rng.choice(lines) << g.switch.packet_shift, 2)
     request |= {"address": request["address"] + offset, "bytes": size}
     epoch = rng.choice(epochs) if rng.random() < 0.2 else epochs[0]
@@ -82,7 +83,7 @@ async def random_parts(bench: Bench) -> None:
     rng, g = bench.rng, bench.geometry
     most = min(5, g.most_parts)
     # The first round is sure to have sums of many parts, none of which is waited for long.
-    whole, timeout = (rng.randint(2, most), rng.choice((0xFFFF, 0xFFFF, 2, 30))) if bench.number else (most, 2)
+    whole, timeout = (rng.randint(1, most), rng.choice((0xFFFF, 0xFFFF, 2, 30))) if bench.number else (most, 2)
     first = rng.randint(1, 255)
     epochs = (first, first % 255 + 1)
     bench.set("whole", whole)
@@ -157,19 +158,26 @@ async def random_parts(bench: Bench) -> None:
 
 @rounds(1)
 async def waits(bench: Bench) -> None:
-    """Let a sum wait for a part that does not come, for as long as each bit of the timeout says."""
+    """Let a sum wait for a part that does not come, for as long as each bit of the timeout says.
+
+    In the end let it do so beside parts that come in every cycle, and are refused.
+    """
     g = bench.geometry
     driver = StreamDriver(bench, bench.elements("parts")[0])
+    others = StreamDriver(bench, bench.elements("parts")[1], repeat(False), lambda part: others.send(part))
     part = whole_line(bench, near_lines(bench)[0])
     bench.set("whole", 2)
     bench.set("sums.ready", 1)
-    for bit in range(max(1, 14 - g.switch.merge_set_bits)):
-        timeout = 1 << bit
+    bits = max(1, 14 - g.switch.merge_set_bits)
+    for number, timeout in enumerate([*(1 << bit for bit in range(bits)), 1]):
         bench.set("timeout", timeout)
         driver.send_all([part])
         await bench.until(lambda: bench.get("holds") == 1, g.switch.merge_sets + 100)
         begun = bench.now
-        await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * (timeout + 2) + 100)
+        if number == bits:
+            others.send(*(whole_line(bench, line) | {"parts": 0} for line in near_lines(bench)))
+        look = timeout + (10 if others.waiting else 2)  # cycles to the next one
+        await bench.until(lambda: not bench.get("holds"), (2 * g.switch.merge_sets + 1) * look + 100)
         waited = bench.now - begun
         assert waited >= g.switch.merge_sets * timeout, f"timeout {timeout}: {waited} cycles"
 
