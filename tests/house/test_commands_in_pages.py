@@ -77,7 +77,9 @@ def planning(monkeypatch, tmp_path):
         monkeypatch.setattr(name, stop)
     every = Study.points_settings
     monkeypatch.setattr(Study, "points_settings", lambda study: itertools.islice(every(study), 2))
-    monkeypatch.chdir(ROOT)
+    for name in ("docs", "tests", "sim_models"):  # a command finds its files, and leaves its plots in this folder
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
