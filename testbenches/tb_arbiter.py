@@ -6,6 +6,19 @@ from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.reference.arbiter import ArbiterModel, Decision, Inputs
 
 _LISTENING = [policy.code for policy in arbiter.POLICIES.values() if policy.ends_starvation]
+_LATE = [policy.code for policy in arbiter.POLICIES.values() if "ring_late" in policy.goes_by]
+
+
+async def step(bench: Bench, model: ArbiterModel, inputs: dict[str, int]) -> Decision:
+    """Run a cycle of both; they must decide alike."""
+    for name, value in inputs.items():
+        bench.set(name, value)
+    await bench.settle()
+    decision = Decision(*(bench.get(name) for name in Decision._fields))
+    expected = model.step(Inputs(**inputs))
+    assert decision == expected, f"cycle {bench.now}: expected {expected}, got {decision}; {inputs}"
+    await bench.edge()
+    return decision
 
 
 @rounds(30, cover=("no grant", "compute", "communication", "starved"))
@@ -25,17 +38,31 @@ async def random_traffic(bench: Bench) -> None:
             "ring_late": int(rng.random() < idle),
             "communication_valid": int(waiting and rng.random() < 0.8), "ready": int(rng.random() < go),
             "occupancy": min(max(near if rng.random() < 0.7 else rng.randrange(128), 0), most)}
-        for name, value in inputs.items():
-            bench.set(name, value)
-        await bench.settle()
-        decision = Decision(*(bench.get(name) for name in Decision._fields))
-        expected = model.step(Inputs(**inputs))
-        assert decision == expected, f"cycle {bench.now}: expected {expected}, got {decision}; {inputs}"
-        await bench.edge()
+        decision = await step(bench, model, inputs)
         bench.reach("compute", decision.grant_compute)
         bench.reach("communication", decision.grant_communication)
         bench.reach("no grant", not any(decision[:2]))
         bench.reach("starved", decision.starved)
+
+
+@rounds(4)
+async def compute_overtakes(bench: Bench) -> None:
+    """Let compute overtake communication as often as may be, after a time that ended before: then they take turns."""
+    rng, model, most = bench.rng, ArbiterModel(), arbiter.OVERTAKEN_AT
+    usual = {"policy": rng.choice(_LATE), "threshold": NO_THRESHOLD, "starvation_limit": 0, "drain": 0, "ring_late": 0,
+             "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1, "ready": 1, "occupancy": 0}
+    before = rng.choice((most - 1, rng.randrange(most)))
+    for cycle in range(bench.cut or before + most + 400):
+        inputs = dict(usual)
+        if cycle == before:  # it counts anew
+            inputs |= rng.choice(({"compute_valid": 0}, {"communication_valid": 0, "communication_waiting": 0}))
+        elif cycle > before + most + 100:
+            waiting = int(rng.random() < 0.97)
+            inputs |= {"compute_valid": int(rng.random() < 0.8), "communication_waiting": waiting,
+                       "communication_valid": int(waiting and rng.random() < 0.9)}
+        elif cycle > before and rng.random() < 0.01:  # it does not count
+            inputs |= {rng.choice(("ready", "communication_valid")): 0}
+        await step(bench, model, inputs)
 
 
 @rounds(9)

@@ -3,7 +3,7 @@
 from collections import deque
 from itertools import combinations, cycle, repeat
 
-from t3sim.rtl.registers import SWITCH_COUNTERS, SWITCH_ERRORS, switch_registers
+from t3sim.rtl.registers import SWITCH_COUNTERS, SWITCH_ERRORS, SWITCH_TIMEOUT_BITS, switch_registers
 from t3sim.testbenches.bench import Bench, rounds
 from t3sim.testbenches.drivers import ApbDriver
 from t3sim.testbenches.reference.nmc_alu import AluDtype
@@ -79,10 +79,11 @@ def request(bench: Bench, address: int, op: int) -> dict:
     return random_request(bench, address, op) | ({} if op == 2 else bench.other_parts())
 
 
-def random_packet(bench: Bench, line: int, epochs: tuple[int, ...] = (1,)) -> dict:
-    """Draw a part for one or more ports, or a packet that is none; now and then for nobody.
+def random_packet(bench: Bench, line: int, epochs: tuple[int, ...] = (1,), nobody: bool = False) -> dict:
+    """Draw a part for one or more ports, or a packet that is none; with `nobody` now and then for none.
 
-    A part is of all of its line or, at times, of bytes in it; of the first kernel or, at times, of another one.
+    A part is of all of its line or, at times, of bytes in it; of the first kernel or, at times, of another one. What is
+    no part has any number of bytes.
     """
     rng, g = bench.rng, bench.geometry
     dtype = rng.choice((AluDtype.FP16, AluDtype.FP16, AluDtype.FP32))
@@ -92,12 +93,22 @@ def random_packet(bench: Bench, line: int, epochs: tuple[int, ...] = (1,)) -> di
               else rng.getrandbits(8 * g.switch.packet_bytes))
     offset = rng.randrange(g.switch.packet_bytes) if rng.random() < 0.1 else 0
     said = request(bench, (line << g.switch.packet_shift) + offset, 2 if adds else rng.randrange(2))
-    said["bytes"] = said["bytes"] if rng.random() < 0.1 else g.switch.packet_bytes - offset
+    if not adds:
+        said["bytes"] = rng.getrandbits(g.channel.byte_count_bits)
+    elif rng.random() < 0.9:
+        said["bytes"] = g.switch.packet_bytes - offset
     said["region"] = 0 if not adds and rng.random() < 0.5 else said["region"]  # a word of a command queue
     epoch = rng.choice(epochs) if rng.random() < 0.1 else epochs[0]
-    to = 1 << rng.randrange(g.switch.ports) if rng.random() < 0.7 else rng.getrandbits(g.switch.ports)
+    to = 1 << rng.randrange(g.switch.ports)
+    if rng.random() < 0.3:
+        to = rng.getrandbits(g.switch.ports) or (0 if nobody else to)
     packet = {"request": said, "epoch": epoch, "dtype": int(dtype), "parts": 1 if adds else 0, "column": column}
     return {"packet": packet, "to": to}
+
+
+def later(epoch: int, by: int) -> int:
+    """Return the number of the kernel that comes so many after another."""
+    return (epoch - 1 + by) % 255 + 1
 
 
 async def configure(bench: Bench, whole: int, timeout: int, epoch: int = 1) -> None:
@@ -116,9 +127,10 @@ async def random_packets(bench: Bench) -> None:
     await configure(bench, whole, timeout, epoch)
     gpus = [Gpu(bench, port, model) for port in range(g.switch.ports)]
     first = rng.getrandbits(g.tracker.address_bits - g.switch.packet_shift - 1)
+    epochs = (epoch, *(later(epoch, by) for by in (1, 127, rng.randint(1, 127))))
     for gpu in gpus:  # each sends a part of a line once, about when the others do
         lines = sorted(range(first, first + 120), key=lambda line: line + rng.random() * rng.choice((2, 20)))
-        gpu.waiting.extend(random_packet(bench, line, (epoch, epoch % 255 + 1)) for line in lines)
+        gpu.waiting.extend(random_packet(bench, line, epochs, bench.number % 4 == 0) for line in lines)
     nowhere = sum(not item["to"] for gpu in gpus for item in gpu.waiting)
     silent = 1_000 + 3 * timeout * g.switch.merge_sets  # sums that wait leave within two rounds of looks
     if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, settle=20, patience=silent):
@@ -131,6 +143,62 @@ async def random_packets(bench: Bench) -> None:
         alone = counts["completed"] + counts["evicted"] + counts["expired"]
         assert counts["begun"] == alone and counts["joined"] + counts["completed"] == model.merged
         assert bench.get("error") == bool(nowhere)
+
+
+@rounds(4)
+async def kernels_over(bench: Bench) -> None:
+    """Send packets of kernels that are over, and of those that are not: these leave, the others are counted."""
+    rng, g = bench.rng, bench.geometry
+    epoch, model = rng.randint(1, 255), SwitchModel(g, 1)
+    await configure(bench, 1, 20, epoch)
+    lasting = {later(epoch, by) for by in range(128)}
+    sent = model.arrive
+    model.arrive = lambda port, bound: bound["packet"]["epoch"] in lasting and sent(port, bound)
+    gpus = [Gpu(bench, port, model) for port in range(g.switch.ports)]
+    for gpu in gpus:
+        gpu.hurry()
+        for line in range(100):
+            bound = random_packet(bench, line)
+            bit = 1 << rng.randrange(8)
+            by = rng.choice((0, 127, 128, 254, bit, 255 - bit, rng.randrange(255)))
+            bound["packet"]["epoch"] = later(epoch, by) if rng.random() < 0.9 else 0
+            gpu.waiting.append(bound)
+    over = sum(item["to"].bit_count() for gpu in gpus for item in gpu.waiting if item["packet"]["epoch"] not in lasting)
+    if await bench.run(lambda: all(gpu.idle for gpu in gpus) and model.empty, 100_000, settle=20):
+        counts = {name: bench.get(f"counters[{number}]") for number, (name, _) in enumerate(SWITCH_COUNTERS)}
+        assert counts["dropped"] == over and counts["left"] == sum(gpu.got for gpu in gpus)
+        assert not bench.get("busy") and bench.get("error")
+
+
+@rounds(1)
+async def settings(bench: Bench) -> None:
+    """Write what each setting can have, and what it cannot: that is refused, changes nothing, and is an error."""
+    rng, g, registers = bench.rng, bench.geometry, switch_registers(bench.geometry)
+    bus = ApbDriver(bench, "apb.")
+    epoch = rng.randint(1, 255)
+    await configure(bench, 1, 1, epoch)
+    await bench.until(lambda: not bench.get("busy"), 8 * g.switch.merge_sets + 20)
+    for name, lawful, values in (
+            ("WHOLE", range(1, g.most_parts + 1), [*range(g.most_parts + 2), g.most_parts + 1]),
+            ("TIMEOUT", range(1, 1 << SWITCH_TIMEOUT_BITS), [0, *(1 << bit for bit in range(16)), 0xFFFF, 0x10000]),
+            ("EPOCH", {later(epoch, by) for by in range(128)},
+             [0, 256, *(later(epoch, by) for by in (128, 129, 253, 254, *(254 - (1 << bit) for bit in range(7)), 0))])):
+        offset, held = registers[name].offset, await bus.read(registers[name].offset)
+        high = [rng.choice(values) | 1 << bit for bit in range(17, 32)]
+        for value in rng.sample([*values, *high], len(values) + len(high)):
+            refused = value not in lawful
+            assert (await bus.transfer(offset, value))[0] == refused, f"{name} {value:#x}"
+            held = held if refused else value
+            assert await bus.read(offset) == held, f"{name} {value:#x}"
+            assert bench.get("error") == refused
+            if refused:
+                assert await bus.read(registers["ERROR"].offset) == SWITCH_ERRORS["setting"]
+                await bus.write_all([(registers["CONTROL"].offset, 1)])
+                await bench.cycle()
+    for by in (127, 1, *(1 << bit for bit in range(7)), rng.randint(1, 127)):  # forward, around the circle
+        epoch = later(epoch, by)
+        await bus.write_all([(registers["EPOCH"].offset, epoch)])
+        assert await bus.read(registers["EPOCH"].offset) == epoch
 
 
 @rounds(2)
@@ -182,59 +250,80 @@ async def sources(bench: Bench) -> None:
 
 @rounds(4)
 async def errors(bench: Bench) -> None:
-    """Each error by itself, with its details, kept until it is cleared."""
+    """Each error by itself, at each port, with its details, kept until it is cleared; two at once; and a silent GPU."""
     rng, g, registers = bench.rng, bench.geometry, switch_registers(bench.geometry)
     bus, shift = ApbDriver(bench, "apb."), g.switch.packet_shift
     line, number = rng.getrandbits(g.tracker.address_bits - shift), rng.randint(1, 255)
-    ports = rng.sample(range(g.switch.ports), 2)
-    port, to = ports
 
     async def read(name: str) -> dict[str, int]:
         word = await bus.read(registers[name].offset)
         return {field.name.removeprefix("error_"): field.decode(word) for field in registers[name].fields}
 
-    async def error(name: str, at: int, source: int, epoch: int, address: int, wait: int = 40) -> None:
+    async def error(name: str, at: int, source: int, epoch: int, address: int, wait: int = 40,
+                    several: bool = False) -> None:
         await bench.cycle(wait)
         assert bench.get("error")
         told = await read("ERROR") | await read("ERROR_ADDRESS_LO") | await read("ERROR_ADDRESS_HI")
         assert told == {"code": SWITCH_ERRORS[name], "port": at, "source": source, "epoch": epoch,
                         "address_lo": address & 0xFFFFFFFF, "address_hi": address >> 32}, told
+        assert (await read("STATUS"))["overflow"] == several
         await bus.write_all([(registers["CONTROL"].offset, 1)])
         await bench.cycle()
         assert not bench.get("error") and not (await read("ERROR"))["code"]
 
-    async def send(source: int = port, **bound) -> None:
+    async def send(*sources: int, **bound) -> None:
         request = {"address": line << shift, "bytes": bound.get("bytes", 4), "op": bound.get("op", 2), "region": 1}
         packet = {"request": request, "parts": bound.get("parts", 1), "dtype": 0, "column": 5,
                   "epoch": bound.get("epoch", number)}
-        bench.set(f"arriving[{source}]", {"valid": 1, "payload": {"to": bound.get("to", 1 << to), "packet": packet}})
+        payload = {"to": bound.get("to", 1 << to), "packet": packet}
+        for source in sources:
+            bench.set(f"arriving[{source}]", {"valid": 1, "payload": payload})
         await bench.cycle()
-        bench.set(f"arriving[{source}]", 0)
+        for source in sources:
+            bench.set(f"arriving[{source}]", 0)
 
     if bench.cut is not None:
         return
+    to, port = 0, 0
     await configure(bench, g.most_parts, 0xFFFF, number)
-    bench.set(f"taken[{to}]", 1)
-    await bench.cycle()
-    bench.set(f"taken[{to}]", 0)
-    await error("excess", to, 0, 0, 0)
-    await send(to=0)
-    await error("nowhere", port, port, number, line << shift)
-    for wrong in ({"parts": 0}, {"bytes": 0}, {"bytes": g.switch.packet_bytes + 1}):
-        await send(**wrong)
-        await error("refused", to, port, number, line << shift)
-    await send()
-    await bench.cycle(40)
-    assert not bench.get("error")
-    await send()
-    await error("repeated", to, port, number, line << shift)
-    await send(op=1, epoch=0)
-    await error("stale", to, 0, 0, line << shift)
-    assert (await bus.transfer(registers["TIMEOUT"].offset, 0))[0]
-    await error("setting", 0, 0, 0, registers["TIMEOUT"].offset)
-    await bus.write_all([(registers["EPOCH"].offset, number % 255 + 1)])  # what waits is of a kernel that is over
-    await error("stale", to, 0, number, line << shift, 40 + 20 * g.switch.merge_sets)
-    for _ in range(4 * g.switch.buffer_packets + 12):  # nobody gives credits back
-        await send(op=1, epoch=number % 255 + 1)
-    await error("overrun", port, port, number % 255 + 1, line << shift)
-    assert bench.get("busy")
+    for to in rng.sample(range(g.switch.ports), g.switch.ports):
+        port = rng.choice([one for one in range(g.switch.ports) if one != to])
+        bench.set(f"taken[{to}]", 1)
+        await bench.cycle()
+        bench.set(f"taken[{to}]", 0)
+        await error("excess", to, 0, 0, 0)
+        await send(port, to=0)
+        await error("nowhere", port, port, number, line << shift)
+        await send(port, to, to=0)
+        await error("nowhere", min(port, to), min(port, to), number, line << shift, several=True)
+        for wrong in ({"parts": 0}, {"bytes": 0}, {"bytes": g.switch.packet_bytes + 1}):
+            await send(port, **wrong)
+            await error("refused", to, port, number, line << shift)
+        await send(port)
+        await bench.cycle(40)
+        assert not bench.get("error")
+        await send(port)
+        await error("repeated", to, port, number, line << shift)
+        await send(port, op=1, epoch=0)
+        await error("stale", to, 0, 0, line << shift)
+        assert (await bus.transfer(registers["TIMEOUT"].offset, 0))[0]
+        await error("setting", 0, 0, 0, registers["TIMEOUT"].offset)
+        await bus.write_all([(registers["EPOCH"].offset, later(number, 1))])  # what waits is of a kernel that is over
+        await error("stale", to, 0, number, line << shift, 40 + 20 * g.switch.merge_sets)
+        number = later(number, 1)
+
+        # Nobody gives credits back: one packet too many is lost, and the GPU is named until its port is restored.
+        await bus.write_all([(registers["TIMEOUT"].offset, 8)])
+        for _ in range(4 * g.switch.buffer_packets + 12):
+            await send(port, op=1)
+        await error("overrun", port, port, number, line << shift, several=True)
+        assert await bus.transfer(registers["WHOLE"].offset, 1) == (1, g.most_parts)
+        await error("setting", 0, 0, 0, registers["WHOLE"].offset)
+        starved = [await bus.read(registers[f"STARVED{first // 32}"].offset) for first in range(0, g.switch.ports, 32)]
+        assert starved == [1 << to - first if first <= to < first + 32 else 0 for first in range(0, g.switch.ports, 32)]
+        assert bench.get("busy") and (await read("STATUS"))["starved"]
+        for _ in range(4):
+            await bus.write_all([(registers[f"RESTORE{to // 32}"].offset, 1 << to % 32)])
+            await bench.cycle(g.switch.buffer_packets + 20)
+        assert not bench.get("busy") and not (await read("STATUS"))["starved"]
+        await bus.write_all([(registers["TIMEOUT"].offset, 0xFFFF)])
