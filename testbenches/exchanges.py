@@ -25,11 +25,11 @@ class Exchange:
     before: bool = False  #: it brings the activations before the GEMM, instead of taking the output
 
     def topology(self, gpus: int = 0) -> Topology:
-        """Return the links, for `build.Options`; the name says how many GPUs there are."""
+        """Return the links, for a `Plan`; the name says how many GPUs there are."""
         return named_topology(self.over)
 
     def program(self, ranks: int = 0) -> Program:
-        """Return who sends which chunk to whom, for `build.Options`."""
+        """Return who sends which chunk to whom, for a `Plan`."""
         on = self.topology()
         if self.algorithm == exchange.IN_SWITCH:
             return exchange.Exchange(self.collective, self.algorithm, on.name).program(on.gpus)

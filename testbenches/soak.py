@@ -33,12 +33,13 @@ from t3sim.machine.formats import FORMATS
 from t3sim.mechanisms.exchange import IN_SWITCH, fused_with
 from t3sim.mechanisms.track_trigger import map_output
 from t3sim.rtl.registers import POLICIES
-from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.exchanges import Exchange, exchanges
 from t3sim.workload.operators.tiling import TilingError
-from t3sim.workload.workloads import Workload, gemm_workload
+from t3sim.workload.workloads import gemm_workload
 
 ROOT = Path(__file__).resolve().parents[1]
 MACHINES = ROOT / "tests" / "data" / "machines"
@@ -59,24 +60,22 @@ class Case:
     seed: int
     pool: str  #: the machine's geometry, of POOL, PEERS or READY
     exchange: Exchange
-    machine: Machine
-    workload: Workload
+    plan: Plan
     policy: Policy
-    options: Options
     variation: Variation
 
     def run(self) -> DataResult:
         """Run it. Raises what `run_data_mode` does."""
-        return run_data_mode(self.machine, self.workload, self.policy, self.options, self.variation)
+        return run_data_mode(self.plan, self.policy, self.variation)
 
     @property
     def repeat_command(self) -> str:
         return f"make soak SEED={self.seed} CASES=1"
 
     def __str__(self) -> str:
-        w, m = self.workload, self.machine
+        w, m = self.plan.workload, self.plan.machine
         return (f"case {self.seed}: {self.exchange}, {self.pool}, {w.tp} GPUs, {w.m}x{w.n}x{w.k} {w.dtype}, "
-                f"{self.policy}, {self.options}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, "
+                f"{self.policy}, {self.plan}, {self.variation}, gpu {m.gpu.tile_m}x{m.gpu.tile_n}, "
                 f"{m.gpu.compute_units} CUs, block_k {m.gpu.block_k}, split_k {m.gpu.k_parts}, "
                 f"link {m.link.bandwidth_gb_per_s} GB/s "
                 f"{m.link.latency_ns} ns {m.link.egress_buffer_bytes} B, {m.dma.tiles_per_block} tiles per block, "
@@ -103,15 +102,16 @@ def window_of(described: Machine, waits_for: int | None = None) -> int:
         min(geometry.tracker.ways, described.gpu.wavefronts_per_workgroup), waits_for)
 
 
-def fits(described: Machine, workload: Workload, options: Options) -> bool:
+def fits(plan: Plan) -> bool:
     """Say whether there is a lawful schedule.
 
     It must be causal, its slack smaller than the dispatch window, and no larger than the hardware's tables.
     """
+    described, workload = plan.machine, plan.workload
     try:
-        if options.gathers and _BEFORE.hardware(described, workload) != described:
+        if plan.gathers and _BEFORE.hardware(described, workload) != described:
             return False
-        schedule, driver = make_schedule(described, workload, options), Driver(described.geometry())
+        schedule, driver = plan.schedule, Driver(described.geometry())
         windows = [window_of(described, schedule.waits_for(device)) for device in range(workload.tp)]
         if schedule.program.in_switch and not described.switch.rtl:
             windows = [window_for_sums(schedule, min(windows), described.switch.hardware().merge_bytes)]
@@ -169,37 +169,36 @@ def _attempt(seed: int, rng: np.random.Generator, exchange: Exchange) -> Case | 
         arbiter={"starvation_limit_cycles": starvation},
         switch=pick({"merge_sets": 64}, {"merge_sets": 4096}, {"merge_sets": 8, "rtl": True}) if (
             exchange.algorithm == IN_SWITCH) else {})
-    ordered = Options(stage_first_chunk=pick(False, True), slices=pick(1, 2, 3),
-                      limits=pick(*Limits) if exchange.peers == 1 else Limits.EXACT,
-                      collective=exchange.program, topology=exchange.topology)
+    order = dict(stage_first_chunk=pick(False, True), slices=pick(1, 2, 3),
+                 limits=pick(*Limits) if exchange.peers == 1 else Limits.EXACT,
+                 collective=exchange.program, topology=exchange.topology)
     if exchange.before:
-        ordered = replace(ordered, stage_first_chunk=False, slices=1, limits=Limits.EXACT, ids=Ids.TRACKED,
-                          gathers=True)
+        order |= dict(stage_first_chunk=False, slices=1, limits=Limits.EXACT, ids=Ids.TRACKED, gathers=True)
     elif pick(False, True):  # an order of dispatch that is not that of the ids
         shuffle = pick(None, Shuffle(int(rng.integers(1, max(2, window_of(described) // 2))), seed))
-        ordered = replace(ordered, ids=pick(*Ids), limits=Limits.EXACT, shuffle=shuffle)
-    if (workload := _draw_workload(rng, described, exchange, ordered, devices, dtype)) is None:
+        order |= dict(ids=pick(*Ids), limits=Limits.EXACT, shuffle=shuffle)
+    if (plan := _draw_plan(rng, described, exchange, order, devices, dtype)) is None:
         return None
-    described = _in_parts(seed, described, exchange, ordered, workload)
+    plan = _in_parts(seed, plan, exchange)
     policy = Policy(pick(*POLICIES), pick("auto", None, 1, 3, 10))
-    options = replace(ordered, seed=seed, hold_back=pick(0.0, 0.05, 0.5), link_jitter_cycles=pick(0, 20, 1000),
-                      start_cycles=late_starts(devices, pick(0, 100, 5000), seed))
-    return Case(seed, pool, exchange, described, workload, policy, options,
-                Variation(overtaking_reads=pick(False, True)))
+    plan = replace(plan, seed=seed, hold_back=pick(0.0, 0.05, 0.5), link_jitter_cycles=pick(0, 20, 1000),
+                   start_cycles=late_starts(devices, pick(0, 100, 5000), seed))
+    return Case(seed, pool, exchange, plan, policy, Variation(overtaking_reads=pick(False, True)))
 
 
-def _in_parts(seed: int, described: Machine, exchange: Exchange, options: Options, workload: Workload) -> Machine:
+def _in_parts(seed: int, plan: Plan, exchange: Exchange) -> Plan:
     """Cut K of every second GEMM whose products are added into parts, as far as its steps and the hardware allow."""
     if exchange.before or exchange.collective not in ("rs", "ar") or exchange.algorithm == IN_SWITCH:
-        return described
-    rng, steps = np.random.default_rng((seed, described.gpu.block_k)), -(-workload.k // described.gpu.block_k)
+        return plan
+    gpu = plan.machine.gpu
+    rng, steps = np.random.default_rng((seed, gpu.block_k)), -(-plan.workload.k // gpu.block_k)
     parts = min(int(rng.choice((1, 1, 1, 2, 3, 5))), steps)
-    split = described.model_copy(update={"gpu": described.gpu.model_copy(update={"k_parts": parts})})
-    return split if fits(split, workload, options) else described
+    split = replace(plan, machine=plan.machine.model_copy(update={"gpu": gpu.model_copy(update={"k_parts": parts})}))
+    return split if fits(split) else plan
 
 
-def _draw_workload(rng: np.random.Generator, described: Machine, exchange: Exchange, options: Options, devices: int,
-                   dtype: str) -> Workload | None:
+def _draw_plan(rng: np.random.Generator, described: Machine, exchange: Exchange, order: dict, devices: int,
+               dtype: str) -> Plan | None:
     """Draw a GEMM that fits; after some attempts one whose chunks have as many tiles each. None: it does not fit.
 
     Every fourth is one of few tiles, so that some chunks are empty.
@@ -209,10 +208,10 @@ def _draw_workload(rng: np.random.Generator, described: Machine, exchange: Excha
     for attempt in range(_ATTEMPTS + 2):
         m, n, k = (rng.integers(1, limit) for limit in (*largest, 600 if exchange.before else 100))
         if attempt >= _ATTEMPTS:
-            m, n = gpu.tile_n * chunks * options.slices, gpu.tile_m
-        workload = gemm_workload(f"{m}x{n}x{k}", devices, dtype)
-        if fits(described, workload, options):
-            return workload
+            m, n = gpu.tile_n * chunks * order["slices"], gpu.tile_m
+        plan = Plan(described, gemm_workload(f"{m}x{n}x{k}", devices, dtype), **order)
+        if fits(plan):
+            return plan
     return None
 
 
@@ -231,11 +230,11 @@ class Tally:
 
     def note(self, case: Case) -> None:
         for name, value in (("collective", str(case.exchange).replace(f" over {case.exchange.over}", "")),
-                            ("geometry", case.pool), ("policy", case.policy.name), ("devices", case.workload.tp),
-                            ("dtype", case.workload.dtype), ("stage_first_chunk", case.options.stage_first_chunk),
-                            ("ids", case.options.ids.value),
-                            ("split_k", case.machine.gpu.k_parts),
-                            ("order", "shuffled" if case.options.shuffle else "as the ids")):
+                            ("geometry", case.pool), ("policy", case.policy.name), ("devices", case.plan.workload.tp),
+                            ("dtype", case.plan.workload.dtype), ("stage_first_chunk", case.plan.stage_first_chunk),
+                            ("ids", case.plan.ids.value),
+                            ("split_k", case.plan.machine.gpu.k_parts),
+                            ("order", "shuffled" if case.plan.shuffle else "as the ids")):
             self.drawn[name][str(value)] += 1
 
 

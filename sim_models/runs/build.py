@@ -1,19 +1,17 @@
 """Builds the state of a run from a machine and a workload: one kernel after another, with or without RTL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.errors import BadInput, Key
 from t3sim.base.line import LINE_BYTES
-from t3sim.collectives.schedule import Action, Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
+from t3sim.collectives.schedule import Action
 from t3sim.collectives.schedule.mirror import NO_MIRROR, make_mirror
-from t3sim.cosim.driver.driver import Driver
 from t3sim.gpu.agents.compute_units import ComputeUnits, make_units, set_condition
-from t3sim.gpu.agents.units.state import Condition, Rates
+from t3sim.gpu.agents.units.state import Rates
 from t3sim.gpu.engine.chaos import make_chaos
 from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.state import Control, Sim
@@ -27,13 +25,10 @@ from t3sim.gpu.fabric.switch import NO_SWITCH, Shape, Switch, make_switch
 from t3sim.gpu.hbm import make_hbm
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import Link as MachineLink
-from t3sim.mechanisms.dispatch_before import dispatch_tiling
-from t3sim.mechanisms.exchange import MOST_REGIONS, REDUCED
 from t3sim.mechanisms.flux_gather import BLOCK_BYTES
-from t3sim.mechanisms.gather_before import Consumers, gathering_work, tiling_for
+from t3sim.mechanisms.gather_before import Consumers, gathering_work
 from t3sim.mechanisms.program_kernels import LevelPlan
 from t3sim.mechanisms.scattered import scattered_work
-from t3sim.mechanisms.signals import tracked_tiling
 from t3sim.mechanisms.split_k import parts_added
 from t3sim.mechanisms.track_trigger import AddressSpace, fused_work
 from t3sim.rtl.geometry import Geometry
@@ -42,81 +37,20 @@ from t3sim.runs.operators import (
     busiest,
     experts_operator,
     gemm_operator,
-    make_operator,
     make_tiling,
-    placement_of,
     resident,
-    workgroups_at_once,
 )
+from t3sim.runs.plan import Plan
 from t3sim.workload.operators.copy import Copy, Pass
 from t3sim.workload.operators.gemm import Matrix
 from t3sim.workload.operators.kernel_alone import check_alone
 from t3sim.workload.operators.kernel_table import KernelError, KernelTable
-from t3sim.workload.operators.operator import Made, Operator
+from t3sim.workload.operators.operator import Made
 from t3sim.workload.operators.tiling import Tiling
-from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
+from t3sim.workload.workloads import DispatchWorkload, Workload
 
 if TYPE_CHECKING:
-    from t3sim.collectives import Program
-
-
-@dataclass
-class Options:
-    """Choices of a run besides machine and workload."""
-
-    seed: int = 0
-    stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
-    hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
-    link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
-    #: Links that are not the machine's: (source, destination) and what they are like.
-    links: Mapping[tuple[int, int], MachineLink] = field(default_factory=dict)
-    start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
-    #: Of GPUs whose compute units are not as the machine has them.
-    conditions: Mapping[int, Condition] = field(default_factory=dict)
-    ids: Ids = Ids.TOUCHED
-    limits: Limits = Limits.SHIFT
-    shuffle: Shuffle | None = None
-    slices: int = 1  #: at least so many
-    signal: str | None = None  #: of `signals.SIGNALS`; the machine has the hardware for it
-    gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
-    gpu: int | None = None  #: whose kernel runs alone; None: that of the GPU with the most workgroups
-    #: What makes the output of a tiling at a byte; not asked for with `gathers`, which is for GEMMs.
-    operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=make_operator, repr=False)
-    #: Of so many ranks, and of so many nodes.
-    collective: Callable[[int], "Program"] = field(default=REDUCED.program, repr=False)
-    topology: Callable[[int], topologies.Topology] = field(default=REDUCED.links, repr=False)
-
-
-def make_schedule(machine: Machine, workload: Workload, options: Options = Options()) -> Schedule:
-    """Schedule the layer's collective, in as many slices as the machine's Tracker needs.
-
-    Raises ScheduleError, TilingError and DriverError.
-    """
-    gpu, geometry = machine.gpu, machine.geometry()
-    if options.gathers:
-        tiling, slices, program = inputs_tiling(machine, workload), options.slices, options.collective(workload.tp)
-        if isinstance(workload, DispatchWorkload):
-            slices = tiling.tile_columns // program.chunks
-        return Schedule(tiling, program, options.topology(workload.tp),
-                        Policy(slices, ids=options.ids, limits=options.limits, shuffle=options.shuffle, present=True))
-    if isinstance(workload, ExpertsWorkload):
-        return _placed_schedule(machine, workload, options)
-    made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
-    tracked = tracked_tiling(made, options.signal, workload.tp, at_once,
-                             tuple((1 << bits) - 1 for bits in geometry.block_bits))
-    schedule = Schedule(tracked, options.collective(workload.tp), options.topology(workload.tp),
-                        Policy(options.slices, options.stage_first_chunk, options.ids, options.limits, options.shuffle,
-                               gpu.k_parts))
-    window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
-                                             max(map(schedule.waits_for, range(schedule.devices))))
-    return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.k_parts)))
-
-
-def inputs_tiling(machine: Machine, workload: Workload) -> Tiling:
-    """Cut the activations that an exchange brings before the GEMM. Raises TilingError and DriverError."""
-    if isinstance(workload, DispatchWorkload):
-        return dispatch_tiling(machine, workload, MOST_REGIONS)
-    return tiling_for(machine, workload)
+    pass
 
 
 def consumers_of(machine: Machine, workload: Workload, device: int) -> Consumers:
@@ -134,20 +68,6 @@ def _gathering(machine: Machine, workload: Workload, space: AddressSpace) -> Ker
     operator = (experts_operator(machine, workload, inputs=inputs) if isinstance(workload, DispatchWorkload) else
                 gemm_operator(machine, workload, make_tiling(machine, workload), b=inputs))
     return gathering_work(operator.work(space.device), consumers, space)
-
-
-def _placed_schedule(machine: Machine, workload: ExpertsWorkload, options: Options) -> Schedule:
-    """Schedule sums whose parts come from wherever experts are: a slice if a Tracker holds all of a GPU's tiles.
-
-    Else there is one for each row of tiles, which all workgroups make before the next one.
-    """
-    tiling = make_tiling(machine, workload)
-    window = Driver(machine.geometry()).largest_window(min(machine.tracker.ways, tiling.wavefronts), waits_for=0)
-    tiling = replace(tiling, along_n=tiling.tiles > window * workload.tp)
-    placement = placement_of(machine, workload, tiling.along_n)
-    policy = Policy(tiling.tile_rows if tiling.along_n else 1, ids=Ids.TRACKED, limits=Limits.EXACT,
-                    parts=workload.per_token)
-    return Schedule(tiling, options.collective(workload.tp), options.topology(workload.tp), policy, placement)
 
 
 def planned_copy(machine: Machine, plans: Sequence[LevelPlan]) -> Copy:
@@ -288,7 +208,7 @@ def copy_units(machine: Machine, operator: Copy, stream: int) -> ComputeUnits:
 
 
 def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
-    """Draw `Options.start_cycles` from 0 to `latest_cycle`."""
+    """Draw `Plan.start_cycles` from 0 to `latest_cycle`."""
     return tuple(np.random.default_rng(seed).integers(0, latest_cycle + 1, devices).tolist())
 
 
@@ -386,31 +306,32 @@ def _fused(work: KernelTable, space: AddressSpace, tiling: Tiling) -> KernelTabl
     return fused_work(work, space, tiling) if space.schedule.placement is None else scattered_work(work, space)
 
 
-def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSpace] = (),
-             mirrored: bool = True, hardware: Hardware | None = None, options: Options = Options()) -> Sim:
+def make_sim(plan: Plan, *, spaces: Sequence[AddressSpace] = (), mirrored: bool = True,
+             hardware: Hardware | None = None) -> Sim:
     """Make the state at cycle 0 of a GEMM. Raises BadInput.
 
     `spaces`: one per simulated device of a fused run, else empty.
     """
+    machine, workload = plan.machine, plan.workload
     devices, fused = max(1, len(spaces)), bool(spaces)
-    starts = options.start_cycles or (0,) * devices
+    starts = plan.start_cycles or (0,) * devices
     if len(starts) != devices or min(starts) < 0:
         raise BadInput(f"start_cycles={starts} is not possible: {devices} numbers of at least 0 are needed, one for "
                        "each simulated GPU")
     tiling = make_tiling(machine, workload) if not fused or spaces[0].schedule.placement is None else (
         spaces[0].schedule.tiling)
-    if options.gathers:
+    if plan.gathers:
         tables = [_gathering(machine, workload, space) for space in spaces]
     else:
         at = 0 if fused else Addresses.of(workload, tiling).c
-        operator = options.operator(machine, workload, tiling, at)
-        gpu = busiest(machine, workload) if options.gpu is None else options.gpu
+        operator = plan.operator(machine, workload, tiling, at)
+        gpu = busiest(machine, workload) if plan.gpu is None else plan.gpu
         tables = [_fused(operator.work(space.device), space, tiling) for space in spaces] or [
             _alone(machine, workload, tiling, operator.work(gpu))]
     if fused and any(len(table.signals) for table in tables):
         raise KernelError("signals: a kernel that Track & Trigger sends for has none, it waits by the dispatch window")
     kernel = make_units(unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.COMPUTE)
-    for device, condition in options.conditions.items():
+    for device, condition in plan.conditions.items():
         set_condition(kernel, device, condition)
     if not fused:
         network = loop_network(machine)
@@ -419,7 +340,7 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
     elif mirrored:
         network = mirrored_network(machine, spaces[0].schedule.topology, spaces[0].device)
     else:
-        network = network_of(machine, spaces[0].schedule.topology, options.links,
+        network = network_of(machine, spaces[0].schedule.topology, plan.links,
                              max(len(space.groups) for space in spaces),
                              planes_of(machine, spaces[0].schedule.program.in_switch))
     sim = machine_state(machine, kernel, network, [0] if mirrored else [space.peers[0] for space in spaces],
@@ -440,4 +361,4 @@ def make_sim(machine: Machine, workload: Workload, *, spaces: Sequence[AddressSp
         control=sim.control._replace(
             events=np.zeros((devices, _most_ids(spaces), spaces[0].schedule.tiling.wavefronts), np.int32)),
         mirrored=mirrored, mirror=mirror, hardware=hardware, switch=switch_of(machine, spaces, network.planes),
-        chaos=make_chaos(devices, options.seed, options.hold_back, options.link_jitter_cycles))
+        chaos=make_chaos(devices, plan.seed, plan.hold_back, plan.link_jitter_cycles))

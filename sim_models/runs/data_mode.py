@@ -36,7 +36,6 @@ from t3sim.gpu.engine.switch_hardware import Numbers
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.queues import number_of, part_sent, sender_of
 from t3sim.gpu.fabric.switch import line_at
-from t3sim.machine import Machine
 from t3sim.machine.formats import FORMATS, FP16, FP32, Format, WideSums
 from t3sim.mechanisms.sums import own_sum, region_sum, sums_in_memory
 from t3sim.rtl.formats import NUMBERS
@@ -45,6 +44,7 @@ from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.near_memory import Alu, add, alu_of, control, sum_in_turn
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.switch_rtl import SwitchRtl
 from t3sim.workload.workloads import Workload
@@ -303,7 +303,7 @@ def account(data: Ledger, sim: "Sim", hardware: "Hardware", device: int, now: in
 
 @dataclass(frozen=True)
 class Variation:
-    """Choices of data mode besides `build.Options`."""
+    """Choices of data mode besides the `Plan`."""
 
     overtaking_reads: bool = False  #: see above
     scale: float = 1.0  #: multiplies A: in fp16, beyond about 1000 sums overflow to infinity
@@ -671,36 +671,32 @@ class DataLedger(Observer):
         return f"0x{bits:0{2 * number.bytes}x} ({number.value(np.array([bits], number.bits))[0]})"
 
 
-def data_run(machine: Machine, workload: Workload, policy: Policy = Policy(),
-             options: build.Options = build.Options(), variation: Variation = Variation(), *,
+def data_run(plan: Plan, policy: Policy = Policy(), variation: Variation = Variation(), *,
              simulator: str = "compiled", design: Design | None = None) -> tuple[FusedRun, DataLedger]:
-    """Make `workload.tp` GPUs, each with its own RTL, and the ledger that observes them.
+    """Make `plan.workload.tp` GPUs, each with its own RTL, and the ledger that observes them.
 
     `simulator`: "compiled", or "amaranth" for Amaranth's own; `design`: another compiled top. Everything random comes
-    from `options.seed`.
+    from `plan.seed`.
     """
-    geometry = machine.geometry()
+    geometry, gpus = plan.machine.geometry(), plan.workload.tp
     if simulator == "compiled":
         design = design or gpu_design(geometry)
-        backends = [compiled_gpu(design) for _ in range(workload.tp)]
+        backends = [compiled_gpu(design) for _ in range(gpus)]
     else:
-        backends = [amaranth_gpu(geometry) for _ in range(workload.tp)]
-    run = FusedRun(machine, workload, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False,
-                   options=options)
-    ledger = DataLedger(run, options.seed, variation)
+        backends = [amaranth_gpu(geometry) for _ in range(gpus)]
+    run = FusedRun(plan, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False)
+    ledger = DataLedger(run, plan.seed, variation)
     run.observers.append(ledger)
     return run, ledger
 
 
-def run_data_mode(machine: Machine, workload: Workload, policy: Policy = Policy(),
-                  options: build.Options = build.Options(), variation: Variation = Variation(), *,
-                  simulator: str = "compiled",
-                  progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
-    """Run and check `workload.tp` GPUs; the arguments are those of `data_run`.
+def run_data_mode(plan: Plan, policy: Policy = Policy(), variation: Variation = Variation(), *,
+                  simulator: str = "compiled", progress: Callable[[float], None] = lambda fraction: None) -> DataResult:
+    """Run and check `plan.workload.tp` GPUs; the arguments are those of `data_run`.
 
     Raises SimulationError, which names what is wrong first and where.
     """
-    run, ledger = data_run(machine, workload, policy, options, variation, simulator=simulator)
+    run, ledger = data_run(plan, policy, variation, simulator=simulator)
     try:
         run.run(progress)
         return ledger.result()

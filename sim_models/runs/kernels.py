@@ -43,7 +43,8 @@ from t3sim.runs.isolated_collectives import packing_sim, run_collective, run_exp
 from t3sim.runs.operators import busiest, workgroups_at_once
 from t3sim.runs.overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from t3sim.runs.phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
-from t3sim.runs.pipelining import fused_options
+from t3sim.runs.pipelining import fused_plan
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.programmed import mapped
 from t3sim.runs.skew import Skew
@@ -153,19 +154,6 @@ class TrafficRecord:
             self.window_cycles *= 2
 
 
-@dataclass(frozen=True)
-class Run:
-    """Setting that a kernel is simulated in: machine and level."""
-
-    machine: Machine
-    workload: Workload | None  #: None: of a kernel that needs none
-    progress: Progress = lambda fraction: None
-    seed: int = 0
-    mirrored: bool = True  #: of a collective: one GPU stands for all; the others are always mirrored
-    window_cycles: int = 0  #: of recorded traffic (a GEMM's or a fused kernel's); 0: none
-    threads: int = 1  #: at most, of a fused kernel on all GPUs
-
-
 class Work(NamedTuple):
     """Work of a kernel on one GPU, of which the longer part takes its time."""
 
@@ -198,8 +186,12 @@ class Kernel(Protocol):
     def refuse_early(self, machine: Machine, workload: Workload, seed: int) -> None:
         """Refuse what this hardware cannot do, before anything is built or simulated. Raises ScheduleError, ..."""
 
-    def run(self, run: Run) -> KernelResult:
-        """Simulate it to its end. Raises SimulationError, ToolchainError, and what machine and tiling refuse."""
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> KernelResult:
+        """Simulate it to its end. Raises SimulationError, ToolchainError, and what machine and tiling refuse.
+
+        `plan` says machine, workload and seed; a fused kernel schedules its collective itself. `window_cycles`: of
+        recorded traffic (a GEMM's or a fused kernel's), 0: none. `threads`: at most, of a fused kernel on all GPUs.
+        """
 
 
 @dataclass(frozen=True)
@@ -214,8 +206,8 @@ class GemmAlone(Kernel):
     def name(self) -> str:
         return "gemm" if self.skew is None else f"gemm-{self.skew.name}"
 
-    def run(self, run: Run) -> IsolatedKernel:
-        return _gemm(run, self.skew)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        return _gemm(plan, progress, window_cycles, self.skew)
 
 
 @dataclass(frozen=True)
@@ -233,8 +225,8 @@ class GemmPart(Kernel):
     def work(self, workload: Workload) -> Work:
         return Work(part_of(workload))
 
-    def run(self, run: Run) -> IsolatedKernel:
-        return _gemm(replace(run, workload=part_of(run.workload)), self.skew)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        return _gemm(replace(plan, workload=part_of(plan.workload)), progress, window_cycles, self.skew)
 
 
 @dataclass(frozen=True)
@@ -249,9 +241,9 @@ class GemmOnFewer(Kernel):
     def name(self) -> str:
         return f"gemm-without-{self.communication_units}-units"
 
-    def run(self, run: Run) -> IsolatedKernel:
-        units = units_left(run.machine.gpu.compute_units, self.communication_units)
-        return _gemm(replace(run, machine=with_compute_units(run.machine, units)))
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        units = units_left(plan.machine.gpu.compute_units, self.communication_units)
+        return _gemm(replace(plan, machine=with_compute_units(plan.machine, units)), progress, window_cycles)
 
 
 @dataclass(frozen=True)
@@ -266,8 +258,9 @@ class BesideCopies(Kernel):
     def name(self) -> str:
         return f"gemm-beside-copies-{self.copies.read:g}-{self.copies.write:g}"
 
-    def run(self, run: Run) -> IsolatedKernel:
-        return _alone("gemm", with_copies(run.machine, build.make_sim(run.machine, run.workload), self.copies), run)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        sim = with_copies(plan.machine, build.make_sim(plan), self.copies)
+        return _alone("gemm", sim, plan.machine, progress, window_cycles)
 
 
 @dataclass(frozen=True)
@@ -282,8 +275,8 @@ class Decomposed(Kernel):
     def name(self) -> str:
         return f"decomposed-{self.communication_units}-units"
 
-    def run(self, run: Run) -> OverlappedKernels:
-        return run_decomposed(run.machine, run.workload, self.communication_units, run.progress)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        return run_decomposed(plan.machine, plan.workload, self.communication_units, progress)
 
 
 @dataclass(frozen=True)
@@ -303,8 +296,8 @@ class StoringGemm(Kernel):
     def every_gpu(self) -> bool:
         return not self.options.mirrored
 
-    def run(self, run: Run) -> OverlappedKernels:
-        return run_flux(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp), run.progress)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        return run_flux(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp), progress)
 
 
 @dataclass(frozen=True)
@@ -324,9 +317,9 @@ class GatheringGemm(Kernel):
     def every_gpu(self) -> bool:
         return not self.options.mirrored
 
-    def run(self, run: Run) -> OverlappedKernels:
-        ran = run_gathering(run.machine, run.workload, self.options, self.exchange.links(run.workload.tp),
-                            run.progress)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        ran = run_gathering(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp),
+                            progress)
         return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))
 
 
@@ -345,12 +338,12 @@ class SendingKernel(Kernel):
     def work(self, workload: Workload) -> Work:
         return Work(made_by(workload, self.exchange))
 
-    def run(self, run: Run) -> OverlappedKernels:
-        exchange, made = self.exchange, made_by(run.workload, self.exchange)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        exchange, made = self.exchange, made_by(plan.workload, self.exchange)
         options = FusedOptions(
             adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
-            slice_tiles=tiles_of(exchange.signal, workgroups_at_once(run.machine, made)))
-        ran = run_sending(run.machine, made, exchange.links(made.tp), options, run.progress)
+            slice_tiles=tiles_of(exchange.signal, workgroups_at_once(plan.machine, made)))
+        ran = run_sending(plan.machine, made, exchange.links(made.tp), options, progress)
         return replace(ran, dram=named(ran.dram, phases_of(exchange)))
 
 
@@ -383,22 +376,22 @@ class CollectiveAlone(Kernel):
     def work(self, workload: Workload) -> Work:
         return Work(moved_bytes=workload.activation_bytes if self.of_input else workload.output_bytes)
 
-    def run(self, run: Run) -> IsolatedKernel:
-        ranks = run.workload.tp
-        own = part_of(run.workload) if self.kind == EXCHANGE else run.workload
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        ranks = plan.workload.tp
+        own = part_of(plan.workload) if self.kind == EXCHANGE else plan.workload
         size = own.activation_bytes if self.of_input else own.output_bytes
         if self.exchange:
             collective = {"all-gather": "ag", EXCHANGE: "a2a"}.get(self.kind, "rs")
             program = replace(self.exchange, collective=collective).program(ranks)
             # An all-to-all has a chunk for each pair, of each GPU's array.
             whole, kind = (size * ranks, "reduce-scatter") if self.kind == EXCHANGE else (size, self.kind)
-            ran = run_program(run.machine, whole, kind, program, self.exchange.links(ranks), run.progress)
+            ran = run_program(plan.machine, whole, kind, program, self.exchange.links(ranks), progress)
         else:  # the ring goes the other way around: its device d is the schedule's -d
             skew = self.skew or Skew()
             links = {(-source % ranks, -target % ranks): link
-                     for (source, target), link in skew.links(run.machine).items()}
-            conditions = {-gpu % ranks: condition for gpu, condition in skew.conditions(run.machine).items()}
-            ran = run_collective(run.machine, size, ranks, self.kind, run.mirrored and self.skew is None, run.progress,
+                     for (source, target), link in skew.links(plan.machine).items()}
+            conditions = {-gpu % ranks: condition for gpu, condition in skew.conditions(plan.machine).items()}
+            ran = run_collective(plan.machine, size, ranks, self.kind, plan.mirrored and self.skew is None, progress,
                                  links, conditions)
         name = {EXCHANGE: "a2a", SWITCHED_ALL_REDUCE: "ar"}.get(self.kind, "rs")
         return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, ("gemm", name, "ag")),
@@ -426,10 +419,10 @@ class ExpertsAlone(Kernel):
     def work(self, workload: Workload) -> Work:
         return Work(moved_bytes=_of_experts(workload).sent_bytes)
 
-    def run(self, run: Run) -> IsolatedKernel:
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
         skew = self.skew or Skew()
-        ran = run_experts(run.machine, _of_experts(run.workload), self.exchange.links(run.workload.tp), run.progress,
-                          skew.links(run.machine), skew.conditions(run.machine))
+        ran = run_experts(plan.machine, _of_experts(plan.workload), self.exchange.links(plan.workload.tp), progress,
+                          skew.links(plan.machine), skew.conditions(plan.machine))
         return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, phases_of(self.exchange)),
                               exchange_ns=ran.exchange_ns)
 
@@ -449,22 +442,22 @@ class TokensPacked(Kernel):
     def work(self, workload: Workload) -> Work:
         return Work()
 
-    def run(self, run: Run) -> IsolatedKernel:
-        workload = _of_experts(run.workload)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        workload = _of_experts(plan.workload)
         if not isinstance(workload, DispatchWorkload):
             raise TypeError("tokens are packed before they are dispatched, and else not")
-        unlike = self.skew.conditions(run.machine) if self.skew else {}
+        unlike = self.skew.conditions(plan.machine) if self.skew else {}
         alike = [None] if len(unlike) < workload.tp else []
         ran = []
         for condition in dict.fromkeys([*alike, *unlike.values()]):
-            sim = packing_sim(run.machine, workload)
+            sim = packing_sim(plan.machine, workload)
             if condition is not None:
                 set_condition(sim.kernel, 0, condition)
             ran.append(Lockstep(sim))
             to_end(ran[-1], "packing")
         last = max(ran, key=attrgetter("now"))
         return IsolatedKernel(
-            last.now / run.machine.memory_clock_ghz + run.machine.collective.kernel_launch_ns, last.now,
+            last.now / plan.machine.memory_clock_ghz + plan.machine.collective.kernel_launch_ns, last.now,
             named(bytes_by_phase(last.sim.mem), (None, PACKING, None)))
 
 
@@ -500,29 +493,26 @@ class FusedGemm(Kernel):
         return Work(made_by(workload, self.exchange), moved, len(self.exchange.hides))
 
     def refuse_early(self, machine: Machine, workload: Workload, seed: int) -> None:
-        machine, workload = self.setting(machine, workload)
-        options = self.options(machine, workload, seed)
-        mapped(machine, workload, build.make_schedule(machine, workload, options), options.gathers)
+        mapped(self.plan(machine, workload, seed))
 
-    def setting(self, machine: Machine, workload: Workload) -> tuple[Machine, Workload]:
-        """Return machine and workload as memory sees them, which may add in another format than links carry."""
+    def plan(self, machine: Machine, workload: Workload, seed: int) -> Plan:
+        """Plan its run with machine and workload as memory sees them, which may add in another format than links carry.
+
+        Raises BadInput, and what machine and tiling refuse.
+        """
         sums = self.exchange.sums
-        return sums.seen_from_memory(machine, workload), sums.of(workload)
-
-    def options(self, machine: Machine, workload: Workload, seed: int) -> build.Options:
-        """Return what its run varies, of a `setting`. Raises BadInput, and what machine and tiling refuse."""
+        machine, workload = sums.seen_from_memory(machine, workload), sums.of(workload)
         staged = self.staged and staging_pays(machine, workload)
-        options = fused_options(self.exchange, machine, workload, seed, staged)
+        plan = fused_plan(self.exchange, machine, workload, seed, staged)
         if self.skew is None:
-            return options
-        links = {pair: self.exchange.sums.carrying(workload, link)
-                 for pair, link in self.skew.links(machine).items()}
+            return plan
+        links = {pair: sums.carrying(workload, link) for pair, link in self.skew.links(machine).items()}
         return replace(
-            options, start_cycles=self.skew.start_cycles(machine, workload.tp), links=links,
+            plan, start_cycles=self.skew.start_cycles(machine, workload.tp), links=links,
             conditions=self.skew.conditions(machine))
 
-    def run(self, run: Run) -> FusedKernel:
-        return _fused(self, run)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> FusedKernel:
+        return _fused(self, plan, progress, window_cycles, threads)
 
 
 @dataclass(frozen=True)
@@ -549,16 +539,16 @@ class GatherAfter(Kernel):
     def work(self, workload: Workload) -> Work:
         return Work(moved_bytes=workload.output_bytes)
 
-    def run(self, run: Run) -> IsolatedKernel:
-        schedule = build.make_schedule(run.machine, run.workload)
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        schedule = plan.schedule
         if not schedule.is_symmetric():  # the largest chunk decides each step, and nothing is left to arbitrate
-            largest = schedule.largest_chunk * run.workload.format.bytes
-            ran = run_collective(run.machine, largest * run.workload.tp, run.workload.tp, ALL_GATHER.kind,
-                                 progress=run.progress)
+            largest = schedule.largest_chunk * plan.workload.format.bytes
+            ran = run_collective(plan.machine, largest * plan.workload.tp, plan.workload.tp, ALL_GATHER.kind,
+                                 progress=progress)
             return IsolatedKernel(ran.ns, ran.cycles, ran.dram)
-        with closing(fused_run(self.policy, run.machine, run.workload, build.Options())) as fused:
-            cycles = fused.all_gather(run.progress, self.by_switch)
-            return IsolatedKernel(cycles / run.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))
+        with closing(fused_run(self.policy, plan)) as fused:
+            cycles = fused.all_gather(progress, self.by_switch)
+            return IsolatedKernel(cycles / plan.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))
 
 
 GEMM, GEMM_PART, PACKED = GemmAlone(), GemmPart(), TokensPacked()
@@ -570,13 +560,13 @@ SWITCH_ALL_REDUCE = CollectiveAlone(SWITCHED_ALL_REDUCE)
 
 def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
              seed: int = 0, mirrored: bool = True, window_cycles: int = 0, threads: int = 1) -> KernelResult:
-    """Run one kernel to its end; arguments as in `Run`, errors as of `Kernel.run`.
+    """Run one kernel to its end; arguments and errors as of `Kernel.run`.
 
     `host_seconds` is the processor time of all its threads, without what was compiled on the way, which the next start
     takes from the cache."""
     started = processor_seconds()
     with compile_times() as compiling:
-        result = kernel.run(Run(machine, workload, progress, seed, mirrored, window_cycles, threads))
+        result = kernel.run(Plan(machine, workload, seed, mirrored=mirrored), progress, window_cycles, threads)
     return replace(result, host_seconds=processor_seconds() - started - sum(compiling))
 
 
@@ -584,12 +574,12 @@ def _batch(recorder: TrafficRecord | None) -> int:
     return recorder.window_cycles if recorder else BATCH_CYCLES
 
 
-def _gemm(asked: Run, skew: Skew | None = None) -> IsolatedKernel:
+def _gemm(plan: Plan, progress: Progress, window_cycles: int = 0, skew: Skew | None = None) -> IsolatedKernel:
     """Run the GEMM on each kind of GPU that there is; the result is that of the last one to end.
 
     With experts each GPU is of its own kind, and of those that are alike the one with the most workgroups runs.
     """
-    skew, ran, machine, workload = skew or Skew(), {}, asked.machine, asked.workload
+    skew, ran, machine, workload = skew or Skew(), {}, plan.machine, plan.workload
     unlike, late = skew.conditions(machine), dict(skew.late_ns)
     alike = set(range(workload.tp)) - set(unlike) - set(late)
     ends = []
@@ -597,8 +587,8 @@ def _gemm(asked: Run, skew: Skew | None = None) -> IsolatedKernel:
         kind = gpu if isinstance(workload, ExpertsWorkload) else None, unlike.get(gpu)
         if kind not in ran:
             whose, condition = kind
-            options = build.Options(conditions={} if condition is None else {0: condition}, gpu=whose)
-            ran[kind] = _alone("gemm", build.make_sim(machine, workload, options=options), asked)
+            own = replace(plan, conditions={} if condition is None else {0: condition}, gpu=whose)
+            ran[kind] = _alone("gemm", build.make_sim(own), machine, progress, window_cycles)
         ends.append(replace(ran[kind], start_ns=late.get(gpu, 0.0)))
     return max(ends, key=lambda one: one.start_ns + one.ns)
 
@@ -610,21 +600,21 @@ def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda 
     Raises KernelError and SimulationError.
     """
     started, sim = time.thread_time(), build.table_sim(machine, table)
-    result = _alone("kernel", sim if copies is None else with_copies(machine, sim, copies),
-                    Run(machine, None, progress))
+    result = _alone("kernel", sim if copies is None else with_copies(machine, sim, copies), machine,
+                    progress)
     return replace(result, host_seconds=time.thread_time() - started)
 
 
-def _alone(name: str, sim: Sim, asked: Run) -> IsolatedKernel:
-    recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
-    run, clock = Lockstep(sim), asked.machine.memory_clock_ghz
+def _alone(name: str, sim: Sim, machine: Machine, progress: Progress, window_cycles: int = 0) -> IsolatedKernel:
+    recorder = TrafficRecord(window_cycles) if window_cycles else None
+    run, clock = Lockstep(sim), machine.memory_clock_ghz
     kernel = run.sim.kernel.first if isinstance(run.sim.kernel, WithCopies) else run.sim.kernel
     units = kernel.state
 
     def after_batch() -> None:
         if recorder:
             recorder.look(run.now, run.sim.mem.dram_bytes[0])
-        asked.progress(min(0.99, float(units.finished[0] / kernel.work.workgroups[0])))
+        progress(min(0.99, float(units.finished[0] / kernel.work.workgroups[0])))
 
     to_end(run, f"isolated {name}", after_batch, _batch(recorder))
     settle(units, 0, run.now)
@@ -652,8 +642,7 @@ def rtl_design(geometry: Geometry):
     return gpu_design(geometry)
 
 
-def fused_run(policy: str, machine: Machine, workload: Workload, options: build.Options = build.Options(),
-              every_gpu: bool = False, design: Design | None = None,
+def fused_run(policy: str, plan: Plan, every_gpu: bool = False, design: Design | None = None,
               around: Callable[[Any], Any] = lambda backend: backend) -> FusedRun:
     """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for.
 
@@ -661,30 +650,29 @@ def fused_run(policy: str, machine: Machine, workload: Workload, options: build.
     Close the run after use.
     """
     from t3sim.cosim.gpu import compiled_gpu, model_ports
-    schedule = build.make_schedule(machine, workload, options)  # refuse before the work
-    gpus = workload.tp if every_gpu or not schedule.is_symmetric() else 1
-    design = design or rtl_design(machine.geometry())
+    geometry = plan.machine.geometry()
+    gpus = plan.workload.tp if every_gpu or not plan.schedule.is_symmetric() else 1
+    design = design or rtl_design(geometry)
     with ExitStack() as held:
         backends = [around(held.enter_context(compiled_gpu(design))) for _ in range(gpus)]
         for backend in backends:
             backend.reset()
-        run = FusedRun(machine, workload, backends, model_ports(design.ports, machine.geometry()),
-                       Policy.of(policy, machine), mirrored=gpus == 1, options=options)
+        run = FusedRun(plan, backends, model_ports(design.ports, geometry), Policy.of(policy, plan.machine),
+                       mirrored=gpus == 1)
         held.pop_all()
     return run
 
 
-def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
-    recorder = TrafficRecord(asked.window_cycles) if asked.window_cycles else None
-    machine, workload = kernel.setting(asked.machine, asked.workload)
-    options = kernel.options(machine, workload, asked.seed)
-    with closing(fused_run(kernel.policy, machine, workload, options, kernel.skew is not None)) as run:
-        run.threads = asked.threads
+def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int, threads: int) -> FusedKernel:
+    recorder = TrafficRecord(window_cycles) if window_cycles else None
+    plan = kernel.plan(plan.machine, plan.workload, plan.seed)
+    with closing(fused_run(kernel.policy, plan, kernel.skew is not None)) as run:
+        run.threads = threads
 
         def after_batch(fraction: float) -> None:
             if recorder:
                 recorder.look(run.now, run.sim.mem.dram_bytes[0])
-            asked.progress(fraction)
+            progress(fraction)
 
         run.run(after_batch, _batch(recorder))
         units = run.sim.kernel.state
@@ -693,7 +681,7 @@ def _fused(kernel: FusedGemm, asked: Run) -> FusedKernel:
         threshold, occupancy = run.chosen_threshold(last)
         hardware = HardwareReport(
             rtl_counters=run.counters(last), chosen_threshold=threshold, producer_mean_occupancy=occupancy,
-            slices=run.schedule.policy.slices, staged_first_chunk=options.stage_first_chunk,
+            slices=run.schedule.policy.slices, staged_first_chunk=plan.stage_first_chunk,
             largest_wg_offset=run.schedule.slack_of(run.spaces[last].device),
             window_blocked_cycles=int(run.sim.control.blocked_cycles[last]),
             last_tile_cycle=int(run.sim.control.rs_end[last]),

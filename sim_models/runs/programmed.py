@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from t3sim.base.errors import BadInput
-from t3sim.collectives.schedule import Schedule
 from t3sim.collectives.schedule.sums import window_for_sums
 from t3sim.cosim.driver.apb import ApbMaster, BusError
 from t3sim.cosim.driver.driver import Driver, Write, error_in_words
@@ -24,9 +23,9 @@ from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import KERNEL_INSIDE, NO_THRESHOLD
 from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.switch_rtl import SwitchRtl
-from t3sim.workload.workloads import Workload
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
 AT_WORK = (*KERNEL_INSIDE, "channels_busy", "window_open")
@@ -35,11 +34,11 @@ _REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/streams/two_entry_q
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
 
 
-def mapped(machine: Machine, workload: Workload, schedule: Schedule, gathers: bool = False,
-           device: int | None = 0) -> list[AddressSpace]:
+def mapped(plan: Plan, device: int | None = 0) -> list[AddressSpace]:
     """Map the output of one device, or of all (None). Raises ScheduleError for what the hardware cannot do."""
+    machine, workload, schedule = plan.machine, plan.workload, plan.schedule
     at = build.Addresses.of(workload, build.make_tiling(machine, workload))
-    first = at.copies if gathers else at.c
+    first = at.copies if plan.gathers else at.c
     bases = [first + (d * _BASE_SKEW if device is None else 0) for d in range(workload.tp)]
     return [map_output(schedule, d, bases, machine.geometry(), machine.dma.tiles_per_block, region_sum(workload))
             for d in (range(workload.tp) if device is None else [device])]
@@ -146,23 +145,22 @@ class ProgrammedRun(ProgrammedGpus):
     `backends` are the RTL instances, all compiled or all on Amaranth's simulator.
     """
 
-    def __init__(self, machine: Machine, workload: Workload, backends: list, ports: Ports, policy: Policy,
-                 mirrored: bool = True, options: build.Options = build.Options(), device: int = 0) -> None:
-        self.machine, self.workload, self.policy = machine, workload, policy
-        self.schedule = build.make_schedule(machine, workload, options)
+    def __init__(self, plan: Plan, backends: list, ports: Ports, policy: Policy, mirrored: bool = True,
+                 device: int = 0) -> None:
+        machine, workload = plan.machine, plan.workload
+        self.machine, self.workload, self.policy, self.schedule = machine, workload, policy, plan.schedule
         self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
         of_workgroups = build.make_tiling(machine, workload)
-        self.spaces = mapped(machine, workload, self.schedule, options.gathers, device if mirrored else None)
-        self.gathers, payloads = options.gathers, backends[0].ports
-        self.made = self.tiling if options.gathers else of_workgroups  #: what workgroups make that ask the window
+        self.spaces = mapped(plan, device if mirrored else None)
+        self.gathers, payloads = plan.gathers, backends[0].ports
+        self.made = self.tiling if plan.gathers else of_workgroups  #: what workgroups make that ask the window
         hardware, python = make_hardware(
             backends, ports, dispatch_requests(self.spaces, payloads.port("dispatch.payload").fields, self.made),
             ready_asks(self.spaces, payloads.port("asks.payload").fields) if self.gathers else None)
-        super().__init__(build.make_sim(machine, workload, spaces=self.spaces, mirrored=mirrored, hardware=hardware,
-                                        options=options), machine.geometry(), backends,
-                         [space.device for space in self.spaces])
+        super().__init__(build.make_sim(plan, spaces=self.spaces, mirrored=mirrored, hardware=hardware),
+                         machine.geometry(), backends, [space.device for space in self.spaces])
         if python:
             self.observers.append(python)
         self.switch = self._switch(machine, mirrored)

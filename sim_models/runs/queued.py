@@ -24,7 +24,7 @@ from t3sim.gpu.agents.copy_queue import (
     POLL,
     START_FLAG,
     TRACKER,
-    Plan,
+    CopyPlan,
     QueuePorts,
     make_copy_queue,
 )
@@ -279,7 +279,7 @@ class _Run(ProgrammedGpus):
                 requests[-1].append(sum(value << fields[name].lsb for name, value in values.items()))
         return np.array(requests, np.int64)
 
-    def _plan(self, ports: PortMap, doorbells: Sequence[Write]) -> Plan:
+    def _plan(self, ports: PortMap, doorbells: Sequence[Write]) -> CopyPlan:
         gpus, machine = self._gpus, self._machine
         clock = machine.memory_clock_ghz
         fields = ports.port("queue_lines.payload").fields
@@ -304,7 +304,7 @@ class _Run(ProgrammedGpus):
             for line in lines:
                 if line.op in (SIGNAL, ADD):
                     signals[(line.address - _FLAGS) // LINE_BYTES // FLAGS] += 1
-        return Plan(
+        return CopyPlan(
             initiator=_STARTS[self._initiator],
             blocks=np.array([[address for address, _ in blocks] for blocks in self._blocks], np.int64),
             regions=np.array([[region for _, region in blocks] for blocks in self._blocks], np.int64),

@@ -7,6 +7,7 @@ from contextlib import closing
 from t3sim.base.at_once import processor_seconds
 from t3sim.machine import Machine
 from t3sim.runs.kernels import fused_run
+from t3sim.runs.plan import Plan
 from t3sim.study.results import GpusSpeed
 from t3sim.workload.workloads import gemm_workload
 
@@ -28,7 +29,7 @@ def _seconds(machine: Machine, cycles: int, gpus: int, threads: int, progress: C
              done: float) -> tuple[float, float]:
     """Return the processor and wall seconds of one attempt."""
     progress(done)
-    with closing(fused_run("mca", machine, gemm_workload(_SHAPE, GPUS), every_gpu=gpus > 1)) as run:
+    with closing(fused_run("mca", Plan(machine, gemm_workload(_SHAPE, GPUS)), every_gpu=gpus > 1)) as run:
         run.threads = threads
         run.advance(0)  # compiles the loop
         processor, wall = processor_seconds(), time.perf_counter()

@@ -14,6 +14,7 @@ from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.kernels import fused_run
+from t3sim.runs.plan import Plan
 from t3sim.study.gpus_speed import measure_gpus
 from t3sim.study.results import BenchResult
 from t3sim.study.whole_run import measure_whole_run
@@ -58,7 +59,7 @@ def recorded_stimulus(machine: Machine, cycles: int,
 
 
 def _fused(machine: Machine, around: Callable = lambda backend: backend) -> FusedRun:
-    return fused_run("mca", machine, transformer_workload("t-nlg", "op", 16), around=around)
+    return fused_run("mca", Plan(machine, transformer_workload("t-nlg", "op", 16)), around=around)
 
 
 def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],

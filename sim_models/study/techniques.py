@@ -7,8 +7,9 @@ from t3sim.base.at_once import at_once
 from t3sim.base.cores import cores
 from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
-from t3sim.runs import build, kernels
+from t3sim.runs import kernels
 from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.runs.techniques.table import TECHNIQUES, check_split_k
@@ -47,7 +48,7 @@ def run_sublayer(workload: Workload, machine: Machine, techniques: Sequence[str]
     """
     check_split_k(machine, choices.exchange, techniques)
     if not choices.exchange.before:
-        build.make_schedule(machine, workload)  # refuse before the work
+        _ = Plan(machine, workload).schedule  # refuse before the work
     parts = {name: kernels_of(name, choices) for name in techniques}
     for kernel in {kernel for of_one in parts.values() for kernel in of_one}:
         kernel.refuse_early(machine, workload, seed)

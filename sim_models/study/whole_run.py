@@ -6,6 +6,7 @@ from contextlib import closing
 from t3sim.base.at_once import processor_seconds
 from t3sim.machine import Machine
 from t3sim.runs.kernels import fused_run, rtl_design
+from t3sim.runs.plan import Plan
 from t3sim.study.results import WholeRun
 from t3sim.workload.workloads import transformer_workload
 
@@ -21,7 +22,7 @@ def measure_whole_run(machine: Machine, progress: Callable[[float], None],
     A cycle in which no input of the RTL changes is one that could at most be left out as a whole.
     """
     design, seconds, cycles, quiet, asleep, samples = rtl_design(machine.geometry()), 0.0, 0, 0, 0, 0
-    with closing(fused_run("round_robin", machine, transformer_workload("t-nlg", "fc2", 8))) as run:
+    with closing(fused_run("round_robin", Plan(machine, transformer_workload("t-nlg", "fc2", 8)))) as run:
         backend, = run.backends
         run.advance(0)  # compiles the loop
         while run.now + _PERIOD_CYCLES <= most_cycles:

@@ -15,6 +15,7 @@ from t3sim.runs import build
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, ProgrammedCollective
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.kernels import FusedGemm, fused_run
+from t3sim.runs.plan import Plan
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
 from t3sim.runs.techniques.choices import Choices
@@ -103,7 +104,7 @@ class Setup:
     policy: str | None = None  #: the arbiters', None: the technique's
     exchange: Exchange = REDUCED
     skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL
-    varied: Mapping[str, Any] = field(default_factory=dict)  #: fields of `build.Options` that are not the kernel's
+    varied: Mapping[str, Any] = field(default_factory=dict)  #: fields of the `Plan` that are not the kernel's
 
     def __post_init__(self) -> None:
         check_split_k(self.machine, self.exchange, (self.technique,))
@@ -119,18 +120,16 @@ class Setup:
         found = fusion(self.technique, Choices(exchange=self.exchange, skew=skew))
         return found if self.policy is None else replace(found, policy=self.policy)
 
-    @property
-    def options(self) -> build.Options:
-        return replace(self.kernel.options(self.machine, self.workload, self.seed), **self.varied)
+    @cached_property
+    def planned(self) -> Plan:
+        return replace(self.kernel.plan(self.machine, self.workload, self.seed), **self.varied)
 
     @cached_property
     def names(self) -> int:
-        schedule = build.make_schedule(self.machine, self.workload, self.options)
-        return count(schedule, build.make_tiling(self.machine, self.workload))
+        return count(self.planned.schedule, build.make_tiling(self.machine, self.workload))
 
     def programmed(self, design: Design | None = None) -> FusedRun:
-        run = fused_run(self.kernel.policy, self.machine, self.workload, self.options, self.kernel.skew is not None,
-                        design)
+        run = fused_run(self.kernel.policy, self.planned, self.kernel.skew is not None, design)
         if self.bug:
             bugs.plant(self.bug, run)
         return run

@@ -18,7 +18,7 @@ from t3sim.mechanisms.track_trigger import dispatch_requests, fused_work, map_ou
 from t3sim.rtl.geometry import DmaGeometry, Geometry
 from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS
 from t3sim.rtlsim.port_map import Field
-from t3sim.runs.build import make_schedule
+from t3sim.runs.plan import Plan
 from t3sim.testbenches.reference.config_bus import ConfigBusModel
 from t3sim.workload.operators.gemm import Gemm, Matrix
 from t3sim.workload.operators.kernel_table import KernelTable, Route
@@ -173,7 +173,7 @@ def test_a_tile_that_goes_to_all_others(collective, ids):
 def test_the_papers_workloads_fit_the_papers_machine():
     machine = load_machine()
     for w in {(w.m, w.n, w.tp): w for w in paper_workloads()}.values():
-        schedule = make_schedule(machine, w)
+        schedule = Plan(machine, w).schedule
         ends = (0, schedule.devices - 1)  # the last device's own chunk has the narrow tiles
         for space in map_everything(schedule, machine.geometry(), machine.dma.tiles_per_block, ends):
             assert 3 <= len(space.regions) < machine.geometry().dma.regions

@@ -25,7 +25,7 @@ from t3sim.machine import load_machine
 from t3sim.machine.topologies import Link, Topology, named_topology
 from t3sim.machine.topologies import ring as ring_topology
 from t3sim.machine.topologies.fully_connected import fully_connected
-from t3sim.runs.build import make_schedule
+from t3sim.runs.plan import Plan
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import paper_workloads
 
@@ -182,7 +182,7 @@ def test_the_slack_of_a_star_is_a_sub_chunk(schedule):
 
 @pytest.mark.parametrize("workload", {(w.m, w.n, w.tp): w for w in paper_workloads()}.values(), ids=lambda w: w.title)
 def test_the_papers_layers(workload):
-    schedule = make_schedule(load_machine(), workload)
+    schedule = Plan(load_machine(), workload).schedule
     assert schedule.slack < 256, "the hardware takes slack only below its window: 256 sets of 8 ways"
     # On 8 devices a chunk has 192 and 136 workgroups; beside one and a half stages the 256 sets hold 136.
     assert schedule.policy.slices == (2 if (workload.n, workload.m, workload.tp) == (3072, 16384, 8) else 1)

@@ -7,7 +7,7 @@ from t3sim.collectives.schedule import Ids, Limits, ScheduleError
 from t3sim.collectives.schedule.sums import window_for_sums
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import switch
-from t3sim.runs.build import Options, make_schedule
+from t3sim.runs.plan import Plan
 from t3sim.workload.workloads import gemm_workload
 
 LARGEST = 1 << 14
@@ -15,8 +15,8 @@ TILE_BYTES = 128 * 256 * 2  #: in columns of four lines
 
 
 def schedule():
-    return make_schedule(load_machine(), gemm_workload("4096x4096x64", 4), Options(
-        collective=in_switch.reduce_scatter, topology=switch, limits=Limits.EXACT, ids=Ids.TRACKED, slices=8))
+    return Plan(load_machine(), gemm_workload("4096x4096x64", 4), collective=in_switch.reduce_scatter,
+                topology=switch, limits=Limits.EXACT, ids=Ids.TRACKED, slices=8).schedule
 
 
 @pytest.mark.parametrize("tiles", [24, 100])

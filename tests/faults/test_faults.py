@@ -15,10 +15,10 @@ from t3sim.cosim.component import build_component
 from t3sim.gpu.engine.end import RUNNING
 from t3sim.gpu.fabric.memory import OTHER
 from t3sim.rtl.check_bits import check_bits
-from t3sim.runs.build import Options
 from t3sim.runs.data_mode import DataLedger, data_run
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
@@ -32,13 +32,13 @@ SENDER, RECEIVER = 1, 0
 
 @pytest.fixture
 def run():
-    made, _ = data_run(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5))
+    made, _ = data_run(Plan(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), seed=5), Policy("mca"))
     yield made
     made.close()
 
 
 def fault_free_cycles() -> int:
-    made, _ = data_run(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5))
+    made, _ = data_run(Plan(machine("ring_tiny"), gemm_workload("40x70x32", DEVICES), seed=5), Policy("mca"))
     made.run()
     made.close()
     return made.now
@@ -201,7 +201,7 @@ def design():
 
 @pytest.fixture
 def flippable(design):
-    made, _ = data_run(PROTECTED, gemm_workload("40x70x32", DEVICES), Policy("mca"), Options(seed=5), design=design)
+    made, _ = data_run(Plan(PROTECTED, gemm_workload("40x70x32", DEVICES), seed=5), Policy("mca"), design=design)
     yield made
     made.close()
 

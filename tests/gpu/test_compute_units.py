@@ -17,6 +17,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.kernels import run_table
 from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.plan import Plan
 from t3sim.workload.operators.kernel_table import (
     GROUP,
     LOAD,
@@ -176,9 +177,9 @@ def test_time_in_tasks_that_add_is_their_own(machine):
 
 
 @pytest.mark.parametrize("make", [
-    lambda machine: build.make_sim(few(machine, 8, 2), gemm_workload("1024x512x256", 4)),
-    lambda machine: build.make_sim(variant(few(machine, 8, 2), llc={"slices": 64, "slice_queue_loads": 8}),
-                                   gemm_workload("1024x512x256", 4)),
+    lambda machine: build.make_sim(Plan(few(machine, 8, 2), gemm_workload("1024x512x256", 4))),
+    lambda machine: build.make_sim(Plan(
+        variant(few(machine, 8, 2), llc={"slices": 64, "slice_queue_loads": 8}), gemm_workload("1024x512x256", 4))),
     lambda machine: collective_sim(few(machine, 4, 2), 1 << 18, 4, "reduce-scatter", True),
     lambda machine: build.table_sim(few(machine, 1, 4), replace(
         signalling(persistent=True), loads=rows_of(LOAD, 3, base=[0, MB, 2 * MB], pitch=4096, rows=16, bytes=4096),

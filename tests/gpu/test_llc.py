@@ -13,6 +13,7 @@ from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.machine import load_machine
 from t3sim.runs import build
+from t3sim.runs.plan import Plan
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import variant
 
@@ -62,7 +63,7 @@ class Cache:
                                                "replacement": replacement, **llc},
                           gpu={"compute_units": UNITS})
         workload = gemm_workload("512x512x64", 2)
-        self.s = build.make_sim(machine, workload)
+        self.s = build.make_sim(Plan(machine, workload))
         self.machine, self.agent, _ = self.s.apart()
 
     def call(self, what: int, first: int, second: int) -> int:

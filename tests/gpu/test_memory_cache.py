@@ -13,6 +13,7 @@ from t3sim.gpu.fabric.memory_map import channel_of, local_line
 from t3sim.gpu.hbm import READ, STORE, UPDATE, hbm_enqueue, hbm_step, make_hbm
 from t3sim.machine import load_machine
 from t3sim.runs import build
+from t3sim.runs.plan import Plan
 from t3sim.workload.workloads import gemm_workload
 
 pytestmark = pytest.mark.builds_loops
@@ -113,7 +114,7 @@ def run_both(seed, sets, ways, requests=16, bandwidth=64.0, writes=0.4, density=
     machine = load_machine({"extends": "t3-table1", "name": "cached", "memory_cache": {
         "size_bytes": 32 * sets * ways * LINE, "ways": ways, "replacement": "lru", "requests": requests,
         "hit_latency_ns": HIT_NS, "fill_latency_ns": FILL_NS, "bandwidth_bytes_per_ns": 32 * bandwidth}})
-    sim = build.make_sim(machine, gemm_workload("512x512x64", 2))
+    sim = build.make_sim(Plan(machine, gemm_workload("512x512x64", 2)))
     apart = sim.apart()[0]
     model = Slice(machine.dram, sets, ways, requests, LINE / bandwidth)
     generator = random.Random(f"{seed} {sets} {ways} {requests}")

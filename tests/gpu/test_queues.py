@@ -7,6 +7,7 @@ from t3sim.base.compiled.jit import compiled
 from t3sim.gpu.fabric import queues
 from t3sim.machine import load_machine
 from t3sim.runs.build import make_sim
+from t3sim.runs.plan import Plan
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import variant
 
@@ -57,4 +58,4 @@ def test_a_tag_holds_a_stream_and_a_number(stream, number):
 @pytest.mark.parametrize("lines", [2048, 65535])
 def test_what_dma_has_read_has_room_whatever_the_machine_allows(lines):
     machine = variant(load_machine(), dma={"outstanding_lines": lines})
-    assert make_sim(machine, gemm_workload("2048x1024x64", 4)).mem.dma_returns.lo.shape[1] >= lines
+    assert make_sim(Plan(machine, gemm_workload("2048x1024x64", 4))).mem.dma_returns.lo.shape[1] >= lines

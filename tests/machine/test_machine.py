@@ -12,7 +12,7 @@ from t3sim.machine import PRESETS, MachineError, hardware, load_machine
 from t3sim.mechanisms.track_trigger import map_output
 from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import Geometry
-from t3sim.runs.build import make_schedule
+from t3sim.runs.plan import Plan
 from t3sim.workload.workloads import gemm_workload
 
 
@@ -224,7 +224,7 @@ def test_ids_may_be_short_but_must_name_every_tile(tmp_path):
     path.write_text('extends = "t3-table1"\nname = "short ids"\n\n[tracker]\nwg_bits = 7\nsets = 64\n')
     machine = load_machine(path)
     for shape, fits in (("2048x2048x64", True), ("4096x4096x64", False)):
-        schedule = make_schedule(machine, gemm_workload(shape, 4))
+        schedule = Plan(machine, gemm_workload(shape, 4)).schedule
         bases = [0] * 4
         if fits:
             map_output(schedule, 0, bases, machine.geometry(), 1)

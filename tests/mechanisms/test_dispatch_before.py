@@ -1,10 +1,12 @@
 """Tokens that go to experts: how they are cut, where they lie, and that no GPU waits for another for ever."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from t3sim.base.errors import BadInput
-from t3sim.collectives.schedule import Action, Schedule, ScheduleError
+from t3sim.collectives.schedule import Action, ScheduleError
 from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import load_machine
@@ -12,8 +14,9 @@ from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.dispatch_before import dispatch_tiling
 from t3sim.mechanisms.exchange import MOST_REGIONS, fused_with
 from t3sim.mechanisms.gather_before import groups_of, rows_sent
-from t3sim.runs.build import consumers_of, make_schedule
-from t3sim.runs.pipelining import fused_options
+from t3sim.runs.build import consumers_of
+from t3sim.runs.pipelining import fused_plan
+from t3sim.runs.plan import Plan
 from t3sim.runs.programmed import mapped
 from t3sim.workload.operators.tiling import TilingError
 from t3sim.workload.workloads import DispatchWorkload, experts_workload
@@ -30,8 +33,8 @@ def setting(shape: str, experts: str, zipf: float, gpus: int):
     return EXCHANGE.hardware(load_machine(), workload), workload
 
 
-def scheduled(machine, workload) -> Schedule:
-    return make_schedule(machine, workload, fused_options(EXCHANGE, machine, workload))
+def planned(machine, workload) -> Plan:
+    return fused_plan(EXCHANGE, machine, workload)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -59,7 +62,8 @@ def test_each_pair_sends_its_tokens_and_each_expert_s_lie_next_to_each_other(cas
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_all_gpus_have_as_many_ids_and_what_is_sent_has_a_smaller_one(case):
     machine, workload = setting(*case)
-    schedule, gpus = scheduled(machine, workload), workload.tp
+    plan, gpus = planned(machine, workload), workload.tp
+    schedule = plan.schedule
     assert schedule.is_causal() and not schedule.is_symmetric()
     places = 2 * (gpus - 1) * schedule.tiling.tile_rows
     assert schedule.slack < places, "a slice"
@@ -68,7 +72,7 @@ def test_all_gpus_have_as_many_ids_and_what_is_sent_has_a_smaller_one(case):
         ids = rows.id[rows.id != NO_ID]
         np.testing.assert_array_equal(np.sort(ids), np.arange(schedule.policy.slices * places))
         np.testing.assert_array_equal(requests.id[requests.opens != 0], np.sort(ids))
-        assert requests.starts.sum() == len(rows_sent(mapped(machine, workload, schedule, True, device)[0]))
+        assert requests.starts.sum() == len(rows_sent(mapped(plan, device)[0]))
         kept = rows.contributes & (rows.actions & Action.SEND_DMA == 0)
         assert (rows.id[kept] == NO_ID).all() and (rows.to_device[kept] == -1).all()
         assert not np.isin(np.flatnonzero(kept), requests.row).any(), "nobody asks for what stays"
@@ -77,8 +81,9 @@ def test_all_gpus_have_as_many_ids_and_what_is_sent_has_a_smaller_one(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_workgroup_waits_for_the_last_of_its_tokens(case):
     machine, workload = setting(*case)
-    schedule = scheduled(machine, workload)
-    for space in mapped(machine, workload, schedule, True, None):
+    plan = planned(machine, workload)
+    schedule = plan.schedule
+    for space in mapped(plan, None):
         consumers, groups = consumers_of(machine, workload, space.device), groups_of(space)
         turn, needs = consumers.in_turn(space)
         assert (np.diff(needs) >= 0).all()
@@ -95,14 +100,15 @@ def test_a_window_holds_slices_between_eight_quarters_of_an_h100():
     few, many = (experts_workload("3584x1024x1024", gpus, "32x4", first=True) for gpus in (4, 8))
     assert EXCHANGE.hardware(machine, few).dma.ready_commands == machine.dma.ready_commands == 512
     able = EXCHANGE.hardware(machine, many)
-    schedule = scheduled(able, many)
+    plan = planned(able, many)
+    schedule = plan.schedule
     assert able.dma.ready_commands == 4096 and schedule.slack == 13
     largest = Driver(able.geometry()).largest_window(8, schedule.waits_for(0))
     assert 4 * 14 <= largest == able.tracker.sets, "four slices, whose tiles the Tracker has room for"
-    mapped(able, many, schedule, True, None)
+    mapped(plan, None)
     unable = able.model_copy(update={"dma": able.dma.model_copy(update={"ready_commands": 512})})
     with pytest.raises(ScheduleError, match="up to 13 ids ahead .* a dispatch window of more than 9 is needed"):
-        mapped(unable, many, schedule, True, None)
+        mapped(replace(plan, machine=unable), None)
 
 
 def test_what_the_hardware_cannot_count_is_refused():

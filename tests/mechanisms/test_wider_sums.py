@@ -78,8 +78,7 @@ def wide_run(accumulate: str, lacking: str | None = None):
     kernel, machine = FusedGemm("round_robin", exchange=Exchange(sums=Sums(accumulate))), load_machine()
     if lacking:
         machine = machine.model_copy(update={"channels": machine.channels.model_copy(update={"sums": lacking})})
-    machine, workload = kernel.setting(machine, BF16)
-    return fused_run("round_robin", machine, workload, kernel.options(machine, workload, 0))
+    return fused_run("round_robin", kernel.plan(machine, BF16, 0))
 
 
 @pytest.mark.slow
@@ -136,8 +135,7 @@ def test_what_a_run_moves(sums):
     found = []
     for one in (Sums(), sums):
         kernel, machine = FusedGemm("round_robin", exchange=Exchange(sums=one)), load_machine()
-        machine, workload = kernel.setting(machine, BF16)
-        run = fused_run("round_robin", machine, workload, kernel.options(machine, workload, 0))
+        run = fused_run("round_robin", kernel.plan(machine, BF16, 0))
         try:
             run.run()
             busy = float(run.sim.network.busy_cycles[outgoing(run.sim.network, 0)].sum())

@@ -12,6 +12,7 @@ from t3sim.machine import load_machine
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies
 from t3sim.runs.kernels import GEMM, BesideCopies, simulate
+from t3sim.runs.operators import make_operator, make_tiling
 from t3sim.workload.operators.kernel_table import Route
 from t3sim.workload.workloads import gemm_workload, gemv_workload
 from tests.support import damaged_kernels
@@ -95,8 +96,8 @@ def test_bad_requests_end_in_a_line(capsys, arguments, told):
 
 
 def test_a_file_runs_beside_copies(capsys, tmp_path):
-    table = build.make_operator(load_machine(), workload := gemm_workload("512x512x128", 2),
-                                build.make_tiling(load_machine(), workload)).work(0)
+    table = make_operator(load_machine(), workload := gemm_workload("512x512x128", 2),
+                                make_tiling(load_machine(), workload)).work(0)
     table.save(tmp_path / "own.npz")
     found = json_of(capsys, "kernel", str(tmp_path / "own.npz"), "--copies", "75")
     assert found["kernel"] == "own.npz" and found["beside"]["dram_bytes"]["ag_read"] > 0

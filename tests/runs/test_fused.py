@@ -18,6 +18,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.phases import PURPOSES
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import small_machine, variant
@@ -39,12 +40,14 @@ def small(machine):
     return variant(small_machine(machine), gpu={"compute_units": 12})
 
 
-def fused(machine, shape=SHAPE, devices=4, policy="mca", threshold="auto", **options) -> FusedRun:
+def fused(machine, shape=SHAPE, devices=4, policy="mca", threshold="auto", mirrored=True, device=0,
+          **options) -> FusedRun:
     geometry = machine.geometry()
     library = gpu_design(geometry)
-    instances = devices if options.get("mirrored") is False else 1
-    return FusedRun(machine, gemm_workload(shape, devices), [compiled_gpu(library) for _ in range(instances)],
-                    model_ports(library.ports, geometry), Policy(policy, threshold), **options)
+    instances = 1 if mirrored else devices
+    return FusedRun(Plan(machine, gemm_workload(shape, devices), **options),
+                    [compiled_gpu(library) for _ in range(instances)], model_ports(library.ports, geometry),
+                    Policy(policy, threshold), mirrored, device)
 
 
 def traffic(run: FusedRun, device: int = 0) -> dict[str, int]:
@@ -62,7 +65,7 @@ def output_bytes(run: FusedRun, device: int, positions) -> int:
 def test_the_machine_has_one_type_whatever_runs_on_it(machine, small):
     """Otherwise everything that is compiled for it is compiled for each."""
     workload = gemm_workload(SHAPE, 4)
-    runs = [build.make_sim(machine, workload), collective_sim(machine, 1 << 20, 4, "reduce-scatter"),
+    runs = [build.make_sim(Plan(machine, workload)), collective_sim(machine, 1 << 20, 4, "reduce-scatter"),
             collective_sim(machine, 1 << 20, 4, "all-gather", mirrored=False), fused(machine).sim,
             fused(small, mirrored=False).sim, fused(small, devices=2).sim]
     machines, kernels, hardware = zip(*(map(typeof, sim.apart()) for sim in runs))
@@ -132,7 +135,7 @@ def test_other_shapes_run_to_the_end(machine, shape, devices):
 
 @pytest.mark.slow
 def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
-    run = fused(machine, "1024x1024x64", options=build.Options(stage_first_chunk=True))
+    run = fused(machine, "1024x1024x64", stage_first_chunk=True)
     run.run()
     n, total, counted = run.schedule.devices, traffic(run), run.counters()
     assert total["gemm_write"] == output_bytes(run, 0, range(n))
@@ -164,8 +167,8 @@ def test_a_small_tracker_only_takes_longer(small, policy):
 @pytest.mark.parametrize("hold_back", [0.0, 0.3])
 def test_a_whole_ring(small, shape, devices, hold_back, seed):
     """Each device with RTL of its own; random back-pressure and link delays change the time, not what happens."""
-    options = build.Options(seed=seed, hold_back=hold_back, link_jitter_cycles=int(100 * hold_back))
-    run = fused(small, shape, devices, mirrored=False, options=options)
+    run = fused(small, shape, devices, mirrored=False, seed=seed, hold_back=hold_back,
+                link_jitter_cycles=int(100 * hold_back))
     run.run()
     for device in range(devices):
         check_exact(run, device, device)
@@ -343,11 +346,11 @@ def test_hardware_of_another_geometry_is_refused(machine, small):
     library = gpu_design(small.geometry())
     ports = model_ports(library.ports, small.geometry())
     with pytest.raises(DriverError, match="set_bits=4 is not possible: this driver was made for 8"):
-        FusedRun(machine, gemm_workload(SHAPE, 4), [compiled_gpu(library)], ports, Policy())
+        FusedRun(Plan(machine, gemm_workload(SHAPE, 4)), [compiled_gpu(library)], ports, Policy())
 
 
 def test_a_ring_needs_its_number_of_devices(small):
     library = gpu_design(small.geometry())
     ports = model_ports(library.ports, small.geometry())
     with pytest.raises(ValueError, match="1 RTL instances for 4 devices"):
-        FusedRun(small, gemm_workload(SHAPE, 4), [compiled_gpu(library)], ports, Policy(), mirrored=False)
+        FusedRun(Plan(small, gemm_workload(SHAPE, 4)), [compiled_gpu(library)], ports, Policy(), mirrored=False)

@@ -13,7 +13,7 @@ from t3sim.runs import kernels
 from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.kernels import part_of
 from t3sim.runs.operators import make_operator, make_tiling, resident
-from t3sim.runs.pipelining import fused_options
+from t3sim.runs.pipelining import fused_plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
 from t3sim.runs.techniques.choices import Choices
@@ -36,7 +36,7 @@ def test_every_bit_on_every_gpu(operator, workload, topology):
     """Each GPU has its own RTL; sums are added by the near-memory ALU's, in the order in which parts came."""
     exchange = fused_with(operator, topology, "direct")
     machine = exchange.hardware(load_machine(SMALL), workload)
-    found = run_data_mode(machine, workload, Policy("mca"), fused_options(exchange, machine, workload, seed=3))
+    found = run_data_mode(fused_plan(exchange, machine, workload, seed=3), Policy("mca"))
     assert found.devices == N and found.elements == workload.m * workload.n
     tiles = {"gemv-ar": N * -(-workload.m // 32),  # at its owner, and each sum's copies
              "embedding-a2a": workload.m * (N - 1) // N}[operator]

@@ -5,6 +5,7 @@ from t3sim.gpu.engine.loop import Lockstep
 from t3sim.gpu.engine.state import Sim
 from t3sim.machine import Machine
 from t3sim.runs import build
+from t3sim.runs.plan import Plan
 from t3sim.workload.workloads import Workload, gemm_workload
 
 
@@ -27,6 +28,6 @@ def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4) -> 
     """A GEMM without RTL, to its end; (state, cycles)."""
     if isinstance(workload, str):
         workload = gemm_workload(workload, devices)
-    run = Lockstep(build.make_sim(machine, workload))
+    run = Lockstep(build.make_sim(Plan(machine, workload)))
     assert run.advance(10_000_000) == DONE
     return run.sim, run.now

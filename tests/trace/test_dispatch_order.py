@@ -6,7 +6,7 @@ import pytest
 from t3sim.collectives.schedule import Action, Ids, Limits, Schedule, Shuffle
 from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.machine import load_machine
-from t3sim.runs.build import Options, make_schedule
+from t3sim.runs.plan import Plan
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.names import names
 from t3sim.trace.output_map import TileId
@@ -30,7 +30,7 @@ def shuffled(ids: Ids) -> dict[str, object]:
 def recorded(request, tmp_path_factory) -> tuple[Trace, Schedule]:
     options = shuffled(request.param)
     trace = make(tmp_path_factory.mktemp("shuffled"), shape=SHAPE, varied=options)
-    return trace, make_schedule(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), Options(**options))
+    return trace, Plan(load_machine(str(MACHINE)), gemm_workload(SHAPE, DEVICES), **options).schedule
 
 
 def of(trace: Trace, kind: Kind, device: int) -> np.ndarray:

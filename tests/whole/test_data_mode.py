@@ -21,11 +21,12 @@ from t3sim.machine.topologies.multi_node import multi_node
 from t3sim.rtl.channel.order_guard import OrderGuard
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.runs import data_mode
-from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import DataLedger, Products, Variation, data_run, reduction, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.phases import PURPOSES
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import draw, machine
 from t3sim.workload.operators.tiling import Tiling, TilingError
@@ -34,8 +35,8 @@ from t3sim.workload.workloads import gemm_workload
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
 
-def chaos(seed: int, hold_back: float = 0.1, jitter: int = 200) -> Options:
-    return Options(seed=seed, hold_back=hold_back, link_jitter_cycles=jitter)
+def chaos(seed: int, hold_back: float = 0.1, jitter: int = 200) -> dict:
+    return dict(seed=seed, hold_back=hold_back, link_jitter_cycles=jitter)
 
 
 SLOW_LINK = {"link": {"bandwidth_gb_per_s": 3.0, "latency_ns": 400.0}}
@@ -94,8 +95,8 @@ def others_slow(rings: list[tuple]) -> list:
 ]))
 def test_every_element_equals_numpy(name, shape, devices, changes, seed):
     workload = gemm_workload(shape, devices)
-    options = dataclasses.replace(chaos(seed), start_cycles=late_starts(devices, 1000, seed))
-    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options,
+    options = dict(chaos(seed), start_cycles=late_starts(devices, 1000, seed))
+    result = run_data_mode(Plan(machine(name, **changes), workload, **options), Policy("mca"),
                            Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     # Each element is added to twice on all devices but the first of its ring; a column has 16 of them at most.
@@ -115,8 +116,8 @@ def test_every_element_equals_numpy(name, shape, devices, changes, seed):
 @pytest.mark.parametrize("staged", [False, True])
 def test_every_element_of_other_formats_equals_numpy(dtype, name, shape, devices, changes, staged, seed):
     workload = gemm_workload(shape, devices, dtype)
-    options = dataclasses.replace(chaos(seed), stage_first_chunk=staged, start_cycles=late_starts(devices, 1000, seed))
-    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options,
+    options = dict(chaos(seed), stage_first_chunk=staged, start_cycles=late_starts(devices, 1000, seed))
+    result = run_data_mode(Plan(machine(name, **changes), workload, **options), Policy("mca"),
                            Variation(overtaking_reads=True))
     element_bytes = {"bf16": 2, "fp32": 4}[dtype]
     assert result.elements == workload.m * workload.n and result.reduced.itemsize == element_bytes
@@ -132,7 +133,7 @@ def test_hardware_of_the_real_size(dtype, seed):
     described = machine("ring_full")
     assert described.geometry() == load_machine("t3-table1").geometry()
     workload = gemm_workload("1100x700x32", 3, dtype)
-    result = run_data_mode(described, workload, Policy("mca"), chaos(seed), Variation(overtaking_reads=True))
+    result = run_data_mode(Plan(described, workload, **chaos(seed)), Policy("mca"), Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     assert result.triggers > 256 * 8  # as many as the Tracker has entries
 
@@ -146,10 +147,10 @@ def test_hardware_of_the_real_size(dtype, seed):
 ])
 def test_a_staged_first_chunk_equals_numpy(name, shape, devices, changes, seed):
     """Kept in local memory and sent by DMA; every tile of every device is tracked, so every element is added to."""
-    options = dataclasses.replace(chaos(seed), stage_first_chunk=True,
+    options = dict(chaos(seed), stage_first_chunk=True,
                                   start_cycles=late_starts(devices, 1000, seed))
     workload = gemm_workload(shape, devices)
-    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options,
+    result = run_data_mode(Plan(machine(name, **changes), workload, **options), Policy("mca"),
                            Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     assert result.columns_added >= result.elements * (2 * devices - 1) // 16
@@ -170,12 +171,12 @@ def test_ids_that_are_not_the_order_of_dispatch(name, shape, devices, places, st
 
     Ids in that order are no longer 0, 1, 2, ..., and, if only tracked tiles have one, some workgroups have none.
     """
-    options = dataclasses.replace(chaos(seed), stage_first_chunk=staged, ids=ids, limits=Limits.EXACT,
+    options = dict(chaos(seed), stage_first_chunk=staged, ids=ids, limits=Limits.EXACT,
                                   shuffle=Shuffle(places, seed), start_cycles=late_starts(devices, 1000, seed))
     workload = gemm_workload(shape, devices)
-    schedule = make_schedule(machine(name), workload, options)
+    schedule = Plan(machine(name), workload, **options).schedule
     assert any((np.diff(schedule.requests(d).id[schedule.requests(d).opens != 0]) < 0).any() for d in range(devices))
-    result = run_data_mode(machine(name), workload, Policy("mca"), options, Variation(overtaking_reads=True))
+    result = run_data_mode(Plan(machine(name), workload, **options), Policy("mca"), Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
 
 
@@ -183,18 +184,17 @@ def test_ids_that_are_not_the_order_of_dispatch(name, shape, devices, places, st
 @pytest.mark.parametrize("ids", Ids)
 def test_a_direct_reduce_scatter_of_two(ids, seed):
     """Every GPU has one peer then; own tiles come last, in an order of each GPU's own."""
-    options = dataclasses.replace(chaos(seed), ids=ids, limits=Limits.EXACT, shuffle=Shuffle(4, seed),
+    options = dict(chaos(seed), ids=ids, limits=Limits.EXACT, shuffle=Shuffle(4, seed),
                                   collective=direct.reduce_scatter, topology=fully_connected)
-    result = run_data_mode(machine("ring_small", **SLOW_LINK), gemm_workload("256x192x40", 2), Policy("mca"), options,
-                           Variation(overtaking_reads=True))
+    result = run_data_mode(Plan(machine("ring_small", **SLOW_LINK), gemm_workload("256x192x40", 2), **options),
+                           Policy("mca"), Variation(overtaking_reads=True))
     assert result.elements == 256 * 192
 
 
 @pytest.mark.slow
 def test_an_order_with_too_much_slack_is_refused():
     with pytest.raises(ScheduleError, match=r"up to \d+ ids ahead .* dispatch window of more than \d+ is needed"):
-        data_run(machine("ring_tiny"), gemm_workload("128x64x8", 4), options=Options(
-            limits=Limits.EXACT, shuffle=Shuffle(1000)))
+        data_run(Plan(machine("ring_tiny"), gemm_workload("128x64x8", 4), limits=Limits.EXACT, shuffle=Shuffle(1000)))
 
 
 @pytest.mark.slow
@@ -207,16 +207,16 @@ def test_random_rings(number, seed):
 
 @pytest.mark.slow
 def test_one_compiled_loop_serves_all_rings():
-    run_data_mode(machine("ring_small"), gemm_workload("128x128x8", 2))
+    run_data_mode(Plan(machine("ring_small"), gemm_workload("128x128x8", 2)))
     compiled = len(loop.advance.signatures)
     for name, devices, dtype in (("ring_tiny", 3, "bf16"), ("ring_wide", 8, "fp32"), ("ring_full", 2, "fp16")):
-        run_data_mode(machine(name), gemm_workload("128x128x8", devices, dtype))
+        run_data_mode(Plan(machine(name), gemm_workload("128x128x8", devices, dtype)))
     assert len(loop.advance.signatures) == compiled
 
 
 @pytest.mark.slow
 def test_same_seed_same_run():
-    first, second = (run_data_mode(machine("ring_tiny"), gemm_workload("40x70x32", 3), Policy("mca"), chaos(7))
+    first, second = (run_data_mode(Plan(machine("ring_tiny"), gemm_workload("40x70x32", 3), **chaos(7)), Policy("mca"))
                      for _ in range(2))
     assert first.cycles == second.cycles
     assert (first.reduced == second.reduced).all()
@@ -227,7 +227,7 @@ def test_same_seed_same_run():
     ("fp16", 4000.0, "overflow"), ("fp16", 2e-7, "subnormal"), ("bf16", 2e37, "overflow"), ("bf16", 1e-40, "subnormal"),
     ("fp32", 2e37, "overflow"), ("fp32", 1e-40, "subnormal")])
 def test_numbers_at_the_ends_of_a_format(dtype, scale, expected):
-    result = run_data_mode(machine("ring_tiny"), gemm_workload("64x64x64", 4, dtype), options=chaos(1),
+    result = run_data_mode(Plan(machine("ring_tiny"), gemm_workload("64x64x64", 4, dtype), **chaos(1)),
                            variation=Variation(scale=scale))
     values = FORMATS[dtype].value(result.reduced)
     if expected == "overflow":
@@ -241,7 +241,7 @@ def test_numbers_at_the_ends_of_a_format(dtype, scale, expected):
 def test_links_slower_than_the_gemm_back_everything_up():
     """The window holds the dispatcher back; without it a Tracker would be asked for more than it has."""
     described = machine("ring_tiny", link={"bandwidth_gb_per_s": 0.5, "latency_ns": 1000.0})
-    result = run_data_mode(described, gemm_workload("96x128x8", 4), Policy("compute_first"), chaos(3))
+    result = run_data_mode(Plan(described, gemm_workload("96x128x8", 4), **chaos(3)), Policy("compute_first"))
     assert result.blocked_cycles > result.cycles
 
 
@@ -275,10 +275,10 @@ def test_minus_zero_is_the_identity(dtype):
 
 def several(devices: int, topology=fully_connected, *, seed: int = 0, **options) -> tuple[FusedRun, DataLedger]:
     """A direct reduce-scatter, whose GPUs send to all others."""
-    chosen = dataclasses.replace(chaos(seed), limits=Limits.EXACT, collective=direct.reduce_scatter, topology=topology,
+    chosen = dict(chaos(seed), limits=Limits.EXACT, collective=direct.reduce_scatter, topology=topology,
                                  **options)
     described, workload = machine("ring_small", dma={"peers": 3}), gemm_workload("256x192x40", devices)
-    return data_run(described, workload, Policy("mca"), chosen, Variation(overtaking_reads=True))
+    return data_run(Plan(described, workload, **chosen), Policy("mca"), Variation(overtaking_reads=True))
 
 
 @pytest.mark.slow
@@ -343,9 +343,9 @@ def test_an_element_too_wide_for_the_egress_buffer_is_refused(dtype):
     described = machine("ring_tiny", link={"egress_buffer_bytes": 64})
     if dtype == "fp32":
         with pytest.raises(TilingError, match="egress_buffer_bytes = 64 does not hold the 128 bytes .* in fp32"):
-            run_data_mode(described, gemm_workload("40x70x32", 3, dtype))
+            run_data_mode(Plan(described, gemm_workload("40x70x32", 3, dtype)))
     else:
-        run_data_mode(described, gemm_workload("40x70x32", 3, dtype))
+        run_data_mode(Plan(described, gemm_workload("40x70x32", 3, dtype)))
 
 
 # The checks fail when they should
@@ -360,7 +360,7 @@ def broken(match: str, run: FusedRun) -> None:
 
 
 def tiny_run(devices: int = 3, **changes) -> tuple[FusedRun, DataLedger]:
-    return data_run(machine("ring_tiny", **changes), gemm_workload(TINY, devices), Policy(), chaos(5))
+    return data_run(Plan(machine("ring_tiny", **changes), gemm_workload(TINY, devices), **chaos(5)), Policy())
 
 
 @pytest.mark.slow
@@ -388,7 +388,7 @@ def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
         return m
     monkeypatch.setattr(OrderGuard, "elaborate", never_blocks)
     design = build_component(lambda: GpuTop(described.geometry()), "gpu_top")
-    run, _ = data_run(described, gemm_workload("100x130x16", 3), Policy("compute_first"), chaos(0),
+    run, _ = data_run(Plan(described, gemm_workload("100x130x16", 3), **chaos(0)), Policy("compute_first"),
                       Variation(overtaking_reads=True), design=design)
     broken("numpy's reduction", run)
 
@@ -439,7 +439,8 @@ def test_an_address_outside_the_output_is_noticed():
 def test_amaranth_s_simulator_gives_the_same_run():
     described = machine("ring_tiny", gpu={"compute_units": 4}, link={"latency_ns": 30.0})
     workload = gemm_workload("10x33x8", 2)
-    compiled, interpreted = (run_data_mode(described, workload, Policy("mca"), chaos(2, jitter=20), simulator=simulator)
+    compiled, interpreted = (run_data_mode(
+        Plan(described, workload, **chaos(2, jitter=20)), Policy("mca"), simulator=simulator)
                              for simulator in ("compiled", "amaranth"))
     assert (compiled.reduced == interpreted.reduced).all()
     for field in dataclasses.fields(compiled):

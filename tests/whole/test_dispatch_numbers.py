@@ -29,9 +29,9 @@ MACHINE = MACHINE.model_copy(update={"gpu": MACHINE.gpu.model_copy(update={"matr
 def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "mca", skew: str = "", **chaos):
     exchange = fused_with("moe-dispatch", topology)
     kernel = FusedGemm(policy, exchange=exchange, skew=Skew.of(skew, workload.tp))
-    machine, workload = kernel.setting(exchange.hardware(MACHINE, workload), workload)
-    assert machine.dma.ready_groups == MACHINE.dma.ready_groups, "no RTL of its own"
-    return machine, workload, Policy.of(policy, machine), replace(kernel.options(machine, workload, 1), **chaos)
+    plan = replace(kernel.plan(exchange.hardware(MACHINE, workload), workload, 1), **chaos)
+    assert plan.machine.dma.ready_groups == MACHINE.dma.ready_groups, "no RTL of its own"
+    return plan, Policy.of(policy, plan.machine)
 
 
 @pytest.mark.parametrize("shape, gpus, experts, zipf, topology, dtype, policy", [

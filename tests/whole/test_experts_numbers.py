@@ -25,9 +25,9 @@ MACHINE = load_machine(str(Path(__file__).parents[1] / "data" / "machines" / "tr
 def setting(workload: ExpertsWorkload, topology: str = "switch", sums: Sums = Sums(), skew: str = "", **chaos):
     exchange = fused_with("moe-combine", topology, sums=sums)
     kernel = FusedGemm("mca", exchange=exchange, skew=Skew.of(skew, workload.tp))
-    machine, workload = kernel.setting(exchange.hardware(MACHINE, workload), workload)
-    options = replace(kernel.options(machine, workload, 1), hold_back=0.1, link_jitter_cycles=200, **chaos)
-    return machine, workload, Policy.of("mca", machine), options
+    plan = replace(kernel.plan(exchange.hardware(MACHINE, workload), workload, 1), hold_back=0.1,
+                   link_jitter_cycles=200, **chaos)
+    return plan, Policy.of("mca", plan.machine)
 
 
 @pytest.mark.parametrize("shape, experts, zipf, topology, dtype, skew", [

@@ -15,9 +15,10 @@ from t3sim.collectives.all_to_all import all_to_all
 from t3sim.collectives.schedule import Action, Ids, Limits, Shuffle
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine.topologies import Link, Topology, fully_connected, switch
-from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import DMA_READ, Products, Variation, data_run, run_data_mode
 from t3sim.runs.phases import PURPOSES
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
@@ -37,9 +38,9 @@ def direct_all_reduce(ranks: int) -> Program:
     return all_reduce(direct.reduce_scatter(ranks), direct.all_gather(ranks))
 
 
-def options(collective, devices: int, seed: int, **changes) -> Options:
-    return Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective,
-                   start_cycles=late_starts(devices, 1000, seed), **changes)
+def options(collective, devices: int, seed: int, **changes) -> dict:
+    return dict(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective,
+                start_cycles=late_starts(devices, 1000, seed), **changes)
 
 
 RINGS = [
@@ -58,8 +59,8 @@ RINGS = [
 def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits, ids, staged, seed):
     """Each GPU makes its own chunk, which is stored here and sent; what arrives is kept and sent on."""
     workload = gemm_workload(shape, devices)
-    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options(
-        ring.all_gather, devices, seed, limits=limits, ids=ids, stage_first_chunk=staged),
+    result = run_data_mode(Plan(machine(name, **changes), workload, **options(
+        ring.all_gather, devices, seed, limits=limits, ids=ids, stage_first_chunk=staged)), Policy("mca"),
                            Variation(overtaking_reads=True))
     lines = result.elements // 32
     assert result.elements == workload.m * workload.n and result.packets >= lines * (devices - 1)
@@ -75,9 +76,9 @@ def test_a_tile_goes_to_all_others_at_once(devices, topology, collective, ids, s
     """A sum is read once for all of them, and a GPU's own tile not at all."""
     described = machine("ring_small", dma={"peers": devices - 1, "copies": devices - 1})
     workload = gemm_workload("256x192x40", devices)
-    run, _ = data_run(described, workload, Policy("mca"), options(
-        collective, devices, seed, limits=Limits.EXACT, ids=ids, topology=topology, slices=2, shuffle=Shuffle(2, seed)),
-                      Variation(overtaking_reads=True))
+    run, _ = data_run(Plan(described, workload, **options(
+        collective, devices, seed, limits=Limits.EXACT, ids=ids, topology=topology, slices=2,
+        shuffle=Shuffle(2, seed))), Policy("mca"), Variation(overtaking_reads=True))
     try:
         run.run()
         read, output = run.sim.mem.total_bytes[:, PURPOSES.index("rs_read")].sum(), 256 * 192 * 2
@@ -94,8 +95,8 @@ def test_a_tile_goes_to_all_others_at_once(devices, topology, collective, ids, s
 def test_own_tiles_leave_by_the_port_that_leads_where_they_go(links, seed):
     """Its number need not be the GPU's: around a switch it is not, nor where links are listed otherwise."""
     workload = gemm_workload("96x48x24", 3)
-    run, _ = data_run(machine("ring_tiny", **SLOW_LINK), workload, Policy("mca"), options(
-        ring.all_gather, 3, seed, topology=links))
+    run, _ = data_run(Plan(machine("ring_tiny", **SLOW_LINK), workload, **options(
+        ring.all_gather, 3, seed, topology=links)), Policy("mca"))
     try:
         assert any(outgoing(run.sim.network, gpu)[0] != gpu for gpu in range(3))
         run.run()
@@ -107,8 +108,8 @@ def test_own_tiles_leave_by_the_port_that_leads_where_they_go(links, seed):
 def test_an_all_reduce_after_its_producer(name, shape, devices, changes, seed):
     """Tiles that are summed are gathered while others are still being reduced."""
     workload = gemm_workload(shape, devices)
-    result = run_data_mode(machine(name, **changes), workload, Policy("mca"), options(
-        ring_all_reduce, devices, seed, limits=Limits.EXACT), Variation(overtaking_reads=True))
+    result = run_data_mode(Plan(machine(name, **changes), workload, **options(
+        ring_all_reduce, devices, seed, limits=Limits.EXACT)), Policy("mca"), Variation(overtaking_reads=True))
     assert result.elements == workload.m * workload.n
     assert result.packets >= result.elements // 32 * 2 * (devices - 1)
 
@@ -120,16 +121,17 @@ def test_an_all_reduce_after_its_producer(name, shape, devices, changes, seed):
 def test_an_all_to_all_after_its_producer(shape, devices, topology, slices, seed):
     """Experts: each GPU makes a part for each; its own is written here, the others arrive where they go."""
     workload = gemm_workload(shape, devices)
-    result = run_data_mode(machine("ring_small", dma={"peers": 3, "regions": 64}), workload, Policy("mca"), options(
-        all_to_all, devices, seed, limits=Limits.EXACT, ids=Ids.TRACKED, topology=topology, slices=slices))
+    result = run_data_mode(Plan(machine("ring_small", dma={"peers": 3, "regions": 64}), workload, **options(
+        all_to_all, devices, seed, limits=Limits.EXACT, ids=Ids.TRACKED, topology=topology, slices=slices)),
+                           Policy("mca"))
     assert result.elements == workload.m * workload.n and not result.columns_added
     assert result.packets >= result.elements // 32 * (devices - 1) // devices
 
 
 def test_the_oracle_of_an_all_gather():
     """All memories are alike, and each element is what its owner made; a byte is read once where it is sent on."""
-    schedule = make_schedule(machine("ring_small"), gemm_workload("200x300x70", 4), Options(
-        collective=ring.all_gather, limits=Limits.EXACT))
+    schedule = Plan(machine("ring_small"), gemm_workload("200x300x70", 4), collective=ring.all_gather,
+                    limits=Limits.EXACT).schedule
     found, tiling = Products.of(schedule, 70, seed=1), schedule.tiling
     assert (found.memory == found.memory[:1]).all()
     for device in range(4):
@@ -144,8 +146,8 @@ def test_the_oracle_of_an_all_gather():
 
 
 def test_the_oracle_of_an_all_reduce():
-    schedule = make_schedule(machine("ring_small"), gemm_workload("200x300x70", 3), Options(
-        collective=ring_all_reduce, limits=Limits.EXACT))
+    schedule = Plan(machine("ring_small"), gemm_workload("200x300x70", 3), collective=ring_all_reduce,
+                    limits=Limits.EXACT).schedule
     found = Products.of(schedule, 70, seed=1)
     assert (found.memory == found.memory[:1]).all()
     scattered = dataclasses.replace(schedule, program=ring.reduce_scatter(3))

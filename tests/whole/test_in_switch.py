@@ -8,9 +8,10 @@ from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.schedule import Ids, Limits, ScheduleError, Shuffle
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine.topologies import switch
-from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, data_run
 from t3sim.runs.phases import PURPOSES
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.programmed import mapped
 from t3sim.testbenches.soak import machine
@@ -35,10 +36,10 @@ def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_wa
         merge_sets: int = TILE_BYTES // 64, slices: int = 3, rtl: bool = False, planes: int = 1):
     """Every GPU with its own RTL, disturbed, late and out of order; each bit is compared with numpy's sum."""
     described = in_ring_small(devices, merge_sets=merge_sets, merge_ways=merge_ways, rtl=rtl, planes=planes)
-    options = Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective, topology=switch,
+    options = dict(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective, topology=switch,
                       start_cycles=late_starts(devices, 1000, seed), limits=Limits.EXACT, ids=Ids.TRACKED,
                       shuffle=Shuffle(2, seed), slices=slices)
-    run, ledger = data_run(described, gemm_workload(shape, devices), Policy("mca"), options,
+    run, ledger = data_run(Plan(described, gemm_workload(shape, devices), **options), Policy("mca"),
                            Variation(overtaking_reads=True))
     try:
         run.run()
@@ -125,10 +126,10 @@ def test_two_gpus_have_nothing_to_add_in_the_switch(seed):
 
 def test_packets_that_cannot_say_how_many_parts_they_have_are_refused():
     described, workload = in_ring_small(4, bits=1), gemm_workload("256x192x40", 4)
-    made = make_schedule(described, workload, Options(collective=in_switch.reduce_scatter, topology=switch,
-                                                      limits=Limits.EXACT, ids=Ids.TRACKED))
+    plan = Plan(described, workload, collective=in_switch.reduce_scatter, topology=switch, limits=Limits.EXACT,
+                ids=Ids.TRACKED)
     with pytest.raises(ScheduleError, match=r"up to 3 parts of a sum: \[channels\] more_bits=1 counts 2"):
-        mapped(described, workload, made)
+        mapped(plan)
 
 
 def test_a_memory_that_is_too_small_is_refused():

@@ -10,8 +10,9 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.collectives.schedule import ScheduleError
-from t3sim.runs.build import Options
 from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.operators import make_operator
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.kernel_table import KernelError
@@ -113,9 +114,9 @@ def outer(tmp_path):
 @pytest.mark.parametrize(("shape", "staged"), [("96x160x24", False), ("100x131x24", True)])
 def test_a_collective_of_ones_own_is_reduced_bit_for_bit(leaping, chords, shape, staged, seed):
     leaping(4).check()
-    options = Options(seed=seed, stage_first_chunk=staged, hold_back=0.1, link_jitter_cycles=50, collective=leaping,
+    options = dict(seed=seed, stage_first_chunk=staged, hold_back=0.1, link_jitter_cycles=50, collective=leaping,
                       topology=chords)
-    result = run_data_mode(machine("ring_tiny"), gemm_workload(shape, 4), Policy(), options)
+    result = run_data_mode(Plan(machine("ring_tiny"), gemm_workload(shape, 4), **options), Policy())
     m, n, _ = map(int, shape.split("x"))
     assert result.elements == m * n and result.reduced.shape == (m, n)
 
@@ -123,16 +124,16 @@ def test_a_collective_of_ones_own_is_reduced_bit_for_bit(leaping, chords, shape,
 def test_a_collective_needs_a_way_that_cannot_stop(leaping):
     """Over two links of a ring each: what waits for the next link may hold up what that one waits for."""
     with pytest.raises(ScheduleError, match=r"topology 'ring': the links .* could wait for each other in a circle"):
-        run_data_mode(machine("ring_tiny"), gemm_workload("96x160x24", 5), Policy(), Options(collective=leaping))
+        run_data_mode(Plan(machine("ring_tiny"), gemm_workload("96x160x24", 5), collective=leaping), Policy())
 
 
 @pytest.mark.parametrize("own_collective", [False, True])
 def test_an_operator_of_ones_own_is_reduced_bit_for_bit(outer, leaping, chords, own_collective, seed):
-    options = Options(seed=seed, hold_back=0.1, operator=outer)
+    options = dict(seed=seed, hold_back=0.1, operator=outer)
     if own_collective:
-        options = replace(options, collective=leaping, topology=chords)
-    gemm, workload = replace(options, operator=Options.operator), gemm_workload("100x131x24", 4)
-    own, usual = (run_data_mode(machine("ring_tiny"), workload, Policy(), one) for one in (options, gemm))
+        options |= dict(collective=leaping, topology=chords)
+    gemm, workload = options | {"operator": make_operator}, gemm_workload("100x131x24", 4)
+    own, usual = (run_data_mode(Plan(machine("ring_tiny"), workload, **one), Policy()) for one in (options, gemm))
     assert own.elements == usual.elements and own.packets == usual.packets and own.triggers == usual.triggers
     assert own.cycles != usual.cycles
 
@@ -147,9 +148,9 @@ def test_an_operator_that_makes_another_output_is_refused(outer):
     def elsewhere(machine, workload, tiling, base):
         return outer(machine, workload, tiling, base + 64)
     with pytest.raises(KernelError, match=r"^groups: an operator makes each of its \d+ tiles by a group of one w"):
-        run_data_mode(machine("ring_tiny"), workload, Policy(), Options(operator=fewer))
+        run_data_mode(Plan(machine("ring_tiny"), workload, operator=fewer), Policy())
     with pytest.raises(KernelError, match=r"^stores\[0\]: base=64 is not that of the output's wavefront tile there: 0"):
-        run_data_mode(machine("ring_tiny"), workload, Policy(), Options(operator=elsewhere))
+        run_data_mode(Plan(machine("ring_tiny"), workload, operator=elsewhere), Policy())
 
 
 @pytest.fixture

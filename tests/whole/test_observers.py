@@ -7,9 +7,9 @@ from t3sim.base.errors import BadInput
 from t3sim.cosim.traced import traced_gpu_design
 from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.fabric import bits
-from t3sim.runs.build import Options
 from t3sim.runs.data_mode import ACCESSES, DMA_READ, PLAIN, data_run
 from t3sim.runs.fused import FusedRun
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
 from t3sim.trace.describe import describe_run
@@ -34,8 +34,8 @@ def library():
 
 def started_late(library):
     """A ring with numbers, random delays and a late GPU."""
-    options = Options(seed=3, hold_back=0.1, link_jitter_cycles=100, start_cycles=(0, LATE, 0))
-    return data_run(RING, WORKLOAD, Policy("mca"), options, design=library)
+    options = dict(seed=3, hold_back=0.1, link_jitter_cycles=100, start_cycles=(0, LATE, 0))
+    return data_run(Plan(RING, WORKLOAD, **options), Policy("mca"), design=library)
 
 
 @pytest.fixture(scope="module")
@@ -105,4 +105,4 @@ def test_results_do_not_depend_on_how_far_a_gpu_is_stepped_alone(library, unwatc
 @pytest.mark.parametrize("starts", [(0, 1), (0, -1, 0)])
 def test_start_cycles_that_fit_no_ring_are_refused(library, starts):
     with pytest.raises(BadInput, match="start_cycles=.* 3 numbers of at least 0"):
-        data_run(RING, WORKLOAD, options=Options(start_cycles=starts), design=library)
+        data_run(Plan(RING, WORKLOAD, start_cycles=starts), design=library)

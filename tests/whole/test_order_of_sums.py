@@ -12,9 +12,9 @@ from t3sim.collectives.schedule import FIXED_TERMS, Limits, most_terms, roles_of
 from t3sim.machine.topologies import fully_connected
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.sums import Sums
-from t3sim.runs.build import Options
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.study.report import print_run
 from t3sim.study.scenario.request import requested
@@ -27,26 +27,26 @@ pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow
 
 DEVICES = 4
 LATE = [(0, 0, 0, 0), (0, 9000, 0, 3000), (6000, 0, 12000, 0)]
-DIRECT = Options(limits=Limits.EXACT, collective=direct.reduce_scatter, topology=fully_connected)
+DIRECT = dict(limits=Limits.EXACT, collective=direct.reduce_scatter, topology=fully_connected)
 
 
-def run(options: Options, start_cycles: tuple[int, ...] = (), sums: Sums = Sums(), dtype: str = "fp16"):
+def run(options: dict, start_cycles: tuple[int, ...] = (), sums: Sums = Sums(), dtype: str = "fp16"):
     workload = gemm_workload("256x192x40", DEVICES, dtype)
-    program = options.collective(DEVICES)
+    program = Plan(machine("ring_small"), workload, **options).collective(DEVICES)
     copies = max(len(role.routes) for roles in roles_of(program) for role in roles)
     described = machine("ring_small", dma={"peers": 3} | ({"copies": copies} if copies > 1 else {}),
                         channels={"more_bits": 3} if program.in_switch and program.adds else {})
-    options = replace(options, seed=5, start_cycles=start_cycles)
-    return run_data_mode(sums.seen_from_memory(described, workload), sums.of(workload), Policy("mca"), options)
+    options = dict(options, seed=5, start_cycles=start_cycles)
+    return run_data_mode(Plan(sums.seen_from_memory(described, workload), sums.of(workload), **options), Policy("mca"))
 
 
-def reduced(options: Options, start_cycles: tuple[int, ...], sums: Sums = Sums(), dtype: str = "fp16") -> np.ndarray:
+def reduced(options: dict, start_cycles: tuple[int, ...], sums: Sums = Sums(), dtype: str = "fp16") -> np.ndarray:
     return run(options, start_cycles, sums, dtype).reduced
 
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_ring_s_sums_do_not_depend_on_who_is_late(staged):
-    first, *others = (reduced(Options(stage_first_chunk=staged, link_jitter_cycles=jitter), late)
+    first, *others = (reduced(dict(stage_first_chunk=staged, link_jitter_cycles=jitter), late)
                       for late, jitter in zip(LATE, (0, 50, 200)))
     assert all((first == other).all() for other in others)
 
@@ -56,9 +56,9 @@ def test_a_direct_exchange_s_last_bits_depend_on_who_is_late():
     assert 0 < (first != second).sum() < first.size
 
 
-def of(operator: str, algorithm: str, topology: str) -> Options:
+def of(operator: str, algorithm: str, topology: str) -> dict:
     found = fused_with(operator, topology, algorithm)
-    return Options(limits=Limits.EXACT, collective=found.program, topology=found.links)
+    return dict(limits=Limits.EXACT, collective=found.program, topology=found.links)
 
 
 ANY_ORDER = [("gemm-rs", "direct", "full"), ("gemm-rs", "hierarchical", "torus:2x2"),
@@ -70,7 +70,7 @@ ANY_ORDER = [("gemm-rs", "direct", "full"), ("gemm-rs", "hierarchical", "torus:2
 def test_a_fixed_point_s_sums_do_not_depend_on_who_is_late(operator, algorithm, topology):
     """Links jitter, besides, so that parts come in another order from line to line."""
     options = of(operator, algorithm, topology)
-    first, *others = (reduced(replace(options, link_jitter_cycles=jitter), late, Sums("fixed"), "bf16")
+    first, *others = (reduced(dict(options, link_jitter_cycles=jitter), late, Sums("fixed"), "bf16")
                       for late, jitter in zip(LATE, (0, 50, 200)))
     assert all((first == other).all() for other in others) and len(np.unique(first)) > 1000
 
@@ -84,7 +84,7 @@ def test_wider_sums_go_with_every_exchange(operator, algorithm, topology, sums):
     assert wide < 0.9 * plain < 0.004
 
 
-@pytest.mark.parametrize("options", [Options(), DIRECT], ids=["ring", "direct"])
+@pytest.mark.parametrize("options", [dict(), DIRECT], ids=["ring", "direct"])
 def test_wider_sums_are_nearer_to_float64(options):
     """Every bit is compared besides. A product is not rounded where memory and links have fp32."""
     plain, array, wire, fixed = (run(options, (), sums, "bf16").error for sums in (
@@ -114,8 +114,8 @@ def test_a_run_with_numbers_says_how_far_its_sums_are_from_float64():
 
 def test_a_sum_that_leaves_unrounded_is_noticed():
     described, workload, sums = machine("ring_small"), gemm_workload("256x192x40", 2, "bf16"), Sums("fp32")
-    run, ledger = data_run(sums.seen_from_memory(described, workload), sums.of(workload), Policy("mca"),
-                           Options(seed=5, stage_first_chunk=True))
+    run, ledger = data_run(Plan(sums.seen_from_memory(described, workload), sums.of(workload), seed=5,
+                                stage_first_chunk=True), Policy("mca"))
     ledger.data = ledger.data._replace(draining=np.full_like(ledger.data.draining, -1))
     try:
         with pytest.raises(SimulationError, match="numpy's reduction in the schedule's order gives"):

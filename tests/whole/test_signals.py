@@ -13,8 +13,9 @@ from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.signals import SIGNALS, tracked_tiling
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.registers import register_map
-from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, run_data_mode
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.tiling import Tiling
@@ -32,10 +33,10 @@ BLOCK = (32_767, 4_095)  #: bytes and columns that a DMA command moves
 def test_every_element_equals_numpy(signal, shape, devices, order, staged, seed):
     workload = gemm_workload(shape, devices)
     described = signals.hardware(machine("ring_small", gpu={"workgroup_order": order, "cluster": 2}), signal)
-    options = Options(seed=seed, hold_back=0.1, link_jitter_cycles=200, signal=signal, stage_first_chunk=staged,
+    options = dict(seed=seed, hold_back=0.1, link_jitter_cycles=200, signal=signal, stage_first_chunk=staged,
                       start_cycles=late_starts(devices, 1000, seed))
-    result = run_data_mode(described, workload, Policy("mca"), options, Variation(overtaking_reads=True))
-    schedule = make_schedule(described, workload, options)
+    result = run_data_mode(Plan(described, workload, **options), Policy("mca"), Variation(overtaking_reads=True))
+    schedule = Plan(described, workload, **options).schedule
     assert result.elements == workload.m * workload.n
     assert result.triggers == sum(map(schedule.tracked_wf_tiles, range(devices)))
     if signal == "shard" and shape == "256x256x64":
@@ -71,9 +72,9 @@ def test_chunks_of_a_full_size_layer_stay_what_they_are():
     described, workload = load_machine(), transformer_workload()
     for signal, tiles, most in (("workgroup", 1088, 1), ("wave-group", 16, 68), ("shard", 8, 136)):
         fitted = fused_with("gemm-rs", signal=signal).hardware(described, workload)
-        schedule = make_schedule(fitted, workload, Options(signal=signal))
+        schedule = Plan(fitted, workload, signal=signal).schedule
         assert schedule.tiling.tiles == tiles and schedule.policy.slices == 1
-        assert schedule.largest_chunk == make_schedule(described, workload).largest_chunk
+        assert schedule.largest_chunk == Plan(described, workload).schedule.largest_chunk
         assert fitted.dma.tiles_per_block == (8 if signal == "workgroup" else 1)
         assert 1088 // tiles == most
 

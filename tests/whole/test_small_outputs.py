@@ -7,9 +7,10 @@ import pytest
 from t3sim.collectives.schedule import Ids, Limits
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
-from t3sim.runs.build import Options, late_starts, make_schedule
+from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, run_data_mode
-from t3sim.runs.pipelining import fused_options
+from t3sim.runs.pipelining import fused_plan
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
@@ -34,13 +35,14 @@ def test_every_collective_of_an_output_of_one_tile_or_two(exchange, tiles, seed)
         workload = gemm_workload(f"{tiles}x{gpu.tile_m}x70", devices)
         described = BEFORE.hardware(described, workload)
     for ids in (Ids.TRACKED,) if exchange.before else Ids:
-        base = fused_options(BEFORE, described, workload) if exchange.before else Options(ids=ids, limits=Limits.EXACT)
-        options = replace(base, seed=seed, hold_back=0.1, link_jitter_cycles=100, collective=exchange.program,
-                          topology=exchange.topology, start_cycles=late_starts(devices, 300, seed))
-        schedule = make_schedule(described, workload, options)
+        base = (fused_plan(BEFORE, described, workload) if exchange.before else
+                Plan(described, workload, ids=ids, limits=Limits.EXACT))
+        plan = replace(base, seed=seed, hold_back=0.1, link_jitter_cycles=100, collective=exchange.program,
+                       topology=exchange.topology, start_cycles=late_starts(devices, 300, seed))
+        schedule = plan.schedule
         made = sum(len(schedule.chunk(0, chunk)) > 0 for chunk in range(schedule.program.chunks))
         assert made <= tiles if exchange.before else made == min(tiles, schedule.program.chunks)
-        result = run_data_mode(described, workload, Policy("mca"), options, Variation(overtaking_reads=True))
+        result = run_data_mode(plan, Policy("mca"), Variation(overtaking_reads=True))
         assert result.elements == workload.m * (workload.k if exchange.before else workload.n)
 
 
@@ -77,7 +79,7 @@ def test_ids_outside_the_first_window_still_need_causality():
     """A small output without it is let in because no request waits; a larger window than ids is what that needs."""
     described = machine("peers_small")
     exchange = next(one for one in exchanges() if str(one) == "ar both-rings over ring:3")
-    schedule = make_schedule(described, gemm_workload("33x64x24", 3), Options(
-        limits=Limits.EXACT, collective=exchange.program, topology=exchange.topology))
+    schedule = Plan(described, gemm_workload("33x64x24", 3), limits=Limits.EXACT, collective=exchange.program,
+                    topology=exchange.topology).schedule
     ids = max(schedule.rows(device).ids for device in range(3))
     assert not schedule.is_causal() and schedule.is_live(ids) and not schedule.is_live(ids - 1)

@@ -24,8 +24,7 @@ def cases(*outcomes):
     """Cases that end like this instead of being run."""
     class Fake:
         seed, pool, repeat_command, drawn = 7, "ring_tiny", "make soak SEED=7 CASES=1", soak.draw(7)
-        policy, workload, options, exchange = drawn.policy, drawn.workload, drawn.options, drawn.exchange
-        machine = drawn.machine
+        policy, plan, exchange = drawn.policy, drawn.plan, drawn.exchange
 
         def __init__(self, outcome):
             self.outcome = outcome
@@ -47,13 +46,13 @@ def test_a_seed_is_a_case_and_every_choice_is_drawn():
     assert " at 0x" not in str(drawn[5]), "what a case says is the same in every process"
     assert {case.policy.name for case in drawn} == set(POLICIES)
     assert {case.pool for case in drawn} == {*soak.POOL, *soak.PEERS, *soak.READY} and len(soak.POOL) > 2
-    assert {case.options.stage_first_chunk for case in drawn} == {False, True}
-    assert {case.workload.tp for case in drawn} == {2, 3, 4, 6, 8}
+    assert {case.plan.stage_first_chunk for case in drawn} == {False, True}
+    assert {case.plan.workload.tp for case in drawn} == {2, 3, 4, 6, 8}
     assert {(case.exchange.collective, case.exchange.algorithm) for case in drawn} == {
         (one.collective, one.algorithm) for one in exchanges()}
-    assert {case.workload.dtype for case in drawn} == {"fp16", "bf16", "fp32"}
+    assert {case.plan.workload.dtype for case in drawn} == {"fp16", "bf16", "fp32"}
     # Few designs are compiled, whatever is drawn.
-    assert len({case.machine.geometry() for case in drawn}) == len(soak.POOL) + len(soak.PEERS) + len(soak.READY)
+    assert len({case.plan.machine.geometry() for case in drawn}) == len(soak.POOL) + len(soak.PEERS) + len(soak.READY)
 
 
 def test_every_collective_that_track_and_trigger_can_do_is_drawn():
@@ -145,7 +144,7 @@ def _a_line_too_high(mapped: dict) -> dict:
 def test_a_broken_twin_of_other_collectives_is_caught(exchange, broken, monkeypatch):
     """A driver that maps one thing wrongly: a peer's address, how many parts a sum has, a copy that is added."""
     drawn = (soak.draw(seed, exchange) for seed in range(5, 50))  # one in which every GPU has something to send
-    case = next(one for one in drawn if one.workload.m * one.workload.n > 60_000)
+    case = next(one for one in drawn if one.plan.workload.m * one.plan.workload.n > 60_000)
     assert not soak.soak([case], print).failures
     for name in ("event_map", "dma_map", "remote_map"):
         right = getattr(Driver, name)

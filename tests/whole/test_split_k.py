@@ -11,11 +11,11 @@ from t3sim.machine.topologies import switch
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.split_k import parts_added, with_split_k
 from t3sim.mechanisms.track_trigger import fused_work, map_output
-from t3sim.runs.build import Options, make_schedule
 from t3sim.runs.data_mode import data_run, reduction, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import GEMM, simulate
 from t3sim.runs.operators import make_operator, make_tiling
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques.table import check_split_k
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.kernel_table import KernelError
@@ -71,26 +71,26 @@ def test_what_a_tile_waits_for():
 def test_every_bit_with_k_in_parts(name, shape, devices, parts, changes):
     """Local and remote partial tiles of all workgroups are added in the order in which they came, checked in numpy."""
     described, workload = split(name, parts, **changes), gemm_workload(shape, devices)
-    options = Options(seed=5, hold_back=0.1, link_jitter_cycles=100)
-    result = run_data_mode(described, workload, options=options)
-    alone = run_data_mode(split(name, 1, **changes), workload, options=options)
+    options = dict(seed=5, hold_back=0.1, link_jitter_cycles=100)
+    result = run_data_mode(Plan(described, workload, **options))
+    alone = run_data_mode(Plan(split(name, 1, **changes), workload, **options))
     assert result.triggers == alone.triggers, "a tile is complete once, whatever the number of its workgroups"
     assert result.packets > alone.packets and result.columns_added > alone.columns_added
 
 
 def test_a_direct_exchange_with_k_in_parts():
     described, workload = split("peers_small", 2), gemm_workload("200x300x70", 3)
-    run_data_mode(described, workload, options=Options(
-        seed=2, limits=Limits.EXACT, collective=direct.reduce_scatter, topology=switch))
+    run_data_mode(Plan(described, workload, seed=2, limits=Limits.EXACT, collective=direct.reduce_scatter,
+                       topology=switch))
 
 
 def test_a_staged_first_chunk_with_k_in_parts():
-    run_data_mode(split("ring_small", 2), gemm_workload("200x300x70", 3), options=Options(stage_first_chunk=True))
+    run_data_mode(Plan(split("ring_small", 2), gemm_workload("200x300x70", 3), stage_first_chunk=True))
 
 
 def test_a_part_counted_twice_in_place_of_another_is_found():
     """The order of addition is by workgroup: exchanging the products of two parts leaves other bits."""
-    run, ledger = data_run(split("ring_small", 3), gemm_workload("100x130x96", 2), options=Options(seed=1))
+    run, ledger = data_run(Plan(split("ring_small", 3), gemm_workload("100x130x96", 2), seed=1))
     try:
         made = ledger.products.product.copy()
         ledger.data.product[1] = ledger.data.product[0]
@@ -104,9 +104,9 @@ def test_a_part_counted_twice_in_place_of_another_is_found():
 def test_a_kernel_and_a_schedule_must_have_as_many_parts():
     """A kernel of two workgroups a tile is refused on a schedule of one, whose tiles would fire too early."""
     described, workload = split("ring_small", 2), gemm_workload("200x300x70", 3)
-    assert {role.updates for role in make_schedule(described, workload).roles[0]} == {0, 3, 4}
+    assert {role.updates for role in Plan(described, workload).schedule.roles[0]} == {0, 3, 4}
     work = make_operator(described, workload, make_tiling(described, workload), 0).work(0)
-    schedule = make_schedule(split("ring_small", 1), workload)
+    schedule = Plan(split("ring_small", 1), workload).schedule
     space = map_output(schedule, 0, [0] * 3, described.geometry(), 1)
     with pytest.raises(KernelError, match="by a group of one workgroup; here are"):
         fused_work(work, space, make_tiling(described, workload))
@@ -176,5 +176,5 @@ def test_counters_grow_with_the_parts():
     tile_bytes = described.gpu.wavefront_tile_bytes
     assert (128 * tile_bytes) >> hardware.tracker.count_bits == 0
     assert hardware.tracker.count_bits > (128 * tile_bytes).bit_length() > described.tracker.count_bits
-    schedule = make_schedule(hardware, workload)
+    schedule = Plan(hardware, workload).schedule
     assert max(role.updates for own in schedule.roles for role in own if Action.STORE in role.actions) == 128

@@ -11,7 +11,7 @@ from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.runs import build
 from t3sim.runs.kernels import GEMM, IsolatedKernel, run_table, simulate
-from t3sim.runs.operators import resident
+from t3sim.runs.operators import make_operator, make_tiling, resident
 from t3sim.runs.phases import by_stream
 from t3sim.workload.operators.kernel_table import Resources
 from t3sim.workload.workloads import Workload, decode_workload, embedding_workload, gemm_workload, gemv_workload
@@ -60,7 +60,7 @@ def test_rows_that_are_named_again_come_from_the_cache(machine):
     for locality in ("uniform", "zipf:0.8", "zipf:1.2"):
         workload = embedding_workload("128x32", 2, locality, alone=True)
         found = alone(machine, workload)
-        table = build.make_operator(machine, workload, build.make_tiling(machine, workload))
+        table = make_operator(machine, workload, make_tiling(machine, workload))
         different = len(np.unique(table.rows_named())) * 1024 + workload.m * workload.k * 8
         assert different <= found.dram["gemm"].read <= workload.input_bytes * 1.01
         assert found.dram["gemm"].write >= workload.output_bytes
@@ -77,7 +77,7 @@ def test_a_file_says_how_often_each_row_is_named(machine, tmp_path):
     file.write_text("# counted\n0, 3\n1\n" + "0\n" * 5, encoding="utf-8")
     workload = embedding_workload("128x32", 2, str(file), alone=True)
     assert workload.rows == 8 and "hot.csv" in workload.shape and workload.weights().tolist() == [0, 3, 1, *[0.0] * 5]
-    table = build.make_operator(machine, workload, build.make_tiling(machine, workload))
+    table = make_operator(machine, workload, make_tiling(machine, workload))
     named = np.bincount(table.rows_named().ravel() % 8, minlength=8) / (workload.m * workload.k)
     assert named == pytest.approx([0, 0.75, 0.25, 0, 0, 0, 0, 0], abs=0.01) and named[[0, 3, 7]].sum() == 0
     found = alone(machine, workload)
@@ -85,7 +85,7 @@ def test_a_file_says_how_often_each_row_is_named(machine, tmp_path):
     zipf = embedding_workload("128x32", 2, "zipf:1.2", alone=True)
     file.write_text(",".join(map(str, zipf.weights())), encoding="utf-8")
     own = embedding_workload("128x32", 2, str(file), alone=True)
-    drawn = [build.make_operator(machine, one, build.make_tiling(machine, one)).rows_named() for one in (zipf, own)]
+    drawn = [make_operator(machine, one, make_tiling(machine, one)).rows_named() for one in (zipf, own)]
     assert (drawn[0] == drawn[1]).all(), "the same weights draw the same rows"
 
 
@@ -117,7 +117,7 @@ def test_a_kernel_with_more_registers_has_fewer_workgroups_and_takes_longer(mach
     """One unit's workgroups hide each other's waits; with 256 registers there is nothing beside a workgroup."""
     one = variant(machine, gpu={"compute_units": 4})
     workload = gemv_workload("1024x1x2048", 2)
-    table = build.make_operator(one, workload, build.make_tiling(one, workload)).work(0)
+    table = make_operator(one, workload, make_tiling(one, workload)).work(0)
     times = [run_table(replace(table, registers=registers), one).ns for registers in (32, 128, 256)]
     assert times[2] > 1.5 * times[1] > 1.5 * times[0]
     many = build.table_sim(one, replace(table, registers=128)).kernel

@@ -157,7 +157,7 @@ def measure_energy(machine: str, cells: Library, node: Node, until: int | None, 
         programmed.append(Programmed(backend, top))
         return programmed[-1]
 
-    run = fused_run(kernel.policy, of, setup.workload, setup.options, kernel.skew is not None, top.design, around)
+    run = fused_run(kernel.policy, setup.planned, kernel.skew is not None, top.design, around)
     try:
         if len(programmed) > 1:
             raise BadInput(f"machine {of.name}: energy is of a run in which one GPU stands for all, and here are "

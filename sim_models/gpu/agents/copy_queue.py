@@ -59,7 +59,7 @@ class QueuePorts(NamedTuple):
     pready: int
 
 
-class Plan(NamedTuple):
+class CopyPlan(NamedTuple):
     """Plan of a run; constant."""
 
     initiator: int
@@ -104,7 +104,7 @@ class CopyQueue(NamedTuple):
     """An agent (gpu/engine/agents.py)."""
 
     ports: QueuePorts
-    plan: Plan
+    plan: CopyPlan
     state: CopyState
 
     @property
@@ -130,7 +130,7 @@ class CopyQueue(NamedTuple):
         return state.begun[device] + state.line[device] + state.signals[device]
 
 
-def make_copy_queue(ports: QueuePorts, plan: Plan, channels: int) -> CopyQueue:
+def make_copy_queue(ports: QueuePorts, plan: CopyPlan, channels: int) -> CopyQueue:
     """Make the state before anything is stored."""
     devices = len(plan.blocks)
 
@@ -147,14 +147,14 @@ def make_copy_queue(ports: QueuePorts, plan: Plan, channels: int) -> CopyQueue:
 
 
 @inlined
-def wave_waits(plan: Plan, state: CopyState, device: int) -> bool:
+def wave_waits(plan: CopyPlan, state: CopyState, device: int) -> bool:
     """Say whether a chain's producer has begun all blocks of a wave whose flag is not written."""
     return (plan.initiator == CHAIN and state.released[device] < plan.waves.shape[1]
             and state.begun[device] == (state.released[device] + 1) * plan.wave_blocks)
 
 
 @compiled
-def produce(plan: Plan, state: CopyState, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
+def produce(plan: CopyPlan, state: CopyState, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
     """Store the next lines; with the Tracker, those of a block that the dispatch window has let in."""
     for _ in range(_PER_CYCLE):
         if state.line[device] * LINE_BYTES == plan.block_bytes:
@@ -191,7 +191,7 @@ def produce(plan: Plan, state: CopyState, sim: "Sim", hardware: "Hardware", devi
 
 
 @compiled
-def see_flags(plan: Plan, state: CopyState, sim: "Sim", device: int, now: int) -> None:
+def see_flags(plan: CopyPlan, state: CopyState, sim: "Sim", device: int, now: int) -> None:
     """Let flags that DRAM performs be seen once what was under way to memory before them is there."""
     first = plan.flags + device * FLAGS * LINE_BYTES
     for c in range(sim.m.channels):
@@ -225,7 +225,7 @@ def see_flags(plan: Plan, state: CopyState, sim: "Sim", device: int, now: int) -
 
 
 @inlined
-def _store_flag(plan: Plan, state: CopyState, sim: "Sim", owner: int, flag: int, value: int, adds: int) -> int:
+def _store_flag(plan: CopyPlan, state: CopyState, sim: "Sim", owner: int, flag: int, value: int, adds: int) -> int:
     """Return the address of a flag that is written, or to which is added; its value is kept beside the request."""
     state.coming[owner, flag], state.adding[owner, flag] = value, adds
     return plan.flags + (owner * FLAGS + flag) * LINE_BYTES
@@ -273,7 +273,7 @@ def serve_queue(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int,
 
 
 @compiled
-def set_own_flag(plan: Plan, state: CopyState, sim: "Sim", device: int, flag: int) -> bool:
+def set_own_flag(plan: CopyPlan, state: CopyState, sim: "Sim", device: int, flag: int) -> bool:
     """Store a flag in the GPU's own memory, if there is room for it."""
     address = _store_flag(plan, state, sim, device, flag, 1, 0)
     row = device * sim.m.channels + channel_of(address, sim.m)
@@ -285,7 +285,7 @@ def set_own_flag(plan: Plan, state: CopyState, sim: "Sim", device: int, flag: in
 
 
 @compiled
-def release_wave(plan: Plan, state: CopyState, sim: "Sim", device: int) -> None:
+def release_wave(plan: CopyPlan, state: CopyState, sim: "Sim", device: int) -> None:
     """Write the flag of a wave all of whose stores DRAM has performed."""
     stored = state.begun[device] * plan.block_bytes
     if (state.line[device] * LINE_BYTES == plan.block_bytes and wave_waits(plan, state, device)

@@ -100,9 +100,8 @@ class Request:
         """
         name = next(name for name in self.techniques if name in FUSIONS)
         kernel = fusion(name, one.choices)
-        machine, workload = kernel.setting(one.machine, one.workload)
-        found = run_data_mode(machine, workload, Policy.of(kernel.policy, machine),
-                              kernel.options(machine, workload, self.scenario.seed), progress=progress)
+        plan = kernel.plan(one.machine, one.workload, self.scenario.seed)
+        found = run_data_mode(plan, Policy.of(kernel.policy, plan.machine), progress=progress)
         return Numbers(name, found.devices * found.elements, found.error if one.choices.exchange.adds else None)
 
     def tasks(self, one: SubLayer) -> dict[Kernel, KernelTask]:
