@@ -1,5 +1,7 @@
 """Numbers in another format, as logic: wider ones exactly, narrower ones rounded, and a fixed point."""
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from t3sim.rtl.formats import FIXED_BITS, FIXED_NONE, FIXED_PART_BITS, FIXED_SCALES, FP16, FP32, FloatFormat
@@ -137,24 +139,35 @@ def to_narrow(m: Module, bits: Value, scale: Value, saturates: Value, format: Fl
     return held(Mux(none, quiet, Cat(finite, sign2)), "narrow3")
 
 
+class _Number(NamedTuple):
+    """A number in parts."""
+
+    size: Value  #: fraction and the bit before it
+    weight: Value  #: exponent, of a subnormal number 1
+    sign: Value
+    infinite: Value
+    nan: Value
+
+
 def product(m: Module, bits: Value, format: FloatFormat, scale: Value, move: Value, name: str) -> Value:
     """Return a number of few bits times one in fp32, in fp32, to nearest, ties to even, three stages later."""
     width, bias = format.precision + _FRACTION + 1, (1 << format.exponent_bits - 1) - 1
 
-    def unpacked(number: Value, form: FloatFormat) -> tuple[Value, ...]:
+    def unpacked(number: Value, form: FloatFormat) -> _Number:
         fraction, exponent = number[:form.fraction_bits], number[form.fraction_bits:form.width - 1]
         top = exponent.all()
         infinite = top & ~fraction.any() if form.infinite else Const(0, 1)
         nan = top & (fraction.any() if form.infinite else fraction.all())
-        return Cat(fraction, exponent.any()), exponent | ~exponent.any(), number[form.width - 1], infinite, nan
+        return _Number(Cat(fraction, exponent.any()), exponent | ~exponent.any(), number[form.width - 1], infinite, nan)
 
     held = _registers(m, move, name)
-    size, weight, sign, infinite, nan = unpacked(bits, format)
-    other, their_weight, their_sign, their_infinite, their_nan = unpacked(scale, FP32)
-    none = nan | their_nan | (infinite & ~other.any()) | (their_infinite & ~size.any())
-    size1, weight1 = held((size * other)[:width], "size1"), held(weight + their_weight - (bias - 1), "weight1")
-    sign1, none1, infinite1 = (held(value, text) for value, text in (
-        (sign ^ their_sign, "sign1"), (none, "none1"), (infinite | their_infinite, "infinite1")))
+    element, factor = unpacked(bits, format), unpacked(scale, FP32)
+    none = (element.nan | factor.nan | (element.infinite & ~factor.size.any())
+            | (factor.infinite & ~element.size.any()))
+    size1 = held((element.size * factor.size)[:width], "size1")
+    weight1 = held(element.weight + factor.weight - (bias - 1), "weight1")
+    sign1, none1 = held(element.sign ^ factor.sign, "sign1"), held(none, "none1")
+    infinite1 = held(element.infinite | factor.infinite, "infinite1")
 
     normal, lost = _normalised(m, size1, name)
     size2, weight2 = held(normal, "size2"), held(weight1 - lost, "weight2")

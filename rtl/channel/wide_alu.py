@@ -1,5 +1,7 @@
 """A near-memory ALU whose sums are wider than what arrives."""
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -57,6 +59,14 @@ def operands(column_bytes: int) -> data.StructLayout:
 def _moves(request) -> Value:
     """Say that bits pass as they are, 32 at a time."""
     return (request.op == WideOp.STORE) | (request.op == WideOp.XOR)
+
+
+class _Kind(NamedTuple):
+    """A sum of a lane."""
+
+    operands: FloatFormat
+    result: FloatFormat
+    by_chance: bool = False  #: rounded so
 
 
 class WideAlu(wiring.Component):
@@ -155,14 +165,15 @@ class WideAlu(wiring.Component):
                     m.d.sync += held[name].eq(value)
             lanes = []
             for half, first in (("low", 0), ("high", 16)):
-                formats, outs, by_chance = zip(*kinds[half])
-                lane = self.adder(formats, outs, tuple(place for place, one in enumerate(by_chance) if one))
+                by_chance = tuple(place for place, kind in enumerate(kinds[half]) if kind.by_chance)
+                lane = self.adder(tuple(kind.operands for kind in kinds[half]),
+                                  tuple(kind.result for kind in kinds[half]), by_chance)
                 m.submodules[f"{half}{number}"] = lane
                 m.d.comb += [
                     lane.a.eq(held["a"][first:]), lane.b.eq(held["b"][first:]), lane.format.eq(format_of[half]),
                     lane.keep_b.eq(stages["keep"][0]), lane.enable.eq(Mux(move, valid[self._waits:], 0)),
                 ]
-                if any(by_chance):
+                if by_chance:
                     m.d.comb += lane.random.eq(self._random(m, 2 * number + (half == "high"), move & valid[-2]))
                 lanes.append(lane.result)
             low, high = lanes
@@ -200,15 +211,15 @@ class WideAlu(wiring.Component):
     def _is(self, chosen: dict[Sum, Value], what) -> Value:
         return Cat(Const(0, 1), *(value for one, value in chosen.items() if what(one))).any()
 
-    def _kinds(self) -> dict[str, list[tuple]]:
-        """Return what each lane adds: format of the operands, of the result, and whether it is rounded by chance."""
-        sums = {(one.total, one.total, one.by_chance) for one in self.sums if one.total is not FIXED}
-        drains = {(FP32, one.drained, False) for one in self.sums if one.total != one.arrives and one.drained == BF16}
-        order = sorted(sums | drains, key=str)
-        return {"low": [(FP32, FP32, False), *(kind for kind in order if kind != (FP32, FP32, False))],
-                "high": [kind for kind in order if kind[0].width == 16]}
+    def _kinds(self) -> dict[str, list[_Kind]]:
+        """Return what each lane adds."""
+        sums = {_Kind(one.total, one.total, one.by_chance) for one in self.sums if one.total is not FIXED}
+        drains = {_Kind(FP32, one.drained) for one in self.sums if one.total != one.arrives and one.drained == BF16}
+        order, first = sorted(sums | drains, key=str), _Kind(FP32, FP32)
+        return {"low": [first, *(kind for kind in order if kind != first)],
+                "high": [kind for kind in order if kind.operands.width == 16]}
 
-    def _format(self, m: Module, chosen: dict[Sum, Value], adds: Value, drains: Value, kinds: list[tuple], half: str,
+    def _format(self, m: Module, chosen: dict[Sum, Value], adds: Value, drains: Value, kinds: list[_Kind], half: str,
                 move: Value) -> Signal:
         """Return the number of the kind of sum that a lane's operands, which are in registers, are for.
 
@@ -216,10 +227,10 @@ class WideAlu(wiring.Component):
         """
         number, held = (Signal(range(max(2, len(kinds))), name=f"{half}_format{text}") for text in ("", "_held"))
         for one, is_chosen in chosen.items():
-            drained = (FP32, one.drained, False)
+            added, drained = _Kind(one.total, one.total, one.by_chance), _Kind(FP32, one.drained)
             with m.If(is_chosen & adds):
-                if one.total is not FIXED and (one.total, one.total, one.by_chance) in kinds:
-                    m.d.comb += number.eq(kinds.index((one.total, one.total, one.by_chance)))
+                if one.total is not FIXED and added in kinds:
+                    m.d.comb += number.eq(kinds.index(added))
                 if one.total != one.arrives and drained in kinds:
                     with m.If(drains):
                         m.d.comb += number.eq(kinds.index(drained))
