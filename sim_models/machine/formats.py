@@ -188,7 +188,7 @@ class WideSums:
 
     def term(self, product: np.ndarray) -> np.ndarray:
         """Return what is added of a GPU's own product, which is fp32."""
-        return self._in_units(FP32.value(product)) if self.scale is not None else product
+        return self._in_units(FP32.value(product), self.scale) if self.scale is not None else product
 
     def sent_product(self, product: np.ndarray) -> np.ndarray:
         return self.wire.rounded(FP32.value(product))
@@ -198,11 +198,11 @@ class WideSums:
 
     def arrived(self, sent: np.ndarray) -> np.ndarray:
         values = self.wire.value(sent.astype(self.wire.bits))
-        return values.view(np.uint32) if self.scale is None else self._in_units(values)
+        return values.view(np.uint32) if self.scale is None else self._in_units(values, self.scale)
 
-    def _in_units(self, values: np.ndarray) -> np.ndarray:
-        units = np.rint(np.ldexp(values.astype(np.float64), 151 - self.scale))
-        fits = np.abs(values) < np.ldexp(1.0, self.scale - 126)  # NaN does not
+    def _in_units(self, values: np.ndarray, scale: int) -> np.ndarray:
+        units = np.rint(np.ldexp(values.astype(np.float64), 151 - scale))
+        fits = np.abs(values) < np.ldexp(1.0, scale - 126)  # NaN does not
         return np.where(fits, np.where(fits, units, 0).astype(np.int64) & 0xFFFF_FFFF, self.NONE).astype(np.uint32)
 
 

@@ -69,8 +69,8 @@ class Plan:
         if isinstance(workload, ExpertsWorkload):
             return self._placed_schedule(machine, workload)
         made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
-        tracked = tracked_tiling(made, self.signal, gpus, at_once,
-                                 tuple((1 << bits) - 1 for bits in geometry.block_bits))
+        byte_bits, column_bits = geometry.block_bits
+        tracked = tracked_tiling(made, self.signal, gpus, at_once, ((1 << byte_bits) - 1, (1 << column_bits) - 1))
         schedule = Schedule(tracked, self.collective(gpus), self.topology(gpus), Policy(
             self.slices, self.stage_first_chunk, self.ids, self.limits, self.shuffle, gpu.k_parts))
         window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
