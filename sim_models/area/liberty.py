@@ -225,10 +225,10 @@ class Library:
         return (arcs[0].rise.at(4 * load, slew) + arcs[0].fall.at(4 * load, slew)) / 2, slew
 
 
-def load_library(path: Path) -> Library:
+def load_library(path: Path | str) -> Library:
     """Read a Liberty file. Raises BadInput."""
     with reading(f"library {str(path)!r}", "a Liberty file"):
-        content = read_bounded(path)
+        content = read_bounded(Path(path))
         if content.startswith(b"\x1f\x8b"):
             content = gzip.GzipFile(fileobj=BytesIO(content)).read(LARGEST_FILE + 1)
             if len(content) > LARGEST_FILE:

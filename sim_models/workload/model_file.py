@@ -13,7 +13,8 @@ from t3sim.base.errors import Key, choices, shown
 from t3sim.workload.transformer import LARGEST, PRESETS, TODAY, Latent, Transformer, TransformerError
 
 #: Where a file of several models has the one of text.
-_TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
+_TEXT = ("text_config", "llm_config", "language_config", "thinker_config", "lm_config", "llm_cfg", "language_model",
+         "text_model")
 #: Sections of MPT's and DBRX's files whose keys belong to the model's.
 _SECTIONS = ("attn_config", "ffn_config")
 
@@ -34,7 +35,10 @@ _SHARED_WIDTH = ("shared_expert_intermediate_size", "shared_intermediate_size", 
 #: Which layers have experts: those after the first ones, every so many of them, or by a list.
 _FIRST_DENSE = ("first_k_dense_replace", "num_dense_layers", "moe_layer_num_skipped", "moe_layer_start_index")
 _EVERY = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_frequency")
-_ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation", "ffn_config.ffn_act_fn.name")
+_ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation", "activation_fn", "act_fn",
+               "feed_forward_proj", "ffn_config.ffn_act_fn.name")
+_IS_GATED = ("is_gated_act", "use_gated_activation")
+_TIE = ("tie_word_embeddings", "tie_embeddings")
 _LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "qk_head_dim")
 #: Lists of layers' kinds, and those that are a Transformer's; in `attn_type_list` 0 is linear attention.
 _LISTS = ("layer_types", "layers_block_type", "attn_type_list")
@@ -43,8 +47,8 @@ _READ = frozenset((
     *_HIDDEN, *_LAYERS, *_HEADS, *_VOCABULARY, *_KV_HEADS, *_HEAD_DIM, *_FEED_FORWARD, *_EXPERTS, *_CHOSEN,
     *_EXPERT_WIDTH, *_SHARED, *_SHARED_WIDTH, *_FIRST_DENSE, *_EVERY, *_ACTIVATION, *_LATENT, "model_type",
     "multi_query", "multi_query_attention", "new_decoder_architecture", "intermediate_size_mlp", "expansion_ratio",
-    "mlp_only_layers", "moe_layers", "moe_layer_freq", "moe_layer_end_index", "mlp_layer_types", "is_gated_act",
-    "tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", *_LISTS,
+    "mlp_only_layers", "moe_layers", "moe_layer_freq", "moe_layer_end_index", "mlp_layer_types", *_IS_GATED, *_TIE,
+    "torch_dtype", "dtype", "quantization_config", *_LISTS,
     "word_embed_proj_dim", "embedding_size"))
 
 #: Types of models whose feed-forward part has two matrices, whatever their activation is called.
@@ -56,6 +60,9 @@ _PLAIN = frozenset((
 _GATED = frozenset((
     "llama", "mistral", "mixtral", "gemma", "gemma2", "gemma3", "gemma3_text", "vaultgemma", "grok-1", "grok", "bitnet",
     "modernbert", "modernbert-decoder", "chatglm", "qwen", "dbrx", "olmo"))
+#: Types whose classes take silu, and so three matrices, if the file names no activation (transformers 5.24).
+_SILU = re.compile("(qwen[23]|phi3|phimoe|cohere|glm|olmo|granite|deepseek|ernie4_5|mistral|ministral|mixtral|llama4|"
+                   "gpt_oss|minimax|exaone4|smollm3|hunyuan|internlm|stablelm|seed_oss|dots1|helium|kimi).*")
 #: Types whose width is four times the hidden vector's if the file has none.
 _FOUR_TIMES = frozenset((
     "", "gpt2", "gpt_neo", "gptj", "gpt_bigcode", "codegen", "bloom", "falcon", "RefinedWeb", "RefinedWebModel"))
@@ -88,16 +95,17 @@ _HARMLESS = re.compile(r"""
     | init.* | .*(initializer|init_|dropout|loss_|scaling_|scale_|logit|norm|softmax|flash|attn_implementation|rope
                   |rotary|alibi|position|window|chunk_size|router).*
     | max_.* | n_ctx | seq_len.* | context_len.* | model_max_length | global_attn_every_n_layers | use_long_context
-    | num_ln_in_parallel_attn | use_parallel_residual | parallel_(attn|residual) | attention_types? | attention_layers
+    | num_ln_in_parallel_attn | use_parallel_residual | parallel_(attn|residual) | attention_types | attention_layers
     | (attn_config|ffn_config)\.(attn_type|attn_impl|prefix_lm|attn_uses_sequence_id|model_type|ffn_type|ffn_act_fn)
     | scoring_func | score_func.* | topk_.* | n_group | num_expert_group | num_limited_groups | group_limited.*
     | moe_(group|capacity|use_.*|gate.*|implementation|aux.*|drop.*|random.*|orthogonal.*|multimodal.*|reverse.*)
     | expert_capacity | ep_size | seq_aux | use_(mla|mixed_mlp_moe|bidirectional_attention|logn_attn)
-    | pretraining_tp | slow_but_exact | is_decoder | type_vocab_size | summary_.* | reorder_and_upcast_attn | tie_.*
+    | pretraining_tp | slow_but_exact | is_decoder | type_vocab_size | summary_.* | reorder_and_upcast_attn
+    | tie_encoder_decoder
     | query_pre_attn.* | swiglu_.* | bias_dropout_fusion | mup_.* | fp32_.* | use_bfloat16 | gradient_checkpointing
     | attn_temperature_tuning | vision_feature.* | image_.* | video_.* | verbose | learned_pos_emb | emb_.* | no_bias
     | compression_ratio | embedding_fraction | dim_model_base | local_attention | layer_switch | use_parallel_.*
-    | order_of_interleaved_layers | use_gated_activation | use_dynamic_ntk)
+    | order_of_interleaved_layers | bias_activation_fusion | use_dynamic_ntk)
     """, re.VERBOSE)
 #: Words of keys that may shape a layer; one that is not read is refused if its value says anything.
 _SHAPES = re.compile(r"""
@@ -105,7 +113,7 @@ _SHAPES = re.compile(r"""
              |frequency|offset|step|idxs?|indices|experts?|moe|share|shared|ffn|mlp|ff|gate|gating|gated|residual|res
              |dims?|sizes?|width|hidden|inner|intermediate|embed|embedding|lora|rank|latent|ratio|expansion|expand
              |multipliers|groups?|ssm|state|conv|lru|linear|kda|cla|recurrent|cross|encoder|decoder|adapter|altup
-             |laurel|ple)(_|\.|$)
+             |laurel|ple|act|activation|glu|forward|proj|mqa|gqa|embeddings|untie)(_|\.|$)
     | mamba | rwkv | hybrid""", re.VERBOSE)
 #: Keys of layers that only predict further tokens.
 _MORE_TOKENS = re.compile("mtp|nextn")
@@ -203,17 +211,20 @@ class _Reader:
 
     def gated(self) -> bool:
         """Say whether the feed-forward part has a third matrix."""
-        found = self.config.get("is_gated_act")
-        if isinstance(found, bool):
-            return found
+        if found := self.given(_IS_GATED):
+            if not isinstance(found[1], bool):
+                self.refuse(f"{found[0]} = {shown(found[1])} is neither true nor false")
+            return found[1]
         activation = next((str(self.config[key]) for key in _ACTIVATION if self.config.get(key)), "")
         if self.kind in _PLAIN:
             return False
-        if self.kind in _GATED or self.config.get("hidden_activation") or re.search("silu|swish|glu", activation):
+        if self.kind in _GATED or self.config.get("hidden_activation") or re.search(
+                "silu|swish|glu|gated", activation) or not activation and _SILU.fullmatch(self.kind):
             return True
-        if self.kind and activation:
-            self.refuse(f"model_type = {shown(self.kind)} with activation {shown(activation)}: whether it is gated is "
-                        "not known: add \"is_gated_act\": true or false")
+        if self.kind:
+            self.refuse(f"model_type = {shown(self.kind)} with {'activation ' if activation else 'no activation'}"
+                        f"{shown(activation) if activation else ''}: whether it is gated is not known: add "
+                        "\"is_gated_act\": true or false")
         return False
 
     def kv_heads(self, heads: int) -> int:
@@ -225,7 +236,7 @@ class _Reader:
             return 1  # Falcon-7B, whatever its other keys say
         if config.get("multi_query_attention") is False:
             return heads
-        return self.number(_KV_HEADS, 1 if groups else heads)
+        return self.number(_KV_HEADS, 1 if groups and not config.get("new_decoder_architecture") else heads)
 
     def layers_with_experts(self, layers: int) -> int:
         """Return how many layers have experts."""
@@ -309,11 +320,9 @@ class _Reader:
             shared_width = self.number(_SHARED_WIDTH, 0, 0)
             llama4 = self.kind.startswith("llama4") or "interleave_moe_layer_step" in config
             shared = self.number(_SHARED, int(llama4 or shared_width > 0), 0)
-        tied = config.get("tie_word_embeddings")
-        if tied is None:
-            tied = self.kind in _TIED or not self.kind and "n_embd" in config
-        elif not isinstance(tied, bool):
-            self.refuse(f"tie_word_embeddings = {shown(tied)} is neither true nor false")
+        tie, tied = self.given(_TIE) or ("", self.kind in _TIED or not self.kind and "n_embd" in config)
+        if not isinstance(tied, bool):
+            self.refuse(f"{tie} = {shown(tied)} is neither true nor false")
         quantized = config.get("quantization_config")
         method = quantized.get("quant_method") if isinstance(quantized, dict) else None
         return Transformer(

@@ -225,10 +225,35 @@ QWEN_MOE = PUBLIC["Qwen/Qwen3-30B-A3B"][1]
     ({"n_embd": 2048}, "hidden_size = 4096 and n_embd = 2048 contradict"),
     ({"moe_intermediate_size": 1024}, "no key says how many experts"), ({"use_cla": True}, "use_cla"),
     ({"model_type": "qwen3_next"}, "model_type = 'qwen3_next'"), ({"model_type": "mamba2"}, "model_type = 'mamba2'"),
-    ({"model_type": "new", "hidden_act": "gelu"}, "gated"), ({"tie_word_embeddings": "no"}, "tie_word_embeddings")])
+    ({"model_type": "new", "hidden_act": "gelu"}, "gated"), ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+    ({"model_type": "new", "hidden_act": None}, "no activation: whether it is gated"), ({"use_glu": True}, "use_glu"),
+    ({"attention_type": "multi_query"}, "attention_type"), ({"use_mqa": True}, "use_mqa"),
+    ({"untie_embeddings": True}, "untie_embeddings"), ({"is_gated_act": "yes"}, "is_gated_act = 'yes' is neither")])
 def test_a_key_that_shapes_a_layer_and_is_not_read_is_named(changes, words, model):
     with pytest.raises(TransformerError, match=words):
         load_transformer(model({**LLAMA, **changes}))
+
+
+@pytest.mark.parametrize(("changes", "gated"), [
+    ({"activation_fn": "silu"}, True), ({"act_fn": "swiglu"}, True), ({"feed_forward_proj": "gated-gelu"}, True),
+    ({"hidden_act": "silu", "use_gated_activation": False}, False), ({"model_type": "qwen2"}, True),
+    ({"hidden_act": "gelu", "use_gated_activation": True}, True), ({"model_type": "phi3"}, True),
+    ({"model_type": "glm4"}, True), ({"model_type": "cohere2"}, True), ({"model_type": "gpt_neox"}, False)])
+def test_how_files_say_that_a_feed_forward_part_has_a_third_matrix(changes, gated, model):
+    assert load_transformer(model({**LLAMA, "model_type": None, "hidden_act": None, **changes})).gated is gated
+
+
+@pytest.mark.parametrize("section", ["language_model", "llm_cfg", "lm_config", "text_model"])
+def test_a_model_of_text_within_another(section, model):
+    read = load_transformer(model({"model_type": "new", section: LLAMA, "vision_config": {"depth": 2}}))
+    assert (read.layers, read.kv_heads, read.left_out) == (32, 8, ("vision_config",))
+
+
+def test_embeddings_and_heads_by_other_words(model):
+    untied = load_transformer(model(LLAMA)).weights
+    assert untied - load_transformer(model({**LLAMA, "tie_embeddings": True})).weights == 128256 * 4096
+    falcon = {**PUBLIC["tiiuae/falcon-40b"][1], "num_kv_heads": None}
+    assert load_transformer(model(falcon)).kv_heads in (0, 128)  # the class takes all heads then
 
 
 @pytest.mark.parametrize(("changes", "dense"), [
