@@ -89,7 +89,7 @@ class _Reader:
         root = self.root
         if root.tag != "algo":
             raise CollectiveError(f"<{root.tag[:20]}> is no <algo> of MSCCL")
-        names = {name: kind for kind, name in KINDS.items()}
+        names = {name: kind for kind, name in KINDS.items()} | {"reducescatter": "rs"}
         if root.get("coll") not in names:
             raise CollectiveError(f"coll = {str(root.get('coll'))[:20]!r} is unknown: allowed are {', '.join(names)}")
         kind, ranks = names[root.get("coll")], _number(root, "ngpus", 2, _LARGEST)

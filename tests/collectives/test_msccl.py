@@ -44,6 +44,12 @@ def test_plans_of_other_shapes(name, kind, transfers, steps):
     assert sum(one.op is Op.ADD for one in program.transfers) == (12 if kind == "ar" else 0)
 
 
+def test_a_reduce_scatter_by_either_name(tmp_path):
+    text = msccl_text("rs", algorithms("rs", named_topology("full:4"))["direct"].program(), "x")
+    (tmp_path / "plan.xml").write_text(text.replace('"reduce_scatter"', '"reducescatter"'))
+    assert read_msccl(tmp_path / "plan.xml")[0] == "rs"
+
+
 @pytest.mark.builds_loops
 @pytest.mark.parametrize(("name", "topology", "machine", "messages", "busiest", "gb_per_s"), [
     ("ring-all-reduce-4", "ring:4", "torus-128", 24, 6, 25),

@@ -146,7 +146,16 @@ SIXTEEN = {"pg_size": {"int32Val": 16}}
     (grouped(named("dp"), named("tp"), first=listed(("dp", {"ranks": [*range(16)]}), ("tp", {"group_size": 4}))),
      [1024], ["groups of 16 ranks"]),
     (grouped(named("dp", **SIXTEEN), named("dp"), named("tp")), [1536], ["2 of 3 GEMMs.*groups of 16 ranks"]),
-    (grouped(named("tp"), named("tp")), [512, 1024], []), (grouped(None, None), [512, 1024], [])])
+    (grouped(named("tp"), named("tp")), [512, 1024], []), (grouped(None, None), [512, 1024], []),
+    # As many replicas as GPUs that share a layer: ranks, words or names tell which is which.
+    (grouped(named("1", pg_ranks={"int64List": {"values": [0, 4, 8, 12]}}),
+             named("2", pg_ranks={"int64List": {"values": [0, 1, 2, 3]}})), [1024], ["other groups of 4: '1'"]),
+    (grouped(named("1"), named("2"), first=listed(("1", {"ranks": [*range(4)]}), ("2", {"ranks": [0, 4, 8, 12]}))),
+     [512], ["other groups of 4: '2'"]),
+    (grouped(named("1", pg_desc={"stringVal": "DATA_PARALLEL_GROUP"}),
+             named("2", pg_desc={"stringVal": "TENSOR_MODEL_PARALLEL_GROUP"})), [1024], ["other groups: '1'"]),
+    (grouped({"process_group": {"stringVal": "dp"}}, {"process_group": {"stringVal": "tp"}}), [1024], ["'dp'"]),
+    (grouped({"comm_group": {"int32Val": 7}}, {"comm_group": {"int32Val": 7}}), [512, 1024], [])])
 def test_a_gemm_goes_with_the_collective_of_its_group(text, widths, left, tmp_path):
     (tmp_path / "a").write_text(text)
     words: list[str] = []
@@ -156,6 +165,9 @@ def test_a_gemm_goes_with_the_collective_of_its_group(text, widths, left, tmp_pa
 
 @pytest.mark.parametrize(("text", "told"), [
     (grouped(named("1"), named("2")), "among groups '1', '2', and no node says how many ranks"),
+    (grouped(named("1", pg_size={"int32Val": 4}), named("2", pg_size={"int32Val": 4})),
+     "among groups '1', '2' of 4 ranks each, and no node says which ranks they are"),
+    (grouped({"involved_dim": {"stringVal": "10"}}, {"involved_dim": {"stringVal": "01"}}), "among groups '10', '01'"),
     (grouped(named("1", **SIXTEEN)), "1 of 1 GEMMs, whose collectives are among groups of 16 ranks, not 4"),
     (grouped(named("1", pg_size={"int32Val": -4})), "pg_size = -4 is not possible")])
 def test_a_trace_whose_group_is_not_known_is_refused(text, told, tmp_path):
@@ -185,6 +197,8 @@ def test_scales_and_a_bias_do_not_make_the_format(tmp_path):
 @pytest.mark.parametrize(("trace", "told"), [
     ({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 2, "name": "aten::mm", "ctrl_deps": 1}]},
      "a PyTorch execution trace: convert it"),
+    ({"nodes": [{"id": 2, "name": "aten::mm", "ctrl_deps": 1}]}, "a PyTorch execution trace: convert it"),
+    ([{"ph": "X", "name": "aten::mm", "ts": 1, "dur": 2}], "a Kineto trace: convert it"),
     ({"schemaVersion": 1, "traceEvents": []}, "a Kineto trace: convert it")])
 def test_traces_of_pytorch_are_to_be_converted(trace, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -36,11 +36,26 @@ _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 #: Attributes with the ranks that a collective is among, as many as they are, or each.
 _GROUP_SIZES = ("pg_size", "group_size", "comm_group_size", "process_group_size", "world_size")
 _GROUP_RANKS = ("pg_ranks", "group_ranks", "comm_group", "ranks", "involved_ranks")
+#: Those that tell groups from one another, and those that say what one is for.
+_GROUP_NAMES = ("pg_name", "process_group_name", "process_group", "pg", "pg_id", "group_name", "group_id", "group",
+                "comm_group", "communicator", "comm_id", "comm_tag", "involved_dim")
+_GROUP_WORDS = ("pg_desc", "process_group_desc", "group_desc")
+_OF_TENSORS = re.compile(r"tensor|(^|[^a-z])tp([^a-z]|$)", re.IGNORECASE)
 _NAMES = {number: f"{name.lower().replace('_', '-')}" for name, number in _COLLECTIVES.items()}
 
 
 class ChakraError(BadInput):
     """A file that is no trace, or one in which nothing can be run. The message names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that a collective is among, as far as a trace says."""
+
+    name: str | None
+    size: int | None
+    ranks: tuple[int, ...] = ()
+    words: str = ""  #: its name and what it is for
 
 
 @dataclass(frozen=True)
@@ -55,8 +70,7 @@ class Node:
     types: str
     collective: int | None
     bytes: int
-    group: str | None  #: of a collective, by name
-    ranks: int | None  #: in it
+    group: Group  #: of a collective
 
 
 @dataclass(frozen=True)
@@ -77,28 +91,28 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs", left: list[s
     """
     file, shown = Path(path), Key("layer.chakra", repr(path[:60]))
     nodes: dict[int, Node] = {}
-    groups: dict[str, int] = {}  # ranks in each that says it anywhere
+    groups: dict[str | None, Group] = {}  # those whose size is said anywhere
     with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
         for node in _nodes(read_bounded(file), groups):
             if node.id in nodes:
                 raise ValueError(f"node {node.id} is there twice")
             nodes[node.id] = node
-            if node.group is not None and node.ranks is not None:
-                groups[node.group] = node.ranks
+            if node.group.name is not None and node.group.size is not None:
+                groups.setdefault(node.group.name, node.group)
         taken = [node for node in nodes.values() if node.type == _COLLECTIVE and node.collective in _AFTER[operator]]
         pairs = [(node, *pair) for node in taken if (pair := _producer(node, nodes, tp, operator)) is not None]
-    ranks = [groups.get(node.group or "", node.ranks) for node, _, _ in pairs]
-    of_tp = [pair for pair, count in zip(pairs, ranks) if count == tp]
-    unsized = [pair for pair, count in zip(pairs, ranks) if count is None]
-    if len(names := dict.fromkeys(node.group for node, _, _ in unsized)) > 1 and not of_tp:
-        raise ChakraError(shown, f": collectives of its GEMMs are among groups {', '.join(map(repr, names))[:80]}, and "
-                          "no node says how many ranks one has (pg_size)")
+    among = [groups.get(node.group.name, node.group) for node, _, _ in pairs]
+    taking = _of_tensors(shown, list(dict.fromkeys(among)), tp)
+    chosen = [pair for pair, group in zip(pairs, among) if group in taking]
     left = [] if left is None else left
-    chosen = of_tp or unsized
     if others := len(pairs) - len(chosen):
-        sizes = sorted({str(count or "unknown") for pair, count in zip(pairs, ranks) if pair not in chosen})
-        left.append(f"left out: {others} of {len(pairs)} GEMMs, whose collectives are among groups of "
-                    f"{', '.join(sizes)[:60]} ranks, not {tp}")
+        besides = [group for group in among if group not in taking]
+        sizes = sorted({str(group.size or "unknown") for group in besides})
+        names = ", ".join(repr(one) for one in dict.fromkeys(group.name for group in besides))[:80]
+        why = (f"other groups of {tp}: {names}" if sizes == [str(tp)] else
+               f"groups of {', '.join(sizes)[:60]} ranks, not {tp}" if any(group.size for group in taking) or
+               sizes != ["unknown"] else f"other groups: {names}")
+        left.append(f"left out: {others} of {len(pairs)} GEMMs, whose collectives are among {why}")
     found: dict[Workload, Found] = {}
     for node, gemm, workload in chosen:
         if isinstance(workload, str):
@@ -116,6 +130,25 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs", left: list[s
                           f"{sum(node.type == _COMPUTES for node in nodes.values())} compute, "
                           f"{sum(node.type == _COLLECTIVE for node in nodes.values())} are collectives")
     return list(found.values())
+
+
+def _of_tensors(shown: Key, groups: list[Group], tp: int) -> list[Group]:
+    """Return the groups of tensor parallelism: of `tp` ranks, and of several those whose ranks are the nearest.
+
+    Without ranks it is the one whose name or words say so. Raises ChakraError if nothing tells.
+    """
+    found = [group for group in groups if group.size == tp] or [group for group in groups if group.size is None]
+    if len({group.ranks or group.name for group in found}) < 2:
+        return found
+    if all(group.ranks for group in found):
+        spreads = [max(group.ranks) - min(group.ranks) for group in found]
+        return [group for group, spread in zip(found, spreads) if spread == min(spreads)]
+    if said := [group for group in found if _OF_TENSORS.search(group.words)]:
+        return said
+    names = ", ".join(map(repr, dict.fromkeys(group.name for group in found)))[:80]
+    raise ChakraError(shown, f": collectives of its GEMMs are among groups {names}" + (
+        f" of {tp} ranks each, and no node says which ranks they are (pg_ranks)" if found[0].size else
+        ", and no node says how many ranks one has (pg_size)"))
 
 
 def _producer(collective: Node, nodes: Mapping[int, Node], tp: int, operator: str
@@ -187,7 +220,7 @@ def _list(node: Node, what: str, text: str) -> list:
     return list(found) if isinstance(found, (list, tuple)) else []
 
 
-def _nodes(content: bytes, groups: dict[str, int]) -> Iterator[Node]:
+def _nodes(content: bytes, groups: dict[str | None, Group]) -> Iterator[Node]:
     """Read the nodes of a trace in whichever form, and the groups that a node lists. Raises ValueError."""
     objects = _json_objects(content) if content.lstrip()[:1] in (b"{", b"[") else _messages(content)
     for number, one in enumerate(objects):
@@ -200,17 +233,23 @@ def _nodes(content: bytes, groups: dict[str, int]) -> Iterator[Node]:
             yield _node(one, number)
 
 
-def _listed_groups(text: str) -> dict[str, int]:
-    """Return the ranks of each group in the list that PyTorch writes when it makes them."""
-    found = {}
+def _listed_groups(text: str) -> dict[str | None, Group]:
+    """Return the groups in the list that PyTorch writes when it makes them."""
+    found: dict[str | None, Group] = {}
     for one in re.findall(r"\{[^{}]*\}", text.replace("\\", "")):
-        name = re.search(r'"pg_name"\s*:\s*"([^"]*)"', one)
+        name, words = (re.search(rf'"{key}"\s*:\s*"([^"]*)"', one) for key in ("pg_name", "pg_desc"))
         size = re.search(r'"group_size"\s*:\s*(\d{1,9})', one)
-        ranks = re.search(r'"ranks"\s*:\s*\[([^\]]*)\]', one)
-        count = int(size[1]) if size else len(re.findall(r"\d+", ranks[1])) if ranks else 0
+        listed = re.search(r'"ranks"\s*:\s*\[([^\]]*)\]', one)
+        ranks = _ranks(listed[1] if listed else "")
+        count = int(size[1]) if size else len(ranks)
         if name and count:
-            found[name[1]] = count
+            found[name[1]] = Group(name[1], count, ranks if len(ranks) == count else (),
+                                   f"{name[1]} {words[1] if words else ''}")
     return found
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d{1,9}", text)))
 
 
 def _json_objects(content: bytes) -> Iterator[object]:
@@ -218,8 +257,12 @@ def _json_objects(content: bytes) -> Iterator[object]:
     blank = re.compile(r"[\s,]*")
     while (at := blank.match(text, at).end()) < len(text):  # type: ignore
         one, at = decoder.raw_decode(text, at)
-        if isinstance(one, dict) and ("traceEvents" in one or "schema" in one and "nodes" in one):
-            kind = "a Kineto trace" if "traceEvents" in one else "a PyTorch execution trace"
+        nodes = one.get("nodes") if isinstance(one, dict) else None
+        of_torch = nodes is not None and ("schema" in one or isinstance(nodes, list) and any(
+            isinstance(node, dict) and isinstance(node.get("ctrl_deps"), int) for node in nodes))
+        events = one[0] if isinstance(one, list) and one else one
+        if of_torch or isinstance(events, dict) and ("traceEvents" in events or {"ph", "ts"} <= events.keys()):
+            kind = "a PyTorch execution trace" if of_torch else "a Kineto trace"
             raise ValueError(f"it is {kind}: convert it (chakra_trace_link, then chakra_converter PyTorch)")
         if isinstance(one, dict) and isinstance(one.get("nodes"), list):
             one = one["nodes"]
@@ -254,16 +297,19 @@ def _node(one: dict, number: int) -> Node:
     shapes, types = (inputs.get(key, "") if isinstance(inputs, dict) else "" for key in ("shapes", "types"))
     kind, collective = whole(field("type", 0), "type", _TYPES), attributes.get("comm_type")
     sizes = [whole(attributes[name], name) for name in _GROUP_SIZES if name in attributes]
-    sizes += [len(re.findall(r"\d+", json.dumps(attributes[name]))) for name in _GROUP_RANKS if name in attributes]
-    group = attributes.get("pg_name")
+    lists = [_ranks(json.dumps(attributes[name])) for name in _GROUP_RANKS
+             if not re.fullmatch(r"\w*", str(attributes.get(name, "")))]  # a number or a word is a name
+    size = next((one for one in (*sizes, *map(len, lists)) if one), None)
+    group = next((_plain(str(attributes[name]))[:60] for name in _GROUP_NAMES if name in attributes), None)
+    words = " ".join(_plain(str(attributes[name]))[:60] for name in _GROUP_WORDS if name in attributes)
     return Node(
         whole(field("id", 0), "id"), _plain(str(field("name", "")))[:60], kind,
         tuple(whole(id, "a dependency") for name in ("data_deps", "ctrl_deps") for id in each(field(name, []), name)),
         shapes if isinstance(shapes, str) else json.dumps(shapes), str(types),
         None if kind != _COLLECTIVE or collective is None else whole(collective, "comm_type", _COLLECTIVES),
         whole(attributes.get("comm_size", 0), "comm_size") if kind == _COLLECTIVE else 0,
-        None if group is None or kind != _COLLECTIVE else _plain(str(group))[:60],
-        next((size for size in sizes if size), None) if kind == _COLLECTIVE else None)
+        Group(group, size, next((ranks for ranks in lists if len(ranks) == size), ()), f"{group} {words}")
+        if kind == _COLLECTIVE else Group(None, None))
 
 
 def _plain(text: str) -> str:
