@@ -192,6 +192,17 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
         cache_folder()
 
 
+@pytest.mark.builds_loops
+def test_a_start_with_a_umask_for_groups_does_not_stop_the_next(tmp_path):
+    """As many systems have it: loops of the models are the first that a command keeps."""
+    before = os.umask(0o002)
+    try:
+        assert [run_with_cache(tmp_path / "cache").returncode for _ in range(2)] == [0, 0]
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "cache", *tmp_path.glob("cache/loops-*"))} == {0}
+
+
 def test_what_is_made_is_the_users_alone(folder):
     """Whatever the umask is: else the next start would refuse it."""
     before = os.umask(0o002)

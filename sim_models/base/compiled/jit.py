@@ -91,6 +91,11 @@ class _ByModule(UserProvidedCacheLocator):
         super().__init__(py_func, py_file)
         self._cache_path = str(Path(os.environ["NUMBA_CACHE_DIR"]) / py_func.__module__)
 
+    def ensure_cache_path(self) -> None:
+        with contextlib.suppress(OSError):  # numba's would be as the umask says, and the next start refuse it
+            make_folder(Path(self._cache_path))
+        super().ensure_cache_path()
+
 
 class _Place(CompileResultCacheImpl):
     _locator_classes = [_ByModule]
