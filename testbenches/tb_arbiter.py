@@ -72,8 +72,12 @@ async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
     for name, value in (("policy", policy), ("starvation_limit", limit), ("compute_valid", 1),
                         ("communication_valid", 1), ("communication_waiting", 1), ("ready", 1)):
         bench.set(name, value)
-    for cycle in range(3 * (limit + 1) if limit < 1000 else limit + 1):  # and again after each grant
+    held = 3 if limit == (1 << 16) - 1 else 0  # cycles in which nothing is taken though it is starved
+    for cycle in range(limit + 1 + held if held else 3 * (limit + 1)):  # and again after each grant
+        if held:
+            bench.set("ready", int(not limit <= cycle < limit + held))
         await bench.settle()
-        expected, granted = cycle % (limit + 1) == limit, bench.get("grant_communication")
+        expected, granted = cycle % (limit + 1 + held) == limit + held, bench.get("grant_communication")
         assert granted == expected, f"cycle {cycle}, limit {limit}: expected {expected:d}, got {granted}"
+        assert bench.get("starved") == (cycle % (limit + 1 + held) >= limit), f"cycle {cycle}, limit {limit}: starved"
         await bench.edge()
