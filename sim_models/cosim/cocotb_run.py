@@ -34,8 +34,8 @@ from t3sim.cosim.verilated import (
     runtime_objects,
     units,
 )
-from t3sim.rtlsim.backend import checked_stimulus
 from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.simulator import checked_stimulus
 from t3sim.rtlsim.toolchain import Toolchain, ToolchainError, find_toolchain, run_all
 
 DUMP = "dump.vcd"  #: waveforms of a run, in its folder

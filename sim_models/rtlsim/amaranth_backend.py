@@ -9,9 +9,9 @@ from amaranth import Cat, ClockDomain, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from t3sim.rtlsim.backend import checked_stimulus
 from t3sim.rtlsim.port_map import RESET, WORD_BITS, Port, PortMap
 from t3sim.rtlsim.signature import path_name
+from t3sim.rtlsim.simulator import checked_stimulus
 
 _HALF_PERIOD_SECONDS = 0.5e-9  #: the 1 GHz memory clock, for waveforms
 _WORD_BYTES = WORD_BITS // 8

@@ -340,7 +340,7 @@ def test_the_cache_is_used_and_repaired(private_cache):
 
 
 def test_builders_at_once_build_once(private_cache):
-    program = ("import time, sys; from t3sim.cosim import cache\n"
+    program = ("import time, sys; from t3sim.base import cache\n"
                "def make(folder):\n"
                "    print('made', flush=True); time.sleep(0.5); (folder / 'file').write_text('content')\n"
                "print((cache.cached('key', make) / 'file').read_text())")
@@ -352,7 +352,7 @@ def test_builders_at_once_build_once(private_cache):
 
 
 def test_a_killed_build_is_taken_over(private_cache):
-    program = ("import os; from t3sim.cosim import cache\n"
+    program = ("import os; from t3sim.base import cache\n"
                "def make(folder):\n    (folder / 'half').write_text(''); os.kill(os.getpid(), 9)\n"
                "cache.cached('key', make)")
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=100).returncode == -9

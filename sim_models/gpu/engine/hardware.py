@@ -23,7 +23,7 @@ from t3sim.gpu.engine.switch_hardware import SwitchHardware, no_switch, run_swit
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.hbm.bits import lowest_bit
-from t3sim.rtlsim.backend import Backend
+from t3sim.rtlsim.simulator import Backend
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.state import Sim
