@@ -59,7 +59,15 @@ class _Console(Console):
         return super().render_str(printable(text), **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; a text with a word that is longer than a line, such as a path, is left to the terminal to break."""
+        """Print; a text with a word that is longer than a line, such as a path, is left to the terminal to break.
+
+        A title with a word that is longer than its table is wide stands above it as such a text.
+        """
+        if len(objects) == 1 and isinstance(table := objects[0], _Table) and (parts := table.parts(self, self.options)):
+            word = max(map(len, table.title.split()), default=0)
+            if word > Measurement.get(self, self.options, parts[0]).maximum:
+                self.print(table.title, style="bold")
+                objects = (replace(table, title=""),)
         texts = [one for one in objects if isinstance(one, str)]
         if len(texts) == len(objects) and any(len(word) > self.width for text in texts for word in text.split()):
             options = {"soft_wrap": True} | options
@@ -224,18 +232,25 @@ class _Table:
         return replace(self, columns=named(self.columns), rows=[named(row) for row in self.rows])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        left, unlimited = list(range(1, len(self.columns) + 1)), options.update(width=10_000)
+        parts = self.parts(console, options)
+        for part in parts[:1]:
+            part.title = self.title
+        yield from parts
+
+    def parts(self, console: Console, options: ConsoleOptions) -> list[Table]:
+        """Return the tables over which the columns are spread, without the title."""
+        left, unlimited, found = list(range(1, len(self.columns) + 1)), options.update(width=10_000), []
         while left:
             count = next((count for count in range(len(left), 0, -1) if options.max_width >=
                           Measurement.get(console, unlimited, self._part(left[:count])).minimum), 0)
-            title = self.title if len(left) == len(self.columns) else None
-            yield self._part(left[:max(1, count)], title, fold=count == 0)
+            found.append(self._part(left[:max(1, count)], fold=count == 0))
             left = left[max(1, count):]
+        return found
 
-    def _part(self, places: list[int], title: str | None = None, fold: bool = False) -> Table:
+    def _part(self, places: list[int], fold: bool = False) -> Table:
         """Make the table with some of its columns. `fold`: they break between words, too."""
-        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-                      pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table(title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
+                      padding=(0, 1, 0, 0))
         everything = [*self.rows, self.total] if self.total else self.rows
         longest_word = max((len(word) for row in everything for word in row[0].split()), default=1)
         table.add_column(self.first, min_width=max(len(self.first), longest_word))
@@ -485,11 +500,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Consol
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], console: Console,
                 total: Sequence[str] | None = None) -> None:
     """Print any table; the first column has the names, `total` is set apart."""
-    table = _table(title, columns[0], columns[1:], rows, total)
-    if max(map(len, title.split()), default=0) > console.measure(replace(table, title="")).maximum:
-        console.print(title, style="bold")  # the table would break the word, such as a path
-        table = replace(table, title="")
-    console.print(table)
+    console.print(_table(title, columns[0], columns[1:], rows, total))
 
 
 def print_gpus(gpus: Sequence[Mapping[str, str]], console: Console | None = None) -> None:

@@ -102,9 +102,10 @@ def test_every_process_runs_at_time_0_and_no_port_is_a_keyword(block):
         assert module.count("initial at_time_0 <= 1'b1;") == bool(first_lines)
 
 
-def test_the_folder_that_is_named_is_in_one_piece(tmp_path, capsys):
+@pytest.mark.parametrize("name", ["wider", "longer" * 30], ids=["than the table", "than a line"])
+def test_the_folder_that_is_named_is_in_one_piece(name, tmp_path, capsys):
     """A path is not broken, however narrow its table or line is."""
-    out = tmp_path / ("long" * 30) / ("longer" * 20)
+    out = tmp_path / name
     assert main(["verilog", "coalescer", "--out", str(out)]) == 0
     assert f"Verilog in {out}" in capsys.readouterr().out.splitlines()
 
