@@ -232,10 +232,13 @@ async def settings(bench: Bench) -> None:
             assert fields == {field.name: field.reset for field in register.fields}
         if register.access == "ro":
             assert (await bus.transfer(register.offset, 0))[0], f"{register.name} can be written"
-    for by in (127, 1, *(1 << bit for bit in range(7)), rng.randint(1, 127)):  # forward, around the circle
+    for by in (127, 1, *(1 << bit for bit in range(7)), *(1 << bit for bit in range(7))):  # forward, around the circle
         epoch = later(epoch, by)
-        for _ in range(2):
+        for _ in range(2):  # the same number asks for a flush, too
+            await bench.until(lambda: not bench.get("busy"), 8 * g.switch.merge_sets + 20)
             await bus.write_all([(registers["EPOCH"].offset, epoch)])
+            await bench.settle()
+            assert bench.get("busy"), "no flush"
             assert await bus.read(registers["EPOCH"].offset) == epoch
 
 
