@@ -3,6 +3,7 @@
 Results are frozen dataclasses with `to_frame()` and, for a run, `plot()`; bad input raises `BadInput` with one line.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -58,4 +59,6 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
             topology=exchange.topology, algorithm=exchange.algorithm, signal=exchange.signal),
         machine=machine, techniques=tuple(techniques), t3=T3Section(policy=policy),
         gpus=GpusSection(every=skew is not None, skew=skew or None), seed=seed))
+    for note in request.notes:
+        warnings.warn(str(note), stacklevel=2)
     return request.run(request.sublayers[0], progress)

@@ -82,6 +82,7 @@ def trace(
     from t3sim.study.scenario.collective import CollectiveAlone
     from t3sim.study.scenario.layers import workloads_of
     from t3sim.study.scenario.recorded import recorded
+    from t3sim.study.scenario.request import check_limits
     from t3sim.study.tasks.estimate import estimate
     from t3sim.study.tasks.kept import KeptResults
     from t3sim.trace.record import record
@@ -101,7 +102,8 @@ def trace(
     setup = asked if alone is None else alone.recorded(KeptResults())
     expected = estimate(asked.machine, asked.workload, [asked.kernel], asked.mirrored) if alone is None else (
         alone.estimate())
-    print_notes(alone.notes if alone else workloads_of(scenario.layer, scenario.seed)[1])
+    print_notes(alone.notes if alone else [*workloads_of(scenario.layer, scenario.seed)[1], *check_limits(
+        scenario, setup.machine, {setup.kernel.policy})])
     if until is None:
         check_estimate(expected, alone or asked.workload, insist)  # before the schedule of what is too large is made
     channels, workgroups = setup.machine.geometry().channel.channels, setup.names

@@ -35,7 +35,7 @@ from t3sim.runs.switch_rtl import SwitchRtl
 from t3sim.runs.switched_numbers import SwitchedNumbers
 
 _OPEN = 0  #: range of memory that is open to peers
-_POLICY = "round_robin"
+POLICY = "round_robin"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ProgrammedCollective(ProgrammedGpus):
 
     def _settings(self, place: int) -> list[Write]:
         driver = self.drivers[place]
-        return (driver.policy(_POLICY) + driver.open_memory(_OPEN, base=0, limit=self._limit)
+        return (driver.policy(POLICY) + driver.open_memory(_OPEN, base=0, limit=self._limit)
                 + driver.plain_arrivals([_OPEN]))
 
     def check(self) -> None:

@@ -318,8 +318,15 @@ class _Run(ProgrammedGpus):
     def _settings(self, place: int) -> list[Write]:
         driver = self.drivers[place]
         return (driver.open_memory(0, base=0, limit=_FLAGS * 2) + driver.plain_arrivals([0])
-                + self._mappings(place, driver) + driver.policy("mca") + driver.window(1)
+                + self._mappings(place, driver) + self._policy(driver) + driver.window(1)
                 + driver.command_queue(_RING, (_FLAGS, 2 * _FLAGS)))
+
+    def _policy(self, driver: Driver) -> list[Write]:
+        """Set the arbiters by the machine's limits, where it says some."""
+        arbiter = self._machine.arbiter
+        limit = arbiter.starvation_limit_cycles
+        threshold = None if arbiter.threshold == "none" else arbiter.threshold
+        return driver.policy("mca", threshold, "auto" if limit == "derived" else limit or None)
 
     def _mappings(self, gpu: int, driver: Driver) -> list[Write]:
         """Map a GPU's regions, those with the most destinations first: the others' routes are among theirs."""

@@ -24,12 +24,12 @@ from t3sim.mechanisms.exchange import (
 )
 from t3sim.mechanisms.program_kernels import LevelPlan
 from t3sim.runs.build import card_of, switch_shape
-from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, held_bytes
+from t3sim.runs.collective_alone import POLICY, CollectiveEnd, PlannedCollective, held_bytes
 from t3sim.runs.collective_numbers import BYTES_PER_WORD, WORD_BYTES
 from t3sim.runs.isolated_collectives import program_plans
 from t3sim.runs.skew import Skew
 from t3sim.study.results import CollectiveGpu, CollectiveRun
-from t3sim.study.scenario.request import check_level, check_skew, machine_of
+from t3sim.study.scenario.request import check_level, check_limits, check_skew, machine_of
 from t3sim.study.scenario.scenario import Scenario, said
 from t3sim.study.tasks.collective import CollectiveTask
 from t3sim.study.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
@@ -100,6 +100,7 @@ class CollectiveAlone:
             kernel, self.machine = together.collective, together
             self.notes += (Words(f"kernels have {kernel.workgroups_per_cu} workgroups at once on a unit, of "
                                  f"{kernel.workgroup_bytes} bytes each, for sums to fit the switch's tables"),)
+        self.notes += tuple(check_limits(scenario, self.machine, {POLICY}))
         self.planned = PlannedCollective(
             self.machine, self._kernels, chunk, self._program, self.links,
             skew, scenario.seed if layer.values else None)
