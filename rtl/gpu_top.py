@@ -458,7 +458,7 @@ class GpuTop(wiring.Component):
             reset.reset_limit.eq(config.reset_limit),
             reset.moves.eq(reset_waits | (queue.under_way | owed_lines.owed if has_queue else 0)),
             reset.sweeps.eq(status.tracker_busy | status.dma_table_busy | status.window_open),
-            reset.inside.eq(Cat(status[name] for name in KERNEL_INSIDE).any()),
+            reset.kernel_inside.eq(Cat(status[name] for name in KERNEL_INSIDE).any()),
             reset.old_epoch.eq(window.epoch),
             reset.new_epoch.eq(config.epoch),
         ]

@@ -31,7 +31,7 @@ class ResetSequence(wiring.Component):
         What a soft reset waits for is under way.
     sweeps : In(1)
         What was cleared is not ready yet.
-    inside : In(1)
+    kernel_inside : In(1)
         Something of the kernel before is inside.
     old_epoch, new_epoch : In(EPOCH_BITS)
         The kernel before, and what a restart would begin.
@@ -53,7 +53,7 @@ class ResetSequence(wiring.Component):
         config = config_layout(geometry).members
         super().__init__({
             "soft_reset": In(1), "restart": In(1), "quiet_cycles": In(config["quiet_cycles"]),
-            "reset_limit": In(config["reset_limit"]), "moves": In(1), "sweeps": In(1), "inside": In(1),
+            "reset_limit": In(config["reset_limit"]), "moves": In(1), "sweeps": In(1), "kernel_inside": In(1),
             "old_epoch": In(EPOCH_BITS), "new_epoch": In(EPOCH_BITS), "stopped": Out(1), "clear": Out(1),
             "forced": Out(1), "done": Out(1), "begins": Out(1), "errors": Out(error_report(geometry)).array(2)})
 
@@ -83,7 +83,7 @@ class ResetSequence(wiring.Component):
         with m.Elif(self.begins):
             m.d.sync += self.stopped.eq(0)
         m.d.comb += [
-            self.begins.eq(self.restart & ~self.soft_reset & (self.done | ~self.stopped) & ~self.inside
+            self.begins.eq(self.restart & ~self.soft_reset & (self.done | ~self.stopped) & ~self.kernel_inside
                            & follows(self.new_epoch, self.old_epoch)),
             self.errors[0].code.eq(ErrorCode.RESET_FORCED),
             self.errors[1].code.eq(ErrorCode.RESTART_REFUSED),

@@ -5,5 +5,6 @@ from pathlib import Path
 
 
 def source_folders() -> dict[str, Path]:
-    """Return the folders of the package `t3sim` and of its part `t3sim.rtl`."""
-    return {"t3sim": Path(__file__).parents[1], "t3sim.rtl": Path(find_spec("t3sim.rtl").origin).parent}
+    """Return the folders of the package `t3sim` and of its parts that lie beside it in a checkout."""
+    parts = {name: Path(find_spec(name).origin).parent for name in ("t3sim.rtl", "t3sim.testbenches")}
+    return {"t3sim": Path(__file__).parents[1], **parts}

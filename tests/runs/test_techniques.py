@@ -441,7 +441,7 @@ def test_a_skew_of_a_link_that_is_not_there():
 def test_compilation_is_no_simulation():
     """What a first run compiles must not make its cycles per second look slow."""
     class Compiles:
-        def run(self, _):
+        def run(self, *_):
             compiled_now = njit(lambda values: np.sort(values).sum())  # without a cache: every time
             started = time.perf_counter()
             compiled_now(np.arange(3))

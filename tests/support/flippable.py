@@ -18,9 +18,14 @@ class FlipsInABank(Flips):
 
 class FlippableTop(GpuTop, FlipsInABank):
     def elaborate(self, platform) -> Module:
-        with patch("t3sim.rtl.gpu_top.TrackerBank", FlippableBank):
+        banks = []
+
+        def make_bank(geometry) -> FlippableBank:
+            banks.append(FlippableBank(geometry))
+            return banks[-1]
+        with patch("t3sim.rtl.gpu_top.TrackerBank", make_bank):
             m = super().elaborate(platform)
-        for number, bank in enumerate(self._banks):
+        for number, bank in enumerate(banks):
             values = {name: getattr(self, name) for name in PORTS}
             values["flip_mask"] = Mux(self.flip_bank == number, self.flip_mask, 0)
             m.d.comb += [getattr(bank, name).eq(value) for name, value in values.items()]
