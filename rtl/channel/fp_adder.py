@@ -1,7 +1,7 @@
 """One pipelined floating-point adder lane that serves several IEEE-754 formats."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from t3sim.rtl.formats import RANDOM_BITS, FloatFormat
@@ -100,29 +100,29 @@ class FpAdder(wiring.Component):
             return Signal(shape, name=name, reset_less=True)
 
         def unpack(operand, name):
-            """Unpack a number: {exponent, left-aligned fraction}, sign, whether the exponent is all ones."""
+            """Unpack a number: sign, {exponent, left-aligned fraction}, exponent all ones."""
             unpacked = []
             for f in self.formats:
                 fraction, exponent = operand[:f.fraction_bits], operand[f.fraction_bits:f.width - 1]
                 unpacked.append(Cat(Const(0, fraction_bits - f.fraction_bits), fraction,
                                     exponent, Const(0, exponent_bits - f.exponent_bits),
                                     operand[f.width - 1], exponent.all()))
-            number = Signal(data.StructLayout({"magnitude": fields, "sign": 1, "special": 1}), name=f"{name}_unpacked")
-            m.d.comb += number.eq(self._select(m, self.format, f"{name}_format", unpacked))
-            return number
+            chosen = Signal(fields + 2, name=f"{name}_unpacked")
+            m.d.comb += chosen.eq(self._select(m, self.format, f"{name}_format", unpacked))
+            return chosen[:fields], chosen[fields], chosen[fields + 1]
 
         # 1: compare magnitudes, swap so that the larger comes first.
-        a, b = unpack(self.a, "a"), unpack(self.b, "b")
-        b_magnitude, b_sign = b.magnitude, b.sign
+        b_magnitude, b_sign, b_special = unpack(self.b, "b")
+        a_unpacked, a_sign_unpacked, a_special_unpacked = unpack(self.a, "a")
         a_magnitude = Signal(fields)
         a_sign = Signal()
         a_special = Signal()
         b_adds_special = Signal()
         m.d.comb += [
-            a_magnitude.eq(Mux(self.keep_b, 0, a.magnitude)),
-            a_sign.eq(Mux(self.keep_b, b_sign, a.sign)),
-            a_special.eq(a.special & ~self.keep_b),
-            b_adds_special.eq(b.special & ~self.keep_b),
+            a_magnitude.eq(Mux(self.keep_b, 0, a_unpacked)),
+            a_sign.eq(Mux(self.keep_b, b_sign, a_sign_unpacked)),
+            a_special.eq(a_special_unpacked & ~self.keep_b),
+            b_adds_special.eq(b_special & ~self.keep_b),
         ]
         a_exponent, b_exponent = a_magnitude[fraction_bits:], b_magnitude[fraction_bits:]
         a_fraction, b_fraction = a_magnitude[:fraction_bits], b_magnitude[:fraction_bits]
