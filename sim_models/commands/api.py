@@ -24,7 +24,7 @@ def run_scenario(scenario: "Scenario | str",
     """Run a scenario, or the TOML file that has it, like `t3 run SCENARIO`: on any level, whatever it asks for.
 
     `allow_code`: call functions that the file names, too. The answer has `to_json()`, which is what the command writes.
-    Raises what `run` raises.
+    What a command notes on standard error is a warning. Raises what `run` raises.
     """
     from t3sim.base.custom import GROUPS
     from t3sim.study.scenario.asked import run
@@ -32,7 +32,7 @@ def run_scenario(scenario: "Scenario | str",
 
     if isinstance(scenario, str):
         scenario = scenario_of(read_scenario(scenario), {}, code=GROUPS if allow_code else ())
-    return run(scenario, progress)
+    return run(scenario, progress, tell=lambda note: warnings.warn(note, stacklevel=4))
 
 
 def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Sequence[str] = BY_DEFAULT,

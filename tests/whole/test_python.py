@@ -10,6 +10,7 @@ import t3sim
 from t3sim import BadInput, gemm_workload, load_machine, run, run_collectives, transformer_workload
 from t3sim.cli import main
 from t3sim.study.results import FileRun
+from t3sim.study.scenario.files import scenario_of
 from tests.support.fake_run import fake_result
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
@@ -39,6 +40,17 @@ def test_names_are_listed_and_results_are_short():
     assert repr(ranking).startswith("<Ranking llama-3.3-70b on 8 GPUs of h100-sxm, 8,192 tokens: ")
     everything = (result, FileRun(((2, result),)), load_machine(), network, ranking)
     assert all("\n" not in repr(one) and len(repr(one)) < 400 for one in everything)
+
+
+def test_what_a_command_notes_is_a_warning(tmp_path, monkeypatch):
+    """From here too a machine's limit that does nothing is said, and said of the caller's line."""
+    file = tmp_path / "own.toml"
+    file.write_text('extends = "t3-table1"\n[arbiter]\nstarvation_limit_cycles = 100\n')
+    monkeypatch.setattr("t3sim.study.scenario.collective.CollectiveAlone.run", lambda *_: "ran")
+    alone = scenario_of({"layer": {"collective": "rs", "bytes": 1 << 20, "devices": 4}, "machine": str(file)}, {})
+    with pytest.warns(UserWarning, match=r"\[arbiter\] starvation_limit_cycles = 100 has no effect") as told:
+        assert t3sim.run_scenario(alone) == "ran"
+    assert told[0].filename == __file__
 
 
 def test_a_run_is_what_the_command_prints(tmp_path):

@@ -28,13 +28,17 @@ def asked(scenario: Scenario) -> Asked:
 
 
 def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what, share: None,
-        jobs: int | None = None, kept: Results | None = None) -> Answer:
+        jobs: int | None = None, kept: Results | None = None,
+        tell: Callable[[str], object] = lambda note: None) -> Answer:
     """Run a scenario. Raises BadInput for what cannot be run, and what simulations raise.
 
     `progress` is called with what is under way and the share of it that is done; `jobs`: simulations at once, as many
-    as cores if not given; `kept`: where results are that need not be simulated again.
+    as cores if not given; `kept`: where results are that need not be simulated again. `tell` is called with each note
+    on what the scenario comes to, before any work.
     """
     ready = asked(scenario)
+    for note in getattr(ready, "notes", ()):
+        tell(str(note))
     if isinstance(ready, EventLevel | LayerToRank):
         return ready.run()
     if isinstance(ready, KernelAlone | CollectiveAlone):
