@@ -31,7 +31,7 @@ def merge_row(geometry: Geometry) -> data.ArrayLayout:
 
 
 class MergeRow(wiring.Component):
-    """Decides it within the cycle; there are no registers.
+    """Decides what becomes of a part or of a waiting sum, within the cycle: it has no registers.
 
     Members
     -------
