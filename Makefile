@@ -58,10 +58,8 @@ coverage: setup  ## which situations the testbenches reached, and lines and bran
 alu-exhaustive: setup  ## every one of the 2^32 operand pairs of the near-memory ALU in fp16 (minutes); options: DTYPE=bf16
 	$(python) -m t3sim.testbenches.alu_exhaustive $(if $(DTYPE),--dtype $(DTYPE))
 
-library:  ## for `t3 area`: Debian's OSU018 cells, placer and router (GPL, so not part of this project), into build/library
-	@mkdir -p build/library && cd build/library && \
-		apt-get download qflow-tech-osu018 qrouter graywolf libycadgraywolf1 libgslcblas0 \
-			$$(apt-cache depends graywolf | grep -o 'libgsl[0-9]*$$') && for package in *.deb; do dpkg-deb -x $$package .; done
+library:  ## for `t3 area`: Debian's OSU018 cells (GPL, so not part of this project), into build/library
+	@mkdir -p build/library && cd build/library && apt-get download qflow-tech-osu018 && dpkg-deb -x qflow-tech-osu018*.deb .
 
 lint: setup  ## ruff
 	$(python) -m ruff check .

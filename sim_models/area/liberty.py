@@ -174,7 +174,6 @@ class Cell:
     functions: dict[str, str]  #: output pin: its function, as written
     clock: str | None  #: pin of a flip-flop that samples at its rising edge
     setup_ns: float  #: of a flip-flop, at the middle of its table
-    enable: str | None = None  #: pin of a latch
     energies: dict[str, tuple[PinEnergy, ...]] = field(default_factory=dict)  #: by pin; of an output one per input
     leakage_nw: float = 0.0
     data: str | None = None  #: pin that a flip-flop samples as it is
@@ -392,13 +391,12 @@ def _cell(group: Group, templates: dict[str, Group]) -> Cell:
                       for source in _SPACE.split(timing.get("related_pin").strip())]
         if found:
             arcs[name] = tuple(found)
-    def pin_of(kind: str, attribute: str, *truths: tuple[bool, bool]) -> str | None:
-        return next((pin for register in group.all(kind) for pin in loads
-                     if truth_table(register.get(attribute), (pin,)) in truths), None)
+    def pin_of(attribute: str) -> str | None:
+        """Return the pin that an attribute of the flip-flop is equal to."""
+        return next((pin for register in group.all("ff") for pin in loads
+                     if truth_table(register.get(attribute), (pin,)) == (False, True)), None)
 
-    rising, falling = (False, True), (True, False)
-    enable = next((pin_of("latch", "enable", rising, falling) or latch.get("enable")
-                   for latch in group.all("latch")), None)
-    return Cell(_one(group), _number(group, "area"), loads, arcs if enable is None else {}, functions,
-                pin_of("ff", "clocked_on", rising), setup, enable, energies, _number(group, "cell_leakage_power"),
-                pin_of("ff", "next_state", rising))
+    if any(group.all("latch")):  # not to be taken for a gate
+        arcs = {}
+    return Cell(_one(group), _number(group, "area"), loads, arcs, functions,
+                pin_of("clocked_on"), setup, energies, _number(group, "cell_leakage_power"), pin_of("next_state"))

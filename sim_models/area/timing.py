@@ -17,8 +17,6 @@ from t3sim.rtlsim.port_map import RESET
 #: large one's size; small ones have relatively more around them.
 MEMORY_GATE_DELAYS_PER_DOUBLING = 2
 
-#: A wire's transition time over its delay, from a fifth to four fifths: both of one resistance and capacitance.
-WIRE_SLEW = math.log(4)
 CLOCK = "clk"  #: the port that drives a clock tree
 RISE, FALL = 0, 1
 
@@ -38,17 +36,6 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Wires:
-    """Loads and delays of a layout's wires. With them, the clock takes its way through its tree, too."""
-
-    loads_pf: dict[int, float]  #: by net, a bit of the netlist
-    delays_ns: dict[tuple[str, str], float]  #: to a pin: by cell and pin
-
-    def delay_ns(self, cell: str, pin: str) -> float:
-        return self.delays_ns.get((cell, pin), 0.0)
-
-
-@dataclass(frozen=True)
 class Timing:
     """The longest paths of a netlist, in ns of the library."""
 
@@ -65,7 +52,6 @@ class _Gate:
     outputs: dict[str, int]
     cell: Cell | None  #: None: a memory read without a clock
     delay_ns: float = 0.0  #: of such a read
-    name: str = ""
     in_part: bool = False
 
 
@@ -80,19 +66,15 @@ class Graph:
     def __init__(self, top: Netlist, parts: dict[str, Netlist]) -> None:
         self.library = top.library
         self.gates: list[_Gate] = []
-        self.registers: list[tuple[_Gate, str]] = []  #: flip-flop, its name
+        self.registers: list[_Gate] = []  #: flip-flops
         self.memory_reads: list[tuple[int, float]] = []  #: net that a clocked read drives, access time
-        self.latches: list[tuple[_Gate, str]] = []  #: of clock gates, with their names
         self.ends: dict[int, str] = {}  #: nets that a memory or an output takes: by name
         self._parts = parts
         self._names: dict[int, str] = {}
         self._same: dict[int, int] = {}
         self._count = 0
-        self.by_bit: dict[int, int] = {}  #: net of a bit of the top
-        nets = self.by_bit
+        nets: dict[int, int] = {}  #: by a bit of the top
         self._place(top, nets, "")
-        self.clock = next((self.net(nets[bit]) for bit in top.module["ports"].get(CLOCK, {"bits": ()})["bits"]
-                           if bit in nets), None)
         self.inputs = [self.net(nets[bit]) for name, port in top.module["ports"].items()
                        if port["direction"] == "input" and name != RESET for bit in port["bits"] if bit in nets]
         for name, port in top.module["ports"].items():
@@ -149,13 +131,8 @@ class Graph:
                 known = self.library.cells[cell["type"]]
                 gate = _Gate(cell["type"], {pin: at(pins[pin][0]) for pin in known.loads if pin in pins},
                              {pin: at(pins[pin][0]) for pin in known.arcs if pins.get(pin)}, known,
-                             name=prefix + name, in_part=bool(prefix))
-                if known.clock:
-                    self.registers.append((gate, prefix + name))
-                elif known.enable:
-                    self.latches.append((gate, prefix + name))
-                else:
-                    self.gates.append(gate)
+                             in_part=bool(prefix))
+                (self.registers if known.clock else self.gates).append(gate)
 
     def _join(self, one: int, other: int) -> None:
         one, other = self.net(one), self.net(other)
@@ -185,48 +162,25 @@ class Graph:
 def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
     """Find the longest paths of a netlist; `parts` are the netlists of the modules that it instantiates."""
     graph = Graph(top, parts or {})
-    logic_ns, path = _Walk(graph, None, registers=False).longest()
-    period_ns, period_path = _Walk(graph, None, registers=True).longest()
+    logic_ns, path = _Walk(graph, registers=False).longest()
+    period_ns, period_path = _Walk(graph, registers=True).longest()
     return Timing(logic_ns, path, period_ns, period_path)
-
-
-@dataclass(frozen=True)
-class RoutedTiming:
-    """The cycle with a layout's wires, and what led to it."""
-
-    period_ns: float
-    path: Path
-    latencies_ns: tuple[float, ...]  #: from the clock's port to each flip-flop
-    delays_ns: dict[str, tuple[tuple[str, str, float, float], ...]]  #: cell: from pin, to pin, of its rise, of its fall
-
-    @property
-    def skew_ns(self) -> float:
-        return max(self.latencies_ns, default=0.0) - min(self.latencies_ns, default=0.0)
-
-
-def analyse_routed(top: Netlist, wires: Wires) -> RoutedTiming:
-    """Find the longest cycle with wires, and the delay of every way through a cell."""
-    walk = _Walk(Graph(top, {}), wires, registers=True)
-    period_ns, path = walk.longest()
-    return RoutedTiming(period_ns, path, tuple(walk.latencies_ns), walk.cell_delays_ns())
 
 
 class _Walk:
     """One way through a netlist; with `registers` their delays and set-up times and memories' access times count."""
 
-    def __init__(self, graph: Graph, wires: Wires | None, registers: bool) -> None:
-        self.graph, self.wires, self.registers = graph, wires or Wires({}, {}), registers
+    def __init__(self, graph: Graph, registers: bool) -> None:
+        self.graph, self.registers = graph, registers
         self._net = graph.net
         self.slew = graph.library.gate_delay[1]
         # Per net: arrival and transition time of its rise and fall, and (gate, net, edge) that it came from.
         self.arrival: dict[int, list[tuple[float, float]]] = {}
         self.origin: dict[tuple[int, int], tuple[_Gate, int, int]] = {}
-        self.latencies_ns: list[float] = []  #: of the clock, to each flip-flop
         self._waiting: dict[int, int] = {}
         self._takers: dict[int, list[_Gate]] = {}
         self.loads = self._loads()
-        self._ends: list[tuple[int, str, float, float]] = []  #: net, name, delay of its wire, the clock's latency
-        self._start(through_tree=wires is not None)
+        self._start()
 
     def _loads(self) -> dict[int, float]:
         """Add up what each net drives, in pF, and note its takers."""
@@ -240,68 +194,28 @@ class _Walk:
                 loads[number] = loads.get(number, 0.0) + (gate.cell.loads[pin] if gate.cell else inverter_load)
                 self._takers.setdefault(number, []).append(gate)
                 self._waiting[id(gate)] += 1
-        for gate, _ in graph.registers + graph.latches:
+        for gate in graph.registers:
             for pin, number in gate.inputs.items():
                 loads[net(number)] = loads.get(net(number), 0.0) + gate.cell.loads[pin]
-        for bit, load in self.wires.loads_pf.items():
-            if bit in graph.by_bit:
-                number = net(graph.by_bit[bit])
-                loads[number] = loads.get(number, 0.0) + load
         return loads
 
-    def _start(self, through_tree: bool) -> None:
-        graph, net = self.graph, self._net
+    def _start(self) -> None:
+        """Let inputs, memories and flip-flops start, with `registers` each after its own delay."""
+        graph, net, slew = self.graph, self._net, self.slew
         starts = {*graph.inputs, *(net(number) for number, _ in graph.memory_reads),
-                  *(net(number) for gate, _ in graph.registers for number in gate.outputs.values())}
+                  *(net(number) for gate in graph.registers for number in gate.outputs.values())}
         driven = {net(number) for gate in graph.gates for number in gate.outputs.values()}
-        constants = {number for number in self._takers if number not in starts and number not in driven}
-        clocks = set()
-        if through_tree and self.registers and graph.clock is not None:
-            clocks = {graph.clock}
-            self.arrival[graph.clock] = [(0.0, self.slew)] * 2
-        self._spread([*constants, *clocks])
-        latencies = {gate.name: self._latency_ns(gate) for gate, _ in graph.registers}
-        self.latencies_ns = list(latencies.values())
-        middle = sum(self.latencies_ns) / len(self.latencies_ns) if self.latencies_ns else 0.0
-        for number in starts - clocks:
-            self.arrival.setdefault(number, [(0.0, self.slew)] * 2)
+        self._spread([number for number in self._takers if number not in starts and number not in driven])  # constants
+        self.arrival |= {number: [(0.0, slew)] * 2 for number in starts}
         if self.registers:
-            self._launch(latencies, middle, clocks)
-        self._spread([number for number in starts - clocks if number in self._takers])
-        self._ends = [(number, name, 0.0, middle) for number, name in graph.ends.items()]
-        for gate, _ in graph.registers:
-            data = graph.name(net(next(iter(gate.outputs.values()))))
-            self._ends += [(net(number), data, self.wires.delay_ns(gate.name, pin), latencies[gate.name])
-                           for pin, number in gate.inputs.items() if pin != gate.cell.clock]
-        for gate, name in graph.latches:
-            self._ends += [(net(number), f"clock gate {name}", self.wires.delay_ns(gate.name, pin),
-                            self._opening_ns(gate)) for pin, number in gate.inputs.items() if pin != gate.cell.enable]
-
-    def _launch(self, latencies: dict[str, float], middle: float, clocks: set[int]) -> None:
-        """Let inputs, memories and flip-flops start when the clock reaches them, each after its own delay."""
-        graph, slew = self.graph, self.slew
-        for number in graph.inputs:
-            if number not in clocks:
-                self.arrival[number] = [(2 * graph.library.gate_delay[0] + middle, slew)] * 2
-        for number, access in graph.memory_reads:
-            self.arrival[self._net(number)] = [(access + middle, slew)] * 2
-        for gate, _ in graph.registers:
-            for pin, number in gate.outputs.items():
-                number = self._net(number)
-                arc, load, start = gate.cell.arcs[pin][0], self.loads.get(number, 0.0), latencies[gate.name]
-                self.arrival[number] = [(start + arc.rise.at(load, slew), arc.rise_slew.at(load, slew)),
-                                        (start + arc.fall.at(load, slew), arc.fall_slew.at(load, slew))]
-
-    def _latency_ns(self, gate: _Gate) -> float:
-        """Return when the clock's rise reaches a flip-flop; 0 without a tree."""
-        pin = gate.cell.clock
-        found = self.arrival.get(self._net(gate.inputs[pin])) if pin in gate.inputs else None
-        return found[RISE][0] + self.wires.delay_ns(gate.name, pin) if found else 0.0
-
-    def _opening_ns(self, latch: _Gate) -> float:
-        """Return when the clock's rise begins to close the latch of a clock gate: before the inverter that it has."""
-        came = self.origin.get((self._net(latch.inputs[latch.cell.enable]), FALL))
-        return self.arrival[came[1]][RISE][0] if came else 0.0
+            self.arrival |= {number: [(2 * graph.library.gate_delay[0], slew)] * 2 for number in graph.inputs}
+            self.arrival |= {net(number): [(access, slew)] * 2 for number, access in graph.memory_reads}
+            for gate in graph.registers:
+                for pin, number in gate.outputs.items():
+                    arc, load = gate.cell.arcs[pin][0], self.loads.get(net(number), 0.0)
+                    self.arrival[net(number)] = [(arc.rise.at(load, slew), arc.rise_slew.at(load, slew)),
+                                                 (arc.fall.at(load, slew), arc.fall_slew.at(load, slew))]
+        self._spread([number for number in starts if number in self._takers])
 
     def _spread(self, known: list[int]) -> None:
         waiting = deque(known)
@@ -314,12 +228,17 @@ class _Walk:
 
     def longest(self) -> tuple[float, Path]:
         """Find the longest path to an end."""
+        graph, net = self.graph, self._net
+        ends = [*graph.ends.items()]
+        for gate in graph.registers:
+            data = graph.name(net(next(iter(gate.outputs.values()))))
+            ends += [(net(number), data) for pin, number in gate.inputs.items() if pin != gate.cell.clock]
         longest, where = 0.0, None
-        setup = self.graph.library.flip_flop.setup_ns if self.registers else 0.0
-        for number, name, wire, latency in self._ends:
+        setup = graph.library.flip_flop.setup_ns if self.registers else 0.0
+        for number, name in ends:
             for edge, (time, _) in enumerate(self.arrival.get(number, ())):
-                if time + wire + setup - latency > longest:
-                    longest, where = time + wire + setup - latency, (number, edge, name)
+                if time + setup > longest:
+                    longest, where = time + setup, (number, edge, name)
         if where is None:
             return 0.0, Path("", "", ())
         gates = []
@@ -327,25 +246,8 @@ class _Walk:
         while (number, edge) in self.origin:
             gate, number, edge = self.origin[number, edge]
             gates.append(gate)
-        return longest, Path(self.graph.name(number), name, tuple(gate.type for gate in reversed(gates)),
+        return longest, Path(graph.name(number), name, tuple(gate.type for gate in reversed(gates)),
                              all(gate.in_part for gate in gates))
-
-    def cell_delays_ns(self) -> dict[str, tuple[tuple[str, str, float, float], ...]]:
-        """Give (from pin, to pin, delay of the rise, of the fall) of each cell, for the slowest edge that arrives."""
-        found: dict[str, tuple[tuple[str, str, float, float], ...]] = {}
-        for gate in (*self.graph.gates, *(flip_flop for flip_flop, _ in self.graph.registers)):
-            ways = []
-            for pin, output in gate.outputs.items() if gate.cell else ():
-                load = self.loads.get(self._net(output), 0.0)
-                for arc in gate.cell.arcs[pin]:
-                    if arc.source in gate.inputs:
-                        slew = max((slew for _, slew in self.arrival.get(self._net(gate.inputs[arc.source]), ())),
-                                   default=self.slew)
-                        slew = math.hypot(slew, WIRE_SLEW * self.wires.delay_ns(gate.name, arc.source))
-                        ways.append((arc.source, pin, arc.rise.at(load, slew), arc.fall.at(load, slew)))
-            if ways:
-                found[gate.name] = tuple(ways)
-        return found
 
     def _propagate(self, gate: _Gate) -> None:
         """Compute the latest rise and fall of each of a gate's outputs."""
@@ -371,9 +273,7 @@ class _Walk:
             if arc.source not in gate.inputs:
                 continue
             number = self._net(gate.inputs[arc.source])
-            wire = self.wires.delay_ns(gate.name, arc.source)
             for edge, (time, before) in enumerate(self.arrival.get(number, ())):
-                time, before = time + wire, math.hypot(before, WIRE_SLEW * wire) if wire else before
                 if arc.inverting is not (edge == RISE):  # the output rises
                     yield RISE, time + arc.rise.at(load, before), arc.rise_slew.at(load, before), (number, edge)
                 if arc.inverting is not (edge == FALL):

@@ -10,16 +10,13 @@ from t3sim.commands.options import (
     JsonOption,
     MachineOption,
     check_json_target,
-    check_outputs,
     check_plot_target,
     file_name,
-    folder_name,
 )
 
 
 def area(
-    block: Annotated[str, typer.Argument(metavar="[BLOCK,...|all]", help="Blocks, or all; with --route also "
-        "a part of one, such as nmc_alu.low0.")] = "all",
+    block: Annotated[str, typer.Argument(metavar="[BLOCK,...|all]", help="Blocks, or all.")] = "all",
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
     sweep: Annotated[list[str] | None, typer.Option(
@@ -28,14 +25,8 @@ def area(
         metavar="FILE", parser=file_name, help="The sweep as a plot: .svg, .png or .pdf.")] = None,
     fpga: Annotated[bool, typer.Option("--fpga/--no-fpga",
         help="Place and route on an ECP5, too, which takes minutes.")] = False,
-    route: Annotated[bool, typer.Option("--route/--no-route",
-        help="Place and route with Debian's graywolf and qrouter, in 180 nm: clock after routing; all is a dozen "
-        "blocks, in minutes.")] = False,
     energy: Annotated[bool, typer.Option("--energy/--no-energy",
         help="Energy of the whole top in a full-size run, and of the near-memory ALUs, in minutes.")] = False,
-    out: Annotated[str | None, typer.Option(
-        "--out", metavar="DIR", parser=folder_name, help="Folder for the layouts of --route: DEF, LEF, SPEF, SDF, "
-        "Verilog and a picture of each block.")] = None,
     library: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Standard cells: embedded, osu018 (after `make library`), or a file "
         "in Liberty format. If not given, $T3_LIBERTY, else osu018 where it is installed, else embedded.")] = None,
@@ -69,15 +60,6 @@ def area(
     check_json_target(markdown, "--markdown")
     if node not in NODES:
         raise BadInput(f"--node {node}: allowed are {', '.join(NODES)}")
-    if out is not None and not route:
-        raise BadInput("--out needs --route")
-    if route:
-        other = {"--energy": energy, "--sweep": sweep, "--plot": plot, "--fpga": fpga, "--beside": beside,
-                 "--compare": compare, "--record": record, "--node": node != "7"}
-        if given := [option for option, value in other.items() if value]:
-            raise BadInput(f"{given[0]} does not go with --route: allowed are --out, --markdown and --json")
-        _route(block, geometry, machine, library, out, markdown, json)
-        return
     if energy:
         other = {"a block": block != "all", "--geometry": geometry, "--sweep": sweep, "--plot": plot, "--fpga": fpga,
                  "--beside": beside, "--compare": compare, "--record": record, "--node": node != "7"}
@@ -185,55 +167,6 @@ def area(
         tell(history.speed_change(last, new))
     if record:
         history.append(new)
-
-
-def _route(block: str, geometry: str | None, machine: str, library: str | None, out: str | None, markdown: str | None,
-           json: str | None) -> None:
-    """Place and route the blocks, on all processors; print, write and hand out what comes of it."""
-    import os
-    import shutil
-    from functools import partial
-    from pathlib import Path
-
-    from t3sim.area.libraries import OSU018, find_library
-    from t3sim.area.route.tools import find_tools
-    from t3sim.base.at_once import at_once
-    from t3sim.base.output import write_json, write_whole
-    from t3sim.cosim.geometry_option import changed, parse_sizes
-    from t3sim.cosim.verilog_files import chosen_blocks
-    from t3sim.machine import load_machine
-
-    check_outputs({option: name for option, name in (("--out", out), ("--markdown", markdown), ("--json", json))
-                   if name is not None})
-
-    from t3sim.area.route import flow, report
-    from t3sim.study.report import output_console, progress_bar
-
-    names = list(flow.BLOCKS if block == "all" else dict.fromkeys(name.strip() for name in block.split(",")))
-    for name in names:
-        chosen_blocks(name.partition(".")[0])
-    flow.check_blocks(names)
-    sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
-    tools = find_tools()
-    cells = find_library(library or OSU018)
-    with progress_bar(names) as progress:
-        done = at_once({name: partial(flow.route_block, name, sizes, cells, tools) for name in names},
-                       os.cpu_count() or 1, progress)
-    found = [routed for routed, _ in done.values()]
-    for name, (_, folder) in done.items() if out is not None else ():
-        target = Path(out) / name
-        target.mkdir(parents=True, exist_ok=True)
-        for file in sorted(folder.glob(f"{name}.*")):
-            shutil.copyfile(file, target / file.name)
-    if markdown is not None:
-        command = " ".join(["t3 area", block, "--route", *((f"--geometry {geometry}",) if geometry else ()),
-                            *((f"--library {library}",) if library else ()), f"--markdown {markdown}"])
-        write_whole(Path(markdown), report.markdown(found, sizes, cells, tools, command))
-    if json is not None:
-        write_json({"library": cells.name, "tools": tools.versions, "factors": vars(flow.factors(found)),
-                    "blocks": {one.block: one.to_json() for one in found}}, json)
-    if json != "-":
-        report.print_layouts(found, cells, tools, output_console())
 
 
 def _energy(machine: str, library: str | None, markdown: str | None, json: str | None) -> None:

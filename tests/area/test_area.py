@@ -435,6 +435,11 @@ def test_the_last_effort_is_for_what_is_not_too_large(gates, tried, monkeypatch,
 # Blocks
 
 
+def test_a_part_that_is_not_there_is_refused(library):
+    with pytest.raises(BadInput, match=r"nmc_alu.low9 is not there: allowed are nmc_alu.high0, .*, nmc_alu.low1$"):
+        measured.map_block("nmc_alu.low9", Geometry(), library)
+
+
 @pytest.mark.slow
 def test_tracker_storage_is_what_the_geometry_says(library):
     block = measure("tracker", Geometry(), library, fpga=False)

@@ -232,7 +232,7 @@ def test_what_has_no_model_is_refused():
 @pytest.mark.parametrize(("arguments", "line"), [
     (["--library", "embedded"], "has no voltage or no internal_power, by which energy is known: osu018"),
     (["tracker"], "a block does not go with --energy"), (["-g", "ways=4"], "--geometry does not go with --energy"),
-    (["--sweep", "ways=4,8"], "--sweep does not go with --energy"), (["--route"], "--energy does not go with --route"),
+    (["--sweep", "ways=4,8"], "--sweep does not go with --energy"),
 ])
 def test_bad_input_is_one_line(arguments, line, capsys):
     assert main(["area", *arguments, "--energy"]) == 2
