@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.base.at_once import processor_seconds
-from t3sim.event.flow.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.event.flow.collective import Network
 from t3sim.event.flow.layout import Layout, Play
 from t3sim.event.flow.runs import request

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from t3sim.analytic.costs import kernel_costs
 from t3sim.base import plots
 from t3sim.collectives import ring as rings
 from t3sim.collectives.algorithms import algorithms
 from t3sim.event.flow.collective import run_program
-from t3sim.event.flow.costs import kernel_costs
 from t3sim.machine.topologies import ring, switch
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import Target

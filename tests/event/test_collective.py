@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from t3sim.analytic.costs import kernel_costs
 from t3sim.collectives import all_to_all, direct, ring
 from t3sim.event.flow.collective import run_program
-from t3sim.event.flow.costs import kernel_costs
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring as ring_of
 from t3sim.machine.topologies import switch

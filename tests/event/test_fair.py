@@ -6,8 +6,8 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t3sim.analytic.fair import fair_rates
 from t3sim.event.flow.fabric import Fabric
-from t3sim.event.flow.fair import fair_rates
 
 
 def rates_of(capacity, uses):

@@ -316,7 +316,7 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
 
 
 #: The rooms of sim_models from the ground up: each may import only those before it, also for its type hints.
-ORDER = ("base machine workload collectives rtlsim cosim gpu mechanisms runs event analytic trace study area papers "
+ORDER = ("base machine workload collectives analytic rtlsim cosim gpu mechanisms runs event trace study area papers "
          "commands cli")
 
 

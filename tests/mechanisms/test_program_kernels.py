@@ -2,11 +2,11 @@
 
 import pytest
 
+from t3sim.analytic.closed_forms import closed_form_ns
+from t3sim.analytic.costs import kernel_costs
 from t3sim.base.errors import BadInput
 from t3sim.collectives.algorithms import algorithms
 from t3sim.collectives.schedule import ScheduleError
-from t3sim.event.flow.closed_forms import closed_form_ns
-from t3sim.event.flow.costs import kernel_costs
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import named_topology
 from t3sim.mechanisms.exchange import fused_with

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
+from t3sim.analytic.costs import KernelCosts
 from t3sim.collectives import Program
-from t3sim.event.flow.costs import KernelCosts
 from t3sim.event.flow.layout import Layout, Play
 from t3sim.event.flow.loop import ARRIVED, CHANGED, ENDED, FREE, FULL, NOW, PENDING, WATCH, State, begin, run
 from t3sim.machine.topologies import Topology

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping
 import numpy as np
 import simpy
 
-from t3sim.event.flow.fair import fair_rates
+from t3sim.analytic.fair import fair_rates
 
 #: Bytes that are left of a flow for rounding's sake.
 _ROUNDING = 1e-6

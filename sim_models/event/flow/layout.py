@@ -10,8 +10,8 @@ from itertools import accumulate
 
 import numpy as np
 
+from t3sim.analytic.costs import KernelCosts
 from t3sim.collectives import Op, Program
-from t3sim.event.flow.costs import KernelCosts
 from t3sim.event.flow.loop import FREE, State
 from t3sim.machine.topologies import Alike, Topology
 

@@ -6,16 +6,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
+from t3sim.analytic.costs import KernelCosts
+from t3sim.analytic.network_costs import load_costs
 from t3sim.base.errors import BadInput, Key, shown
 from t3sim.collectives import CollectiveError, Program
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.collectives.msccl import read_msccl
 from t3sim.collectives.mscclpp import read_mscclpp
-from t3sim.event.flow.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.event.flow.collective import CollectiveRun, run_program
-from t3sim.event.flow.costs import KernelCosts
 from t3sim.event.flow.folding import folded
-from t3sim.event.flow.network_costs import load_costs
 from t3sim.machine.topologies import Alike, Topology, TopologyError, named_topology
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property, partial
 
+from t3sim.analytic.closed_forms import chunk_bytes
+from t3sim.analytic.costs import kernel_costs
 from t3sim.base.custom import is_custom
 from t3sim.base.errors import BadInput, Key, Words, choices
 from t3sim.base.output import collect_versions
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
-from t3sim.event.flow.closed_forms import chunk_bytes
 from t3sim.event.flow.collective import run_program as run_event_level
-from t3sim.event.flow.costs import kernel_costs
 from t3sim.machine.topologies import Topology, named_topology
 from t3sim.mechanisms.exchange import (
     IN_SWITCH,

@@ -1,6 +1,6 @@
 """Costs of collectives on a network, of whatever level its description is."""
 
-from t3sim.event.flow.costs import KernelCosts, kernel_costs
+from t3sim.analytic.costs import KernelCosts, kernel_costs
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CYCLE, NETWORK
 from t3sim.machine.load import serves

@@ -7,8 +7,8 @@ the hierarchical all-to-all is a bound.
 
 from collections.abc import Callable
 
+from t3sim.analytic.costs import KernelCosts
 from t3sim.collectives import Program
-from t3sim.event.flow.costs import KernelCosts
 from t3sim.machine.topologies import MultiNode, Topology, Torus
 
 #: Of the costs and the array's bytes per GPU: the time.
