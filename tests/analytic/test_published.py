@@ -5,7 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t3sim.analytic.end_to_end.amped import (
+from t3sim.base.csv_rows import csv_rows
+from t3sim.machine import load_machine
+from t3sim.machine.levels import CLUSTER
+from t3sim.papers.amped import case_studies, measured, tables
+from t3sim.papers.amped.equations import (
     A100,
     GLAM,
     MEGATRON_145B,
@@ -16,10 +20,6 @@ from t3sim.analytic.end_to_end.amped import (
     training_days,
     update_s,
 )
-from t3sim.base.csv_rows import csv_rows
-from t3sim.machine import load_machine
-from t3sim.machine.levels import CLUSTER
-from t3sim.papers.amped import case_studies, measured, tables
 from t3sim.papers.figure import paper_setup
 from t3sim.papers.paper import TARGETS, compare
 

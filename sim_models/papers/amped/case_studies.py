@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from t3sim.analytic.end_to_end.amped import (
+from t3sim.analytic.end_to_end.uncertainty import SAMPLES, ranges
+from t3sim.base import plots
+from t3sim.papers.amped.equations import (
     A100,
     GLAM,
     H100,
@@ -17,8 +19,6 @@ from t3sim.analytic.end_to_end.amped import (
     batch_time,
     training_days,
 )
-from t3sim.analytic.end_to_end.uncertainty import SAMPLES, ranges
-from t3sim.base import plots
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import Target
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from t3sim.analytic.end_to_end.amped import gpipe_speedup
 from t3sim.analytic.end_to_end.mapping import FULL, Mapping
 from t3sim.analytic.end_to_end.training import Job, train
 from t3sim.analytic.end_to_end.uncertainty import SAMPLES, ranges, samples
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
+from t3sim.papers.amped.equations import gpipe_speedup
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import Target
 from t3sim.workload.transformer import PRESETS

@@ -16,10 +16,10 @@ import simpy
 from t3sim.analytic.closed_forms import chunk_bytes
 from t3sim.analytic.network_costs import network_costs
 from t3sim.collectives.algorithms import algorithms
-from t3sim.event.flow.beside import Beside
 from t3sim.event.flow.layout import Also, Layout, Play, nothing_else
 from t3sim.machine import Machine
 from t3sim.machine.topologies import named_topology
+from t3sim.papers.dlrm.beside import Beside
 from t3sim.papers.dlrm.model import Dlrm, operators
 
 

@@ -1,8 +1,8 @@
 """Figure 16 of the DMA collectives paper: a GEMM, then an all-gather of what it made, the host between them."""
 
-from t3sim.event.flow.after_gemm import with_engines_ns, with_kernels_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import ENGINES
+from t3sim.papers.dma.gemm_then_gather import with_engines_ns, with_kernels_ns
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import Target
 

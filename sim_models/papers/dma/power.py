@@ -6,9 +6,9 @@ from itertools import product
 
 from t3sim.event.flow.commands import POSSIBLE
 from t3sim.event.flow.dma import DmaRun, run_collective
-from t3sim.event.flow.power import Watts, engine_watts, kernel_watts
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
+from t3sim.papers.dma.watts import Watts, engine_watts, kernel_watts
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import Target
 

@@ -2,13 +2,13 @@
 
 from functools import cache
 
-from t3sim.analytic.libraries.signals import Trigger, knee_bytes, signals
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.papers.dma.trigger import TriggerTask
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+from t3sim.papers.today.ways_to_signal import Trigger, knee_bytes, signals
 
 _MACHINE, _GPUS = "h100-sxm", 8
 _RTL, _FRACTION, _TILE = "h100-t3", 4, (128, 128, 1)
