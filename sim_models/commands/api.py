@@ -49,6 +49,7 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
     `progress` is called with what is under way and the share of it that is done. Raises `BadInput` for what cannot be
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
     """
+    from t3sim.study import techniques as runs
     from t3sim.study.scenario.request import requested
     from t3sim.study.scenario.scenario import ExchangeSection, GpusSection, Layer, Scenario, T3Section
 
@@ -61,4 +62,4 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
         gpus=GpusSection(every=skew is not None, skew=skew or None), seed=seed))
     for note in request.notes:
         warnings.warn(str(note), stacklevel=2)
-    return request.run(request.sublayers[0], progress)
+    return runs.run_sublayer(request.plans[0], request.techniques, progress)

@@ -17,33 +17,35 @@ def run_sublayers(request: "Request", plot: str | None, insist: bool, jobs: int,
                   kept: "Results | None") -> None:
     """Run what a request asks for; print, draw, or write as JSON. Raises BadInput."""
     from t3sim.base.output import write_json
+    from t3sim.study import techniques
     from t3sim.study.report import output_console, print_run, print_together, progress_bar
+    from t3sim.study.tasks.estimate import estimate
 
-    several = len(request.sublayers) > 1
+    several = len(request.plans) > 1
     if plot is not None and several:
-        raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(request.sublayers)}")
+        raise BadInput(f"--plot {plot[:40]} is of one sub-layer, and here are {len(request.plans)}")
     print_notes(request.notes)
-    for one in request.sublayers:
-        missing, needed = request.missing(one, kept), len(request.tasks(one))
-        expected = request.estimate(one, missing, jobs)
-        check_estimate(expected, one.workload, insist)
+    for plan in request.plans:
+        missing, needed = request.missing(plan, kept), len(request.tasks(plan))
+        expected = estimate(plan.machine, plan.workload, missing, jobs=jobs)
+        check_estimate(expected, plan.workload, insist)
         told = [f"{needed - len(missing)} of {needed} simulations are those of an earlier run (--fresh repeats them)"
                 ] if len(missing) < needed else []
         told += [f"estimated: {expected}"] if missing else []
-        print(f"t3: {f'{one.workload.title}: ' if several else ''}{'; '.join(told)}", file=sys.stderr, flush=True)
+        print(f"t3: {f'{plan.workload.title}: ' if several else ''}{'; '.join(told)}", file=sys.stderr, flush=True)
     results = []
-    for one in request.sublayers:
+    for plan in request.plans:
         with progress_bar(request.techniques) as progress:
-            found = request.run(one, progress, jobs, kept)
+            result = techniques.run_sublayer(plan, request.techniques, progress, jobs, kept)
             if request.scenario.layer.values:
-                found = replace(found, numbers=request.numbers(one, lambda share: progress("numbers", share)))
-            results.append(found)
+                result = replace(result, numbers=request.numbers(plan, lambda share: progress("numbers", share)))
+            results.append(result)
         if json != "-":
             with read_or_written(json, plot):
                 print_run(results[-1], output_console())
     if request.of_file and json != "-":
         with read_or_written(json, plot):
-            print_together(results, [one.times for one in request.sublayers], output_console())
+            print_together(results, request.times, output_console())
     if json is not None:
         write_json(request.whole(results).to_json(), json)
     if plot is not None:

@@ -25,18 +25,22 @@ def techniques(json: JsonOption = None) -> None:
 
 def _goes_with(technique) -> dict[str, list[str]]:
     """Ask the technique about every operator and algorithm over links that have no size of their own."""
+    from dataclasses import replace
     from itertools import product
 
+    from t3sim.machine import load_machine
     from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES, fused_with
-    from t3sim.runs.techniques.choices import Choices
+    from t3sim.runs.plan import Plan
+    from t3sim.workload.workloads import gemm_workload
 
+    plan = Plan(load_machine(), gemm_workload("1024x1024x1024", 8))
     operators, links = {}, {}
     for operator, topology, algorithm in product(FUSED_OPERATORS, TOPOLOGIES[:3], ALGORITHMS):
         try:
             exchange = fused_with(operator, topology, algorithm)
         except BadInput:
             continue
-        if technique.refuses(Choices(exchange=exchange)) is None:
+        if technique.refuses(replace(plan, exchange=exchange)) is None:
             operators[operator] = links[topology] = True
     return {"operators": [*operators], "topologies": [*links]}
 

@@ -9,11 +9,11 @@ from t3sim.machine import Machine
 from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.papers.paper import Target
 from t3sim.runs.kernels import Kernel
-from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques.table import TECHNIQUES as KNOWN_TECHNIQUES
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask, Task, kernel_task
-from t3sim.study.techniques import kernels_of, technique_result
+from t3sim.study.techniques import kernels_of, run_result
 from t3sim.workload.workloads import SUBLAYERS, Workload, transformer_workload
 
 Results = Mapping[Task, Any]
@@ -124,20 +124,17 @@ def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TE
 
     `exchange`: what the GEMM is fused with; `policy`: the arbiters' in technique t3, if not its own.
     """
-    return [setup.task(kernel, workload, machine)
-            for name in techniques for kernel in kernels_of(name, Choices(policy, exchange))]
+    plan = Plan(machine or setup.machine, workload, setup.seed, exchange, policy)
+    return [setup.task(kernel, workload, machine) for name in techniques for kernel in kernels_of(name, plan)]
 
 
 def layer_result(setup: Setup, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
                  machine: Machine | None = None, exchange: Exchange = REDUCED, policy: str | None = None) -> RunResult:
     """Put the layer under these techniques together from the kernels' results; the rest is as for `layer_tasks`."""
-    machine = machine or setup.machine
-    choices = Choices(policy, exchange)
-    done = {kernel: results[setup.task(kernel, workload, machine)]
-            for name in techniques for kernel in kernels_of(name, choices)}
-    return RunResult(workload, machine, setup.seed, {}, {
-        name: technique_result(name, done, machine.memory_clock_ghz, choices) for name in techniques},
-        policy=policy, exchange=exchange)
+    plan = Plan(machine or setup.machine, workload, setup.seed, exchange, policy)
+    done = {kernel: results[setup.task(kernel, workload, plan.machine)]
+            for name in techniques for kernel in kernels_of(name, plan)}
+    return replace(run_result(plan, list(techniques), done), versions={})
 
 
 def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:

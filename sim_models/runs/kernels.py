@@ -43,7 +43,6 @@ from t3sim.runs.isolated_collectives import packing_sim, run_collective, run_exp
 from t3sim.runs.operators import busiest, workgroups_at_once
 from t3sim.runs.overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
 from t3sim.runs.phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
-from t3sim.runs.pipelining import fused_plan
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.programmed import mapped
@@ -183,14 +182,19 @@ class Kernel(Protocol):
         """Say what it does, for an estimate of its time."""
         return Work(workload)
 
-    def refuse_early(self, machine: Machine, workload: Workload, seed: int) -> None:
-        """Refuse what this hardware cannot do, before anything is built or simulated. Raises ScheduleError, ..."""
+    def prepare(self, plan: Plan) -> Plan:
+        """Return the plan as this kernel needs it, with its schedule, before anything is built or simulated.
+
+        Only machine, workload and seed of `plan` count. Raises BadInput, ScheduleError, TilingError and DriverError for
+        what this hardware cannot do.
+        """
+        return plan
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> KernelResult:
         """Simulate it to its end. Raises SimulationError, ToolchainError, and what machine and tiling refuse.
 
-        `plan` says machine, workload and seed; a fused kernel schedules its collective itself. `window_cycles`: of
-        recorded traffic (a GEMM's or a fused kernel's), 0: none. `threads`: at most, of a fused kernel on all GPUs.
+        `plan`: as `prepare` returned it. `window_cycles`: of recorded traffic (a GEMM's or a fused kernel's), 0: none.
+        `threads`: at most, of a fused kernel on all GPUs.
         """
 
 
@@ -492,24 +496,23 @@ class FusedGemm(Kernel):
         moved = workload.activation_bytes if self.exchange.before else workload.output_bytes
         return Work(made_by(workload, self.exchange), moved, len(self.exchange.hides))
 
-    def refuse_early(self, machine: Machine, workload: Workload, seed: int) -> None:
-        mapped(self.plan(machine, workload, seed))
-
-    def plan(self, machine: Machine, workload: Workload, seed: int) -> Plan:
+    def prepare(self, plan: Plan) -> Plan:
         """Plan its run with machine and workload as memory sees them, which may add in another format than links carry.
 
-        Raises BadInput, and what machine and tiling refuse.
+        Errors as of `Kernel.prepare`.
         """
         sums = self.exchange.sums
-        machine, workload = sums.seen_from_memory(machine, workload), sums.of(workload)
+        machine, workload = sums.seen_from_memory(plan.machine, plan.workload), sums.of(plan.workload)
         staged = self.staged and staging_pays(machine, workload)
-        plan = fused_plan(self.exchange, machine, workload, seed, staged)
-        if self.skew is None:
-            return plan
-        links = {pair: sums.carrying(workload, link) for pair, link in self.skew.links(machine).items()}
-        return replace(
-            plan, start_cycles=self.skew.start_cycles(machine, workload.tp), links=links,
-            conditions=self.skew.conditions(machine))
+        plan = Plan(machine, workload, plan.seed, self.exchange, stage_first_chunk=staged)
+        if self.skew is not None:
+            plan = replace(
+                plan, start_cycles=self.skew.start_cycles(machine, workload.tp),
+                links={pair: sums.carrying(workload, link) for pair, link in self.skew.links(machine).items()},
+                conditions=self.skew.conditions(machine))
+        plan = plan.fused()
+        mapped(plan)
+        return plan
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> FusedKernel:
         return _fused(self, plan, progress, window_cycles, threads)
@@ -559,14 +562,21 @@ SWITCH_ALL_REDUCE = CollectiveAlone(SWITCHED_ALL_REDUCE)
 
 
 def simulate(kernel: Kernel, machine: Machine, workload: Workload, progress: Progress = lambda fraction: None,
-             seed: int = 0, mirrored: bool = True, window_cycles: int = 0, threads: int = 1) -> KernelResult:
+             seed: int = 0, mirrored: bool = True, window_cycles: int = 0) -> KernelResult:
+    """Plan one kernel and run it to its end; errors as of `Kernel.prepare` and `Kernel.run`."""
+    return simulate_plan(kernel, kernel.prepare(Plan(machine, workload, seed, mirrored=mirrored)), progress,
+                         window_cycles)
+
+
+def simulate_plan(kernel: Kernel, plan: Plan, progress: Progress = lambda fraction: None, window_cycles: int = 0,
+                  threads: int = 1) -> KernelResult:
     """Run one kernel to its end; arguments and errors as of `Kernel.run`.
 
     `host_seconds` is the processor time of all its threads, without what was compiled on the way, which the next start
     takes from the cache."""
     started = processor_seconds()
     with compile_times() as compiling:
-        result = kernel.run(Plan(machine, workload, seed, mirrored=mirrored), progress, window_cycles, threads)
+        result = kernel.run(plan, progress, window_cycles, threads)
     return replace(result, host_seconds=processor_seconds() - started - sum(compiling))
 
 
@@ -665,7 +675,6 @@ def fused_run(policy: str, plan: Plan, every_gpu: bool = False, design: Design |
 
 def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int, threads: int) -> FusedKernel:
     recorder = TrafficRecord(window_cycles) if window_cycles else None
-    plan = kernel.plan(plan.machine, plan.workload, plan.seed)
     with closing(fused_run(kernel.policy, plan, kernel.skew is not None)) as run:
         run.threads = threads
 

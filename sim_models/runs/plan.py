@@ -1,20 +1,24 @@
-"""The plan of a kernel: machine, workload, how its collective is scheduled, and what its run varies."""
+"""The plan of a run: machine, workload, the techniques' choices, and how a kernel's collective is scheduled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from t3sim.collectives.schedule import Ids, Limits, Policy, Schedule, Shuffle, sliced_schedule
+from t3sim.collectives.schedule import Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
 from t3sim.cosim.driver.driver import Driver
 from t3sim.gpu.agents.units.state import Condition
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import Link as MachineLink
+from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS
 from t3sim.mechanisms.dispatch_before import dispatch_tiling
-from t3sim.mechanisms.exchange import MOST_REGIONS, REDUCED
+from t3sim.mechanisms.exchange import COMBINE, IN_SWITCH, MOST_REGIONS, REDUCED, Exchange
+from t3sim.mechanisms.flux import FluxOptions
 from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.mechanisms.signals import tracked_tiling
+from t3sim.mechanisms.track_trigger import map_output
 from t3sim.runs.operators import make_operator, make_tiling, placement_of, workgroups_at_once
+from t3sim.runs.skew import Skew
 from t3sim.workload.operators.operator import Operator
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
@@ -25,11 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a kernel runs on. Vary it with `dataclasses.replace`."""
+    """What is simulated, and how. Vary it with `dataclasses.replace`.
 
-    machine: Machine = field(repr=False)
+    The fields from `stage_first_chunk` on are a kernel's own. `fused` sets those that its collective needs.
+    """
+
+    machine: Machine = field(repr=False)  #: with the hardware that the exchange needs (`Exchange.hardware`)
     workload: Workload
     seed: int = 0
+    exchange: Exchange = REDUCED  #: what techniques fuse the GEMM with
+    policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
+    skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL; None: one GPU stands for all
+    communication_units: int = COMMUNICATION_UNITS  #: compute units that the kernels of `decomposed` have
+    flux: tuple[FluxOptions, ...] = (FluxOptions(),)  #: of which technique `flux` takes the fastest
     stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
@@ -76,6 +88,46 @@ class Plan:
         window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                                  max(map(schedule.waits_for, range(schedule.devices))))
         return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.k_parts)))
+
+    def fused(self) -> "Plan":
+        """Return the plan whose schedule fuses the GEMM with `exchange`, which the other fields of a kernel follow."""
+        exchange, machine, workload = self.exchange, self.machine, self.workload
+        if exchange.reduces:
+            return replace(self, signal=exchange.signal)
+        plan = replace(self, collective=exchange.program, topology=exchange.links, limits=Limits.EXACT)
+        if exchange.collective == COMBINE:
+            return plan  # its placement says the rest
+        if exchange.before:
+            plan = replace(plan, ids=Ids.TRACKED, gathers=True)
+            if exchange.algorithm == "ring" or exchange.of_experts:
+                return plan
+            # Groups of activations come from all others in turn, as they do come, not GPU by GPU: a slice for each
+            # group of a GPU's own.
+            return plan._most_slices(plan.schedule.tiling.tile_columns // plan.schedule.program.chunks)
+        if exchange.algorithm in ("direct", IN_SWITCH) or exchange.by_levels:
+            # Tiles of all owners in turn, one of each after the other: every owner's Tracker then holds few tiles of
+            # which parts are missing, and stores go over all links at any time. Only an owner's tiles need places in
+            # its window.
+            chunks = exchange.program(workload.tp).chunks
+            return replace(plan, ids=Ids.TRACKED, slices=max(1, make_tiling(machine, workload).tiles // chunks))
+        if exchange.of_parts:  # the fewest slices: a GPU's own tiles leave as they are made, and need no places
+            return replace(plan, ids=Ids.TRACKED)
+        # The first slices are gathered while later ones are made: as many as the GPU has stages of workgroups.
+        at_once = machine.gpu.compute_units * machine.gpu.workgroups_per_cu
+        return plan._most_slices(-(-make_tiling(machine, workload).tiles // at_once))
+
+    def _most_slices(self, most: int) -> "Plan":
+        """Cut the output into the most slices of which the hardware can run a schedule."""
+        for slices in range(most, 1, -1):
+            plan = replace(self, slices=slices)
+            schedule = plan.schedule
+            try:
+                map_output(schedule, 0, [0] * self.workload.tp, self.machine.geometry(),
+                           self.machine.dma.tiles_per_block)
+            except ScheduleError:
+                continue
+            return plan
+        return self
 
     def inputs_tiling(self) -> Tiling:
         """Cut the activations that an exchange brings before the GEMM. Raises TilingError and DriverError."""

@@ -10,6 +10,7 @@ from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.training import Job, Overlap
 from t3sim.base.errors import BadInput, Key
 from t3sim.machine import Machine, load_machine
+from t3sim.runs.plan import Plan
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import Workload
 
@@ -37,8 +38,8 @@ def measured_overlap(cluster: Machine, job: Job, mapping: Mapping, technique: st
     machine = load_machine(cluster.cycle_machine)
     speedups = {}
     for name in sublayers or job.model.reduced:
-        result = run_sublayer(sublayer_workload(job, mapping, name), machine, (_BASELINE, technique),
-                              lambda step, fraction, name=name: progress(f"{name} {step}", fraction), seed)
+        result = run_sublayer(Plan(machine, sublayer_workload(job, mapping, name), seed), (_BASELINE, technique),
+                              lambda step, fraction, name=name: progress(f"{name} {step}", fraction))
         speedups[name] = result.speedup[technique]
     return speedup_overlap(speedups), speedups
 

@@ -18,7 +18,6 @@ from t3sim.runs.kernels import FusedGemm, fused_run
 from t3sim.runs.plan import Plan
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.table import check_split_k
 from t3sim.runs.techniques.track_trigger import fusion
 from t3sim.trace import bugs
@@ -117,12 +116,12 @@ class Setup:
     def kernel(self) -> FusedGemm:
         """The kernel that is recorded, as `t3 run` names it."""
         skew = Skew() if self.skew is None and not self.mirrored else self.skew
-        found = fusion(self.technique, Choices(exchange=self.exchange, skew=skew))
+        found = fusion(self.technique, Plan(self.machine, self.workload, self.seed, self.exchange, skew=skew))
         return found if self.policy is None else replace(found, policy=self.policy)
 
     @cached_property
     def planned(self) -> Plan:
-        return replace(self.kernel.plan(self.machine, self.workload, self.seed), **self.varied)
+        return replace(self.kernel.prepare(Plan(self.machine, self.workload, self.seed)), **self.varied)
 
     @cached_property
     def names(self) -> int:

@@ -20,12 +20,14 @@ from t3sim.study.scenario.asked import asked
 from t3sim.study.scenario.event import EventLevel
 from t3sim.study.scenario.files import keys, scenario_of
 from t3sim.study.scenario.ranking import LayerToRank
+from t3sim.study.scenario.request import Request
 from t3sim.study.sweeps.page import write_page
 from t3sim.study.sweeps.point import flat
 from t3sim.study.sweeps.regimes import regimes
 from t3sim.study.sweeps.regret import regrets
 from t3sim.study.sweeps.study import load_study
 from t3sim.study.sweeps.table import make_table
+from t3sim.study.tasks.estimate import estimate
 from tests.support.damage import answered
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.long]
@@ -99,9 +101,9 @@ def made_ready(content: dict) -> None:
     ready = asked(scenario_of(content, {}))
     if isinstance(ready, EventLevel | LayerToRank):
         ready.run()
-    elif hasattr(ready, "sublayers"):
-        for one in ready.sublayers:
-            ready.estimate(one, ready.tasks(one), 1)
+    elif isinstance(ready, Request):
+        for plan in ready.plans:
+            estimate(plan.machine, plan.workload, ready.tasks(plan))
     else:
         ready.estimate()
 

@@ -60,8 +60,8 @@ def changed(good: str, value: str) -> Iterator[str]:
 def test_any_value(kind, tmp_path, monkeypatch, capsys):
     name, good, value, words = FORMATS[kind]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(techniques, "run_sublayer", lambda workload, machine, names, *_, **__:
-                        fake_result(workload, machine, names, 0))
+    monkeypatch.setattr(techniques, "run_sublayer", lambda plan, names, *_:
+                        fake_result(plan.workload, plan.machine, names, 0))
     Path(name).write_text(good)
     assert cli.main(words) == 0, capsys.readouterr().err
     capsys.readouterr()

@@ -10,7 +10,7 @@ from t3sim.collectives.schedule.schedule import NO_DEVICE, Schedule
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.operators import make_tiling, placement_of
-from t3sim.runs.pipelining import fused_plan
+from t3sim.runs.plan import Plan
 from t3sim.workload.operators.tiling import TilingError
 from t3sim.workload.workloads import WorkloadError, experts_workload
 
@@ -30,7 +30,7 @@ def scheduled(shape: str, experts: str, zipf: float = 0.0) -> Schedule:
     """One slice if the Tracker holds it; the last case's does not."""
     workload, exchange = experts_workload(shape, GPUS, experts, zipf, 1), fused_with("moe-combine")
     machine = with_sets(8) if workload.m > 1024 else MACHINE
-    found = fused_plan(exchange, machine, workload).schedule
+    found = Plan(machine, workload, exchange=exchange).fused().schedule
     assert found.policy.slices == (1 if workload.m <= 1024 else 4)
     return found
 
@@ -133,6 +133,6 @@ def test_a_tracker_that_does_not_hold_a_slice_is_refused():
     small = with_sets(8)
     workload, exchange = experts_workload("16384x128x64", GPUS, "8x2"), fused_with("moe-combine")
     machine = exchange.hardware(small, workload)
-    plan = fused_plan(exchange, machine, workload)
+    plan = Plan(machine, workload, exchange=exchange).fused()
     with pytest.raises(ScheduleError, match="a dispatch window of more than"):
         mapped(plan)

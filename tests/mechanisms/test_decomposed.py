@@ -12,8 +12,8 @@ from t3sim.mechanisms.decomposed import split_gemm
 from t3sim.runs import build, kernels
 from t3sim.runs.isolated_collectives import with_compute_units
 from t3sim.runs.overlapped import decomposed_sim, run_decomposed
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.workload.workloads import gemm_workload
 
@@ -39,7 +39,7 @@ def ran(machine):
 
 @pytest.fixture(scope="module")
 def result(machine):
-    return run_sublayer(SHAPE, machine, TECHNIQUES, lambda *_: None, 0)
+    return run_sublayer(Plan(machine, SHAPE), TECHNIQUES)
 
 
 def test_a_chunk_is_sent_when_its_gemm_is_over_and_the_last_one_has_come(machine, ran):
@@ -78,7 +78,7 @@ def test_losses_sum_and_the_launches_are_counted(machine, result):
 def test_a_chunk_of_few_tiles_leaves_units_idle(machine):
     """16 tiles a chunk: each GEMM keeps 16 of 64 units busy, where one kernel needs a wave for all."""
     shape = gemm_workload("2048x1024x512", N)
-    found = run_sublayer(shape, machine, TECHNIQUES, lambda *_: None, 0)
+    found = run_sublayer(Plan(machine, shape), TECHNIQUES)
     one = found.techniques["decomposed"]
     assert one.loss_ns["wave_tails"] > 1.5 * found.baseline.gemm_ns
     assert one.loss_ns["wave_tails"] == max(ns for cause, ns in one.loss_ns.items() if cause != "all_gather")
@@ -87,8 +87,8 @@ def test_a_chunk_of_few_tiles_leaves_units_idle(machine):
 
 
 def test_units_that_communication_has_are_the_gemms_loss(machine):
-    few, many = (run_sublayer(SHAPE, machine, ("sequential", "decomposed"), lambda *_: None, 0,
-                              Choices(communication_units=units)).techniques["decomposed"] for units in (16, 48))
+    few, many = (run_sublayer(Plan(machine, SHAPE, communication_units=units), ("sequential", "decomposed"))
+                 .techniques["decomposed"] for units in (16, 48))
     assert few.loss_ns["communication_units"] < many.loss_ns["communication_units"]
     assert many.gemm_ns > 1.5 * few.gemm_ns
 
@@ -114,6 +114,6 @@ def test_what_cannot_be_is_refused(machine, capsys):
         small = gemm_workload("3x2048x64", N)
         split_gemm(build.gemm_operator(machine, small, build.make_tiling(machine, small)), range(N), 1.0)
     with pytest.raises(BadInput, match="technique decomposed has no GPUs that are not alike"):
-        kernels_of("decomposed", Choices(skew=Skew()))
+        kernels_of("decomposed", Plan(machine, SHAPE, skew=Skew()))
     assert cli.main(["run", "--technique", "decomposed", "--comm-units", "0"]) == 2
     assert "--comm-units 0 of 80 compute units is not possible: 1 to 79" in capsys.readouterr().err

@@ -15,7 +15,6 @@ from t3sim.mechanisms.dispatch_before import dispatch_tiling
 from t3sim.mechanisms.exchange import MOST_REGIONS, fused_with
 from t3sim.mechanisms.gather_before import groups_of, rows_sent
 from t3sim.runs.build import consumers_of
-from t3sim.runs.pipelining import fused_plan
 from t3sim.runs.plan import Plan
 from t3sim.runs.programmed import mapped
 from t3sim.workload.operators.tiling import TilingError
@@ -34,7 +33,7 @@ def setting(shape: str, experts: str, zipf: float, gpus: int):
 
 
 def planned(machine, workload) -> Plan:
-    return fused_plan(EXCHANGE, machine, workload)
+    return Plan(machine, workload, exchange=EXCHANGE).fused()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

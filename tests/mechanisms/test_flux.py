@@ -16,8 +16,8 @@ from t3sim.mechanisms.exchange import Exchange
 from t3sim.mechanisms.flux import FluxOptions, Owners, storing_kernel
 from t3sim.runs import build
 from t3sim.runs.overlapped import flux_sim, run_flux
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.workload.operators.kernel_table import Route
 from t3sim.workload.workloads import gemm_workload
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.builds_loops
 N = 4
 SHAPE = gemm_workload("4096x2048x512", N)
 SWITCH = named_topology(f"switch:{N}")
-CHOICES = Choices(exchange=Exchange(topology="switch"))
+EXCHANGE = Exchange(topology="switch")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def test_the_same_order_on_all_gpus_fills_one_link_more_than_others(machine, one
 
 @pytest.mark.slow
 def test_bytes_and_losses(machine):
-    found = run_sublayer(SHAPE, machine, ("sequential", "decomposed", "flux"), lambda *_: None, 0, CHOICES)
+    found = run_sublayer(Plan(machine, SHAPE, exchange=EXCHANGE), ("sequential", "decomposed", "flux"))
     flux, chunk = found.techniques["flux"], SHAPE.output_bytes // N
     assert flux.dram["rs_write"] == N * chunk and flux.dram["rs_read"] == N * chunk, "parts come, are read, are added"
     assert flux.dram["gemm_write"] == chunk, "its own part"
@@ -143,11 +143,11 @@ def test_bytes_and_losses(machine):
     assert found.exchange.to_json()["topology"] == "switch"
 
 
-def test_what_cannot_be_is_refused(capsys):
+def test_what_cannot_be_is_refused(machine, capsys):
     with pytest.raises(BadInput, match="it needs exchange.topology = switch"):
-        kernels_of("flux")
+        kernels_of("flux", Plan(machine, SHAPE))
     with pytest.raises(BadInput, match="gpus.every = true does not go with it"):
-        kernels_of("flux", Choices(exchange=CHOICES.exchange, skew=Skew()))
+        kernels_of("flux", Plan(machine, SHAPE, exchange=EXCHANGE, skew=Skew()))
     with pytest.raises(BadInput, match="M = 3 cannot be shared by 4 GPUs"):
         Owners(3, 4, 64, 0, 0)
     for arguments, words in ((["--technique", "flux", "--topology", "star"], "allowed are ring, switch"),
@@ -158,6 +158,7 @@ def test_what_cannot_be_is_refused(capsys):
         assert words in capsys.readouterr().err
 
 
-def test_a_ring_around_a_switch_is_a_ring():
-    assert kernels_of("t3-mca+", CHOICES) == kernels_of("t3-mca+")
-    assert kernels_of("sequential", CHOICES) == kernels_of("sequential")
+def test_a_ring_around_a_switch_is_a_ring(machine):
+    ring, switch = Plan(machine, SHAPE), Plan(machine, SHAPE, exchange=EXCHANGE)
+    for name in ("t3-mca+", "sequential"):
+        assert kernels_of(name, switch) == kernels_of(name, ring)

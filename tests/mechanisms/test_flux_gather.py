@@ -1,6 +1,8 @@
 """A GEMM behind an all-gather as in Flux: which signals stand for which rows, what waits for them, and for how long."""
 
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from t3sim.mechanisms.flux import FluxOptions, Owners, tuned
 from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from t3sim.runs import build
 from t3sim.runs.overlapped import run_gathering
-from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.plan import Plan
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.workload.workloads import gemm_workload
@@ -69,13 +71,13 @@ def test_tiles_wait_for_the_last_rows_and_nothing_else(machine):
     """Its end is the last rows' arrival and what is left to compute; with fast links, the GEMM's own."""
     link_bound = gemm_workload("4096x512x2048", N)
     ran = run_gathering(machine, link_bound, FluxOptions(), SWITCH)
-    alone = run_sublayer(link_bound, machine, ("sequential",), lambda *_: None).baseline.gemm_ns
+    alone = run_sublayer(Plan(machine, link_bound), ("sequential",)).baseline.gemm_ns
     pushed = link_bound.activation_bytes * (N - 1) / N / machine.link.bandwidth_gb_per_s
     assert pushed < ran.collective_end < pushed + N * machine.collective.kernel_launch_ns
     assert 0.9 * alone < ran.cycles - ran.collective_end < alone + 2000, "64 tiles are one wave: a tile takes all of it"
     fast = machine.model_copy(update={"link": replace_link(machine, 5000.0)})
     assert run_gathering(fast, SHAPE, FluxOptions(), SWITCH).cycles < 1.1 * run_sublayer(
-        SHAPE, fast, ("sequential",), lambda *_: None).baseline.gemm_ns
+        Plan(fast, SHAPE), ("sequential",)).baseline.gemm_ns
 
 
 def replace_link(machine, bandwidth_gb_per_s: float):
@@ -92,8 +94,9 @@ def test_one_gpu_stands_for_all(machine):
 def test_bytes_losses_and_the_best_choice(machine, capsys):
     options = tuned(True, SHAPE.m // N)
     assert options == (*(FluxOptions("shifted", pieces) for pieces in (1, 2, 4, 8, 16)), FluxOptions("same"))
-    each = [run_sublayer(SHAPE, EXCHANGE.hardware(machine, SHAPE), ("sequential", "flux"), lambda *_: None, 0,
-                         Choices(exchange=EXCHANGE, flux=tries)) for tries in (options[:1], options[1:2], options[:2])]
+    plan = Plan(EXCHANGE.hardware(machine, SHAPE), SHAPE, exchange=EXCHANGE)
+    each = [run_sublayer(replace(plan, flux=tries), ("sequential", "flux"))
+            for tries in (options[:1], options[1:2], options[:2])]
     times = [one.techniques["flux"].total_ns for one in each]
     details = each[2].techniques["flux"].to_json()["details"]
     assert times[2] == min(times[:2]) == min(one["ns"] for one in details["tried"])
@@ -109,7 +112,7 @@ def test_bytes_losses_and_the_best_choice(machine, capsys):
 
 def test_what_cannot_be_is_refused(capsys):
     with pytest.raises(BadInput, match="it needs exchange.topology = switch"):
-        kernels_of("flux", Choices(exchange=fused_with("ag-gemm")))
+        kernels_of("flux", Plan(machine, SHAPE, exchange=fused_with("ag-gemm")))
     rows = Owners(16, 4, 256, 0, 0)
     with pytest.raises(BadInput, match="flux.pieces = 5 of 4 rows is not possible"):
         Arrivals(rows, 0, FluxOptions(pieces=5))

@@ -1,6 +1,6 @@
 """Persistent kernels that store at the owners and add what came: real sums, what is waited for, bytes and losses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from t3sim.runs import build
 from t3sim.runs.operators import make_operator, make_tiling
 from t3sim.runs.overlapped import owners_of, run_sending, sending_sim
 from t3sim.runs.phases import by_stream
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.workload.operators.kernel_table import Route
 from t3sim.workload.workloads import gemm_workload, gemv_workload
@@ -163,8 +163,7 @@ def test_coarser_signals_wait_longer(machine):
 
 
 def test_bytes_and_losses_of_a_reduce_scatter(machine):
-    found = run_sublayer(SHAPE, machine, ("sequential", "flux", "fused-wg"), lambda *_: None, 0,
-                         Choices(exchange=Exchange(topology="switch")))
+    found = run_sublayer(Plan(machine, SHAPE, exchange=Exchange(topology="switch")), ("sequential", "flux", "fused-wg"))
     flux, sent, chunk = found.techniques["flux"], found.techniques["fused-wg"], SHAPE.output_bytes // N
     assert (N - 1) * chunk <= sent.streams_bytes["rs_read"] <= N * chunk, "own parts may still be in the cache"
     after = sent.streams_bytes["ag_write"]
@@ -176,7 +175,7 @@ def test_bytes_and_losses_of_a_reduce_scatter(machine):
 
 def test_a_gemvs_all_reduce_is_inside_its_kernel(machine):
     workload, exchange = gemv_workload("4096x1x1024", N), fused_with("gemv-ar", "switch", "direct")
-    found = run_sublayer(workload, machine, ("sequential", "fused-wg"), lambda *_: None, 0, Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "fused-wg"))
     sequential, sent = found.techniques.values()
     share = workload.output_bytes // N
     assert written(sent.streams_bytes) == (2 * (N - 1) + 1) * share, "parts, sums of others, and its own"
@@ -184,13 +183,14 @@ def test_a_gemvs_all_reduce_is_inside_its_kernel(machine):
     assert sum(sent.loss_ns.values()) == pytest.approx(sent.total_ns - sequential.gemm_ns, abs=1e-6)
 
 
-def test_what_cannot_be_is_refused(capsys):
+def test_what_cannot_be_is_refused(machine, capsys):
+    plan = Plan(machine, SHAPE)
     with pytest.raises(BadInput, match="it needs exchange.topology = switch"):
-        kernels_of("fused-wg")
+        kernels_of("fused-wg", plan)
     with pytest.raises(BadInput, match="gpus.every = true does not go with it"):
-        kernels_of("fused-wg", Choices(exchange=Exchange(topology="switch"), skew=Skew()))
+        kernels_of("fused-wg", replace(plan, exchange=Exchange(topology="switch"), skew=Skew()))
     with pytest.raises(BadInput, match="layer.operator = ag-gemm does neither"):
-        kernels_of("fused-wg", Choices(exchange=fused_with("ag-gemm")))
+        kernels_of("fused-wg", replace(plan, exchange=fused_with("ag-gemm")))
     with pytest.raises(BadInput, match="M = 100 of a GEMV cannot be shared by 8 GPUs"):
         sending_sim(load_machine(), gemv_workload("100x1x64", 8), SWITCH, FusedOptions(adds=True))
     assert cli.main(["run", "--gemm", "512x512x64", "--devices", "4", "--technique", "flux", "--topology", "switch",

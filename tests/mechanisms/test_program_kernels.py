@@ -13,8 +13,8 @@ from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.program_kernels import LevelPlan, Places
 from t3sim.runs.isolated_collectives import run_collective, run_program
 from t3sim.runs.kernels import FusedGemm
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.operators.copy import Copy
 from t3sim.workload.operators.kernel_table import Route
@@ -86,7 +86,7 @@ def test_chunks_for_pairs_lie_side_by_side():
 def test_t3_both_ways_around_beside_a_baseline_that_goes_both_ways():
     exchange, workload = fused_with("gemm-rs", "ring", "both-rings"), gemm_workload("2048x2048x512", 4)
     machine, chunk = exchange.hardware(MACHINE, workload), workload.output_bytes // 4
-    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "t3"))
     sequential, fused = found.techniques.values()
     one_way = run_collective(MACHINE, workload.output_bytes, 4, "reduce-scatter").ns
     assert 0.5 < sequential.rs_ns / one_way < 0.6
@@ -100,7 +100,7 @@ def test_t3_along_levels(topology):
     """Every GPU with its own RTL; each element has as many updates as parts come for it."""
     exchange, workload = fused_with("gemm-rs", topology, "hierarchical"), gemm_workload("2048x1024x512", 4)
     machine, chunk = exchange.hardware(MACHINE, workload), workload.output_bytes // 4
-    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "t3"))
     sequential, fused = found.techniques.values()
     assert len(fused.gpus) == 4 and fused.dram["rs_read"] == chunk and fused.dram["rs_write"] == 3 * chunk
     assert fused.dram["gemm_write"] == 2 * chunk and fused.total_ns < sequential.total_ns
@@ -113,7 +113,7 @@ def test_an_all_to_all_passes_through_others(topology):
     exchange, workload = fused_with("gemm-a2a", topology), gemm_workload("2048x1024x512", 4)
     machine, part = exchange.hardware(MACHINE, workload), workload.output_bytes // 16
     assert exchange.algorithm == "direct"
-    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "t3"))
     sequential, fused = found.techniques.values()
     alone, with_it = sequential.streams_bytes, fused.streams_bytes
     assert alone["a2a_read"] == alone["a2a_write"] == 3 * part
@@ -127,10 +127,10 @@ def test_an_all_to_all_on_ways_in_a_circle_is_refused():
         exchange, workload = fused_with("gemm-a2a", topology), gemm_workload(f"{64 * gpus}x{64 * gpus}x64", gpus)
         fused, machine = FusedGemm("mca", exchange=exchange, skew=Skew()), exchange.hardware(MACHINE, workload)
         if gpus == 8:
-            fused.refuse_early(machine, workload, 0)
+            fused.prepare(Plan(machine, workload))
             continue
         with pytest.raises(ScheduleError, match="could wait for each other in a circle"):
-            fused.refuse_early(machine, workload, 0)
+            fused.prepare(Plan(machine, workload))
 
 
 @pytest.mark.parametrize(("topology", "algorithm", "words"), [

@@ -12,6 +12,7 @@ from t3sim.mechanisms.sums import Sums, sums_of
 from t3sim.rtl.formats import SUMS
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm, fused_run
+from t3sim.runs.plan import Plan
 from t3sim.study.scenario.request import requested
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.workload.workloads import gemm_workload
@@ -78,7 +79,7 @@ def wide_run(accumulate: str, lacking: str | None = None):
     kernel, machine = FusedGemm("round_robin", exchange=Exchange(sums=Sums(accumulate))), load_machine()
     if lacking:
         machine = machine.model_copy(update={"channels": machine.channels.model_copy(update={"sums": lacking})})
-    return fused_run("round_robin", kernel.plan(machine, BF16, 0))
+    return fused_run("round_robin", kernel.prepare(Plan(machine, BF16)))
 
 
 @pytest.mark.slow
@@ -135,7 +136,7 @@ def test_what_a_run_moves(sums):
     found = []
     for one in (Sums(), sums):
         kernel, machine = FusedGemm("round_robin", exchange=Exchange(sums=one)), load_machine()
-        run = fused_run("round_robin", kernel.plan(machine, BF16, 0))
+        run = fused_run("round_robin", kernel.prepare(Plan(machine, BF16)))
         try:
             run.run()
             busy = float(run.sim.network.busy_cycles[outgoing(run.sim.network, 0)].sum())

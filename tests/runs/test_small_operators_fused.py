@@ -13,10 +13,9 @@ from t3sim.runs import kernels
 from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.kernels import part_of
 from t3sim.runs.operators import make_operator, make_tiling, resident
-from t3sim.runs.pipelining import fused_plan
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import embedding_workload, gemm_workload, gemv_workload
@@ -36,7 +35,7 @@ def test_every_bit_on_every_gpu(operator, workload, topology):
     """Each GPU has its own RTL; sums are added by the near-memory ALU's, in the order in which parts came."""
     exchange = fused_with(operator, topology, "direct")
     machine = exchange.hardware(load_machine(SMALL), workload)
-    found = run_data_mode(fused_plan(exchange, machine, workload, seed=3), Policy("mca"))
+    found = run_data_mode(Plan(machine, workload, seed=3, exchange=exchange).fused(), Policy("mca"))
     assert found.devices == N and found.elements == workload.m * workload.n
     tiles = {"gemv-ar": N * -(-workload.m // 32),  # at its owner, and each sum's copies
              "embedding-a2a": workload.m * (N - 1) // N}[operator]
@@ -47,8 +46,7 @@ def test_every_bit_on_every_gpu(operator, workload, topology):
 def test_what_is_sent_is_neither_staged_nor_read_again(operator):
     workload, exchange = WORKLOADS[operator], fused_with(operator, "switch", "direct")
     machine = exchange.hardware(load_machine(), workload)
-    found = run_sublayer(workload, machine, ("sequential", "t3", "ideal-overlap"), lambda *_: None,
-                         choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "t3", "ideal-overlap"))
     sequential, fused, _ = found.techniques.values()
     assert found.exchange.operator == operator and found.to_json()["operator"] == operator
     counters = fused.hardware.rtl_counters
@@ -85,8 +83,8 @@ def test_one_gpu_stands_for_all(operator, most):
 def test_a_report_calls_what_makes_the_output_by_its_name(operator, name, capsys):
     """What is printed and drawn; keys of the JSON are the same for all."""
     workload, exchange = WORKLOADS[operator], fused_with(operator, "switch", "direct")
-    found = run_sublayer(workload, exchange.hardware(load_machine(), workload), ("sequential", "t3"), lambda *_: None,
-                         choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(exchange.hardware(load_machine(), workload), workload, exchange=exchange),
+                         ("sequential", "t3"))
     print_run(found, output_console())
     text = capsys.readouterr().out
     assert "GEMM" not in text and f"read stall by {name} reads" in text and f"queue of the {name} alone" in text
@@ -101,8 +99,7 @@ def test_a_persistent_kernel_that_sends_moves_each_byte_once(operator, workload)
     """What is for others is stored there alone; it hides some of the all-to-all, and all its time has causes."""
     exchange = fused_with(operator, "switch", "direct")
     machine = exchange.hardware(load_machine(), workload)
-    found = run_sublayer(workload, machine, ("sequential", "fused-wg", "ideal-overlap"), lambda *_: None,
-                         choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "fused-wg", "ideal-overlap"))
     sequential, sent, ideal = found.techniques.values()
     own = workload.output_bytes // N
     assert sent.streams_bytes["gemm_write"] == own // N and sent.streams_bytes["a2a_read"] == 0

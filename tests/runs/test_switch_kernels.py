@@ -6,8 +6,8 @@ from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.isolated_collectives import run_collective
+from t3sim.runs.plan import Plan
 from t3sim.runs.switch_kernels import ALL_GATHER, ALL_REDUCE
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import gemm_workload
@@ -43,8 +43,7 @@ def test_t3_around_a_switch_that_adds(operator, capsys):
     """The owner's memory adds one line instead of N - 1, and a sum is read once and leaves once for all."""
     exchange, workload = fused_with(operator, "switch", "in-switch"), gemm_workload("2048x1024x512", N)
     machine, chunk = exchange.hardware(MACHINE, workload), workload.output_bytes // N
-    found = run_sublayer(workload, machine, ("sequential", "in-switch", "t3"), lambda *_: None,
-                         choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "in-switch", "t3"))
     sequential, switched, fused = found.techniques.values()
     gathers = operator == "gemm-ar"
     of = "ar" if gathers else "rs"

@@ -16,9 +16,9 @@ from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.runs import kernels
 from t3sim.runs.phases import PURPOSES
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.table import TECHNIQUES
 from t3sim.study.bounds import who_waits
 from t3sim.study.report import output_console, print_run
@@ -34,15 +34,14 @@ N = 4
 @pytest.fixture(scope="module")
 def result():
     in_a_ring = tuple(name for name in TECHNIQUES if name not in ("flux", "fused-wg", "in-switch"))
-    return run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), in_a_ring, lambda *_: None, 0,
-                        jobs=1)
+    return run_sublayer(Plan(load_machine(), gemm_workload("2048x1024x512", N)), in_a_ring, jobs=1)
 
 
 def test_kernels_at_once_give_what_they_give_in_turn(result):
     """Six fused and five plain kernels: whatever the compiled RTL or the loop shared between threads would show."""
     told = []
-    other = run_sublayer(result.workload, result.machine, tuple(result.techniques), lambda *news: told.append(news), 0,
-                         jobs=5)
+    other = run_sublayer(Plan(result.machine, result.workload), tuple(result.techniques),
+                         lambda *news: told.append(news), jobs=5)
     assert list(other.techniques) == list(result.techniques)
     for name, one in result.techniques.items():
         assert replace(other.techniques[name], host_seconds=one.host_seconds) == one, name
@@ -106,7 +105,7 @@ def test_t3_takes_the_longer_of_gemm_and_ring_and_its_fill_if_memory_never_delay
                              "twtr_l", "twr", "trtp", "trfc"), 1) | {"trc": 2, "tfaw": 4}
     machine = variant(load_machine(), dram={"column_bytes": 64} | {f"{k}_cycles": v for k, v in instant.items()})
     workload = gemm_workload(shape, N)
-    result = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0)
+    result = run_sublayer(Plan(machine, workload), ("sequential", "t3"))
     alone, fused = result.baseline, result.techniques["t3"]
     chunk_ns = workload.output_bytes / N / machine.link.bandwidth_gb_per_s
     ring_ns = (N - 1) * chunk_ns
@@ -148,7 +147,7 @@ def test_attribution_sums_whatever_the_counts(seed):
 def test_any_policy_runs_as_t3(result):
     """Under its own the result is t3's, cycle for cycle; under another it is not."""
     workload = gemm_workload("2048x1024x512", N)
-    own, other = (run_sublayer(workload, load_machine(), ("t3",), lambda *_: None, 0, Choices(policy))
+    own, other = (run_sublayer(Plan(load_machine(), workload, policy=policy), ("t3",))
                   for policy in ("round_robin", "compute_first"))
     gemm_ns = [one.techniques["t3"].gemm_ns for one in (own, result, other)]  # the ring is the bottleneck, not the GEMM
     assert gemm_ns[0] == gemm_ns[1] != gemm_ns[2]
@@ -161,8 +160,8 @@ def test_any_policy_runs_as_t3(result):
 @pytest.fixture(scope="module")
 def reduced_everywhere():
     """A layer of five stages whose sums are gathered slice by slice."""
-    return run_sublayer(gemm_workload("4096x2048x2048", N), load_machine(), ("sequential", "t3", "ideal-overlap"),
-                        lambda *_: None, choices=Choices(exchange=Exchange("ar")))
+    return run_sublayer(Plan(load_machine(), gemm_workload("4096x2048x2048", N), exchange=Exchange("ar")),
+                        ("sequential", "t3", "ideal-overlap"))
 
 
 def test_an_all_reduce_moves_each_byte_as_often_as_its_schedule_says(reduced_everywhere):
@@ -193,8 +192,7 @@ def test_an_all_reduce_by_slices_hides_part_of_the_gather(reduced_everywhere):
 def test_an_all_gather_hides_behind_what_each_gpu_makes(capsys):
     """Each GPU makes and stores its chunk, sends it as it is made, and reads for the others what it sends on."""
     exchange, workload, chunk = fused_with("gemm-ag"), gemm_workload("4096x2048x2048", N), 4096 * 2048 * 2 // N
-    found = run_sublayer(workload, load_machine(), ("sequential", "t3", "ideal-overlap"), lambda *_: None,
-                         choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(load_machine(), workload, exchange=exchange), ("sequential", "t3", "ideal-overlap"))
     sequential, fused, bound = found.techniques.values()
     assert fused.streams_bytes["ag_read"] == (N - 2) * chunk and fused.streams_bytes["ag_write"] == (N - 1) * chunk
     assert fused.streams_bytes["gemm_write"] == chunk == sequential.streams_bytes["gemm_write"]
@@ -216,8 +214,7 @@ def test_an_all_gather_hides_behind_the_gemm_that_waits_for_it(shape, capsys):
     """A long GEMM hides all of it; a short one ends when the last activations have come, and their workgroups."""
     exchange, workload = fused_with("ag-gemm"), gemm_workload(shape, N)
     machine, chunk = exchange.hardware(load_machine(), workload), 4096 * 2048 * 2 // N
-    found = run_sublayer(workload, machine, ("sequential", "t3", "t3-mca", "ideal-overlap"), lambda *_: None,
-                         choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "t3", "t3-mca", "ideal-overlap"))
     sequential, fused, mca, bound = found.techniques.values()
     ring_ns = (N - 1) * chunk / load_machine().link.bandwidth_gb_per_s
     assert sequential.ag_ns > ring_ns and sequential.total_ns == sequential.gemm_ns + sequential.ag_ns
@@ -256,8 +253,8 @@ def test_an_all_to_all_writes_only_what_stays(topology, capsys):
     """Experts (T3 paper, section 7.2): what goes to another GPU is written there alone, and never read."""
     exchange = fused_with("gemm-a2a", topology, "direct")
     workload, pair = gemm_workload("4096x2048x2048", N), 4096 * 2048 * 2 // N // N
-    found = run_sublayer(workload, exchange.hardware(load_machine(), workload), ("sequential", "t3", "ideal-overlap"),
-                         lambda *_: None, choices=Choices(exchange=exchange))
+    found = run_sublayer(Plan(exchange.hardware(load_machine(), workload), workload, exchange=exchange),
+                         ("sequential", "t3", "ideal-overlap"))
     sequential, fused, bound = found.techniques.values()
     assert sequential.streams_bytes["gemm_write"] == N * pair
     assert [sequential.streams_bytes[f"a2a_{way}"] for way in ("read", "write")] == [(N - 1) * pair] * 2
@@ -306,8 +303,7 @@ def test_a_direct_reduce_scatter_reads_nothing(topology, capsys):
     workload, chunk = gemm_workload("2048x1024x512", N), 2048 * 1024 * 2 // N
     machine = exchange.hardware(load_machine(), workload)
     assert machine.dma.peers == N - 1
-    found = run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0,
-                         Choices(exchange=exchange))
+    found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "t3"))
     direct = found.techniques["t3"]
     assert direct.dram["rs_read"] == 0 and direct.hardware.rtl_counters["commands"] == 0
     assert direct.dram["gemm_write"] == chunk and direct.dram["rs_write"] == (N - 1) * chunk
@@ -348,7 +344,7 @@ def test_a_late_gpu_and_a_slow_link_delay_all():
     """Sequential and T3 wait for the last; a slow link is the fullest, and its GPU's neighbour gets its tiles late."""
     machine, workload = load_machine(), gemm_workload("2048x1024x512", N)
     late, slow = Skew.of("late:2:30000", N), Skew.of("link:1-0:20", N)
-    runs = [run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0, Choices(skew=skew))
+    runs = [run_sublayer(Plan(machine, workload, skew=skew), ("sequential", "t3"))
             for skew in (Skew(), late, slow)]
     alike, behind, held = (run.techniques["t3"] for run in runs)
     assert runs[1].baseline.total_ns == runs[0].baseline.total_ns + 30_000
@@ -367,8 +363,8 @@ def test_a_late_gpu_and_a_slow_link_delay_all():
 def test_a_slow_clock_and_dead_units_delay_all(capsys):
     """The GEMM alone is the slowest GPU's, whose own clock or units it goes by; T3's GPUs wait for it."""
     machine, workload = load_machine(), gemm_workload("2048x1024x1024", N)
-    alike, clock, dead = (run_sublayer(workload, machine, ("sequential", "t3"), lambda *_: None, 0,
-                                       Choices(skew=Skew.of(text, N))) for text in ("", "clock:2:0.5", "dead:3:40"))
+    alike, clock, dead = (run_sublayer(Plan(machine, workload, skew=Skew.of(text, N)), ("sequential", "t3"))
+                          for text in ("", "clock:2:0.5", "dead:3:40"))
     tiles, units = 8 * 8, machine.gpu.compute_units
     assert clock.baseline.gemm_ns == pytest.approx(2 * alike.baseline.gemm_ns, rel=0.05)
     stages = -(-tiles // (units // 2)) / -(-tiles // units)
@@ -434,8 +430,7 @@ def test_who_waits_is_said():
 
 def test_a_skew_of_a_link_that_is_not_there():
     with pytest.raises(BadInput, match="no such links"):
-        run_sublayer(gemm_workload("2048x1024x512", N), load_machine(), ("t3",), lambda *_: None, 0,
-                     Choices(skew=Skew.of("link:0-2:3", N)))
+        run_sublayer(Plan(load_machine(), gemm_workload("2048x1024x512", N), skew=Skew.of("link:0-2:3", N)), ("t3",))
 
 
 def test_compilation_is_no_simulation():

@@ -13,6 +13,7 @@ from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.request import Request, requested
 from t3sim.study.tasks.runner import work
 from t3sim.study.tasks.store import Store
+from t3sim.study.techniques import run_sublayer
 
 SMALL = str(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
 PARTS = '''
@@ -116,9 +117,9 @@ def test_what_is_a_reference(name, custom):
 
 def test_a_custom_algorithm_does_what_its_program_says(parts):
     request = made(**{"exchange.algorithm": f"{parts}:usual"})
-    exchange = request.sublayers[0].choices.exchange
+    exchange = request.plans[0].exchange
     assert exchange.program(4).ranks == 4 and exchange.every_gpu
-    task, = (one for one in request.tasks(request.sublayers[0]).values() if one.kernel.name.startswith("fused-round"))
+    task, = (one for one in request.tasks(request.plans[0]).values() if one.kernel.name.startswith("fused-round"))
     assert task.custom == {"exchange.algorithm": f"{parts}:usual"} and "/" not in task.key
     Path(parts).write_text(PARTS + "\n")
     assert replace(task).key != task.key
@@ -132,7 +133,7 @@ def test_an_all_to_all_brings_each_chunk_to_its_rank(parts):
 
 def test_a_module_that_can_be_imported_is_as_good(parts, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(parts).parent))
-    assert made(**{"exchange.algorithm": "parts:usual"}).sublayers[0].choices.exchange.program(4).ranks == 4
+    assert made(**{"exchange.algorithm": "parts:usual"}).plans[0].exchange.program(4).ranks == 4
 
 
 @pytest.mark.parametrize(("key", "name", "words"), [
@@ -183,7 +184,7 @@ def test_a_file_that_is_not_there_is_a_line(tmp_path):
 def test_a_custom_operator_is_asked_for_like_others(parts):
     request = made(**{"layer.operator": f"{parts}:operator-rs"})
     with pytest.raises(BadInput, match=r"layer.operator = .*:operator fails: ValueError: K is too odd"):
-        request.run(request.sublayers[0], lambda what, share: None)
+        run_sublayer(request.plans[0], request.techniques)
     with pytest.raises(BadInput, match=r"needs layer.devices = N"):
         made(**{"layer.operator": f"{parts}:operator-rs", "layer.devices": None})
     with pytest.raises(BadInput, match=r"technique flux has its own GEMM"):
@@ -207,7 +208,7 @@ def test_an_operator_that_is_none_is_a_line(parts, name, words):
         alone.run(lambda what, share: None)
     request = made(**{"layer.operator": f"{parts}:{name}-rs"})
     with pytest.raises(BadInput, match=words):
-        request.run(request.sublayers[0], lambda what, share: None)
+        run_sublayer(request.plans[0], request.techniques)
 
 
 @pytest.mark.parametrize("name", ["leaves", "quiet"])

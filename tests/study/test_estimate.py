@@ -1,26 +1,29 @@
 """What a run will take, estimated before it: near what was measured, and what cannot end is told from what can."""
 
+from dataclasses import replace
+
 import pytest
 
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs import kernels
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.tasks.estimate import LONGEST_SECONDS, Estimate, check, estimate
 from t3sim.study.techniques import kernels_of
 from t3sim.workload.workloads import gemm_workload, paper_workloads, transformer_workload
 
 pytestmark = pytest.mark.builds_loops
 
+PLAN = Plan(load_machine(), transformer_workload())
 #: Memory cycles of the README's run of T-NLG FC-2 on eight GPUs.
 _MEASURED = {"sequential": 3_326_144, "t3": 2_529_024, "t3-mca": 2_526_656}
 
 
 @pytest.mark.parametrize("technique", _MEASURED)
 def test_near_what_a_run_takes(technique):
-    names = [name for name in kernels_of(technique) if technique == "sequential" or name != kernels.GEMM]
+    names = [name for name in kernels_of(technique, PLAN) if technique == "sequential" or name != kernels.GEMM]
     found = estimate(load_machine(), transformer_workload(), names)
     assert found.cycles == pytest.approx(_MEASURED[technique], rel=0.1)
     assert 1 < found.seconds < 100 and 1e8 < found.memory_bytes < 1e9
@@ -28,12 +31,12 @@ def test_near_what_a_run_takes(technique):
 
 def test_every_gpu_and_an_all_reduce_take_longer():
     machine, workload = load_machine(), transformer_workload()
-    (_, one), (_, every), (_, gathers) = (kernels_of("t3", choices)[:2] for choices in (
-        Choices(), Choices(skew=Skew()), Choices(exchange=Exchange("ar"))))
+    (_, one), (_, every), (_, gathers) = (kernels_of("t3", plan)[:2] for plan in (
+        PLAN, replace(PLAN, skew=Skew()), replace(PLAN, exchange=Exchange("ar"))))
     alike, each = (estimate(machine, workload, [kernel]) for kernel in (one, every))
     assert each.cycles == alike.cycles and 7 < each.seconds / alike.seconds <= 8
-    assert estimate(machine, workload, kernels_of("t3", Choices(skew=Skew()))).seconds < 8 * estimate(
-        machine, workload, kernels_of("t3")).seconds, "the GEMM alone is one GPU's all the same"
+    assert estimate(machine, workload, kernels_of("t3", replace(PLAN, skew=Skew()))).seconds < 8 * estimate(
+        machine, workload, kernels_of("t3", PLAN)).seconds, "the GEMM alone is one GPU's all the same"
     deep, flat = workload, transformer_workload("t-nlg", "op", 8)  # the GEMM, and the links set the time
     assert estimate(machine, flat, [gathers]).cycles > 1.5 * estimate(machine, flat, [one]).cycles
     assert estimate(machine, deep, [gathers]).cycles < 1.1 * estimate(machine, deep, [one]).cycles
@@ -41,22 +44,22 @@ def test_every_gpu_and_an_all_reduce_take_longer():
 
 def test_every_case_of_the_paper_may_be_run():
     for workload in paper_workloads():
-        check(estimate(load_machine(), workload, kernels_of("t3-mca+")), workload)
+        check(estimate(load_machine(), workload, kernels_of("t3-mca+", PLAN)), workload)
 
 
 def test_grows_with_what_is_asked():
     machine = load_machine()
-    small, large = (estimate(machine, gemm_workload(shape, 8), kernels_of("t3")) for shape in
+    small, large = (estimate(machine, gemm_workload(shape, 8), kernels_of("t3", PLAN)) for shape in
                     ("4096x4096x1024", "16384x16384x1024"))
     assert large.cycles == pytest.approx(16 * small.cycles, rel=0.1)
     assert large.seconds > 10 * small.seconds and large.memory_bytes > small.memory_bytes
-    twice = estimate(machine, gemm_workload("4096x4096x1024", 8), [*kernels_of("t3"), *kernels_of("t3")])
+    twice = estimate(machine, gemm_workload("4096x4096x1024", 8), [*kernels_of("t3", PLAN), *kernels_of("t3", PLAN)])
     assert twice == small  # each kernel is simulated once
 
 
 def test_several_at_once_take_no_longer_than_the_longest_or_the_cores():
     machine, workload = load_machine(), transformer_workload()
-    asked = list(dict.fromkeys(kernel for name in _MEASURED for kernel in kernels_of(name)))
+    asked = list(dict.fromkeys(kernel for name in _MEASURED for kernel in kernels_of(name, PLAN)))
     one, two, many = (estimate(machine, workload, asked, jobs=jobs) for jobs in (1, 2, 100))
     each = [estimate(machine, workload, [kernel]).seconds for kernel in asked]
     assert one.seconds == pytest.approx(sum(each)) and two.seconds == pytest.approx(sum(each) / 2)

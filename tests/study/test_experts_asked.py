@@ -21,20 +21,20 @@ def asked(**changes):
 
 
 def test_the_request_has_the_tokens_and_the_hardware_of_a_direct_exchange():
-    sublayer, = asked(layer__locality="zipf:0.6", seed=5, layer__dtype="bf16").sublayers
-    workload = sublayer.workload
+    plan, = asked(layer__locality="zipf:0.6", seed=5, layer__dtype="bf16").plans
+    workload = plan.workload
     assert (workload.m, workload.experts, workload.per_token, workload.zipf, workload.seed) == (256, 8, 3, 0.6, 5)
-    assert workload.routing.imbalance > 1 and sublayer.choices.exchange.topology == "switch"
-    assert sublayer.machine.dma.peers == 3 and sublayer.choices.exchange.terms(workload) == 3
-    rate = gemm_rate(sublayer.machine, workload, 1e5, 1e6)
-    assert rate is not None and rate.tile[0] == sublayer.machine.gpu.tile_m
+    assert workload.routing.imbalance > 1 and plan.exchange.topology == "switch"
+    assert plan.machine.dma.peers == 3 and plan.exchange.terms(workload) == 3
+    rate = gemm_rate(plan.machine, workload, 1e5, 1e6)
+    assert rate is not None and rate.tile[0] == plan.machine.gpu.tile_m
 
 
 def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
     counts = [[64, 64, 0, 64, 0, 0, 0, 0]] * 4
     file = tmp_path / "routing.json"
     file.write_text(json.dumps(counts))
-    workload = asked(layer__locality=str(file)).sublayers[0].workload
+    workload = asked(layer__locality=str(file)).plans[0].workload
     assert workload.routing.counts.tolist() == counts
     assert sorted(workload.routing.experts_of[0].tolist()) == [0, 1, 3]
     file.write_text("[1, 2")
@@ -84,23 +84,23 @@ def test_the_experts_of_a_config_are_those_of_all_but_its_first_layers(tmp_path)
     for operator, columns, depth in (("moe-dispatch", 2 * 256, 512), ("moe-combine", 512, 256)):
         found = requested(scenario_of({}, {"layer.operator": operator, "layer.model": str(file), "layer.tp": 4,
                                            "layer.tokens": 1024, "layer.locality": "zipf:0.6"}))
-        one, = found.sublayers
-        workload = one.workload
-        assert found.of_file and one.times == 5 and workload.title == "small Experts' GEMM, 4 GPUs"
+        workload = found.plans[0].workload
+        assert found.of_file and found.times == (5,) and workload.title == "small Experts' GEMM, 4 GPUs"
         assert (workload.m, workload.n, workload.k, workload.dtype) == (1024, columns, depth, "bf16")
         assert (workload.experts, workload.per_token, workload.zipf, workload.tp) == (16, 4, 0.6, 4)
-    whole, = requested(scenario_of({}, {"layer.operator": "moe-dispatch", "layer.model": "deepseek-v3",
-                                        "layer.tokens": 1024, "machine": "h100-t3"})).sublayers
-    assert (whole.times, whole.workload.n, whole.workload.k, whole.workload.experts) == (58, 4096, 7168, 256)
+    whole = requested(scenario_of({}, {"layer.operator": "moe-dispatch", "layer.model": "deepseek-v3",
+                                       "layer.tokens": 1024, "machine": "h100-t3"}))
+    workload = whole.plans[0].workload
+    assert (whole.times, workload.n, workload.k, workload.experts) == ((58,), 4096, 7168, 256)
 
 
 @pytest.mark.parametrize("operator", ["moe-dispatch", "moe-combine"])
 @pytest.mark.parametrize("topology, links", [("torus:2x2", 8), ("nodes:2x2", 8)])
 def test_the_fullest_link_counts_where_tokens_pass_through_others(operator, topology, links):
     """Each of the links of a GPU of four; the fullest has at least its share of all hops."""
-    sublayer, = asked(layer__operator=operator, exchange__topology=topology, layer__locality="zipf:0.6").sublayers
-    workload, exchange = sublayer.workload, sublayer.choices.exchange
-    assert exchange.every_gpu and not exchange.by_levels and sublayer.machine.dma.peers == 3
+    plan, = asked(layer__operator=operator, exchange__topology=topology, layer__locality="zipf:0.6").plans
+    workload, exchange = plan.workload, plan.exchange
+    assert exchange.every_gpu and not exchange.by_levels and plan.machine.dma.peers == 3
     between = workload.between if operator == "moe-dispatch" else workload.between.T
     ways = {(source, to): exchange.links(4).way(source, to) for source in range(4) for to in range(4)}
     of_link = {link: sum(between[pair] for pair, way in ways.items() if link in way)
@@ -113,11 +113,11 @@ def test_the_fullest_link_counts_where_tokens_pass_through_others(operator, topo
 @pytest.mark.parametrize("operator", ["moe-dispatch", "moe-combine"])
 def test_kernels_alone_are_of_the_gpus_and_links_that_are_not_alike(operator):
     skew = "late:1:500,clock:2:0.5,link:0-1:9"
-    sublayer, = asked(layer__operator=operator, exchange__topology="torus:2x2", gpus__every=True,
-                      gpus__skew=skew).sublayers
+    plan, = asked(layer__operator=operator, exchange__topology="torus:2x2", gpus__every=True,
+                      gpus__skew=skew).plans
     for name in ("sequential", "t3-mca", "ideal-overlap"):
-        kernels = TECHNIQUES[name].kernels_of(sublayer.choices)
-        assert all(kernel.skew == sublayer.choices.skew for kernel in kernels) and str(kernels[0].skew) == (
+        kernels = TECHNIQUES[name].kernels_of(plan)
+        assert all(kernel.skew == plan.skew for kernel in kernels) and str(kernels[0].skew) == (
             "GPU 1 500 ns late, GPU 2 at 0.5 of its clock, link 0 to 1 at 9 GB/s")
 
 
@@ -125,33 +125,33 @@ DISPATCH = {"layer__operator": "moe-dispatch"}
 
 
 def test_tokens_that_go_to_experts_have_a_counter_for_each_group():
-    sublayer, = asked(**DISPATCH, layer__locality="zipf:0.6", seed=5).sublayers
-    workload, exchange = sublayer.workload, sublayer.choices.exchange
+    plan, = asked(**DISPATCH, layer__locality="zipf:0.6", seed=5).plans
+    workload, exchange = plan.workload, plan.exchange
     assert (workload.m, workload.k, workload.experts, workload.zipf, workload.seed) == (256, 64, 8, 0.6, 5)
     assert exchange.before and exchange.operator == "moe-dispatch" and exchange.hides == ("dispatch",)
     assert exchange.terms(workload) == 1 and exchange.every_gpu and exchange.unlike == "tokens tell them apart"
-    assert sublayer.machine.dma.peers == 3 and sublayer.machine.dma.ready_groups >= 32
+    assert plan.machine.dma.peers == 3 and plan.machine.dma.ready_groups >= 32
     assert exchange.link_bytes(workload) == workload.sent_bytes < workload.m * 3 * 64 * 2
-    names = [[one.name for one in TECHNIQUES[name].kernels_of(sublayer.choices)] for name in ("sequential", "t3-mca")]
+    names = [[one.name for one in TECHNIQUES[name].kernels_of(plan)] for name in ("sequential", "t3-mca")]
     assert names == [["gemm", "dispatch-switch", "packing"],
                      ["gemm", "fused-mca-dispatch-direct-switch-before-every-gpu", "packing"]]
-    rate = gemm_rate(sublayer.machine, workload, 1e5, 1e6)
-    assert rate is not None and rate.tile[0] == sublayer.machine.gpu.tile_m
+    rate = gemm_rate(plan.machine, workload, 1e5, 1e6)
+    assert rate is not None and rate.tile[0] == plan.machine.gpu.tile_m
 
 
 def test_tokens_of_8_bits_have_scales_and_what_experts_make_of_them_has_16():
     """A token of 1,024 elements has eight scales of four bytes; matrix units are twice as fast, but for losses."""
     shape = {"layer.operator": "moe-dispatch", "machine": "h100-t3", "layer.locality": "zipf:0.6",
              "layer.gemm": "1024x2048x1024", "layer.experts": "8x3"}
-    few, wide = (requested(scenario_of({}, EXPERTS | shape | {"layer.dtype": dtype})).sublayers[0]
+    few, wide = (requested(scenario_of({}, EXPERTS | shape | {"layer.dtype": dtype})).plans[0]
                  for dtype in ("e4m3", "bf16"))
     assert few.workload.exchanged_elements == 1024 + 4 * 8 and few.workload.sum_bytes == 2
-    sent = few.choices.exchange.link_bytes(few.workload)
+    sent = few.exchange.link_bytes(few.workload)
     assert sent == few.workload.sent_bytes == wide.workload.sent_bytes * 1056 // 2048
     tiling, gemms = dispatch_tiling(few.machine, few.workload, 64), [largest_gemm(one.machine, one.workload)
                                                                      for one in (few, wide)]
     assert (tiling.m, tiling.element_bytes, tiling.pitch_bytes) == (1056, 1, 1280)
-    assert few.machine.link == wide.machine.link and few.choices.exchange.sums.seen_from_memory(
+    assert few.machine.link == wide.machine.link and few.exchange.sums.seen_from_memory(
         few.machine, few.workload) == few.machine, "links carry what memory has"
     assert gemms[0].tiling.element_bytes == 2 and gemms[0].operand_bytes == 1 and gemms[0].block_k == 128
     assert gemms[1].cycles_per_k / gemms[0].cycles_per_k == pytest.approx(2 * 0.74 / 0.83)

@@ -49,10 +49,10 @@ def test_half_of_four_switches_are_two_and_a_collective_has_half_of_its_bytes():
 
 def test_the_layer_has_as_large_a_part_of_its_tokens():
     request = requested(Scenario(fraction="1/4", layer={"gemm": "4096x512x256", "devices": 4}))
-    assert (request.sublayers[0].workload.m, request.sublayers[0].machine.gpu.compute_units) == (1024, 20)
+    assert (request.plans[0].workload.m, request.plans[0].machine.gpu.compute_units) == (1024, 20)
     alone = KernelAlone(Scenario(fraction="1/2", layer={"operator": "gemm", "gemm": "4096x512x256"}))
     assert (alone.workload.m, alone.machine.name) == (2048, "1/2 of t3-table1")
-    assert requested(Scenario(layer={"gemm": "4096x512x256", "devices": 4})).sublayers[0].machine.name == "t3-table1"
+    assert requested(Scenario(layer={"gemm": "4096x512x256", "devices": 4})).plans[0].machine.name == "t3-table1"
 
 
 @pytest.mark.parametrize(("given", "words"), [

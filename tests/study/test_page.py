@@ -50,8 +50,8 @@ def test_the_commands_of_the_page_are_taken(tmp_path, monkeypatch, capsys):
     asked = []
     monkeypatch.chdir(tmp_path)
     (tmp_path / "direct.toml").write_text(shown("toml"))
-    monkeypatch.setattr(techniques, "run_sublayer", lambda workload, machine, names, *rest: (
-        asked.append(names), fake_result(workload, machine, names))[1])
+    monkeypatch.setattr(techniques, "run_sublayer", lambda plan, names, *rest: (
+        asked.append(names), fake_result(plan.workload, plan.machine, names))[1])
 
     def recorded(setup, *rest, **options):
         asked.append(setup.technique)

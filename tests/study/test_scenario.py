@@ -52,9 +52,9 @@ def asked(monkeypatch):
     """What reaches the run."""
     found = []
 
-    def run_sublayer(workload, machine, names, progress, seed, choices, jobs, kept=None):
-        found.append((workload, machine, names, seed, choices))
-        return fake_result(workload, machine, names, seed)
+    def run_sublayer(plan, names, progress=None, jobs=None, kept=None):
+        found.append((plan, names))
+        return fake_result(plan.workload, plan.machine, names, plan.seed)
     monkeypatch.setattr(techniques, "run_sublayer", run_sublayer)
     return found
 
@@ -63,10 +63,10 @@ def test_file_options_and_settings_ask_for_the_same(direct, asked, capsys):
     for words in ([direct], [*AS_OPTIONS, *LINK], [*(part for one in AS_SETTINGS for part in ("--set", one)), *LINK]):
         assert cli.main(["run", *words]) == 0, capsys.readouterr().err
     assert asked[0] == asked[1] == asked[2]
-    workload, machine, names, seed, choices = asked[0]
-    assert workload == gemm_workload("1024x512x256", 4) and names == ("sequential", "t3") and seed == 0
-    assert machine.link.bandwidth_gb_per_s == 100 and machine.dram == load_machine().dram
-    assert (choices.exchange.operator, choices.exchange.algorithm, choices.policy) == ("gemm-ar", "direct", "mca")
+    plan, names = asked[0]
+    assert plan.workload == gemm_workload("1024x512x256", 4) and names == ("sequential", "t3") and plan.seed == 0
+    assert plan.machine.link.bandwidth_gb_per_s == 100 and plan.machine.dram == load_machine().dram
+    assert (plan.exchange.operator, plan.exchange.algorithm, plan.policy) == ("gemm-ar", "direct", "mca")
 
 
 def test_python_asks_for_the_same(direct, asked):
@@ -76,14 +76,13 @@ def test_python_asks_for_the_same(direct, asked):
     machine = load_machine({"extends": "t3-table1", "link": {"bandwidth_gb_per_s": 100.0}})
     run(gemm_workload("1024x512x256", 4), machine, ("sequential", "t3"), "mca",
         operator=fused_with("gemm-ar", "switch", "direct"))
-    one, = of_file.sublayers
-    assert asked == [(one.workload, one.machine, of_file.techniques, 0, one.choices)]
+    assert asked == [(of_file.plans[0], of_file.techniques)]
 
 
 def test_options_and_settings_are_said_beside_a_file(direct, asked):
     assert cli.main(["run", direct, "--devices", "8", "--set", "seed=3"]) == 0
-    workload, _, _, seed, choices = asked[0]
-    assert (workload.tp, seed, choices.exchange.algorithm) == (8, 3, "direct")
+    plan, _ = asked[0]
+    assert (plan.workload.tp, plan.seed, plan.exchange.algorithm) == (8, 3, "direct")
 
 
 def test_every_option_is_a_short_cut_for_a_key():
@@ -223,9 +222,9 @@ def test_python_runs_a_scenario_and_its_file(direct, asked):
     from t3sim import Scenario, run_scenario
 
     found = run_scenario(direct)
-    assert asked[0][2] == ("sequential", "t3") and found.to_json()["techniques"].keys() == {"sequential", "t3"}
+    assert asked[0][1] == ("sequential", "t3") and found.to_json()["techniques"].keys() == {"sequential", "t3"}
     run_scenario(Scenario())
-    assert asked[1][0].model == "t-nlg"
+    assert asked[1][0].workload.model == "t-nlg"
     event = run_scenario(Scenario(level="event", machine="h800-nvlink", layer={"operator": "ag-gemm",
                                                                                "gemm": "512x1024x1024"}))
     assert event.techniques["flux"].total_ns > 0

@@ -166,7 +166,7 @@ def test_every_study_of_the_package_can_be_run(name):
     for point in points[:2]:
         ready = asked(point.scenario)
         machine = (ready.node if isinstance(ready, EventLevel) else
-                   ready.sublayers[0].machine if isinstance(ready, Request) else ready.machine)
+                   ready.plans[0].machine if isinstance(ready, Request) else ready.machine)
         for key, value in point.values.items():
             if key.startswith("machine."):
                 _, section, name = key.split(".")

@@ -55,7 +55,7 @@ def replace_module(monkeypatch, name: str, **content) -> None:
 
 def replace_techniques(monkeypatch, run_sublayer) -> None:
     monkeypatch.setattr(techniques, "run_sublayer", run_sublayer)
-    monkeypatch.setattr(techniques, "kernels_of", lambda technique, choices=None: (GEMM, ALL_GATHER))
+    monkeypatch.setattr(techniques, "kernels_of", lambda technique, plan: (GEMM, ALL_GATHER))
 
 
 @pytest.fixture
@@ -63,12 +63,13 @@ def calls(monkeypatch):
     """`run_sublayer` that returns at once; the list of what it was asked."""
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
-        asked.append((workload, machine, tuple(techniques), seed, *([choices.policy] if choices.policy else [])))
+    def run_sublayer(plan, techniques, progress, jobs, kept=None):
+        asked.append((plan.workload, plan.machine, tuple(techniques), plan.seed,
+                      *([plan.policy] if plan.policy else [])))
         for name in techniques:
             progress(name, 0.5)
             progress(name, 1.0)
-        return fake_result(workload, machine, techniques, seed)
+        return fake_result(plan.workload, plan.machine, techniques, plan.seed)
 
     replace_techniques(monkeypatch, run_sublayer)
     return asked
@@ -99,12 +100,12 @@ def test_run_without_arguments(calls, capsys):
 
 
 def test_what_it_will_take_is_said_before(monkeypatch, capsys):
-    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
+    def run_sublayer(plan, techniques, progress, jobs, kept=None):
         said = capsys.readouterr()
         assert said.out == ""
         assert re.fullmatch(r"t3: t-nlg: 17.18 billion parameters; 78 layers; .*\n"
                             r"t3: estimated: about \d+ (s|min) and \d\.\d GB of memory for [\d,]+ cycles\n", said.err)
-        return fake_result(workload, machine, techniques, seed)
+        return fake_result(plan.workload, plan.machine, techniques, plan.seed)
     replace_techniques(monkeypatch, run_sublayer)
     assert cli.main(["run", "--technique", "t3"]) == 0
 
@@ -132,9 +133,9 @@ def test_a_long_technique_says_how_far_it_is(monkeypatch, capsys):
 def test_the_operator_reaches_the_run(monkeypatch, operator):
     asked = []
 
-    def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
-        asked.append(choices.exchange)
-        return fake_result(workload, machine, techniques, seed)
+    def run_sublayer(plan, techniques, progress, jobs, kept=None):
+        asked.append(plan.exchange)
+        return fake_result(plan.workload, plan.machine, techniques, plan.seed)
     replace_techniques(monkeypatch, run_sublayer)
     direct = ["--topology", "switch", "--algorithm", "direct"] if operator.endswith("a2a") else []
     what = {"gemv-ar": ["--gemm", "1024x1x512", "--devices", "4"],
@@ -479,8 +480,8 @@ def test_a_fault_of_the_program_is_a_line_and_a_file(monkeypatch, capsys):
     replace_techniques(monkeypatch, run_sublayer)
     assert cli.main(["run", "--tp", "4"]) == 70
     line = capsys.readouterr().err.partition("cycles\n")[2]
-    found = re.fullmatch(r"t3: error: a fault of t3 itself, please report it: KeyError \"'a bug'\" in request.py, line "
-                         r"\d+; all about it is in (\S+)\n", line)
+    found = re.fullmatch(r"t3: error: a fault of t3 itself, please report it: KeyError \"'a bug'\" in sublayers.py, "
+                         r"line \d+; all about it is in (\S+)\n", line)
     told = Path(found[1]).read_text()
     Path(found[1]).unlink()
     assert told.startswith("t3 run --tp 4\nTraceback") and "raise KeyError" in told
@@ -541,11 +542,11 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from tests.support.fake_run import fake_result
 from t3sim.study import techniques as runs
-def run_sublayer(workload, machine, techniques, progress, seed, choices, jobs, kept=None):
+def run_sublayer(plan, techniques, progress, jobs, kept=None):
     {body}
-    return fake_result(workload, machine, techniques, seed)
+    return fake_result(plan.workload, plan.machine, techniques, plan.seed)
 runs.run_sublayer = run_sublayer
-runs.kernels_of = lambda technique, choices=None: ()
+runs.kernels_of = lambda technique, plan: ()
 from t3sim.cli import main
 sys.exit(main())
 """

@@ -15,6 +15,7 @@ from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
 from t3sim.workload.workloads import ExpertsWorkload, experts_workload
@@ -29,7 +30,7 @@ MACHINE = MACHINE.model_copy(update={"gpu": MACHINE.gpu.model_copy(update={"matr
 def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "mca", skew: str = "", **chaos):
     exchange = fused_with("moe-dispatch", topology)
     kernel = FusedGemm(policy, exchange=exchange, skew=Skew.of(skew, workload.tp))
-    plan = replace(kernel.plan(exchange.hardware(MACHINE, workload), workload, 1), **chaos)
+    plan = replace(kernel.prepare(Plan(exchange.hardware(MACHINE, workload), workload, seed=1)), **chaos)
     assert plan.machine.dma.ready_groups == MACHINE.dma.ready_groups, "no RTL of its own"
     return plan, Policy.of(policy, plan.machine)
 

@@ -67,7 +67,7 @@ def t3(folder: Path, *arguments: str) -> tuple[int, str]:
 def test_names_stand_for_functions(mine):
     given = {"layer.gemm": "256x256x64", "layer.devices": 4, "machine": SMALL, "layer.operator": "outer-rs",
              "exchange.topology": "chords", "exchange.algorithm": "leaping"}
-    exchange = requested(scenario_of({}, given)).sublayers[0].choices.exchange
+    exchange = requested(scenario_of({}, given)).plans[0].exchange
     assert exchange.custom == {"layer.operator": "my_parts.links:outer", "exchange.topology": "my_parts.links:chords",
                                "exchange.algorithm": "my_parts.links:leaping"}
     assert exchange.program(4) == import_module("my_parts.links").leaping("rs", 4)
@@ -122,10 +122,10 @@ def test_a_file_that_is_malformed_is_one_line(entries, said, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("technique", "said"), [
-    ("lambda choices: 1 / 0, None", "fails: ZeroDivisionError: division by zero"),
-    ("lambda choices: sys.exit(0), None", "fails: SystemExit: 0"),
-    ("lambda choices: 7, None", "technique halves has kernels 7: a tuple of Kernels is needed"),
-    ("lambda choices: (), None, lambda choices: [][1]", "fails: IndexError")])
+    ("lambda plan: 1 / 0, None", "fails: ZeroDivisionError: division by zero"),
+    ("lambda plan: sys.exit(0), None", "fails: SystemExit: 0"),
+    ("lambda plan: 7, None", "technique halves has kernels 7: a tuple of Kernels is needed"),
+    ("lambda plan: (), None, lambda plan: [][1]", "fails: IndexError")])
 def test_a_technique_that_fails_is_one_line(technique, said, tmp_path):
     folder = distribution(tmp_path, "[t3sim.techniques]\nhalves = my_parts.halves:HALVES\n")
     (folder / "my_parts" / "halves.py").write_text(

@@ -13,6 +13,7 @@ from t3sim.mechanisms.sums import Sums
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
 from t3sim.workload.workloads import ExpertsWorkload, experts_workload
@@ -25,7 +26,7 @@ MACHINE = load_machine(str(Path(__file__).parents[1] / "data" / "machines" / "tr
 def setting(workload: ExpertsWorkload, topology: str = "switch", sums: Sums = Sums(), skew: str = "", **chaos):
     exchange = fused_with("moe-combine", topology, sums=sums)
     kernel = FusedGemm("mca", exchange=exchange, skew=Skew.of(skew, workload.tp))
-    plan = replace(kernel.plan(exchange.hardware(MACHINE, workload), workload, 1), hold_back=0.1,
+    plan = replace(kernel.prepare(Plan(exchange.hardware(MACHINE, workload), workload, seed=1)), hold_back=0.1,
                    link_jitter_cycles=200, **chaos)
     return plan, Policy.of("mca", plan.machine)
 

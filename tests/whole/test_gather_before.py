@@ -13,7 +13,6 @@ from t3sim.mechanisms.gather_before import gather_tiling, groups_of, tiling_for
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, data_run, run_data_mode
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.pipelining import fused_plan
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
@@ -48,7 +47,7 @@ def setup(shape: str, devices: int, changes: dict, dtype: str = "fp16", exchange
 def test_every_gpu_has_all_activations_and_reads_none_too_early(shape, devices, changes, dtype, policy, seed):
     """Bit for bit, with GPUs that start late, links that are late at random, and handshakes that are held back."""
     described, workload = setup(shape, devices, changes, dtype)
-    plan = replace(fused_plan(EXCHANGE, described, workload, seed), hold_back=0.1, link_jitter_cycles=200,
+    plan = replace(Plan(described, workload, seed, exchange=EXCHANGE).fused(), hold_back=0.1, link_jitter_cycles=200,
                       start_cycles=late_starts(devices, 1000, seed))
     result = run_data_mode(plan, Policy(policy), Variation(overtaking_reads=True))
     per_line = 64 // workload.format.bytes
@@ -68,7 +67,7 @@ def test_activations_come_from_several_gpus_at_once(topology, algorithm, devices
     """Bit for bit, by all ways but one ring; groups come from all of them in turn."""
     exchange = fused_with("ag-gemm", topology, algorithm)
     described, workload = setup(shape, devices, changes, exchange=exchange)
-    plan = replace(fused_plan(exchange, described, workload, seed), hold_back=0.1, link_jitter_cycles=200,
+    plan = replace(Plan(described, workload, seed, exchange=exchange).fused(), hold_back=0.1, link_jitter_cycles=200,
                       start_cycles=late_starts(devices, 1000, seed))
     run, ledger = data_run(plan, Policy("mca"), Variation(overtaking_reads=True))
     try:
@@ -89,14 +88,14 @@ def test_activations_come_from_several_gpus_at_once(topology, algorithm, devices
 
 def test_workgroups_that_do_not_wait_read_what_has_not_come():
     described, workload = setup("256x192x256", 2, SLOW_LINK)
-    run, _ = data_run(fused_plan(EXCHANGE, described, workload), Policy("mca"))
+    run, _ = data_run(Plan(described, workload, exchange=EXCHANGE).fused(), Policy("mca"))
     check_unheld_reads(run)
 
 
 def test_asks_that_need_a_tile_more_than_there_are_are_never_answered():
     """What stands still says so: the ready table waits for nothing that comes."""
     described, workload = setup("256x192x256", 2, {})
-    run, _ = data_run(fused_plan(EXCHANGE, described, workload), Policy("mca"))
+    run, _ = data_run(Plan(described, workload, exchange=EXCHANGE).fused(), Policy("mca"))
     try:
         run.sim.hardware.asks[:] += 1 << run.backends[0].ports.port("asks.payload").fields["tiles"].lsb
         with pytest.raises(SimulationError, match="nothing moved for .* 0 of 4 groups of inputs have come,"):
@@ -107,7 +106,7 @@ def test_asks_that_need_a_tile_more_than_there_are_are_never_answered():
 
 def test_the_order_of_workgroups_is_that_of_their_inputs():
     described, workload = setup("512x192x256", 4, {})
-    run, _ = data_run(fused_plan(EXCHANGE, described, workload), Policy("mca"))
+    run, _ = data_run(Plan(described, workload, exchange=EXCHANGE).fused(), Policy("mca"))
     try:
         for device, space in enumerate(run.spaces):
             _, order, own = groups_of(space)
@@ -148,6 +147,6 @@ def _possible(features: int) -> bool:
 
 
 def test_a_schedule_of_what_is_there_is_staged():
-    plan = fused_plan(EXCHANGE, machine("ring_small"), gemm_workload("64x64x64", 2))
+    plan = Plan(machine("ring_small"), gemm_workload("64x64x64", 2), exchange=EXCHANGE).fused()
     assert plan.gathers and not Plan.gathers
     assert EXCHANGE.program(4).transfers == ring.all_gather(4).transfers

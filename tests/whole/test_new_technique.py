@@ -28,7 +28,7 @@ from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.runs.techniques.technique import Technique
 
 
-def _combine(name, parts, clock_ghz, choices):
+def _combine(name, parts, plan):
     gemm, scatter, gather = parts
     beside = max(gemm.ns, gemm.ns / 2 + scatter.ns)
     return TechniqueResult(
@@ -39,8 +39,8 @@ def _combine(name, parts, clock_ghz, choices):
 
 HALVES = Technique(
     "halves", "the reduce-scatter begins when half of the GEMM is done", "nobody's",
-    lambda choices: (gemm_alone(choices), REDUCE_SCATTER, ALL_GATHER), _combine,
-    lambda choices: only_a_reduce_scatter("halves", choices))
+    lambda plan: (gemm_alone(plan), REDUCE_SCATTER, ALL_GATHER), _combine,
+    lambda plan: only_a_reduce_scatter("halves", plan))
 '''
 
 STUDY = f"""

@@ -99,13 +99,13 @@ def test_a_run_with_numbers_says_how_far_its_sums_are_from_float64():
     found = []
     for exchange in ({}, {"accumulate": "fp32"}):
         request = requested(Scenario.model_validate(asked | {"exchange": exchange}))
-        one, = request.sublayers
-        found.append(request.numbers(one, lambda share: None))
+        plan, = request.plans
+        found.append(request.numbers(plan, lambda share: None))
     plain, wide = found
     assert plain.technique == wide.technique == "t3" and plain.compared == wide.compared == DEVICES * 256 * 192
     assert 0.001 < wide.error < 0.9 * plain.error < 0.004
     shown = io.StringIO()
-    result = replace(fake_result(one.workload, one.machine, request.techniques), numbers=wide)
+    result = replace(fake_result(plan.workload, plan.machine, request.techniques), numbers=wide)
     print_run(result, Console(file=shown, width=120))
     words = " ".join(shown.getvalue().split())
     assert f"t3 on 4 GPUs with numbers: 196,608 are numpy's, bit for bit; sums are {wide.error:.3%} from" in words

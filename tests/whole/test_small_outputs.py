@@ -9,10 +9,8 @@ from t3sim.machine import load_machine
 from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, run_data_mode
-from t3sim.runs.pipelining import fused_plan
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
-from t3sim.runs.techniques.choices import Choices
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.testbenches.exchanges import exchanges
@@ -35,7 +33,7 @@ def test_every_collective_of_an_output_of_one_tile_or_two(exchange, tiles, seed)
         workload = gemm_workload(f"{tiles}x{gpu.tile_m}x70", devices)
         described = BEFORE.hardware(described, workload)
     for ids in (Ids.TRACKED,) if exchange.before else Ids:
-        base = (fused_plan(BEFORE, described, workload) if exchange.before else
+        base = (Plan(described, workload, exchange=BEFORE).fused() if exchange.before else
                 Plan(described, workload, ids=ids, limits=Limits.EXACT))
         plan = replace(base, seed=seed, hold_back=0.1, link_jitter_cycles=100, collective=exchange.program,
                        topology=exchange.topology, start_cycles=late_starts(devices, 300, seed))
@@ -53,8 +51,7 @@ def test_a_layer_of_a_tile_or_two(operator, shape, capsys):
     exchange = fused_with(operator, *(("switch", "direct") if operator == "gemm-a2a" else ()))
     workload = gemm_workload(shape, 8)
     described = exchange.hardware(load_machine(), workload)
-    found = run_sublayer(workload, described, ("sequential", "t3", "t3-mca+"), lambda *_: None, 0,
-                         Choices(exchange=exchange))
+    found = run_sublayer(Plan(described, workload, exchange=exchange), ("sequential", "t3", "t3-mca+"))
     for one in found.techniques.values():
         assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - found.baseline.gemm_ns, abs=1e-6)
     print_run(found, output_console())
@@ -69,7 +66,7 @@ def test_a_layer_of_a_tile_or_two(operator, shape, capsys):
 def test_what_one_gpu_has_alone_is_gathered_at_a_link_s_speed():
     """Of one tile on eight GPUs each step of the all-gather sends the whole tile, not an eighth of it."""
     workload, described = gemm_workload("256x128x64", 8), load_machine()
-    found = run_sublayer(workload, described, ("sequential", "t3"), lambda *_: None)
+    found = run_sublayer(Plan(described, workload), ("sequential", "t3"))
     tile_ns = workload.output_bytes / described.link.bandwidth_gb_per_s
     later = found.techniques["t3"].ag_ns - found.baseline.ag_ns
     assert later == pytest.approx(7 * tile_ns * 7 / 8, rel=0.2)

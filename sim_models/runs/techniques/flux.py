@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 
 from t3sim.base.errors import Key, Words
 from t3sim.runs.kernels import ALL_GATHER, GatheringGemm, Kernel, KernelResult, StoringGemm
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.parts import (
     gemm_alone,
     only_a_reduce_scatter,
@@ -19,14 +19,14 @@ from t3sim.runs.techniques.result import TechniqueResult, Tried
 from t3sim.runs.techniques.technique import Technique
 
 
-def _refuses(choices: Choices) -> Words | None:
-    exchange = choices.exchange
-    if (not exchange.before or exchange.of_experts) and (refused := only_a_reduce_scatter("flux", choices)):
+def _refuses(plan: Plan) -> Words | None:
+    exchange = plan.exchange
+    if (not exchange.before or exchange.of_experts) and (refused := only_a_reduce_scatter("flux", plan)):
         return refused
     if exchange.signal is not None:
         return Words("technique flux adds in a kernel after everything: ", Key("exchange.signal", exchange.signal),
                      " does not go with it")
-    if refused := unlike_gpus("flux", choices):
+    if refused := unlike_gpus("flux", plan):
         return refused
     if exchange.topology != "switch":
         return Words("technique flux stores at every GPU, in a ring over the others' links too: it needs ",
@@ -34,19 +34,20 @@ def _refuses(choices: Choices) -> Words | None:
     return None
 
 
-def _kernels(choices: Choices) -> tuple[Kernel, ...]:
-    """List its kernels, a fused one for each of its choices."""
-    if choices.exchange.before:
-        return gemm_alone(choices), *(GatheringGemm(options, choices.exchange) for options in choices.flux)
-    return gemm_alone(choices), *(StoringGemm(options, choices.exchange) for options in choices.flux), ALL_GATHER
+def _kernels(plan: Plan) -> tuple[Kernel, ...]:
+    """List its kernels, a fused one for each of the plan's options."""
+    if plan.exchange.before:
+        return gemm_alone(plan), *(GatheringGemm(options, plan.exchange) for options in plan.flux)
+    return gemm_alone(plan), *(StoringGemm(options, plan.exchange) for options in plan.flux), ALL_GATHER
 
 
-def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
     """Put together its fastest choice: with the all-gather that follows, or that is inside."""
-    alone, tried, after = parts[0], parts[1:1 + len(choices.flux)], parts[1 + len(choices.flux):]
+    clock_ghz = plan.machine.memory_clock_ghz
+    alone, tried, after = parts[0], parts[1:1 + len(plan.flux)], parts[1 + len(plan.flux):]
     best = min(range(len(tried)), key=lambda index: tried[index].cycles)
     ran, times = tried[best], tuple(
-        Tried(asdict(options), one.cycles / clock_ghz) for options, one in zip(choices.flux, tried))
+        Tried(asdict(options), one.cycles / clock_ghz) for options, one in zip(plan.flux, tried))
     if after:
         loss = losses.attribute_storing(
             watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places,

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from t3sim.base.custom import is_custom
 from t3sim.base.errors import Key, Words
 from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult, SendingKernel
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.parts import gemm_alone, overlapped, unlike_gpus, watched, watched_beside
 from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.runs.techniques.technique import Technique
 
 
-def _refuses(choices: Choices) -> Words | None:
-    exchange = choices.exchange
+def _refuses(plan: Plan) -> Words | None:
+    exchange = plan.exchange
     if is_custom(exchange.producer):
         return Words("technique fused-wg has its own kernels: ", Key("layer.operator", exchange.operator),
                      " does not go with it")
@@ -23,16 +23,16 @@ def _refuses(choices: Choices) -> Words | None:
     if exchange.topology not in ("switch", "full"):
         return Words("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs ",
                      Key("exchange.topology", "switch"), ", or full with ", Key("exchange.algorithm", "direct"))
-    return unlike_gpus("fused-wg", choices)
+    return unlike_gpus("fused-wg", plan)
 
 
-def _kernels(choices: Choices) -> tuple[Kernel, ...]:
-    exchange = choices.exchange
-    return gemm_alone(choices), SendingKernel(exchange), *((ALL_GATHER,) if exchange.collective == "rs" else ())
+def _kernels(plan: Plan) -> tuple[Kernel, ...]:
+    exchange = plan.exchange
+    return gemm_alone(plan), SendingKernel(exchange), *((ALL_GATHER,) if exchange.collective == "rs" else ())
 
 
-def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
-    exchange, (alone, ran, *gather) = choices.exchange, parts
+def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
+    exchange, clock_ghz, (alone, ran, *gather) = plan.exchange, plan.machine.memory_clock_ghz, parts
     loss = losses.attribute_sending(watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places)
     if gather:
         return overlapped(name, ran, loss, *gather, clock_ghz)

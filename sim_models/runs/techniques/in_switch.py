@@ -4,27 +4,27 @@ from collections.abc import Sequence
 
 from t3sim.base.errors import Key, Words
 from t3sim.runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
-from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques.parts import gemm_alone, in_turn, unlike_gpus
 from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.runs.techniques.technique import Technique
 
 
-def _refuses(choices: Choices) -> Words | None:
-    if choices.exchange.collective not in ("rs", "ar"):
-        return Words("technique in-switch all-reduces: ", Key("layer.operator", choices.exchange.operator), " does not")
-    if choices.exchange.topology != "switch":
+def _refuses(plan: Plan) -> Words | None:
+    if plan.exchange.collective not in ("rs", "ar"):
+        return Words("technique in-switch all-reduces: ", Key("layer.operator", plan.exchange.operator), " does not")
+    if plan.exchange.topology != "switch":
         return Words("technique in-switch adds and copies in a switch: it needs ", Key("exchange.topology", "switch"))
-    return unlike_gpus("in-switch", choices)
+    return unlike_gpus("in-switch", plan)
 
 
-def _kernels(choices: Choices) -> tuple[Kernel, ...]:
-    return gemm_alone(choices), SWITCH_ALL_REDUCE
+def _kernels(plan: Plan) -> tuple[Kernel, ...]:
+    return gemm_alone(plan), SWITCH_ALL_REDUCE
 
 
-def _combine(name: str, parts: Sequence[IsolatedKernel], clock_ghz: float, choices: Choices) -> TechniqueResult:
+def _combine(name: str, parts: Sequence[IsolatedKernel], plan: Plan) -> TechniqueResult:
     gemm, all_reduce = parts
-    return in_turn(name, gemm, {"all-reduce": all_reduce}, choices.exchange)
+    return in_turn(name, gemm, {"all-reduce": all_reduce}, plan.exchange)
 
 
 IN_SWITCH = Technique(

@@ -11,46 +11,46 @@ from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs.kernels import GEMM, GEMM_PART, FusedKernel, IsolatedKernel, Kernel, KernelResult
 from t3sim.runs.overlapped import OverlappedKernels
 from t3sim.runs.phases import Moved
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.result import TechniqueResult
 
 
-def gemm_alone(choices: Choices) -> Kernel:
-    return replace(GEMM_PART if choices.exchange.of_parts else GEMM, skew=choices.skew)
+def gemm_alone(plan: Plan) -> Kernel:
+    return replace(GEMM_PART if plan.exchange.of_parts else GEMM, skew=plan.skew)
 
 
-def slowing(choices: Choices) -> Skew | None:
+def slowing(plan: Plan) -> Skew | None:
     """Return what slows some GPUs' or links' collectives, if anything does."""
-    return choices.skew if choices.skew and choices.skew.slows_collectives else None
+    return plan.skew if plan.skew and plan.skew.slows_collectives else None
 
 
-def unlike_gpus(technique: str, choices: Choices) -> Words | None:
+def unlike_gpus(technique: str, plan: Plan) -> Words | None:
     """Refuse GPUs that are not alike."""
-    return None if choices.skew is None else (
+    return None if plan.skew is None else (
         Words(f"technique {technique} has no GPUs that are not alike: ", Key("gpus.every", True),
               " does not go with it"))
 
 
-def slow_levels(choices: Choices) -> Words | None:
+def slow_levels(plan: Plan) -> Words | None:
     """Refuse slow GPUs and links beside kernels that run level by level."""
-    return None if not choices.exchange.by_levels or slowing(choices) is None else (
+    return None if not plan.exchange.by_levels or slowing(plan) is None else (
         Words(Key("gpus.skew"), " of a clock, units or a link does not go with ",
-              Key("exchange.algorithm", choices.exchange.algorithm),
+              Key("exchange.algorithm", plan.exchange.algorithm),
               ": its kernels alone have all GPUs and links alike"))
 
 
-def only_a_reduce_scatter(technique: str, choices: Choices) -> Words | None:
+def only_a_reduce_scatter(technique: str, plan: Plan) -> Words | None:
     """Refuse what is no reduce-scatter around one ring."""
-    exchange = choices.exchange
+    exchange = plan.exchange
     if is_custom(exchange.producer):
         return Words(f"technique {technique} has its own GEMM: ", Key("layer.operator", exchange.operator),
                      " does not go with it")
     if exchange.collective not in ("rs", "ar"):
         return Words(f"technique {technique} is of a reduce-scatter: ", Key("layer.operator", exchange.operator),
                      " has none")
-    if refused := unlike_gpus(technique, choices):
+    if refused := unlike_gpus(technique, plan):
         return refused
     return Words(f"technique {technique} does not go with ",
                  Key("exchange.algorithm", exchange.algorithm)) if exchange.by_levels else None

@@ -17,29 +17,29 @@ from t3sim.runs.kernels import (
     Kernel,
 )
 from t3sim.runs.phases import PACKING
-from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques.parts import gemm_alone, in_turn, slow_levels, slowing
 from t3sim.runs.techniques.result import BASELINE, TechniqueResult
 from t3sim.runs.techniques.technique import Technique
 
 
-def _kernels(choices: Choices, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
-    exchange, slow, gather, to_all = choices.exchange, slowing(choices), ALL_GATHER, ALL_TO_ALL
+def _kernels(plan: Plan, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:
+    exchange, slow, gather, to_all = plan.exchange, slowing(plan), ALL_GATHER, ALL_TO_ALL
     if exchange.of_experts:
-        return (gemm_alone(choices), ExpertsAlone(exchange, slow),
+        return (gemm_alone(plan), ExpertsAlone(exchange, slow),
                 *((replace(PACKED, skew=slow),) if exchange.before else ()))
     if exchange.before:
         gathered = replace(GATHER_INPUT, exchange=exchange) if exchange.by_levels else GATHER_INPUT
-        return gemm_alone(choices), replace(gathered, skew=slow)
+        return gemm_alone(plan), replace(gathered, skew=slow)
     if exchange.by_levels:
         scatter, gather, to_all = (replace(one, exchange=exchange) for one in (scatter, gather, to_all))
     used = {"ag": (gather,), "a2a": (to_all,)}.get(exchange.collective, (scatter, gather))
-    return gemm_alone(choices), *(one if slow is None else replace(one, skew=slow) for one in used)
+    return gemm_alone(plan), *(one if slow is None else replace(one, skew=slow) for one in used)
 
 
-def _combine(name: str, parts: Sequence[IsolatedKernel], clock_ghz: float, choices: Choices,
+def _combine(name: str, parts: Sequence[IsolatedKernel], plan: Plan,
              ideal: bool = False) -> TechniqueResult:
-    exchange = choices.exchange
+    exchange = plan.exchange
     phases = ("reduce-scatter", "all-gather") if exchange.collective in ("rs", "ar") else (*exchange.hides, PACKING)
     return in_turn(name, parts[0], dict(zip(phases, parts[1:])), exchange, ideal)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from t3sim.base.custom import of_kind
 from t3sim.base.errors import BadInput, Key, Words, shown
 from t3sim.runs.kernels import Kernel, KernelResult
-from t3sim.runs.techniques.choices import Choices
+from t3sim.runs.plan import Plan
 from t3sim.runs.techniques.result import TechniqueResult
 
 
@@ -18,23 +18,23 @@ class Technique:
     title: str  #: for people, a line
     source: str  #: the publication that it follows
     #: The kernels that its result is made of: the GEMM alone first, then what it is fused with or what follows.
-    kernels: Callable[[Choices], tuple[Kernel, ...]]
-    #: Of the technique's name, its kernels' results, GHz of the memory's clock, and the choices.
-    combine: Callable[[str, Sequence[KernelResult], float, Choices], TechniqueResult]
-    refuses: Callable[[Choices], str | Words | None] = lambda choices: None  #: a sentence that says why, None: it goes
+    kernels: Callable[[Plan], tuple[Kernel, ...]]
+    #: Of the technique's name, its kernels' results, and the plan.
+    combine: Callable[[str, Sequence[KernelResult], Plan], TechniqueResult]
+    refuses: Callable[[Plan], str | Words | None] = lambda plan: None  #: a sentence that says why, None: it goes
     by_default: bool = False  #: run if none is named
     splits_k: bool = False  #: its GEMM's K can be in parts
 
-    def kernels_of(self, choices: Choices) -> tuple[Kernel, ...]:
-        """List its kernels. Raises BadInput for choices that it refuses."""
-        if refused := self.refuses(choices):
+    def kernels_of(self, plan: Plan) -> tuple[Kernel, ...]:
+        """List its kernels. Raises BadInput for a plan that it refuses."""
+        if refused := self.refuses(plan):
             raise BadInput(refused)
-        kernels = self.kernels(choices)
+        kernels = self.kernels(plan)
         if not isinstance(kernels, tuple) or not all(isinstance(kernel, Kernel) for kernel in kernels):
             raise BadInput(Key("techniques", self.name), f" has kernels {shown(kernels)}: a tuple of Kernels is needed")
         return kernels
 
-    def result(self, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+    def result(self, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
         """Make up its result of its kernels'. Raises BadInput for what is none."""
-        result = self.combine(self.name, parts, clock_ghz, choices)
+        result = self.combine(self.name, parts, plan)
         return of_kind(Key("techniques", self.name), result, TechniqueResult)

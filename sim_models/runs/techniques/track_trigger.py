@@ -8,9 +8,9 @@ from t3sim.base.custom import is_custom
 from t3sim.mechanisms.exchange import IN_SWITCH
 from t3sim.runs.kernels import ALL_GATHER, PACKED, FusedGemm, GatherAfter, Kernel, KernelResult
 from t3sim.runs.phases import PACKING
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.parts import gemm_alone, loss_ns, slow_levels, slowing, summed
 from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.runs.techniques.technique import Technique
@@ -20,32 +20,36 @@ FUSIONS = {"t3": FusedGemm("round_robin"), "t3-mca": FusedGemm("mca"),
            "t3-mca+": FusedGemm("ring_aware", staged=True)}
 
 
-def fusion(name: str, choices: Choices) -> FusedGemm:
+def policy_of(name: str, policy: str | None) -> str:
+    """Return the arbiters' policy in a technique; `policy`: what technique t3 takes instead of its own."""
+    return policy if policy is not None and name == "t3" else FUSIONS[name].policy
+
+
+def fusion(name: str, plan: Plan) -> FusedGemm:
     """Return the kernel in which a technique fuses the GEMM and its collective."""
-    own = FUSIONS[name] if choices.policy is None or name != "t3" else FusedGemm(choices.policy)
-    exchange = choices.exchange
+    exchange = plan.exchange
     if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
         exchange = replace(exchange, topology="ring")
-    skew = Skew() if choices.skew is None and exchange.every_gpu else choices.skew
-    staged = own.staged and exchange.reduces and not is_custom(exchange.producer)
-    return replace(own, exchange=exchange, skew=skew, staged=staged)
+    skew = Skew() if plan.skew is None and exchange.every_gpu else plan.skew
+    staged = FUSIONS[name].staged and exchange.reduces and not is_custom(exchange.producer)
+    return FusedGemm(policy_of(name, plan.policy), staged, exchange, skew)
 
 
-def _kernels(name: str, choices: Choices) -> tuple[Kernel, ...]:
-    gemm, fused, slow = gemm_alone(choices), fusion(name, choices), slowing(choices)
-    if choices.exchange.of_experts and choices.exchange.before:
+def _kernels(name: str, plan: Plan) -> tuple[Kernel, ...]:
+    gemm, fused, slow = gemm_alone(plan), fusion(name, plan), slowing(plan)
+    if plan.exchange.of_experts and plan.exchange.before:
         return gemm, fused, replace(PACKED, skew=slow)
-    if choices.exchange.collective != "rs":
+    if plan.exchange.collective != "rs":
         return gemm, fused
-    if choices.exchange.by_levels:
-        return gemm, fused, replace(ALL_GATHER, exchange=choices.exchange)
-    gather = GatherAfter.after(fused, choices.exchange.algorithm == IN_SWITCH)
+    if plan.exchange.by_levels:
+        return gemm, fused, replace(ALL_GATHER, exchange=plan.exchange)
+    gather = GatherAfter.after(fused, plan.exchange.algorithm == IN_SWITCH)
     return gemm, fused, gather if slow is None else replace(ALL_GATHER, skew=slow)
 
 
-def _combine(name: str, parts: Sequence[KernelResult], clock_ghz: float, choices: Choices) -> TechniqueResult:
+def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
     """Put it together with the all-gather that follows, or with packing before; else the bytes have their own name."""
-    exchange, (alone, fused, *after) = choices.exchange, parts
+    exchange, clock_ghz, (alone, fused, *after) = plan.exchange, plan.machine.memory_clock_ghz, parts
     if after and not exchange.before:
         gather, = after
         return TechniqueResult(

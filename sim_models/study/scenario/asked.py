@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from t3sim.study import techniques
 from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
 from t3sim.study.scenario.collective import CollectiveAlone
 from t3sim.study.scenario.event import EventLevel, EventRun
@@ -43,4 +44,4 @@ def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what
         return ready.run()
     if isinstance(ready, KernelAlone | CollectiveAlone):
         return ready.run(progress, kept)
-    return ready.whole([ready.run(one, progress, jobs, kept) for one in ready.sublayers])
+    return ready.whole([techniques.run_sublayer(plan, ready.techniques, progress, jobs, kept) for plan in ready.plans])

@@ -30,9 +30,9 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveAl
     policy = scenario.t3.policy  # of whichever technique is traced
     check_policy(policy)
     request = requested(scenario.model_copy(update={"techniques": names, "t3": T3Section()}), policy)
-    if len(request.sublayers) > 1:
-        raise BadInput(f"a trace is of one sub-layer, and here are {len(request.sublayers)}: name one")
-    one, = request.sublayers
-    sums = one.choices.exchange.sums
-    return Setup(sums.seen_from_memory(one.machine, one.workload), sums.of(one.workload), names[0],
-                 not scenario.gpus.every, scenario.seed, bug, policy, one.choices.exchange, one.choices.skew)
+    if len(request.plans) > 1:
+        raise BadInput(f"a trace is of one sub-layer, and here are {len(request.plans)}: name one")
+    plan, = request.plans
+    sums = plan.exchange.sums
+    return Setup(sums.seen_from_memory(plan.machine, plan.workload), sums.of(plan.workload), names[0],
+                 not scenario.gpus.every, plan.seed, bug, policy, plan.exchange, plan.skew)

@@ -4,7 +4,7 @@ Whatever is refused of the cycle level is refused here, or by what is called fro
 have the scenario's words, `exchange.topology = ring`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from t3sim.base.errors import BadInput, Key, Words, choices, named_once
@@ -18,18 +18,17 @@ from t3sim.mechanisms.split_k import with_split_k
 from t3sim.mechanisms.sums import BLOCKS, sums_of
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.data_mode import run_data_mode
-from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.runs.kernels import Kernel
 from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.choices import Choices
 from t3sim.runs.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
-from t3sim.runs.techniques.track_trigger import FUSIONS, fusion
+from t3sim.runs.techniques.track_trigger import FUSIONS, fusion, policy_of
 from t3sim.study import techniques
 from t3sim.study.results import FileRun, Numbers, RunResult
 from t3sim.study.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
 from t3sim.study.scenario.scenario import Scenario, said
-from t3sim.study.tasks import estimate
 from t3sim.study.tasks.store import Results
 from t3sim.study.tasks.task import KernelTask, kernel_task
 from t3sim.workload.workloads import Workload
@@ -53,22 +52,13 @@ _OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order":
 
 
 @dataclass(frozen=True)
-class SubLayer:
-    """One workload under the techniques of a request."""
-
-    workload: Workload
-    times: int  #: that a file has it
-    machine: Machine  #: with the hardware that its exchange needs
-    choices: Choices
-
-
-@dataclass(frozen=True)
 class Request:
     """Simulations for a scenario; made by `requested`."""
 
     scenario: Scenario
     techniques: tuple[str, ...]
-    sublayers: tuple[SubLayer, ...]
+    plans: tuple[Plan, ...]  #: one for each sub-layer
+    times: tuple[int, ...]  #: how often a file has each
     notes: tuple[str | Words, ...]  #: for people: what was read in a file
 
     @property
@@ -76,46 +66,29 @@ class Request:
         """Say whether the sub-layers are those of a file."""
         return of_file(self.scenario.layer)
 
-    def missing(self, one: SubLayer, kept: Results | None) -> list[Kernel]:
+    def missing(self, plan: Plan, kept: Results | None) -> list[Kernel]:
         """List the simulations of a sub-layer whose results are not kept."""
-        return [kernel for kernel, task in self.tasks(one).items() if kept is None or kept.load(task) is None]
+        return [kernel for kernel, task in self.tasks(plan).items() if kept is None or kept.load(task) is None]
 
-    def estimate(self, one: SubLayer, kernels: Iterable[Kernel], jobs: int) -> estimate.Estimate:
-        """Estimate how long these simulations of a sub-layer take, this many at once."""
-        return estimate.estimate(one.machine, one.workload, kernels, jobs=jobs)
-
-    def run(self, one: SubLayer, progress: Callable[[str, float], None], jobs: int | None = None,
-            kept: Results | None = None) -> RunResult:
-        """Simulate a sub-layer, but for what is kept.
-
-        Raises SimulationError, ToolchainError, and what machine and tiling refuse.
-        """
-        return techniques.run_sublayer(one.workload, one.machine, self.techniques, progress, self.scenario.seed,
-                                       one.choices, jobs, kept)
-
-    def numbers(self, one: SubLayer, progress: Callable[[float], None]) -> Numbers:
+    def numbers(self, plan: Plan, progress: Callable[[float], None]) -> Numbers:
         """Run a sub-layer's first technique of Track & Trigger on all GPUs, with matrices drawn from the seed.
 
         Raises SimulationError for a bit that is not numpy's.
         """
         name = next(name for name in self.techniques if name in FUSIONS)
-        kernel = fusion(name, one.choices)
-        plan = kernel.plan(one.machine, one.workload, self.scenario.seed)
-        found = run_data_mode(plan, Policy.of(kernel.policy, plan.machine), progress=progress)
-        return Numbers(name, found.devices * found.elements, found.error if one.choices.exchange.adds else None)
+        kernel = fusion(name, plan)
+        fused = kernel.prepare(plan)
+        result = run_data_mode(fused, Policy.of(kernel.policy, fused.machine), progress=progress)
+        return Numbers(name, result.devices * result.elements, result.error if plan.exchange.adds else None)
 
-    def tasks(self, one: SubLayer) -> dict[Kernel, KernelTask]:
+    def tasks(self, plan: Plan) -> dict[Kernel, KernelTask]:
         """Return the simulations that a sub-layer needs, each as a task that others may share."""
-        return {kernel: kernel_task(kernel, one.machine, one.workload, self.scenario.seed)
-                for name in self.techniques for kernel in techniques.kernels_of(name, one.choices)}
-
-    def result(self, one: SubLayer, done: Mapping[Kernel, KernelResult]) -> RunResult:
-        """Make up a sub-layer's result from those of its simulations."""
-        return techniques.run_result(one.workload, one.machine, self.techniques, done, self.scenario.seed, one.choices)
+        return {kernel: kernel_task(kernel, plan.machine, plan.workload, plan.seed)
+                for name in self.techniques for kernel in techniques.kernels_of(name, plan)}
 
     def whole(self, results: Sequence[RunResult]) -> RunResult | FileRun:
         """Return the answer of all sub-layers' results."""
-        return FileRun(tuple(zip((one.times for one in self.sublayers), results))) if self.of_file else results[0]
+        return FileRun(tuple(zip(self.times, results))) if self.of_file else results[0]
 
 
 def check_level(scenario: Scenario) -> None:
@@ -181,7 +154,7 @@ def requested(scenario: Scenario, policy: str | None = None) -> Request:
     check_skew(scenario)
     described = machine_of(scenario)
     notes += check_limits(scenario, described, {policy} if policy else {
-        fusion(name, Choices(scenario.t3.policy)).policy for name in names if name in FUSIONS})
+        policy_of(name, scenario.t3.policy) for name in names if name in FUSIONS})
     _check_sections(scenario, names)
     exchange = exchange_of(scenario, found[0][0].dtype)
     for one, _ in found:
@@ -207,35 +180,34 @@ def requested(scenario: Scenario, policy: str | None = None) -> Request:
         if value and not exchange.of_parts and not set(fused) & set(names):
             raise BadInput(said(key, value), f" is for {', '.join(fused)}, of which ", said("techniques", names),
                            " names none")
-    sublayers = [SubLayer(one, count, exchange.hardware(described, one), _choices(scenario, exchange, one))
-                 for one, (_, count) in zip(workloads, found)]
+    plans = tuple(_plan(scenario, exchange, described, one) for one in workloads)
     if layer.values:
-        check_numbers(sublayers, names)
-    for one in sublayers:
-        if one.choices.skew is not None:
-            one.choices.skew.check(exchange.links(one.workload.tp), described)
+        check_numbers(plans, names)
+    for plan in plans:
+        if plan.skew is not None:
+            plan.skew.check(exchange.links(plan.workload.tp), described)
     if "decomposed" in names:
         units_left(described.gpu.compute_units, scenario.decomposed.communication_units)
-    for one in sublayers:
-        check_split_k(one.machine, exchange, names)
+    for plan in plans:
+        check_split_k(plan.machine, exchange, names)
         for name in names:
-            TECHNIQUES[name].kernels_of(one.choices)
-    return Request(scenario, tuple(names), tuple(sublayers), tuple(notes))
+            TECHNIQUES[name].kernels_of(plan)
+    return Request(scenario, tuple(names), plans, tuple(count for _, count in found), tuple(notes))
 
 
-def check_numbers(sublayers: Sequence[SubLayer], names: Sequence[str]) -> None:
+def check_numbers(plans: Sequence[Plan], names: Sequence[str]) -> None:
     """Refuse outputs that are too large to carry numbers, and techniques that carry none. Raises BadInput."""
     if not set(FUSIONS) & set(names):
         raise BadInput(Key("layer.values", True), f" is for {', '.join(FUSIONS)}, of which ", said("techniques", names),
                        " names none")
-    for one in sublayers:
-        (rows, columns), gpus = one.choices.exchange.exchanged(one.workload), one.workload.tp
+    for plan in plans:
+        (rows, columns), gpus = plan.exchange.exchanged(plan.workload), plan.workload.tp
         if (elements := rows * columns * gpus) > _MOST_NUMBERS:
             raise BadInput(Key("layer.values", True), f": {gpus} GPUs of {rows:,} x {columns:,} are "
                            f"{elements:,} numbers: at most {_MOST_NUMBERS:,} are compared")
-    for one in sublayers:
-        if one.choices.exchange.sums.wire in BLOCKS:
-            raise BadInput(Key("exchange.wire", one.choices.exchange.sums.wire), ": ", Key("layer.values", True),
+    for plan in plans:
+        if plan.exchange.sums.wire in BLOCKS:
+            raise BadInput(Key("exchange.wire", plan.exchange.sums.wire), ": ", Key("layer.values", True),
                            " carries numbers of 16 and 32 bits on links")
 
 
@@ -319,9 +291,10 @@ def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
                            said("techniques", needed))
 
 
-def _choices(scenario: Scenario, exchange: Exchange, workload: Workload) -> Choices:
+def _plan(scenario: Scenario, exchange: Exchange, machine: Machine, workload: Workload) -> Plan:
     flux, gpus = scenario.flux, scenario.gpus
-    return Choices(scenario.t3.policy, exchange, Skew.of(gpus.skew or "", workload.tp) if gpus.every else None,
-                   scenario.decomposed.communication_units,
-                   tuned(exchange.before, workload.m // workload.tp) if flux.tune else (
-                       FluxOptions(flux.order, 1 if flux.pieces is None else flux.pieces),))
+    options = tuned(exchange.before, workload.m // workload.tp) if flux.tune else (
+        FluxOptions(flux.order, 1 if flux.pieces is None else flux.pieces),)
+    skew = Skew.of(gpus.skew or "", workload.tp) if gpus.every else None
+    return Plan(exchange.hardware(machine, workload), workload, scenario.seed, exchange, scenario.t3.policy, skew,
+                scenario.decomposed.communication_units, options)

@@ -24,6 +24,7 @@ from t3sim.study.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of
 from t3sim.study.tasks import estimate
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import BuildTask, KernelTask, Task, WarmUpTask, digest
+from t3sim.study.techniques import run_result
 
 _INSIST = "insist"  #: a setting that says to run what takes days, too
 _FILES = ("kernel", "locality")  #: keys of a layer that may name one
@@ -56,7 +57,7 @@ class ScenarioPoint:
     @cached_property
     def _kernels(self) -> list[dict[Kernel, KernelTask]]:
         """The simulations of each sub-layer."""
-        return [self._asked.tasks(one) for one in self._asked.sublayers] if isinstance(self._asked, Request) else []
+        return [self._asked.tasks(plan) for plan in self._asked.plans] if isinstance(self._asked, Request) else []
 
     def answer(self, results: Mapping[str, Any]) -> dict[str, Scalar | None]:
         """Make up the answer of `t3 run`."""
@@ -65,8 +66,8 @@ class ScenarioPoint:
             return flat(request.result(results[self.tasks[0].key]).to_json())
         if not isinstance(request, Request):
             return results[self.tasks[0].key].values
-        done = [request.result(one, {kernel: results[task.key] for kernel, task in tasks.items()})
-                for one, tasks in zip(request.sublayers, self._kernels)]
+        done = [run_result(plan, request.techniques, {kernel: results[task.key] for kernel, task in tasks.items()})
+                for plan, tasks in zip(request.plans, self._kernels)]
         return flat(request.whole(done).to_json())
 
     def _check_time(self) -> None:
@@ -74,8 +75,9 @@ class ScenarioPoint:
         ready = self._asked
         try:
             if isinstance(ready, Request):
-                for one in ready.sublayers:
-                    estimate.check(ready.estimate(one, ready.tasks(one), cores()), one.workload)
+                for plan in ready.plans:
+                    estimate.check(estimate.estimate(plan.machine, plan.workload, ready.tasks(plan), jobs=cores()),
+                                   plan.workload)
             elif isinstance(ready, CollectiveAlone):
                 estimate.check(ready.estimate(), ready)
             elif isinstance(ready, KernelAlone) and (expected := ready.estimate()) and ready.workload:
@@ -87,7 +89,7 @@ class ScenarioPoint:
         """Return the task that compiles what kernels of the cycle level need."""
         if isinstance(self._asked, EventLevel | LayerToRank):
             return None
-        machine = self._asked.sublayers[0].machine if isinstance(self._asked, Request) else self._asked.machine
+        machine = self._asked.plans[0].machine if isinstance(self._asked, Request) else self._asked.machine
         return WarmUpTask(machine, any(task.needs_rtl for task in self.tasks))
 
 
