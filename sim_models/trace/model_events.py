@@ -13,8 +13,8 @@ from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.hbm.bits import lowest_bit
-from t3sim.trace.recorder import put, put_request, wanted
-from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
+from t3sim.trace.recorder import new_event, packet_event, request_event, wanted
+from t3sim.trace.schema import Kind
 
 if TYPE_CHECKING:
     from t3sim.gpu.agents.compute_units import ComputeUnits
@@ -35,8 +35,8 @@ def observe_models(s: "Sim", kernel: "ComputeUnits", r: "Recorder", device: int,
         if r.channels[c]:
             row = device * s.m.channels + c
             if s.mem.retired[row] and r.kinds[SERVE]:
-                put_request(s.b, r, SERVE, now, device, c, s.mem.retired_lo[row], s.mem.retired_hi[row], NO_STREAM, 0,
-                            s.hbm.occupancy[row], -1, -1, 0)
+                e = request_event(s.b, r, SERVE, now, device, c, s.mem.retired_lo[row], s.mem.retired_hi[row])
+                e.a = s.hbm.occupancy[row]
             if r.kinds[DRAM] and r.all_wgs:
                 row_commands(s, r, device, c, row, now)
     for u in range(kernel.state.state.shape[1]):
@@ -56,13 +56,18 @@ def row_commands(s: "Sim", r: "Recorder", device: int, c: int, row: int, now: in
     channel = s.hbm.channels[row]
     changed = channel.open ^ r.open_banks[row]
     if channel.refreshes != r.refreshes[row]:
-        put(r, DRAM, now, device, c, -1, NO_WAVEFRONT, 0, 0, REFRESH, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
+        e = new_event(r, DRAM, now, device, c)
+        e.op = REFRESH
         r.refreshes[row] = channel.refreshes
     elif changed:
         bank = lowest_bit(np.int64(changed))
-        opened = (channel.open >> bank) & 1
-        put(r, DRAM, now, device, c, -1, NO_WAVEFRONT, 0, 0, ACTIVATE if opened else PRECHARGE, NO_STREAM, 0, 0, 0,
-            bank, channel.open_row[bank] if opened else -1, -1, 0)
+        e = new_event(r, DRAM, now, device, c)
+        e.a = bank
+        if (channel.open >> bank) & 1:
+            e.op = ACTIVATE
+            e.b = channel.open_row[bank]
+        else:
+            e.op = PRECHARGE
     r.open_banks[row] = channel.open
 
 
@@ -78,18 +83,24 @@ def units_changed(kernel: "ComputeUnits", r: "Recorder", device: int, u: int, no
         name, part = r.names[device, at] + kernel.state.member[device, u], r.parts[device, at]
         if min(wg, before) >= 0 and wg != before:  # it has drawn its next workgroup in the cycle in which one ended
             if wanted(r, STAGE, r.called[device, u]):
-                put(r, STAGE, now, device, u, r.called[device, u], NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0,
-                    r.state[device, u], IDLE, part, 0)
+                put_stage(r, now, device, u, r.called[device, u], part, IDLE)
             r.state[device, u] = IDLE
         if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
-            put(r, DISPATCH, now, device, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
-                first_store(kernel, group, kernel.state.member[device, u]), 0, kernel.work.groups[group].tiles, -1,
-                part, 0)
-    if kernel.state.state[device, u] != r.state[device, u] and wanted(r, STAGE, name):
-        put(r, STAGE, now, device, u, name, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, r.state[device, u],
-            kernel.state.state[device, u], part, 0)
-    r.wg[device, u], r.called[device, u] = wg, name
-    r.state[device, u] = kernel.state.state[device, u]
+            e = new_event(r, DISPATCH, now, device, u)
+            e.wg = name
+            e.address = first_store(kernel, group, kernel.state.member[device, u])
+            e.a, e.c = kernel.work.groups[group].tiles, part
+    state = kernel.state.state[device, u]
+    if state != r.state[device, u] and wanted(r, STAGE, name):
+        put_stage(r, now, device, u, name, part, state)
+    r.wg[device, u], r.called[device, u], r.state[device, u] = wg, name, state
+
+
+@inlined
+def put_stage(r: "Recorder", now: int, device: int, u: int, name: int, part: int, state: int) -> None:
+    e = new_event(r, STAGE, now, device, u)
+    e.wg = name
+    e.a, e.b, e.c = r.state[device, u], state, part
 
 
 @compiled
@@ -108,9 +119,10 @@ def arrivals(s: "Sim", r: "Recorder", device: int, port: int, now: int) -> None:
         channel = channel_of(bits.address_of(lo, s.b), s.m)
         if r.kinds[ARRIVE] and r.channels[channel] and is_for(
                 s.network, links.destination_of(flight.hi[port, at], s.b), device):
-            put_request(s.b, r, ARRIVE, now, device, channel, lo, hi, NO_STREAM, 0, -1,
-                        s.inbound.count[device * s.m.channels + channel] - 1,
-                        1 + bits.get(lo, flight.hi[port, at], s.b.more, s.b.more_bits) if s.b.more_bits else -1, 0)
+            e = request_event(s.b, r, ARRIVE, now, device, channel, lo, hi)
+            e.b = s.inbound.count[device * s.m.channels + channel] - 1
+            if s.b.more_bits:
+                e.c = 1 + bits.get(lo, flight.hi[port, at], s.b.more, s.b.more_bits)
     r.flight_head[port] = flight.head[port]
 
 
@@ -124,7 +136,6 @@ def departures(s: "Sim", r: "Recorder", device: int, port: int, unit: int, now: 
         at = packet & (flight.lo.shape[1] - 1)
         lo, hi = flight.lo[port, at], flight.hi[port, at]
         if r.kinds[PACKET]:
-            put_request(s.b, r, PACKET, now, device, unit, lo, bits.request_of(hi, s.b), NO_STREAM, 0,
-                        links.destination_of(hi, s.b),
-                        max(0, flight.time[port, at] - s.network.latency_cycles[port] - now), -1, 0)
+            e = packet_event(s.b, r, now, device, unit, lo, bits.request_of(hi, s.b), links.destination_of(hi, s.b))
+            e.b = max(0, flight.time[port, at] - s.network.latency_cycles[port] - now)
     r.flight_tail[port] = flight.tail[port]

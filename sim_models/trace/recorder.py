@@ -16,19 +16,19 @@ from t3sim.cosim.traced import Probes
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.network import Network
-from t3sim.trace.schema import EVENT, NO_WAVEFRONT, Kind
+from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, Kind
 
 if TYPE_CHECKING:
     from t3sim.gpu.fabric.bits import RequestBits
 
-CAPACITY = 1 << 18  #: events between two looks of Python's
+CAPACITY = 1 << 18  #: events between two looks of Python's; the buffer has one more, which nobody reads
 PACKET = int(Kind.PACKET)
 
 
 class Recorder(NamedTuple):
     """Buffer, filters and what was seen last."""
 
-    events: np.ndarray  # EVENT[CAPACITY]
+    events: np.ndarray  # EVENT[CAPACITY + 1]
     count: np.ndarray  # int64 [2]: events in the buffer; events that a full buffer has cost (none, by construction)
     kinds: np.ndarray  # bool [256]
     channels: np.ndarray  # bool [channel]
@@ -93,7 +93,7 @@ def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: P
             found[list(wanted)] = True
         return found
     return Recorder(
-        np.zeros(CAPACITY, EVENT), np.zeros(2, np.int64), mask(chosen.kinds, 256), mask(chosen.channels, channels),
+        np.zeros(CAPACITY + 1, EVENT), np.zeros(2, np.int64), mask(chosen.kinds, 256), mask(chosen.channels, channels),
         mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids),
         np.zeros((devices, 0), bool) if chosen.lines is None else chosen.lines, chosen.wgs is None, *workgroups[:-1],
         np.zeros(devices, np.int64), probes,
@@ -120,31 +120,19 @@ def look(sim: Sim, r: Recorder) -> None:
 
 
 @inlined
-def put(r: Recorder, kind: int, now: int, device: int, unit: int, wg: int, wf: int, region: int, source: int, op: int,
-        stream: int, reason: int, address: int, amount: int, a: int, b: int, c: int, flags: int) -> None:
+def new_event(r: Recorder, kind: int, now: int, device: int, unit: int) -> "np.record":
+    """Take the next event of the buffer, whose other fields are unused until the caller sets them."""
     at = r.count[0]
-    if at < len(r.events):
-        e = r.events[at]
-        e.cycle = now
-        e.address = np.uint64(address)
-        e.wg = wg
-        e.amount = amount
-        e.a = a
-        e.b = b
-        e.c = c
-        e.flags = flags
-        e.unit = unit
-        e.kind = kind
-        e.device = device
-        e.wf = wf
-        e.region = region
-        e.source = source
-        e.op = op
-        e.stream = stream
-        e.reason = reason
+    if at < CAPACITY:
         r.count[0] = at + 1
     else:
         r.count[1] += 1
+    e = r.events[at]
+    e.cycle, e.kind, e.device, e.unit = now, kind, device, unit
+    e.wg = e.a = e.b = e.c = -1
+    e.wf, e.stream = NO_WAVEFRONT, NO_STREAM
+    e.address = e.amount = e.region = e.source = e.op = e.flags = e.reason = 0
+    return e
 
 
 @inlined
@@ -153,24 +141,53 @@ def wanted(r: Recorder, kind: int, wg: int) -> bool:
 
 
 @inlined
-def is_chosen(r: Recorder, kind: int, device: int, to: int, wg: int, address: int) -> bool:
-    """Return whether a request is of a chosen workgroup; `to`: of a packet, the device where its address is."""
-    if wg >= 0:
-        return r.packet_wgs[wg] if kind == PACKET else r.wgs[wg]
-    line, at = address // LINE_BYTES, min(to, len(r.lines) - 1) if kind == PACKET else device
-    return line < r.lines.shape[1] and r.lines[at, line]
+def is_line_chosen(r: Recorder, device: int, address: int) -> bool:
+    line = address // LINE_BYTES
+    return line < r.lines.shape[1] and r.lines[device, line]
 
 
 @compiled
-def put_request(fields: "RequestBits", r: Recorder, kind: int, now: int, device: int, unit: int, lo: int, hi: int,
-                stream: int, reason: int, a: int, at_b: int, c: int, flags: int) -> None:
-    """Put an event about a request; ordinary accesses have no workgroup."""
+def request_event(fields: "RequestBits", r: Recorder, kind: int, now: int, device: int, unit: int, lo: int,
+                  hi: int) -> "np.record":
+    """Take the next event, about a request; if that is of no chosen workgroup, one that nobody reads."""
     r = by_reference(r)
-    region = bits.get(lo, hi, fields.region, fields.region_bits)
-    wg = bits.get(lo, hi, fields.wg, fields.wg_bits) if region else np.int64(-1)
-    if not r.all_wgs and not is_chosen(r, kind, device, a, wg, bits.address_of(lo, fields)):
-        return
-    wf = bits.get(lo, hi, fields.wf, fields.wf_bits) if region else np.int64(NO_WAVEFRONT)
-    put(r, kind, now, device, unit, wg, wf, region, bits.get(lo, hi, fields.source, 2), bits.get(lo, hi, fields.op, 2),
-        stream, reason, bits.address_of(lo, fields), bits.get(lo, hi, fields.bytes, fields.op - fields.bytes), a,
-        at_b, c, flags)
+    wg = workgroup_of(fields, lo, hi)
+    if not r.all_wgs and not (r.wgs[wg] if wg >= 0 else is_line_chosen(r, device, bits.address_of(lo, fields))):
+        return r.events[CAPACITY]
+    e = new_event(r, kind, now, device, unit)
+    put_request(fields, e, wg, lo, hi)
+    return e
+
+
+@compiled
+def packet_event(fields: "RequestBits", r: Recorder, now: int, device: int, unit: int, lo: int, hi: int,
+                 to: int) -> "np.record":
+    """Take the next event as `request_event` does, about a packet: its ids and address are those of device `to`."""
+    r = by_reference(r)
+    wg = workgroup_of(fields, lo, hi)
+    if not r.all_wgs and not (r.packet_wgs[wg] if wg >= 0 else is_line_chosen(
+            r, min(to, len(r.lines) - 1), bits.address_of(lo, fields))):
+        return r.events[CAPACITY]
+    e = new_event(r, PACKET, now, device, unit)
+    put_request(fields, e, wg, lo, hi)
+    e.a = to
+    return e
+
+
+@inlined
+def workgroup_of(fields: "RequestBits", lo: int, hi: int) -> int:
+    """Return a request's workgroup; an ordinary access has no region, and -1."""
+    has_one = bits.get(lo, hi, fields.region, fields.region_bits) != 0
+    return bits.get(lo, hi, fields.wg, fields.wg_bits) if has_one else np.int64(-1)
+
+
+@inlined
+def put_request(fields: "RequestBits", e: "np.record", wg: int, lo: int, hi: int) -> None:
+    e.wg = wg
+    if wg >= 0:
+        e.wf = bits.get(lo, hi, fields.wf, fields.wf_bits)
+        e.region = bits.get(lo, hi, fields.region, fields.region_bits)
+    e.source = bits.get(lo, hi, fields.source, 2)
+    e.op = bits.get(lo, hi, fields.op, 2)
+    e.address = bits.address_of(lo, fields)
+    e.amount = bits.get(lo, hi, fields.bytes, fields.op - fields.bytes)

@@ -13,7 +13,7 @@ from t3sim.rtlsim.simulator import Design
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import waves
 from t3sim.trace.model_events import observe_models
-from t3sim.trace.recorder import Chosen, Recorder, look, make_recorder
+from t3sim.trace.recorder import CAPACITY, Chosen, Recorder, look, make_recorder
 from t3sim.trace.rtl_events import observe_ports, observe_rtl, observe_switch
 from t3sim.trace.schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
 from t3sim.trace.setup import Filter
@@ -50,7 +50,7 @@ class Recording(NamedTuple):
         devices, units = kernel.state.state.shape
         merged = hardware.switch.steps * len(hardware.switch.handle)
         most = devices * (_PER_CHANNEL * sim.m.channels + 6 * units + _OTHERS + merged)
-        if self.recorder.count[0] + most >= len(self.recorder.events):
+        if self.recorder.count[0] + most >= CAPACITY:
             sim.control.halt[0] = 1  # another cycle's might not fit
 
 

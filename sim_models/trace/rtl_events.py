@@ -13,7 +13,7 @@ from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.network import plane_at
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.trace.recorder import put, put_request, wanted
+from t3sim.trace.recorder import new_event, packet_event, request_event, wanted
 from t3sim.trace.schema import (
     ALLOCATED,
     COMPLETE,
@@ -21,20 +21,22 @@ from t3sim.trace.schema import (
     EXCEEDS,
     MERGES,
     NO_STREAM,
-    NO_WAVEFRONT,
     POLICY_AT,
     REFUSED,
+    STREAMS,
     Kind,
     Reason,
 )
 
 if TYPE_CHECKING:
     from t3sim.cosim.ports import Ports
+    from t3sim.cosim.traced import Probes, StructBits
     from t3sim.gpu.engine.switch_hardware import SwitchHardware
     from t3sim.gpu.fabric.bits import RequestBits
     from t3sim.trace.recorder import Recorder
 
 MERGE = int(Kind.MERGE)
+COMPUTE, INBOUND, DMA = range(len(STREAMS))
 (BLOCKED, ENTER, DECIDE, REPORT, UPDATE, FULL, TRIGGER, READY, ISSUE, LINE, WALKED, PACKET, COMPLETION, LATE) = (
     int(kind) for kind in (Kind.BLOCKED, Kind.ENTER, Kind.DECIDE, Kind.REPORT, Kind.UPDATE, Kind.FULL, Kind.TRIGGER,
                            Kind.READY, Kind.ISSUE, Kind.LINE, Kind.WALKED, Kind.PACKET, Kind.EVENT, Kind.LATE))
@@ -61,11 +63,11 @@ def observe_ports(p: "Ports", fields: "RequestBits", r: "Recorder", device: int,
         for c in range(len(r.channels)):
             if r.channels[c]:
                 if inp[p.compute_valid[c]] and out[p.compute_ready[c]]:
-                    put_request(fields, r, ENTER, now, device, c, inp[p.compute[c]], inp[p.compute[c] + 1], 0, 0, -1,
-                                -1, -1, 0)
+                    e = request_event(fields, r, ENTER, now, device, c, inp[p.compute[c]], inp[p.compute[c] + 1])
+                    e.stream = COMPUTE
                 if inp[p.inbound_valid[c]] and out[p.inbound_ready[c]]:
-                    put_request(fields, r, ENTER, now, device, c, inp[p.inbound[c]], inp[p.inbound[c] + 1], 1, 0, -1,
-                                -1, -1, 0)
+                    e = request_event(fields, r, ENTER, now, device, c, inp[p.inbound[c]], inp[p.inbound[c] + 1])
+                    e.stream = INBOUND
     for lane in range(len(p.packet)):
         if r.kinds[PACKET] and out[p.packet_valid[lane]] and inp[p.packet_ready[lane]]:
             lo, hi = out[p.packet[lane]], out[p.packet[lane] + 1]
@@ -73,22 +75,24 @@ def observe_ports(p: "Ports", fields: "RequestBits", r: "Recorder", device: int,
             port = r.port_to[device, to] if to < r.port_to.shape[1] else np.int64(-1)
             if port >= 0:
                 port += plane_at(bits.address_of(lo, fields), r.planes)
-            put_request(fields, r, PACKET, now, device, lane, lo, hi, NO_STREAM, 0, to,
-                        r.backlog[port] if port >= 0 else 0, -1, 0)
+            e = packet_event(fields, r, now, device, lane, lo, hi, to)
+            e.b = r.backlog[port] if port >= 0 else 0
     if r.kinds[COMPLETION] and out[p.event_valid] and inp[p.event_ready]:
         lo, hi = out[p.event], out[p.event + 1]
         wg = bits.get(lo, hi, p.event_wg_lsb, fields.wg_bits)
         if wanted(r, COMPLETION, wg):
-            put(r, COMPLETION, now, device, 0, wg, bits.get(lo, hi, p.event_wf_lsb, fields.wf_bits), 0, 0, 0,
-                NO_STREAM, 0, bits.get(lo, hi, 0, fields.address_bits), 0, -1, -1, -1, 0)
+            e = new_event(r, COMPLETION, now, device, 0)
+            e.wg, e.wf = wg, bits.get(lo, hi, p.event_wf_lsb, fields.wf_bits)
+            e.address = bits.get(lo, hi, 0, fields.address_bits)
     blocked = 1 if inp[p.start] and out[p.blocked] else 0
     if blocked and not r.blocked[device]:
         asks, there = r.names[device, r.asking[device]], out[p.peer_head[0]]
         for peer in range(1, r.peers[device]):
             there = min(there, out[p.peer_head[peer]])
         if wanted(r, BLOCKED, asks):
-            put(r, BLOCKED, now, device, 0, asks, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.head], there,
-                r.parts[device, r.asking[device]], 0)
+            e = new_event(r, BLOCKED, now, device, 0)
+            e.wg = asks
+            e.a, e.b, e.c = out[p.head], there, r.parts[device, r.asking[device]]
     r.blocked[device] = blocked
 
 
@@ -104,9 +108,10 @@ def observe_switch(fields: "RequestBits", switch: "SwitchHardware", r: "Recorder
         word = switch.events[device, at, 0]
         if r.kinds[MERGE] and r.all_wgs:
             source = bits.get(word, np.int64(0), switch.ports.source, switch.ports.source_bits)
-            address = bits.get(word, np.int64(0), switch.ports.address, fields.address_bits)
-            put(r, MERGE, now, device, source, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0,
-                address, 0, switch.events[device, at, 1], -1, -1, word & ((1 << len(MERGES)) - 1))
+            e = new_event(r, MERGE, now, device, source)
+            e.address = bits.get(word, np.int64(0), switch.ports.address, fields.address_bits)
+            e.a = switch.events[device, at, 1]
+            e.flags = word & ((1 << len(MERGES)) - 1)
     r.merged[device] = switch.happened[device]
 
 
@@ -121,9 +126,9 @@ def reason_of(word: int) -> tuple[int, int]:
     compute, communication = condition(word, COMPUTE_ABLE), condition(word, COMMUNICATION_ABLE)
     stream, reason = NO_STREAM, DECIDED
     if condition(word, GRANT_COMPUTE):
-        stream = 0
+        stream = COMPUTE
     elif condition(word, GRANT_COMMUNICATION):
-        stream = 2 if condition(word, TAKE_DMA) else 1
+        stream = DMA if condition(word, TAKE_DMA) else INBOUND
     elif not (condition(word, COMPUTE_THERE) or condition(word, INBOUND_THERE) or condition(word, DMA_THERE)):
         reason = IDLE
     elif not condition(word, GUARD_READY):
@@ -146,28 +151,21 @@ def observe_rtl(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarr
         word = out[p.channel[c]]
         row = device * len(p.channel) + c
         if r.kinds[DECIDE]:
-            occupancy, threshold = (word >> OCCUPANCY_LSB) & 255, (word >> THRESHOLD_LSB) & NO_THRESHOLD
-            waited = (word >> WAITED_LSB) & 65535
-            flags = (word & CONDITION_BITS) | ((word >> POLICY_LSB) & 15) << POLICY_AT
             stream, reason = reason_of(word)
             seen = 0 if reason == IDLE else word & SEEN_BITS
             if stream != NO_STREAM:
                 hi = bits.request_of(out[dram[c] + 1], fields)
-                put_request(fields, r, DECIDE, now, device, c, out[dram[c]], hi, stream, reason, occupancy, threshold,
-                            waited, flags)
+                put_decision(request_event(fields, r, DECIDE, now, device, c, out[dram[c]], hi), word, stream, reason)
             elif seen != r.decision[row] and r.all_wgs:
-                put(r, DECIDE, now, device, c, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, reason, 0, 0, occupancy, threshold,
-                    waited, flags)
+                put_decision(new_event(r, DECIDE, now, device, c), word, stream, reason)
             r.decision[row] = seen
         if condition(word, UPDATE_REPORTED) and r.kinds[REPORT]:
             at = p.channel[c] + 1
             lo, hi, f = out[at], out[at + 1], p.update
             wg = bits.get(lo, hi, f.wg, fields.wg_bits)
             if wanted(r, REPORT, wg):
-                put(r, REPORT, now, device, c, wg, bits.get(lo, hi, f.wf, fields.wf_bits),
-                    bits.get(lo, hi, f.region, fields.region_bits), bits.get(lo, hi, f.source, 2), 0, NO_STREAM, 0,
-                    bits.get(lo, hi, f.address, p.address_bits), bits.get(lo, hi, f.amount, f.amount_bits), -1, -1, -1,
-                    0)
+                e = new_event(r, REPORT, now, device, c)
+                put_update(fields, p, e, lo, hi)
     for bank in range(len(p.bank)):
         if out[p.bank[bank]] & 1:
             observe_bank(fields, r, device, bank, out, now)
@@ -178,8 +176,34 @@ def observe_rtl(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarr
     if p.ring >= 0 and out[p.ring] != r.late[device]:
         r.late[device] = out[p.ring]
         if r.kinds[LATE] and r.all_wgs:
-            put(r, LATE, now, device, 0, -1, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, out[p.ring], out[p.ring + 1],
-                out[p.ring + 2], 0)
+            e = new_event(r, LATE, now, device, 0)
+            e.a, e.b, e.c = out[p.ring], out[p.ring + 1], out[p.ring + 2]
+
+
+@inlined
+def put_decision(e: "np.record", word: int, stream: int, reason: int) -> None:
+    """Put what an arbiter saw and decided into its event."""
+    e.stream, e.reason = stream, reason
+    e.a = (word >> OCCUPANCY_LSB) & 255
+    e.b = (word >> THRESHOLD_LSB) & NO_THRESHOLD
+    e.c = (word >> WAITED_LSB) & 65535
+    e.flags = (word & CONDITION_BITS) | ((word >> POLICY_LSB) & 15) << POLICY_AT
+
+
+@inlined
+def put_tile(fields: "RequestBits", p: "Probes", e: "np.record", f: "StructBits", lo: int, hi: int) -> None:
+    """Put the ids and the address of an update or a trigger into its event."""
+    e.wg = bits.get(lo, hi, f.wg, fields.wg_bits)
+    e.wf = bits.get(lo, hi, f.wf, fields.wf_bits)
+    e.region = bits.get(lo, hi, f.region, fields.region_bits)
+    e.address = bits.get(lo, hi, f.address, p.address_bits)
+
+
+@inlined
+def put_update(fields: "RequestBits", p: "Probes", e: "np.record", lo: int, hi: int) -> None:
+    put_tile(fields, p, e, p.update, lo, hi)
+    e.source = bits.get(lo, hi, p.update.source, 2)
+    e.amount = bits.get(lo, hi, p.update.amount, p.update.amount_bits)
 
 
 @compiled
@@ -190,20 +214,19 @@ def observe_dma(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarr
     level = (out[p.table] >> 8) & 0xFFFF
     if out[p.table] & 1:
         observe_tile(fields, r, READY, now, device, 0, (out[p.table + 1], out[p.table + 2]), level)
-    for e in range(len(p.engine)):
-        word = out[p.engine[e]]
+    for engine in range(len(p.engine)):
+        word = out[p.engine[engine]]
         if word & 1:
-            observe_tile(fields, r, ISSUE, now, device, e, (out[p.table + 3], out[p.table + 4]), level)
+            observe_tile(fields, r, ISSUE, now, device, engine, (out[p.table + 3], out[p.table + 4]), level)
         if condition(word, 3) and r.kinds[LINE]:
-            put_request(fields, r, LINE, now, device, e, out[p.engine[e] + 1], out[p.engine[e] + 2], NO_STREAM, 0, -1,
-                        -1, -1, 0)
+            request_event(fields, r, LINE, now, device, engine, out[p.engine[engine] + 1], out[p.engine[engine] + 2])
         if condition(word, 1):
             ids = word >> 8
             wg = (ids >> fields.wf_bits) & ((1 << fields.wg_bits) - 1)
             if wanted(r, WALKED, wg):
-                put(r, WALKED, now, device, e, wg, ids & ((1 << fields.wf_bits) - 1),
-                    (ids >> (fields.wf_bits + fields.wg_bits)) & ((1 << fields.region_bits) - 1), 0, 0, NO_STREAM, 0,
-                    0, 0, -1, -1, -1, 0)
+                e = new_event(r, WALKED, now, device, engine)
+                e.wg, e.wf = wg, ids & ((1 << fields.wf_bits) - 1)
+                e.region = (ids >> (fields.wf_bits + fields.wg_bits)) & ((1 << fields.region_bits) - 1)
 
 
 @compiled
@@ -217,17 +240,17 @@ def observe_bank(fields: "RequestBits", r: "Recorder", device: int, bank: int, o
     at = p.bank[bank]
     word, f = out[at], p.update
     lo, hi = out[at + 4], out[at + 5]
-    wg, wf = bits.get(lo, hi, f.wg, fields.wg_bits), bits.get(lo, hi, f.wf, fields.wf_bits)
-    source, amount = bits.get(lo, hi, f.source, 2), bits.get(lo, hi, f.amount, f.amount_bits)
-    region = (word >> 32) & 255
+    wg = bits.get(lo, hi, f.wg, fields.wg_bits)
     foreign = condition(word, 7)
     if condition(word, 1) or foreign:
         if wanted(r, FULL, wg):
-            put(r, FULL, now, device, bank, wg, wf, bits.get(lo, hi, f.region, fields.region_bits), source, 0,
-                NO_STREAM, 0, bits.get(lo, hi, f.address, p.address_bits), amount, 1 if foreign else 0, -1, -1, 0)
+            e = new_event(r, FULL, now, device, bank)
+            put_update(fields, p, e, lo, hi)
+            e.a = 1 if foreign else 0
         return
     if not wanted(r, UPDATE, wg):
         return
+    amount = bits.get(lo, hi, f.amount, f.amount_bits)
     count, room = out[at + 1] & 0xFFFFFFFF, (out[at + 1] >> 32) & 0xFFFFFFFF
     written = np.uint64(out[at + 2])
     way = lowest_bit(np.int64(written)) if written else np.int64(-1)
@@ -240,8 +263,12 @@ def observe_bank(fields: "RequestBits", r: "Recorder", device: int, bank: int, o
         flags |= COMPLETE
     elif condition(word, 5):
         flags |= EXCEEDS
-    put(r, UPDATE, now, device, bank, wg, wf, region, source, 0, NO_STREAM, 0, out[at + 3], amount, count + amount,
-        (room + amount) & p.count_mask, way, flags)
+    e = new_event(r, UPDATE, now, device, bank)
+    put_update(fields, p, e, lo, hi)
+    e.region = (word >> 32) & 255
+    e.address = out[at + 3]
+    e.a, e.b, e.c = count + amount, (room + amount) & p.count_mask, way
+    e.flags = flags
 
 
 @compiled
@@ -253,6 +280,6 @@ def observe_tile(fields: "RequestBits", r: "Recorder", kind: int, now: int, devi
     f = r.probes.trigger
     wg = bits.get(lo, hi, f.wg, fields.wg_bits)
     if wanted(r, kind, wg):
-        put(r, kind, now, device, unit, wg, bits.get(lo, hi, f.wf, fields.wf_bits),
-            bits.get(lo, hi, f.region, fields.region_bits), 0, 0, NO_STREAM, 0,
-            bits.get(lo, hi, f.address, r.probes.address_bits), 0, a, -1, -1, 0)
+        e = new_event(r, kind, now, device, unit)
+        put_tile(fields, r.probes, e, f, lo, hi)
+        e.a = a

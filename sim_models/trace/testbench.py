@@ -23,9 +23,9 @@ from t3sim.rtlsim.shown import show
 from t3sim.rtlsim.toolchain import ToolchainError
 from t3sim.trace.describe import geometry_of
 from t3sim.trace.names import ALONE
-from t3sim.trace.recorder import CAPACITY, Workgroups, make_recorder, put, wanted
+from t3sim.trace.recorder import CAPACITY, Workgroups, make_recorder, new_event, wanted
 from t3sim.trace.rtl_events import observe_ports, observe_rtl
-from t3sim.trace.schema import NO_STREAM, NO_WAVEFRONT, Kind
+from t3sim.trace.schema import Kind
 from t3sim.trace.store import TraceWriter
 
 if TYPE_CHECKING:
@@ -122,5 +122,5 @@ def _observe(top: "Ports | None", b: "RequestBits", r: "Recorder", inputs: np.nd
             r.asking[0] = wg
             observe_ports(p, b, r, 0, inputs[i], before[i], now)
             if inputs[i, p.start] and before[i, p.grant] & 1 and wanted(r, _DISPATCH, wg):
-                put(r, _DISPATCH, now, 0, 0, wg, NO_WAVEFRONT, 0, 0, 0, NO_STREAM, 0, 0, 0, -1, -1, -1, 0)
+                new_event(r, _DISPATCH, now, 0, 0).wg = wg
         observe_rtl(b, r, 0, behind[i], dram, now)
