@@ -14,8 +14,8 @@ from t3sim.base.extras import install_line
 from t3sim.cosim.cocotb_run import DUMP
 from t3sim.cosim.testbench import BLOCKS, Testbench, run_testbench
 from t3sim.testbenches.command_line import block_parser, chosen_blocks
+from t3sim.testbenches.dump import name_signals
 from t3sim.testbenches.geometries import GEOMETRIES
-from t3sim.trace.dump import name_signals
 from t3sim.trace.testbench import explain_failure
 
 ROOT = Path(__file__).resolve().parents[1]
