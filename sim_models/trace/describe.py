@@ -1,16 +1,30 @@
-"""Description of a run in trace.json and plan.npz, so that a trace explains itself."""
+"""Description of a run in trace.json and plan.npz, so that a trace explains itself: tiles, or passes of a collective.
+
+A tile's name is the id that Tracker and packets use, a workgroup's that of the tile that it makes.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from t3sim.collectives.schedule import Action
+from t3sim.collectives import Op
+from t3sim.collectives.schedule import Action, Schedule
 from t3sim.collectives.schedule.placement import Placement
 from t3sim.collectives.schedule.regions import Region
+from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.machine import Machine
+from t3sim.mechanisms.gather_before import groups_of, rows_sent
+from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
 from t3sim.mechanisms.track_trigger import AddressSpace, rows_of_workgroups
 from t3sim.runs import build
+from t3sim.runs.collective_alone import ProgrammedCollective
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.programmed import ProgrammedGpus
-from t3sim.trace.names import count, last_groups, names, padded
+from t3sim.trace.passes import HERE
+from t3sim.trace.schema import ALONE
+from t3sim.workload.operators.copy import Pass, Share
+from t3sim.workload.operators.kernel_table import Route
+from t3sim.workload.operators.tiling import Tiling
 
 #: What `t3 explain` calls a region by.
 _KINDS = {Action.SEND_STORES: "remote", Action.SEND_DMA: "dma", Action.EVENT: "event"}
@@ -153,3 +167,131 @@ def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
         "admitted": region.admitted, "present": region.present, "tiles_per_block": region.tiles_per_block,
         "to": [{"device": to.device, "region": space.table.number(to.region)} for to in region.destinations],
     }
+
+
+def names(schedule: Schedule, device: int) -> np.ndarray:
+    """Name a device's tiles by numbers, int64[row of `Schedule.rows`]: 0, 1, 2, ... in some order.
+
+    A tile that has no id of its own comes after all that have one, in the order of dispatch.
+    """
+    found = schedule.rows(device).id.copy()
+    without = np.flatnonzero(found == NO_ID)
+    found[without] = np.arange(len(found) - len(without), len(found))
+    return found
+
+
+def count(schedule: Schedule, made: Tiling) -> int:
+    """Return how many names there are on the device that has most; `made` as for `workgroups`."""
+    tiles = max(len(schedule.rows(device).tile) for device in range(schedule.devices))
+    if schedule.placement is not None:
+        return tiles + max(len(schedule.placement.workgroups(device)) for device in range(schedule.devices))
+    return tiles + made.tiles if schedule.policy.present else tiles
+
+
+def workgroups(space: AddressSpace, made: Tiling) -> tuple[np.ndarray, np.ndarray]:
+    """Name a device's workgroups, two int64[group of its kernel]: the tile that each makes, and which part of it.
+
+    Parts count from 0 in the order of dispatch; `ALONE` if there is but one. `made`: what workgroups make. Those whose
+    inputs are tiles of the schedule, which others make, or that make columns of several of them, come after all tiles,
+    in the order of dispatch.
+    """
+    if space.schedule.placement is not None:
+        found = np.arange(len(space.schedule.placement.workgroups(space.device)))
+        return max(len(space.schedule.rows(one).tile) for one in range(space.schedule.devices)) + found, (
+            np.full(len(found), ALONE))
+    called = names(space.schedule, space.device)
+    if space.schedule.policy.present:
+        sending = called[rows_sent(space)]
+        found = np.concatenate([sending, len(called) + np.arange(made.tiles)])
+        return found, np.full(len(found), ALONE)
+    of_row = np.sort(np.repeat(rows_of_workgroups(space, made), space.schedule.policy.parts))
+    of_row = of_row[of_row >= 0]
+    part = np.arange(len(of_row)) - np.searchsorted(of_row, of_row)
+    return called[of_row], np.where(np.bincount(of_row)[of_row] > 1, part, ALONE)
+
+
+def padded(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
+    """Stack rows of which some are shorter, which end with a value."""
+    most = max(map(len, rows))
+    return np.stack([np.concatenate([row, np.full((most - len(row), *row.shape[1:]), value, row.dtype)])
+                     for row in rows])
+
+
+def last_groups(space: AddressSpace, needs: np.ndarray) -> np.ndarray:
+    """Return the group of inputs for which each workgroup waits last, int64[workgroup]; -1: for none.
+
+    `needs`: how many groups of others must have come, in their order.
+    """
+    come = groups_of(space).in_turn
+    return np.where(needs > 0, come[needs - 1], -1) if len(come) else np.full(needs.shape, -1)
+
+
+def senders(space: AddressSpace) -> np.ndarray:
+    """Name the tile whose stores leave for a peer under each region and id, int64[region, id]; -1: none."""
+    schedule, device = space.schedule, space.device
+    rows, asked, called = schedule.rows(device), schedule.named(device), names(schedule, device)
+    found = np.full((len(space.regions) + 1, int(asked.max()) + 1), -1)
+    leave = np.flatnonzero(rows.actions & Action.SEND_STORES)
+    for region in space.table.own[leave].T:
+        found[region, asked[leave]] = called[leave]
+    found[0] = -1
+    return found
+
+
+def destinations(schedule: Schedule, device: int, chosen: frozenset[int]) -> set[int]:
+    """Return the ids under which what leaves the chosen tiles arrives at their peers."""
+    sent = schedule.rows(device).to_id[np.isin(names(schedule, device), list(chosen))]
+    return set(sent[sent != NO_ID].tolist())
+
+
+def described_passes(run: ProgrammedCollective) -> dict:
+    """Describe a run's passes, as `passes.Passes` reads them."""
+    operator = build.planned_copy(run.asked.machine, run.plans)
+    state, arrivals = run.sim.kernel.state, run.sim.kernel.work.arrivals
+    gpus = []
+    for d, plan in enumerate(run.plans):
+        shares, steps = list(operator.shares(d)), []
+        for step in range(arrivals.shape[1]):
+            mine = [share for share in shares if share.phase == step]
+            steps.append({
+                "over": int(state.phase_over[d, step]) if step < state.phase[d] else None,
+                "lines": int(arrivals[d, step]),
+                "passes": [described for one in mine[0].passes for described in _described(plan, one, step)],
+                "shares": [_share(one, shares) for one in mine]})
+        gpus.append({"start": int(run.sim.control.start[d]), "steps": steps})
+    return {"chunk_bytes": run.asked.chunk_bytes, "gpus": gpus}
+
+
+def _share(share: Share, shares: list[Share]) -> dict[str, int]:
+    return {"first": sum(one.workgroups for one in shares[:shares.index(share)]), "workgroups": share.workgroups,
+            "first_byte": share.first_byte, "apart": share.apart_bytes, "size": share.size_bytes}
+
+
+def _described(plan: LevelPlan, one: Pass, step: int) -> list[dict]:
+    """Describe a pass; its first source is its own part of the chunk, the others came to be added.
+
+    What a switch copies is a pass to each that gets it, with the number and the address under which it leaves.
+    """
+    at, held, ranks = plan.at, plan.program.held[plan.rank], plan.program.ranks
+    pitch = at.received(1) - at.copies
+    chunk = held[(one.sources[0] - at.data) // pitch]
+    sources = [{"address": one.sources[0], "origin": _copied_from(plan, chunk, step)}]
+    for address in one.sources[1:]:
+        place, number = divmod((address - at.copies) // pitch, most_additions(plan.program))
+        came = plan.program.transfers[plan.program.additions[plan.rank, held[place]][number]]
+        sources.append({"address": address, "origin": came.source})
+    to = plan.peers[one.peer] if one.route == Route.PEER else HERE
+    comes_from = (2 * plan.rank - to) % ranks if plan.mirrored and to != HERE else plan.rank
+    found = {"chunk": chunk, "sources": sources, "destination": one.destination, "to": to, "comes_from": comes_from}
+    if to < ranks:
+        return [found]
+    return [found | {"destination": one.destination + offset, "to": device, "comes_from": plan.rank,
+                     "copied": {"to": to, "address": one.destination}} for device, offset in plan.copied_to]
+
+
+def _copied_from(plan: LevelPlan, chunk: int, step: int) -> int:
+    """Return from which device a chunk has come before a step, HERE: it is the device's own, or its own sum."""
+    program = plan.program
+    came = [index for index in program.arrivals.get((plan.rank, chunk), ())
+            if program.transfers[index].op is Op.COPY and program.levels[index] < step]
+    return program.transfers[came[-1]].source if came else HERE

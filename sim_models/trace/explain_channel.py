@@ -5,10 +5,9 @@ import numpy as np
 from t3sim.base.errors import BadInput, Key
 from t3sim.rtl.arbiter import OVERTAKEN_AT
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.trace.answer import Answer
 from t3sim.trace.schema import NO_STREAM, POLICY_REASONS, REASONS, STREAMS, Kind, Reason, conditions, policy_of
 from t3sim.trace.store import Trace
-from t3sim.trace.words import access, plural, reason
+from t3sim.trace.words import Answer, access, plural, reason
 
 COMPUTE, INBOUND, DMA = range(3)
 

@@ -9,13 +9,11 @@ import numpy as np
 
 from t3sim.base.errors import Key, Words
 from t3sim.gpu.agents.units.state import STATES
-from t3sim.trace.answer import Answer, caveats
-from t3sim.trace.explain_workgroup import IDLE, STORES
+from t3sim.trace.explain_tile import IDLE, STORES
 from t3sim.trace.passes import HERE, Arriving, Piece, Span
-from t3sim.trace.roles import devices
 from t3sim.trace.schema import NO_STREAM, QUEUES, READ, Kind
 from t3sim.trace.store import Trace
-from t3sim.trace.words import joined, place, plural
+from t3sim.trace.words import Answer, caveats, devices, joined, place, plural
 
 _LINK = STATES.index("store_link")
 _ALL_SENT = "it has sent all of them."

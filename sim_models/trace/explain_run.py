@@ -5,13 +5,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t3sim.trace.answer import Answer, caveats
 from t3sim.trace.explain_passes import explain_steps
-from t3sim.trace.explain_workgroup import IDLE
+from t3sim.trace.explain_tile import IDLE
 from t3sim.trace.schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason
 from t3sim.trace.store import Trace
 from t3sim.trace.tile import miscounts, missed
-from t3sim.trace.words import owner, plural
+from t3sim.trace.words import Answer, caveats, owner, plural
 
 _SHOWN = 5  #: tiles of a kind
 _REASONS = 3

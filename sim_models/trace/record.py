@@ -14,10 +14,10 @@ from t3sim.cosim.traced import traced_gpu_design
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import store, waves
+from t3sim.trace.model_events import waiting
 from t3sim.trace.recording import TraceRecording
 from t3sim.trace.run_index import FirstArrivals
 from t3sim.trace.setup import Filter, Recordable
-from t3sim.trace.waiting import waiting
 
 Progress = Callable[[float], None]
 

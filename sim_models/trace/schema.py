@@ -6,10 +6,12 @@ An event says what happened in memory cycle `cycle` of `device`. Fields that a k
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 
 from t3sim.rtl import arbiter
+from t3sim.rtl.arbiter import COMMUNICATION, COMPUTE, View
 from t3sim.rtl.registers import NO_THRESHOLD
 
 EVENT = np.dtype([
@@ -106,6 +108,7 @@ MERGES = ("begins a sum", "joins its sum", "completes its sum", "is refused", "m
 SOURCES = ("local", "remote", "dma", "copy")  #: copy: reads for a copy of the command queue, inside one GPU
 STREAMS = ("compute", "inbound", "dma")
 NO_STREAM = NO_WAVEFRONT = 255
+ALONE = -1  #: part of a workgroup that makes its tile by itself
 TRIGGERS_GO = ("out as an event", "to the DMA table", "out of the bank")
 DRAM_OPS = ("", "activate", "precharge", "refresh")
 QUEUES = ("compute queue", "inbound queue", "link", "stores for the link", "DMA data for the link", "DRAM queue",
@@ -126,7 +129,7 @@ class Reason(IntEnum):
     COALESCER = 3
     CLEARING = 4
     WRONG = 5
-    DECIDED = 6  #: only until the events are written (`decisions.give_reasons`)
+    DECIDED = 6  #: only until the events are written (`give_reasons`)
 
 
 FIRST_POLICY_REASON = 16
@@ -134,6 +137,7 @@ POLICIES = tuple(arbiter.POLICIES.values())  #: by code
 #: (code of the policy, its reason) by code of a DECIDE event.
 POLICY_REASONS = dict(enumerate(((policy.code, reason) for policy in POLICIES for reason in policy.reasons),
                                 FIRST_POLICY_REASON))
+_REASON_CODES = {entry: code for code, entry in POLICY_REASONS.items()}
 REASONS = {
     Reason.IDLE: "nothing waits",
     Reason.OUTPUT_BUSY: "the DRAM queue is full",
@@ -150,6 +154,7 @@ CONDITIONS = ("drain", "compute_able", "communication_able", "communication_wait
               "dma_there", "access_ready", "take_dma", "dma_able", "inbound_able", "guard_ready",
               "output_busy", "update_reported", "ring_late", "overtaken")
 POLICY_AT = 24  #: lowest bit of the policy's code in a DECIDE event's flags
+_OCCUPANCY_AT, _THRESHOLD_AT = 32, 40  #: beside the flags in a key of `give_reasons`; both have 8 bits
 ALLOCATED, COMPLETE, EXCEEDS, REFUSED = 1, 2, 4, 8  #: flags of an UPDATE event
 UPDATE_MARKS = {ALLOCATED: "allocated", COMPLETE: "FIRES", EXCEEDS: "EXCEEDS", REFUSED: "REFUSED"}
 
@@ -162,3 +167,27 @@ def conditions(flags: int) -> dict[str, bool]:
 def policy_of(flags: int) -> arbiter.Policy:
     """Return the policy under which a DECIDE event's arbiter decided."""
     return POLICIES[flags >> POLICY_AT]
+
+
+def give_reasons(events: np.ndarray) -> None:
+    """Replace `Reason.DECIDED` in EVENT[n] by what the policy says, in place."""
+    decided = np.flatnonzero((events["kind"] == Kind.DECIDE) & (events["reason"] == Reason.DECIDED))
+    if not len(decided):
+        return
+    mine = events[decided]
+    keys = (mine["flags"].astype(np.int64) | mine["a"].astype(np.int64) << _OCCUPANCY_AT
+            | mine["b"].astype(np.int64) << _THRESHOLD_AT)
+    different, which = np.unique(keys, return_inverse=True)
+    events["reason"][decided] = np.array([_reason(key) for key in different.tolist()], np.uint8)[which]
+
+
+@cache
+def _reason(key: int) -> int:
+    """Return the code of the policy's reason; WRONG if by its policy the arbiter should have decided otherwise."""
+    flags, occupancy, threshold = key & (1 << _OCCUPANCY_AT) - 1, key >> _OCCUPANCY_AT & 255, key >> _THRESHOLD_AT
+    saw, policy = conditions(flags), policy_of(flags)
+    granted = COMPUTE if saw["grant_compute"] else COMMUNICATION if saw["grant_communication"] else None
+    expected, reason = policy.decide(View(
+        saw["compute_able"], saw["communication_able"], saw["last_communication"], occupancy, threshold,
+        saw["ring_late"], saw["starved"], saw["drain"]))
+    return _REASON_CODES[policy.code, reason] if granted == expected else Reason.WRONG

@@ -21,9 +21,7 @@ from t3sim.runs.skew import Skew
 from t3sim.runs.techniques.table import check_split_k
 from t3sim.runs.techniques.track_trigger import fusion
 from t3sim.trace import bugs
-from t3sim.trace.describe import describe_run, described_gpus, plan_of
-from t3sim.trace.describe_passes import described_passes
-from t3sim.trace.names import count
+from t3sim.trace.describe import count, describe_run, described_gpus, described_passes, plan_of
 from t3sim.trace.schema import Kind
 from t3sim.trace.subject import Collective, FusedKernel, Subject
 from t3sim.workload.workloads import Workload

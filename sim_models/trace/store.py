@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from t3sim.base.bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
 from t3sim.base.errors import BadInput, Key, shown
 from t3sim.base.output import naming, part_of
-from t3sim.trace.decisions import give_reasons
 from t3sim.trace.header import fault
 from t3sim.trace.output_map import OutputMap
 from t3sim.trace.passes import Passes
@@ -33,6 +32,7 @@ from t3sim.trace.schema import (
     SOURCES,
     STREAMS,
     Kind,
+    give_reasons,
 )
 
 EVENTS, PLAN, RUN = "events.parquet", "plan.npz", "trace.json"

@@ -9,10 +9,10 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.runs import build
 from t3sim.runs.collective_alone import ProgrammedCollective
 from t3sim.runs.fused import FusedRun
-from t3sim.trace.describe_passes import described_passes
-from t3sim.trace.names import ALONE, destinations, padded, senders, workgroups
+from t3sim.trace.describe import described_passes, destinations, padded, senders, workgroups
 from t3sim.trace.passes import Passes
 from t3sim.trace.recorder import Chosen, Workgroups
+from t3sim.trace.schema import ALONE
 
 if TYPE_CHECKING:
     from t3sim.trace.setup import Filter

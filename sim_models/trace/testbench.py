@@ -22,10 +22,9 @@ from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import show
 from t3sim.rtlsim.toolchain import ToolchainError
 from t3sim.trace.describe import geometry_of
-from t3sim.trace.names import ALONE
 from t3sim.trace.recorder import CAPACITY, Workgroups, make_recorder, new_event, wanted
 from t3sim.trace.rtl_events import observe_ports, observe_rtl
-from t3sim.trace.schema import Kind
+from t3sim.trace.schema import ALONE, Kind
 from t3sim.trace.store import TraceWriter
 
 if TYPE_CHECKING:

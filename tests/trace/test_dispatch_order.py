@@ -7,8 +7,8 @@ from t3sim.collectives.schedule import Action, Ids, Limits, Schedule, Shuffle
 from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.machine import load_machine
 from t3sim.runs.plan import Plan
+from t3sim.trace.describe import names
 from t3sim.trace.explain_tile import explain_tile
-from t3sim.trace.names import names
 from t3sim.trace.output_map import TileId
 from t3sim.trace.schema import SOURCES, Kind
 from t3sim.trace.setup import Filter

@@ -16,10 +16,9 @@ from t3sim.runs.operators import make_tiling, placement_of
 from t3sim.runs.skew import Skew
 from t3sim.trace.explain_run import explain_run
 from t3sim.trace.explain_tile import explain_tile
-from t3sim.trace.names import ALONE
 from t3sim.trace.output_map import TileId
 from t3sim.trace.record import record
-from t3sim.trace.schema import COMPLETE, MERGES, SOURCES, Kind
+from t3sim.trace.schema import ALONE, COMPLETE, MERGES, SOURCES, Kind
 from t3sim.trace.setup import Filter, Setup
 from t3sim.trace.store import Trace
 from t3sim.trace.tile import Tile

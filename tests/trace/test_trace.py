@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from t3sim import cli
-from t3sim.trace.decisions import give_reasons
 from t3sim.trace.explain_channel import explain_channel
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.replay import CONDITION_HELP, Replay
@@ -23,6 +22,7 @@ from t3sim.trace.schema import (
     Kind,
     Reason,
     conditions,
+    give_reasons,
     policy_of,
 )
 from t3sim.trace.setup import Filter
