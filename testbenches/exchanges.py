@@ -7,7 +7,7 @@ from t3sim.collectives import Program
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.collectives.schedule import Schedule, ScheduleError
 from t3sim.machine.topologies import Topology, named_topology
-from t3sim.mechanisms import exchange
+from t3sim.runs import exchange
 from t3sim.workload.operators.tiling import Tiling
 
 #: GPUs and their links, as `t3 collective --topology` names them. One run of the campaign takes seconds with so few.

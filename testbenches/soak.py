@@ -30,11 +30,11 @@ from t3sim.collectives.schedule.sums import window_for_sums
 from t3sim.cosim.driver.driver import Driver, DriverError
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.formats import FORMATS
-from t3sim.mechanisms.exchange import IN_SWITCH, fused_with
-from t3sim.mechanisms.track_trigger import map_output
 from t3sim.rtl.registers import POLICIES
+from t3sim.runs.address_space import map_output
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
+from t3sim.runs.exchange import IN_SWITCH, fused_with
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.exchanges import Exchange, exchanges

@@ -29,7 +29,7 @@ def _goes_with(technique) -> dict[str, list[str]]:
     from itertools import product
 
     from t3sim.machine import load_machine
-    from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES, fused_with
+    from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES, fused_with
     from t3sim.runs.plan import Plan
     from t3sim.workload.workloads import gemm_workload
 

@@ -1,10 +1,10 @@
 """Beyond the T3 paper: the all-gather, which it leaves after the fused kernel, hidden behind the GEMM as well."""
 
 from t3sim.base import plots
-from t3sim.mechanisms.exchange import Exchange
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target, layer_result, layer_tasks
 from t3sim.papers.layers import name_groups, short_title
 from t3sim.papers.paper import geomean, percent
+from t3sim.runs.exchange import Exchange
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from t3sim.machine import Machine
-from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.papers.paper import Target
+from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.kernels import Kernel
 from t3sim.runs.plan import Plan
 from t3sim.runs.techniques.table import TECHNIQUES as KNOWN_TECHNIQUES

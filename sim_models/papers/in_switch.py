@@ -1,10 +1,10 @@
 """Beyond the T3 paper, after its section 7.4: Track & Trigger around a switch that adds and copies, and that alone."""
 
 from t3sim.base import plots
-from t3sim.mechanisms.exchange import Exchange
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target, layer_result, layer_tasks
 from t3sim.papers.layers import name_groups, short_title
 from t3sim.papers.paper import geomean, percent
+from t3sim.runs.exchange import Exchange
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import Workload

@@ -26,12 +26,9 @@ from t3sim.gpu.hbm import make_hbm
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import Link as MachineLink
 from t3sim.mechanisms.flux_gather import BLOCK_BYTES
-from t3sim.mechanisms.gather_before import Consumers, gathering_work
-from t3sim.mechanisms.program_kernels import LevelPlan
-from t3sim.mechanisms.scattered import scattered_work
-from t3sim.mechanisms.split_k import parts_added
-from t3sim.mechanisms.track_trigger import AddressSpace, fused_work
 from t3sim.rtl.geometry import Geometry
+from t3sim.runs.address_space import AddressSpace, fused_work
+from t3sim.runs.gather_before import Consumers, gathering_work
 from t3sim.runs.operators import (
     Addresses,
     busiest,
@@ -41,6 +38,9 @@ from t3sim.runs.operators import (
     resident,
 )
 from t3sim.runs.plan import Plan
+from t3sim.runs.program_kernels import LevelPlan
+from t3sim.runs.scattered import scattered_work
+from t3sim.runs.split_k import parts_added
 from t3sim.workload.operators.copy import Copy, Pass
 from t3sim.workload.operators.gemm import Matrix
 from t3sim.workload.operators.kernel_alone import check_alone

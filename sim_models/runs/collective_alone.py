@@ -20,7 +20,6 @@ from t3sim.gpu.engine.hardware import make_hardware
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
-from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.checks import nothing_counted
@@ -29,6 +28,7 @@ from t3sim.runs.diagnosis import queued
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.isolated_collectives import alike, planned_sim, program_plans
 from t3sim.runs.phases import bytes_by_phase
+from t3sim.runs.program_kernels import LevelPlan, most_additions
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
 from t3sim.runs.switch_rtl import SwitchRtl

@@ -16,8 +16,8 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.collectives import Op
 from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.fabric import bits
-from t3sim.mechanisms.program_kernels import LevelPlan
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.program_kernels import LevelPlan
 from t3sim.workload.operators.kernel_table import Route
 
 if TYPE_CHECKING:

@@ -37,7 +37,6 @@ from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.queues import number_of, part_sent, sender_of
 from t3sim.gpu.fabric.switch import line_at
 from t3sim.machine.formats import FORMATS, FP16, FP32, Format, WideSums
-from t3sim.mechanisms.sums import own_sum, region_sum, sums_in_memory
 from t3sim.rtl.formats import NUMBERS
 from t3sim.rtlsim.simulator import Design, Simulator
 from t3sim.runs import build
@@ -46,6 +45,7 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.near_memory import Alu, add, alu_of, control, sum_in_turn
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
+from t3sim.runs.sums import own_sum, region_sum, sums_in_memory
 from t3sim.runs.switch_rtl import SwitchRtl
 from t3sim.workload.workloads import Workload
 

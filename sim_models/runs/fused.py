@@ -8,11 +8,11 @@ from t3sim.base.line import LINE_BYTES, lines_of
 from t3sim.gpu.engine.switch_hardware import no_switch
 from t3sim.gpu.fabric import memory
 from t3sim.gpu.fabric.switch import NO_SWITCH
-from t3sim.mechanisms.program_kernels import ring_plan
 from t3sim.runs import build
 from t3sim.runs.checks import check, nothing_counted
 from t3sim.runs.diagnosis import in_a_line, waits
 from t3sim.runs.failure import SimulationError, to_end
+from t3sim.runs.program_kernels import ring_plan
 from t3sim.runs.programmed import ProgrammedRun
 from t3sim.runs.switch_kernels import all_gather
 

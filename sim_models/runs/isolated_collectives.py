@@ -23,7 +23,10 @@ from t3sim.machine import Machine, topologies
 from t3sim.machine.formats import BF16
 from t3sim.machine.links import Link
 from t3sim.machine.topologies import Topology
-from t3sim.mechanisms.program_kernels import (
+from t3sim.runs import build, switch_kernels
+from t3sim.runs.failure import to_end
+from t3sim.runs.phases import Moved, bytes_by_phase
+from t3sim.runs.program_kernels import (
     COMBINE,
     DISPATCH,
     EXCHANGE,
@@ -36,9 +39,6 @@ from t3sim.mechanisms.program_kernels import (
     ring_program,
     uneven_passes,
 )
-from t3sim.runs import build, switch_kernels
-from t3sim.runs.failure import to_end
-from t3sim.runs.phases import Moved, bytes_by_phase
 from t3sim.workload.workloads import DEVICES, DispatchWorkload, ExpertsWorkload
 
 

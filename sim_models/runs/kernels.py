@@ -27,16 +27,14 @@ from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import Machine
 from t3sim.mechanisms.decomposed import units_left
-from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.mechanisms.flux import FluxOptions
 from t3sim.mechanisms.fused_wg import FusedOptions
-from t3sim.mechanisms.program_kernels import EXCHANGE, KINDS
-from t3sim.mechanisms.signals import tiles_of
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies
+from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.failure import to_end
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.isolated_collectives import packing_sim, run_collective, run_experts, run_program, with_compute_units
@@ -45,7 +43,9 @@ from t3sim.runs.overlapped import OverlappedKernels, run_decomposed, run_flux, r
 from t3sim.runs.phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
+from t3sim.runs.program_kernels import EXCHANGE, KINDS
 from t3sim.runs.programmed import mapped
+from t3sim.runs.signals import tiles_of
 from t3sim.runs.skew import Skew
 from t3sim.runs.staging import staging_pays
 from t3sim.runs.switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE

@@ -20,11 +20,11 @@ from t3sim.mechanisms.decomposed import split_gemm, units_left
 from t3sim.mechanisms.flux import FluxOptions, Owners, peers_of, storing_kernel
 from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from t3sim.mechanisms.fused_wg import FusedOptions, sending_kernel
-from t3sim.mechanisms.program_kernels import ring_plan
 from t3sim.runs import build
 from t3sim.runs.failure import to_end
 from t3sim.runs.operators import make_operator, resident
 from t3sim.runs.phases import Moved, bytes_by_phase
+from t3sim.runs.program_kernels import ring_plan
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import GemvWorkload, Workload
 

@@ -11,13 +11,13 @@ from t3sim.gpu.agents.units.state import Condition
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import Link as MachineLink
 from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS
-from t3sim.mechanisms.dispatch_before import dispatch_tiling
-from t3sim.mechanisms.exchange import COMBINE, IN_SWITCH, MOST_REGIONS, REDUCED, Exchange
 from t3sim.mechanisms.flux import FluxOptions
-from t3sim.mechanisms.gather_before import tiling_for
-from t3sim.mechanisms.signals import tracked_tiling
-from t3sim.mechanisms.track_trigger import map_output
+from t3sim.runs.address_space import map_output
+from t3sim.runs.dispatch_before import dispatch_tiling
+from t3sim.runs.exchange import COMBINE, IN_SWITCH, MOST_REGIONS, REDUCED, Exchange
+from t3sim.runs.gather_before import tiling_for
 from t3sim.runs.operators import make_operator, make_tiling, placement_of, workgroups_at_once
+from t3sim.runs.signals import tracked_tiling
 from t3sim.runs.skew import Skew
 from t3sim.workload.operators.operator import Operator
 from t3sim.workload.operators.tiling import Tiling

@@ -15,16 +15,16 @@ from t3sim.gpu.engine.loop import BATCH_CYCLES, Lockstep
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric.network import come_back, head_arrival, head_destination
 from t3sim.machine import Machine
-from t3sim.mechanisms.gather_before import ready_asks
-from t3sim.mechanisms.sums import region_sum, sums_in_memory
-from t3sim.mechanisms.track_trigger import AddressSpace, dispatch_requests, map_output
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import KERNEL_INSIDE, NO_THRESHOLD
 from t3sim.runs import build
+from t3sim.runs.address_space import AddressSpace, dispatch_requests, map_output
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.gather_before import ready_asks
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
+from t3sim.runs.sums import region_sum, sums_in_memory
 from t3sim.runs.switch_rtl import SwitchRtl
 
 #: Levels of STATUS that are 0 when a kernel has ended well.

@@ -17,9 +17,9 @@ from t3sim.cosim.nmc_alu import DTYPES
 from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.engine.switch_hardware import Numbers
 from t3sim.gpu.fabric import bits, queues
-from t3sim.mechanisms.program_kernels import LevelPlan
 from t3sim.runs.collective_numbers import WORD_BYTES
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.program_kernels import LevelPlan
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware

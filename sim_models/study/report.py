@@ -19,8 +19,8 @@ from t3sim.base.errors import printable
 from t3sim.base.line import LINE_BYTES
 from t3sim.base.trimmed import Trimmed
 from t3sim.collectives.schedule import FIXED_TERMS
-from t3sim.mechanisms.exchange import REDUCED
 from t3sim.rtl.registers import NO_THRESHOLD
+from t3sim.runs.exchange import REDUCED
 from t3sim.runs.phases import Moved
 from t3sim.runs.techniques.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.study.answer import answer

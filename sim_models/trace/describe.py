@@ -13,12 +13,12 @@ from t3sim.collectives.schedule.placement import Placement
 from t3sim.collectives.schedule.regions import Region
 from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.machine import Machine
-from t3sim.mechanisms.gather_before import groups_of, rows_sent
-from t3sim.mechanisms.program_kernels import LevelPlan, most_additions
-from t3sim.mechanisms.track_trigger import AddressSpace, rows_of_workgroups
 from t3sim.runs import build
+from t3sim.runs.address_space import AddressSpace, rows_of_workgroups
 from t3sim.runs.collective_alone import ProgrammedCollective
 from t3sim.runs.fused import FusedRun
+from t3sim.runs.gather_before import groups_of, rows_sent
+from t3sim.runs.program_kernels import LevelPlan, most_additions
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace.passes import HERE
 from t3sim.trace.schema import ALONE

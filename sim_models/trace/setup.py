@@ -9,10 +9,10 @@ import numpy as np
 
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
-from t3sim.mechanisms.exchange import REDUCED, Exchange
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, ProgrammedCollective
+from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.kernels import FusedGemm, fused_run
 from t3sim.runs.plan import Plan

@@ -8,7 +8,7 @@ from t3sim.collectives.schedule import Action, ScheduleError
 from t3sim.collectives.schedule.placement import NOWHERE
 from t3sim.collectives.schedule.schedule import NO_DEVICE, Schedule
 from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms.exchange import fused_with
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.operators import make_tiling, placement_of
 from t3sim.runs.plan import Plan
 from t3sim.workload.operators.tiling import TilingError

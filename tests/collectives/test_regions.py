@@ -14,10 +14,10 @@ from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring as ring_topology
 from t3sim.machine.topologies.fully_connected import fully_connected
-from t3sim.mechanisms.track_trigger import dispatch_requests, fused_work, map_output
 from t3sim.rtl.geometry import DmaGeometry, Geometry
 from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS
 from t3sim.rtlsim.port_map import Field
+from t3sim.runs.address_space import dispatch_requests, fused_work, map_output
 from t3sim.runs.plan import Plan
 from t3sim.testbenches.reference.config_bus import ConfigBusModel
 from t3sim.workload.operators.gemm import Gemm, Matrix

@@ -27,7 +27,7 @@ from t3sim.event.tiles.runs import run_overlap
 from t3sim.event.tiles.slots import run_slices
 from t3sim.machine import load_machine
 from t3sim.machine.levels import TILES
-from t3sim.mechanisms.signals import SIGNALS
+from t3sim.runs.signals import SIGNALS
 
 NODE = load_machine("mi210-x4", TILES)
 SMALL = embedding(NODE, 4, 256, 64)

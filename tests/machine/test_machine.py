@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from t3sim.collectives.schedule import ScheduleError
 from t3sim.machine import PRESETS, MachineError, hardware, load_machine
-from t3sim.mechanisms.track_trigger import map_output
 from t3sim.rtl.check_bits import PROTECTIONS
 from t3sim.rtl.geometry import Geometry
+from t3sim.runs.address_space import map_output
 from t3sim.runs.plan import Plan
 from t3sim.workload.workloads import gemm_workload
 

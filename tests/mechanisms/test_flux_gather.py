@@ -11,10 +11,10 @@ from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import named_topology
-from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.flux import FluxOptions, Owners, tuned
 from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
 from t3sim.runs import build
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.overlapped import run_gathering
 from t3sim.runs.plan import Plan
 from t3sim.study.report import output_console, print_run

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import fused_with
-from t3sim.mechanisms.program_kernels import combining_passes, uneven_passes
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.kernels import PACKED, ExpertsAlone, simulate
+from t3sim.runs.program_kernels import combining_passes, uneven_passes
 from t3sim.workload.operators.kernel_table import Route
 from t3sim.workload.workloads import experts_workload
 

@@ -11,7 +11,7 @@ from t3sim.cosim.gpu import compiled_gpu, gpu_design, model_ports
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.gpu.engine.end import IDLE_LIMIT, RUNNING
 from t3sim.machine import load_machine
-from t3sim.mechanisms import track_trigger
+from t3sim.runs import address_space as track_trigger
 from t3sim.runs import build
 from t3sim.runs.checks import check
 from t3sim.runs.failure import SimulationError

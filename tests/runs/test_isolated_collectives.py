@@ -4,8 +4,8 @@ import pytest
 
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
-from t3sim.mechanisms.program_kernels import KINDS
 from t3sim.runs import isolated_collectives as collectives
+from t3sim.runs.program_kernels import KINDS
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import run_kernel
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import fused_with
 from t3sim.mechanisms.flux import Owners
 from t3sim.mechanisms.fused_wg import SENDING_REGISTERS, sending_kernel
 from t3sim.runs import kernels
 from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.kernels import part_of
 from t3sim.runs.operators import make_operator, make_tiling, resident
 from t3sim.runs.plan import Plan

@@ -4,7 +4,7 @@ import pytest
 
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import fused_with
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.runs.plan import Plan
 from t3sim.runs.switch_kernels import ALL_GATHER, ALL_REDUCE

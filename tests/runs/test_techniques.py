@@ -12,9 +12,9 @@ from t3sim.base.errors import BadInput
 from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring
-from t3sim.mechanisms.exchange import Exchange, fused_with
-from t3sim.mechanisms.gather_before import tiling_for
 from t3sim.runs import kernels
+from t3sim.runs.exchange import Exchange, fused_with
+from t3sim.runs.gather_before import tiling_for
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew

@@ -7,7 +7,7 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import fused_with
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.phases import Moved
 from t3sim.study.answer import answer

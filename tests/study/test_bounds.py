@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import Exchange
+from t3sim.runs.exchange import Exchange
 from t3sim.runs.phases import Moved
 from t3sim.runs.techniques import losses
 from t3sim.runs.techniques.result import TechniqueResult

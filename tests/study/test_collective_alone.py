@@ -11,8 +11,8 @@ from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.commands.flags import in_dashes
 from t3sim.gpu.engine.loop import LOOK
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs.collective_alone import PlannedCollective, ProgrammedCollective
+from t3sim.runs.exchange import Exchange
 from t3sim.runs.failure import SimulationError
 from t3sim.study.results import CollectiveRun
 from t3sim.study.scenario.collective import CollectiveAlone

@@ -6,8 +6,8 @@ import pytest
 
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import Exchange
 from t3sim.runs import kernels
+from t3sim.runs.exchange import Exchange
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.study.tasks.estimate import LONGEST_SECONDS, Estimate, check, estimate

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from t3sim.base.errors import BadInput
-from t3sim.mechanisms.dispatch_before import dispatch_tiling
+from t3sim.runs.dispatch_before import dispatch_tiling
 from t3sim.runs.operators import largest_gemm
 from t3sim.runs.techniques.table import TECHNIQUES
 from t3sim.study.gemm_rate import gemm_rate

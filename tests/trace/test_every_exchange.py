@@ -11,7 +11,7 @@ import pytest
 from t3sim.collectives.schedule import Action
 from t3sim.machine import load_machine
 from t3sim.machine.hardware import Switch as SwitchSection
-from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
+from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
 from t3sim.runs.operators import make_tiling, placement_of
 from t3sim.runs.skew import Skew
 from t3sim.trace.explain_run import explain_run

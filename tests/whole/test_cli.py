@@ -25,8 +25,8 @@ from t3sim.base.errors import Failure
 from t3sim.base.output import collect_versions, json_text, write_json
 from t3sim.base.trimmed import Trimmed
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import FUSED_OPERATORS
 from t3sim.rtl.geometry import GeometryError
+from t3sim.runs.exchange import FUSED_OPERATORS
 from t3sim.runs.kernels import ALL_GATHER, GEMM
 from t3sim.runs.phases import Moved
 from t3sim.runs.techniques.result import DRAM_STREAMS

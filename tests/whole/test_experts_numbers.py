@@ -8,14 +8,14 @@ import pytest
 
 from t3sim.collectives.schedule.placement import NOWHERE
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import fused_with
-from t3sim.mechanisms.sums import Sums
 from t3sim.runs.data_mode import data_run, run_data_mode
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
+from t3sim.runs.sums import Sums
 from t3sim.workload.workloads import ExpertsWorkload, experts_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
@@ -65,8 +65,7 @@ def test_sums_may_be_wider_than_what_links_carry():
 
 def test_a_column_at_the_wrong_token_is_seen(monkeypatch):
     workload = experts_workload("64x128x64", 4, "8x2", 0.0, 3)
-    from t3sim.mechanisms import scattered
-    from t3sim.runs import build
+    from t3sim.runs import build, scattered
 
     def swapped(work, space):
         table = scattered.scattered_work(work, space)

@@ -8,11 +8,11 @@ import pytest
 
 from t3sim.collectives import ring
 from t3sim.collectives.schedule.schedule import Rows
-from t3sim.mechanisms.exchange import Exchange, fused_with
-from t3sim.mechanisms.gather_before import gather_tiling, groups_of, tiling_for
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, data_run, run_data_mode
+from t3sim.runs.exchange import Exchange, fused_with
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.gather_before import gather_tiling, groups_of, tiling_for
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine

@@ -10,12 +10,12 @@ from rich.console import Console
 from t3sim.collectives import direct
 from t3sim.collectives.schedule import FIXED_TERMS, Limits, most_terms, roles_of
 from t3sim.machine.topologies import fully_connected
-from t3sim.mechanisms.exchange import fused_with
-from t3sim.mechanisms.sums import Sums
 from t3sim.runs.data_mode import data_run, run_data_mode
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
+from t3sim.runs.sums import Sums
 from t3sim.study.report import print_run
 from t3sim.study.scenario.request import requested
 from t3sim.study.scenario.scenario import Scenario

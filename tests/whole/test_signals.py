@@ -8,15 +8,15 @@ import pytest
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
 from t3sim.machine import load_machine
-from t3sim.mechanisms import signals
-from t3sim.mechanisms.exchange import fused_with
-from t3sim.mechanisms.signals import SIGNALS, tracked_tiling
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.registers import register_map
+from t3sim.runs import signals
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, run_data_mode
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
+from t3sim.runs.signals import SIGNALS, tracked_tiling
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import gemm_workload, transformer_workload

@@ -6,9 +6,9 @@ import pytest
 
 from t3sim.collectives.schedule import Ids, Limits
 from t3sim.machine import load_machine
-from t3sim.mechanisms.exchange import fused_with
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, run_data_mode
+from t3sim.runs.exchange import fused_with
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.study.report import output_console, print_run

@@ -14,7 +14,7 @@ from t3sim.event.tiles.gemm import OPERAND_BYTES, Kernel, Shape, kernels
 from t3sim.event.tiles.ports import Egress
 from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import Machine
-from t3sim.mechanisms.signals import SIGNALS
+from t3sim.runs.signals import SIGNALS
 
 OPERATORS = ("gemm-rs", "ag-gemm")  #: that one kernel does
 ORDERS = ("shifted", "same")

@@ -17,7 +17,7 @@ from t3sim.event.tiles.library import all_reduce_ns, all_to_all_ns
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.slots import run_slices
 from t3sim.machine import Machine
-from t3sim.mechanisms.signals import SIGNALS
+from t3sim.runs.signals import SIGNALS
 
 #: Bytes of an embedding's or an output's element.
 _SINGLE, _HALF = 4, 2

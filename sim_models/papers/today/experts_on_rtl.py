@@ -14,7 +14,6 @@ from t3sim.collectives.schedule.placement import NOWHERE
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.mechanisms.exchange import Exchange, fused_with
 from t3sim.papers.figure import (
     TECHNIQUE_TITLES,
     Figure,
@@ -28,6 +27,7 @@ from t3sim.papers.figure import (
     layer_tasks,
 )
 from t3sim.papers.paper import percent
+from t3sim.runs.exchange import Exchange, fused_with
 from t3sim.runs.operators import busiest, placement_of
 from t3sim.study.results import RunResult
 from t3sim.workload.routing import Routing, drawn

@@ -7,7 +7,7 @@ import numpy as np
 
 from t3sim.base.custom import is_custom
 from t3sim.base.errors import Key, Words
-from t3sim.mechanisms.exchange import Exchange
+from t3sim.runs.exchange import Exchange
 from t3sim.runs.kernels import GEMM, GEMM_PART, FusedKernel, IsolatedKernel, Kernel, KernelResult
 from t3sim.runs.overlapped import OverlappedKernels
 from t3sim.runs.phases import Moved

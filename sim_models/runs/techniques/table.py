@@ -5,8 +5,8 @@ from collections.abc import Collection
 from t3sim.base.custom import installed
 from t3sim.base.errors import BadInput, Key
 from t3sim.machine import Machine
-from t3sim.mechanisms.exchange import IN_SWITCH as BY_SWITCH
-from t3sim.mechanisms.exchange import Exchange
+from t3sim.runs.exchange import IN_SWITCH as BY_SWITCH
+from t3sim.runs.exchange import Exchange
 from t3sim.runs.techniques.decomposed import DECOMPOSED
 from t3sim.runs.techniques.flux import FLUX
 from t3sim.runs.techniques.fused_wg import FUSED_WG

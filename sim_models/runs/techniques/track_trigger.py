@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from t3sim.base.custom import is_custom
-from t3sim.mechanisms.exchange import IN_SWITCH
+from t3sim.runs.exchange import IN_SWITCH
 from t3sim.runs.kernels import ALL_GATHER, PACKED, FusedGemm, GatherAfter, Kernel, KernelResult
 from t3sim.runs.phases import PACKING
 from t3sim.runs.plan import Plan

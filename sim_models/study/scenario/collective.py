@@ -12,7 +12,10 @@ from t3sim.base.output import collect_versions
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.event.flow.collective import run_program as run_event_level
 from t3sim.machine.topologies import Topology, named_topology
-from t3sim.mechanisms.exchange import (
+from t3sim.runs.build import card_of, switch_shape
+from t3sim.runs.collective_alone import POLICY, CollectiveEnd, PlannedCollective, held_bytes
+from t3sim.runs.collective_numbers import BYTES_PER_WORD, WORD_BYTES
+from t3sim.runs.exchange import (
     IN_SWITCH,
     Exchange,
     check_topology,
@@ -22,11 +25,8 @@ from t3sim.mechanisms.exchange import (
     own_algorithm,
     own_topology,
 )
-from t3sim.mechanisms.program_kernels import LevelPlan
-from t3sim.runs.build import card_of, switch_shape
-from t3sim.runs.collective_alone import POLICY, CollectiveEnd, PlannedCollective, held_bytes
-from t3sim.runs.collective_numbers import BYTES_PER_WORD, WORD_BYTES
 from t3sim.runs.isolated_collectives import program_plans
+from t3sim.runs.program_kernels import LevelPlan
 from t3sim.runs.skew import Skew
 from t3sim.study.results import CollectiveGpu, CollectiveRun
 from t3sim.study.scenario.request import check_level, check_limits, check_skew, machine_of

@@ -12,17 +12,17 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.decomposed import units_left
-from t3sim.mechanisms.exchange import EXPERTS, FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.mechanisms.flux import FluxOptions, tuned
-from t3sim.mechanisms.split_k import with_split_k
-from t3sim.mechanisms.sums import BLOCKS, sums_of
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.data_mode import run_data_mode
+from t3sim.runs.exchange import EXPERTS, FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.runs.kernels import Kernel
 from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
+from t3sim.runs.split_k import with_split_k
+from t3sim.runs.sums import BLOCKS, sums_of
 from t3sim.runs.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
 from t3sim.runs.techniques.track_trigger import FUSIONS, fusion, policy_of
 from t3sim.study import techniques

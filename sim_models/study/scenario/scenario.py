@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf
 from t3sim.base.custom import is_custom, reference_of
 from t3sim.base.errors import BadInput, Key
 from t3sim.machine import Machine
-from t3sim.mechanisms.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES
+from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES
 from t3sim.workload.workloads import Workload
 
 _Names = Annotated[tuple[str, ...], Field(min_length=1)]

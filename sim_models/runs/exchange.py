@@ -19,10 +19,10 @@ from t3sim.collectives.schedule import FIXED_TERMS, Role, most_terms, roles_of
 from t3sim.collectives.schedule.sums import more_bits
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology, fully_connected, named_topology
-from t3sim.mechanisms import signals
-from t3sim.mechanisms.dispatch_before import dispatch_tiling
-from t3sim.mechanisms.gather_before import tiling_for
-from t3sim.mechanisms.sums import Sums
+from t3sim.runs import signals
+from t3sim.runs.dispatch_before import dispatch_tiling
+from t3sim.runs.gather_before import tiling_for
+from t3sim.runs.sums import Sums
 from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 

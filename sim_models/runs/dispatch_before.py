@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 
 from t3sim.machine import Machine
-from t3sim.mechanisms.gather_before import LEAST_ROW_BYTES, parts_of_features
+from t3sim.runs.gather_before import LEAST_ROW_BYTES, parts_of_features
 from t3sim.workload.operators.uneven_tiling import UnevenTiling
 from t3sim.workload.workloads import DispatchWorkload
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from t3sim.collectives.schedule import Action
 from t3sim.collectives.schedule.placement import NOWHERE
-from t3sim.mechanisms.track_trigger import AddressSpace
+from t3sim.runs.address_space import AddressSpace
 from t3sim.workload.operators.kernel_table import STORE, KernelTable, Route, rows_of
 
 

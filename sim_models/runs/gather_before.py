@@ -18,8 +18,8 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import Machine
-from t3sim.mechanisms.track_trigger import AddressSpace
 from t3sim.rtlsim.port_map import Field
+from t3sim.runs.address_space import AddressSpace
 from t3sim.workload.operators.kernel_table import (
     ASKS_WINDOW,
     GROUP,

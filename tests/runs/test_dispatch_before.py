@@ -11,10 +11,10 @@ from t3sim.collectives.schedule.schedule import NO_ID
 from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.fraction import fraction_of
-from t3sim.mechanisms.dispatch_before import dispatch_tiling
-from t3sim.mechanisms.exchange import MOST_REGIONS, fused_with
-from t3sim.mechanisms.gather_before import groups_of, rows_sent
 from t3sim.runs.build import consumers_of
+from t3sim.runs.dispatch_before import dispatch_tiling
+from t3sim.runs.exchange import MOST_REGIONS, fused_with
+from t3sim.runs.gather_before import groups_of, rows_sent
 from t3sim.runs.plan import Plan
 from t3sim.runs.programmed import mapped
 from t3sim.workload.operators.tiling import TilingError

@@ -6,9 +6,9 @@ import pytest
 from t3sim.gpu.engine.end import DONE, RUNNING
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine
-from t3sim.mechanisms.program_kernels import KINDS, LevelPlan, Places, ring_plan, ring_program
 from t3sim.runs import isolated_collectives as collectives
 from t3sim.runs.phases import PURPOSES
+from t3sim.runs.program_kernels import KINDS, LevelPlan, Places, ring_plan, ring_program
 from tests.support.variants import variant
 
 pytestmark = pytest.mark.builds_loops
