@@ -11,7 +11,7 @@ def network_costs(network: Machine) -> KernelCosts:
     """Return what collectives on a network cost; memory at the rate of kernels that only move data."""
     gpu = network.accelerator
     return KernelCosts(network.kernel.launch_ns, network.kernel.step_ns, 0.0, network.link.latency_ns,
-                       network.link.bandwidth_gb_per_s, gpu.memory_gb_per_s * gpu.memory_efficiency,
+                       network.link.bandwidth_gb_per_s, gpu.moved_bytes_per_ns,
                        *((network.network.latency_ns, network.network.bandwidth_gb_per_s) if network.network else ()))
 
 

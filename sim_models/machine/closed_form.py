@@ -20,6 +20,10 @@ class Accelerator(Section):
     busy_watts: Positive
     idle_watts: NotNegative  #: while it waits in a bubble or for the network
 
+    @property
+    def moved_bytes_per_ns(self) -> float:
+        return self.memory_gb_per_s * self.memory_efficiency
+
 
 class Uncertainty(Section):
     """Half-widths of the ranges from which inputs are drawn, relative to their values."""

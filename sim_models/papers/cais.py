@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from math import ceil
 
+from t3sim.analytic.gemm import library_kernel
 from t3sim.analytic.libraries.contention import Job, attention_job, beside, collective_job, gemm_job, stream_job
-from t3sim.analytic.libraries.gemm import best
 from t3sim.analytic.libraries.in_switch import BLOCKS, in_switch_ns, transfer_ns
 from t3sim.analytic.libraries.links import pair_gb_per_s
 from t3sim.analytic.libraries.mechanisms import Setting, fused, play
@@ -34,7 +34,7 @@ def of_rows(kind: str, shape: tuple[int, int, int], gpus: int = _GPUS) -> Settin
 
 def exposed(machine: Machine, setting: Setting) -> float:
     """Return the part of a GEMM that nothing hides: its first round of tiles, or one GPU's rows that come first."""
-    rounds = max(1, ceil(best(machine, *setting.shape).tiles / machine.gpu.compute_units))
+    rounds = max(1, ceil(library_kernel(machine, *setting.shape).tiles / machine.gpu.compute_units))
     return gemm_job(machine, *setting.shape).ns / (setting.gpus if setting.before else rounds)
 
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from t3sim.analytic.libraries.gemm import best
+from t3sim.analytic.gemm import library_kernel
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine
@@ -40,7 +40,7 @@ class LibraryKernel:
     @classmethod
     def modelled(cls, library: Machine, lds_bytes: int, m: int, n: int, k: int) -> "LibraryKernel":
         """Return the kernel that is the fastest by the model of a GPU's library: one block of K fills the LDS."""
-        found = best(library, m, n, k)
+        found = library_kernel(library, m, n, k)
         wide, high = found.tile
         deepest = lds_bytes // (_BYTES * (high + wide))
         return cls((high, wide), 1 << deepest.bit_length() - 1, 2, _tiles(high, wide, m, n), parts=found.split)

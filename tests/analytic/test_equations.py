@@ -12,8 +12,8 @@ from t3sim.analytic.end_to_end.communication import all_reduce_ns, group_all_red
 from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping, check_mapping, every_mapping
 from t3sim.analytic.end_to_end.memory import activation_bytes, state_bytes, weights_per_gpu
-from t3sim.analytic.end_to_end.operators import gemm_ns, move_ns
 from t3sim.analytic.end_to_end.training import PARTS, Job, train
+from t3sim.analytic.gemm import accelerator_gemm_ns, accelerator_move_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import PRESETS, Transformer
@@ -30,14 +30,16 @@ def test_a_gemm_runs_in_whole_waves():
     gpu = A100.accelerator
     tile = 2 * gpu.tile_m * gpu.tile_n * (4096 + gpu.tile_overhead_k) / (
         gpu.peak_tflop_per_s * 1e3 * gpu.matrix_efficiency / gpu.cores)
-    one_wave = gemm_ns(gpu, gpu.tile_m * 12, gpu.tile_n * 9, 4096)  # 108 tiles on 108 cores
+    one_wave = accelerator_gemm_ns(gpu, gpu.tile_m * 12, gpu.tile_n * 9, 4096)  # 108 tiles on 108 cores
     assert one_wave == pytest.approx(tile + gpu.kernel_ns)
-    assert gemm_ns(gpu, gpu.tile_m * 12 + 1, gpu.tile_n * 9, 4096) == pytest.approx(2 * tile + gpu.kernel_ns)
+    two_waves = accelerator_gemm_ns(gpu, gpu.tile_m * 12 + 1, gpu.tile_n * 9, 4096)
+    assert two_waves == pytest.approx(2 * tile + gpu.kernel_ns)
 
 
 def test_a_gemm_with_one_row_is_bound_by_its_weights():
     gpu = A100.accelerator
-    assert gemm_ns(gpu, 1, 12288, 12288) == pytest.approx(move_ns(gpu, 2 * (12288 * 12288 + 2 * 12288)))
+    assert accelerator_gemm_ns(gpu, 1, 12288, 12288) == pytest.approx(
+        accelerator_move_ns(gpu, 2 * (12288 * 12288 + 2 * 12288)))
 
 
 def test_the_gemm_law_of_the_t3_machine():

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from t3sim.analytic.gemm import grouped_kernel, library_kernel
 from t3sim.analytic.libraries.contention import gemm_job, grouped_job
 from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
 from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS, rank_experts
-from t3sim.analytic.libraries.gemm import best, grouped
 from t3sim.analytic.libraries.links import pair_gb_per_s
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
@@ -42,14 +42,14 @@ def test_popularity_by_rank_is_zipfs():
 
 
 def test_groups_of_one_kernel_share_its_units_and_each_reads_its_weights():
-    assert grouped(H100, (777,), 4096, 512) == best(H100, 777, 4096, 512)
+    assert grouped_kernel(H100, (777,), 4096, 512) == library_kernel(H100, 777, 4096, 512)
     assert grouped_job(H100, (777,), 4096, 512).memory_bytes == gemm_job(H100, 777, 4096, 512).memory_bytes
-    one, many = best(H100, 8192, 4096, 4096), grouped(H100, (1024,) * 8, 4096, 4096)
+    one, many = library_kernel(H100, 8192, 4096, 4096), grouped_kernel(H100, (1024,) * 8, 4096, 4096)
     assert one.tiles == many.tiles and one.tile == many.tile and many.memory_ns > one.memory_ns
     weights = 2 * 8 * 4096 * 4096 / H100.memory_bytes_per_ns
-    assert grouped(H100, (1,) * 8, 4096, 4096).ns == pytest.approx(weights, rel=0.01)
-    ragged = grouped(H100, (1,) * 64 + (4032,), 4096, 4096)  # as many tokens, but a tile for each that is alone
-    assert ragged.ns > grouped(H100, (4096,), 4096, 4096).ns
+    assert grouped_kernel(H100, (1,) * 8, 4096, 4096).ns == pytest.approx(weights, rel=0.01)
+    ragged = grouped_kernel(H100, (1,) * 64 + (4032,), 4096, 4096)  # as many tokens, but a tile for each that is alone
+    assert ragged.ns > grouped_kernel(H100, (4096,), 4096, 4096).ns
 
 
 @pytest.mark.parametrize("machine", [H100, MI300X], ids=lambda one: one.name)
@@ -58,7 +58,8 @@ def test_groups_of_one_kernel_share_its_units_and_each_reads_its_weights():
 def test_no_way_is_faster_than_the_gemms_of_the_slowest_gpu_or_the_wires(machine, model, tokens):
     routing = drawn(8, model.experts, model.experts_per_token, tokens, 0.8)
     shapes = (2 * model.feed_forward, model.hidden), (model.hidden, model.feed_forward)
-    slowest = max(sum(grouped(machine, rows, *shape, "fp8").ns for shape in shapes) for rows in routing.groups if rows)
+    slowest = max(sum(grouped_kernel(machine, rows, *shape, "fp8").ns for shape in shapes)
+                  for rows in routing.groups if rows)
     bytes_ = routing.heaviest * sum(token_bytes(model.hidden, dtype) for dtype in ("fp8", "bf16"))
     wires = bytes_ / 8 / pair_gb_per_s(machine, 8)
     ranked = {one.mechanism: one for one in rank_experts(machine, model, routing, "fp8")}

@@ -2,10 +2,10 @@
 
 import pytest
 
+from t3sim.analytic.gemm import GemmKernel, Shape, library_gemm_ns, library_kernel, width_of
 from t3sim.analytic.libraries.algorithms import NoSuchWay, library_collective
 from t3sim.analytic.libraries.contention import memory_paces, shares
 from t3sim.analytic.libraries.direct import ways
-from t3sim.analytic.libraries.gemm import Kernel, best, gemm_ns, width_of
 from t3sim.analytic.libraries.in_switch import in_switch_ns, transfer_ns
 from t3sim.analytic.libraries.links import ring_gb_per_s
 from t3sim.machine import load_machine
@@ -67,21 +67,22 @@ def test_what_no_library_has_is_named(gpus, nodes, kind, words):
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
 def test_no_gemm_is_faster_than_peak_or_memory(machine):
     for m, n, k in ((1, 64, 8192), (64, 12288, 12288), (4096, 4096, 4096), (130, 8192, 64), (8192, 64, 64)):
-        ns = gemm_ns(machine, m, n, k)
+        ns = library_gemm_ns(machine, m, n, k)
         assert ns >= 2e-3 * m * n * k / machine.peak.bf16
         assert ns >= 2 * (m * k + n * k + m * n) / machine.memory.bandwidth_gb_per_s
 
 
 def test_a_gemm_takes_rounds_of_tiles_and_knows_what_binds_it():
-    assert best(H100, 64, 12288, 12288).bound == "memory" and best(H100, 8192, 8192, 8192).bound == "matrix units"
-    assert gemm_ns(H100, 8192, 8192, 8192, "fp8") < 0.6 * gemm_ns(H100, 8192, 8192, 8192)
-    half = best(H100, 8192, 8192, 8192, units=66).ns / best(H100, 8192, 8192, 8192).ns
+    few, many = library_kernel(H100, 64, 12288, 12288), library_kernel(H100, 8192, 8192, 8192)
+    assert few.memory_ns > few.rounds() * few.tile_ns and many.memory_ns < many.rounds() * many.tile_ns
+    assert library_gemm_ns(H100, 8192, 8192, 8192, "fp8") < 0.6 * library_gemm_ns(H100, 8192, 8192, 8192)
+    half = library_kernel(H100, 8192, 8192, 8192, units=66).ns / library_kernel(H100, 8192, 8192, 8192).ns
     assert half == pytest.approx(2, rel=0.05)
 
 
 def kernel(tiles, cluster=2, dealt_rounds=2):
-    return Kernel((256, 128), 1, tiles, 132, tile_ns=100.0, memory_ns=0.0, sum_ns=0.0, cluster=cluster,
-                  dealt_rounds=dealt_rounds, lone=0.8)
+    return GemmKernel(Shape(256, 128, 64), (256, 128), 1, tiles, 132, tile_ns=100.0, cluster=cluster,
+                      dealt_rounds=dealt_rounds, lone=0.8)
 
 
 def test_a_cluster_whose_units_are_held_does_its_tiles_when_the_others_have_ended():
@@ -133,8 +134,8 @@ def test_memory_serves_streams_in_turn():
 def test_a_split_gemm_waits_for_the_kernel_that_adds_its_parts():
     """Its sums start after the launch of another kernel, so that a GEMM is split only where that pays."""
     machine = load_machine("mi308x", COMMERCIAL)
-    few, many = best(machine, 32, 384, 7168), best(machine, 8192, 8192, 8192)
+    few, many = library_kernel(machine, 32, 384, 7168), library_kernel(machine, 8192, 8192, 8192)
     assert few.split > 1 and few.sum_ns > machine.kernels.next_ns + machine.kernels.tile_ns
     assert many.split == 1 and many.sum_ns == 0
     slow = machine.model_copy(update={"kernels": machine.kernels.model_copy(update={"next_ns": 1e6})})
-    assert best(slow, 32, 384, 7168).split == 1
+    assert library_kernel(slow, 32, 384, 7168).split == 1

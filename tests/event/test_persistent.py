@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from t3sim.analytic.gemm import Shape, tile_kernel
 from t3sim.cli import main
 from t3sim.event.tiles.flux import Choice
-from t3sim.event.tiles.gemm import Shape, kernel
 from t3sim.event.tiles.library import all_reduce_ns, all_to_all_ns
 from t3sim.event.tiles.persistent import (
     Sending,
@@ -70,7 +70,8 @@ def test_separate_kernels_add_up():
     assert kernels_ns(NODE, 4, product)[1] == all_reduce_ns(NODE, 4, 8192 * 2)
     shape = Shape(2048, 1024, 4096)
     experts = gemm_tasks(NODE, 4, shape)
-    assert kernels_ns(NODE, 4, experts)[0] == pytest.approx(kernel(NODE, shape, (128, 128)).ns + NODE.host.launch_ns)
+    assert kernels_ns(NODE, 4, experts)[0] == pytest.approx(
+        tile_kernel(NODE, shape, (128, 128)).ns + NODE.host.launch_ns)
 
 
 def test_small_messages_take_the_other_protocol():

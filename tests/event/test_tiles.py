@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t3sim.analytic.gemm import Shape, best_tile_kernel, tile_kernel, tile_kernels
 from t3sim.cli import main
 from t3sim.event.tiles.decomposed import decomposed
 from t3sim.event.tiles.flux import OPERATORS, ORDERS, TRANSFERS, Choice, arrivals, choices_of, fused
-from t3sim.event.tiles.gemm import Shape, best, kernel, kernels
 from t3sim.event.tiles.library import all_reduce_ns, pass_ns, port_bytes_per_ns, scattered_bytes
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.runs import OPERATORS as ALL
@@ -96,23 +96,23 @@ def test_two_nodes_send_what_their_cards_carry():
 @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000))
 def test_a_gemm_is_never_faster_than_its_units_or_its_memory(m, n, k):
     shape = Shape(m, n, k)
-    one = best(A100, shape)
+    one = best_tile_kernel(A100, shape)
     peak = A100.gpu.compute_units * A100.gpu.matrix_flop_per_cycle_per_cu * A100.gpu.clock_ghz
     assert one.ns >= shape.flop / peak / A100.gpu.matrix_efficiency
-    assert one.ns >= shape.compulsory_bytes / A100.memory.moved_bytes_per_ns * (1 - 1e-9)
-    assert one.ns == min(other.ns for other in kernels(A100, shape))
+    assert one.ns >= shape.compulsory_bytes() / A100.memory.moved_bytes_per_ns * (1 - 1e-9)
+    assert one.ns == min(other.ns for other in tile_kernels(A100, shape))
 
 
 def test_a_small_tile_is_limited_by_the_lds():
     """64 x 64 tiles move as much through the LDS as it carries in 1.5 times the time that they compute."""
-    large, small = (kernel(A100, Shape(8192, 8192, 8192), tile) for tile in ((128, 256), (64, 64)))
-    assert small.rounds * (small.tile_ns - 1500) > 1.3 * large.rounds * (large.tile_ns - 1500)
+    large, small = (tile_kernel(A100, Shape(8192, 8192, 8192), tile) for tile in ((128, 256), (64, 64)))
+    assert small.rounds() * (small.tile_ns - 1500) > 1.3 * large.rounds() * (large.tile_ns - 1500)
 
 
 def test_a_split_needs_its_workspace():
     assert all(one.split * one.shape.m * one.shape.n * 4 <= A100.gpu.workspace_bytes
-               for one in kernels(A100, Shape(128, 6144, 12288)) if one.split > 1)
-    assert any(one.split > 1 for one in kernels(load_machine("h800-nvlink", TILES), Shape(128, 6144, 12288)))
+               for one in tile_kernels(A100, Shape(128, 6144, 12288)) if one.split > 1)
+    assert any(one.split > 1 for one in tile_kernels(load_machine("h800-nvlink", TILES), Shape(128, 6144, 12288)))
 
 
 @settings(max_examples=50, deadline=None)
@@ -247,7 +247,7 @@ def test_splitting_loses_more_for_fewer_rows():
     """Of the whole GEMM's efficiency, by itself."""
     def lost(m):
         split = decomposed(A100, "gemm-rs", Shape(m, 12288, 6144), 8)
-        return split.parts * split.kernel.ns / best(A100, Shape(m, 12288, 6144)).ns
+        return split.parts * split.kernel.ns / best_tile_kernel(A100, Shape(m, 12288, 6144)).ns
     assert lost(64) > lost(512) > lost(2048) > 1
 
 
@@ -258,7 +258,7 @@ def test_the_cycle_level_agrees():
     workload, shape = gemm_workload("2048x1024x512", 4), Shape(2048, 1024, 512)
     gemm = cycle_kernels.simulate(cycle_kernels.GEMM, machine, workload).ns
     flux = run_flux(machine, workload, FluxOptions(), switch(4)).cycles
-    assert best(node, shape).ns == pytest.approx(gemm, rel=0.08)
+    assert best_tile_kernel(node, shape).ns == pytest.approx(gemm, rel=0.08)
     assert fused(node, "gemm-rs", shape, 4, Choice()).ns == pytest.approx(flux, rel=0.05)
 
 

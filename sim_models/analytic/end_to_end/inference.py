@@ -6,9 +6,9 @@ from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.communication import all_to_all_ns, group_all_reduce_ns, send_ns
 from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
-from t3sim.analytic.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.analytic.end_to_end.result import Result
 from t3sim.analytic.end_to_end.training import Job, Overlap, sliced_gemms
+from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
 from t3sim.machine import Machine
 
 #: Keys of the breakdown, which adds up to the time of the phase.
@@ -33,7 +33,7 @@ def decode(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None
     ahead = layers.forward(gpu, model, job.kernels, sequences, 1,
                            layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
     context = _cache_bytes(job, mapping, sequences)
-    ahead = layers.LayerTimes(ahead.gemms, ahead.attention + move_ns(gpu, context), ahead.elementwise,
+    ahead = layers.LayerTimes(ahead.gemms, ahead.attention + accelerator_move_ns(gpu, context), ahead.elementwise,
                               ahead.kernels + 1)
     return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
 
@@ -44,12 +44,12 @@ def _cache_bytes(job: Job, mapping: Mapping, sequences):
     if job.kernels.heads_split and model.latent is None:
         kv_heads = model.kv_heads or model.heads
         share = ceil_div(kv_heads, mapping.tp) / kv_heads
-    return ELEMENT_BYTES * sequences * job.sequence * model.cached_width * share
+    return OPERAND_BYTES * sequences * job.sequence * model.cached_width * share
 
 
 def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Result:
     gpu, model = cluster.accelerator, job.model
-    moved = ELEMENT_BYTES * sequences * length * model.hidden
+    moved = OPERAND_BYTES * sequences * length * model.hidden
     one = group_all_reduce_ns(cluster, moved, m.tp, 1)
     tp = 2 * one
     if overlap is not None:
@@ -63,7 +63,8 @@ def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, seq
     parts = {"gemm": ahead.gemm, "attention": ahead.attention, "elementwise": ahead.elementwise, "tp": tp, "ep": ep,
              "host": np.maximum(0.0, ahead.kernels * gpu.host_ns_per_kernel - device)}
     parts = {name: ns * model.layers for name, ns in parts.items()}
-    parts["head"] = gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)  # of the last tokens only
+    # Logits of the last tokens only.
+    parts["head"] = accelerator_gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)
     parts["pp"] = (m.pp - 1) * send_ns(cluster, moved / m.tp, m.tp * m.dp)
     parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
     memory = WEIGHT_BYTES * weights_per_gpu(model, m) + _cache_bytes(job, m, sequences) * model.layers / m.pp

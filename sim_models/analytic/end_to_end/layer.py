@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t3sim.analytic.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
+from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
 from t3sim.machine.closed_form import Accelerator
 from t3sim.workload.transformer import Transformer
 
@@ -127,7 +127,7 @@ def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, seque
     if model.dense_layers:
         return _mean_layer(model, lambda one: forward(gpu, one, kernels, sequences, length, split, direction))
     shapes = gemm_shapes(model, sequences * length, split.tp, split.ep)
-    gemms = {name: gemm_ns(gpu, *shape) for name, shape in shapes.items()}
+    gemms = {name: accelerator_gemm_ns(gpu, *shape) for name, shape in shapes.items()}
     scores = _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
     return _with_kernels(gpu, kernels, direction, gemms, scores, 2,
                          _sizes(model, kernels, sequences, length, split))
@@ -140,7 +140,7 @@ def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequ
         return _mean_layer(model, lambda one: backward(gpu, one, kernels, sequences, length, split))
     gemms = {}
     for name, (m, n, k, count) in gemm_shapes(model, sequences * length, split.tp, split.ep).items():
-        gemms[name] = gemm_ns(gpu, m, k, n, count) + gemm_ns(gpu, n, k, m, count)
+        gemms[name] = accelerator_gemm_ns(gpu, m, k, n, count) + accelerator_gemm_ns(gpu, n, k, m, count)
     scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
     return _with_kernels(gpu, kernels, "backward", gemms, scores, 4,
                          _sizes(model, kernels, sequences, length, split))
@@ -164,17 +164,18 @@ def _heads(model, kernels, tp):
 def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
     """Return the time of queries times keys, and scores times values, of this GPU's heads."""
     count, (query, value) = sequences * _heads(model, kernels, tp), model.head_widths
-    return gemm_ns(gpu, length, length, query, count) + gemm_ns(gpu, length, value, length, count)
+    return (accelerator_gemm_ns(gpu, length, length, query, count)
+            + accelerator_gemm_ns(gpu, length, value, length, count))
 
 
 def _sizes(model, kernels, sequences, length, split: Split):
     """Return the bytes of what element-wise kernels move, by tensor."""
-    tokens = ELEMENT_BYTES * sequences * length * model.hidden
+    tokens = OPERAND_BYTES * sequences * length * model.hidden
     wide = model.active_feed_forward / model.hidden * (2 if model.gated else 1)
     return {
         "tokens": tokens / np.where(split.sp, split.tp, 1), "widened": tokens * wide / split.tp,
         "heads": tokens * (model.heads_width + model.more_kv_width(split.tp)) / model.hidden / split.tp,
-        "scores": ELEMENT_BYTES * sequences * _heads(model, kernels, split.tp) * length * length,
+        "scores": OPERAND_BYTES * sequences * _heads(model, kernels, split.tp) * length * length,
     }
 
 
@@ -183,6 +184,7 @@ def _with_kernels(gpu, kernels, direction, gemms, score_gemms, score_kernels, si
     launched = score_kernels + len(gemms) * (2 if direction == "backward" else 1)
     for kernel in kernels.kernels:
         if passes := kernel.passes(direction):
-            moved["scores" if kernel.tensor == "scores" else "rest"] += move_ns(gpu, passes * sizes[kernel.tensor])
+            part = "scores" if kernel.tensor == "scores" else "rest"
+            moved[part] += accelerator_move_ns(gpu, passes * sizes[kernel.tensor])
             launched += 1
     return LayerTimes(gemms, score_gemms + moved["scores"], moved["rest"], launched)

@@ -14,8 +14,8 @@ from t3sim.analytic.end_to_end.communication import all_reduce_ns, all_to_all_ns
 from t3sim.analytic.end_to_end.layer import MEGATRON, Implementation, LayerTimes
 from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from t3sim.analytic.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
-from t3sim.analytic.end_to_end.operators import ELEMENT_BYTES, ceil_div, gemm_ns, move_ns
 from t3sim.analytic.end_to_end.result import Result
+from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
 from t3sim.machine import Machine
 from t3sim.workload.transformer import INPUTS, Transformer
 
@@ -54,7 +54,7 @@ def train(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None 
     steps = job.global_batch // (m.dp * m.micro)
     ahead = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
     back = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
-    reduced = ELEMENT_BYTES * m.micro * job.sequence * model.hidden
+    reduced = OPERAND_BYTES * m.micro * job.sequence * model.hidden
     tp = _tensor_parallel_ns(cluster, model, reduced, m, ahead, back, overlap)
     ep = _experts_ns(cluster, model, reduced, m)
     again = np.select([m.recompute == FULL, m.recompute == SELECTIVE],
@@ -132,10 +132,10 @@ def _head_ns(cluster: Machine, job: Job, m: Mapping, reduced):
     """
     gpu, tokens, columns = cluster.accelerator, m.micro * job.sequence, ceil_div(job.model.vocabulary, m.tp)
     hidden = job.model.hidden
-    logits = (gemm_ns(gpu, tokens, columns, hidden) + gemm_ns(gpu, tokens, hidden, columns)
-              + gemm_ns(gpu, columns, hidden, tokens))
-    loss = move_ns(gpu, 12 * ELEMENT_BYTES * tokens * columns)  # 32-bit logits read and written three times
-    embedding = np.where(m.pp == 1, move_ns(gpu, 6 * reduced), 0.0)
+    logits = (accelerator_gemm_ns(gpu, tokens, columns, hidden) + accelerator_gemm_ns(gpu, tokens, hidden, columns)
+              + accelerator_gemm_ns(gpu, columns, hidden, tokens))
+    loss = accelerator_move_ns(gpu, 12 * OPERAND_BYTES * tokens * columns)  # 32-bit logits read and written three times
+    embedding = np.where(m.pp == 1, accelerator_move_ns(gpu, 6 * reduced), 0.0)
     return logits + loss + embedding + 2 * all_reduce_ns(cluster.intra, reduced, m.tp)
 
 
@@ -154,7 +154,7 @@ def _update_ns(cluster: Machine, model: Transformer, m: Mapping):
 
     It reads and writes 32-bit weights and moments, reads gradients, writes 16-bit weights.
     """
-    return move_ns(cluster.accelerator, 30 * weights_per_gpu(model, m) / np.where(m.zero >= 1, m.dp, 1))
+    return accelerator_move_ns(cluster.accelerator, 30 * weights_per_gpu(model, m) / np.where(m.zero >= 1, m.dp, 1))
 
 
 def _flop(job: Job, m: Mapping):

@@ -13,8 +13,8 @@ import numpy as np
 
 from t3sim.analytic.costs import kernel_costs
 from t3sim.analytic.fair import fair_rates
+from t3sim.analytic.gemm import BYTES, grouped_kernel
 from t3sim.analytic.libraries.algorithms import copies_ns, library_collective
-from t3sim.analytic.libraries.gemm import BYTES, grouped
 from t3sim.analytic.libraries.triggered import triggered_ns
 from t3sim.machine import Machine
 
@@ -55,7 +55,7 @@ def gemm_job(machine: Machine, m: int, n: int, k: int, width: str = "bf16", held
 
 def grouped_job(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
     """Return GEMMs of one kernel as a job; `rows`: of each, which has weights of its own."""
-    kernel, bytes_, m = grouped(machine, rows, n, k, width), BYTES[width], sum(rows)
+    kernel, bytes_, m = grouped_kernel(machine, rows, n, k, width), BYTES[width], sum(rows)
     # Tiles of a round share what they read: columns of a round of tiles, and its rows.
     high, wide = kernel.tile
     a_round = max(1.0, (kernel.units * high * wide / kernel.split) ** 0.5)

@@ -1,6 +1,6 @@
 """Tokens that go to their experts and back, by kernels that store at other GPUs and through network cards (DeepEP)."""
 
-from t3sim.analytic.libraries.gemm import BYTES
+from t3sim.analytic.gemm import BYTES
 from t3sim.analytic.libraries.links import ring_gb_per_s
 from t3sim.machine import Machine
 

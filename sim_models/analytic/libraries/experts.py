@@ -10,10 +10,10 @@ from functools import cached_property
 from math import ceil
 from typing import Any, NamedTuple
 
+from t3sim.analytic.gemm import GemmKernel, grouped_kernel
 from t3sim.analytic.libraries.algorithms import library_collective
 from t3sim.analytic.libraries.contention import Job, grouped_job, stream_job
 from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
-from t3sim.analytic.libraries.gemm import Kernel, grouped
 from t3sim.analytic.libraries.links import pair_gb_per_s
 from t3sim.analytic.libraries.triggered import triggered_ns
 from t3sim.machine import Machine
@@ -48,7 +48,7 @@ class _Layer:
     def rows(self) -> tuple[int, ...]:
         """Tokens of each expert of the GPU whose GEMMs take longest."""
         return max(filter(None, self.routing.groups), key=lambda rows: sum(
-            grouped(self.machine, rows, *shape, self.width).ns for shape in self.shapes))
+            grouped_kernel(self.machine, rows, *shape, self.width).ns for shape in self.shapes))
 
     @property
     def shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -72,13 +72,13 @@ class _Layer:
         """Time of a kernel that sorts tokens by their experts."""
         return stream_job(self.machine, 2 * self.sent[0]).ns
 
-    def kernel(self, gemm: int, units: int | None = None) -> Kernel:
-        return grouped(self.machine, self.rows, *self.shapes[gemm], self.width, units)
+    def kernel(self, gemm: int, units: int | None = None) -> GemmKernel:
+        return grouped_kernel(self.machine, self.rows, *self.shapes[gemm], self.width, units)
 
     def job(self, gemm: int) -> Job:
         return grouped_job(self.machine, self.rows, *self.shapes[gemm], self.width)
 
-    def pieces(self, gemm: int, kernel: Kernel) -> int:
+    def pieces(self, gemm: int, kernel: GemmKernel) -> int:
         """Return the parts of an exchange that a GEMM's tiles wait for, or that its rounds release."""
         rounds = max(1, ceil(kernel.tiles / kernel.units))
         return min(rounds, len(self.rows)) if gemm == 0 else rounds

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
+from t3sim.analytic.gemm import library_kernel
 from t3sim.analytic.libraries.algorithms import copies_ns, library_collective
 from t3sim.analytic.libraries.contention import Job, beside, collective_job, gemm_job
 from t3sim.analytic.libraries.direct import direct_ns, ways
-from t3sim.analytic.libraries.gemm import best
 from t3sim.analytic.libraries.in_switch import in_switch_ns, transfer_ns
 from t3sim.analytic.libraries.links import pair_gb_per_s
 from t3sim.analytic.libraries.norms import norm_ns
@@ -150,7 +150,7 @@ def _copy_engines(machine: Machine, setting: Setting) -> Run:
 def _decomposed(machine: Machine, setting: Setting) -> Run:
     """Play pieces beside copies: a piece per GPU, whose tiles fill rounds badly, and each with its launch and event."""
     (m, n, k), gpus, wires = setting.shape, setting.gpus, machine.wires
-    piece = best(machine, ceil(m / gpus), n, k, setting.width).ns
+    piece = library_kernel(machine, ceil(m / gpus), n, k, setting.width).ns
     slower = 1 / (1 - machine.sharing.power_share) - 1  # while a copy runs
     hop = wires.copy_ns + setting.size / gpus / (pair_gb_per_s(machine, 2) * wires.copy_efficiency)
     end = copied = 0.0
@@ -178,7 +178,7 @@ def fused(machine: Machine, setting: Setting, transfer: float, fixed: float, sen
     The first round of tiles has nothing to send, or the own rows come first; the last has nothing to hide behind.
     """
     units = machine.gpu.compute_units - senders
-    kernel = best(machine, *setting.shape, setting.width, units)
+    kernel = library_kernel(machine, *setting.shape, setting.width, units)
     gemm = kernel.ns / (1 - machine.sharing.power_share)
     rounds = max(1, ceil(kernel.tiles / kernel.units))
     exposed = gemm / (setting.gpus if setting.before else rounds)
@@ -237,7 +237,7 @@ def _sdma_chain(machine: Machine, setting: Setting) -> Run:
     if setting.before:
         ns = max(whole + polls, transfer + whole / gpus)
     else:
-        kernel, copy_ns = best(machine, *setting.shape, setting.width), machine.wires.copy_ns
+        kernel, copy_ns = library_kernel(machine, *setting.shape, setting.width), machine.wires.copy_ns
         rounds = min(gpus, ceil(kernel.tiles / kernel.units))
         last = copy_ns + (transfer - copy_ns) / rounds  # when nothing is left to compute
         adds = copies_ns(machine, "reduce_scatter", gpus, size) - transfer
@@ -257,7 +257,7 @@ def _t3(machine: Machine, setting: Setting, way: str = "ring") -> Run:
 
     job = exchange({"all_reduce": "reduce_scatter", "all_to_all": "all_gather"}.get(setting.kind, setting.kind))
     found = beside(machine, setting.shape, setting.width, job)
-    rounds = max(1, ceil(best(machine, *setting.shape, setting.width).tiles / machine.gpu.compute_units))
+    rounds = max(1, ceil(library_kernel(machine, *setting.shape, setting.width).tiles / machine.gpu.compute_units))
     gemm = _gemm_ns(machine, setting)
     ns = max(found.ns, job.ns + gemm / (setting.gpus if setting.before else rounds))
     if setting.kind == "all_reduce":

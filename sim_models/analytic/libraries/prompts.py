@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from t3sim.analytic.end_to_end.layer import gemm_shapes
+from t3sim.analytic.gemm import library_kernel
 from t3sim.analytic.libraries.contention import ATTENTION_SHARE
-from t3sim.analytic.libraries.gemm import best
 from t3sim.analytic.libraries.in_switch import BLOCKS, in_switch_ns
 from t3sim.analytic.libraries.mechanisms import symmetric_ns
 from t3sim.analytic.libraries.norms import norm_ns
@@ -39,7 +39,7 @@ def model_of(name: str) -> Transformer | None:
 def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Layer:
     """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
     steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
-    gemms = sum(count * best(machine, m, n, k).ns / steady + starts
+    gemms = sum(count * library_kernel(machine, m, n, k).ns / steady + starts
                 for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
     flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
     attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * ATTENTION_SHARE)

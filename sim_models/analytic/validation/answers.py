@@ -6,11 +6,11 @@ from math import prod
 
 from t3sim.analytic.end_to_end.mapping import FULL, Mapping
 from t3sim.analytic.end_to_end.training import Job, train
+from t3sim.analytic.gemm import library_gemm_ns, width_of
 from t3sim.analytic.libraries import contention
 from t3sim.analytic.libraries.algorithms import copies_ns, library_collective
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
-from t3sim.analytic.libraries.gemm import gemm_ns, width_of
 from t3sim.analytic.libraries.mechanisms import OPERATORS, Setting, play, possible
 from t3sim.analytic.libraries.norms import part_ns
 from t3sim.analytic.libraries.prompts import model_of, prompt_ns
@@ -61,7 +61,7 @@ def _(request: Gemm, machine: Machine) -> float:
     width = width_of(request.dtype)
     if width is None:
         raise NotExpressible(f"GEMMs with operands {request.dtype[:40]!r} have no rate")
-    ns = gemm_ns(machine, request.m, request.n, request.k, width)
+    ns = library_gemm_ns(machine, request.m, request.n, request.k, width)
     return ns + request.waited * machine.kernels.call_ns
 
 
@@ -121,7 +121,7 @@ def _(request: Operator, machine: Machine) -> float:
     if not 2 <= request.gpus <= machine.gpus:
         raise NotExpressible(f"{machine.name} has up to {machine.gpus} GPUs in a node")
     if request.part == "gemm":
-        return gemm_ns(machine, *setting.shape, setting.width)
+        return library_gemm_ns(machine, *setting.shape, setting.width)
     if request.part == "collective":
         return library_collective(machine, setting.kind, request.gpus, setting.size).ns
     way = next((name for words, name in _WAYS if re.search(words, request.way.lower())), None)

@@ -8,7 +8,7 @@ all-gather do. Like the paper, the best of all settings counts.
 from dataclasses import dataclass
 from math import ceil
 
-from t3sim.event.tiles.gemm import OPERAND_BYTES, Kernel, Shape, best
+from t3sim.analytic.gemm import OPERAND_BYTES, GemmKernel, Shape, best_tile_kernel
 from t3sim.event.tiles.ports import direct_ns, store_bytes_per_ns
 from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import Machine
@@ -25,7 +25,7 @@ class Decomposed:
     """A run, ns from its start."""
 
     ns: float
-    kernel: Kernel  #: of one part
+    kernel: GemmKernel  #: of one part
     parts: int
     method: str  #: "pipeline" or "ring"
 
@@ -44,7 +44,7 @@ def decomposed(node: Machine, operator: str, shape: Shape, ranks: int,
     return min(found, key=lambda run: run.ns)
 
 
-def _one_by_one(node: Machine, kernel: Kernel, transfer_ns: float, parts: int) -> tuple[float, float]:
+def _one_by_one(node: Machine, kernel: GemmKernel, transfer_ns: float, parts: int) -> tuple[float, float]:
     """Return (end of the last GEMM, end of the last transfer) of GEMMs one after the other, each before a transfer."""
     gemm_end = sent = 0.0
     for part in range(parts):
@@ -55,14 +55,14 @@ def _one_by_one(node: Machine, kernel: Kernel, transfer_ns: float, parts: int) -
 
 def _pipeline(node: Machine, shape: Shape, ranks: int, units: int, parts: int) -> Decomposed:
     """Play parts of the rows of all ranks, each scattered by a kernel that pulls from all."""
-    kernel = best(node, Shape(shape.m // parts, shape.n, shape.k), node.gpu.compute_units - units)
+    kernel = best_tile_kernel(node, Shape(shape.m // parts, shape.n, shape.k), node.gpu.compute_units - units)
     transfer_ns = node.link.latency_ns + direct_ns(node, ranks, OPERAND_BYTES * kernel.shape.m * shape.n / ranks)
     return Decomposed(_one_by_one(node, kernel, transfer_ns, parts)[1], kernel, parts, "pipeline")
 
 
 def _ring_scatter(node: Machine, shape: Shape, ranks: int, units: int) -> Decomposed:
     """Play one GEMM for each rank's rows; sums go around while they run, and the last one is the rank's own."""
-    kernel = best(node, Shape(max(1, shape.m // ranks), shape.n, shape.k), node.gpu.compute_units - units)
+    kernel = best_tile_kernel(node, Shape(max(1, shape.m // ranks), shape.n, shape.k), node.gpu.compute_units - units)
     bytes_ = OPERAND_BYTES * kernel.shape.m * shape.n
     gemms, sent = _one_by_one(node, kernel, node.link.latency_ns + bytes_ / store_bytes_per_ns(node), ranks - 1)
     own = gemms + node.host.launch_ns + kernel.ns
@@ -77,7 +77,7 @@ def _ring_gather(node: Machine, shape: Shape, ranks: int, units: int, together: 
     """
     parts = ranks // together
     gpu = node.gpu
-    kernel = best(node, Shape(max(1, shape.m // parts), shape.n, shape.k), gpu.compute_units - units)
+    kernel = best_tile_kernel(node, Shape(max(1, shape.m // parts), shape.n, shape.k), gpu.compute_units - units)
     bytes_ = OPERAND_BYTES * ceil(shape.m / ranks) * shape.k
     hop_ns = node.host.event_ns + node.link.latency_ns + bytes_ / store_bytes_per_ns(node)
     hops = [part * together + together - 1 for part in range(parts)]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
+from t3sim.analytic.gemm import OPERAND_BYTES, GemmKernel, Shape, tile_kernels
 from t3sim.base.errors import BadInput, Key, choices
-from t3sim.event.tiles.gemm import OPERAND_BYTES, Kernel, Shape, kernels
 from t3sim.event.tiles.ports import Egress
 from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import Machine
@@ -51,7 +51,7 @@ class Fused:
     """A fused kernel's run, ns from its start."""
 
     ns: float
-    kernel: Kernel
+    kernel: GemmKernel
     choice: Choice
     reduction_ns: float = 0.0  #: of the received parts, in a kernel of its own
     launch_ns: float = 0.0  #: until all GPUs are known to have stored, and of that kernel
@@ -62,7 +62,7 @@ def edges(rows: int, ranks: int) -> list[int]:
     return [rows * rank // ranks for rank in range(ranks + 1)]
 
 
-def gemm_reduce_scatter(node: Machine, ranks: int, kernel: Kernel, choice: Choice) -> Fused:
+def gemm_reduce_scatter(node: Machine, ranks: int, kernel: GemmKernel, choice: Choice) -> Fused:
     """Play a GEMM whose tiles are stored at the ranks that own their rows; what came is added by a second kernel.
 
     A unit that stores waits until its port has taken the tile. With signals of a wave group or a shard it stores here,
@@ -71,13 +71,13 @@ def gemm_reduce_scatter(node: Machine, ranks: int, kernel: Kernel, choice: Choic
     """
     shape = kernel.shape
     firsts, shift = edges(shape.m, ranks), choice.order == "shifted"
-    owned = [_owners(row * kernel.tile_m, min(shape.m, (row + 1) * kernel.tile_m), firsts)
+    owned = [_owners(row * kernel.tile[0], min(shape.m, (row + 1) * kernel.tile[0]), firsts)
              for row in range(kernel.rows)]
     rows = sorted(range(kernel.rows), key=lambda row: (owned[row][0][0] - 1) % ranks) if shift else range(kernel.rows)
     at_a_time = max(1.0, kernel.units * ranks / kernel.tiles)  # owners at whom tiles that run side by side are stored
     crowd = 1.0 if shift else max(1.0, (ranks - 1) / at_a_time)
     order = [row for row in rows for _ in range(kernel.columns)]
-    parts = [[(owner, OPERAND_BYTES * count * min(kernel.tile_n, shape.n - tile % kernel.columns * kernel.tile_n))
+    parts = [[(owner, OPERAND_BYTES * count * min(kernel.tile[1], shape.n - tile % kernel.columns * kernel.tile[1]))
               for owner, count in owned[row] if owner] for tile, row in enumerate(order)]
     idle = [0.0] * kernel.units
     if choice.signal in ("wave-group", "shard"):
@@ -122,7 +122,7 @@ def _owners(first: int, last: int, firsts: list[int]) -> list[tuple[int, int]]:
             if max(first, firsts[rank]) < min(last, firsts[rank + 1])]
 
 
-def all_gather_gemm(node: Machine, ranks: int, kernel: Kernel, choice: Choice) -> Fused:
+def all_gather_gemm(node: Machine, ranks: int, kernel: GemmKernel, choice: Choice) -> Fused:
     """Play a GEMM whose tiles wait for the signals of the rows that they need, while copy engines bring them.
 
     Copies start when all GPUs are known to be there; tiles of the rank's own rows need not wait.
@@ -133,7 +133,7 @@ def all_gather_gemm(node: Machine, ranks: int, kernel: Kernel, choice: Choice) -
     for rank in ([0] if choice.order == "shifted" else range(ranks)):
         signals = arrivals(node, ranks, OPERAND_BYTES * ceil(shape.m / ranks) * shape.k, choice, rank)
         ready = [max((start + signals[source][piece] for source, piece in _pieces(
-            row * kernel.tile_m, min(shape.m, (row + 1) * kernel.tile_m), firsts, choice.pieces)
+            row * kernel.tile[0], min(shape.m, (row + 1) * kernel.tile[0]), firsts, choice.pieces)
             if source != rank), default=0.0) for row in range(kernel.rows)]
         rows = range(kernel.rows) if choice.order == "same" else sorted(range(kernel.rows), key=ready.__getitem__)
         last = max(last, run_tiles([0.0] * kernel.units, kernel.tile_ns,
@@ -141,12 +141,12 @@ def all_gather_gemm(node: Machine, ranks: int, kernel: Kernel, choice: Choice) -
     return Fused(last, kernel, choice)
 
 
-def _with_pieces(choice: Choice, kernel: Kernel, ranks: int) -> Choice:
+def _with_pieces(choice: Choice, kernel: GemmKernel, ranks: int) -> Choice:
     """Return a choice with as many communication tiles as its signals ask for: of the rows of a tile, or of a wave."""
     if choice.signal in (None, "shard"):
         return choice
     at_once = max(1, kernel.units // kernel.columns) if choice.signal == "wave-group" else 1
-    return replace(choice, pieces=min(1024, ceil(kernel.shape.m / ranks / (at_once * kernel.tile_m))))
+    return replace(choice, pieces=min(1024, ceil(kernel.shape.m / ranks / (at_once * kernel.tile[0]))))
 
 
 def _pieces(first: int, last: int, firsts: list[int], pieces: int) -> list[tuple[int, int]]:
@@ -218,7 +218,7 @@ def choices_of(operator: str, shape: Shape, ranks: int) -> list[Choice]:
 def fused(node: Machine, operator: str, shape: Shape, ranks: int, choice: Choice | None = None) -> Fused:
     """Return the fused kernel's run with `choice` and the fastest GEMM kernel for it; None: the best of all choices."""
     play = gemm_reduce_scatter if operator == "gemm-rs" else all_gather_gemm
-    found = kernels(node, shape, split=False, band=max(1, shape.m // ranks))
+    found = tile_kernels(node, shape, split=False, band=max(1, shape.m // ranks))
     found = [one for one in found if one.ns <= _WORTH_A_LOOK * found[0].ns]
     tried = choices_of(operator, shape, ranks) if choice is None else [choice]
     return min((play(node, ranks, one, what) for one in found for what in tried), key=lambda run: run.ns)

@@ -1,6 +1,6 @@
 """Collectives of the vendor's library, alone: rings with one efficiency and one latency per step, software included."""
 
-from t3sim.event.tiles.gemm import OPERAND_BYTES, Shape, best
+from t3sim.analytic.gemm import OPERAND_BYTES, Shape, best_tile_kernel
 from t3sim.machine import Machine
 from t3sim.machine.software import LibraryProtocol
 
@@ -48,7 +48,7 @@ def _step_ns(node: Machine, protocol: LibraryProtocol, gpus: int, size_bytes: fl
 
 def gemm_ns(node: Machine, shape: Shape) -> float:
     """Return the time of the library's fastest kernel, its launch not included."""
-    return best(node, shape).ns
+    return best_tile_kernel(node, shape).ns
 
 
 def gathered_bytes(shape: Shape) -> int:

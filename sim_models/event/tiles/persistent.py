@@ -11,8 +11,8 @@ Source: Optimizing Distributed ML Communication with Fused Computation-Collectiv
 from dataclasses import dataclass, replace
 from functools import cache
 
+from t3sim.analytic.gemm import Shape, tile_kernel
 from t3sim.base.errors import BadInput, Key, choices
-from t3sim.event.tiles.gemm import Shape, kernel
 from t3sim.event.tiles.library import all_reduce_ns, all_to_all_ns
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.slots import run_slices
@@ -98,7 +98,7 @@ def gemv(node: Machine, gpus: int, m: int, k: int, rows: int = 16) -> Tasks:
 
 def gemm_tasks(node: Machine, gpus: int, shape: Shape, tile: tuple[int, int] = (128, 128)) -> Tasks:
     """Return an expert's GEMM whose output rows belong to all GPUs in equal parts: a task is a tile."""
-    one = kernel(node, shape, tile)
+    one = tile_kernel(node, shape, tile)
     return Tasks(max(1, one.tiles // gpus), one.tile_ns, 0.0, tile[0] * tile[1] * _HALF, node.gpu.compute_units,
                  node.gpu.compute_units)
 

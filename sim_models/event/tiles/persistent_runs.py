@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from t3sim.analytic.gemm import Shape
 from t3sim.base.errors import BadInput, Key, choices
-from t3sim.event.tiles.gemm import Shape
 from t3sim.event.tiles.persistent import Sending, embedding, fused_run, gemm_tasks, gemv, kernels_ns, places, reduction
 from t3sim.event.tiles.persistent_losses import fused_losses, separate_losses
 from t3sim.machine import Machine

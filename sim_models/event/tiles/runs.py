@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from t3sim.analytic.gemm import Shape, best_tile_kernel
 from t3sim.base.errors import BadInput, Key, choices
 from t3sim.event.tiles.decomposed import COMMUNICATION_UNITS, decomposed
 from t3sim.event.tiles.flux import OPERATORS as FUSED
 from t3sim.event.tiles.flux import Choice, fused
-from t3sim.event.tiles.gemm import Shape, best
 from t3sim.event.tiles.library import all_reduce_ns, gathered_bytes, pass_ns, scattered_bytes
 from t3sim.machine import Machine
 
@@ -85,7 +85,7 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
                        f": machine {node.name} has {node.gpu.compute_units} compute units, and the GEMM needs one")
     if "decomposed" in techniques and gpus > node.gpus:
         raise BadInput(Key("techniques", "decomposed"), f" works within a node: {node.name}'s has {node.gpus} GPUs")
-    gemm = best(node, shape)
+    gemm = best_tile_kernel(node, shape)
     gather_ns = node.host.launch_ns + pass_ns(node, gpus, scattered_bytes(shape))  # after a reduce-scatter
     collective_ns = (all_reduce_ns(node, gpus, scattered_bytes(shape)) if operator == "gemm-ar" else pass_ns(
         node, gpus, scattered_bytes(shape) if operator == "gemm-rs" else gathered_bytes(shape)))
@@ -111,7 +111,7 @@ def _play(name: str, node: Machine, operator: str, shape: Shape, gpus: int,
           more: tuple[float, Choice | None, int]) -> tuple[float, dict[str, Any], dict[str, float]]:
     """Play a technique; return the total in ns, what was chosen, and the losses besides waiting."""
     collective_ns, choice, units = more
-    gemm = best(node, shape)
+    gemm = best_tile_kernel(node, shape)
     if name == "sequential":
         return gemm.ns + node.host.launch_ns + collective_ns, {}, {"collective": collective_ns,
                                                                    "launches": node.host.launch_ns}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import gcd
 
-from t3sim.analytic.end_to_end.operators import gemm_ns, move_ns
+from t3sim.analytic.gemm import accelerator_gemm_ns, accelerator_move_ns
 from t3sim.machine.closed_form import Accelerator
 
 _INDEX_BYTES = 8  #: PyTorch's int64
@@ -67,23 +67,23 @@ def operators(model: Dlrm, gpu: Accelerator, line_bytes: int, gpus: int) -> Oper
     # A row begins at any multiple of the alignment that its length leaves: lines that it touches, on average.
     fetched = row_bytes + line_bytes - gcd(row_bytes, line_bytes)
     layer_forward = (_gemm_ns(gpu, model, batch, width, width)
-                     + move_ns(gpu, 2 * model.element_bytes * batch * width))  # bias and ReLU
+                     + accelerator_move_ns(gpu, 2 * model.element_bytes * batch * width))  # bias and ReLU
     layer_backward = (2 * _gemm_ns(gpu, model, batch, width, width)
-                      + move_ns(gpu, 3 * model.element_bytes * batch * width))
+                      + accelerator_move_ns(gpu, 3 * model.element_bytes * batch * width))
     vectors = model.tables_per_gpu * gpus + 1
     interaction = _gemm_ns(gpu, model, vectors, vectors, model.embedding_dim, batch)
     top_layers = model.mlp_layers - model.bottom_layers
     return Operators(
-        pooling=move_ns(gpu, bags * (model.pooling * (fetched + _INDEX_BYTES) + row_bytes)),
-        gradient_rows=move_ns(gpu, bags * (model.pooling * (row_bytes + _INDEX_BYTES) + row_bytes)),
-        update=move_ns(gpu, bags * model.pooling * (row_bytes + 2 * fetched + _INDEX_BYTES)),
-        applied=move_ns(gpu, bags * (model.pooling * (2 * fetched + _INDEX_BYTES) + row_bytes)),
+        pooling=accelerator_move_ns(gpu, bags * (model.pooling * (fetched + _INDEX_BYTES) + row_bytes)),
+        gradient_rows=accelerator_move_ns(gpu, bags * (model.pooling * (row_bytes + _INDEX_BYTES) + row_bytes)),
+        update=accelerator_move_ns(gpu, bags * model.pooling * (row_bytes + 2 * fetched + _INDEX_BYTES)),
+        applied=accelerator_move_ns(gpu, bags * (model.pooling * (2 * fetched + _INDEX_BYTES) + row_bytes)),
         bottom_forward=model.bottom_layers * layer_forward, bottom_backward=model.bottom_layers * layer_backward,
         interaction_forward=interaction,
         interaction_backward=_gemm_ns(gpu, model, vectors, model.embedding_dim, vectors, batch),
         top_forward=top_layers * layer_forward, top_backward=top_layers * layer_backward,
-        optimizer=move_ns(gpu, 3 * model.mlp_layers * model.mlp_bytes))
+        optimizer=accelerator_move_ns(gpu, 3 * model.mlp_layers * model.mlp_bytes))
 
 
 def _gemm_ns(gpu: Accelerator, model: Dlrm, m: int, n: int, k: int, count: int = 1) -> float:
-    return float(gemm_ns(gpu, m, n, k, count, model.element_bytes))
+    return float(accelerator_gemm_ns(gpu, m, n, k, count, model.element_bytes))

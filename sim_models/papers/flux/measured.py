@@ -4,9 +4,9 @@ from statistics import fmean
 
 import numpy as np
 
+from t3sim.analytic.gemm import Shape, best_tile_kernel
 from t3sim.base import plots
 from t3sim.base.csv_rows import csv_rows
-from t3sim.event.tiles.gemm import Shape, best
 from t3sim.event.tiles.library import all_reduce_ns
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
@@ -19,7 +19,7 @@ _MB = 1 << 20
 
 def gemm_errors(node: Machine) -> dict[Shape, float]:
     """Return the relative error of a node's GEMMs, calls that are waited for, against those measured on an A100."""
-    return {shape: (best(node, shape).ns + node.host.call_ns) / float(row["time_ns"]) - 1
+    return {shape: (best_tile_kernel(node, shape).ns + node.host.call_ns) / float(row["time_ns"]) - 1
             for row in csv_rows(_MEASURED, "gemms")
             for shape in [Shape(int(row["m"]), int(row["n"]), int(row["k"]))]}
 
@@ -48,7 +48,7 @@ def _evaluate_gemms(setup: Setup, results: Results) -> Findings:
     node = load_machine("a100-nvlink", TILES)
     errors = gemm_errors(node)
     sizes = [100 * abs(error) for error in errors.values()]
-    rows = [(f"{shape.m} x {shape.n} x {shape.k}", float(row["time_ns"]), best(node, shape), error)
+    rows = [(f"{shape.m} x {shape.n} x {shape.k}", float(row["time_ns"]), best_tile_kernel(node, shape), error)
             for row, (shape, error) in zip(csv_rows(_MEASURED, "gemms"), errors.items())]
     return Findings(
         text=f"Twenty GEMMs that LLMCompass measured on an A100 are met within {fmean(sizes):.1f} % on average and "
@@ -60,7 +60,7 @@ def _evaluate_gemms(setup: Setup, results: Results) -> Findings:
         tables=[Table("Time (µs), with the call that is waited for",
                       ("m x n x k", "measured", "here", "difference", "kernel", "rounds"),
                       [(name, f"{time / 1e3:,.1f}", f"{(one.ns + node.host.call_ns) / 1e3:,.1f}",
-                        f"{100 * error:+.1f} %", one.name, str(one.rounds)) for name, time, one, error in rows])])
+                        f"{100 * error:+.1f} %", one.name, str(one.rounds())) for name, time, one, error in rows])])
 
 
 GEMMS = Figure("gemm-a100", "GEMMs on an A100 as measured by others", lambda setup: (), _evaluate_gemms,

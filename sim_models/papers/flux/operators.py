@@ -7,9 +7,9 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from t3sim.analytic.gemm import Shape
 from t3sim.base import plots
 from t3sim.event.tiles.flux import OPERATORS, Choice
-from t3sim.event.tiles.gemm import Shape
 from t3sim.event.tiles.runs import run_overlap
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES

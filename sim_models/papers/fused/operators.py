@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import cache
 from statistics import fmean
 
+from t3sim.analytic.gemm import Shape
 from t3sim.base import plots
-from t3sim.event.tiles.gemm import Shape
 from t3sim.event.tiles.persistent import (
     Sending,
     Tasks,

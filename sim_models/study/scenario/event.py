@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from t3sim.analytic.gemm import Shape, best_tile_kernel
 from t3sim.base.errors import BadInput, Key, Words
 from t3sim.event.tiles import persistent_runs, runs
 from t3sim.event.tiles.flux import Choice
-from t3sim.event.tiles.gemm import Shape, best
 from t3sim.event.tiles.persistent import Sending
 from t3sim.event.tiles.persistent_runs import PersistentRun, run_persistent
 from t3sim.event.tiles.runs import OverlapRun, run_overlap
@@ -147,6 +147,6 @@ class EventLevel:
 
 
 def _gemm_alone(node: Machine, shape: str, workload: Workload) -> GemmRun:
-    one = best(node, Shape(workload.m, workload.n, workload.k))
+    one = best_tile_kernel(node, Shape(workload.m, workload.n, workload.k))
     rate, peak = node.gpu.tflop_per_s(workload.flop, one.ns)
-    return GemmRun(shape, node.name, one.ns, one.ns + node.host.call_ns, one.name, one.tiles, one.rounds, rate, peak)
+    return GemmRun(shape, node.name, one.ns, one.ns + node.host.call_ns, one.name, one.tiles, one.rounds(), rate, peak)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from t3sim.analytic.gemm import width_of
 from t3sim.analytic.libraries.experts import ExpertsRun, rank_experts
-from t3sim.analytic.libraries.gemm import width_of
 from t3sim.analytic.libraries.mechanisms import Setting
 from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.libraries.ranking import Ranked, rank, settings
