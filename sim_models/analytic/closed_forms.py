@@ -8,6 +8,7 @@ the hierarchical all-to-all is a bound.
 from collections.abc import Callable
 
 from t3sim.analytic.costs import KernelCosts
+from t3sim.analytic.rings import ring_pass_ns
 from t3sim.collectives import Program
 from t3sim.machine.topologies import MultiNode, Topology, Torus
 
@@ -51,8 +52,7 @@ def _addition_ns(costs: KernelCosts, collective: str, ranks: int, arrivals: int,
 
 
 def _ring_ns(costs: KernelCosts, length: int, size_bytes: float) -> float:
-    """Return the time of the steps of a ring over which an array of `size_bytes` is scattered."""
-    return (length - 1) * (costs.step_ns + costs.link_ns + size_bytes / length / costs.link_bytes_per_ns)
+    return ring_pass_ns(length, costs.step_ns + costs.link_ns, size_bytes, costs.link_bytes_per_ns)
 
 
 def _rings(collective: str, ranks: int) -> dict[str, Form]:

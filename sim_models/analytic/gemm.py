@@ -43,6 +43,16 @@ class Shape:
     def flop(self) -> float:
         return 2.0 * self.m * self.n * self.k
 
+    @property
+    def gathered_bytes(self) -> int:
+        """The input rows that an all-gather brings together."""
+        return OPERAND_BYTES * self.m * self.k
+
+    @property
+    def scattered_bytes(self) -> int:
+        """The output that a reduce-scatter adds."""
+        return OPERAND_BYTES * self.m * self.n
+
     def compulsory_bytes(self, operand_bytes: float = OPERAND_BYTES, groups: int = 1) -> float:
         """Operands once, output once; `groups`: each has weights of its own."""
         return operand_bytes * self.k * (self.m + groups * self.n) + OPERAND_BYTES * self.m * self.n

@@ -139,7 +139,7 @@ def dma(
 
 def _estimate(machine: "Machine", gpus: int, moved: Sequence[int]) -> "Estimate":
     """Estimate runs in which so much of an array is moved, each by its link, and the RTL of all GPUs is stepped."""
-    from t3sim.runs.isolated_collectives import ring_time_ns
+    from t3sim.analytic.rings import ring_time_ns
     from t3sim.study.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
 
     cycles = sum(ring_time_ns(machine, size, gpus) for size in moved) * machine.memory_clock_ghz

@@ -1,5 +1,6 @@
 """Beyond the T3 paper: GEMMs after an all-gather, whose workgroups start when their activations have come."""
 
+from t3sim.analytic.rings import ring_time_ns
 from t3sim.base import plots
 from t3sim.papers.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table, Target, case, layer_result
 from t3sim.papers.figure import layer_tasks as tasks_of_layer
@@ -7,7 +8,6 @@ from t3sim.papers.layers import name_groups
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.gather_before import tiling_for
-from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.runs.techniques.result import BASELINE
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from t3sim.analytic.end_to_end import layer as layers
-from t3sim.analytic.end_to_end.communication import all_reduce_ns
 from t3sim.analytic.end_to_end.layer import UNFUSED, Implementation
 from t3sim.analytic.end_to_end.training import sliced_gemms
 from t3sim.analytic.gemm import OPERAND_BYTES
+from t3sim.analytic.rings import tier_all_reduce_ns
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import PRESETS
@@ -61,7 +61,7 @@ def layer_iteration(cluster: Machine, model: str, tp: int, tokens: int, sequence
     passes = [ahead, back] if phase == "training" else [ahead]
     sliced = sliced_gemms(ahead, back)
     chosen = {**sliced["forward"], **(sliced["backward"] if phase == "training" else {})}
-    one = float(all_reduce_ns(cluster.intra, OPERAND_BYTES * tokens * shape.hidden, tp))
+    one = float(tier_all_reduce_ns(cluster.intra, OPERAND_BYTES * tokens * shape.hidden, tp))
     title = MODELS[model].title if model in MODELS else model
     return LayerIteration(
         model, f"{title}, TP {tp}", tp, phase, float(sum(one_pass.total for one_pass in passes)) + one * len(chosen),

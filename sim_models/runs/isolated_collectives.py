@@ -212,8 +212,3 @@ def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float]
     return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
                       time.perf_counter() - started,
                       bytes_by_phase(run.sim.mem))
-
-
-def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:
-    """Return the exchange's time in closed form: (N-1)/N of the array over the link, and N-1 latencies."""
-    return (devices - 1) * (size_bytes / devices / machine.link.bandwidth_gb_per_s + machine.link.latency_ns)

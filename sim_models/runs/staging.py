@@ -1,8 +1,8 @@
 """The choice to stage a reduce-scatter's first chunk in local memory, by sizes that are known before a run."""
 
+from t3sim.analytic.rings import ring_time_ns
 from t3sim.machine import Machine
 from t3sim.runs import build
-from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import Workload
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t3sim.analytic.end_to_end import layer as layers
-from t3sim.analytic.end_to_end.communication import all_reduce_ns, group_all_reduce_ns, reduce_scatter_ns, send_ns
 from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping, check_mapping, every_mapping
 from t3sim.analytic.end_to_end.memory import activation_bytes, state_bytes, weights_per_gpu
 from t3sim.analytic.end_to_end.training import PARTS, Job, train
 from t3sim.analytic.gemm import accelerator_gemm_ns, accelerator_move_ns
+from t3sim.analytic.rings import group_all_reduce_ns, ring_pass_ns, send_ns, tier_all_reduce_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import PRESETS, Transformer
@@ -54,16 +54,16 @@ def test_collectives_on_one_ring():
     net = A100.intra
     size, ranks = 1e9, 8
     wire = size / ranks / (net.bandwidth_gb_per_s * net.efficiency)
-    assert reduce_scatter_ns(net, size, ranks) == pytest.approx(7 * (net.step_ns + wire))
-    assert all_reduce_ns(net, size, ranks) == 2 * reduce_scatter_ns(net, size, ranks)
-    assert all_reduce_ns(net, size, 1) == 0
+    assert ring_pass_ns(ranks, net.step_ns, size, net.bytes_per_ns) == pytest.approx(7 * (net.step_ns + wire))
+    assert tier_all_reduce_ns(net, size, ranks) == 2 * ring_pass_ns(ranks, net.step_ns, size, net.bytes_per_ns)
+    assert tier_all_reduce_ns(net, size, 1) == 0
 
 
 def test_a_group_across_nodes_reduces_within_them_first():
     within = group_all_reduce_ns(A100, 1e9, 8, 1)
-    assert within == all_reduce_ns(A100.intra, 1e9, 8)
-    assert group_all_reduce_ns(A100, 1e9, 32, 1) == pytest.approx(within + all_reduce_ns(A100.inter, 1e9 / 8, 4))
-    assert group_all_reduce_ns(A100, 1e9, 4, 8) == pytest.approx(all_reduce_ns(A100.inter, 1e9, 4))
+    assert within == tier_all_reduce_ns(A100.intra, 1e9, 8)
+    assert group_all_reduce_ns(A100, 1e9, 32, 1) == pytest.approx(within + tier_all_reduce_ns(A100.inter, 1e9 / 8, 4))
+    assert group_all_reduce_ns(A100, 1e9, 4, 8) == pytest.approx(tier_all_reduce_ns(A100.inter, 1e9, 4))
     assert send_ns(A100, 1e9, 1) < send_ns(A100, 1e9, 8)
 
 

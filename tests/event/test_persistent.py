@@ -5,9 +5,9 @@ import json
 import pytest
 
 from t3sim.analytic.gemm import Shape, tile_kernel
+from t3sim.analytic.rings import library_exchange_ns, library_ring_ns
 from t3sim.cli import main
 from t3sim.event.tiles.flux import Choice
-from t3sim.event.tiles.library import all_reduce_ns, all_to_all_ns
 from t3sim.event.tiles.persistent import (
     Sending,
     embedding,
@@ -65,9 +65,9 @@ def test_nothing_is_faster_than_its_tasks_or_its_links(tasks):
 def test_separate_kernels_add_up():
     alone, collective = kernels_ns(NODE, 4, SMALL, 64)
     assert alone == pytest.approx(64 * (task_ns(NODE, SMALL, 256) + NODE.host.launch_ns))
-    assert collective == all_to_all_ns(NODE, 4, SMALL.for_each * 1024)
+    assert collective == library_exchange_ns(NODE, 4, SMALL.for_each * 1024)
     product = gemv(NODE, 4, 8192, 2048)
-    assert kernels_ns(NODE, 4, product)[1] == all_reduce_ns(NODE, 4, 8192 * 2)
+    assert kernels_ns(NODE, 4, product)[1] == library_ring_ns(NODE, 4, 8192 * 2, 2)
     shape = Shape(2048, 1024, 4096)
     experts = gemm_tasks(NODE, 4, shape)
     assert kernels_ns(NODE, 4, experts)[0] == pytest.approx(
@@ -76,8 +76,8 @@ def test_separate_kernels_add_up():
 
 def test_small_messages_take_the_other_protocol():
     large = NODE.model_copy(update={"library": NODE.library.model_copy(update={"small": None})})
-    assert all_reduce_ns(NODE, 4, 16384) < all_reduce_ns(large, 4, 16384) / 2
-    assert all_reduce_ns(NODE, 4, 1e9) == all_reduce_ns(large, 4, 1e9)
+    assert library_ring_ns(NODE, 4, 16384, 2) < library_ring_ns(large, 4, 16384, 2) / 2
+    assert library_ring_ns(NODE, 4, 1e9, 2) == library_ring_ns(large, 4, 1e9, 2)
 
 
 def test_what_is_for_others_comes_first():

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel, tile_kernel, tile_kernels
+from t3sim.analytic.rings import library_ring_ns, port_bytes_per_ns
 from t3sim.cli import main
 from t3sim.event.tiles.decomposed import decomposed
 from t3sim.event.tiles.flux import OPERATORS, ORDERS, TRANSFERS, Choice, arrivals, choices_of, fused
-from t3sim.event.tiles.library import all_reduce_ns, pass_ns, port_bytes_per_ns, scattered_bytes
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.runs import OPERATORS as ALL
 from t3sim.event.tiles.runs import TECHNIQUES, run_overlap
@@ -78,15 +78,15 @@ def test_all_reduces_as_measured():
 def test_the_librarys_software_can_be_left_out():
     quiet = A100.without_software()
     size = 64e6
-    assert pass_ns(quiet, 8, size) == pytest.approx(
+    assert library_ring_ns(quiet, 8, size) == pytest.approx(
         7 * (A100.link.latency_ns + size / 8 / (A100.link.bandwidth_gb_per_s * A100.library.efficiency)))
-    assert all_reduce_ns(quiet, 4, 4e6) < all_reduce_ns(A100, 4, 4e6) - 6 * 7000
+    assert library_ring_ns(quiet, 4, 4e6, 2) < library_ring_ns(A100, 4, 4e6, 2) - 6 * 7000
     assert quiet.host.launch_ns == quiet.host.event_ns == quiet.host.copy_ns == quiet.host.call_ns == 0
 
 
 def test_two_nodes_send_what_their_cards_carry():
     cards = 8 * A100.network.bandwidth_gb_per_s * A100.network.efficiency
-    assert pass_ns(A100, 16, 1e9) == pytest.approx(15 * (A100.library.step_ns + 1e9 / 16 / cards))
+    assert library_ring_ns(A100, 16, 1e9) == pytest.approx(15 * (A100.library.step_ns + 1e9 / 16 / cards))
     assert port_bytes_per_ns(load_machine("mi210-x4", TILES), 4) == 3 * 80
 
 
@@ -128,10 +128,10 @@ def test_tiles_run_in_rounds(tiles, units, ns):
 def test_nothing_is_faster_than_its_bounds_and_losses_add_up(name, operator):
     node, shape = load_machine(name, TILES), LAYER[operator]
     run = run_overlap(node, operator, shape, node.gpus)
-    whole = {"gemm-rs": 1, "gemm-ar": 2}.get(operator, 0) * scattered_bytes(shape) or 2 * shape.m * shape.k
+    whole = {"gemm-rs": 1, "gemm-ar": 2}.get(operator, 0) * shape.scattered_bytes or 2 * shape.m * shape.k
     moved = (node.gpus - 1) / node.gpus * whole
     for technique, one in run.techniques.items():
-        gathered = pass_ns(node, node.gpus, scattered_bytes(shape)) + node.host.launch_ns
+        gathered = library_ring_ns(node, node.gpus, shape.scattered_bytes) + node.host.launch_ns
         assert one.total_ns == one.operator_ns + (gathered if operator == "gemm-rs" else 0)
         assert one.speedup == pytest.approx(run.techniques["sequential"].total_ns / one.total_ns)
         # Parts of the decomposed one may fill units better.
@@ -146,7 +146,7 @@ def test_nothing_is_faster_than_its_bounds_and_losses_add_up(name, operator):
 
 def test_an_all_reduce_is_the_library_s_in_turn_and_a_reduce_scatter_s_gather_later():
     reduced, scattered = (run_overlap(A100, operator, LAYER[operator], 8) for operator in ("gemm-ar", "gemm-rs"))
-    assert reduced.collective_ns == all_reduce_ns(A100, 8, scattered_bytes(LAYER["gemm-ar"]))
+    assert reduced.collective_ns == library_ring_ns(A100, 8, LAYER["gemm-ar"].scattered_bytes, 2)
     for name in ("flux", "decomposed"):
         assert reduced.techniques[name].total_ns == pytest.approx(scattered.techniques[name].total_ns)
     both = reduced.gemm_ns + A100.host.launch_ns + reduced.collective_ns
@@ -199,7 +199,7 @@ def test_a_slow_link_is_all_that_counts(operator):
     node = with_link(A100.without_software(), bandwidth_gb_per_s=1.0)
     shape, ranks = LAYER[operator], 8
     rate = store_bytes_per_ns(node) if operator == "gemm-rs" else node.link.push_efficiency
-    link_ns = 7 / 8 * (scattered_bytes(shape) if operator == "gemm-rs" else 2 * shape.m * shape.k) / rate
+    link_ns = 7 / 8 * (shape.scattered_bytes if operator == "gemm-rs" else 2 * shape.m * shape.k) / rate
     assert link_ns < fused(node, operator, shape, ranks).ns < 1.03 * link_ns
     sent_ns = link_ns * rate / store_bytes_per_ns(node)
     assert sent_ns < decomposed(node, operator, shape, ranks).ns < 1.3 * sent_ns

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from t3sim.analytic.rings import ring_time_ns
 from t3sim.gpu.engine.end import DONE, RUNNING
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import Machine, load_machine
@@ -71,7 +72,7 @@ def test_bytes_and_time(machine, kind, devices):
     assert sim.network.sent_bytes[0] == (devices - 1) * chunk
 
     step_end = sim.kernel.state.phase_over
-    exchanged, closed = int(step_end[0, devices - 2]), collectives.ring_time_ns(machine, ARRAY, devices)
+    exchanged, closed = int(step_end[0, devices - 2]), ring_time_ns(machine, ARRAY, devices)
     assert closed <= exchanged <= 1.015 * closed
     if kind == "reduce-scatter":
         last = int(step_end[0, devices - 1]) - exchanged

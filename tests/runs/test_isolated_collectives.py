@@ -2,6 +2,7 @@
 
 import pytest
 
+from t3sim.analytic.rings import ring_time_ns
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.runs import isolated_collectives as collectives
@@ -34,7 +35,7 @@ def test_mirrored_against_all_gpus(machine, devices):
     for size, ns in mirrored.items():
         every = time(size, mirrored=False)
         assert ns == pytest.approx(every, rel=0.01, abs=refresh_ns(machine))
-        closed = collectives.ring_time_ns(machine, size, devices)
+        closed = ring_time_ns(machine, size, devices)
         assert closed == (devices - 1) * (size / devices / 75 + 500)
         assert closed + machine.collective.kernel_launch_ns < ns
     assert mirrored[small] < mirrored[large] / 3

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from t3sim.analytic.rings import ring_time_ns
 from t3sim.base.errors import Failure
 from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.papers.dlrm.training import Pass
@@ -14,7 +15,6 @@ from t3sim.papers.networks import CollectiveTask, CollectiveTime
 from t3sim.papers.table_hbm import HbmResult, HbmTask
 from t3sim.papers.today.chains import ChainTask, Queued
 from t3sim.runs import kernels
-from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.runs.kernels import (
     FusedGemm,
     FusedKernel,

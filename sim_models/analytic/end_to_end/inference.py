@@ -3,12 +3,12 @@
 import numpy as np
 
 from t3sim.analytic.end_to_end import layer as layers
-from t3sim.analytic.end_to_end.communication import all_to_all_ns, group_all_reduce_ns, send_ns
 from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
 from t3sim.analytic.end_to_end.result import Result
 from t3sim.analytic.end_to_end.training import Job, Overlap, sliced_gemms
 from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
+from t3sim.analytic.rings import group_all_reduce_ns, group_exchange_ns, send_ns
 from t3sim.machine import Machine
 
 #: Keys of the breakdown, which adds up to the time of the phase.
@@ -57,7 +57,7 @@ def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, seq
                       for name, gemm in sliced_gemms(ahead, ahead)["forward"].items())
     ep = 0.0
     if model.experts > 1:
-        ep = 2 * all_to_all_ns(cluster, moved * model.experts_per_token / m.tp, m.ep, m.tp)
+        ep = 2 * group_exchange_ns(cluster, moved * model.experts_per_token / m.tp, m.ep, m.tp)
         ep = ep * (1 - model.dense_layers / model.layers)
     device = ahead.total + tp + ep
     parts = {"gemm": ahead.gemm, "attention": ahead.attention, "elementwise": ahead.elementwise, "tp": tp, "ep": ep,

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from t3sim.analytic.end_to_end import layer as layers
-from t3sim.analytic.end_to_end.communication import all_reduce_ns, all_to_all_ns, group_all_reduce_ns, send_ns
 from t3sim.analytic.end_to_end.layer import MEGATRON, Implementation, LayerTimes
 from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from t3sim.analytic.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
 from t3sim.analytic.end_to_end.result import Result
 from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
+from t3sim.analytic.rings import group_all_reduce_ns, group_exchange_ns, send_ns, tier_all_reduce_ns
 from t3sim.machine import Machine
 from t3sim.workload.transformer import INPUTS, Transformer
 
@@ -122,7 +122,7 @@ def _experts_ns(cluster: Machine, model: Transformer, reduced, m: Mapping):
     if model.experts == 1:
         return 0.0
     share = 1 - model.dense_layers / model.layers
-    return share * 2 * all_to_all_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
+    return share * 2 * group_exchange_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
 
 
 def _head_ns(cluster: Machine, job: Job, m: Mapping, reduced):
@@ -136,7 +136,7 @@ def _head_ns(cluster: Machine, job: Job, m: Mapping, reduced):
               + accelerator_gemm_ns(gpu, columns, hidden, tokens))
     loss = accelerator_move_ns(gpu, 12 * OPERAND_BYTES * tokens * columns)  # 32-bit logits read and written three times
     embedding = np.where(m.pp == 1, accelerator_move_ns(gpu, 6 * reduced), 0.0)
-    return logits + loss + embedding + 2 * all_reduce_ns(cluster.intra, reduced, m.tp)
+    return logits + loss + embedding + 2 * tier_all_reduce_ns(cluster.intra, reduced, m.tp)
 
 
 def _gradients_ns(cluster: Machine, model: Transformer, m: Mapping):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from t3sim.analytic.libraries.direct import direct_ns, ways
 from t3sim.analytic.libraries.in_switch import BLOCKS, in_switch_ns, transfer_ns
 from t3sim.analytic.libraries.links import link_gb_per_s, pair_gb_per_s
-from t3sim.analytic.libraries.protocols import PASSES, protocols, ring_ns, tree_ns
+from t3sim.analytic.rings import PASSES, protocol_ring_ns, protocol_tree_ns, protocols
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 
@@ -98,9 +98,9 @@ def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, wor
         found["direct"] = machine.rings.simple.base_ns + machine.rings.simple.hop_ns + size / gpus / rate
     else:
         for name, one in protocols(machine).items():
-            found[f"ring, {name}"] = ring_ns(machine, one, kind, gpus, size, nodes)
+            found[f"ring, {name}"] = protocol_ring_ns(machine, one, kind, gpus, size, nodes)
             if kind == "all_reduce":
-                found[f"tree, {name}"] = tree_ns(machine, one, gpus, size, nodes)
+                found[f"tree, {name}"] = protocol_tree_ns(machine, one, gpus, size, nodes)
         # A framework's buffers are not registered with the switch: its library stays with rings.
         if machine.in_switch is not None and nodes == 1 and kind in ("all_reduce", "all_gather", "reduce_scatter") \
                 and gpus > 2 and not re.search(r"torch|\bring\b|\btree\b", words):

@@ -1,7 +1,7 @@
 """Collectives of Track & Trigger alone: no kernel, no launch; memory adds what arrives, a complete tile is sent on."""
 
 from t3sim.analytic.libraries.links import pair_gb_per_s, ring_gb_per_s
-from t3sim.analytic.libraries.protocols import PASSES
+from t3sim.analytic.rings import PASSES
 from t3sim.machine import Machine
 
 WAYS = ("ring", "direct")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from t3sim.analytic.gemm import Shape, tile_kernel
+from t3sim.analytic.rings import library_exchange_ns, library_ring_ns
 from t3sim.base.errors import BadInput, Key, choices
-from t3sim.event.tiles.library import all_reduce_ns, all_to_all_ns
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.slots import run_slices
 from t3sim.machine import Machine
@@ -118,10 +118,10 @@ def kernels_ns(node: Machine, gpus: int, tasks: Tasks, launches: int = 1) -> tup
     alone = launches * (rounds_ns + node.host.launch_ns)
     part = tasks.for_each * tasks.out_bytes
     if tasks.reduced:
-        return alone, all_reduce_ns(node, gpus, gpus * part)
+        return alone, library_ring_ns(node, gpus, gpus * part, passes=2)
     if gpus > node.gpus:
         raise BadInput("kernels of a library are within a node")
-    return alone, all_to_all_ns(node, gpus, part)
+    return alone, library_exchange_ns(node, gpus, part)
 
 
 def over_cards_ns(node: Machine, tasks: Tasks) -> float:

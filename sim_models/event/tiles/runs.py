@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel
+from t3sim.analytic.rings import library_ring_ns
 from t3sim.base.errors import BadInput, Key, choices
 from t3sim.event.tiles.decomposed import COMMUNICATION_UNITS, decomposed
 from t3sim.event.tiles.flux import OPERATORS as FUSED
 from t3sim.event.tiles.flux import Choice, fused
-from t3sim.event.tiles.library import all_reduce_ns, gathered_bytes, pass_ns, scattered_bytes
 from t3sim.machine import Machine
 
 OPERATORS = (*FUSED, "gemm-ar")
@@ -86,9 +86,9 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
     if "decomposed" in techniques and gpus > node.gpus:
         raise BadInput(Key("techniques", "decomposed"), f" works within a node: {node.name}'s has {node.gpus} GPUs")
     gemm = best_tile_kernel(node, shape)
-    gather_ns = node.host.launch_ns + pass_ns(node, gpus, scattered_bytes(shape))  # after a reduce-scatter
-    collective_ns = (all_reduce_ns(node, gpus, scattered_bytes(shape)) if operator == "gemm-ar" else pass_ns(
-        node, gpus, scattered_bytes(shape) if operator == "gemm-rs" else gathered_bytes(shape)))
+    gather_ns = node.host.launch_ns + library_ring_ns(node, gpus, shape.scattered_bytes)  # after a reduce-scatter
+    collective_ns = library_ring_ns(node, gpus, shape.gathered_bytes if operator == "ag-gemm" else
+                                    shape.scattered_bytes, passes=2 if operator == "gemm-ar" else 1)
     after_ns = gather_ns if operator == "gemm-rs" else 0.0
     sequential_ns = gemm.ns + node.host.launch_ns + collective_ns
     found: dict[str, Technique] = {}

@@ -5,9 +5,9 @@ from statistics import fmean
 import numpy as np
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel
+from t3sim.analytic.rings import library_ring_ns
 from t3sim.base import plots
 from t3sim.base.csv_rows import csv_rows
-from t3sim.event.tiles.library import all_reduce_ns
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
@@ -32,7 +32,7 @@ def all_reduce_times(gpu: str) -> list[tuple[int, float]]:
 
 def all_reduce_errors(node: Machine, measured: list[tuple[int, float]]) -> list[float]:
     """Return relative errors of the library's all-reduce on 4 GPUs."""
-    return [all_reduce_ns(node, 4, size) / time - 1 for size, time in measured]
+    return [library_ring_ns(node, 4, size, 2) / time - 1 for size, time in measured]
 
 
 def least_error(node: Machine, measured: list[tuple[int, float]]) -> float:
@@ -82,7 +82,7 @@ def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
                     f"{gpu}_least_possible_percent": Target(f"the least that any efficiency and latency reach, "
                                                             f"{gpu.upper()}", "%", None, "beyond")}
         rows += [(f"{gpu.upper()}, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}",
-                  f"{all_reduce_ns(node, 4, size) / 1e3:,.1f}", f"{error:+.1f} %")
+                  f"{library_ring_ns(node, 4, size, 2) / 1e3:,.1f}", f"{error:+.1f} %")
                  for (size, time), error in zip(measured, errors)]
     node = load_machine("a100-nvlink", TILES)
     other = [(int(row["size_bytes"]), float(row["median_time_ns"])) for row in csv_rows(_MEASURED, "all_reduces_dgx")
@@ -91,7 +91,7 @@ def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
     ours["dgx_error_max_percent"] = max(map(abs, errors))
     targets["dgx_error_max_percent"] = Target("on 4 GPUs of a DGX A100, which gave no number, largest error", "%", None,
                                               "beyond")
-    rows += [(f"DGX A100, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}", f"{all_reduce_ns(node, 4, size) / 1e3:,.1f}",
+    rows += [(f"DGX A100, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}", f"{library_ring_ns(node, 4, size, 2) / 1e3:,.1f}",
               f"{error:+.1f} %") for (size, time), error in zip(other, errors)]
     quiet = node.without_software()
     return Findings(
@@ -100,7 +100,8 @@ def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
              f"per step can reach is {ours['a100_least_possible_percent']:.1f} and "
              f"{ours['v100_least_possible_percent']:.1f} %: from 4 to 6 MB an A100 takes as long for each byte as for "
              f"two later, a V100 takes almost nothing. Without the library's software 4 MB would take "
-             f"{all_reduce_ns(quiet, 4, 4 * _MB) / 1e3:.0f} µs instead of {all_reduce_ns(node, 4, 4 * _MB) / 1e3:.0f}.",
+             f"{library_ring_ns(quiet, 4, 4 * _MB, 2) / 1e3:.0f} µs instead of "
+             f"{library_ring_ns(node, 4, 4 * _MB, 2) / 1e3:.0f}.",
         ours=ours, targets=targets,
         tables=[Table("Time (µs)", ("all-reduce", "measured", "here", "difference"), rows, folded=True)],
         plots={"all-reduce-measured": lambda: _draw(drawn)})

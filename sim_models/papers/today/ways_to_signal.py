@@ -13,8 +13,8 @@ from typing import NamedTuple
 from t3sim.analytic.libraries.algorithms import copies_ns
 from t3sim.analytic.libraries.direct import ways
 from t3sim.analytic.libraries.in_switch import in_switch_ns
-from t3sim.analytic.libraries.protocols import protocols, ring_ns, tree_ns
 from t3sim.analytic.libraries.triggered import triggered_ns
+from t3sim.analytic.rings import protocol_ring_ns, protocol_tree_ns, protocols
 from t3sim.machine import Machine
 
 _KIND = "all_reduce"
@@ -38,8 +38,8 @@ class Signal(NamedTuple):
 
 def _by_protocol(name: str, machine: Machine, gpus: int, size: float, trigger: Trigger) -> float:
     one = protocols(machine)[name]
-    return machine.rings.launch_ns + min(ring_ns(machine, one, _KIND, gpus, size),
-                                         tree_ns(machine, one, gpus, size))
+    return machine.rings.launch_ns + min(protocol_ring_ns(machine, one, _KIND, gpus, size),
+                                         protocol_tree_ns(machine, one, gpus, size))
 
 
 def _by_kernel(way: str, machine: Machine, gpus: int, size: float, trigger: Trigger) -> float:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from t3sim.analytic.rings import ring_time_ns
 from t3sim.base.cores import memory_bytes
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
-from t3sim.runs.isolated_collectives import ring_time_ns
 from t3sim.runs.kernels import Kernel
 from t3sim.runs.operators import make_tiling
 from t3sim.workload.workloads import Workload
