@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from t3sim.analytic.libraries.collectives import direct_ns, in_switch_ns
 from t3sim.analytic.libraries.contention import collective_job, gemm_job
-from t3sim.analytic.libraries.direct import direct_ns
-from t3sim.analytic.libraries.in_switch import in_switch_ns
 from t3sim.analytic.libraries.mechanisms import GATES, Setting, play
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL

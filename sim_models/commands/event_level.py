@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from t3sim.commands.flags import print_notes
 
 if TYPE_CHECKING:
-    from t3sim.event.tiles.persistent_runs import PersistentRun
+    from t3sim.event.tiles.persistent import PersistentRun
     from t3sim.event.tiles.runs import OverlapRun
     from t3sim.machine import Machine
     from t3sim.study.results import FileRun
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def run_event_level(asked: "EventLevel", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
     from t3sim.base.output import write_json
-    from t3sim.event.tiles.persistent_runs import PersistentRun
+    from t3sim.event.tiles.persistent import PersistentRun
     from t3sim.study.results import FileRun
     from t3sim.study.scenario.event import GemmRun
 

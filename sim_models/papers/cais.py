@@ -4,10 +4,10 @@ from collections.abc import Callable
 from math import ceil
 
 from t3sim.analytic.gemm import library_kernel
+from t3sim.analytic.libraries.collectives import BLOCKS, in_switch_ns, transfer_ns
 from t3sim.analytic.libraries.contention import Job, attention_job, beside, collective_job, gemm_job, stream_job
-from t3sim.analytic.libraries.in_switch import BLOCKS, in_switch_ns, transfer_ns
-from t3sim.analytic.libraries.links import pair_gb_per_s
 from t3sim.analytic.libraries.mechanisms import Setting, fused, play
+from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
-from t3sim.analytic.network_costs import network_costs
+from t3sim.analytic.costs import network_costs
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.event.flow.collective import run_program
 from t3sim.machine import load_machine

@@ -6,8 +6,7 @@ from typing import Any
 
 from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
-from t3sim.analytic.end_to_end.result import Result
-from t3sim.analytic.end_to_end.training import Job, train
+from t3sim.analytic.end_to_end.training import Job, Result, train
 from t3sim.analytic.end_to_end.uncertainty import spread
 from t3sim.base.errors import Key
 from t3sim.machine import Machine

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from t3sim.analytic.gemm import grouped_kernel, library_kernel
+from t3sim.analytic.libraries.collectives import exchange_ns, token_bytes
 from t3sim.analytic.libraries.contention import gemm_job, grouped_job
-from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
 from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS, rank_experts
-from t3sim.analytic.libraries.links import pair_gb_per_s
+from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
 from t3sim.machine import load_machine

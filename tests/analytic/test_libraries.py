@@ -3,11 +3,9 @@
 import pytest
 
 from t3sim.analytic.gemm import GemmKernel, Shape, library_gemm_ns, library_kernel, width_of
-from t3sim.analytic.libraries.algorithms import NoSuchWay, library_collective
+from t3sim.analytic.libraries.collectives import NoSuchWay, in_switch_ns, library_collective, transfer_ns, ways
 from t3sim.analytic.libraries.contention import memory_paces, shares
-from t3sim.analytic.libraries.direct import ways
-from t3sim.analytic.libraries.in_switch import in_switch_ns, transfer_ns
-from t3sim.analytic.libraries.links import ring_gb_per_s
+from t3sim.analytic.rings import ring_gb_per_s
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.load import machines_of

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from t3sim.analytic.libraries.algorithms import copies_ns
+from t3sim.analytic.libraries.collectives import copies_ns
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
 from t3sim.analytic.libraries.mechanisms import MECHANISMS, OPERATORS, TRIGGERED, Setting, play, possible
-from t3sim.analytic.libraries.norms import norm_ns
-from t3sim.analytic.libraries.prompts import prompt_ns
+from t3sim.analytic.libraries.prompts import norm_ns, prompt_ns
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
 from t3sim.machine import load_machine

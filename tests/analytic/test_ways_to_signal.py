@@ -2,13 +2,12 @@
 
 import pytest
 
-from t3sim.analytic.libraries.algorithms import library_collective
+from t3sim.analytic.libraries.collectives import library_collective, triggered_ns
 from t3sim.analytic.libraries.contention import collective_job
-from t3sim.analytic.libraries.triggered import triggered_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.load import machines_of
-from t3sim.papers.today.ways_to_signal import Trigger, knee_bytes, signals
+from t3sim.papers.today.signals import Trigger, knee_bytes, signals
 
 H100, KB = load_machine("h100-sxm", COMMERCIAL), 1 << 10
 MACHINES = [load_machine(name, COMMERCIAL) for name in machines_of(COMMERCIAL)]

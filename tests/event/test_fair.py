@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t3sim.analytic.fair import fair_rates
-from t3sim.event.flow.fabric import Fabric
+from t3sim.event.flow.dma import Fabric
 
 
 def rates_of(capacity, uses):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
-from t3sim.analytic.network_costs import load_costs
+from t3sim.analytic.costs import load_costs
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.event.flow.collective import run_program
 from t3sim.event.flow.folding import folded

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
-from t3sim.analytic.network_costs import load_costs
+from t3sim.analytic.costs import load_costs
 from t3sim.cli import main
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.event.flow.collective import run_program

@@ -9,19 +9,21 @@ from t3sim.analytic.rings import library_exchange_ns, library_ring_ns
 from t3sim.cli import main
 from t3sim.event.tiles.flux import Choice
 from t3sim.event.tiles.persistent import (
+    OPERATORS,
     Sending,
+    alone_ns,
     embedding,
+    fused_losses,
     fused_run,
     gemm_tasks,
     gemv,
     kernels_ns,
     over_cards_ns,
     places,
+    run_persistent,
     task_ns,
     with_share,
 )
-from t3sim.event.tiles.persistent_losses import alone_ns, fused_losses
-from t3sim.event.tiles.persistent_runs import OPERATORS, run_persistent
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.runs import run_overlap
 from t3sim.event.tiles.slots import run_slices

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t3sim.analytic.libraries.norms import norm_ns
+from t3sim.analytic.libraries.prompts import norm_ns
 from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL

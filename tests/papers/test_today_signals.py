@@ -10,7 +10,7 @@ from t3sim.machine.levels import COMMERCIAL
 from t3sim.papers.dma.trigger import TriggerTimes
 from t3sim.papers.today import chains
 from t3sim.papers.today import signals as page
-from t3sim.papers.today.ways_to_signal import Trigger, signals
+from t3sim.papers.today.signals import Trigger, signals
 
 TABLES = Path(__file__).resolve().parents[2] / "docs" / "reports" / "today" / "tables"
 

@@ -5,8 +5,7 @@ import numpy as np
 from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
-from t3sim.analytic.end_to_end.result import Result
-from t3sim.analytic.end_to_end.training import Job, Overlap, sliced_gemms
+from t3sim.analytic.end_to_end.training import Job, Overlap, Result, sliced_gemms
 from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
 from t3sim.analytic.rings import group_all_reduce_ns, group_exchange_ns, send_ns
 from t3sim.machine import Machine

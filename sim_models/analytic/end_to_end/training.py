@@ -13,7 +13,6 @@ from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.layer import MEGATRON, Implementation, LayerTimes
 from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from t3sim.analytic.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
-from t3sim.analytic.end_to_end.result import Result
 from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
 from t3sim.analytic.rings import group_all_reduce_ns, group_exchange_ns, send_ns, tier_all_reduce_ns
 from t3sim.machine import Machine
@@ -35,6 +34,27 @@ class Job:
     sequence: int
     global_batch: int  #: sequences
     kernels: Implementation = MEGATRON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Time, memory and energy per mapping; arrays if the mapping's fields are."""
+
+    breakdown_ns: dict[str, np.ndarray]  #: parts that add up to `iteration_ns`
+    memory_bytes: np.ndarray  #: of one GPU
+    flop: np.ndarray  #: executed by all GPUs, recomputation included
+    gpus: np.ndarray
+    energy_joules: np.ndarray
+
+    @property
+    def iteration_ns(self):
+        """Time of one training iteration, prompt or decoded token."""
+        return sum(self.breakdown_ns.values())
+
+    @property
+    def tflops_per_gpu(self):
+        """FLOP executed per second and GPU, recomputation included, as the Megatron papers count them."""
+        return self.flop / self.gpus / self.iteration_ns / 1e3
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,7 @@ import numpy as np
 from t3sim.analytic.costs import kernel_costs
 from t3sim.analytic.fair import fair_rates
 from t3sim.analytic.gemm import BYTES, grouped_kernel
-from t3sim.analytic.libraries.algorithms import copies_ns, library_collective
-from t3sim.analytic.libraries.triggered import triggered_ns
+from t3sim.analytic.libraries.collectives import copies_ns, library_collective, triggered_ns
 from t3sim.machine import Machine
 
 #: What moves a collective's bytes: kernels on compute units, copy engines, Track & Trigger with near-memory addition.

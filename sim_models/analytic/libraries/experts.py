@@ -11,11 +11,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from t3sim.analytic.gemm import GemmKernel, grouped_kernel
-from t3sim.analytic.libraries.algorithms import library_collective
+from t3sim.analytic.libraries.collectives import exchange_ns, library_collective, token_bytes, triggered_ns
 from t3sim.analytic.libraries.contention import Job, grouped_job, stream_job
-from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
-from t3sim.analytic.libraries.links import pair_gb_per_s
-from t3sim.analytic.libraries.triggered import triggered_ns
+from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.machine import Machine
 from t3sim.workload.routing import Routing
 from t3sim.workload.transformer import Transformer

@@ -9,13 +9,17 @@ from math import ceil
 from typing import NamedTuple
 
 from t3sim.analytic.gemm import library_kernel
-from t3sim.analytic.libraries.algorithms import copies_ns, library_collective
+from t3sim.analytic.libraries.collectives import (
+    copies_ns,
+    library_collective,
+    symmetric_ns,
+    transfer_ns,
+    triggered_ns,
+    ways,
+)
 from t3sim.analytic.libraries.contention import Job, beside, collective_job, gemm_job
-from t3sim.analytic.libraries.direct import direct_ns, ways
-from t3sim.analytic.libraries.in_switch import in_switch_ns, transfer_ns
-from t3sim.analytic.libraries.links import pair_gb_per_s
-from t3sim.analytic.libraries.norms import norm_ns
-from t3sim.analytic.libraries.triggered import triggered_ns
+from t3sim.analytic.libraries.prompts import norm_ns
+from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 
@@ -100,14 +104,6 @@ def _in_turn(machine: Machine, setting: Setting) -> Run:
     gemm = _gemm_ns(machine, setting)
     packed = 2 * setting.size / machine.memory_bytes_per_ns if setting.kind == "all_to_all" else 0.0
     return Run("in-turn", gemm + job.ns + packed, "one after the other", job.units, job.memory_bytes)
-
-
-def symmetric_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
-    """Return the time of kernels over symmetric memory."""
-    found = [direct_ns(machine, kind, gpus, size)]
-    if machine.in_switch is not None and kind != "all_to_all":
-        found.append(in_switch_ns(machine, kind, gpus, size))
-    return min(found)
 
 
 def _symmetric(machine: Machine, setting: Setting) -> Run:

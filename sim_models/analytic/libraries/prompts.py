@@ -1,18 +1,23 @@
-"""A prompt through a Transformer that is split over the GPUs of a node: kernel by kernel, with what overlaps."""
+"""A prompt through a Transformer that is split over the GPUs of a node: kernel by kernel, with what overlaps.
+
+An RMSNorm with its residual runs alone, or in one kernel with its all-reduce (TokenWeave, arXiv 2505.11329).
+"""
 
 from dataclasses import dataclass
 
 from t3sim.analytic.end_to_end.layer import gemm_shapes
 from t3sim.analytic.gemm import library_kernel
+from t3sim.analytic.libraries.collectives import BLOCKS, in_switch_ns, library_collective, symmetric_ns
 from t3sim.analytic.libraries.contention import ATTENTION_SHARE
-from t3sim.analytic.libraries.in_switch import BLOCKS, in_switch_ns
-from t3sim.analytic.libraries.mechanisms import symmetric_ns
-from t3sim.analytic.libraries.norms import norm_ns
 from t3sim.machine import Machine
 from t3sim.workload.transformer import TODAY, Transformer
 
 #: Passes over what a layer's small kernels move: rotation of queries and keys, and the gate.
 _SMALL_PASSES = 3
+#: Passes over the tokens: hidden states and residual in, both out.
+_PASSES = 4
+#: Of a norm besides its bytes: two kernels' worth of start and drain, as an event around it measures.
+_STARTS = 2
 
 
 @dataclass(frozen=True)
@@ -74,3 +79,30 @@ def _layer_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way:
     reduced = 2 * in_switch_ns(machine, "all_reduce", gpus, 2.0 * (tokens // 2) * model.hidden)
     computed += min(reduced, computed) * BLOCKS / machine.gpu.compute_units  # units that the all-reduces hold
     return 2 * max(computed, reduced + 2 * machine.wires.latency_ns)
+
+
+def norm_ns(machine: Machine, tokens: float, hidden: int) -> float:
+    """Return the time of an RMSNorm of tokens of 16 bits."""
+    return _STARTS * machine.kernels.launch_ns + _PASSES * 2.0 * tokens * hidden / machine.memory_bytes_per_ns
+
+
+def part_ns(machine: Machine, gpus: int, tokens: int, hidden: int, part: str) -> float:
+    """Return the time of a part, or of both in one kernel or in turn. Raises KeyError."""
+    size = 2.0 * tokens * hidden
+
+    def switch(kind: str) -> float:
+        return in_switch_ns(machine, kind, gpus, size)
+
+    found = {
+        "norm": lambda: norm_ns(machine, tokens, hidden),
+        "partial norm": lambda: norm_ns(machine, tokens / gpus, hidden),
+        "nccl": lambda: library_collective(machine, "all_reduce", gpus, size, library="torch/NCCL").ns,
+        "multimem": lambda: switch("all_reduce"),
+        "reduce-scatter": lambda: switch("reduce_scatter"), "all-gather": lambda: switch("all_gather"),
+        # The norm of a GPU's own tokens lies between its loads and stores in the switch, which go on meanwhile.
+        "fused": lambda: switch("all_reduce") + machine.wires.latency_ns,
+        # Every GPU norms all tokens, after a barrier of the same kernel.
+        "simple fusion": lambda: (switch("all_reduce") + norm_ns(machine, tokens, hidden) + machine.in_switch.barrier_ns
+                                  - machine.kernels.launch_ns),
+        "in turn": lambda: switch("all_reduce") + norm_ns(machine, tokens, hidden)}
+    return found[part]()

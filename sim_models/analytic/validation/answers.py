@@ -8,12 +8,10 @@ from t3sim.analytic.end_to_end.mapping import FULL, Mapping
 from t3sim.analytic.end_to_end.training import Job, train
 from t3sim.analytic.gemm import library_gemm_ns, width_of
 from t3sim.analytic.libraries import contention
-from t3sim.analytic.libraries.algorithms import copies_ns, library_collective
+from t3sim.analytic.libraries.collectives import copies_ns, exchange_ns, library_collective, token_bytes
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
-from t3sim.analytic.libraries.exchanges import exchange_ns, token_bytes
 from t3sim.analytic.libraries.mechanisms import OPERATORS, Setting, play, possible
-from t3sim.analytic.libraries.norms import part_ns
-from t3sim.analytic.libraries.prompts import model_of, prompt_ns
+from t3sim.analytic.libraries.prompts import model_of, part_ns, prompt_ns
 from t3sim.analytic.validation.gpus import loaded
 from t3sim.analytic.validation.requests import (
     Access,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
-from t3sim.analytic.costs import KernelCosts
-from t3sim.analytic.network_costs import load_costs
+from t3sim.analytic.costs import KernelCosts, load_costs
 from t3sim.base.errors import BadInput, Key, shown
 from t3sim.collectives import CollectiveError, Program
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms

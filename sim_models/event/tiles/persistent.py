@@ -8,8 +8,10 @@ after the other, and the same kernel without any code that sends, whose slices T
 Source: Optimizing Distributed ML Communication with Fused Computation-Collective Operations, section III.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from typing import Any
 
 from t3sim.analytic.gemm import Shape, tile_kernel
 from t3sim.analytic.rings import library_exchange_ns, library_ring_ns
@@ -19,6 +21,8 @@ from t3sim.event.tiles.slots import run_slices
 from t3sim.machine import Machine
 from t3sim.runs.signals import SIGNALS
 
+OPERATORS = ("embedding-a2a", "gemv-ar", "gemm-a2a")
+TECHNIQUES = ("sequential", "fused-wg", "t3-model")
 #: Bytes of an embedding's or an output's element.
 _SINGLE, _HALF = 4, 2
 
@@ -57,7 +61,7 @@ class Sending:
 
 
 @dataclass(frozen=True)
-class PersistentRun:
+class PersistentKernelTimes:
     """ns from the kernel's start; of two ranks that differ the later one."""
 
     ns: float
@@ -133,7 +137,7 @@ def over_cards_ns(node: Machine, tasks: Tasks) -> float:
 
 @cache
 def fused_run(node: Machine, gpus: int, tasks: Tasks, sending: Sending = Sending(),
-              cards: bool = False) -> PersistentRun:
+              cards: bool = False) -> PersistentKernelTimes:
     """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""
     if not 1 <= sending.slice_tasks:
         raise BadInput(Key("fused_wg.slice_tasks", sending.slice_tasks), " is not possible: a task or more")
@@ -170,7 +174,7 @@ def fused_run(node: Machine, gpus: int, tasks: Tasks, sending: Sending = Sending
         after = added + back / store_bytes_per_ns(node) + node.link.latency_ns
         ends = [end + after + poll for end in ends]
     mean = sum(ends) / len(ends)
-    return PersistentRun(max(ends), max(computed for computed, _ in ranks), (max(ends) - min(ends)) / mean)
+    return PersistentKernelTimes(max(ends), max(computed for computed, _ in ranks), (max(ends) - min(ends)) / mean)
 
 
 class _Ways:
@@ -207,3 +211,103 @@ def reduction(sequential_ns: float, fused_ns: float) -> float:
 def with_share(tasks: Tasks, node: Machine, share: float) -> Tasks:
     """Return the same tasks in a kernel that is resident with a share of the most workgroups."""
     return replace(tasks, sending_places=places(node, True, share))
+
+
+def alone_ns(node: Machine, gpus: int, tasks: Tasks) -> float:
+    """Return what one kernel of all tasks takes that sends nothing, ns from its start."""
+    return run_slices(tasks.plain_places, lambda running: task_ns(node, tasks, running), [tasks.for_each * gpus],
+                      lambda _, computed: computed)
+
+
+def separate_losses(node: Machine, gpus: int, tasks: Tasks, kernels_ns: float,
+                    collective_ns: float) -> dict[str, float]:
+    """Return what kernels and a library's collective take longer than one kernel alone, ns by cause."""
+    return {"kernels of a framework": kernels_ns - alone_ns(node, gpus, tasks), "collective": collective_ns}
+
+
+def fused_losses(node: Machine, gpus: int, tasks: Tasks, sending: Sending) -> dict[str, float]:
+    """Return what the fused kernel takes longer than one that sends nothing, ns by cause; they add up to all of it.
+
+    Flags that are polled, masks, and registers that cost occupancy are taken away in this order; what is left beside
+    the tasks are transfers that nothing hides, and stores that workgroups wait for. Stores that Track & Trigger tracks
+    have those only.
+    """
+    found, before = {}, fused_run(node, gpus, tasks, sending).ns
+    if not sending.tracked:
+        no_flags, no_masks = (
+            node.model_copy(update={"signals": node.signals.model_copy(update=dict.fromkeys(keys, 0.0))})
+            for keys in (("poll_ns",), ("poll_ns", "mask_ns")))
+        plain = replace(tasks, sending_places=tasks.plain_places)
+        for cause, without, made in (("flags", no_flags, tasks), ("masks", no_masks, tasks),
+                                     ("registers", no_masks, plain)):
+            left = fused_run(without, gpus, made, sending).ns
+            found[cause], before = before - left, left
+    return found | {"transfers": before - alone_ns(node, gpus, tasks)}
+
+
+@dataclass(frozen=True)
+class PersistentTimes:
+    """One technique's time."""
+
+    total_ns: float
+    shorter: float  #: than sequential, as a share
+    loss_ns: dict[str, float]  #: what it takes longer than one kernel of all tasks that sends nothing, by cause
+    computed_ns: float | None = None  #: until the last task is computed
+
+
+@dataclass(frozen=True)
+class PersistentRun:
+    """An operator of tasks on a node."""
+
+    operator: str
+    machine: str
+    gpus: int
+    shape: str
+    slice_tasks: int
+    kernels_ns: float
+    collective_ns: float
+    techniques: dict[str, PersistentTimes]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_persistent(node: Machine, operator: str, gpus: int, shape: tuple[int, ...],
+                   techniques: Sequence[str] = TECHNIQUES, sending: Sending | str = Sending()) -> PersistentRun:
+    """Play an operator on the GPUs of one node; `sending`: how, or how fine a signal. Raises BadInput.
+
+    It is `embedding-a2a` (shape: batch of all GPUs, tables per GPU), `gemv-ar` (m, k) or `gemm-a2a` (m, n, k: one
+    GPU's).
+    """
+    for name in techniques:
+        if name not in TECHNIQUES:
+            raise BadInput(Key("techniques", repr(name)),
+                           f" is unknown for persistent kernels: allowed are {choices(name, TECHNIQUES)}")
+    if not 2 <= gpus <= node.gpus:
+        raise BadInput(Key("layer.devices", gpus),
+                       f": persistent kernels run on 2 to {node.gpus} GPUs of machine {node.name}")
+    launches = 1
+    if operator == "embedding-a2a":
+        tasks, launches = embedding(node, gpus, *shape), shape[1]
+    elif operator == "gemv-ar":
+        tasks = gemv(node, gpus, *shape)
+    else:
+        places(node, True)
+        tasks = gemm_tasks(node, gpus, Shape(*shape))
+    if not tasks.for_each:
+        raise BadInput(f"{operator}: {' x '.join(map(str, shape))} leaves no task for each of {gpus} GPUs")
+    if isinstance(sending, str):
+        sending = Sending.by(sending, tasks)
+    alone, collective = kernels_ns(node, gpus, tasks, launches)
+    found = {}
+    for name in techniques:
+        if name == "sequential":
+            found[name] = PersistentTimes(alone + collective, 0.0,
+                                          separate_losses(node, gpus, tasks, alone, collective))
+            continue
+        how = replace(sending, tracked=name == "t3-model")
+        one = fused_run(node, gpus, tasks, how)
+        found[name] = PersistentTimes(one.ns, reduction(alone + collective, one.ns),
+                                      fused_losses(node, gpus, tasks, how), one.computed_ns)
+    return PersistentRun(operator, node.name, gpus, " x ".join(map(str, shape)), sending.slice_tasks, alone, collective,
+                         found)

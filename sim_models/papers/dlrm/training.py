@@ -14,7 +14,7 @@ from functools import cache
 import simpy
 
 from t3sim.analytic.closed_forms import chunk_bytes
-from t3sim.analytic.network_costs import network_costs
+from t3sim.analytic.costs import network_costs
 from t3sim.collectives.algorithms import algorithms
 from t3sim.event.flow.layout import Also, Layout, Play, nothing_else
 from t3sim.machine import Machine

@@ -11,7 +11,7 @@ from t3sim.event.flow.commands import POSSIBLE, Command, Queue
 from t3sim.event.flow.dma import DmaRun, kernel_collective_ns, run_collective, run_queues
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.dma.watts import engine_watts
+from t3sim.papers.dma.power import engine_watts
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import geomean
 

@@ -5,7 +5,7 @@ from functools import cache
 from textwrap import fill
 
 from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
-from t3sim.analytic.libraries.norms import norm_ns
+from t3sim.analytic.libraries.prompts import norm_ns
 from t3sim.analytic.libraries.ranking import Ranked, rank
 from t3sim.analytic.validation.comparison import expected_error
 from t3sim.base import plots

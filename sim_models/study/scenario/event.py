@@ -6,10 +6,9 @@ from typing import Any
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel
 from t3sim.base.errors import BadInput, Key, Words
-from t3sim.event.tiles import persistent_runs, runs
+from t3sim.event.tiles import persistent, runs
 from t3sim.event.tiles.flux import Choice
-from t3sim.event.tiles.persistent import Sending
-from t3sim.event.tiles.persistent_runs import PersistentRun, run_persistent
+from t3sim.event.tiles.persistent import PersistentRun, Sending, run_persistent
 from t3sim.event.tiles.runs import OverlapRun, run_overlap
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
@@ -19,7 +18,7 @@ from t3sim.study.scenario.request import check_level
 from t3sim.study.scenario.scenario import Scenario, said
 from t3sim.workload.workloads import Workload, batch_and_tables, gemm_workload
 
-_OPERATORS = (*runs.OPERATORS, *persistent_runs.OPERATORS, "gemm")
+_OPERATORS = (*runs.OPERATORS, *persistent.OPERATORS, "gemm")
 _SLICE_TASKS = {"embedding-a2a": 32}  #: of a persistent kernel, if the scenario does not say; else 1
 
 
@@ -63,7 +62,7 @@ class EventLevel:
         #: With libraries and hosts that take no time, if the scenario says so.
         self.node: Machine = node if scenario.software else node.without_software()
         self._play: Callable[[], EventRun] = (
-            self._persistent() if operator in persistent_runs.OPERATORS else self._of_a_gemm())
+            self._persistent() if operator in persistent.OPERATORS else self._of_a_gemm())
 
     def run(self) -> EventRun:
         """Play it. Raises BadInput for what the machine has not."""
@@ -143,7 +142,7 @@ class EventLevel:
         tasks = _SLICE_TASKS.get(operator, 1) if said_tasks is None else said_tasks
         sending = scenario.exchange.signal or Sending(tasks)
         return lambda: run_persistent(node, operator, devices, shape,
-                                      scenario.techniques or persistent_runs.TECHNIQUES, sending)
+                                      scenario.techniques or persistent.TECHNIQUES, sending)
 
 
 def _gemm_alone(node: Machine, shape: str, workload: Workload) -> GemmRun:

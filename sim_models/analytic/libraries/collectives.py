@@ -1,0 +1,225 @@
+"""Collectives of libraries on GPUs that are sold: which algorithm one takes, by size, and what each takes.
+
+Besides rings and trees there are kernels that load or store at all other GPUs (what serving frameworks have for small
+messages), copies by engines, sums and copies in the switch, Track & Trigger, and exchanges of tokens.
+
+A GPU loads a sum from a multicast address: the switch asks all GPUs, adds, and answers; a store there goes to all. Each
+packet has a header, and a request or an acknowledgement of a header's size goes the other way. For a reduce-scatter of
+S bytes on n GPUs a GPU sends S and gets S/n, for an all-gather it sends S/n and gets S, for an all-reduce both. So one
+share of headers gives all three rates. A thread block keeps `IN_FLIGHT` bytes in flight: few blocks do not
+fill the wires.
+"""
+
+import re
+from dataclasses import dataclass
+
+from t3sim.analytic.gemm import BYTES
+from t3sim.analytic.rings import (
+    PASSES,
+    link_gb_per_s,
+    pair_gb_per_s,
+    protocol_ring_ns,
+    protocol_tree_ns,
+    protocols,
+    ring_gb_per_s,
+)
+from t3sim.base.errors import BadInput
+from t3sim.machine import Machine
+from t3sim.machine.libraries import InSwitch
+
+#: GPUs of a host; more than these share a switch with other hosts.
+_BOX = 16
+#: Bytes that a thread block of 1,024 threads has in flight; the first of them come within the latency.
+IN_FLIGHT = 16 << 10
+BLOCKS = 16  #: thread blocks if a source does not say
+#: Of the wires within a node: a flag and a copy out of a buffer for each token.
+_WITHIN = 0.6
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
+WAYS = ("ring", "direct")  #: of Track & Trigger
+
+
+class NoSuchWay(BadInput):
+    """A collective that a machine's libraries do not have. The message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The way that a library takes."""
+
+    algorithm: str
+    ns: float
+
+
+def library_collective(machine: Machine, kind: str, gpus: int, size: float, nodes: int = 1,
+                       library: str = "", algorithm: str = "") -> Chosen:
+    """Return what a library takes, and its time; `size`: bytes of the whole tensor. Raises `NoSuchWay`.
+
+    `library` and `algorithm` in the words of a source: what says nothing is the vendor's library as it comes.
+    """
+    if kind not in KINDS:
+        raise NoSuchWay(f"no library's {kind[:40]!r} is modelled: {', '.join(KINDS)}")
+    if gpus <= machine.gpus and machine.gpus > _BOX:
+        nodes = 1  # hosts of a rack, whose GPUs share one switch
+    _check(machine, gpus, nodes)
+    words = f"{library} {algorithm}".lower()
+    if kind == "send_recv":
+        return _send(machine, size, nodes)
+    if nodes == 1 and re.search(r"multimem|multicast|nvls multimem|one-shot mult|two-shot mult", words):
+        return _multicast(machine, kind, gpus, size, words)
+    if nodes == 1 and re.search(r"msccl|custom|device api|symmetric|one-shot|two-shot|direct|quick", words):
+        if "proxy" in words or kind == "all_gather" and "kernel 3" in words:
+            raise NoSuchWay("copies by a proxy thread of the host, which has no model")
+        return Chosen("direct", direct_ns(machine, kind, gpus, size))
+    if nodes == 1 and re.search(r"sdma|copy engine|zero cta|\bce\b", words):
+        return Chosen("copy engines", copies_ns(machine, kind, gpus, size))
+    return _vendor(machine, kind, gpus, size, nodes, words)
+
+
+def _check(machine: Machine, gpus: int, nodes: int) -> None:
+    """Refuse GPUs that a machine has not."""
+    if gpus < 2 or nodes < 1 or gpus % nodes or gpus // nodes > machine.gpus:
+        raise NoSuchWay(f"{machine.name} has up to {machine.gpus} GPUs in a node")
+    if nodes > 1 and machine.cards is None:
+        raise NoSuchWay(f"{machine.name} has no network cards that are known")
+
+
+def _multicast(machine: Machine, kind: str, gpus: int, size: float, words: str) -> Chosen:
+    if machine.in_switch is None:
+        raise NoSuchWay(f"the switch of {machine.name} adds nothing")
+    blocks = re.search(r"(\d+) (?:cta|thread block|block|sm)", words)
+    how = {"shots": 1 if "one-shot" in words else 2, "flags": "flag" in words, "graph": "graph" in words}
+    return Chosen("in-switch", in_switch_ns(machine, kind, gpus, size, int(blocks[1]) if blocks else BLOCKS, **how))
+
+
+def _send(machine: Machine, size: float, nodes: int) -> Chosen:
+    simple = machine.rings.simple
+    if nodes > 1:
+        cards = machine.cards
+        return Chosen("send", cards.message_ns + size / (cards.gb_per_s * cards.pair_efficiency))
+    rate = link_gb_per_s(machine.wires) * simple.efficiency
+    return Chosen("send", min(one.base_ns + one.hop_ns + size / min(rate * share, one.most_gb_per_s)
+                              for one, share in ((machine.rings.ll, 0.5), (simple, 1.0))))
+
+
+def copies_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
+    """Return the time of copy engines, which add nothing: a kernel then adds what has come."""
+    wires = machine.wires
+    once = wires.copy_ns + size / gpus / (pair_gb_per_s(machine, gpus) * wires.copy_efficiency)
+    adds = 0.0
+    if kind in ("all_reduce", "reduce_scatter"):
+        adds = machine.kernels.launch_ns + (gpus + 1) * size / gpus / machine.memory_bytes_per_ns
+    return PASSES.get(kind, 1) * once + adds
+
+
+def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, words: str) -> Chosen:
+    """Return the vendor's library's choice."""
+    found: dict[str, float] = {}
+    if kind == "all_to_all":
+        if nodes > 1:
+            raise NoSuchWay("all-to-alls over several nodes have no model")
+        rate = pair_gb_per_s(machine, gpus) * machine.rings.simple.efficiency
+        found["direct"] = machine.rings.simple.base_ns + machine.rings.simple.hop_ns + size / gpus / rate
+    else:
+        for name, one in protocols(machine).items():
+            found[f"ring, {name}"] = protocol_ring_ns(machine, one, kind, gpus, size, nodes)
+            if kind == "all_reduce":
+                found[f"tree, {name}"] = protocol_tree_ns(machine, one, gpus, size, nodes)
+        # A framework's buffers are not registered with the switch: its library stays with rings.
+        if machine.in_switch is not None and nodes == 1 and kind in ("all_reduce", "all_gather", "reduce_scatter") \
+                and gpus > 2 and not re.search(r"torch|\bring\b|\btree\b", words):
+            found["in-switch"] = machine.rings.in_switch_base_ns + transfer_ns(machine, kind, gpus, size)
+        if newer := re.search(r"2\.(\d+)", words):
+            if int(newer[1]) >= 27 and nodes == 1:  # kernels over symmetric memory
+                found |= {f"symmetric, {name}": ns - machine.rings.launch_ns
+                          for name, ns in ways(machine, kind, gpus, size).items()}
+    if "tree" in words.split() or "ring" in words.split():
+        found = {name: ns for name, ns in found.items() if name.split(",")[0] in words.split()} or found
+    algorithm = min(found, key=found.__getitem__)
+    ns = machine.rings.launch_ns + found[algorithm]
+    return Chosen(algorithm, ns if algorithm.startswith("symmetric") else max(machine.rings.call_ns, ns))
+
+
+def direct_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
+    """Return the fastest of one shot, two shots, and packets that carry flags."""
+    return min(ways(machine, kind, gpus, size).values())
+
+
+def ways(machine: Machine, kind: str, gpus: int, size: float) -> dict[str, float]:
+    """Return the time of each way, ns; `size`: of the whole tensor."""
+    direct, part = machine.direct, size / gpus
+    rate = pair_gb_per_s(machine, gpus) * direct.efficiency
+    if kind == "all_to_all":  # stores, of which the next kernel needs all
+        stores = pair_gb_per_s(machine, gpus) * machine.wires.all_efficiency
+        return {"one-shot": direct.base_ns + direct.phase_ns + part / stores}
+    if kind in ("all_gather", "reduce_scatter"):
+        return {"one-shot": direct.base_ns + part / rate}
+    found = {"one-shot": direct.base_ns + size / rate,
+             "two-shot": direct.base_ns + direct.phase_ns + 2 * part / rate}
+    if direct.packets:
+        found["two-shot, packets"] = direct.base_ns + 4 * part / rate
+    return found
+
+
+def symmetric_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
+    """Return the time of kernels over symmetric memory."""
+    found = [direct_ns(machine, kind, gpus, size)]
+    if machine.in_switch is not None and kind != "all_to_all":
+        found.append(in_switch_ns(machine, kind, gpus, size))
+    return min(found)
+
+
+def in_switch_ns(machine: Machine, kind: str, gpus: int, size: float, blocks: int = BLOCKS, *,
+                 shots: int = 2, flags: bool = False, graph: bool = False) -> float:
+    """Return the time of a kernel of `blocks` thread blocks; `graph`: launched with others, so that nothing waits.
+
+    `shots`: 1 if each GPU loads all sums itself, 2 if it stores its part of them at all; `flags`: data carries flags
+    instead of a barrier between the two.
+    """
+    switch = machine.in_switch
+    barriers = 1 if shots == 1 or flags else 2
+    latency = (0.0 if graph else switch.launch_ns) + barriers * switch.barrier_ns + (switch.flag_ns if flags else 0.0)
+    return latency + transfer_ns(machine, kind, gpus, size, blocks, shots)
+
+
+def transfer_ns(machine: Machine, kind: str, gpus: int, size: float, blocks: int = BLOCKS, shots: int = 2) -> float:
+    """Return the time in which the wires, or the thread blocks, move the bytes."""
+    switch: InSwitch = machine.in_switch
+    header, part = switch.header_share, size / gpus
+    loaded = size if shots == 1 else part if kind != "all_gather" else 0.0  # sums of this GPU
+    stored = part if kind != "reduce_scatter" and shots == 2 else 0.0
+    sent = (gpus * loaded if kind != "all_gather" else 0.0) * (1 + header) + stored * (1 + header) + loaded * header
+    got = loaded * (1 + header) + gpus * stored * (1 + header) + gpus * loaded * header
+    acknowledged = gpus * stored * header
+    wires = max(sent + acknowledged, got) / machine.wires.gb_per_s
+    in_blocks = (max(0.0, loaded - blocks * IN_FLIGHT) / switch.block_gb_per_s
+                 + stored / switch.block_store_gb_per_s) / blocks
+    return max(wires, in_blocks)
+
+
+def triggered_ns(machine: Machine, kind: str, gpus: int, size: float, way: str = "ring",
+                 trigger_ns: float = 0.0) -> float:
+    """Return the time of a way, of `WAYS`; `size`: of the whole tensor, `trigger_ns`: of each step besides the wires.
+
+    Around a ring a GPU's sums take a step per other GPU; directly all others send to an owner, which sends to all.
+    """
+    passes = PASSES.get(kind, 1)
+    if way == "ring":
+        steps, rate = gpus - 1, ring_gb_per_s(machine, gpus) * machine.rings.simple.efficiency
+        sent = (gpus - 1) / gpus * size
+    else:
+        steps, rate = 1, pair_gb_per_s(machine, gpus) * machine.wires.all_efficiency
+        sent = size / gpus
+    return passes * (steps * (machine.wires.latency_ns + trigger_ns) + sent / rate)
+
+
+def exchange_ns(machine: Machine, gpus: int, nodes: int, token_bytes: float, tokens: int) -> float:
+    """Return the time in which each GPU sends this many tokens, counted per expert, evenly to all."""
+    sent, far = tokens * token_bytes, 1 - 1 / nodes
+    card = machine.cards.gb_per_s * machine.cards.efficiency if machine.cards else float("inf")
+    within = (1 - far) * sent / (ring_gb_per_s(machine, max(2, gpus // nodes)) * _WITHIN)
+    return machine.rings.simple.base_ns + machine.direct.base_ns + max(within, far * sent / card)
+
+
+def token_bytes(hidden: int, dtype: str) -> float:
+    """Return the bytes of a token; 8-bit ones have a scale of 32 bits for each 128."""
+    return hidden * (1 + 4 / 128) if dtype == "fp8" else BYTES.get(dtype, 2.0) * hidden
