@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from t3sim.commands.api import run, run_scenario
     from t3sim.event.flow.runs import CollectiveRuns, run_collectives
     from t3sim.machine import Machine, load_machine
+    from t3sim.mechanisms.result import TechniqueResult
     from t3sim.runs.exchange import Exchange, fused_with
-    from t3sim.runs.techniques.result import TechniqueResult
     from t3sim.study.results import RunResult
     from t3sim.study.scenario.scenario import Scenario
     from t3sim.workload.workloads import Workload, gathered_workload, gemm_workload, transformer_workload
@@ -23,7 +23,7 @@ __all__ = ["BadInput", "CollectiveRuns", "Exchange", "Machine", "RunResult", "Sc
 
 _HOMES = {"BadInput": "base.errors", "CollectiveRuns": "event.flow.runs", "Exchange": "runs.exchange",
           "Machine": "machine", "RunResult": "study.results", "Scenario": "study.scenario.scenario",
-          "TechniqueResult": "runs.techniques.result", "Workload": "workload.workloads",
+          "TechniqueResult": "mechanisms.result", "Workload": "workload.workloads",
           "fused_with": "runs.exchange", "gathered_workload": "workload.workloads",
           "gemm_workload": "workload.workloads", "load_machine": "machine", "run": "commands.api",
           "run_collectives": "event.flow.runs", "run_scenario": "commands.api",

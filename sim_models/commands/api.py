@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from t3sim.machine import Machine
+from t3sim.mechanisms.table import BY_DEFAULT
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.techniques.table import BY_DEFAULT
 from t3sim.study.results import RunResult
 from t3sim.workload.workloads import Workload
 

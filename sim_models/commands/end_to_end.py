@@ -58,7 +58,7 @@ def end_to_end(
     from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import CLUSTER
-    from t3sim.runs.techniques.table import TECHNIQUES
+    from t3sim.mechanisms.table import TECHNIQUES
     from t3sim.study.end_to_end import PHASES, estimate
     from t3sim.study.report import output_console, progress_bar
     from t3sim.workload.model_file import load_transformer

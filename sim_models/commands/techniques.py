@@ -9,7 +9,7 @@ def techniques(json: JsonOption = None) -> None:
     from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
     from t3sim.analytic.libraries.mechanisms import MECHANISMS
     from t3sim.base.output import write_json
-    from t3sim.runs.techniques.table import TECHNIQUES
+    from t3sim.mechanisms.table import TECHNIQUES
 
     check_json_target(json)
     rows = {name: {"title": one.title, "source": one.source, "by_default": one.by_default, "split_k": one.splits_k,

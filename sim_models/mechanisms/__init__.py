@@ -1,1 +1,1 @@
-"""Mechanisms: who performs a schedule's transfers on a machine, and what that takes."""
+"""Ways to hide a collective behind the kernel that feeds it: a file or folder each, and what they share."""

@@ -13,13 +13,35 @@ Known simplifications: additions take no time; a workgroup signals each of its t
 when all of its tiles for a peer are stored.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from t3sim.base.custom import is_custom
+from t3sim.base.errors import BadInput, Key, Words
 from t3sim.base.line import lines_of
-from t3sim.mechanisms.flux import FluxOptions, Owners, storing_kernel
+from t3sim.gpu.agents.compute_units import make_units
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import memory
+from t3sim.machine import Machine
+from t3sim.machine.topologies import Topology
+from t3sim.mechanisms import losses
+from t3sim.mechanisms.flux.storing import FluxOptions, Owners, peers_of, storing_kernel
+from t3sim.mechanisms.parts import gemm_alone, overlapped, unlike_gpus, watched, watched_beside
+from t3sim.mechanisms.result import TechniqueResult
+from t3sim.mechanisms.technique import Technique
+from t3sim.runs import build
+from t3sim.runs.exchange import Exchange
+from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult, Progress, Work, made_by, phases_of
+from t3sim.runs.operators import make_operator, resident, workgroups_at_once
+from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
+from t3sim.runs.phases import named
+from t3sim.runs.plan import Plan
+from t3sim.runs.signals import tiles_of
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, WAIT, KernelTable, Route, joined, rows_of
+from t3sim.workload.operators.tiling import Tiling
+from t3sim.workload.workloads import GemvWorkload, Workload
 
 #: That calls of a library for communication add to a lane's: eight more than 64 leave seven of eight wavefronts.
 SENDING_REGISTERS = 8
@@ -109,3 +131,107 @@ def _addition(own: np.ndarray, owners: Owners, rank: int, broadcasts: bool) -> K
         stores += copies
     return KernelTable(np.array([(1, 0, len(steps), 0, 0, 0)], GROUP), np.array(steps, STEP), np.concatenate(loads),
                        np.concatenate(stores))
+
+
+def sending_sim(machine: Machine, workload: Workload, topology: Topology,
+                options: FusedOptions = FusedOptions()) -> Sim:
+    """Make the state at cycle 0 of a persistent kernel that makes an output and stores it at its owners.
+
+    `workload`: what a GPU makes. It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    """
+    tiling = build.make_tiling(machine, workload)
+    at = build.Addresses.of(workload, tiling)
+    work, owners = make_operator(machine, workload, tiling, at.c).work(0), owners_of(workload, tiling, at)
+    ranks = [0] if options.mirrored else range(workload.tp)
+    tables = [sending_kernel(work, owners, rank, machine.llc.hit_latency_ns * machine.memory_clock_ghz, options)
+              for rank in ranks]
+    units = make_units(build.unit_rates(machine, resident(machine, tables[0].resources)), tables, memory.COMPUTE,
+                       peer_stream=memory.EXCHANGE)
+    return build.machine_state(machine, units, links_of(machine, topology, options.mirrored),
+                               [peers_of(rank, workload.tp) for rank in ranks], len(tables[0].signals))
+
+
+def owners_of(workload: Workload, tiling: Tiling, at: build.Addresses) -> Owners:
+    """Return who owns which tokens of an output; of a vector, which tiles. Raises BadInput."""
+    if not isinstance(workload, GemvWorkload):
+        return Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
+    if tiling.tiles < workload.tp:
+        raise BadInput(f"M = {workload.m} of a GEMV cannot be shared by {workload.tp} GPUs: {tiling.tile_m} rows each "
+                       "are needed")
+    return Owners(tiling.tiles, workload.tp, tiling.tile_m * tiling.element_bytes, at.c, at.copies)
+
+
+def run_sending(machine: Machine, workload: Workload, topology: Topology, options: FusedOptions = FusedOptions(),
+                progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
+    """Simulate such a kernel to its end; `workload`: what a GPU makes. Raises BadInput and SimulationError.
+
+    Of several GPUs the last one counts.
+    """
+    sim, now = run_overlapped("kernel that sends", sending_sim(machine, workload, topology, options), progress)
+    units = sim.kernel
+    ends = units.state.phase_over[:, -1]
+    last = int(np.argmax(ends))
+    return OverlappedKernels(
+        **gemm_part(sim, units.state, last), cycles=int(ends[last]),
+        collective_start=int(sim.control.rs_start[last]), launch_cycles=0, simulated_cycles=now)
+
+
+@dataclass(frozen=True)
+class SendingKernel(Kernel):
+    """A persistent kernel that makes what a GPU makes of the output and sends it, as in fused operators."""
+
+    exchange: Exchange  #: an all-to-all, a reduce-scatter or an all-reduce, whose topology it stores over
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        return f"fused-wg-{self.exchange.name}"
+
+    def work(self, workload: Workload) -> Work:
+        return Work(made_by(workload, self.exchange))
+
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        exchange, made = self.exchange, made_by(plan.workload, self.exchange)
+        options = FusedOptions(
+            adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
+            slice_tiles=tiles_of(exchange.signal, workgroups_at_once(plan.machine, made)))
+        ran = run_sending(plan.machine, made, exchange.links(made.tp), options, progress)
+        return replace(ran, dram=named(ran.dram, phases_of(exchange)))
+
+
+def _refuses(plan: Plan) -> Words | None:
+    exchange = plan.exchange
+    if is_custom(exchange.producer):
+        return Words("technique fused-wg has its own kernels: ", Key("layer.operator", exchange.operator),
+                     " does not go with it")
+    if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
+        return Words("technique fused-wg adds what GPUs make, or sends each its part: ",
+                     Key("layer.operator", exchange.operator), " does neither")
+    if exchange.topology not in ("switch", "full"):
+        return Words("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs ",
+                     Key("exchange.topology", "switch"), ", or full with ", Key("exchange.algorithm", "direct"))
+    return unlike_gpus("fused-wg", plan)
+
+
+def _kernels(plan: Plan) -> tuple[Kernel, ...]:
+    exchange = plan.exchange
+    return gemm_alone(plan), SendingKernel(exchange), *((ALL_GATHER,) if exchange.collective == "rs" else ())
+
+
+def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
+    exchange, clock_ghz, (alone, ran, *gather) = plan.exchange, plan.machine.memory_clock_ghz, parts
+    loss = losses.attribute_sending(watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places)
+    if gather:
+        return overlapped(name, ran, loss, *gather, clock_ghz)
+    phase = "all-reduce" if exchange.collective == "ar" else exchange.hides[0]
+    return TechniqueResult(
+        name=name, total_ns=ran.cycles / clock_ghz,
+        phases_ns={"gemm": ran.gemm_cycles / clock_ghz, phase: (ran.cycles - ran.collective_start) / clock_ghz},
+        moved=ran.dram, mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        loss_ns={cause: cycles / clock_ghz for cause, cycles in loss.items()})
+
+
+FUSED_WG = Technique(
+    "fused-wg", "one persistent kernel whose workgroups store at the owners, and add what came; then the all-gather",
+    "fused computation-collective operators, section III", _kernels, _combine, _refuses)

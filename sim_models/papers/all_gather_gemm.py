@@ -2,13 +2,13 @@
 
 from t3sim.analytic.rings import ring_time_ns
 from t3sim.base import plots
+from t3sim.mechanisms.result import BASELINE
 from t3sim.papers.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table, Target, case, layer_result
 from t3sim.papers.figure import layer_tasks as tasks_of_layer
 from t3sim.papers.layers import name_groups
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.gather_before import tiling_for
-from t3sim.runs.techniques.result import BASELINE
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import Workload, behind_all_gather

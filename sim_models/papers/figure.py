@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from t3sim.machine import Machine
+from t3sim.mechanisms.table import TECHNIQUES as KNOWN_TECHNIQUES
 from t3sim.papers.paper import Target
 from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.kernels import Kernel
 from t3sim.runs.plan import Plan
-from t3sim.runs.techniques.table import TECHNIQUES as KNOWN_TECHNIQUES
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask, Task, kernel_task
 from t3sim.study.techniques import kernels_of, run_result

@@ -3,12 +3,12 @@
 import numpy as np
 
 from t3sim.base import plots
+from t3sim.mechanisms.track_trigger import FUSIONS
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import percent
 from t3sim.runs import kernels
 from t3sim.runs.kernels import KernelResult
 from t3sim.runs.phases import PURPOSES, by_stream
-from t3sim.runs.techniques.track_trigger import FUSIONS
 from t3sim.study.tasks.task import KernelTask
 
 WINDOW_NS = 1000

@@ -1,11 +1,11 @@
 """Figure 18: DRAM accesses of a sub-layer by who made them (section 6.2)."""
 
 from t3sim.base import plots
+from t3sim.mechanisms.result import DRAM_STREAMS
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, case
 from t3sim.papers.figure15_16 import small_tasks
 from t3sim.papers.layers import name_groups, runs_of, short_title
 from t3sim.papers.paper import geomean
-from t3sim.runs.techniques.result import DRAM_STREAMS
 from t3sim.study.results import RunResult
 
 _RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")

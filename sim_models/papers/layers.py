@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from t3sim.base import plots
+from t3sim.mechanisms.result import BASELINE
 from t3sim.papers.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup, Table, layer_result, layer_tasks
 from t3sim.papers.paper import TARGETS, geomean
-from t3sim.runs.techniques.result import BASELINE
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import MODELS, Workload

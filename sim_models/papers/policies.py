@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from t3sim.base import plots
+from t3sim.mechanisms.result import TechniqueResult
 from t3sim.papers.figure import (
     TECHNIQUE_TITLES,
     Figure,
@@ -23,7 +24,6 @@ from t3sim.papers.figure import (
 )
 from t3sim.papers.layers import key_of, name_groups, short_title
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import Workload
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from t3sim.base import plots
 from t3sim.machine.formats import BF16, E4M3, E5M2, FP32, Format, lfsr, scaled, unscaled
+from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.papers.paper import Target
 from t3sim.rtl.formats import FIXED_PART_BITS
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.kernels import CollectiveAlone, FusedGemm
+from t3sim.runs.kernels import CollectiveAlone
 from t3sim.runs.sums import Sums
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import gemm_workload

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from t3sim.base import plots
 from t3sim.machine import Machine
+from t3sim.mechanisms.result import BASELINE
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
 from t3sim.papers.layers import name_groups, short_title
 from t3sim.papers.paper import geomean, percent
 from t3sim.papers.variants import variant
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.runs.techniques.result import BASELINE
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import Workload
 

@@ -1,7 +1,7 @@
 """Copies of a stated rate beside a kernel, as copy engines make them: they share its memory, and hold no unit.
 
 Engines read blocks of this GPU's memory past the cache and send them over a link; as one GPU stands for all, what
-arrives is what another one sends. Source: a copy engine moves blocks of a line a cycle, as `mechanisms.flux_gather`.
+arrives is what another one sends. Source: a copy engine moves blocks of a line a cycle, as `mechanisms.flux.gathering`.
 Known simplifications: blocks lie one after the other in buffers of 32 MB; copies end after a second.
 """
 
@@ -19,8 +19,8 @@ from t3sim.gpu.agents.side_by_side import WithCopies
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import memory
 from t3sim.machine import Machine
-from t3sim.mechanisms.flux_gather import BLOCK_BYTES
 from t3sim.runs import build
+from t3sim.runs.build import BLOCK_BYTES
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
 
 _BUFFER_BYTES = 32 << 20

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from t3sim.gpu.fabric.switch import NO_SWITCH, Shape, Switch, make_switch
 from t3sim.gpu.hbm import make_hbm
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import Link as MachineLink
-from t3sim.mechanisms.flux_gather import BLOCK_BYTES
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs.address_space import AddressSpace, fused_work
 from t3sim.runs.gather_before import Consumers, gathering_work
@@ -49,8 +47,7 @@ from t3sim.workload.operators.operator import Made
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import DispatchWorkload, Workload
 
-if TYPE_CHECKING:
-    pass
+BLOCK_BYTES = 4096  #: that a copy engine moves at a time
 
 
 def consumers_of(machine: Machine, workload: Workload, device: int) -> Consumers:

@@ -1,6 +1,9 @@
 """A fused GEMM and reduce-scatter on real RTL: one instance per simulated GPU, in lockstep with the models."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -8,10 +11,14 @@ from t3sim.base.line import LINE_BYTES, lines_of
 from t3sim.gpu.engine.switch_hardware import no_switch
 from t3sim.gpu.fabric import memory
 from t3sim.gpu.fabric.switch import NO_SWITCH
+from t3sim.rtl.geometry import Geometry
+from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.checks import check, nothing_counted
 from t3sim.runs.diagnosis import in_a_line, waits
 from t3sim.runs.failure import SimulationError, to_end
+from t3sim.runs.plan import Plan
+from t3sim.runs.policy import Policy
 from t3sim.runs.program_kernels import ring_plan
 from t3sim.runs.programmed import ProgrammedRun
 from t3sim.runs.switch_kernels import all_gather
@@ -61,3 +68,30 @@ class FusedRun(ProgrammedRun):
         nothing_counted(self, before)
         return self.now - first
 
+
+@cache
+def rtl_design(geometry: Geometry):
+    """Return the compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
+    from t3sim.cosim.gpu import gpu_design
+    return gpu_design(geometry)
+
+
+def fused_run(policy: str, plan: Plan, every_gpu: bool = False, design: Design | None = None,
+              around: Callable[[Any], Any] = lambda backend: backend) -> FusedRun:
+    """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for.
+
+    `design`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
+    Close the run after use.
+    """
+    from t3sim.cosim.gpu import compiled_gpu, model_ports
+    geometry = plan.machine.geometry()
+    gpus = plan.workload.tp if every_gpu or not plan.schedule.is_symmetric() else 1
+    design = design or rtl_design(geometry)
+    with ExitStack() as held:
+        backends = [around(held.enter_context(compiled_gpu(design))) for _ in range(gpus)]
+        for backend in backends:
+            backend.reset()
+        run = FusedRun(plan, backends, model_ports(design.ports, geometry), Policy.of(policy, plan.machine),
+                       mirrored=gpus == 1)
+        held.pop_all()
+    return run

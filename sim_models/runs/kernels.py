@@ -8,9 +8,7 @@ Sizes in bytes. What comes out depends on machine, workload, kernel and seed onl
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -18,36 +16,23 @@ import numpy as np
 
 from t3sim.base.at_once import processor_seconds
 from t3sim.base.compiled.jit import compile_times
-from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.agents.compute_units import set_condition
 from t3sim.gpu.agents.side_by_side import WithCopies
 from t3sim.gpu.agents.units.state import settle
 from t3sim.gpu.engine.loop import BATCH_CYCLES, Lockstep
 from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import Machine
-from t3sim.mechanisms.decomposed import units_left
-from t3sim.mechanisms.flux import FluxOptions
-from t3sim.mechanisms.fused_wg import FusedOptions
-from t3sim.rtl.arbiter import POLICIES
-from t3sim.rtl.geometry import Geometry
-from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies
-from t3sim.runs.exchange import REDUCED, Exchange
+from t3sim.runs.exchange import Exchange
 from t3sim.runs.failure import to_end
-from t3sim.runs.fused import FusedRun
-from t3sim.runs.isolated_collectives import packing_sim, run_collective, run_experts, run_program, with_compute_units
-from t3sim.runs.operators import busiest, workgroups_at_once
-from t3sim.runs.overlapped import OverlappedKernels, run_decomposed, run_flux, run_gathering, run_sending
+from t3sim.runs.isolated_collectives import packing_sim, run_collective, run_experts, run_program
+from t3sim.runs.operators import busiest
+from t3sim.runs.overlapped import OverlappedKernels
 from t3sim.runs.phases import PACKING, PURPOSES, Moved, bytes_by_phase, named
 from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
 from t3sim.runs.program_kernels import EXCHANGE, KINDS
-from t3sim.runs.programmed import mapped
-from t3sim.runs.signals import tiles_of
 from t3sim.runs.skew import Skew
-from t3sim.runs.staging import staging_pays
 from t3sim.runs.switch_kernels import ALL_REDUCE as SWITCHED_ALL_REDUCE
 from t3sim.workload.operators.kernel_table import KernelTable
 from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
@@ -211,7 +196,7 @@ class GemmAlone(Kernel):
         return "gemm" if self.skew is None else f"gemm-{self.skew.name}"
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
-        return _gemm(plan, progress, window_cycles, self.skew)
+        return run_gemm(plan, progress, window_cycles, self.skew)
 
 
 @dataclass(frozen=True)
@@ -230,24 +215,7 @@ class GemmPart(Kernel):
         return Work(part_of(workload))
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
-        return _gemm(replace(plan, workload=part_of(plan.workload)), progress, window_cycles, self.skew)
-
-
-@dataclass(frozen=True)
-class GemmOnFewer(Kernel):
-    """The GEMM alone on the compute units that communication leaves to it."""
-
-    communication_units: int
-
-    needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
-
-    @property
-    def name(self) -> str:
-        return f"gemm-without-{self.communication_units}-units"
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
-        units = units_left(plan.machine.gpu.compute_units, self.communication_units)
-        return _gemm(replace(plan, machine=with_compute_units(plan.machine, units)), progress, window_cycles)
+        return run_gemm(replace(plan, workload=part_of(plan.workload)), progress, window_cycles, self.skew)
 
 
 @dataclass(frozen=True)
@@ -265,90 +233,6 @@ class BesideCopies(Kernel):
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
         sim = with_copies(plan.machine, build.make_sim(plan), self.copies)
         return _alone("gemm", sim, plan.machine, progress, window_cycles)
-
-
-@dataclass(frozen=True)
-class Decomposed(Kernel):
-    """The GEMM split into one per chunk of a ring reduce-scatter, whose kernels run beside it on compute units."""
-
-    communication_units: int
-
-    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
-
-    @property
-    def name(self) -> str:
-        return f"decomposed-{self.communication_units}-units"
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
-        return run_decomposed(plan.machine, plan.workload, self.communication_units, progress)
-
-
-@dataclass(frozen=True)
-class StoringGemm(Kernel):
-    """The GEMM whose epilogue stores at the owners of its output, and the reduction after it, as in Flux."""
-
-    options: FluxOptions
-    exchange: Exchange  #: whose topology it stores over
-
-    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
-
-    @property
-    def name(self) -> str:
-        return f"flux-{self.options.order}-{self.exchange.topology}"
-
-    @property
-    def every_gpu(self) -> bool:
-        return not self.options.mirrored
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
-        return run_flux(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp), progress)
-
-
-@dataclass(frozen=True)
-class GatheringGemm(Kernel):
-    """The GEMM whose workgroups wait for their tokens, and the copies that bring these, as in Flux."""
-
-    options: FluxOptions
-    exchange: Exchange  #: whose topology they come over
-
-    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
-
-    @property
-    def name(self) -> str:
-        return f"flux-gather-{self.options.order}-{self.options.pieces}-{self.exchange.topology}"
-
-    @property
-    def every_gpu(self) -> bool:
-        return not self.options.mirrored
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
-        ran = run_gathering(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp),
-                            progress)
-        return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))
-
-
-@dataclass(frozen=True)
-class SendingKernel(Kernel):
-    """A persistent kernel that makes what a GPU makes of the output and sends it, as in fused operators."""
-
-    exchange: Exchange  #: an all-to-all, a reduce-scatter or an all-reduce, whose topology it stores over
-
-    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
-
-    @property
-    def name(self) -> str:
-        return f"fused-wg-{self.exchange.name}"
-
-    def work(self, workload: Workload) -> Work:
-        return Work(made_by(workload, self.exchange))
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
-        exchange, made = self.exchange, made_by(plan.workload, self.exchange)
-        options = FusedOptions(
-            adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
-            slice_tiles=tiles_of(exchange.signal, workgroups_at_once(plan.machine, made)))
-        ran = run_sending(plan.machine, made, exchange.links(made.tp), options, progress)
-        return replace(ran, dram=named(ran.dram, phases_of(exchange)))
 
 
 @dataclass(frozen=True)
@@ -421,11 +305,11 @@ class ExpertsAlone(Kernel):
         return "-".join(parts).replace(":", "-")
 
     def work(self, workload: Workload) -> Work:
-        return Work(moved_bytes=_of_experts(workload).sent_bytes)
+        return Work(moved_bytes=experts_of(workload).sent_bytes)
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
         skew = self.skew or Skew()
-        ran = run_experts(plan.machine, _of_experts(plan.workload), self.exchange.links(plan.workload.tp), progress,
+        ran = run_experts(plan.machine, experts_of(plan.workload), self.exchange.links(plan.workload.tp), progress,
                           skew.links(plan.machine), skew.conditions(plan.machine))
         return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, phases_of(self.exchange)),
                               exchange_ns=ran.exchange_ns)
@@ -447,7 +331,7 @@ class TokensPacked(Kernel):
         return Work()
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
-        workload = _of_experts(plan.workload)
+        workload = experts_of(plan.workload)
         if not isinstance(workload, DispatchWorkload):
             raise TypeError("tokens are packed before they are dispatched, and else not")
         unlike = self.skew.conditions(plan.machine) if self.skew else {}
@@ -465,93 +349,10 @@ class TokensPacked(Kernel):
             named(bytes_by_phase(last.sim.mem), (None, PACKING, None)))
 
 
-def _of_experts(workload: Workload | None) -> ExpertsWorkload:
+def experts_of(workload: Workload | None) -> ExpertsWorkload:
     if not isinstance(workload, ExpertsWorkload):
         raise TypeError("experts' tokens are dispatched and combined, and nothing else")
     return workload
-
-
-@dataclass(frozen=True)
-class FusedGemm(Kernel):
-    """The GEMM fused with its reduce-scatter, or another collective, on the RTL."""
-
-    policy: str  #: the arbiters'
-    staged: bool = False  #: a reduce-scatter's first chunk goes through local memory where that pays (`staging_pays`)
-    exchange: Exchange = REDUCED
-    skew: Skew | None = None  #: every GPU with its own RTL, and what tells them apart; None: one stands for all
-
-    needs_rtl, uses_depth, result_type = True, True, FusedKernel
-
-    @property
-    def name(self) -> str:
-        with_what = "" if self.exchange == REDUCED else f"-{self.exchange.name}"
-        gpus = "" if self.skew is None else f"-{self.skew.name}"
-        return f"fused-{self.policy}{'-staged' if self.staged else ''}{with_what}{gpus}".replace(":", "-")
-
-    @property
-    def every_gpu(self) -> bool:
-        return self.skew is not None
-
-    def work(self, workload: Workload) -> Work:
-        moved = workload.activation_bytes if self.exchange.before else workload.output_bytes
-        return Work(made_by(workload, self.exchange), moved, len(self.exchange.hides))
-
-    def prepare(self, plan: Plan) -> Plan:
-        """Plan its run with machine and workload as memory sees them, which may add in another format than links carry.
-
-        Errors as of `Kernel.prepare`.
-        """
-        sums = self.exchange.sums
-        machine, workload = sums.seen_from_memory(plan.machine, plan.workload), sums.of(plan.workload)
-        staged = self.staged and staging_pays(machine, workload)
-        plan = Plan(machine, workload, plan.seed, self.exchange, stage_first_chunk=staged)
-        if self.skew is not None:
-            plan = replace(
-                plan, start_cycles=self.skew.start_cycles(machine, workload.tp),
-                links={pair: sums.carrying(workload, link) for pair, link in self.skew.links(machine).items()},
-                conditions=self.skew.conditions(machine))
-        plan = plan.fused()
-        mapped(plan)
-        return plan
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> FusedKernel:
-        return _fused(self, plan, progress, window_cycles, threads)
-
-
-@dataclass(frozen=True)
-class GatherAfter(Kernel):
-    """The all-gather that follows a fused kernel, through the RTL's arbiters.
-
-    The producer has ended, so policies that differ only before that share one (`after`).
-    Chunks are as large as if the output could be cut anywhere, except where it has so few tiles that some are empty.
-    """
-
-    policy: str
-    by_switch: bool = False  #: which copies a chunk that enters it once; else around a ring
-
-    needs_rtl, uses_depth, result_type = True, False, IsolatedKernel
-
-    @classmethod
-    def after(cls, fusion: FusedGemm, by_switch: bool = False) -> "GatherAfter":
-        return cls(POLICIES[fusion.policy].in_drain or fusion.policy, by_switch)
-
-    @property
-    def name(self) -> str:
-        return f"gather-{self.policy}{'-by-switch' if self.by_switch else ''}"
-
-    def work(self, workload: Workload) -> Work:
-        return Work(moved_bytes=workload.output_bytes)
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
-        schedule = plan.schedule
-        if not schedule.is_symmetric():  # the largest chunk decides each step, and nothing is left to arbitrate
-            largest = schedule.largest_chunk * plan.workload.format.bytes
-            ran = run_collective(plan.machine, largest * plan.workload.tp, plan.workload.tp, ALL_GATHER.kind,
-                                 progress=progress)
-            return IsolatedKernel(ran.ns, ran.cycles, ran.dram)
-        with closing(fused_run(self.policy, plan)) as fused:
-            cycles = fused.all_gather(progress, self.by_switch)
-            return IsolatedKernel(cycles / plan.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))
 
 
 GEMM, GEMM_PART, PACKED = GemmAlone(), GemmPart(), TokensPacked()
@@ -580,11 +381,11 @@ def simulate_plan(kernel: Kernel, plan: Plan, progress: Progress = lambda fracti
     return replace(result, host_seconds=processor_seconds() - started - sum(compiling))
 
 
-def _batch(recorder: TrafficRecord | None) -> int:
+def batch_cycles(recorder: TrafficRecord | None) -> int:
     return recorder.window_cycles if recorder else BATCH_CYCLES
 
 
-def _gemm(plan: Plan, progress: Progress, window_cycles: int = 0, skew: Skew | None = None) -> IsolatedKernel:
+def run_gemm(plan: Plan, progress: Progress, window_cycles: int = 0, skew: Skew | None = None) -> IsolatedKernel:
     """Run the GEMM on each kind of GPU that there is; the result is that of the last one to end.
 
     With experts each GPU is of its own kind, and of those that are alike the one with the most workgroups runs.
@@ -626,7 +427,7 @@ def _alone(name: str, sim: Sim, machine: Machine, progress: Progress, window_cyc
             recorder.look(run.now, run.sim.mem.dram_bytes[0])
         progress(min(0.99, float(units.finished[0] / kernel.work.workgroups[0])))
 
-    to_end(run, f"isolated {name}", after_batch, _batch(recorder))
+    to_end(run, f"isolated {name}", after_batch, batch_cycles(recorder))
     settle(units, 0, run.now)
     return IsolatedKernel(
         # Write-backs of what the cache still holds overlap with the launch of the next kernel.
@@ -643,89 +444,3 @@ def part_of(workload: Workload) -> Workload:
 def made_by(workload: Workload, exchange: Exchange) -> Workload:
     """Return the GEMM that a GPU computes of what an exchange moves."""
     return part_of(workload) if exchange.of_parts else workload
-
-
-@cache
-def rtl_design(geometry: Geometry):
-    """Return the compiled RTL of this geometry, built if it is not cached. Raises ToolchainError."""
-    from t3sim.cosim.gpu import gpu_design
-    return gpu_design(geometry)
-
-
-def fused_run(policy: str, plan: Plan, every_gpu: bool = False, design: Design | None = None,
-              around: Callable[[Any], Any] = lambda backend: backend) -> FusedRun:
-    """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for.
-
-    `design`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
-    Close the run after use.
-    """
-    from t3sim.cosim.gpu import compiled_gpu, model_ports
-    geometry = plan.machine.geometry()
-    gpus = plan.workload.tp if every_gpu or not plan.schedule.is_symmetric() else 1
-    design = design or rtl_design(geometry)
-    with ExitStack() as held:
-        backends = [around(held.enter_context(compiled_gpu(design))) for _ in range(gpus)]
-        for backend in backends:
-            backend.reset()
-        run = FusedRun(plan, backends, model_ports(design.ports, geometry), Policy.of(policy, plan.machine),
-                       mirrored=gpus == 1)
-        held.pop_all()
-    return run
-
-
-def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int, threads: int) -> FusedKernel:
-    recorder = TrafficRecord(window_cycles) if window_cycles else None
-    with closing(fused_run(kernel.policy, plan, kernel.skew is not None)) as run:
-        run.threads = threads
-
-        def after_batch(fraction: float) -> None:
-            if recorder:
-                recorder.look(run.now, run.sim.mem.dram_bytes[0])
-            progress(fraction)
-
-        run.run(after_batch, _batch(recorder))
-        units = run.sim.kernel.state
-        last = int(np.argmax(units.finish_time))  # for whom the others wait
-        settle(units, last, run.now)
-        threshold, occupancy = run.chosen_threshold(last)
-        hardware = HardwareReport(
-            rtl_counters=run.counters(last), chosen_threshold=threshold, producer_mean_occupancy=occupancy,
-            slices=run.schedule.policy.slices, staged_first_chunk=plan.stage_first_chunk,
-            largest_wg_offset=run.schedule.slack_of(run.spaces[last].device),
-            window_blocked_cycles=int(run.sim.control.blocked_cycles[last]),
-            last_tile_cycle=int(run.sim.control.rs_end[last]),
-            window_heads=int(run.sim.network.sent_heads[outgoing(run.sim.network, last)].sum()),
-            switch_sum_bytes=int(run.sim.switch.most_held.max()) * LINE_BYTES if run.sim.switch.parts else None)
-        return FusedKernel(
-            gemm_cycles=int(units.finish_time[last]),
-            # What the cache still holds of an output is written back beside what comes next, as of a GEMM alone.
-            cycles=int(units.finish_time[last]) if kernel.exchange.before else run.now,
-            rs_start=_first_packet(run.sim, last),
-            dram=named(bytes_by_phase(run.sim.mem, last), phases_of(kernel.exchange)),
-            unit_cycles=tuple(units.accounted[last].tolist()), waited=tuple(run.sim.mem.waited[last].tolist()),
-            units=units.state.shape[1], hardware=hardware,
-            gpus=_gpus(run) if len(run.backends) > 1 else (),
-            traffic=recorder.finish(run.now, run.sim.mem.dram_bytes[0]) if recorder else None)
-
-
-def _first_packet(sim: Sim, device: int) -> int:
-    """Return the cycle of a device's first packet; if it sends none, that of the first of all, 0 without any."""
-    first = sim.control.rs_start
-    return int(first[device]) if first[device] >= 0 else int(min(first[first >= 0], default=0))
-
-
-def _gpus(run: FusedRun) -> tuple[dict[str, float], ...]:
-    """Return what each GPU did, and how full the fullest of its links was."""
-    sim, clock = run.sim, run.machine.memory_clock_ghz
-    control, network, units = sim.control, sim.network, sim.kernel.state
-    rows = []
-    for d in range(len(control.start)):
-        ports = outgoing(network, d)
-        fullest = int(ports[np.argmax(network.busy_cycles[ports])])
-        cycles = {"start_ns": control.start[d], "gemm_end_ns": units.finish_time[d],
-                  "first_packet_ns": max(0, control.rs_start[d]), "last_tile_ns": control.rs_end[d],
-                  "window_held_ns": control.blocked_cycles[d]}
-        rows.append({name: float(count) / clock for name, count in cycles.items()} | {
-                     "link_to": int(network.target[fullest]),
-                     "link_busy": float(network.busy_cycles[fullest]) / run.now})
-    return tuple(rows)

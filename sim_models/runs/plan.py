@@ -3,15 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from t3sim.collectives.schedule import Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
 from t3sim.cosim.driver.driver import Driver
 from t3sim.gpu.agents.units.state import Condition
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import Link as MachineLink
-from t3sim.mechanisms.decomposed import COMMUNICATION_UNITS
-from t3sim.mechanisms.flux import FluxOptions
 from t3sim.runs.address_space import map_output
 from t3sim.runs.dispatch_before import dispatch_tiling
 from t3sim.runs.exchange import COMBINE, IN_SWITCH, MOST_REGIONS, REDUCED, Exchange
@@ -40,8 +38,7 @@ class Plan:
     exchange: Exchange = REDUCED  #: what techniques fuse the GEMM with
     policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
     skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL; None: one GPU stands for all
-    communication_units: int = COMMUNICATION_UNITS  #: compute units that the kernels of `decomposed` have
-    flux: tuple[FluxOptions, ...] = (FluxOptions(),)  #: of which technique `flux` takes the fastest
+    options: Mapping[str, Any] = field(default_factory=dict)  #: of techniques that have some, by their names
     stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)

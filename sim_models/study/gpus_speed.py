@@ -6,7 +6,7 @@ from contextlib import closing
 
 from t3sim.base.at_once import processor_seconds
 from t3sim.machine import Machine
-from t3sim.runs.kernels import fused_run
+from t3sim.runs.fused import fused_run
 from t3sim.runs.plan import Plan
 from t3sim.study.results import GpusSpeed
 from t3sim.workload.workloads import gemm_workload

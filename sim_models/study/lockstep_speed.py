@@ -12,8 +12,7 @@ import numpy as np
 from t3sim.base.at_once import processor_seconds
 from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
-from t3sim.runs.fused import FusedRun
-from t3sim.runs.kernels import fused_run
+from t3sim.runs.fused import FusedRun, fused_run
 from t3sim.runs.plan import Plan
 from t3sim.study.gpus_speed import measure_gpus
 from t3sim.study.results import BenchResult

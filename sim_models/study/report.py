@@ -19,10 +19,10 @@ from t3sim.base.errors import printable
 from t3sim.base.line import LINE_BYTES
 from t3sim.base.trimmed import Trimmed
 from t3sim.collectives.schedule import FIXED_TERMS
+from t3sim.mechanisms.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.runs.exchange import REDUCED
 from t3sim.runs.phases import Moved
-from t3sim.runs.techniques.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.study.answer import answer
 from t3sim.study.bounds import bounds, who_waits
 from t3sim.study.gemm_rate import rate_alone

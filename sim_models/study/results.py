@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from t3sim.collectives.schedule import FIXED_TERMS
+from t3sim.mechanisms.result import BASELINE, TechniqueResult
 from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.result import BASELINE, TechniqueResult
 from t3sim.study.bounds import bounds
 from t3sim.study.gemm_rate import GemmRate, rate_alone
 from t3sim.workload.workloads import Workload

@@ -9,17 +9,16 @@ import numpy as np
 
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
+from t3sim.mechanisms.table import check_split_k
+from t3sim.mechanisms.track_trigger import FusedGemm, fusion
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, ProgrammedCollective
 from t3sim.runs.exchange import REDUCED, Exchange
-from t3sim.runs.fused import FusedRun
-from t3sim.runs.kernels import FusedGemm, fused_run
+from t3sim.runs.fused import FusedRun, fused_run
 from t3sim.runs.plan import Plan
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques.table import check_split_k
-from t3sim.runs.techniques.track_trigger import fusion
 from t3sim.trace import bugs
 from t3sim.trace.describe import count, describe_run, described_gpus, described_passes, plan_of
 from t3sim.trace.schema import Kind

@@ -11,9 +11,9 @@ from t3sim.base.compiled.jit import unlocked
 from t3sim.base.compiled.meeting import go_on, last_to_come, on_threads, rounds, wait
 from t3sim.gpu.fabric import wires
 from t3sim.machine import load_machine
+from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs import kernels
 from t3sim.runs.exchange import fused_with
-from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.skew import Skew
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import small_machine, variant

@@ -24,10 +24,9 @@ from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import load_machine
 from t3sim.machine.levels import TILES
 from t3sim.machine.topologies import switch
-from t3sim.mechanisms.flux import FluxOptions
+from t3sim.mechanisms.flux.storing import FluxOptions, run_flux
 from t3sim.papers.flux.measured import all_reduce_errors, all_reduce_times, gemm_errors, least_error
 from t3sim.runs import kernels as cycle_kernels
-from t3sim.runs.overlapped import run_flux
 from t3sim.workload.workloads import gemm_workload
 
 A100 = load_machine("a100-nvlink", TILES)

@@ -216,9 +216,12 @@ def made(tree: ast.Module) -> set[str]:
 
 
 def test_only_runs_build():
+    """But for a mechanism without hardware, which places its units on a machine."""
     above = ORDER.split()[ORDER.split().index("runs") + 1:]
+    allowed = {"mechanisms": {"make_units", "machine_state"}}
     assert {path.relative_to(ROOT).as_posix(): found for path in files("sim_models")
-            if room(module_name(path)) in above and (found := made(parse(path)))} == {}
+            if (here := room(module_name(path))) in above
+            and (found := made(parse(path)) - allowed.get(here, set()))} == {}
     assert made(ast.parse("run = runs.FusedRun(x)\ny: FusedRun = make_units(z)\nmake_tea()")) == {
         "FusedRun", "make_units"}
 
@@ -316,7 +319,7 @@ def test_finder_sees_what_it_must(tmp_path, monkeypatch):
 
 
 #: The rooms of sim_models from the ground up: each may import only those before it, also for its type hints.
-ORDER = ("base machine workload collectives analytic rtlsim cosim gpu mechanisms runs event trace study area papers "
+ORDER = ("base machine workload collectives analytic rtlsim cosim gpu runs event mechanisms trace study area papers "
          "commands cli")
 
 

@@ -8,10 +8,9 @@ from t3sim.base.errors import BadInput
 from t3sim.gpu.engine.end import DONE
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import load_machine
-from t3sim.mechanisms.decomposed import split_gemm
+from t3sim.mechanisms.decomposed import decomposed_sim, run_decomposed, split_gemm
 from t3sim.runs import build, kernels
 from t3sim.runs.isolated_collectives import with_compute_units
-from t3sim.runs.overlapped import decomposed_sim, run_decomposed
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.study.techniques import kernels_of, run_sublayer
@@ -87,7 +86,7 @@ def test_a_chunk_of_few_tiles_leaves_units_idle(machine):
 
 
 def test_units_that_communication_has_are_the_gemms_loss(machine):
-    few, many = (run_sublayer(Plan(machine, SHAPE, communication_units=units), ("sequential", "decomposed"))
+    few, many = (run_sublayer(Plan(machine, SHAPE, options={"decomposed": units}), ("sequential", "decomposed"))
                  .techniques["decomposed"] for units in (16, 48))
     assert few.loss_ns["communication_units"] < many.loss_ns["communication_units"]
     assert many.gemm_ns > 1.5 * few.gemm_ns

@@ -12,10 +12,9 @@ from t3sim.gpu.engine.end import DONE
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import named_topology
-from t3sim.mechanisms.flux import FluxOptions, Owners, storing_kernel
+from t3sim.mechanisms.flux.storing import FluxOptions, Owners, flux_sim, run_flux, storing_kernel
 from t3sim.runs import build
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.overlapped import flux_sim, run_flux
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.study.techniques import kernels_of, run_sublayer

@@ -11,11 +11,10 @@ from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import named_topology
-from t3sim.mechanisms.flux import FluxOptions, Owners, tuned
-from t3sim.mechanisms.flux_gather import Arrivals, pushed_rows, waiting_gemm
+from t3sim.mechanisms.flux.gathering import Arrivals, pushed_rows, run_gathering, waiting_gemm
+from t3sim.mechanisms.flux.storing import FluxOptions, Owners, tuned
 from t3sim.runs import build
 from t3sim.runs.exchange import fused_with
-from t3sim.runs.overlapped import run_gathering
 from t3sim.runs.plan import Plan
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import kernels_of, run_sublayer
@@ -95,7 +94,7 @@ def test_bytes_losses_and_the_best_choice(machine, capsys):
     options = tuned(True, SHAPE.m // N)
     assert options == (*(FluxOptions("shifted", pieces) for pieces in (1, 2, 4, 8, 16)), FluxOptions("same"))
     plan = Plan(EXCHANGE.hardware(machine, SHAPE), SHAPE, exchange=EXCHANGE)
-    each = [run_sublayer(replace(plan, flux=tries), ("sequential", "flux"))
+    each = [run_sublayer(replace(plan, options={"flux": tries}), ("sequential", "flux"))
             for tries in (options[:1], options[1:2], options[:2])]
     times = [one.techniques["flux"].total_ns for one in each]
     details = each[2].techniques["flux"].to_json()["details"]

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from t3sim.machine import load_machine
+from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.papers import pipeline, report
 from t3sim.papers.campaign import Chapter
 from t3sim.papers.csv_tables import file_name
@@ -18,7 +19,6 @@ from t3sim.papers.figure import FIRST_ANSWERS, PAPERS, TECHNIQUES, paper_setup
 from t3sim.papers.paper import CENTRAL_CLAIM, TARGETS, Target, compare, geomean
 from t3sim.papers.registry import FIGURES
 from t3sim.papers.report import minus
-from t3sim.runs.kernels import FusedGemm, GatherAfter
 from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure
 from tests.support.fake_kernels import fake_kernel, fake_results
 

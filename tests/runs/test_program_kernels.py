@@ -9,9 +9,9 @@ from t3sim.collectives.algorithms import algorithms
 from t3sim.collectives.schedule import ScheduleError
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import named_topology
+from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.isolated_collectives import run_collective, run_program
-from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.plan import Plan
 from t3sim.runs.program_kernels import LevelPlan, Places
 from t3sim.runs.skew import Skew

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from t3sim.machine import load_machine
-from t3sim.mechanisms.flux import Owners
+from t3sim.mechanisms.flux.storing import Owners
 from t3sim.mechanisms.fused_wg import SENDING_REGISTERS, sending_kernel
+from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs import kernels
 from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.exchange import fused_with
@@ -72,7 +73,7 @@ def test_one_gpu_stands_for_all(operator, most):
     """Where dispatch windows hold workgroups, GPUs wait for each other, and one that waits for itself is faster."""
     workload, exchange = WORKLOADS[operator], fused_with(operator, "switch", "direct")
     machine = exchange.hardware(load_machine(), workload)
-    fusion = kernels.FusedGemm("mca", exchange=exchange)
+    fusion = FusedGemm("mca", exchange=exchange)
     one, every = (kernels.simulate(replace(fusion, skew=skew), machine, workload) for skew in (None, Skew()))
     assert 0.97 * one.cycles < every.cycles < most * one.cycles and len(every.gpus) == N
     of = exchange.collective

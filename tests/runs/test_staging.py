@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from t3sim.machine import load_machine
+from t3sim.mechanisms.staging import gemm_read_bytes, staging_pays
 from t3sim.runs import build, kernels
 from t3sim.runs.operators import make_tiling
-from t3sim.runs.staging import gemm_read_bytes, staging_pays
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import variant
 

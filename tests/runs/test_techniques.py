@@ -12,14 +12,15 @@ from t3sim.base.errors import BadInput
 from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring
+from t3sim.mechanisms import losses
+from t3sim.mechanisms.table import TECHNIQUES
+from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.runs import kernels
 from t3sim.runs.exchange import Exchange, fused_with
 from t3sim.runs.gather_before import tiling_for
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.table import TECHNIQUES
 from t3sim.study.bounds import who_waits
 from t3sim.study.report import output_console, print_run
 from t3sim.study.techniques import run_sublayer
@@ -51,8 +52,8 @@ def test_kernels_at_once_give_what_they_give_in_turn(result):
 
 def test_mca_and_ring_aware_gather_alike():
     """So one gather is simulated for both; the streams' turns alone would make a difference."""
-    machine, ring_aware = load_machine(), kernels.GatherAfter("ring_aware")
-    assert kernels.GatherAfter.after(kernels.FusedGemm("ring_aware")) == kernels.GatherAfter("mca")
+    machine, ring_aware = load_machine(), GatherAfter("ring_aware")
+    assert GatherAfter.after(FusedGemm("ring_aware")) == GatherAfter("mca")
     unlike = False
     for shape, devices in (("4096x1024x256", 8), ("2048x1536x64", 4), ("1024x512x64", 2)):
         workload = gemm_workload(shape, devices)
@@ -121,7 +122,7 @@ def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
     staged = {(w.model, w.sublayer, w.tp) for w in paper_workloads() if kernels.staging_pays(machine, w)}
     assert ("t-nlg", "fc2", 8) in staged and ("t-nlg", "op", 8) not in staged and ("t-nlg", "fc2", 16) not in staged
     shape = gemm_workload("2048x1024x2048", N)
-    name = kernels.FusedGemm("mca", staged=True)
+    name = FusedGemm("mca", staged=True)
     assert kernels.staging_pays(machine, shape)
     run = kernels.simulate(name, machine, shape)
     assert run.hardware.staged_first_chunk
@@ -240,7 +241,7 @@ def test_one_gpu_stands_for_all_that_gather_before():
     """Mirrored against every GPU with its own RTL, and one that starts late, for whose activations all wait."""
     exchange, workload = fused_with("ag-gemm"), gemm_workload("2048x1024x512", N)
     machine = exchange.hardware(load_machine(), workload)
-    fusion = kernels.FusedGemm("mca", exchange=exchange)
+    fusion = FusedGemm("mca", exchange=exchange)
     one, every, late = (kernels.simulate(replace(fusion, skew=skew), machine, workload)
                         for skew in (None, Skew(), Skew.of("late:1:30000", N)))
     assert every.cycles == pytest.approx(one.cycles, rel=0.02) and len(every.gpus) == N
@@ -289,7 +290,7 @@ def test_one_gpu_stands_for_all(exchange):
     """Mirrored against every GPU with its own RTL: the exchange's bytes are the same, its time within 2 %."""
     workload = gemm_workload("2048x1024x512", N)
     machine = exchange.hardware(load_machine(), workload)
-    fusion = kernels.FusedGemm("mca", exchange=exchange)
+    fusion = FusedGemm("mca", exchange=exchange)
     one, every = (kernels.simulate(replace(fusion, skew=skew), machine, workload) for skew in (None, Skew()))
     assert every.cycles == pytest.approx(one.cycles, rel=0.02) and every.dram == one.dram
     assert not one.gpus and len(every.gpus) == N

@@ -6,11 +6,12 @@ from t3sim.base.errors import BadInput
 from t3sim.cosim.driver.driver import Driver, DriverError
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import load_machine
+from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.rtl.formats import SUMS
 from t3sim.runs import sums
 from t3sim.runs.exchange import Exchange, fused_with
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.kernels import FusedGemm, fused_run
+from t3sim.runs.fused import fused_run
 from t3sim.runs.plan import Plan
 from t3sim.runs.sums import Sums, sums_of
 from t3sim.study.scenario.request import requested

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from t3sim.machine import load_machine
+from t3sim.mechanisms import losses
+from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.phases import Moved
-from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.study.bounds import _CAUSES, bounds
 from t3sim.study.results import RunResult
 from t3sim.workload.workloads import gemm_workload

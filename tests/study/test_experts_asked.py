@@ -5,9 +5,9 @@ import json
 import pytest
 
 from t3sim.base.errors import BadInput
+from t3sim.mechanisms.table import TECHNIQUES
 from t3sim.runs.dispatch_before import dispatch_tiling
 from t3sim.runs.operators import largest_gemm
-from t3sim.runs.techniques.table import TECHNIQUES
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.request import requested

@@ -13,6 +13,7 @@ import pytest
 
 from t3sim.base.errors import Failure
 from t3sim.machine import load_machine
+from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.papers.figure import paper_setup
 from t3sim.papers.registry import FIGURES
 from t3sim.runs import kernels
@@ -120,8 +121,8 @@ def test_a_killed_worker_is_named(tmp_path):
         run_tasks([FakeTask("dies", fails="die")], Store(tmp_path), 1, Watch())
 
 
-@pytest.mark.parametrize("kernel", [kernels.GEMM, kernels.REDUCE_SCATTER, kernels.GatherAfter("mca"),
-                                    kernels.FusedGemm("mca", staged=True)])
+@pytest.mark.parametrize("kernel", [kernels.GEMM, kernels.REDUCE_SCATTER, GatherAfter("mca"),
+                                    FusedGemm("mca", staged=True)])
 def test_every_kind_of_result_is_given_back(tmp_path, kernel):
     store = Store(tmp_path)
     task = kernel_task(kernel, load_machine(), gemm_workload("2048x1024x64", 4), window_cycles=100)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from t3sim.machine import load_machine
+from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.papers.figure import paper_setup
 from t3sim.papers.variants import variant
 from t3sim.runs import build, kernels
-from t3sim.runs.kernels import FusedGemm, GatherAfter
 from t3sim.runs.phases import by_stream
 from t3sim.study.tasks.sources import meaning, source_files
 from t3sim.study.tasks.task import kernel_task

@@ -13,11 +13,11 @@ from pathlib import Path
 from t3sim.base.errors import BadInput
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.machine import Machine, load_machine
+from t3sim.mechanisms.table import check_split_k
 from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, IN_SWITCH, Exchange, fused_with
 from t3sim.runs.signals import SIGNALS
 from t3sim.runs.skew import Skew
 from t3sim.runs.split_k import with_split_k
-from t3sim.runs.techniques.table import check_split_k
 from t3sim.trace.setup import Setup
 from t3sim.workload.workloads import Workload, embedding_workload, experts_workload, gemm_workload, gemv_workload
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from t3sim.analytic.rings import ring_time_ns
 from t3sim.base.errors import Failure
 from t3sim.gpu.agents.units.state import ACCOUNTS
+from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.papers.dlrm.training import Pass
 from t3sim.papers.dma.trigger import TriggerTask, TriggerTimes
 from t3sim.papers.flux.operators import OverlapTask, OverlapTimes
@@ -15,15 +16,7 @@ from t3sim.papers.networks import CollectiveTask, CollectiveTime
 from t3sim.papers.table_hbm import HbmResult, HbmTask
 from t3sim.papers.today.chains import ChainTask, Queued
 from t3sim.runs import kernels
-from t3sim.runs.kernels import (
-    FusedGemm,
-    FusedKernel,
-    HardwareReport,
-    IsolatedKernel,
-    KernelResult,
-    Traffic,
-    phases_of,
-)
+from t3sim.runs.kernels import FusedKernel, HardwareReport, IsolatedKernel, KernelResult, Traffic, phases_of
 from t3sim.runs.phases import PHASES, PURPOSES, Moved, by_stream, named
 from t3sim.study.tasks.estimate import gemm_ns, ring_ns
 from t3sim.study.tasks.task import KernelTask
@@ -49,7 +42,7 @@ def _as_one_of_a_ring(kernel: kernels.Kernel) -> kernels.Kernel:
         return replace(kernel, exchange=None)
     if isinstance(kernel, kernels.ExpertsAlone):  # as if all tokens went everywhere
         return kernels.ALL_TO_ALL
-    return kernels.ALL_GATHER if isinstance(kernel, kernels.GatherAfter) else kernel
+    return kernels.ALL_GATHER if isinstance(kernel, GatherAfter) else kernel
 
 
 def fake_kernel(task: KernelTask) -> KernelResult:

@@ -1,7 +1,7 @@
 """A finished run without any simulation, to look at what the command line makes of it."""
 
+from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.phases import Moved
-from t3sim.runs.techniques.result import TechniqueResult
 from t3sim.study.results import RunResult
 
 VERSIONS = {"python": "3.11.2", "t3sim": "0.1.0"}

@@ -25,12 +25,12 @@ from t3sim.base.errors import Failure
 from t3sim.base.output import collect_versions, json_text, write_json
 from t3sim.base.trimmed import Trimmed
 from t3sim.machine import load_machine
+from t3sim.mechanisms.result import DRAM_STREAMS
+from t3sim.mechanisms.table import BY_DEFAULT
 from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.exchange import FUSED_OPERATORS
 from t3sim.runs.kernels import ALL_GATHER, GEMM
 from t3sim.runs.phases import Moved
-from t3sim.runs.techniques.result import DRAM_STREAMS
-from t3sim.runs.techniques.table import BY_DEFAULT
 from t3sim.study import report, techniques
 from t3sim.study.report import print_bench, print_run
 from t3sim.study.results import (
@@ -605,7 +605,7 @@ sys.exit(main(["techniques"]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.runs.techniques.table", "numba"])
+@pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.mechanisms.table", "numba"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_among_the_imports_is_a_line(number, module):
     process = subprocess.run([sys.executable, "-c", _SIGNALS_ITSELF.format(module=module, number=int(number))],

@@ -129,7 +129,7 @@ def test_a_file_that_is_malformed_is_one_line(entries, said, tmp_path):
 def test_a_technique_that_fails_is_one_line(technique, said, tmp_path):
     folder = distribution(tmp_path, "[t3sim.techniques]\nhalves = my_parts.halves:HALVES\n")
     (folder / "my_parts" / "halves.py").write_text(
-        "import sys\nfrom t3sim.runs.techniques.technique import Technique\n"
+        "import sys\nfrom t3sim.mechanisms.technique import Technique\n"
         f"HALVES = Technique('halves', 'title', 'source', {technique})\n")
     code, told = t3(folder, "run", "--gemm", "256x256x64", "--devices", "4", "--machine", SMALL, "--technique",
                     "halves", "--json", "out.json")

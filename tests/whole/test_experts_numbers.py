@@ -8,10 +8,10 @@ import pytest
 
 from t3sim.collectives.schedule.placement import NOWHERE
 from t3sim.machine import load_machine
+from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.kernels import FusedGemm
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew

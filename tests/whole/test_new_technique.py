@@ -1,6 +1,6 @@
 """A new technique in a copy of the project, by the recipe of docs/how-to/extend.md.
 
-It is one file and one line; then run, sweep and report it by its name.
+It is one file; then run, sweep and report it by its name.
 """
 
 import json
@@ -23,9 +23,9 @@ TECHNIQUE = '''
 """The reduce-scatter begins when half of the GEMM is done: arithmetic on isolated times."""
 
 from t3sim.runs.kernels import ALL_GATHER, REDUCE_SCATTER
-from t3sim.runs.techniques.parts import gemm_alone, only_a_reduce_scatter, summed
-from t3sim.runs.techniques.result import TechniqueResult
-from t3sim.runs.techniques.technique import Technique
+from t3sim.mechanisms.parts import gemm_alone, only_a_reduce_scatter, summed
+from t3sim.mechanisms.result import TechniqueResult
+from t3sim.mechanisms.technique import Technique
 
 
 def _combine(name, parts, plan):
@@ -62,14 +62,7 @@ class Copy:
         self.folder = folder
         for name, there in (("sim_models", "t3sim"), ("rtl", "t3sim/rtl")):
             shutil.copytree(ROOT / name, folder / there, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "t3sim" / "runs" / "techniques" / "halves.py").write_text(TECHNIQUE.lstrip())
-        table = folder / "t3sim" / "runs" / "techniques" / "table.py"
-        text = table.read_text()
-        assert text.count("    IDEAL_RS_NMC,\n") == 1
-        table.write_text(text.replace("    IDEAL_RS_NMC,\n", "    IDEAL_RS_NMC,\n    halves.HALVES,\n")
-                         .replace("from t3sim.runs.techniques.decomposed import",
-                                  "from t3sim.runs.techniques import halves\n"
-                                  "from t3sim.runs.techniques.decomposed import"))
+        (folder / "t3sim" / "mechanisms" / "halves.py").write_text(TECHNIQUE.lstrip())
 
     def t3(self, *arguments: str, expect: int = 0) -> str:
         """Standard output, or the error, lines joined."""

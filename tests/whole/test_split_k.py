@@ -8,6 +8,7 @@ from t3sim.base.errors import BadInput
 from t3sim.collectives import direct, ring
 from t3sim.collectives.schedule import Action, Limits, roles_of
 from t3sim.machine.topologies import switch
+from t3sim.mechanisms.table import check_split_k
 from t3sim.runs.address_space import fused_work, map_output
 from t3sim.runs.data_mode import data_run, reduction, run_data_mode
 from t3sim.runs.exchange import fused_with
@@ -16,7 +17,6 @@ from t3sim.runs.kernels import GEMM, simulate
 from t3sim.runs.operators import make_operator, make_tiling
 from t3sim.runs.plan import Plan
 from t3sim.runs.split_k import parts_added, with_split_k
-from t3sim.runs.techniques.table import check_split_k
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.kernel_table import KernelError
 from t3sim.workload.operators.operator import output_stores

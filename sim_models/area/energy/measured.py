@@ -17,7 +17,7 @@ from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
 from t3sim.gpu.fabric.bits import UPDATE
 from t3sim.machine import Machine
 from t3sim.rtlsim.simulator import Simulator
-from t3sim.runs.kernels import fused_run
+from t3sim.runs.fused import fused_run
 from t3sim.study.scenario.recorded import recorded as recorded_setup
 from t3sim.study.scenario.scenario import Scenario
 

@@ -1,7 +1,7 @@
 """Which run a scenario's trace is of."""
 
 from t3sim.base.errors import BadInput, Key
-from t3sim.runs.techniques.track_trigger import FUSIONS
+from t3sim.mechanisms.track_trigger import FUSIONS
 from t3sim.study.scenario.collective import CollectiveAlone
 from t3sim.study.scenario.layers import is_alone, is_collective
 from t3sim.study.scenario.request import check_policy, requested

@@ -12,7 +12,9 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.mechanisms.decomposed import units_left
-from t3sim.mechanisms.flux import FluxOptions, tuned
+from t3sim.mechanisms.flux.storing import FluxOptions, tuned
+from t3sim.mechanisms.table import BY_DEFAULT, TECHNIQUES, check_split_k
+from t3sim.mechanisms.track_trigger import FUSIONS, fusion, policy_of
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.exchange import EXPERTS, FUSED_OPERATORS, Exchange, fused_collective, fused_with
@@ -23,8 +25,6 @@ from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
 from t3sim.runs.split_k import with_split_k
 from t3sim.runs.sums import BLOCKS, sums_of
-from t3sim.runs.techniques.table import BY_DEFAULT, TECHNIQUES, check_split_k
-from t3sim.runs.techniques.track_trigger import FUSIONS, fusion, policy_of
 from t3sim.study import techniques
 from t3sim.study.results import FileRun, Numbers, RunResult
 from t3sim.study.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
@@ -297,4 +297,4 @@ def _plan(scenario: Scenario, exchange: Exchange, machine: Machine, workload: Wo
         FluxOptions(flux.order, 1 if flux.pieces is None else flux.pieces),)
     skew = Skew.of(gpus.skew or "", workload.tp) if gpus.every else None
     return Plan(exchange.hardware(machine, workload), workload, scenario.seed, exchange, scenario.t3.policy, skew,
-                scenario.decomposed.communication_units, options)
+                {"decomposed": scenario.decomposed.communication_units, "flux": options})

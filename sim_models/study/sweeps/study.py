@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from t3sim.base.bounded import read_toml, reading
 from t3sim.base.errors import BadInput, choices, shown
-from t3sim.runs.techniques.table import TECHNIQUES
+from t3sim.mechanisms.table import TECHNIQUES
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.study.scenario.short_names import SHORT_NAMES
 from t3sim.study.sweeps.point import MACHINE_KEY, Scalar

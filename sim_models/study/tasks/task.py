@@ -10,16 +10,17 @@ from typing import Any, Protocol
 
 from t3sim.base.custom import digest_of_custom
 from t3sim.machine import Machine
+from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.rtl.arbiter import INSTALLED
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs import kernels
+from t3sim.runs.fused import rtl_design
 from t3sim.study.tasks.estimate import kernel_seconds
 from t3sim.study.tasks.sources import source_digest
 from t3sim.workload.workloads import CustomWorkload, Workload
 
 BUILD_SECONDS = 60.0
 _LONGEST_NAME = 120  #: letters of a kernel's name in a file's
-KERNEL_SOURCES = "t3sim.runs.kernels"  #: the module that a kernel's result comes from
 #: Parts of a machine that a kernel without RTL does not see.
 _OF_RTL = {"tracker": True, "dma": True, "arbiter": True, "channels": {"more_bits"}}
 
@@ -78,7 +79,7 @@ class BuildTask:
     requires = ()
 
     def run(self, progress: Callable[[float], None]) -> None:
-        kernels.rtl_design(self.geometry)
+        rtl_design(self.geometry)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class WarmUpTask:
     def run(self, progress: Callable[[float], None]) -> None:
         gpu = self.machine.gpu
         small = Workload("custom", "gemm", 2, 2 * gpu.tile_m, 2 * gpu.tile_n, gpu.block_k)
-        for kernel in (kernels.GEMM, kernels.ALL_GATHER, *([kernels.FusedGemm("round_robin")] if self.rtl else [])):
+        for kernel in (kernels.GEMM, kernels.ALL_GATHER, *([FusedGemm("round_robin")] if self.rtl else [])):
             kernels.simulate(kernel, self.machine, small)
 
 
@@ -152,7 +153,7 @@ class KernelTask:
         None of kernels that are not ours, and with custom parts: it is not known which sources they import.
         """
         ours = type(self.kernel).__module__.startswith("t3sim.")
-        return KERNEL_SOURCES if ours and not self.custom else None
+        return type(self.kernel).__module__ if ours and not self.custom else None
 
     @property
     def custom(self) -> dict[str, str]:
@@ -168,7 +169,7 @@ class KernelTask:
         shape = self.workload
         kernel = re.sub(r"[^\w.+-]+", "-", self.kernel.name)[:_LONGEST_NAME]
         name = f"{kernel}-{shape.m}x{shape.n}x{shape.k}-{shape.tp}"
-        return f"{name}-{digest(described(self), source_digest(KERNEL_SOURCES, rtl=self.needs_rtl))}"
+        return f"{name}-{digest(described(self), source_digest(type(self.kernel).__module__, rtl=self.needs_rtl))}"
 
     @property
     def label(self) -> str:

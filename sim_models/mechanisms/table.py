@@ -1,34 +1,33 @@
 """The techniques by name, in the order of reports."""
 
 from collections.abc import Collection
+from importlib import import_module
+from pkgutil import walk_packages
 
+from t3sim import mechanisms
 from t3sim.base.custom import installed
 from t3sim.base.errors import BadInput, Key
 from t3sim.machine import Machine
+from t3sim.mechanisms.technique import Technique
 from t3sim.runs.exchange import IN_SWITCH as BY_SWITCH
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.techniques.decomposed import DECOMPOSED
-from t3sim.runs.techniques.flux import FLUX
-from t3sim.runs.techniques.fused_wg import FUSED_WG
-from t3sim.runs.techniques.in_switch import IN_SWITCH
-from t3sim.runs.techniques.sequential import IDEAL_OVERLAP, IDEAL_RS_NMC, SEQUENTIAL
-from t3sim.runs.techniques.technique import Technique
-from t3sim.runs.techniques.track_trigger import T3, T3_MCA, T3_MCA_PLUS
 
-#: A new one is a file and a line here, or an entry point of another distribution.
-TECHNIQUES: dict[str, Technique] = {one.name: one for one in (
-    SEQUENTIAL,
-    DECOMPOSED,
-    FLUX,
-    FUSED_WG,
-    IN_SWITCH,
-    T3,
-    T3_MCA,
-    T3_MCA_PLUS,
-    IDEAL_OVERLAP,
-    IDEAL_RS_NMC,
-)}
-TECHNIQUES |= {one.name: one for one in installed("techniques", Technique, TECHNIQUES)}
+#: The order of reports. Others follow.
+_ORDER = ("sequential", "decomposed", "flux", "fused-wg", "in-switch", "t3", "t3-mca", "t3-mca+", "ideal-overlap",
+          "ideal-rs-nmc")
+
+
+def _techniques() -> dict[str, Technique]:
+    """Collect the techniques that this folder's modules define, then those of other distributions."""
+    names = [module.name for module in walk_packages(mechanisms.__path__, f"{mechanisms.__name__}.")]
+    defined = {one.name: one for name in names if name != __name__
+               for one in vars(import_module(name)).values() if isinstance(one, Technique)}
+    in_order = {name: defined[name] for name in (*_ORDER, *(name for name in defined if name not in _ORDER))}
+    return in_order | {one.name: one for one in installed("techniques", Technique, in_order)}
+
+
+#: A new one is a file of this folder, or an entry point of another distribution.
+TECHNIQUES = _techniques()
 
 #: Those that are run if none is named: the T3 paper's, and its own best.
 BY_DEFAULT = tuple(one.name for one in TECHNIQUES.values() if one.by_default)

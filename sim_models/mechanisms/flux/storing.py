@@ -4,17 +4,31 @@ The GEMM's kernel is the one without overlap, but for two things: tiles are comp
 the next rank on, so that no two GPUs store at the same one at a time, and their own tiles come last; and what belongs
 to another rank is stored there, in a place that only this rank writes. A kernel then adds all parts of a rank's chunk.
 Source: Flux (arXiv 2406.06858), algorithm 1 without fused reduction, sections 3.1, 4.1 and 4.2. Of its choices the
-order of tiles is here (`FluxOptions`); reductions by atomic instructions are not. After an all-gather: flux_gather.py.
+order of tiles is here (`FluxOptions`); reductions by atomic instructions are not. After an all-gather: gathering.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from t3sim.base.errors import BadInput, Key, choices
 from t3sim.base.line import lines_of
+from t3sim.gpu.agents.compute_units import make_units
+from t3sim.gpu.agents.side_by_side import SideBySide
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import memory
+from t3sim.machine import Machine
+from t3sim.machine.topologies import Topology
+from t3sim.runs import build
+from t3sim.runs.exchange import Exchange
+from t3sim.runs.kernels import Kernel, Progress
+from t3sim.runs.operators import resident
+from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
+from t3sim.runs.plan import Plan
 from t3sim.workload.operators.copy import Pass
 from t3sim.workload.operators.kernel_table import KernelTable, Route
+from t3sim.workload.workloads import Workload
 
 ORDERS = ("shifted", "same")
 MOST_PIECES = 1024
@@ -142,3 +156,59 @@ def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarra
     cut["route"] = np.where(away, Route.PEER, cut["route"])
     cut["peer"] = np.where(away, distance - 1, 0)
     return cut, pieces
+
+
+def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> Sim:
+    """Make the state at cycle 0 of a GEMM whose epilogue stores at the owners, and of the reduction after it.
+
+    It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    """
+    tiling = build.make_tiling(machine, workload)
+    at, gemm = build.Addresses.of(workload, tiling), build.gemm_operator(machine, workload, tiling)
+    owners = Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
+    ranks = [0] if options.mirrored else range(workload.tp)
+    reductions = [build.copy_kernel(machine, [[owners.reduction(rank)]], owners.chunk_bytes(rank)) for rank in ranks]
+    pair = SideBySide(
+        make_units(build.unit_rates(machine, resident(machine, gemm.resources)),
+                   [storing_kernel(gemm.work(0), owners, rank, options) for rank in ranks], memory.COMPUTE,
+                   peer_stream=memory.EXCHANGE),
+        make_units(build.unit_rates(machine, machine.collective.workgroups_per_cu),
+                   [reduction.work(0) for reduction in reductions], memory.EXCHANGE, released=True),
+        after=np.ones(1, np.int64), launch_cycles=round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz))
+    return build.machine_state(machine, pair, links_of(machine, topology, options.mirrored),
+                               [peers_of(rank, workload.tp) for rank in ranks])
+
+
+def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
+             progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
+    """Simulate it to its end; of several GPUs the last one counts. Raises BadInput and SimulationError."""
+    start = flux_sim(machine, workload, options, topology)
+    sim, now = run_overlapped("GEMM that stores at the owners", start, progress)
+    ends, launch = sim.kernel.second.state.phase_over[:, 0], sim.kernel.launch_cycles
+    last = int(np.argmax(ends))
+    arrived = int(sim.kernel.first.state.phase_over[last, 0])
+    return OverlappedKernels(
+        **gemm_part(sim, sim.kernel.first.state, last),
+        cycles=int(ends[last]), collective_start=int(sim.control.rs_start[last]),
+        launch_cycles=launch, simulated_cycles=now, reduction_cycles=int(ends[last]) - arrived - launch)
+
+
+@dataclass(frozen=True)
+class StoringGemm(Kernel):
+    """The GEMM whose epilogue stores at the owners of its output, and the reduction after it, as in Flux."""
+
+    options: FluxOptions
+    exchange: Exchange  #: whose topology it stores over
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        return f"flux-{self.options.order}-{self.exchange.topology}"
+
+    @property
+    def every_gpu(self) -> bool:
+        return not self.options.mirrored
+
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        return run_flux(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp), progress)

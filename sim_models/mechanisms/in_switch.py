@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from t3sim.base.errors import Key, Words
+from t3sim.mechanisms.parts import gemm_alone, in_turn, unlike_gpus
+from t3sim.mechanisms.result import TechniqueResult
+from t3sim.mechanisms.technique import Technique
 from t3sim.runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
 from t3sim.runs.plan import Plan
-from t3sim.runs.techniques.parts import gemm_alone, in_turn, unlike_gpus
-from t3sim.runs.techniques.result import TechniqueResult
-from t3sim.runs.techniques.technique import Technique
 
 
 def _refuses(plan: Plan) -> Words | None:

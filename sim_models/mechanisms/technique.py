@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from t3sim.base.custom import of_kind
 from t3sim.base.errors import BadInput, Key, Words, shown
+from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.kernels import Kernel, KernelResult
 from t3sim.runs.plan import Plan
-from t3sim.runs.techniques.result import TechniqueResult
 
 
 @dataclass(frozen=True)
 class Technique:
-    """A way to run a sub-layer. To add one, put a file beside this one and name its record in `table.py`."""
+    """A way to run a sub-layer. To add one, put a file with its record into this folder."""
 
     name: str  #: as a scenario names it
     title: str  #: for people, a line

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from t3sim.base.errors import Key, Words
-from t3sim.runs.kernels import ALL_GATHER, GatheringGemm, Kernel, KernelResult, StoringGemm
-from t3sim.runs.plan import Plan
-from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.parts import (
+from t3sim.mechanisms import losses
+from t3sim.mechanisms.flux.gathering import GatheringGemm
+from t3sim.mechanisms.flux.storing import FluxOptions, StoringGemm
+from t3sim.mechanisms.parts import (
     gemm_alone,
     only_a_reduce_scatter,
     overlapped,
@@ -15,8 +15,10 @@ from t3sim.runs.techniques.parts import (
     watched,
     watched_beside,
 )
-from t3sim.runs.techniques.result import TechniqueResult, Tried
-from t3sim.runs.techniques.technique import Technique
+from t3sim.mechanisms.result import TechniqueResult, Tried
+from t3sim.mechanisms.technique import Technique
+from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult
+from t3sim.runs.plan import Plan
 
 
 def _refuses(plan: Plan) -> Words | None:
@@ -37,17 +39,23 @@ def _refuses(plan: Plan) -> Words | None:
 def _kernels(plan: Plan) -> tuple[Kernel, ...]:
     """List its kernels, a fused one for each of the plan's options."""
     if plan.exchange.before:
-        return gemm_alone(plan), *(GatheringGemm(options, plan.exchange) for options in plan.flux)
-    return gemm_alone(plan), *(StoringGemm(options, plan.exchange) for options in plan.flux), ALL_GATHER
+        return gemm_alone(plan), *(GatheringGemm(options, plan.exchange) for options in _options(plan))
+    return gemm_alone(plan), *(StoringGemm(options, plan.exchange) for options in _options(plan)), ALL_GATHER
+
+
+def _options(plan: Plan) -> tuple[FluxOptions, ...]:
+    """Return the options that are tried, of which the fastest counts."""
+    return plan.options.get("flux", (FluxOptions(),))
 
 
 def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
     """Put together its fastest choice: with the all-gather that follows, or that is inside."""
     clock_ghz = plan.machine.memory_clock_ghz
-    alone, tried, after = parts[0], parts[1:1 + len(plan.flux)], parts[1 + len(plan.flux):]
+    options = _options(plan)
+    alone, tried, after = parts[0], parts[1:1 + len(options)], parts[1 + len(options):]
     best = min(range(len(tried)), key=lambda index: tried[index].cycles)
     ran, times = tried[best], tuple(
-        Tried(asdict(options), one.cycles / clock_ghz) for options, one in zip(plan.flux, tried))
+        Tried(asdict(option), one.cycles / clock_ghz) for option, one in zip(options, tried))
     if after:
         loss = losses.attribute_storing(
             watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places,

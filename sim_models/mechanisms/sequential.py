@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from t3sim.mechanisms.parts import gemm_alone, in_turn, slow_levels, slowing
+from t3sim.mechanisms.result import BASELINE, TechniqueResult
+from t3sim.mechanisms.technique import Technique
 from t3sim.runs.kernels import (
     ALL_GATHER,
     ALL_TO_ALL,
@@ -18,9 +21,6 @@ from t3sim.runs.kernels import (
 )
 from t3sim.runs.phases import PACKING
 from t3sim.runs.plan import Plan
-from t3sim.runs.techniques.parts import gemm_alone, in_turn, slow_levels, slowing
-from t3sim.runs.techniques.result import BASELINE, TechniqueResult
-from t3sim.runs.techniques.technique import Technique
 
 
 def _kernels(plan: Plan, scatter: CollectiveAlone = REDUCE_SCATTER) -> tuple[Kernel, ...]:

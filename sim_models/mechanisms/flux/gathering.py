@@ -9,18 +9,31 @@ reads another GPU's memory is not on the cycle level.
 Known simplification: rows are copied with the bytes between them, fewer than 256 a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from t3sim.base.errors import BadInput, Key
 from t3sim.base.line import LINE_BYTES
-from t3sim.mechanisms.flux import FluxOptions, Owners
+from t3sim.gpu.agents.compute_units import make_units
+from t3sim.gpu.agents.side_by_side import SideBySide
+from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.fabric import memory
+from t3sim.machine import Machine
+from t3sim.machine.topologies import Topology
+from t3sim.mechanisms.flux.storing import FluxOptions, Owners, peers_of
+from t3sim.runs import build
+from t3sim.runs.build import BLOCK_BYTES
+from t3sim.runs.exchange import Exchange
+from t3sim.runs.kernels import Kernel, Progress
+from t3sim.runs.operators import resident
+from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
+from t3sim.runs.phases import named
+from t3sim.runs.plan import Plan
 from t3sim.workload.operators.gemm import Gemm
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
-
-BLOCK_BYTES = 4096  #: that an engine moves at a time
+from t3sim.workload.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -112,3 +125,60 @@ def _targets(everywhere: Sequence[Arrivals], rank: int) -> list[int]:
     if everywhere[0].options.order == "same":
         return everywhere[rank].sources()
     return [(rank - distance) % ranks for distance in range(1, ranks)]
+
+
+def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> Sim:
+    """Make the state at cycle 0 of a GEMM whose workgroups wait for their tokens, and of engines that push these.
+
+    It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    """
+    tiling = build.make_tiling(machine, workload)
+    gemm = build.gemm_operator(machine, workload, tiling)
+    rows = Owners(workload.m, workload.tp, gemm.b.pitch, gemm.b.base, 0)
+    ranks = [0] if options.mirrored else range(workload.tp)
+    come = [Arrivals(rows, rank, options) for rank in ranks]
+    launch = round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz)
+    engines = make_units(build.engine_rates(machine), [pushed_rows(come, rank) for rank in ranks], memory.OTHER,
+                         released=True)
+    units = make_units(build.unit_rates(machine, resident(machine, gemm.resources)),
+                       [waiting_gemm(gemm, one) for one in come], memory.COMPUTE)
+    pair = SideBySide(
+        units, engines, after=np.zeros(engines.work.arrivals.shape[1], np.int64), launch_cycles=launch)
+    return build.machine_state(machine, pair, links_of(machine, topology, options.mirrored),
+                               [peers_of(rank, workload.tp) for rank in ranks], units.work.signals.shape[1] - 1)
+
+
+def run_gathering(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
+                  progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
+    """Simulate it to its end; of several GPUs the last one counts. Raises BadInput and SimulationError."""
+    sim, now = run_overlapped("GEMM that waits for its tokens", gathering_sim(machine, workload, options, topology),
+                           progress)
+    gemm = sim.kernel.first.state
+    last = int(np.argmax(gemm.finish_time))
+    return OverlappedKernels(
+        **gemm_part(sim, gemm, last), cycles=int(gemm.finish_time[last]),
+        collective_start=int(sim.control.rs_start[last]), launch_cycles=0, simulated_cycles=now,
+        collective_end=int(sim.kernel.second.state.phase_over[last, -1]))
+
+
+@dataclass(frozen=True)
+class GatheringGemm(Kernel):
+    """The GEMM whose workgroups wait for their tokens, and the copies that bring these, as in Flux."""
+
+    options: FluxOptions
+    exchange: Exchange  #: whose topology they come over
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        return f"flux-gather-{self.options.order}-{self.options.pieces}-{self.exchange.topology}"
+
+    @property
+    def every_gpu(self) -> bool:
+        return not self.options.mirrored
+
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        ran = run_gathering(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp),
+                            progress)
+        return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))

@@ -7,14 +7,14 @@ import numpy as np
 
 from t3sim.base.custom import is_custom
 from t3sim.base.errors import Key, Words
+from t3sim.mechanisms import losses
+from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.kernels import GEMM, GEMM_PART, FusedKernel, IsolatedKernel, Kernel, KernelResult
 from t3sim.runs.overlapped import OverlappedKernels
 from t3sim.runs.phases import Moved
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
-from t3sim.runs.techniques import losses
-from t3sim.runs.techniques.result import TechniqueResult
 
 
 def gemm_alone(plan: Plan) -> Kernel:

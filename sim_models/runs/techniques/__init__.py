@@ -1,1 +1,0 @@
-"""Table of the techniques that can be run: a record each, in a file of its own."""
