@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from t3sim.analytic.libraries.collectives import direct_ns, in_switch_ns
-from t3sim.analytic.libraries.contention import collective_job, gemm_job
-from t3sim.analytic.libraries.mechanisms import GATES, Setting, play
+from t3sim.analytic.libraries.contention import collective_job
+from t3sim.analytic.libraries.mechanisms import GATES, OverlapPlan, play
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.papers.cais import cais, triggered
@@ -37,12 +37,12 @@ def layers(name: str, counts: Iterable[int]) -> list[dict]:
         for model in ("t-nlg", "gpt-3", "mt-nlg"):
             hidden = MODELS[model].hidden
             for layer, depth in (("op", hidden), ("fc2", 4 * hidden)):
-                setting = Setting("gemm+ar", gpus, (_TOKENS, hidden, max(1, depth // gpus)))
-                gemm, size = gemm_job(machine, *setting.shape).ns, setting.size
+                plan = OverlapPlan(machine, "gemm+ar", gpus, (_TOKENS, hidden, max(1, depth // gpus)))
+                gemm, size = plan.gemm_ns, plan.size
                 rings = gemm + collective_job(machine, "all_reduce", gpus, size, "near-memory").ns
-                times = {"gemm": gemm, "rings": rings, "memory": play(machine, setting, "t3").ns,
+                times = {"gemm": gemm, "rings": rings, "memory": play(plan, "t3").ns,
                          "switch": gemm + in_switch_ns(machine, "all_reduce", gpus, size),
-                         "both": triggered(machine, setting)}
+                         "both": triggered(plan)}
                 rows.append({"machine": name, "gpus": gpus, "model": model, "layer": layer, "ns": times} | {
                     "speedup": {way: rings / times[way] for way in ("memory", "switch", "both")}})
     return rows

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from math import ceil
 
-from t3sim.analytic.gemm import library_kernel
 from t3sim.analytic.libraries.collectives import BLOCKS, in_switch_ns, transfer_ns
 from t3sim.analytic.libraries.contention import Job, attention_job, beside, collective_job, gemm_job, stream_job
-from t3sim.analytic.libraries.mechanisms import Setting, fused, play
+from t3sim.analytic.libraries.mechanisms import OverlapPlan, fused, play
 from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
@@ -28,14 +27,14 @@ _CAIS_HEADS, _CAIS_SEQUENCE = 32, 3072  #: of LLaMA-7B
 _GPUS = 8
 
 
-def of_rows(kind: str, shape: tuple[int, int, int], gpus: int = _GPUS) -> Setting:
-    return Setting({"rs": "gemm+rs", "ag": "ag+gemm", "ar": "gemm+ar"}[kind], gpus, shape)
+def of_rows(machine: Machine, kind: str, shape: tuple[int, int, int]) -> OverlapPlan:
+    return OverlapPlan(machine, {"rs": "gemm+rs", "ag": "ag+gemm", "ar": "gemm+ar"}[kind], _GPUS, shape)
 
 
-def exposed(machine: Machine, setting: Setting) -> float:
+def exposed(plan: OverlapPlan) -> float:
     """Return the part of a GEMM that nothing hides: its first round of tiles, or one GPU's rows that come first."""
-    rounds = max(1, ceil(library_kernel(machine, *setting.shape).tiles / machine.gpu.compute_units))
-    return gemm_job(machine, *setting.shape).ns / (setting.gpus if setting.before else rounds)
+    rounds = max(1, ceil(plan.kernel().tiles / plan.machine.gpu.compute_units))
+    return plan.gemm_ns / (plan.gpus if plan.before else rounds)
 
 
 def beside_transfer(machine: Machine, gemms: float, transfer: float, alone: float) -> float:
@@ -44,30 +43,31 @@ def beside_transfer(machine: Machine, gemms: float, transfer: float, alone: floa
     return max(min(gemms / (1 - power), gemms + transfer * power), transfer + alone)
 
 
-def triggered(machine: Machine, setting: Setting) -> float:
+def triggered(plan: OverlapPlan) -> float:
     """Return the time of a GEMM whose tiles go to, or come from, a switch as Track & Trigger has it."""
-    transfer = transfer_ns(machine, setting.kind, setting.gpus, setting.size) + machine.wires.latency_ns
-    return beside_transfer(machine, gemm_job(machine, *setting.shape).ns, transfer, exposed(machine, setting))
+    machine = plan.machine
+    transfer = transfer_ns(machine, plan.kind, plan.gpus, plan.size) + machine.wires.latency_ns
+    return beside_transfer(machine, plan.gemm_ns, transfer, exposed(plan))
 
 
-def at_once(machine: Machine, first: Setting, second: Setting) -> float:
+def at_once(first: OverlapPlan, second: OverlapPlan) -> float:
     """Return the time of two GEMMs of which the second takes each of the first's sums as it comes, as CAIS has it.
 
     What goes up to the switch and what comes down are on the links at the same time.
     """
+    machine = first.machine
     transfer = transfer_ns(machine, "all_reduce", first.gpus, first.size) + 2 * machine.wires.latency_ns
-    return beside_transfer(machine, sum(gemm_job(machine, *one.shape).ns for one in (first, second)), transfer,
-                           exposed(machine, first) + exposed(machine, second))
+    return beside_transfer(machine, first.gemm_ns + second.gemm_ns, transfer, exposed(first) + exposed(second))
 
 
-def in_pieces(machine: Machine, setting: Setting, collective: Callable[[float], Job]) -> float:
+def in_pieces(plan: OverlapPlan, collective: Callable[[float], Job]) -> float:
     """Return the time of a GEMM in the best number of pieces, the collective of each beside the next one's GEMM."""
-    (m, n, k), found = setting.shape, []
+    machine, (m, n, k), times = plan.machine, plan.shape, []
     for pieces in (1, 2, 4, 8):
-        piece, moved = (ceil(m / pieces), n, k), collective(setting.size / pieces)
-        both = beside(machine, piece, setting.width, moved).ns
-        found.append(gemm_job(machine, *piece).ns + (pieces - 1) * both + moved.ns)
-    return min(found)
+        piece, moved = (ceil(m / pieces), n, k), collective(plan.size / pieces)
+        both = beside(machine, piece, plan.width, moved).ns
+        times.append(gemm_job(machine, *piece).ns + (pieces - 1) * both + moved.ns)
+    return min(times)
 
 
 def sub_layers(hidden: int, ffn: int) -> tuple[tuple[int, int], ...]:
@@ -82,7 +82,7 @@ def sub_layer(machine: Machine, tokens: int, hidden: int, depth: int, columns: i
     """
     first, second = (tokens, hidden, depth // _GPUS), (tokens, columns // _GPUS, hidden)
     gemms = [gemm_job(machine, *shape).ns for shape in (first, second)]
-    rs, ag, ar = of_rows("rs", first), of_rows("ag", second), of_rows("ar", first)
+    rs, ag, ar = of_rows(machine, "rs", first), of_rows(machine, "ag", second), of_rows(machine, "ar", first)
     size, switch = rs.size, machine.in_switch
 
     def switched(kind: str) -> float:
@@ -98,16 +98,16 @@ def sub_layer(machine: Machine, tokens: int, hidden: int, depth: int, columns: i
         return phases * size / _GPUS / (pair_gb_per_s(machine, _GPUS) * machine.wires.all_efficiency)
     last, own = norm(tokens) + gemms[1], norm(tokens / _GPUS)
     return {
-        "CAIS": at_once(machine, rs, ag),
-        "FuseLib-NVLS": last + fused(machine, ar, transfer_ns(machine, "all_reduce", _GPUS, size),
+        "CAIS": at_once(rs, ag),
+        "FuseLib-NVLS": last + fused(ar, transfer_ns(machine, "all_reduce", _GPUS, size),
                                      2 * switch.barrier_ns, 0)[0],
-        "CoCoNet-NVLS": last + in_pieces(machine, ar, summed),
+        "CoCoNet-NVLS": last + in_pieces(ar, summed),
         "TP-NVLS": last + gemms[0] + switched("all_reduce"),
-        "T3-NVLS": own + triggered(machine, rs) + triggered(machine, ag),
-        "T3": own + play(machine, rs, "t3").ns + play(machine, ag, "t3").ns,
+        "T3-NVLS": own + triggered(rs) + triggered(ag),
+        "T3": own + play(rs, "t3").ns + play(ag, "t3").ns,
         "SP-NVLS": own + sum(gemms) + switched("reduce_scatter") + switched("all_gather"),
-        "FuseLib": last + fused(machine, ar, stored(2), machine.direct.phase_ns, 0)[0],
-        "CoCoNet": last + in_pieces(machine, ar, lambda part: collective_job(machine, "all_reduce", _GPUS, part,
+        "FuseLib": last + fused(ar, stored(2), machine.direct.phase_ns, 0)[0],
+        "CoCoNet": last + in_pieces(ar, lambda part: collective_job(machine, "all_reduce", _GPUS, part,
                                                                             library="ring")),
     }
 

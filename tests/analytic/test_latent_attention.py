@@ -6,7 +6,7 @@ import pytest
 
 from t3sim.analytic.end_to_end import layer
 from t3sim.analytic.libraries.prompts import prompt_ns
-from t3sim.analytic.libraries.ranking import settings
+from t3sim.analytic.libraries.ranking import layer_plans
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
 from t3sim.machine import load_machine
@@ -87,7 +87,8 @@ def test_sub_layers_that_are_all_reduced(model):
 
 
 def test_overlap_takes_each_token_once_in_the_collective(model):
-    parts = settings(load_transformer(model()), 4096, 8, sequence_parallel=True)
+    machine = load_machine("h100-sxm", COMMERCIAL)
+    parts = layer_plans(machine, load_transformer(model()), 4096, 8, sequence_parallel=True)
     assert {name: (one.operator, one.shape, one.size) for name, one in parts.items()} == {
         "op": ("gemm+rs", (4096, 7168, 2048), 2 * 4096 * 7168),
         "fc2": ("gemm+rs", (9 * 4096, 7168, 256), 2 * 4096 * 7168),

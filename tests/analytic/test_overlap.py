@@ -7,7 +7,7 @@ import pytest
 from t3sim.analytic.libraries.collectives import copies_ns
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
-from t3sim.analytic.libraries.mechanisms import MECHANISMS, OPERATORS, TRIGGERED, Setting, play, possible
+from t3sim.analytic.libraries.mechanisms import MECHANISMS, OPERATORS, TRIGGERED, OverlapPlan, play, possible
 from t3sim.analytic.libraries.prompts import norm_ns, prompt_ns
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
@@ -50,53 +50,55 @@ def test_without_power_and_with_endless_memory_engines_take_nothing_from_a_gemm(
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_mechanism_takes_at_least_the_gemm(machine, operator):
-    setting = Setting(operator, min(8, machine.gpus), (4096, 4096, 2048))
-    names = possible(machine, setting)
+    plan = OverlapPlan(machine, operator, min(8, machine.gpus), (4096, 4096, 2048))
+    names = possible(plan)
     assert {"in-turn", *TRIGGERED} <= set(names) <= set(MECHANISMS)
     for name in names:
-        run = play(machine, setting, name)
+        run = play(plan, name)
         assert run.ns >= gemm_job(machine, 4096, 4096, 2048).ns * 0.999 and run.memory_bytes > 0 and run.bound
 
 
 @pytest.mark.parametrize("operator", ["gemm+ar", "gemm+rs"])
 def test_few_tokens_go_straight_to_their_owners_and_wait_for_fewer_links_than_around_a_ring(operator):
-    few = Setting(operator, 8, (8, 8192, 8192))
+    few = OverlapPlan(H100, operator, 8, (8, 8192, 8192))
     steps = (2 if operator == "gemm+ar" else 1) * (7 - 1)
-    saved = play(H100, few, "t3").ns - play(H100, few, "t3-direct").ns
+    saved = play(few, "t3").ns - play(few, "t3-direct").ns
     assert saved == pytest.approx(steps * H100.wires.latency_ns, rel=0.1)
 
 
 def test_small_pieces_make_decomposition_slower_than_in_turn_and_large_ones_faster():
-    small, large = (Setting("ag+gemm", 8, (rows, 8192, 8192)) for rows in (1024, 32768))
-    assert play(H100, small, "decomposed").ns > play(H100, small, "in-turn").ns
-    assert play(H100, large, "decomposed").ns < play(H100, large, "in-turn").ns
+    small, large = (OverlapPlan(H100, "ag+gemm", 8, (rows, 8192, 8192)) for rows in (1024, 32768))
+    assert play(small, "decomposed").ns > play(small, "in-turn").ns
+    assert play(large, "decomposed").ns < play(large, "in-turn").ns
 
 
 def test_shots_by_size_and_norms_in_the_all_reduce():
-    few, many = (Setting("gemm+ar", 8, (rows, 8192, 1024)) for rows in (8, 8192))
-    for setting, first, second in ((few, "one-shot", "two-shot"), (many, "two-shot", "one-shot")):
-        assert play(H100, setting, first).ns < play(H100, setting, second).ns
-    for setting in (few, many):
-        saved = play(H100, setting, "symmetric").ns - play(H100, setting, "fused-norm").ns
-        assert saved == pytest.approx(norm_ns(H100, setting.shape[0], 8192) - H100.wires.latency_ns)
-    tokens_once = Setting("gemm+ar", 8, (8192, 8192, 1024), rows=1024)
-    assert play(H100, tokens_once, "fused-norm").ns < play(H100, many, "fused-norm").ns
+    few, many = (OverlapPlan(H100, "gemm+ar", 8, (rows, 8192, 1024)) for rows in (8, 8192))
+    for plan, first, second in ((few, "one-shot", "two-shot"), (many, "two-shot", "one-shot")):
+        assert play(plan, first).ns < play(plan, second).ns
+    for plan in (few, many):
+        saved = play(plan, "symmetric").ns - play(plan, "fused-norm").ns
+        assert saved == pytest.approx(norm_ns(H100, plan.shape[0], 8192) - H100.wires.latency_ns)
+    tokens_once = OverlapPlan(H100, "gemm+ar", 8, (8192, 8192, 1024), rows=1024)
+    assert play(tokens_once, "fused-norm").ns < play(many, "fused-norm").ns
 
 
 @pytest.mark.parametrize("machine", ["mi300x", "h100-sxm"])
 def test_chains_after_a_gemm_hide_all_but_the_last_shard(machine):
-    node, setting = load_machine(machine, COMMERCIAL), Setting("gemm+rs", 8, (8192, 8192, 8192))
-    chain, turn = (play(node, setting, name) for name in ("sdma-chain", "copy-engines"))
-    assert gemm_job(node, *setting.shape).ns < chain.ns < turn.ns and chain.units == 0
-    reduced = play(node, Setting("gemm+ar", 8, setting.shape), "sdma-chain").ns
-    assert reduced - chain.ns == pytest.approx(copies_ns(node, "all_gather", 8, setting.size))
+    node = load_machine(machine, COMMERCIAL)
+    plan = OverlapPlan(node, "gemm+rs", 8, (8192, 8192, 8192))
+    chain, turn = (play(plan, name) for name in ("sdma-chain", "copy-engines"))
+    assert gemm_job(node, *plan.shape).ns < chain.ns < turn.ns and chain.units == 0
+    reduced = play(OverlapPlan(node, "gemm+ar", 8, plan.shape), "sdma-chain").ns
+    assert reduced - chain.ns == pytest.approx(copies_ns(node, "all_gather", 8, plan.size))
 
 
 def test_units_that_exchange_do_not_multiply():
-    node, setting = load_machine("mi355x", COMMERCIAL), Setting("a2a+gemm", 8, (6144, 8192, 8192))
-    fused, engines = play(node, setting, "fused-units"), play(node, setting, "flux")
+    node = load_machine("mi355x", COMMERCIAL)
+    plan = OverlapPlan(node, "a2a+gemm", 8, (6144, 8192, 8192))
+    fused, engines = play(plan, "fused-units"), play(plan, "flux")
     assert fused.units == node.sharing.kernel_units and engines.units == 0
-    assert engines.ns < fused.ns < play(node, setting, "in-turn").ns
+    assert engines.ns < fused.ns < play(plan, "in-turn").ns
 
 
 def test_every_mechanism_is_in_the_table_of_techniques(capsys):
@@ -112,9 +114,9 @@ def test_every_mechanism_is_in_the_table_of_techniques(capsys):
 
 def test_what_is_not_possible_is_named():
     with pytest.raises(BadInput, match="'scan' is unknown"):
-        Setting("scan", 8, LARGE)
+        OverlapPlan(H100, "scan", 8, LARGE)
     with pytest.raises(BadInput, match="allowed are in-turn"):
-        play(load_machine("a100-sxm", COMMERCIAL), Setting("gemm+ar", 8, LARGE), "in-switch-fused")
+        play(OverlapPlan(load_machine("a100-sxm", COMMERCIAL), "gemm+ar", 8, LARGE), "in-switch-fused")
 
 
 @pytest.mark.parametrize("name", TODAY)

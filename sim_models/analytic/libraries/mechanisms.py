@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from t3sim.analytic.gemm import library_kernel
+from t3sim.analytic.gemm import GemmKernel, library_kernel
 from t3sim.analytic.libraries.collectives import (
     copies_ns,
     library_collective,
@@ -38,9 +39,10 @@ _SENDERS = 12
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A GEMM of one GPU and the collective before or after it; `size`: bytes of the collective's whole tensor."""
+class OverlapPlan:
+    """A GEMM of one GPU and the collective before or after it, on a machine."""
 
+    machine: Machine = field(repr=False)
     operator: str
     gpus: int
     shape: tuple[int, int, int]
@@ -62,12 +64,23 @@ class Setting:
 
     @property
     def size(self) -> float:
+        """Bytes of the collective's whole tensor."""
         m, n, k = self.shape
         return 2.0 * (self.rows or m) * (k if self.before else n)
 
+    @property
+    def gemm_ns(self) -> float:
+        return gemm_job(self.machine, *self.shape, self.width).ns
+
+    def kernel(self, units: int | None = None) -> GemmKernel:
+        return library_kernel(self.machine, *self.shape, self.width, units)
+
+    def collective(self, mover: str = "units", library: str = "") -> Job:
+        return collective_job(self.machine, self.kind, self.gpus, self.size, mover, library)
+
 
 @dataclass(frozen=True)
-class Run:
+class OverlapTime:
     """An operator under a mechanism."""
 
     mechanism: str
@@ -77,82 +90,71 @@ class Run:
     memory_bytes: float  #: that the collective moves in a GPU's memory
 
 
-def possible(machine: Machine, setting: Setting) -> tuple[str, ...]:
-    """Return the mechanisms that a machine has for an operator."""
-    return tuple(name for name, one in MECHANISMS.items() if setting.operator in one.operators
-                 and (machine.in_switch is not None or not one.in_switch))
+def possible(plan: OverlapPlan) -> tuple[str, ...]:
+    """Return the mechanisms that the machine has for an operator."""
+    return tuple(name for name, one in MECHANISMS.items() if plan.operator in one.operators
+                 and (plan.machine.in_switch is not None or not one.in_switch))
 
 
-def play(machine: Machine, setting: Setting, mechanism: str) -> Run:
+def play(plan: OverlapPlan, mechanism: str) -> OverlapTime:
     """Play an operator under a mechanism. Raises BadInput."""
-    if mechanism not in possible(machine, setting):
-        raise BadInput(f"mechanism {mechanism[:40]!r} is not possible for {setting.operator} on {machine.name}: "
-                       f"allowed are {', '.join(possible(machine, setting))}")
-    return MECHANISMS[mechanism].play(machine, setting)
-
-
-def _gemm_ns(machine: Machine, setting: Setting) -> float:
-    return gemm_job(machine, *setting.shape, setting.width).ns
+    if mechanism not in possible(plan):
+        raise BadInput(f"mechanism {mechanism[:40]!r} is not possible for {plan.operator} on {plan.machine.name}: "
+                       f"allowed are {', '.join(possible(plan))}")
+    return MECHANISMS[mechanism].play(plan)
 
 
 def _bound(gemm: float, other: float) -> str:
     return "GEMM" if gemm >= other else "collective"
 
 
-def _in_turn(machine: Machine, setting: Setting) -> Run:
-    job = collective_job(machine, setting.kind, setting.gpus, setting.size, library="torch")
-    gemm = _gemm_ns(machine, setting)
-    packed = 2 * setting.size / machine.memory_bytes_per_ns if setting.kind == "all_to_all" else 0.0
-    return Run("in-turn", gemm + job.ns + packed, "one after the other", job.units, job.memory_bytes)
+def _one_after_the_other(mechanism: str, plan: OverlapPlan, collective_ns: float, job: Job) -> OverlapTime:
+    return OverlapTime(mechanism, plan.gemm_ns + collective_ns, "one after the other", job.units, job.memory_bytes)
 
 
-def _symmetric(machine: Machine, setting: Setting) -> Run:
-    job = collective_job(machine, setting.kind, setting.gpus, setting.size)
-    ns = _gemm_ns(machine, setting) + symmetric_ns(machine, setting.kind, setting.gpus, setting.size)
-    return Run("symmetric", ns, "one after the other", job.units, job.memory_bytes)
+def _in_turn(plan: OverlapPlan) -> OverlapTime:
+    job = plan.collective(library="torch")
+    packed = 2 * plan.size / plan.machine.memory_bytes_per_ns if plan.kind == "all_to_all" else 0.0
+    return OverlapTime("in-turn", plan.gemm_ns + job.ns + packed, "one after the other", job.units, job.memory_bytes)
 
 
-def _direct(machine: Machine, setting: Setting, way: str) -> Run:
-    job = collective_job(machine, setting.kind, setting.gpus, setting.size)
-    ns = _gemm_ns(machine, setting) + ways(machine, setting.kind, setting.gpus, setting.size)[way]
-    read = setting.size * (setting.gpus if way == "one-shot" else 2)  # by others, of this GPU's memory
-    return Run(way, ns, "one after the other", job.units, read + setting.size)
+def _symmetric(plan: OverlapPlan) -> OverlapTime:
+    return _one_after_the_other("symmetric", plan, symmetric_ns(plan.machine, plan.kind, plan.gpus, plan.size),
+                                plan.collective())
 
 
-def _one_shot(machine: Machine, setting: Setting) -> Run:
-    return _direct(machine, setting, "one-shot")
+def _direct(plan: OverlapPlan, way: str) -> OverlapTime:
+    read = plan.size * (plan.gpus if way == "one-shot" else 2)  # by others, of this GPU's memory
+    return _one_after_the_other(way, plan, ways(plan.machine, plan.kind, plan.gpus, plan.size)[way],
+                                replace(plan.collective(), memory_bytes=read + plan.size))
 
 
-def _two_shot(machine: Machine, setting: Setting) -> Run:
-    return _direct(machine, setting, "two-shot")
-
-
-def _fused_norm(machine: Machine, setting: Setting) -> Run:
+def _fused_norm(plan: OverlapPlan) -> OverlapTime:
     """Play a kernel that norms a GPU's own tokens between its sums and its stores.
 
     The others leave the norm to a kernel of its own, whose time this one saves: it is subtracted.
     """
-    m, n, _ = setting.shape
-    run = _symmetric(machine, setting)
-    saved = norm_ns(machine, setting.rows or m, n) - machine.wires.latency_ns
-    return Run("fused-norm", max(_gemm_ns(machine, setting), run.ns - saved), run.bound, run.units, run.memory_bytes)
+    m, n, _ = plan.shape
+    run = _symmetric(plan)
+    saved = norm_ns(plan.machine, plan.rows or m, n) - plan.machine.wires.latency_ns
+    return replace(run, mechanism="fused-norm", ns=max(plan.gemm_ns, run.ns - saved))
 
 
-def _copy_engines(machine: Machine, setting: Setting) -> Run:
-    job = collective_job(machine, setting.kind, setting.gpus, setting.size, "engines")
-    return Run("copy-engines", _gemm_ns(machine, setting) + job.ns, "one after the other", 0, job.memory_bytes)
+def _copy_engines(plan: OverlapPlan) -> OverlapTime:
+    job = plan.collective("engines")
+    return _one_after_the_other("copy-engines", plan, job.ns, job)
 
 
-def _decomposed(machine: Machine, setting: Setting) -> Run:
+def _decomposed(plan: OverlapPlan) -> OverlapTime:
     """Play pieces beside copies: a piece per GPU, whose tiles fill rounds badly, and each with its launch and event."""
-    (m, n, k), gpus, wires = setting.shape, setting.gpus, machine.wires
-    piece = library_kernel(machine, ceil(m / gpus), n, k, setting.width).ns
+    machine, (m, n, k), gpus, wires = plan.machine, plan.shape, plan.gpus, plan.machine.wires
+    piece = library_kernel(machine, ceil(m / gpus), n, k, plan.width).ns
     slower = 1 / (1 - machine.sharing.power_share) - 1  # while a copy runs
-    hop = wires.copy_ns + setting.size / gpus / (pair_gb_per_s(machine, 2) * wires.copy_efficiency)
+    hop = wires.copy_ns + plan.size / gpus / (pair_gb_per_s(machine, 2) * wires.copy_efficiency)
     end = copied = 0.0
     side_by_side = wires.kind == "full"  # a link for each copy
     for place in range(gpus):
-        if setting.before:
+        if plan.before:
             copied = min(place, 1) * hop if side_by_side else place * hop
             end = max(end, copied)
             last = hop if side_by_side else (gpus - 1) * hop
@@ -161,108 +163,102 @@ def _decomposed(machine: Machine, setting: Setting) -> Run:
             end += piece + slower * min(piece, hop if place else 0.0) + _PIECE_NS
             sent = hop if place < gpus - 1 else 0.0
             copied = max(copied, end + sent) if side_by_side else max(copied, end) + sent
-    if setting.kind in ("all_reduce", "reduce_scatter"):
-        end = copied + machine.kernels.launch_ns + (gpus + 1) * setting.size / gpus / machine.memory_bytes_per_ns
-    if setting.kind == "all_reduce":
-        end += copies_ns(machine, "all_gather", gpus, setting.size)
-    return Run("decomposed", end, _bound(gpus * piece, gpus * hop), 0, 2 * setting.size)
+    if plan.kind in ("all_reduce", "reduce_scatter"):
+        end = copied + machine.kernels.launch_ns + (gpus + 1) * plan.size / gpus / machine.memory_bytes_per_ns
+    if plan.kind == "all_reduce":
+        end += copies_ns(machine, "all_gather", gpus, plan.size)
+    return OverlapTime("decomposed", end, _bound(gpus * piece, gpus * hop), 0, 2 * plan.size)
 
 
-def fused(machine: Machine, setting: Setting, transfer: float, fixed: float, senders: int) -> tuple[float, float]:
+def fused(plan: OverlapPlan, transfer: float, fixed: float, senders: int) -> tuple[float, float]:
     """Return the time of one kernel of both, and its GEMM's.
 
     The first round of tiles has nothing to send, or the own rows come first; the last has nothing to hide behind.
     """
-    units = machine.gpu.compute_units - senders
-    kernel = library_kernel(machine, *setting.shape, setting.width, units)
+    machine = plan.machine
+    kernel = plan.kernel(machine.gpu.compute_units - senders)
     gemm = kernel.ns / (1 - machine.sharing.power_share)
     rounds = max(1, ceil(kernel.tiles / kernel.units))
-    exposed = gemm / (setting.gpus if setting.before else rounds)
-    return machine.kernels.launch_ns + fixed + max(gemm + transfer / setting.gpus, transfer + exposed), gemm
+    exposed = gemm / (plan.gpus if plan.before else rounds)
+    return machine.kernels.launch_ns + fixed + max(gemm + transfer / plan.gpus, transfer + exposed), gemm
 
 
-def _flux(machine: Machine, setting: Setting) -> Run:
+def _flux(plan: OverlapPlan) -> OverlapTime:
     """Play a kernel that stores at owners, which then add, or that waits for rows that copy engines bring.
 
     Hopper's pulls instead: two warps of each unit fetch a part of a tile from its GPU, store it, and fetch the next.
     """
-    gpus, size = setting.gpus, setting.size
+    machine, gpus, size = plan.machine, plan.gpus, plan.size
     part = size / gpus / pair_gb_per_s(machine, gpus)
-    if setting.before:
+    if plan.before:
         transfer, fixed = machine.wires.copy_ns + part / machine.wires.copy_efficiency, machine.wires.copy_ns
-        ns, gemm = fused(machine, setting, transfer, fixed, 0)
-        return Run("flux", ns, _bound(gemm, transfer), 0, 2 * size)
-    transfer = part / machine.wires.all_efficiency
-    if machine.sharing.pull_gb_per_s is not None:
-        transfer = max(transfer, size / (machine.gpu.compute_units * machine.sharing.pull_gb_per_s))
-    adds = (gpus + 1) * size / gpus / machine.memory_bytes_per_ns + machine.kernels.launch_ns + machine.direct.phase_ns
-    if setting.kind == "all_reduce":
-        adds += library_collective(machine, "all_gather", gpus, size, library="torch").ns
-    ns, gemm = fused(machine, setting, transfer, adds, 0)
-    return Run("flux", ns, _bound(gemm, transfer), 0, 2 * size)
+    else:
+        transfer = part / machine.wires.all_efficiency
+        if machine.sharing.pull_gb_per_s is not None:
+            transfer = max(transfer, size / (machine.gpu.compute_units * machine.sharing.pull_gb_per_s))
+        fixed = ((gpus + 1) * size / gpus / machine.memory_bytes_per_ns + machine.kernels.launch_ns
+                 + machine.direct.phase_ns)
+    if plan.kind == "all_reduce":
+        fixed += library_collective(machine, "all_gather", gpus, size, library="torch").ns
+    ns, gemm = fused(plan, transfer, fixed, 0)
+    return OverlapTime("flux", ns, _bound(gemm, transfer), 0, 2 * size)
 
 
-def _fused_units(machine: Machine, setting: Setting) -> Run:
+def _fused_units(plan: OverlapPlan) -> OverlapTime:
     """Play a kernel some of whose units bring rows from, or store them at, other GPUs, and multiply nothing."""
+    machine, wires = plan.machine, plan.machine.wires
     units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
-    part = setting.size / setting.gpus / pair_gb_per_s(machine, setting.gpus)
-    transfer, wires = part / machine.wires.all_efficiency, machine.wires
-    ns, gemm = fused(machine, setting, transfer, 2 * wires.latency_ns, units)
-    return Run("fused-units", ns, _bound(gemm, transfer), units, 2 * setting.size)
+    transfer = plan.size / plan.gpus / pair_gb_per_s(machine, plan.gpus) / wires.all_efficiency
+    ns, gemm = fused(plan, transfer, 2 * wires.latency_ns, units)
+    return OverlapTime("fused-units", ns, _bound(gemm, transfer), units, 2 * plan.size)
 
 
-def _in_switch_fused(machine: Machine, setting: Setting) -> Run:
-    switch = machine.in_switch
-    transfer = transfer_ns(machine, setting.kind, setting.gpus, setting.size)
-    ns, gemm = fused(machine, setting, transfer, 2 * switch.barrier_ns, _SENDERS)
-    return Run("in-switch-fused", ns, _bound(gemm, transfer), _SENDERS, 2 * setting.size)
+def _in_switch_fused(plan: OverlapPlan) -> OverlapTime:
+    transfer = transfer_ns(plan.machine, plan.kind, plan.gpus, plan.size)
+    ns, gemm = fused(plan, transfer, 2 * plan.machine.in_switch.barrier_ns, _SENDERS)
+    return OverlapTime("in-switch-fused", ns, _bound(gemm, transfer), _SENDERS, 2 * plan.size)
 
 
-def _sdma_chain(machine: Machine, setting: Setting) -> Run:
+def _sdma_chain(plan: OverlapPlan) -> OverlapTime:
     """Play copies that flags release. After a collective the GEMM polls each shard and starts with its own.
 
     Before one a round of tiles sets flags, for which chains of poll, copy and signal wait, a part of every shard each;
     a kernel adds what has come, and the sums of an all-reduce are copied in turn.
     """
-    gpus, size = setting.gpus, setting.size
-    transfer = copies_ns(machine, setting.kind if setting.before else "all_gather", gpus, size)
-    alone = gemm_job(machine, *setting.shape, setting.width).ns
+    machine, gpus, size = plan.machine, plan.gpus, plan.size
+    transfer = copies_ns(machine, plan.kind if plan.before else "all_gather", gpus, size)
     # Power takes from the GEMM's clock while copies run.
-    whole = alone + min(alone, transfer) * machine.sharing.power_share / (1 - machine.sharing.power_share)
+    power = machine.sharing.power_share
+    whole = plan.gemm_ns + min(plan.gemm_ns, transfer) * power / (1 - power)
     polls = 2 * machine.wires.latency_ns * gpus
-    if setting.before:
+    if plan.before:
         ns = max(whole + polls, transfer + whole / gpus)
     else:
-        kernel, copy_ns = library_kernel(machine, *setting.shape, setting.width), machine.wires.copy_ns
+        kernel, copy_ns = plan.kernel(), machine.wires.copy_ns
         rounds = min(gpus, ceil(kernel.tiles / kernel.units))
         last = copy_ns + (transfer - copy_ns) / rounds  # when nothing is left to compute
         adds = copies_ns(machine, "reduce_scatter", gpus, size) - transfer
         ns = max(whole + polls + last, transfer + (rounds - 1) * copy_ns + whole / rounds) + adds
-        ns += transfer if setting.kind == "all_reduce" else 0.0
-    return Run("sdma-chain", ns, _bound(whole, transfer), 0, 2 * size)
+        ns += transfer if plan.kind == "all_reduce" else 0.0
+    return OverlapTime("sdma-chain", ns, _bound(whole, transfer), 0, 2 * size)
 
 
-def _t3(machine: Machine, setting: Setting, way: str = "ring") -> Run:
+def _t3(plan: OverlapPlan, way: str = "ring") -> OverlapTime:
     """Play Track & Trigger: the collective is triggered by what is stored, and memory adds what arrives.
 
-    An all-reduce's all-gather comes after it, as the paper has it. `way`: of `triggered.WAYS`.
+    An all-reduce's all-gather comes after it, as the paper has it. `way`: of `collectives.WAYS`.
     """
     def exchange(kind: str) -> Job:
-        ring = collective_job(machine, kind, setting.gpus, setting.size, "near-memory")
-        return replace(ring, ns=triggered_ns(machine, kind, setting.gpus, setting.size, way))
+        ring = collective_job(plan.machine, kind, plan.gpus, plan.size, "near-memory")
+        return replace(ring, ns=triggered_ns(plan.machine, kind, plan.gpus, plan.size, way))
 
-    job = exchange({"all_reduce": "reduce_scatter", "all_to_all": "all_gather"}.get(setting.kind, setting.kind))
-    found = beside(machine, setting.shape, setting.width, job)
-    rounds = max(1, ceil(library_kernel(machine, *setting.shape, setting.width).tiles / machine.gpu.compute_units))
-    gemm = _gemm_ns(machine, setting)
-    ns = max(found.ns, job.ns + gemm / (setting.gpus if setting.before else rounds))
-    if setting.kind == "all_reduce":
+    job = exchange({"all_reduce": "reduce_scatter", "all_to_all": "all_gather"}.get(plan.kind, plan.kind))
+    together = beside(plan.machine, plan.shape, plan.width, job)
+    rounds = max(1, ceil(plan.kernel().tiles / plan.machine.gpu.compute_units))
+    ns = max(together.ns, job.ns + plan.gemm_ns / (plan.gpus if plan.before else rounds))
+    if plan.kind == "all_reduce":
         ns += exchange("all_gather").ns
-    return Run("t3" if way == "ring" else f"t3-{way}", ns, _bound(gemm, job.ns), 0, job.memory_bytes)
-
-
-def _t3_direct(machine: Machine, setting: Setting) -> Run:
-    return _t3(machine, setting, "direct")
+    return OverlapTime("t3" if way == "ring" else f"t3-{way}", ns, _bound(plan.gemm_ns, job.ns), 0, job.memory_bytes)
 
 
 class Mechanism(NamedTuple):
@@ -270,7 +266,7 @@ class Mechanism(NamedTuple):
 
     title: str
     source: str
-    play: Callable[[Machine, Setting], Run]
+    play: Callable[[OverlapPlan], OverlapTime]
     operators: tuple[str, ...] = tuple(OPERATORS)
     in_switch: bool = False  #: only with a switch that adds
 
@@ -282,10 +278,10 @@ MECHANISMS = {
     "in-turn": Mechanism("the vendor's libraries, one after the other", "NCCL, RCCL", _in_turn),
     "symmetric": Mechanism("kernels over symmetric memory: the switch adds and copies, else direct",
                            "NCCL 2.27; torch multimem", _symmetric),
-    "one-shot": Mechanism("each GPU loads and adds all others' outputs", "vLLM custom all-reduce; MSCCL++", _one_shot,
-                          ("gemm+ar",)),
+    "one-shot": Mechanism("each GPU loads and adds all others' outputs", "vLLM custom all-reduce; MSCCL++",
+                          partial(_direct, way="one-shot"), ("gemm+ar",)),
     "two-shot": Mechanism("each GPU adds its part of them, then loads the sums of the others",
-                          "vLLM custom all-reduce; MSCCL++", _two_shot, ("gemm+ar",)),
+                          "vLLM custom all-reduce; MSCCL++", partial(_direct, way="two-shot"), ("gemm+ar",)),
     "fused-norm": Mechanism("all-reduce and RMSNorm in one kernel; the norm that it saves is subtracted",
                             "TokenWeave, arXiv 2505.11329; TensorRT-LLM", _fused_norm, ("gemm+ar",)),
     "copy-engines": Mechanism("copies by engines, which hold no units, in turn", "NCCL 2.28 zero-CTA; ROCm/mori",
@@ -302,5 +298,6 @@ MECHANISMS = {
                             "gcnasm opus_gemm_dist; ROCm/mori", _sdma_chain),
     "t3": Mechanism("Track & Trigger with near-memory addition around a ring: no units, no launch", "T3, ASPLOS 2024",
                     _t3),
-    "t3-direct": Mechanism("the same, each tile straight to its owner", "T3, ASPLOS 2024, section 7.1", _t3_direct),
+    "t3-direct": Mechanism("the same, each tile straight to its owner", "T3, ASPLOS 2024, section 7.1",
+                            partial(_t3, way="direct")),
 }

@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any
 
 from t3sim.analytic.end_to_end.layer import gemm_shapes
-from t3sim.analytic.libraries.mechanisms import MECHANISMS, Setting, play, possible
+from t3sim.analytic.libraries.mechanisms import MECHANISMS, OverlapPlan, play, possible
 from t3sim.machine import Machine
 from t3sim.workload.transformer import INPUTS, Transformer
 
@@ -25,8 +25,8 @@ class Ranked:
         return asdict(self)
 
 
-def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool,
-             width: str = "bf16") -> dict[str, Setting]:
+def layer_plans(machine: Machine, model: Transformer, tokens: int, gpus: int, sequence_parallel: bool,
+                width: str = "bf16") -> dict[str, OverlapPlan]:
     """Return the GEMMs of a layer that have a collective, which takes each token once; qkv, for one, has none.
 
     Of a model whose first layers have no experts, a later layer. Experts' GEMMs count as one of all their tokens. What
@@ -38,7 +38,7 @@ def settings(model: Transformer, tokens: int, gpus: int, sequence_parallel: bool
     shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
     after = "gemm+rs" if sequence_parallel else "gemm+ar"
     before = [name for name in (*INPUTS, "fc1") if name in gemms] if sequence_parallel else []
-    return {name: Setting(after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], width, tokens)
+    return {name: OverlapPlan(machine, after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], width, tokens)
             for name in ("op", "fc2", *before)}
 
 
@@ -49,12 +49,12 @@ def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
     `width`: of the GEMMs' operands. Raises BadInput.
     """
     ranked = []
-    parts = settings(model, tokens, gpus, sequence_parallel, width)
+    plans = layer_plans(machine, model, tokens, gpus, sequence_parallel, width)
     for mechanism in MECHANISMS:
-        has = [name for name, one in parts.items() if mechanism in possible(machine, one)]
+        has = [name for name, plan in plans.items() if mechanism in possible(plan)]
         if not has:
             continue
-        runs = {name: play(machine, one, mechanism if name in has else "in-turn") for name, one in parts.items()}
+        runs = {name: play(plan, mechanism if name in has else "in-turn") for name, plan in plans.items()}
         longest = max(has, key=lambda name: runs[name].ns)
         ranked.append(Ranked(mechanism, sum(run.ns for run in runs.values()), runs[longest].bound,
                              max(runs[name].units for name in has), sum(run.memory_bytes for run in runs.values()),

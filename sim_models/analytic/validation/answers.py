@@ -10,7 +10,7 @@ from t3sim.analytic.gemm import library_gemm_ns, width_of
 from t3sim.analytic.libraries import contention
 from t3sim.analytic.libraries.collectives import copies_ns, exchange_ns, library_collective, token_bytes
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
-from t3sim.analytic.libraries.mechanisms import OPERATORS, Setting, play, possible
+from t3sim.analytic.libraries.mechanisms import OPERATORS, OverlapPlan, play, possible
 from t3sim.analytic.libraries.prompts import model_of, part_ns, prompt_ns
 from t3sim.analytic.validation.gpus import loaded
 from t3sim.analytic.validation.requests import (
@@ -115,30 +115,24 @@ def _(request: Operator, machine: Machine) -> float:
         return _operator_beside(request, machine)
     if request.operator not in OPERATORS:
         raise NotExpressible(f"operator {request.operator[:40]!r} has no model: its GEMM is no library's")
-    setting, gemm = _setting(request), request.gemm
+    gemm, width = request.gemm, width_of(request.gemm.dtype)
+    if width is None:
+        raise NotExpressible(f"GEMMs with operands {gemm.dtype[:40]!r} have no rate")
+    plan = OverlapPlan(machine, request.operator, request.gpus, (gemm.m, gemm.n, gemm.k), width)
     if not 2 <= request.gpus <= machine.gpus:
         raise NotExpressible(f"{machine.name} has up to {machine.gpus} GPUs in a node")
     if request.part == "gemm":
-        return library_gemm_ns(machine, *setting.shape, setting.width)
+        return library_gemm_ns(machine, *plan.shape, width)
     if request.part == "collective":
-        return library_collective(machine, setting.kind, request.gpus, setting.size).ns
+        return library_collective(machine, plan.kind, plan.gpus, plan.size).ns
     way = next((name for words, name in _WAYS if re.search(words, request.way.lower())), None)
     if request.part == "baseline" and way not in ("symmetric", "copy-engines"):
         way = "in-turn"
     if way == "epoch":
-        job = collective_job(machine, setting.kind, request.gpus, setting.size, "engines")
-        return beside(machine, (gemm.m, gemm.n, gemm.k), setting.width, job).ns
-    if way not in possible(machine, setting):
+        return beside(machine, plan.shape, width, plan.collective("engines")).ns
+    if way not in possible(plan):
         raise NotExpressible(f"no mechanism of {machine.name} is called {request.way[:40]!r}")
-    return play(machine, setting, way).ns
-
-
-def _setting(request: Operator) -> Setting:
-    """Return the GEMM of one GPU."""
-    width = width_of(request.gemm.dtype)
-    if width is None:
-        raise NotExpressible(f"GEMMs with operands {request.gemm.dtype[:40]!r} have no rate")
-    return Setting(request.operator, request.gpus, (request.gemm.m, request.gemm.n, request.gemm.k), width)
+    return play(plan, way).ns
 
 
 def _operator_beside(request: Operator, machine: Machine) -> float:

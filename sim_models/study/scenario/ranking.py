@@ -6,9 +6,9 @@ from typing import Any
 
 from t3sim.analytic.gemm import width_of
 from t3sim.analytic.libraries.experts import ExpertsRun, rank_experts
-from t3sim.analytic.libraries.mechanisms import Setting
+from t3sim.analytic.libraries.mechanisms import OverlapPlan
 from t3sim.analytic.libraries.prompts import model_of
-from t3sim.analytic.libraries.ranking import Ranked, rank, settings
+from t3sim.analytic.libraries.ranking import Ranked, layer_plans, rank
 from t3sim.analytic.validation.comparison import expected_error
 from t3sim.base.bounded import read_json, reading
 from t3sim.base.errors import BadInput, Key
@@ -36,7 +36,7 @@ class Ranking:
     tp: int
     tokens: int
     width: str  #: of the GEMMs' operands
-    gemms: dict[str, Setting]  #: that are timed, each with its collective
+    gemms: dict[str, OverlapPlan]  #: that are timed, each with its collective
     ranked: list[Ranked]
     expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
 
@@ -92,9 +92,9 @@ class LayerToRank:
         self.width, self.width_chosen = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:
-        asked = self.model, self.tokens, self.tp, self.sequence_parallel, self.width
-        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, settings(*asked),
-                       rank(self.machine, *asked), expected_error(self.machine.name))
+        layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width
+        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, layer_plans(*layer), rank(*layer),
+                       expected_error(self.machine.name))
 
 
 @dataclass(frozen=True)
