@@ -24,6 +24,7 @@ from t3sim.analytic.validation.requests import (
     Prompt,
     Ratio,
     Read,
+    Request,
     Steady,
     Training,
     Unread,
@@ -54,8 +55,8 @@ class Row:
     def text(self, column: str) -> str:
         return (self.fields.get(column) or "").strip()
 
-    def number(self, column: str) -> float | None:
-        """Return a positive number; None for an empty field or a question mark."""
+    def number(self, column: str, times: float = 1.0) -> float | None:
+        """Return a positive number `times` over; None for an empty field or a question mark."""
         text = self.text(column)
         if text in ("", "?", "not said"):
             return None
@@ -65,7 +66,7 @@ class Row:
             value = -1.0
         if not 0 < value <= _LARGEST:
             raise BadRows(f"{self.where}: {column} = {shown(text)} is not a number above 0")
-        return value
+        return times * value
 
     def count(self, column: str) -> int:
         """Return a whole number, which the row needs."""
@@ -99,6 +100,13 @@ def _band(size: float) -> str:
     return "collective from 1 MB" if size >= MB else "collective below 1 MB"
 
 
+def _timed(source: str, gpu: str, quantity: str, scenario: str, ask: Request, ns: float | None) -> Measured | Unread:
+    """Return a row with its time, or one that has none."""
+    if ns is None:
+        return Unread(source, gpu, scenario, "the row has no time")
+    return Measured(source, gpu, quantity, scenario, ask, ns)
+
+
 #: Collectives as libraries write them: AllReduce, all-reduce, allreduce.
 _KINDS = {one.replace("_", ""): one for one in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                                 "send_recv", "broadcast", "reduce")}
@@ -114,22 +122,14 @@ def _collective(row: Row) -> Iterator[Read]:
     kind = _KINDS.get(re.sub(r"[-_ ]", "", written.lower()), written)
     scenario = (f"{kind} on {gpus} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, {library}"
                 f"{f', {algorithm}' if algorithm else ''}, {size_name(size)}")
-    microseconds = row.number("time_us")
-    if microseconds is None:
-        yield Unread(row.source, row.gpu, scenario, "the row has no time")
-        return
-    yield Measured(row.source, row.gpu, _band(size), scenario,
-                   Collective(kind, gpus, nodes, size, library, algorithm), 1e3 * microseconds)
+    yield _timed(row.source, row.gpu, _band(size), scenario,
+                 Collective(kind, gpus, nodes, size, library, algorithm), row.number("time_us", 1e3))
 
 
 def _older_all_reduce(row: Row) -> Iterator[Read]:
     size, gpus, ns = row.count("size_bytes"), row.count("gpus"), row.number("out_of_place_time_ns")
     scenario = f"all_reduce on {gpus} GPUs, NCCL (vTrain), {size_name(size)}"
-    if ns is None:
-        yield Unread("vTrain", row.gpu, scenario, "the row has no time")
-        return
-    yield Measured("vTrain", row.gpu, _band(size), scenario,
-                   Collective("all_reduce", gpus, 1, size, "NCCL"), ns)
+    yield _timed("vTrain", row.gpu, _band(size), scenario, Collective("all_reduce", gpus, 1, size, "NCCL"), ns)
 
 
 def _vidur(row: Row) -> Iterator[Read]:
@@ -137,36 +137,26 @@ def _vidur(row: Row) -> Iterator[Read]:
     kind, ns = row.text("collective"), row.number("median_time_ns")
     nodes, gpu = max(1, gpus // within), row.text("box")
     scenario = f"{kind} on {gpus} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, NCCL (Vidur), {size_name(size)}"
-    if ns is None:
-        yield Unread("Vidur", gpu, scenario, "the row has no time")
-        return
-    if nodes > 1 and "a100" in gpu:
+    if nodes > 1 and "a100" in gpu and ns is not None:
         yield Unread("Vidur", gpu, scenario, "the source does not name the cards between its nodes")
         return
     quantity = "send and receive" if kind == "send_recv" else _band(size)
-    yield Measured("Vidur", gpu, quantity, scenario, Collective(kind, gpus, nodes, size, "NCCL"), ns)
+    yield _timed("Vidur", gpu, quantity, scenario, Collective(kind, gpus, nodes, size, "NCCL"), ns)
 
 
 def _gemm(row: Row) -> Iterator[Read]:
     m, n, k = (row.count(name) for name in "mnk")
-    dtype, us, rate = row.text("dtype") or "fp16", row.number("time_us_derived"), row.number("tflops")
-    if us is None and rate is not None:
-        us = 2e-6 * m * n * k / rate
-    scenario = f"{m} x {n} x {k}, {dtype}"
-    if us is None:
-        yield Unread(row.source, row.gpu, scenario, "the row has no time")
-        return
-    yield Measured(row.source, row.gpu, "GEMM", scenario, Gemm(m, n, k, dtype), 1e3 * us)
+    dtype, ns, rate = row.text("dtype") or "fp16", row.number("time_us_derived", 1e3), row.number("tflops")
+    if ns is None and rate is not None:
+        ns = 1e3 * (2e-6 * m * n * k / rate)
+    yield _timed(row.source, row.gpu, "GEMM", f"{m} x {n} x {k}, {dtype}", Gemm(m, n, k, dtype), ns)
 
 
 def _older_gemm(row: Row) -> Iterator[Read]:
     m, n, k = (row.count(name) for name in "mnk")
-    ns = row.number("time_ns")
-    if ns is None:
-        yield Unread("LLMCompass", row.gpu, f"{m} x {n} x {k}", "the row has no time")
-        return
-    yield Measured("LLMCompass", row.gpu, "GEMM", f"{m} x {n} x {k}, fp16, waited for",
-                   Gemm(m, n, k, "fp16", waited=True), ns)
+    ns, called = row.number("time_ns"), f"{m} x {n} x {k}"
+    scenario = called if ns is None else f"{called}, fp16, waited for"
+    yield _timed("LLMCompass", row.gpu, "GEMM", scenario, Gemm(m, n, k, "fp16", waited=True), ns)
 
 
 def _operator(row: Row) -> Iterator[Read]:
@@ -240,11 +230,9 @@ def _crowded(row: Row) -> Iterator[Read]:
 
 
 def _steady(row: Row) -> Iterator[Read]:
-    compute, us = row.text("compute"), row.number("steady_us")
-    if us is None:
-        yield Unread(row.source, row.gpu, compute, "the row has no time")
-        return
-    yield Measured(row.source, row.gpu, "GEMM over and over", f"{compute}, for a second", Steady(compute), 1e3 * us)
+    compute, ns = row.text("compute"), row.number("steady_us", 1e3)
+    scenario = compute if ns is None else f"{compute}, for a second"
+    yield _timed(row.source, row.gpu, "GEMM over and over", scenario, Steady(compute), ns)
 
 
 _NORM_PARTS = {"full_rms_norm_us": "norm", "partial_rms_norm_us": "partial norm", "nccl_all_reduce_us": "nccl",
@@ -331,13 +319,10 @@ def _copies(row: Row) -> Iterator[Read]:
 def _training(row: Row) -> Iterator[Read]:
     numbers = {name: row.count(name) for name in ("hidden", "layers", "heads", "sequence", "global_batch",
                                                   "micro_batch", "tp", "pp", "dp")}
-    mapping, ms = tuple(numbers.pop(name) for name in ("tp", "pp", "dp")), row.number("iteration_ms")
+    mapping, ns = tuple(numbers.pop(name) for name in ("tp", "pp", "dp")), row.number("iteration_ms", 1e6)
     scenario = "GPT, " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
     scenario += ", tp {} pp {} dp {}".format(*mapping)
-    if ms is None:
-        yield Unread("vTrain", "A100", scenario, "the row has no time")
-        return
-    yield Measured("vTrain", "A100", "training", scenario, Training(**numbers, mapping=mapping), 1e6 * ms)
+    yield _timed("vTrain", "A100", "training", scenario, Training(**numbers, mapping=mapping), ns)
 
 
 #: Columns of vTrain's own file, and what ours are called.

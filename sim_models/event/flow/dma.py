@@ -1,6 +1,6 @@
 """Collectives by DMA engines: a host that fills queues and rings doorbells, engines that copy, signals at the end."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -217,8 +217,6 @@ class Fabric:
         self._new: list[tuple[float, Mapping[Hashable, float], simpy.Event]] = []
         self._since, self._round = 0.0, 0
         self._changing = False
-        #: What is told the time and the bytes per ns of each resource, in the order given, whenever they change.
-        self.watch: Callable[[float, np.ndarray], None] | None = None
 
     def move(self, size_bytes: float, uses: Mapping[Hashable, float]) -> simpy.Event:
         """Start a flow and return the event of its end. `uses`: resource, and bytes of it per byte of the flow."""
@@ -245,12 +243,7 @@ class Fabric:
         self._admit()
         if flows := len(self._done):
             self._rates = fair_rates(self._capacity, self._flow, self._resource, self._weight, flows)
-        if self.watch is not None:
-            self.watch(self.env.now, np.bincount(self._resource, self._weight * self._rates[self._flow],
-                                                 len(self._capacity)))
-        if not flows:
-            return
-        self.env.process(self._finish(float(np.min(self._left / self._rates)), self._round))
+            self.env.process(self._finish(float(np.min(self._left / self._rates)), self._round))
 
     def _admit(self) -> None:
         """Let what started at this moment join the flows under way."""

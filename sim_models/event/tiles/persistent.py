@@ -219,12 +219,6 @@ def alone_ns(node: Machine, gpus: int, tasks: Tasks) -> float:
                       lambda _, computed: computed)
 
 
-def separate_losses(node: Machine, gpus: int, tasks: Tasks, kernels_ns: float,
-                    collective_ns: float) -> dict[str, float]:
-    """Return what kernels and a library's collective take longer than one kernel alone, ns by cause."""
-    return {"kernels of a framework": kernels_ns - alone_ns(node, gpus, tasks), "collective": collective_ns}
-
-
 def fused_losses(node: Machine, gpus: int, tasks: Tasks, sending: Sending) -> dict[str, float]:
     """Return what the fused kernel takes longer than one that sends nothing, ns by cause; they add up to all of it.
 
@@ -302,8 +296,8 @@ def run_persistent(node: Machine, operator: str, gpus: int, shape: tuple[int, ..
     found = {}
     for name in techniques:
         if name == "sequential":
-            found[name] = PersistentTimes(alone + collective, 0.0,
-                                          separate_losses(node, gpus, tasks, alone, collective))
+            found[name] = PersistentTimes(alone + collective, 0.0, {
+                "kernels of a framework": alone - alone_ns(node, gpus, tasks), "collective": collective})
             continue
         how = replace(sending, tracked=name == "t3-model")
         one = fused_run(node, gpus, tasks, how)
