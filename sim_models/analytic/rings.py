@@ -29,7 +29,7 @@ def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:
     return ring_pass_ns(devices, machine.link.latency_ns, size_bytes, machine.link.bandwidth_gb_per_s)
 
 
-# The vendor's library on the event level of tiles
+# The vendor's library on the event level, of tiles and, last, of DMA engines
 
 def port_bytes_per_ns(node: Machine, gpus: int) -> float:
     """Return what a GPU sends to all others together, as many rings as its links allow."""
@@ -57,6 +57,16 @@ def library_exchange_ns(node: Machine, gpus: int, part_bytes: float) -> float:
     port = port_bytes_per_ns(node, gpus)
     return min(one.base_ns + one.step_ns + (gpus - 1) * part_bytes / (port * one.efficiency)
                for one in (node.library, node.library.small) if one is not None)
+
+
+def kernel_collective_ns(node: Machine, size_bytes: float, exchanges: int = 1) -> float:
+    """Return the time of an exchange, or of two (an all-reduce), by kernels on compute units.
+
+    They take the library's best protocol.
+    """
+    link = node.link.bandwidth_gb_per_s * node.link.store_efficiency
+    return min(one.base_ns + exchanges * (one.hop_ns + size_bytes / node.gpus / (link * one.efficiency))
+               for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
 
 
 # Rings and trees of the vendor's library under its protocols: NVIDIA/nccl `src/graph/tuning.cc` (2.30). A protocol has

@@ -76,9 +76,10 @@ def dma(
                           ("--insist", insist or None)):
         if value is not None:
             raise BadInput(f"{option} is of the cycle level: give --level cycle, too")
+    from t3sim.analytic.rings import kernel_collective_ns
     from t3sim.base.output import write_json
     from t3sim.event.flow.commands import COLLECTIVES, POSSIBLE
-    from t3sim.event.flow.dma import INITIATORS, PHASES, copied_then_added_ns, kernel_collective_ns, run_collective
+    from t3sim.event.flow.dma import INITIATORS, PHASES, copied_then_added_ns, run_collective
     from t3sim.machine import load_machine
     from t3sim.machine.levels import ENGINES
     from t3sim.study.report import output_console, print_table

@@ -26,9 +26,8 @@ def validate(
 ) -> None:
     """Set measurements beside what the models answer: errors by machine and quantity, signs, worst rows."""
     from t3sim.analytic.validation.comparison import compare
-    from t3sim.analytic.validation.fitted import constants
-    from t3sim.analytic.validation.gpus import MACHINES
     from t3sim.analytic.validation.log import read_log
+    from t3sim.analytic.validation.machines import MACHINES, constants
     from t3sim.analytic.validation.readers import own_rows, read_text, text_of
     from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_table

@@ -11,8 +11,8 @@ import matplotlib
 import pytest
 
 from t3sim.analytic.validation.comparison import compare
-from t3sim.analytic.validation.fitted import constants
 from t3sim.analytic.validation.log import read_log
+from t3sim.analytic.validation.machines import constants
 from t3sim.analytic.validation.page import write_page
 from t3sim.analytic.validation.plots import draw_curves
 from t3sim.analytic.validation.readers import FILES, READERS, own_rows, read_text

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.cli import main
 from t3sim.event.flow.commands import POSSIBLE, Command, Queue, plan
-from t3sim.event.flow.dma import PHASES, copied_then_added_ns, kernel_collective_ns, run_collective, run_queues
+from t3sim.event.flow.dma import PHASES, copied_then_added_ns, run_collective, run_queues
 from t3sim.machine import load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.dma.after_gemm import AFTER_GEMM, with_engines_ns, with_kernels_ns

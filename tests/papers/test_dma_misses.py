@@ -2,7 +2,7 @@
 
 import pytest
 
-from t3sim.event.flow.dma import kernel_collective_ns
+from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.machine import MachineError, load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.dma import misses, power

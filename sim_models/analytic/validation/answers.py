@@ -12,7 +12,7 @@ from t3sim.analytic.libraries.collectives import copies_ns, exchange_ns, library
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.analytic.libraries.mechanisms import OPERATORS, OverlapPlan, play, possible
 from t3sim.analytic.libraries.prompts import model_of, part_ns, prompt_ns
-from t3sim.analytic.validation.gpus import loaded
+from t3sim.analytic.validation.machines import loaded
 from t3sim.analytic.validation.requests import (
     Access,
     Beside,

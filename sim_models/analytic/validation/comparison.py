@@ -8,8 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from t3sim.analytic.validation.answers import answer
-from t3sim.analytic.validation.fitted import is_fitted
-from t3sim.analytic.validation.gpus import MACHINES, machine_of
+from t3sim.analytic.validation.machines import MACHINES, is_fitted, machine_of
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Measured, NotExpressible, Ratio, Read, Unread
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from t3sim.analytic.validation.comparison import Compared, ComparedRatio, Validation
-from t3sim.analytic.validation.fitted import constants
+from t3sim.analytic.validation.machines import constants
 from t3sim.analytic.validation.plots import FLOP, draw_curves, draw_units
 from t3sim.analytic.validation.requests import Access, Collective, Crowded, Exchange, Gemm, Norm, Operator, Prompt
 from t3sim.base import plots

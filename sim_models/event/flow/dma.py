@@ -175,16 +175,6 @@ def _phases(spans, end: float) -> dict[str, float]:
     return phases
 
 
-def kernel_collective_ns(node: Machine, size_bytes: float, exchanges: int = 1) -> float:
-    """Return the time of an exchange, or of two (an all-reduce), by kernels on compute units.
-
-    They take the library's best protocol.
-    """
-    link = node.link.bandwidth_gb_per_s * node.link.store_efficiency
-    return min(one.base_ns + exchanges * (one.hop_ns + size_bytes / node.gpus / (link * one.efficiency))
-               for one in (node.kernel.ll, node.kernel.ll128, node.kernel.simple))
-
-
 def copied_then_added_ns(node: Machine, collective: str, size_bytes: float) -> float:
     """Return the time of a reduce-scatter or all-reduce as libraries build it without addition in memory.
 

@@ -1,7 +1,8 @@
 """Figure 16 of the DMA collectives paper: a GEMM, then an all-gather of what it made, the host between them."""
 
+from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.event.flow.commands import POSSIBLE
-from t3sim.event.flow.dma import kernel_collective_ns, run_collective
+from t3sim.event.flow.dma import run_collective
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table

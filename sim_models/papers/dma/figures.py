@@ -1,8 +1,9 @@
 """Figures 6, 13 and 14 and tables 1 and 2 of the DMA collectives paper: phases of a copy, variants over sizes."""
 
+from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.base import plots
 from t3sim.event.flow.commands import POSSIBLE, Command, Queue
-from t3sim.event.flow.dma import PHASES, kernel_collective_ns, run_collective, run_queues
+from t3sim.event.flow.dma import PHASES, run_collective, run_queues
 from t3sim.machine import load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table

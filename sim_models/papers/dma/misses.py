@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.event.flow.commands import POSSIBLE, Command, Queue
-from t3sim.event.flow.dma import DmaRun, kernel_collective_ns, run_collective, run_queues
+from t3sim.event.flow.dma import DmaRun, run_collective, run_queues
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.dma.power import engine_watts

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.event.flow.commands import POSSIBLE
-from t3sim.event.flow.dma import DmaRun, kernel_collective_ns, run_collective
+from t3sim.event.flow.dma import DmaRun, run_collective
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
