@@ -86,9 +86,9 @@ def trace(
     from t3sim.study.tasks.estimate import estimate
     from t3sim.study.tasks.kept import KeptResults
     from t3sim.trace.record import record
+    from t3sim.trace.recorder import Filter
     from t3sim.trace.run_index import KINDS, places
     from t3sim.trace.schema import NAMES
-    from t3sim.trace.setup import Filter
     from t3sim.trace.store import Trace
 
     kinds = None

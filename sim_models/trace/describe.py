@@ -1,4 +1,4 @@
-"""Description of a run in trace.json and plan.npz, so that a trace explains itself: tiles, or passes of a collective.
+"""Description of a run in trace.json and plan.npz, so that a trace explains itself: tiles, or a collective's passes.
 
 A tile's name is the id that Tracker and packets use, a workgroup's that of the tile that it makes.
 """
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from t3sim.base.line import LINE_BYTES
 from t3sim.collectives import Op
 from t3sim.collectives.schedule import Action, Schedule
 from t3sim.collectives.schedule.placement import Placement
@@ -20,7 +21,8 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.gather_before import groups_of, rows_sent
 from t3sim.runs.program_kernels import LevelPlan, most_additions
 from t3sim.runs.programmed import ProgrammedGpus
-from t3sim.trace.passes import HERE
+from t3sim.trace.passes import HERE, Passes
+from t3sim.trace.recorder import Filter, Subject
 from t3sim.trace.schema import ALONE
 from t3sim.workload.operators.copy import Pass, Share
 from t3sim.workload.operators.kernel_table import Route
@@ -242,6 +244,39 @@ def destinations(schedule: Schedule, device: int, chosen: frozenset[int]) -> set
     """Return the ids under which what leaves the chosen tiles arrives at their peers."""
     sent = schedule.rows(device).to_id[np.isin(names(schedule, device), list(chosen))]
     return set(sent[sent != NO_ID].tolist())
+
+
+def tiles_of(run: FusedRun, wanted: Filter) -> Subject:
+    """Return what a recorder must know of a fused kernel: workgroups are named by the tiles that they make."""
+    made = build.make_tiling(run.machine, run.workload)
+    called, parts = (padded(columns, ALONE) for columns in zip(*(workgroups(space, made) for space in run.spaces)))
+    sent = None if wanted.wgs is None else wanted.wgs.union(
+        *(destinations(run.schedule, space.device, wanted.wgs) for space in run.spaces))
+    return Subject(called, parts, np.array([len(space.peers) for space in run.spaces]), packet_wgs=sent,
+                   senders=[senders(space) for space in run.spaces])
+
+
+def pieces_of(run: ProgrammedCollective, wanted: Filter) -> Subject:
+    """Return it of a collective alone: workgroups are named by their turn, and requests by their addresses."""
+    passes = Passes(described_passes(run), run.asked.mirrored)
+    devices = range(passes.devices)
+    first = padded([np.array([share["first"] for share in passes.shares(d)], np.int64) for d in devices], 0)
+    subject = Subject(first, np.full_like(first, ALONE), np.zeros(len(first), np.int64), True, passes.count)
+    if wanted.wgs is None:
+        return subject
+    spans = [span for device in devices for wg in sorted(wanted.wgs) for span in passes.spans(device, wg)]
+    lines = np.zeros((len(first), 1 + max((span.end for span in spans), default=0) // LINE_BYTES), bool)
+    for device, start, end in spans:
+        lines[device, start // LINE_BYTES:-(-end // LINE_BYTES)] = True
+    return subject._replace(packet_wgs=(), lines=lines)
+
+
+def describe_collective(run: ProgrammedCollective, title: str, names: int) -> dict:
+    """Describe a collective alone; `names`: as many as its workgroups need."""
+    topology = run.asked.topology
+    return described_gpus(run, run.asked.machine, run.asked.mirrored) | {
+        "title": title, "devices": topology.gpus, "topology": topology.name, "names": names, "wavefronts": 1,
+        "collective": described_passes(run)}
 
 
 def described_passes(run: ProgrammedCollective) -> dict:

@@ -1,26 +1,22 @@
 """Events of the models: what compute units, DRAM and links do in a cycle, and what is in their queues at the end."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.gpu.agents.compute_units import ComputeUnits
 from t3sim.gpu.agents.units.state import IDLE
 from t3sim.gpu.agents.units.stores import first_store
 from t3sim.gpu.engine.loop import is_for
+from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.hbm.bits import lowest_bit
-from t3sim.trace.recorder import new_event, packet_event, request_event, wanted
+from t3sim.trace.recorder import Recorder, new_event, packet_event, request_event, wanted
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, ON_LINKS, QUEUES, Kind
-
-if TYPE_CHECKING:
-    from t3sim.gpu.agents.compute_units import ComputeUnits
-    from t3sim.gpu.engine.state import Sim
-    from t3sim.trace.recorder import Recorder
 
 DISPATCH, STAGE, DRAM, SERVE, PACKET, ARRIVE = (
     int(kind) for kind in (Kind.DISPATCH, Kind.STAGE, Kind.DRAM, Kind.SERVE, Kind.PACKET, Kind.ARRIVE))
@@ -28,7 +24,7 @@ ACTIVATE, PRECHARGE, REFRESH = 1, 2, 3  # schema.DRAM_OPS
 
 
 @compiled
-def observe_models(s: "Sim", kernel: "ComputeUnits", r: "Recorder", device: int, now: int) -> None:
+def observe_models(s: Sim, kernel: ComputeUnits, r: Recorder, device: int, now: int) -> None:
     s = by_reference(s)
     kernel = by_reference(kernel)
     r = by_reference(r)
@@ -53,7 +49,7 @@ def observe_models(s: "Sim", kernel: "ComputeUnits", r: "Recorder", device: int,
 
 
 @inlined
-def row_commands(s: "Sim", r: "Recorder", device: int, c: int, row: int, now: int) -> None:
+def row_commands(s: Sim, r: Recorder, device: int, c: int, row: int, now: int) -> None:
     channel = s.hbm.channels[row]
     changed = channel.open ^ r.open_banks[row]
     if channel.refreshes != r.refreshes[row]:
@@ -73,7 +69,7 @@ def row_commands(s: "Sim", r: "Recorder", device: int, c: int, row: int, now: in
 
 
 @compiled
-def units_changed(kernel: "ComputeUnits", r: "Recorder", device: int, u: int, now: int) -> None:
+def units_changed(kernel: ComputeUnits, r: Recorder, device: int, u: int, now: int) -> None:
     kernel = by_reference(kernel)
     r = by_reference(r)
     wg, before = kernel.state.wg[device, u], r.wg[device, u]
@@ -98,14 +94,14 @@ def units_changed(kernel: "ComputeUnits", r: "Recorder", device: int, u: int, no
 
 
 @inlined
-def put_stage(r: "Recorder", now: int, device: int, u: int, name: int, part: int, state: int) -> None:
+def put_stage(r: Recorder, now: int, device: int, u: int, name: int, part: int, state: int) -> None:
     e = new_event(r, STAGE, now, device, u)
     e.wg = name
     e.a, e.b, e.c = r.state[device, u], state, part
 
 
 @compiled
-def arrivals(s: "Sim", r: "Recorder", device: int, port: int, now: int) -> None:
+def arrivals(s: Sim, r: Recorder, device: int, port: int, now: int) -> None:
     """Record packets for device d that it took from a port's link in this cycle: they are still in the ring buffer.
 
     What it passes on does not arrive here.
@@ -128,7 +124,7 @@ def arrivals(s: "Sim", r: "Recorder", device: int, port: int, now: int) -> None:
 
 
 @compiled
-def departures(s: "Sim", r: "Recorder", device: int, port: int, unit: int, now: int) -> None:
+def departures(s: Sim, r: Recorder, device: int, port: int, unit: int, now: int) -> None:
     """Record packets that device d's compute units put onto a port's link in this cycle, or that it passes on."""
     s = by_reference(s)
     r = by_reference(r)
@@ -142,7 +138,7 @@ def departures(s: "Sim", r: "Recorder", device: int, port: int, unit: int, now: 
     r.flight_tail[port] = flight.tail[port]
 
 
-def waiting(sim: "Sim", now: int, senders: Sequence[np.ndarray]) -> np.ndarray:
+def waiting(sim: Sim, now: int, senders: Sequence[np.ndarray]) -> np.ndarray:
     """List every request that is in a model's queue, oldest first per queue: EVENT[n] of kind WAITING.
 
     `senders`: each device's, as in `describe`.

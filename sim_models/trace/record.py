@@ -15,9 +15,10 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import store, waves
 from t3sim.trace.model_events import waiting
+from t3sim.trace.recorder import Filter
 from t3sim.trace.recording import TraceRecording
 from t3sim.trace.run_index import FirstArrivals
-from t3sim.trace.setup import Filter, Recordable
+from t3sim.trace.setup import Recordable
 
 Progress = Callable[[float], None]
 
@@ -76,7 +77,7 @@ def record(setup: Recordable, folder: Path, wanted: Filter = Filter(), *, compar
         raise BadInput(f"a run with bug {setup.bug} has no ordinary one to be compared with")
     design = traced_gpu_design(geometry)
     run = setup.programmed(design)
-    subject = setup.subject(run)
+    subject = setup.subject(run, wanted)
     with store.TraceWriter(folder, wanted.limit) as writer:
         recording = TraceRecording(run, subject, design, wanted, writer, with_waves)
         arrivals = FirstArrivals(len(run.backends))

@@ -4,22 +4,21 @@ It looks at the models, at the ports and at the traced RTL's inner signals and c
 the results of any other.
 """
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.traced import Probes
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.network import Network
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, Kind
-
-if TYPE_CHECKING:
-    from t3sim.gpu.fabric.bits import RequestBits
 
 CAPACITY = 1 << 18  #: events between two looks of Python's; the buffer has one more, which nobody reads
 PACKET = int(Kind.PACKET)
@@ -58,53 +57,73 @@ class Recorder(NamedTuple):
     refreshes: np.ndarray  # int64 [row]
 
 
-class Chosen(NamedTuple):
-    """Choice of what to record, None for all; fields as in `Recorder`."""
+@dataclass(frozen=True)
+class Filter:
+    """Choice of what is recorded; None: all."""
 
-    kinds: Collection[Kind] | None = None
-    channels: Collection[int] | None = None
-    wgs: Collection[int] | None = None
-    packet_wgs: Collection[int] | None = None
-    lines: np.ndarray | None = None
+    first: int = 0  #: cycles
+    end: int | None = None
+    kinds: frozenset[Kind] | None = None
+    channels: frozenset[int] | None = None
+    wgs: frozenset[int] | None = None
+    limit: int = 5_000_000  #: events
+
+    def check(self, channels: int, names: int) -> None:
+        if self.end is not None and self.end <= self.first:
+            raise BadInput(f"a window until cycle {self.end} is not after its first, {self.first}")
+        for what, chosen, size in (("channel", self.channels, channels), ("workgroup", self.wgs, names)):
+            for value in sorted(chosen or ()):
+                if not 0 <= value < size:
+                    raise BadInput(f"{what} {value} does not exist: this run has 0 to {size - 1}")
+
+    def to_json(self) -> dict:
+        return {
+            "kinds": sorted(kind.name.lower() for kind in self.kinds) if self.kinds is not None else None,
+            "channels": sorted(self.channels) if self.channels is not None else None,
+            "wgs": sorted(self.wgs) if self.wgs is not None else None,
+        }
 
 
-class Workgroups(NamedTuple):
-    """Fields as in `Recorder`; `count`: how many names there are, at least as many as `names` has."""
+class Subject(NamedTuple):
+    """What a recorder must know of its run. Fields as in `Recorder`, where nothing else is said."""
 
     names: np.ndarray
     parts: np.ndarray
     peers: np.ndarray
     units_send: bool = False
-    count: int = 0
+    count: int = 0  #: how many names there are, at least as many as `names` has
+    packet_wgs: Collection[int] | None = None  #: None: all
+    lines: np.ndarray | None = None
+    senders: Sequence[np.ndarray] = ()  #: each device's names of tiles whose stores leave for a peer: `senders`
 
 
-def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: Probes, workgroups: Workgroups,
-                  chosen: Chosen = Chosen(), network: Network | None = None) -> Recorder:
-    """Make a recorder of as many devices as `workgroups` has rows, of this many channels and units each.
+def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: Probes, subject: Subject,
+                  wanted: Filter = Filter(), network: Network | None = None) -> Recorder:
+    """Make a recorder of as many devices as the subject's names have rows, of this many channels and units each.
 
     `network`: the links, None: there is but one.
     """
-    devices, ports = len(workgroups.names), 1 if network is None else len(network.taken)
-    rows, ids = devices * channels, max(1 << fields.wg_bits, int(workgroups.names.max()) + 1, workgroups.count)
+    devices, ports = len(subject.names), 1 if network is None else len(network.taken)
+    rows, ids = devices * channels, max(1 << fields.wg_bits, int(subject.names.max()) + 1, subject.count)
 
-    def mask(wanted: Collection[int] | None, size: int) -> np.ndarray:
-        found = np.full(size, wanted is None)
-        if wanted is not None:
-            found[list(wanted)] = True
+    def mask(chosen: Collection[int] | None, size: int) -> np.ndarray:
+        found = np.full(size, chosen is None)
+        if chosen is not None:
+            found[list(chosen)] = True
         return found
+
+    def zeros(*shape: int) -> np.ndarray:
+        return np.zeros(shape, np.int64)
     return Recorder(
-        np.zeros(CAPACITY + 1, EVENT), np.zeros(2, np.int64), mask(chosen.kinds, 256), mask(chosen.channels, channels),
-        mask(chosen.wgs, ids), mask(chosen.packet_wgs, ids),
-        np.zeros((devices, 0), bool) if chosen.lines is None else chosen.lines, chosen.wgs is None, *workgroups[:-1],
-        np.zeros(devices, np.int64), probes,
-        np.zeros((devices, units), np.int64), np.full((devices, units), -1, np.int64),
-        np.full((devices, units), -1, np.int64), np.zeros(ports, np.int64),
-        np.zeros(ports, np.int64), np.zeros(ports, np.int64),
-        np.zeros((devices, 1 << fields.device_bits), np.int64) if network is None else network.next_port[:devices],
-        1 if network is None else network.planes,
-        np.full(rows, -1, np.int64),
-        np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64),
-        np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+        events=np.zeros(CAPACITY + 1, EVENT), count=zeros(2), kinds=mask(wanted.kinds, 256),
+        channels=mask(wanted.channels, channels), wgs=mask(wanted.wgs, ids), packet_wgs=mask(subject.packet_wgs, ids),
+        lines=np.zeros((devices, 0), bool) if subject.lines is None else subject.lines, all_wgs=wanted.wgs is None,
+        names=subject.names, parts=subject.parts, peers=subject.peers, units_send=subject.units_send,
+        asking=zeros(devices), probes=probes, state=zeros(devices, units), wg=zeros(devices, units) - 1,
+        called=zeros(devices, units) - 1, flight_head=zeros(ports), flight_tail=zeros(ports), backlog=zeros(ports),
+        port_to=zeros(devices, 1 << fields.device_bits) if network is None else network.next_port[:devices],
+        planes=1 if network is None else network.planes, decision=zeros(rows) - 1, blocked=zeros(devices),
+        late=zeros(devices), merged=zeros(devices), open_banks=zeros(rows), refreshes=zeros(rows))
 
 
 def look(sim: Sim, r: Recorder) -> None:
@@ -120,7 +139,7 @@ def look(sim: Sim, r: Recorder) -> None:
 
 
 @inlined
-def new_event(r: Recorder, kind: int, now: int, device: int, unit: int) -> "np.record":
+def new_event(r: Recorder, kind: int, now: int, device: int, unit: int) -> np.record:
     """Take the next event of the buffer, whose other fields are unused until the caller sets them."""
     at = r.count[0]
     if at < CAPACITY:
@@ -147,8 +166,8 @@ def is_line_chosen(r: Recorder, device: int, address: int) -> bool:
 
 
 @compiled
-def request_event(fields: "RequestBits", r: Recorder, kind: int, now: int, device: int, unit: int, lo: int,
-                  hi: int) -> "np.record":
+def request_event(fields: bits.RequestBits, r: Recorder, kind: int, now: int, device: int, unit: int, lo: int,
+                  hi: int) -> np.record:
     """Take the next event, about a request; if that is of no chosen workgroup, one that nobody reads."""
     r = by_reference(r)
     wg = workgroup_of(fields, lo, hi)
@@ -160,8 +179,8 @@ def request_event(fields: "RequestBits", r: Recorder, kind: int, now: int, devic
 
 
 @compiled
-def packet_event(fields: "RequestBits", r: Recorder, now: int, device: int, unit: int, lo: int, hi: int,
-                 to: int) -> "np.record":
+def packet_event(fields: bits.RequestBits, r: Recorder, now: int, device: int, unit: int, lo: int, hi: int,
+                 to: int) -> np.record:
     """Take the next event as `request_event` does, about a packet: its ids and address are those of device `to`."""
     r = by_reference(r)
     wg = workgroup_of(fields, lo, hi)
@@ -175,14 +194,14 @@ def packet_event(fields: "RequestBits", r: Recorder, now: int, device: int, unit
 
 
 @inlined
-def workgroup_of(fields: "RequestBits", lo: int, hi: int) -> int:
+def workgroup_of(fields: bits.RequestBits, lo: int, hi: int) -> int:
     """Return a request's workgroup; an ordinary access has no region, and -1."""
     has_one = bits.get(lo, hi, fields.region, fields.region_bits) != 0
     return bits.get(lo, hi, fields.wg, fields.wg_bits) if has_one else np.int64(-1)
 
 
 @inlined
-def put_request(fields: "RequestBits", e: "np.record", wg: int, lo: int, hi: int) -> None:
+def put_request(fields: bits.RequestBits, e: np.record, wg: int, lo: int, hi: int) -> None:
     e.wg = wg
     if wg >= 0:
         e.wf = bits.get(lo, hi, fields.wf, fields.wf_bits)

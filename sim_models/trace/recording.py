@@ -1,28 +1,25 @@
 """An observer that records what happens in a window of a run, on RTL that shows its inner signals."""
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from t3sim.base.compiled.words import words_at
 from t3sim.base.errors import Failure
 from t3sim.cosim.traced import probes
+from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.observers import Observer
+from t3sim.gpu.engine.state import Sim
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import waves
 from t3sim.trace.model_events import observe_models
-from t3sim.trace.recorder import CAPACITY, Chosen, Recorder, look, make_recorder
+from t3sim.trace.recorder import CAPACITY, Filter, Recorder, Subject, look, make_recorder
 from t3sim.trace.rtl_events import observe_ports, observe_rtl, observe_switch
 from t3sim.trace.schema import COMPLETE, EVENT, EXCEEDS, REFUSED, Kind
-from t3sim.trace.setup import Filter
 from t3sim.trace.store import TraceWriter
-from t3sim.trace.subject import Subject
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
 
 _PER_CHANNEL = 72  #: events that one channel of a GPU causes in a cycle at most: a mirrored packet may become several
 _OTHERS = 64  #: and what belongs to no channel and no compute unit
@@ -33,7 +30,7 @@ class Recording(NamedTuple):
 
     recorder: Recorder
 
-    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+    def before_edge(self, sim: Sim, kernel: tuple, hardware: Hardware | None, device: int, now: int) -> None:
         recorder, asks = self.recorder, kernel.state.next_group[device] - kernel.work.first_group[device]
         recorder.asking[device] = min(asks, recorder.names.shape[1] - 1)
         network = sim.network
@@ -45,7 +42,7 @@ class Recording(NamedTuple):
         observe_models(sim, kernel, self.recorder, device, now)
         observe_switch(sim.b, hardware.switch, self.recorder, device, now)
 
-    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+    def after_edge(self, sim: Sim, kernel: tuple, hardware: Hardware | None, device: int, now: int) -> None:
         observe_rtl(sim.b, self.recorder, device, words_at(hardware.outputs[device]), hardware.ports.dram, now)
         devices, units = kernel.state.state.shape
         merged = hardware.switch.steps * len(hardware.switch.handle)
@@ -69,10 +66,11 @@ class TraceRecording(Observer):
         self._run, self.wanted, self._writer = run, wanted, writer
         sim = run.sim
         devices, units = sim.kernel.state.state.shape
-        watched = sim.b, sim.m.channels, units, probes(design.ports, run.geometry), subject.workgroups
-        self._recorder = make_recorder(*watched, subject.chosen(wanted), sim.network)
-        updates = {Kind.UPDATE} if wanted.kinds is None else {Kind.UPDATE} & wanted.kinds
-        self._earlier = make_recorder(*watched, Chosen(updates, wgs=wanted.wgs), sim.network)
+        watched = sim.b, sim.m.channels, units, probes(design.ports, run.geometry), subject
+        self._recorder = make_recorder(*watched, wanted, sim.network)
+        updates = frozenset([Kind.UPDATE])
+        self._earlier = make_recorder(*watched, replace(
+            wanted, kinds=updates if wanted.kinds is None else updates & wanted.kinds, channels=None), sim.network)
         self._open = np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(design.ports, run.geometry, d, device)

@@ -3,17 +3,19 @@
 The same functions serve the lockstep loop and the samples of a testbench.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.cosim.ports import Ports
+from t3sim.cosim.traced import Probes, StructBits
+from t3sim.gpu.engine.switch_hardware import SwitchHardware
 from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric.bits import RequestBits
 from t3sim.gpu.fabric.network import plane_at
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.trace.recorder import new_event, packet_event, request_event, wanted
+from t3sim.trace.recorder import Recorder, new_event, packet_event, request_event, wanted
 from t3sim.trace.schema import (
     ALLOCATED,
     COMPLETE,
@@ -27,13 +29,6 @@ from t3sim.trace.schema import (
     Kind,
     Reason,
 )
-
-if TYPE_CHECKING:
-    from t3sim.cosim.ports import Ports
-    from t3sim.cosim.traced import Probes, StructBits
-    from t3sim.gpu.engine.switch_hardware import SwitchHardware
-    from t3sim.gpu.fabric.bits import RequestBits
-    from t3sim.trace.recorder import Recorder
 
 MERGE = int(Kind.MERGE)
 COMPUTE, INBOUND, DMA = range(len(STREAMS))
@@ -54,7 +49,7 @@ SEEN_BITS = ((1 << WAITED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
 
 
 @compiled
-def observe_ports(p: "Ports", fields: "RequestBits", r: "Recorder", device: int, inp: np.ndarray, out: np.ndarray,
+def observe_ports(p: Ports, fields: RequestBits, r: Recorder, device: int, inp: np.ndarray, out: np.ndarray,
                   now: int) -> None:
     """Record, before the clock edge, what moves through the ports."""
     p = by_reference(p)
@@ -97,7 +92,7 @@ def observe_ports(p: "Ports", fields: "RequestBits", r: "Recorder", device: int,
 
 
 @compiled
-def observe_switch(fields: "RequestBits", switch: "SwitchHardware", r: "Recorder", device: int, now: int) -> None:
+def observe_switch(fields: RequestBits, switch: SwitchHardware, r: Recorder, device: int, now: int) -> None:
     """Record what the switch's table of a GPU's port did in the cycle before."""
     switch = by_reference(switch)
     r = by_reference(r)
@@ -141,7 +136,7 @@ def reason_of(word: int) -> tuple[int, int]:
 
 
 @compiled
-def observe_rtl(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarray, dram: np.ndarray, now: int) -> None:
+def observe_rtl(fields: RequestBits, r: Recorder, device: int, out: np.ndarray, dram: np.ndarray, now: int) -> None:
     """Record, after the clock edge, what the RTL decided in cycle `now`. `dram`: first words of the DRAM commands."""
     r = by_reference(r)
     p = r.probes
@@ -181,7 +176,7 @@ def observe_rtl(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarr
 
 
 @inlined
-def put_decision(e: "np.record", word: int, stream: int, reason: int) -> None:
+def put_decision(e: np.record, word: int, stream: int, reason: int) -> None:
     """Put what an arbiter saw and decided into its event."""
     e.stream, e.reason = stream, reason
     e.a = (word >> OCCUPANCY_LSB) & 255
@@ -191,7 +186,7 @@ def put_decision(e: "np.record", word: int, stream: int, reason: int) -> None:
 
 
 @inlined
-def put_tile(fields: "RequestBits", p: "Probes", e: "np.record", f: "StructBits", lo: int, hi: int) -> None:
+def put_tile(fields: RequestBits, p: Probes, e: np.record, f: StructBits, lo: int, hi: int) -> None:
     """Put the ids and the address of an update or a trigger into its event."""
     e.wg = bits.get(lo, hi, f.wg, fields.wg_bits)
     e.wf = bits.get(lo, hi, f.wf, fields.wf_bits)
@@ -200,14 +195,14 @@ def put_tile(fields: "RequestBits", p: "Probes", e: "np.record", f: "StructBits"
 
 
 @inlined
-def put_update(fields: "RequestBits", p: "Probes", e: "np.record", lo: int, hi: int) -> None:
+def put_update(fields: RequestBits, p: Probes, e: np.record, lo: int, hi: int) -> None:
     put_tile(fields, p, e, p.update, lo, hi)
     e.source = bits.get(lo, hi, p.update.source, 2)
     e.amount = bits.get(lo, hi, p.update.amount, p.update.amount_bits)
 
 
 @compiled
-def observe_dma(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarray, now: int) -> None:
+def observe_dma(fields: RequestBits, r: Recorder, device: int, out: np.ndarray, now: int) -> None:
     """Record what the command table and the engines did."""
     r = by_reference(r)
     p = r.probes
@@ -230,7 +225,7 @@ def observe_dma(fields: "RequestBits", r: "Recorder", device: int, out: np.ndarr
 
 
 @compiled
-def observe_bank(fields: "RequestBits", r: "Recorder", device: int, bank: int, out: np.ndarray, now: int) -> None:
+def observe_bank(fields: RequestBits, r: Recorder, device: int, bank: int, out: np.ndarray, now: int) -> None:
     """Record what a Tracker bank's second stage did.
 
     An update is counted, or refused: its set is full, its region foreign.
@@ -272,7 +267,7 @@ def observe_bank(fields: "RequestBits", r: "Recorder", device: int, bank: int, o
 
 
 @compiled
-def observe_tile(fields: "RequestBits", r: "Recorder", kind: int, now: int, device: int, unit: int,
+def observe_tile(fields: RequestBits, r: Recorder, kind: int, now: int, device: int, unit: int,
                  words: tuple[int, int], a: int) -> None:
     """Record a trigger; `words`: its low and high one."""
     r = by_reference(r)

@@ -1,13 +1,12 @@
-"""Which run `t3 trace` records, and what of it."""
+"""Which run `t3 trace` records."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 from t3sim.mechanisms.table import check_split_k
 from t3sim.mechanisms.track_trigger import FusedGemm, fusion
@@ -17,74 +16,11 @@ from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, Progra
 from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.fused import FusedRun, fused_run
 from t3sim.runs.plan import Plan
-from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
 from t3sim.trace import bugs
-from t3sim.trace.describe import count, describe_run, described_gpus, described_passes, plan_of
-from t3sim.trace.schema import Kind
-from t3sim.trace.subject import Collective, FusedKernel, Subject
+from t3sim.trace.describe import count, describe_collective, describe_run, pieces_of, plan_of, tiles_of
+from t3sim.trace.recorder import Filter, Subject
 from t3sim.workload.workloads import Workload
-
-DEFAULT_LIMIT = 5_000_000
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Choice of what is recorded; None: all."""
-
-    first: int = 0  #: cycles
-    end: int | None = None
-    kinds: frozenset[Kind] | None = None
-    channels: frozenset[int] | None = None
-    wgs: frozenset[int] | None = None
-    limit: int = DEFAULT_LIMIT  #: events
-
-    def check(self, channels: int, names: int) -> None:
-        if self.end is not None and self.end <= self.first:
-            raise BadInput(f"a window until cycle {self.end} is not after its first, {self.first}")
-        for what, chosen, size in (("channel", self.channels, channels), ("workgroup", self.wgs, names)):
-            for value in sorted(chosen or ()):
-                if not 0 <= value < size:
-                    raise BadInput(f"{what} {value} does not exist: this run has 0 to {size - 1}")
-
-    def to_json(self) -> dict:
-        return {
-            "kinds": sorted(kind.name.lower() for kind in self.kinds) if self.kinds is not None else None,
-            "channels": sorted(self.channels) if self.channels is not None else None,
-            "wgs": sorted(self.wgs) if self.wgs is not None else None,
-        }
-
-
-class Recordable(Protocol):
-    """A run that can be recorded."""
-
-    @property
-    def machine(self) -> Machine: ...
-
-    @property
-    def bug(self) -> str | None: ...
-
-    @property
-    def what(self) -> str:
-        """Return what is run, for people."""
-
-    @property
-    def names(self) -> int:
-        """Return how many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
-
-    def programmed(self, design: Design | None = None) -> ProgrammedGpus:
-        """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""
-
-    def subject(self, run: Any) -> Subject: ...
-
-    def described(self, run: Any) -> dict[str, Any]:
-        """Return what trace.json says of a run that has come to its end, or to that of the window."""
-
-    def plan(self, run: Any) -> dict[str, np.ndarray] | None:
-        """Return the plan of its output, None: it has none."""
-
-    def ended(self, run: Any) -> None:
-        """Take note of a run that has ended as it should."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +43,7 @@ class Setup:
 
     @property
     def what(self) -> str:
+        """Return what is run, for people."""
         return self.technique
 
     @property
@@ -122,25 +59,29 @@ class Setup:
 
     @cached_property
     def names(self) -> int:
+        """Return how many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
         return count(self.planned.schedule, build.make_tiling(self.machine, self.workload))
 
     def programmed(self, design: Design | None = None) -> FusedRun:
+        """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""
         run = fused_run(self.kernel.policy, self.planned, self.kernel.skew is not None, design)
         if self.bug:
             bugs.plant(self.bug, run)
         return run
 
-    def subject(self, run: FusedRun) -> FusedKernel:
-        return FusedKernel(run)
+    def subject(self, run: FusedRun, wanted: Filter) -> Subject:
+        return tiles_of(run, wanted)
 
     def described(self, run: FusedRun) -> dict[str, Any]:
+        """Return what trace.json says of a run that has come to its end, or to that of the window."""
         return describe_run(run, self.technique, self.seed)
 
-    def plan(self, run: FusedRun) -> dict[str, np.ndarray]:
+    def plan(self, run: FusedRun) -> dict[str, np.ndarray] | None:
+        """Return the plan of its output, None: it has none."""
         return plan_of(run)
 
     def ended(self, run: FusedRun) -> None:
-        pass
+        """Take note of a run that has ended as it should."""
 
 
 @dataclass(frozen=True)
@@ -168,17 +109,17 @@ class CollectiveSetup:
     def programmed(self, design: Design | None = None) -> ProgrammedCollective:
         return ProgrammedCollective(self.planned, design)
 
-    def subject(self, run: ProgrammedCollective) -> Collective:
-        return Collective(run)
+    def subject(self, run: ProgrammedCollective, wanted: Filter) -> Subject:
+        return pieces_of(run, wanted)
 
     def described(self, run: ProgrammedCollective) -> dict[str, Any]:
-        one = self.planned
-        return described_gpus(run, self.machine, one.mirrored) | {
-            "title": self.title, "devices": one.topology.gpus, "topology": one.topology.name, "names": self.names,
-            "wavefronts": 1, "collective": described_passes(run)}
+        return describe_collective(run, self.title, self.names)
 
     def plan(self, run: ProgrammedCollective) -> None:
         return None
 
     def ended(self, run: ProgrammedCollective) -> None:
         self.keep(run.end())
+
+
+Recordable = Setup | CollectiveSetup

@@ -6,7 +6,7 @@ show in the round that failed (`testbenches/failure.py`).
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,22 +15,19 @@ from t3sim.base.compiled.jit import compiled
 from t3sim.base.output import collect_versions
 from t3sim.cosim.cocotb_run import CocotbFailure
 from t3sim.cosim.gpu import model_ports
+from t3sim.cosim.ports import Ports
 from t3sim.cosim.testbench import FAILURE, Testbench, VerilogDesign
 from t3sim.cosim.traced import Probes, groups_of_block, probes
 from t3sim.gpu.fabric import bits
+from t3sim.gpu.fabric.bits import RequestBits
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import show
 from t3sim.rtlsim.toolchain import ToolchainError
 from t3sim.trace.describe import geometry_of
-from t3sim.trace.recorder import CAPACITY, Workgroups, make_recorder, new_event, wanted
+from t3sim.trace.recorder import CAPACITY, Recorder, Subject, make_recorder, new_event, wanted
 from t3sim.trace.rtl_events import observe_ports, observe_rtl
 from t3sim.trace.schema import ALONE, Kind
 from t3sim.trace.store import TraceWriter
-
-if TYPE_CHECKING:
-    from t3sim.cosim.ports import Ports
-    from t3sim.gpu.fabric.bits import RequestBits
-    from t3sim.trace.recorder import Recorder
 
 _SAMPLES = "samples.npz"  #: of `t3sim.testbenches.failure`
 _DISPATCH = int(Kind.DISPATCH)
@@ -93,7 +90,7 @@ def _record(writer: TraceWriter, testbench: Testbench, ports: PortMap, p: Probes
     block, g = testbench.block, testbench.geometry
     b, top = bits.request_bits(g), block == "gpu_top"
     ids = np.arange(1 << b.wg_bits)[None]
-    recorder = make_recorder(b, len(p.channel), 1, p, Workgroups(ids, np.full_like(ids, ALONE), np.ones(1, np.int64)))
+    recorder = make_recorder(b, len(p.channel), 1, p, Subject(ids, np.full_like(ids, ALONE), np.ones(1, np.int64)))
     at = model_ports(ports, g) if top else None
     # A granted request is in the register behind the arbiter; an arbiter alone has none, and shows zeros.
     dram = (at.dram if top else np.array([ports.port("dram.payload").offset]) if block == "memory_channel"
@@ -108,7 +105,7 @@ def _record(writer: TraceWriter, testbench: Testbench, ports: PortMap, p: Probes
 
 
 @compiled
-def _observe(top: "Ports | None", b: "RequestBits", r: "Recorder", inputs: np.ndarray, before: np.ndarray,
+def _observe(top: Ports | None, b: RequestBits, r: Recorder, inputs: np.ndarray, before: np.ndarray,
              behind: np.ndarray, dram: np.ndarray, first: int) -> None:
     """Record the cycles of a testbench; `top`: where the top's ports are, or None for another design."""
     b = by_reference(b)

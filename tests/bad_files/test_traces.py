@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from t3sim.trace.setup import Filter
+from t3sim.trace.recorder import Filter
 from t3sim.trace.store import EVENTS, PLAN, RUN, Trace
 from tests.support.damage import answered, damaged
 from tests.support.recorded import make

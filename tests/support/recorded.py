@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 from t3sim.machine import load_machine
 from t3sim.trace.record import record
-from t3sim.trace.setup import Filter, Setup
+from t3sim.trace.recorder import Filter
+from t3sim.trace.setup import Setup
 from t3sim.trace.store import Trace
 from t3sim.workload.workloads import gemm_workload
 

@@ -22,10 +22,10 @@ from t3sim.trace.explain_passes import explain_piece
 from t3sim.trace.explain_run import explain_run
 from t3sim.trace.passes import HERE, Piece
 from t3sim.trace.record import record
+from t3sim.trace.recorder import Filter
 from t3sim.trace.replay import Replay
 from t3sim.trace.run_index import places
 from t3sim.trace.schema import READ, Kind
-from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
 from t3sim.trace.timeline import write_timeline
 from t3sim.trace.words import describe

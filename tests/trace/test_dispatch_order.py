@@ -10,8 +10,8 @@ from t3sim.runs.plan import Plan
 from t3sim.trace.describe import names
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.output_map import TileId
+from t3sim.trace.recorder import Filter
 from t3sim.trace.schema import SOURCES, Kind
-from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
 from t3sim.workload.workloads import gemm_workload
 from tests.support.recorded import DEVICES, MACHINE, make

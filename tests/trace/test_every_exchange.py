@@ -18,8 +18,9 @@ from t3sim.trace.explain_run import explain_run
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.output_map import TileId
 from t3sim.trace.record import record
+from t3sim.trace.recorder import Filter
 from t3sim.trace.schema import ALONE, COMPLETE, MERGES, SOURCES, Kind
-from t3sim.trace.setup import Filter, Setup
+from t3sim.trace.setup import Setup
 from t3sim.trace.store import Trace
 from t3sim.trace.tile import Tile
 from t3sim.trace.timeline import write_timeline

@@ -12,8 +12,8 @@ import pytest
 
 from t3sim import cli
 from t3sim.base.errors import BadInput
+from t3sim.trace.recorder import Filter
 from t3sim.trace.schema import Kind
-from t3sim.trace.setup import Filter
 from t3sim.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
 from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 

@@ -6,8 +6,8 @@ import pytest
 
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.output_map import TileId
+from t3sim.trace.recorder import Filter
 from t3sim.trace.schema import COMPLETE, Kind
-from t3sim.trace.setup import Filter
 from t3sim.trace.timeline import write_timeline
 from tests.support.recorded import make
 from tests.support.trace_processor import TraceProcessor

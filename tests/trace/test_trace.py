@@ -9,6 +9,7 @@ import pytest
 from t3sim import cli
 from t3sim.trace.explain_channel import explain_channel
 from t3sim.trace.explain_tile import explain_tile
+from t3sim.trace.recorder import Filter
 from t3sim.trace.replay import CONDITION_HELP, Replay
 from t3sim.trace.run_index import places
 from t3sim.trace.schema import (
@@ -25,7 +26,6 @@ from t3sim.trace.schema import (
     give_reasons,
     policy_of,
 )
-from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace
 from t3sim.trace.tile import miscounts
 from tests.support.recorded import DEVICES, MACHINE, SHAPE, make

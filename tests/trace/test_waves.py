@@ -5,8 +5,8 @@ from vcd.reader import TokenKind, tokenize
 
 from t3sim.base.errors import BadInput
 from t3sim.trace import store
+from t3sim.trace.recorder import Filter
 from t3sim.trace.schema import COMPLETE, Kind
-from t3sim.trace.setup import Filter
 from tests.support.recorded import make
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]

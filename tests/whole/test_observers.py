@@ -12,12 +12,11 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.testbenches.soak import machine
-from t3sim.trace.describe import describe_run
+from t3sim.trace.describe import describe_run, tiles_of
+from t3sim.trace.recorder import Filter
 from t3sim.trace.recording import TraceRecording
 from t3sim.trace.schema import Kind
-from t3sim.trace.setup import Filter
 from t3sim.trace.store import Trace, TraceWriter
-from t3sim.trace.subject import FusedKernel
 from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
@@ -44,7 +43,7 @@ def watched(library, tmp_path_factory):
     folder = tmp_path_factory.mktemp("watched")
     run, ledger = started_late(library)
     with TraceWriter(folder, limit=10_000_000) as writer:
-        run.observers.append(TraceRecording(run, FusedKernel(run), library, Filter(), writer))
+        run.observers.append(TraceRecording(run, tiles_of(run, Filter()), library, Filter(), writer))
         run.run()
         described = describe_run(run, "t3-mca", 3)
         writer.commit(described)

@@ -19,8 +19,8 @@ from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import digest
 from t3sim.trace.record import record
+from t3sim.trace.recorder import Filter
 from t3sim.trace.schema import COMPLETE, READ, Kind
-from t3sim.trace.setup import Filter
 from t3sim.trace.setup import Setup as Recording
 from t3sim.trace.store import Trace
 from t3sim.workload.workloads import Workload
