@@ -81,8 +81,8 @@ class TraceWriter:
         if len(kept) < len(events) and self.complete_until is None:
             self.complete_until = int(events["cycle"][len(kept)])
         self.dropped += len(events) - len(kept)
+        self._finish()  # although there may be nothing to write: the caller fills the last events' place anew
         if len(kept):
-            self._finish()
             self._pending = self._thread.submit(self._append, kept)
             self.written += len(kept)
 

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.trace.recorder import Filter
-from t3sim.trace.schema import Kind
-from t3sim.trace.store import EVENTS, PLAN, RUN, WAVES, Trace
+from t3sim.trace.schema import EVENT, Kind
+from t3sim.trace.store import EVENTS, PLAN, RUN, WAVES, Trace, TraceWriter
 from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
@@ -50,6 +52,25 @@ def test_a_full_disk_leaves_what_was_there(short, tmp_path):
     assert not (tmp_path / "new").exists()
     assert {path.name for path in kept.iterdir()} == {EVENTS, PLAN, RUN}
     assert (Trace.load(kept).events == short.events).all()
+
+
+def test_events_may_change_after_the_next_call_even_if_that_writes_none(tmp_path, monkeypatch):
+    """As in waves, which write after each cycle, of which many have no events."""
+    append = TraceWriter._append
+
+    def slowly(writer: TraceWriter, events: np.ndarray) -> None:
+        time.sleep(0.3)
+        append(writer, events)
+
+    monkeypatch.setattr(TraceWriter, "_append", slowly)
+    events = np.zeros(3, EVENT)
+    events["cycle"] = 7
+    with TraceWriter(tmp_path, limit=100) as writer:
+        writer.write(events)
+        writer.write(events[:0])
+        events["cycle"] = 9
+        writer.commit({})
+    assert pq.read_table(tmp_path / EVENTS)["cycle"].to_pylist() == [7, 7, 7]
 
 
 @pytest.mark.parametrize("most", [0, 50, 30_000])
