@@ -21,10 +21,20 @@ from t3sim.runs.fused import FusedRun
 from t3sim.runs.gather_before import groups_of, rows_sent
 from t3sim.runs.program_kernels import LevelPlan, most_additions
 from t3sim.runs.programmed import ProgrammedGpus
-from t3sim.trace.passes import HERE, Passes
+from t3sim.trace.passes import (
+    HERE,
+    CopiedBySwitch,
+    Passes,
+    TracedCollective,
+    TracedGpu,
+    TracedPass,
+    TracedShare,
+    TracedSource,
+    TracedStep,
+)
 from t3sim.trace.recorder import Filter, Subject
 from t3sim.trace.schema import ALONE
-from t3sim.workload.operators.copy import Pass, Share
+from t3sim.workload.operators.copy import Pass
 from t3sim.workload.operators.kernel_table import Route
 from t3sim.workload.operators.tiling import Tiling
 
@@ -61,30 +71,30 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     elif run.gathers:
         tables |= _consumers(run)
     else:
-        tables["made"] = padded([_makers(run, space)[order] for space, order in zip(run.spaces, row_of)], 0)
+        made_by = []
+        for space, order in zip(run.spaces, row_of):
+            of_row = rows_of_workgroups(space, run.made)
+            made_by.append(np.bincount(of_row[of_row >= 0], minlength=len(order))[order])
+        tables["made"] = padded(made_by, 0) * run.schedule.policy.parts
     if run.sim.mirrored:
         tables |= {name: getattr(run.sim.mirror, name)[row_of[0]] for name in ("group", "rank")}
         tables |= {"lines": run.sim.mirror.lines, "becomes": run.sim.mirror.becomes}
     return tables
 
 
-def _makers(run: FusedRun, space: AddressSpace) -> np.ndarray:
-    """Return how many workgroups make each tile, int64[row]."""
-    of_row = rows_of_workgroups(space, run.made)
-    return np.bincount(of_row[of_row >= 0], minlength=len(space.table.own)) * run.schedule.policy.parts
-
-
 def _consumers(run: FusedRun) -> dict[str, np.ndarray]:
     """Return what the workgroups make that start when their inputs have come, in the order of dispatch."""
-    waits, made = [], {name: [] for name in ("m0", "rows", "n0", "columns")}
+    last_groups, made = [], {name: [] for name in ("m0", "rows", "n0", "columns")}
     for space in run.spaces:
         consumers = build.consumers_of(run.machine, run.workload, space.device)
-        turn, needs = consumers.in_turn(space)
-        waits.append(last_groups(space, needs))
-        for found, values in zip(made.values(), consumers.made):
-            found.append(values[turn])
-    return {"waits_for": padded(waits, NOWHERE)} | {f"output_{name}": padded(values, 0)
-                                                    for name, values in made.items()}
+        turn, needs = consumers.in_turn(space)  # needs: how many groups of others, in their order
+        groups = groups_of(space).in_turn
+        last_groups.append(np.where(needs > 0, groups[needs - 1], NOWHERE) if len(groups) else
+                           np.full(needs.shape, NOWHERE))
+        for rows, values in zip(made.values(), consumers.made):
+            rows.append(values[turn])
+    return {"waits_for": padded(last_groups, NOWHERE)} | {f"output_{name}": padded(rows, 0)
+                                                          for name, rows in made.items()}
 
 
 def _placed(run: FusedRun, placement: Placement, row_of: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -104,23 +114,24 @@ def _placed(run: FusedRun, placement: Placement, row_of: list[np.ndarray]) -> di
         for name, values in (("m0", tiling.first_row), ("n0", tiling.first_column), ("rows", tiling.rows)):
             made[name].append(values[workgroups])
         made["columns"].append((columns >= 0).sum(axis=1))
-    found = {f"output_{name}": padded(values, 0) for name, values in made.items()}
-    return found | {"waits_for": np.full(found["output_m0"].shape, NOWHERE), "stored": padded(stored, 0),
-                    "made": np.zeros((len(run.spaces), max(map(len, row_of))), np.int64)}
+    output = {f"output_{name}": padded(values, 0) for name, values in made.items()}
+    return output | {"waits_for": np.full(output["output_m0"].shape, NOWHERE), "stored": padded(stored, 0),
+                     "made": np.zeros((len(run.spaces), max(map(len, row_of))), np.int64)}
 
 
 def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
     """Describe settings, geometry, and what the hardware said at the end."""
     sim, workload, schedule = run.sim, run.workload, run.schedule
     tiles = [len(schedule.rows(space.device).tile) for space in run.spaces]
+    to_the_next_only = all(len(schedule.peers(d)) == 1 for d in range(schedule.devices))
     return described_gpus(run, run.machine, sim.mirrored) | {
         "title": f"{workload.title}, {technique}, {run.machine.name}",
         "workload": {"m": workload.m, "n": workload.n, "k": workload.k, "tp": workload.tp},
         "technique": technique, "seed": seed,
-        "topology": schedule.topology.name, "around_a_ring": _around_a_ring(run),
+        "topology": schedule.topology.name, "around_a_ring": schedule.topology.name == "ring" and to_the_next_only,
         "in_switch": schedule.program.in_switch,
         "devices": workload.tp, "policy": run.policy.name,
-        "names": count(schedule, build.make_tiling(run.machine, workload)),
+        "names": count_names(schedule, build.make_tiling(run.machine, workload)),
         "tiles": tiles, "wavefronts": run.tiling.wavefronts, "parts": schedule.policy.parts,
         "group_tiles": run.tiling.tile_rows if run.gathers else None,
         "wf_columns": run.tiling.wf_columns, "pitch_bytes": run.tiling.pitch_bytes,
@@ -144,12 +155,6 @@ def described_gpus(run: ProgrammedGpus, machine: Machine, mirrored: bool) -> dic
         "errors": [driver.first_error(master.read) for driver, master in zip(run.drivers, run.masters)],
         "counters": [run.counters(d) for d in range(len(run.devices))],
     }
-
-
-def _around_a_ring(run: FusedRun) -> bool:
-    """Say whether every GPU sends to the next one only, and receives from the one before it."""
-    schedule = run.schedule
-    return schedule.topology.name == "ring" and all(len(schedule.peers(d)) == 1 for d in range(schedule.devices))
 
 
 def geometry_of(geometry) -> dict[str, int]:
@@ -176,13 +181,13 @@ def names(schedule: Schedule, device: int) -> np.ndarray:
 
     A tile that has no id of its own comes after all that have one, in the order of dispatch.
     """
-    found = schedule.rows(device).id.copy()
-    without = np.flatnonzero(found == NO_ID)
-    found[without] = np.arange(len(found) - len(without), len(found))
-    return found
+    numbers = schedule.rows(device).id.copy()
+    without = np.flatnonzero(numbers == NO_ID)
+    numbers[without] = np.arange(len(numbers) - len(without), len(numbers))
+    return numbers
 
 
-def count(schedule: Schedule, made: Tiling) -> int:
+def count_names(schedule: Schedule, made: Tiling) -> int:
     """Return how many names there are on the device that has most; `made` as for `workgroups`."""
     tiles = max(len(schedule.rows(device).tile) for device in range(schedule.devices))
     if schedule.placement is not None:
@@ -198,14 +203,13 @@ def workgroups(space: AddressSpace, made: Tiling) -> tuple[np.ndarray, np.ndarra
     in the order of dispatch.
     """
     if space.schedule.placement is not None:
-        found = np.arange(len(space.schedule.placement.workgroups(space.device)))
-        return max(len(space.schedule.rows(one).tile) for one in range(space.schedule.devices)) + found, (
-            np.full(len(found), ALONE))
+        tiles = max(len(space.schedule.rows(device).tile) for device in range(space.schedule.devices))
+        numbers = tiles + np.arange(len(space.schedule.placement.workgroups(space.device)))
+        return numbers, np.full(len(numbers), ALONE)
     called = names(space.schedule, space.device)
     if space.schedule.policy.present:
-        sending = called[rows_sent(space)]
-        found = np.concatenate([sending, len(called) + np.arange(made.tiles)])
-        return found, np.full(len(found), ALONE)
+        numbers = np.concatenate([called[rows_sent(space)], len(called) + np.arange(made.tiles)])
+        return numbers, np.full(len(numbers), ALONE)
     of_row = np.sort(np.repeat(rows_of_workgroups(space, made), space.schedule.policy.parts))
     of_row = of_row[of_row >= 0]
     part = np.arange(len(of_row)) - np.searchsorted(of_row, of_row)
@@ -219,40 +223,28 @@ def padded(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
                      for row in rows])
 
 
-def last_groups(space: AddressSpace, needs: np.ndarray) -> np.ndarray:
-    """Return the group of inputs for which each workgroup waits last, int64[workgroup]; -1: for none.
-
-    `needs`: how many groups of others must have come, in their order.
-    """
-    come = groups_of(space).in_turn
-    return np.where(needs > 0, come[needs - 1], -1) if len(come) else np.full(needs.shape, -1)
-
-
 def senders(space: AddressSpace) -> np.ndarray:
     """Name the tile whose stores leave for a peer under each region and id, int64[region, id]; -1: none."""
     schedule, device = space.schedule, space.device
-    rows, asked, called = schedule.rows(device), schedule.named(device), names(schedule, device)
-    found = np.full((len(space.regions) + 1, int(asked.max()) + 1), -1)
-    leave = np.flatnonzero(rows.actions & Action.SEND_STORES)
+    ids = schedule.named(device)
+    tile_of = np.full((len(space.regions) + 1, int(ids.max()) + 1), -1)
+    leave = np.flatnonzero(schedule.rows(device).actions & Action.SEND_STORES)
     for region in space.table.own[leave].T:
-        found[region, asked[leave]] = called[leave]
-    found[0] = -1
-    return found
-
-
-def destinations(schedule: Schedule, device: int, chosen: frozenset[int]) -> set[int]:
-    """Return the ids under which what leaves the chosen tiles arrives at their peers."""
-    sent = schedule.rows(device).to_id[np.isin(names(schedule, device), list(chosen))]
-    return set(sent[sent != NO_ID].tolist())
+        tile_of[region, ids[leave]] = names(schedule, device)[leave]
+    tile_of[0] = -1
+    return tile_of
 
 
 def tiles_of(run: FusedRun, wanted: Filter) -> Subject:
     """Return what a recorder must know of a fused kernel: workgroups are named by the tiles that they make."""
     made = build.make_tiling(run.machine, run.workload)
     called, parts = (padded(columns, ALONE) for columns in zip(*(workgroups(space, made) for space in run.spaces)))
-    sent = None if wanted.wgs is None else wanted.wgs.union(
-        *(destinations(run.schedule, space.device, wanted.wgs) for space in run.spaces))
-    return Subject(called, parts, np.array([len(space.peers) for space in run.spaces]), packet_wgs=sent,
+    packet_wgs = None
+    if wanted.wgs is not None:  # and the ids under which what leaves them arrives at their peers
+        sent = [run.schedule.rows(space.device).to_id[np.isin(names(run.schedule, space.device), list(wanted.wgs))]
+                for space in run.spaces]
+        packet_wgs = wanted.wgs.union(*(ids[ids != NO_ID].tolist() for ids in sent))
+    return Subject(called, parts, np.array([len(space.peers) for space in run.spaces]), packet_wgs=packet_wgs,
                    senders=[senders(space) for space in run.spaces])
 
 
@@ -260,7 +252,7 @@ def pieces_of(run: ProgrammedCollective, wanted: Filter) -> Subject:
     """Return it of a collective alone: workgroups are named by their turn, and requests by their addresses."""
     passes = Passes(described_passes(run), run.asked.mirrored)
     devices = range(passes.devices)
-    first = padded([np.array([share["first"] for share in passes.shares(d)], np.int64) for d in devices], 0)
+    first = padded([np.array([share.first for share in passes.shares(d)], np.int64) for d in devices], 0)
     subject = Subject(first, np.full_like(first, ALONE), np.zeros(len(first), np.int64), True, passes.count)
     if wanted.wgs is None:
         return subject
@@ -276,57 +268,50 @@ def describe_collective(run: ProgrammedCollective, title: str, names: int) -> di
     topology = run.asked.topology
     return described_gpus(run, run.asked.machine, run.asked.mirrored) | {
         "title": title, "devices": topology.gpus, "topology": topology.name, "names": names, "wavefronts": 1,
-        "collective": described_passes(run)}
+        "collective": described_passes(run).model_dump(exclude_unset=True)}
 
 
-def described_passes(run: ProgrammedCollective) -> dict:
-    """Describe a run's passes, as `passes.Passes` reads them."""
+def described_passes(run: ProgrammedCollective) -> TracedCollective:
+    """Describe each device's steps: what their passes move and for whom."""
     operator = build.planned_copy(run.asked.machine, run.plans)
     state, arrivals = run.sim.kernel.state, run.sim.kernel.work.arrivals
     gpus = []
     for d, plan in enumerate(run.plans):
-        shares, steps = list(operator.shares(d)), []
+        first, steps, shares = 0, [], list(operator.shares(d))
         for step in range(arrivals.shape[1]):
-            mine = [share for share in shares if share.phase == step]
-            steps.append({
-                "over": int(state.phase_over[d, step]) if step < state.phase[d] else None,
-                "lines": int(arrivals[d, step]),
-                "passes": [described for one in mine[0].passes for described in _described(plan, one, step)],
-                "shares": [_share(one, shares) for one in mine]})
-        gpus.append({"start": int(run.sim.control.start[d]), "steps": steps})
-    return {"chunk_bytes": run.asked.chunk_bytes, "gpus": gpus}
+            of_step, described = [share for share in shares if share.phase == step], []
+            for share in of_step:
+                described.append(TracedShare(first=first, workgroups=share.workgroups, first_byte=share.first_byte,
+                                             apart=share.apart_bytes, size=share.size_bytes))
+                first += share.workgroups
+            steps.append(TracedStep(
+                over=int(state.phase_over[d, step]) if step < state.phase[d] else None, lines=int(arrivals[d, step]),
+                passes=[traced for move in of_step[0].passes for traced in _traced(plan, move, step)],
+                shares=described))
+        gpus.append(TracedGpu(start=int(run.sim.control.start[d]), steps=steps))
+    return TracedCollective(chunk_bytes=run.asked.chunk_bytes, gpus=gpus)
 
 
-def _share(share: Share, shares: list[Share]) -> dict[str, int]:
-    return {"first": sum(one.workgroups for one in shares[:shares.index(share)]), "workgroups": share.workgroups,
-            "first_byte": share.first_byte, "apart": share.apart_bytes, "size": share.size_bytes}
-
-
-def _described(plan: LevelPlan, one: Pass, step: int) -> list[dict]:
+def _traced(plan: LevelPlan, move: Pass, step: int) -> list[TracedPass]:
     """Describe a pass; its first source is its own part of the chunk, the others came to be added.
 
     What a switch copies is a pass to each that gets it, with the number and the address under which it leaves.
     """
-    at, held, ranks = plan.at, plan.program.held[plan.rank], plan.program.ranks
-    pitch = at.received(1) - at.copies
-    chunk = held[(one.sources[0] - at.data) // pitch]
-    sources = [{"address": one.sources[0], "origin": _copied_from(plan, chunk, step)}]
-    for address in one.sources[1:]:
-        place, number = divmod((address - at.copies) // pitch, most_additions(plan.program))
-        came = plan.program.transfers[plan.program.additions[plan.rank, held[place]][number]]
-        sources.append({"address": address, "origin": came.source})
-    to = plan.peers[one.peer] if one.route == Route.PEER else HERE
-    comes_from = (2 * plan.rank - to) % ranks if plan.mirrored and to != HERE else plan.rank
-    found = {"chunk": chunk, "sources": sources, "destination": one.destination, "to": to, "comes_from": comes_from}
+    at, program, ranks = plan.at, plan.program, plan.program.ranks
+    held, pitch = program.held[plan.rank], at.received(1) - at.copies
+    chunk = held[(move.sources[0] - at.data) // pitch]
+    copied_from = [index for index in program.arrivals.get((plan.rank, chunk), ())
+                   if program.transfers[index].op is Op.COPY and program.levels[index] < step]
+    origin = program.transfers[copied_from[-1]].source if copied_from else HERE
+    sources = [TracedSource(address=move.sources[0], origin=origin)]
+    for address in move.sources[1:]:
+        place, number = divmod((address - at.copies) // pitch, most_additions(program))
+        transfer = program.transfers[program.additions[plan.rank, held[place]][number]]
+        sources.append(TracedSource(address=address, origin=transfer.source))
+    to = plan.peers[move.peer] if move.route == Route.PEER else HERE
     if to < ranks:
-        return [found]
-    return [found | {"destination": one.destination + offset, "to": device, "comes_from": plan.rank,
-                     "copied": {"to": to, "address": one.destination}} for device, offset in plan.copied_to]
-
-
-def _copied_from(plan: LevelPlan, chunk: int, step: int) -> int:
-    """Return from which device a chunk has come before a step, HERE: it is the device's own, or its own sum."""
-    program = plan.program
-    came = [index for index in program.arrivals.get((plan.rank, chunk), ())
-            if program.transfers[index].op is Op.COPY and program.levels[index] < step]
-    return program.transfers[came[-1]].source if came else HERE
+        comes_from = (2 * plan.rank - to) % ranks if plan.mirrored and to != HERE else plan.rank
+        return [TracedPass(chunk=chunk, sources=sources, destination=move.destination, to=to, comes_from=comes_from)]
+    return [TracedPass(chunk=chunk, sources=sources, destination=move.destination + offset, to=device,
+                       comes_from=plan.rank, copied=CopiedBySwitch(to=to, address=move.destination))
+            for device, offset in plan.copied_to]

@@ -18,8 +18,8 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
     Raises BadInput if there is no such channel, or if the trace does not hold all that it did.
     """
     _check(trace, channel, cycle, device)
-    e = trace.events
-    mine = e[(e["device"] == device) & (e["unit"] == channel)]
+    mine = trace.of(None, device)
+    mine = mine[mine["unit"] == channel]
     decisions = mine[mine["kind"] == Kind.DECIDE]
     answer = Answer(f"device {trace.run['numbers'][device]}, channel {channel}, cycle {cycle:,}")
     index = int(np.searchsorted(decisions["cycle"], cycle, "right")) - 1
@@ -81,8 +81,8 @@ def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:
 
 
 def _lateness(trace: Trace, device: int, cycle: int) -> str:
-    e = trace.events
-    late = e[(e["kind"] == Kind.LATE) & (e["device"] == device) & (e["cycle"] <= cycle)]
+    late = trace.of(Kind.LATE, device)
+    late = late[late["cycle"] <= cycle]
     if not len(late):
         return "communication is behind the GEMM since before the recording"
     return (f"communication is behind the GEMM since cycle {int(late['cycle'][-1]):,}: more workgroups "

@@ -11,8 +11,8 @@ from t3sim.base.errors import Key, Words
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.trace.explain_tile import IDLE, STORES
 from t3sim.trace.passes import HERE, Arriving, Piece, Span
-from t3sim.trace.schema import NO_STREAM, QUEUES, READ, Kind
-from t3sim.trace.store import Trace
+from t3sim.trace.schema import QUEUES, READ, Kind
+from t3sim.trace.store import Trace, inside
 from t3sim.trace.words import Answer, caveats, devices, joined, place, plural
 
 _LINK = STATES.index("store_link")
@@ -33,7 +33,7 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     if began is not None and not late:
         answer.tell(began, "the collective begins on this GPU" if not piece.step else
                     f"step {piece.step} is over on this GPU, and step {piece.step + 1} begins")
-    mine = _of(trace, device)
+    mine = trace.of(None, device)
     own = mine[mine["wg"] == wg]
     started, stages = own[own["kind"] == Kind.DISPATCH], own[own["kind"] == Kind.STAGE]
     for e in started:
@@ -79,7 +79,7 @@ def explain_steps(trace: Trace, device: int, answer: Answer) -> None:
     steps = range(passes.steps(device))
     over = [step for step in steps if passes.over(device, step) is not None]
     answer.tell(None, f"device {number}: {len(over)} of {plural(len(steps), 'step')} over")
-    took = {step: _took(trace, device, step) for step in over}
+    took = {step: passes.over(device, step) - passes.over(device, step - 1) for step in over}
     for step in (shown := sorted(sorted(over, key=lambda step: -took[step])[:_SHOWN])):
         until = passes.over(device, step)
         why = "".join(f": {line}" for line in _waited(trace, device, step))
@@ -94,65 +94,49 @@ def explain_steps(trace: Trace, device: int, answer: Answer) -> None:
             answer.tell(None, f"    {line}")
 
 
-def _took(trace: Trace, device: int, step: int) -> int:
-    return trace.passes.over(device, step) - trace.passes.over(device, step - 1)
-
-
 def _work(piece: Piece) -> str:
     """Say what a workgroup does: `adds what came from device 2 to chunk 3 and sends it to device 0`."""
-    to: dict[tuple, list[int]] = {}
-    for one in piece.passes:
-        origins = tuple(source["origin"] for source in one["sources"])
-        to.setdefault((one["chunk"], origins), []).append(one["to"])
-    return "; ".join(_does(chunk, origins, where) for (chunk, origins), where in to.items())
-
-
-def _does(chunk: int, origins: tuple[int, ...], to: list[int]) -> str:
-    first, *others = origins
-    came = f", which came from device {first}," if first != HERE else ""
-    peers = sorted(number for number in to if number != HERE)
-    verbs = (["keeps"] if HERE in to else []) + (["sends"] if peers else [])
-    where = f" to {devices(peers)}" if peers else ""
-    if others:
-        return f"adds to chunk {chunk} what came from {devices(sorted(others))}, {' and '.join(verbs)} it{where}"
-    return f"{' and '.join(verbs)} chunk {chunk}{came}{where}"
+    receivers: dict[tuple, list[int]] = {}
+    for move in piece.passes:
+        origins = tuple(source.origin for source in move.sources)
+        receivers.setdefault((move.chunk, origins), []).append(move.to)
+    texts = []
+    for (chunk, (first, *others)), to in receivers.items():
+        peers = sorted(number for number in to if number != HERE)
+        verbs = " and ".join((["keeps"] if HERE in to else []) + (["sends"] if peers else []))
+        where = f" to {devices(peers)}" if peers else ""
+        origin = f", which came from device {first}," if first != HERE else ""
+        texts.append(f"adds to chunk {chunk} what came from {devices(sorted(others))}, {verbs} it{where}" if others else
+                     f"{verbs} chunk {chunk}{origin}{where}")
+    return "; ".join(texts)
 
 
 def _reads(trace: Trace, piece: Piece, first: int, last: int, answer: Answer) -> None:
     """Tell what of its data DRAM has read; in the time of its step nobody else reads them."""
-    mine = _of(trace, piece.device)
-    served = mine[(mine["kind"] == Kind.SERVE) & (mine["op"] == READ) & (mine["cycle"] >= first)
-                  & (mine["cycle"] <= last)]
-    read = served[_inside(served, [span for span, _ in trace.passes.reads(piece)])]
-    if len(read):
-        answer.tell(read["cycle"][-1], f"{plural(len(read), 'line')} read from DRAM, the first at cycle "
-                                       f"{int(read['cycle'][0]):,}")
+    served = trace.of(Kind.SERVE, piece.device, [span for span, _ in trace.passes.reads(piece)])
+    read = served[(served["op"] == READ) & (served["cycle"] >= first) & (served["cycle"] <= last)]
+    answer.tell_all(read, f"{plural(len(read), 'line')} read from DRAM")
 
 
 def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
     """Follow what it stores, here and at its peers."""
     short, copied = [], set()
-    for span, one in trace.passes.stores(piece):
-        there, to = _of(trace, span.device), one["to"]
-        stored = there[(there["kind"] == Kind.SERVE) & (there["op"] != READ)]
-        stored = stored[_inside(stored, [span])]
+    for span, move in trace.passes.stores(piece):
+        served, to = trace.of(Kind.SERVE, span.device, [span]), move.to
+        stored = served[served["op"] != READ]
         if to == HERE:
             where = "here"
         else:
             where = f"at device {to}" if not trace.run["mirrored"] else "here, where it stands for another's"
-            came = there[there["kind"] == Kind.ARRIVE]
-            came = came[_inside(came, [span])]
-            group = one.get("copied")
-            if not group:
+            came = trace.of(Kind.ARRIVE, span.device, [span])
+            if not move.copied:
                 _left(trace, piece, to, span, f"device {to}", answer)
-            elif group["address"] not in copied:
-                copied.add(group["address"])
-                first = group["address"] + piece.first_byte
-                _left(trace, piece, group["to"], Span(span.device, first, first + piece.bytes),
+            elif move.copied.address not in copied:
+                copied.add(move.copied.address)
+                first = move.copied.address + piece.first_byte
+                _left(trace, piece, move.copied.to, Span(span.device, first, first + piece.bytes),
                       "the switch, which copies them", answer)
-            if len(came):
-                answer.tell(came["cycle"][-1], f"{plural(len(came), 'packet')} arrived {where}, the first at cycle "
-                                               f"{int(came['cycle'][0]):,}")
+            answer.tell_all(came, f"{plural(len(came), 'packet')} arrived {where}")
         if len(stored):
             answer.tell(stored["cycle"][-1], f"{int(stored['amount'].sum()):,} bytes are in DRAM {where}")
         if int(stored["amount"].sum()) < piece.bytes:
@@ -165,11 +149,9 @@ def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
 
 def _left(trace: Trace, piece: Piece, to: int, span: Span, where: str, answer: Answer) -> None:
     """Tell what of it went onto a link."""
-    left = _packets(trace, piece.device, to)
-    left = left[_inside(left, [span])]
-    if len(left):
-        answer.tell(left["cycle"][-1], f"{plural(len(left), 'packet')} ({int(left['amount'].sum()):,} bytes) onto the "
-                                       f"link to {where}, the first at cycle {int(left['cycle'][0]):,}")
+    left = _packets(trace, piece.device, to, [span])
+    answer.tell_all(left, f"{plural(len(left), 'packet')} ({int(left['amount'].sum()):,} bytes) onto the link to "
+                          f"{where}")
 
 
 def _origins(trace: Trace, piece: Piece, answer: Answer) -> None:
@@ -182,10 +164,10 @@ def _origins(trace: Trace, piece: Piece, answer: Answer) -> None:
                                               f", as workgroup {number} sends it"))
     if came:
         answer.conclude(f"What it reads came from {joined(came)}.")
-    for span, one in trace.passes.stores(piece):
+    for span, move in trace.passes.stores(piece):
         for group in trace.passes.readers(span, piece.step):
             numbers = (f"workgroup {group[0]}" if len(group) == 1 else f"workgroups {group[0]} to {group[-1]}")
-            where = "here" if one["to"] == HERE or trace.run["mirrored"] else f"on device {one['to']}"
+            where = "here" if move.to == HERE or trace.run["mirrored"] else f"on device {move.to}"
             answer.conclude(f"{numbers.capitalize()} read{'s' if len(group) == 1 else ''} it {where}.")
 
 
@@ -193,9 +175,9 @@ def _waited(trace: Trace, device: int, step: int) -> Iterator[str]:
     """Say for whom a step that is over waited last; nothing where the recording cannot tell."""
     if not (_from_the_start(trace, Kind.ARRIVE) and _from_the_start(trace, Kind.STAGE)):
         return
-    passes, mine = trace.passes, _of(trace, device)
-    came, ended = mine[mine["kind"] == Kind.ARRIVE], int(_ends(trace, device, step)["cycle"].max())
-    lines = _lines(trace, device, step)
+    passes, came = trace.passes, trace.of(Kind.ARRIVE, device)
+    ended = int(_ends(trace, device, step)["cycle"].max())
+    lines = passes.lines_of_step(device, step)
     if not lines:
         yield f"waited for its own workgroups only, which had ended at cycle {ended:,}"
         return
@@ -214,16 +196,9 @@ def _waited(trace: Trace, device: int, step: int) -> Iterator[str]:
            f"ended at cycle {ended:,}")
 
 
-def _lines(trace: Trace, device: int, step: int) -> int:
-    """Return how many lines of its own a step waits for."""
-    passes = trace.passes
-    return max(0, passes.lines(device, step) - max(passes.lines(device, before) for before in range(-1, step)))
-
-
 def _ends(trace: Trace, device: int, step: int) -> np.ndarray:
-    mine, group = _of(trace, device), trace.passes.of_step(device, step)
-    return mine[(mine["kind"] == Kind.STAGE) & (mine["b"] == IDLE) & (mine["wg"] >= group[0])
-                & (mine["wg"] <= group[-1])]
+    stages, group = trace.of(Kind.STAGE, device), trace.passes.of_step(device, step)
+    return stages[(stages["b"] == IDLE) & (stages["wg"] >= group[0]) & (stages["wg"] <= group[-1])]
 
 
 def _waiting_for(trace: Trace, device: int, step: int) -> Iterator[str]:
@@ -238,18 +213,18 @@ def _waiting_for(trace: Trace, device: int, step: int) -> Iterator[str]:
 
 def _missing(trace: Trace, device: int, step: int) -> Iterator[str]:
     """Say which lines have not come, and who has not sent them."""
-    passes, mine = trace.passes, _of(trace, device)
-    arrived, needed = mine[mine["kind"] == Kind.ARRIVE], passes.lines(device, step)
+    passes, arrived = trace.passes, trace.of(Kind.ARRIVE, device)
+    needed = passes.lines(device, step)
     came = int(_parts(arrived).sum())
     if came >= needed:
         return
-    lines = _lines(trace, device, step)
+    lines = passes.lines_of_step(device, step)
     yield f"{max(0, came - needed + lines):,} of {lines:,} lines that step {step + 1} waits for have come."
     short: dict[Span, list[Arriving]] = {}
     for one in passes.arriving(device):
         if one.step <= step:
             short.setdefault(one.span, []).append(one)
-    counts = {span: len(parts) * passes.chunk_lines - int(_parts(arrived[_inside(arrived, [span])]).sum())
+    counts = {span: len(parts) * passes.chunk_lines - int(_parts(inside(arrived, [span])).sum())
               for span, parts in short.items()}
     short = {span: parts for span, parts in short.items() if counts[span] > 0}
     for span, parts in list(short.items())[:_SHOWN]:  # several where a switch adds them
@@ -272,8 +247,8 @@ def _sender(trace: Trace, device: int, one: Arriving) -> str:
     passes = trace.passes
     if not _from_the_start(trace, Kind.PACKET):
         return "what it has sent is not recorded."
-    sent = _packets(trace, one.sender, None if trace.run["mirrored"] else one.sent_to)
-    sent = sent[_inside(sent, [Span(device, one.sent_at, one.sent_at + one.span.end - one.span.first)])]
+    sent = _packets(trace, one.sender, None if trace.run["mirrored"] else one.sent_to,
+                    [Span(device, one.sent_at, one.sent_at + one.span.end - one.span.first)])
     if len(sent) >= passes.chunk_lines:
         return _ALL_SENT
     there = sent["address"].astype(np.int64) - one.sent_at + one.span.first
@@ -287,12 +262,12 @@ def _sender(trace: Trace, device: int, one: Arriving) -> str:
 
 def _waiting(trace: Trace, span: Span) -> Iterator[str]:
     """Say in which queues requests for these addresses were when the recording ended."""
-    e = trace.events
-    waiting = e[(e["kind"] == Kind.WAITING) & (e["op"] != READ) & (e["stream"] == NO_STREAM)]
+    waiting = trace.of(Kind.WAITING, spans=[span])
+    waiting = waiting[waiting["op"] != READ]
     number = trace.run["numbers"][span.device]
     on_links = waiting["c"] >= 0
     there = np.where(on_links, (waiting["c"] == number) | trace.run["mirrored"], waiting["device"] == span.device)
-    found = waiting[there & _inside(waiting, [span])]
+    found = waiting[there]
     for queue in np.unique(found["b"]):
         here = found[found["b"] == queue]
         what = "to" if here["c"][0] >= 0 else "of"
@@ -304,8 +279,8 @@ def _waiting(trace: Trace, span: Span) -> Iterator[str]:
 def _on_links(trace: Trace, piece: Piece, stages: np.ndarray, answer: Answer) -> None:
     """Say for how long a workgroup's stores waited for room on a link."""
     refused = stages[stages["b"] == _LINK]
-    sent = _packets(trace, piece.device, None)
-    sent = sent[_inside(sent, [span for span, one in trace.passes.stores(piece) if one["to"] != HERE])]
+    sent = _packets(trace, piece.device, None,
+                    [span for span, move in trace.passes.stores(piece) if move.to != HERE])
     if len(refused) and len(sent):
         waited = int(sent["cycle"][-1]) - int(refused["cycle"][0])
         answer.conclude(f"Its stores waited {plural(waited, 'cycle')} for room on a link, from cycle "
@@ -317,21 +292,10 @@ def _parts(arrived: np.ndarray) -> np.ndarray:
     return np.maximum(1, arrived["c"])
 
 
-def _of(trace: Trace, device: int) -> np.ndarray:
-    return trace.events[trace.events["device"] == device]
-
-
-def _packets(trace: Trace, device: int, to: int | None) -> np.ndarray:
-    """Return what a device put onto its links for another one, None: for whoever."""
-    mine = _of(trace, device)
-    sent = mine[mine["kind"] == Kind.PACKET]
+def _packets(trace: Trace, device: int, to: int | None, spans: list[Span]) -> np.ndarray:
+    """Return the packets of these addresses that a device put onto its links for another one, None: for any."""
+    sent = trace.of(Kind.PACKET, device, spans)
     return sent if to is None else sent[sent["a"] == to]
-
-
-def _inside(events: np.ndarray, spans: list[Span]) -> np.ndarray:
-    """Return which events have an address in one of the spans."""
-    at = events["address"].astype(np.int64)
-    return np.any([np.zeros(len(at), bool), *((at >= span.first) & (at < span.end) for span in spans)], axis=0)
 
 
 def _from_the_start(trace: Trace, kind: Kind) -> bool:

@@ -25,20 +25,18 @@ def explain_run(trace: Trace) -> Answer:
     # With what waits where in the table of the GPUs, its line is not told a second time.
     answer.conclude(recorded["problem"].partition(":")[0] if answer.gpus else recorded["problem"])
     answer.conclude(*_late(trace))
-    e = trace.events
     for device in range(trace.devices):
-        mine = e[e["device"] == device]
         if trace.passes:
             explain_steps(trace, device, answer)
         else:
-            _tiles(trace, device, mine[mine["kind"] == Kind.UPDATE], answer)
-        _arbiters(mine[mine["kind"] == Kind.DECIDE], answer)
+            _tiles(trace, device, trace.of(Kind.UPDATE, device), answer)
+        _arbiters(trace.of(Kind.DECIDE, device), answer)
     return answer
 
 
 def _late(trace: Trace) -> Iterator[str]:
     """Say which GPUs' workgroups began later than the others', or which GPU's ended, or its last tile came, last."""
-    chosen, e = trace.run["filter"], trace.events
+    chosen, stages = trace.run["filter"], trace.of(Kind.STAGE)
     if trace.devices == 1 or trace.window[0] or chosen["wgs"] is not None or chosen["kinds"] is not None:
         return
 
@@ -46,15 +44,15 @@ def _late(trace: Trace) -> Iterator[str]:
         cycles = {trace.run["numbers"][device]: events["cycle"][events["device"] == device]
                   for device in range(trace.devices)}
         return {number: int(one[at]) for number, one in cycles.items() if len(one)}
-    run, starts = trace.run["recorded"]["cycles_of_run"], of_each(e[e["kind"] == Kind.DISPATCH], 0)
+    run, starts = trace.run["recorded"]["cycles_of_run"], of_each(trace.of(Kind.DISPATCH), 0)
     in_time = {number: cycle for number, cycle in starts.items()
                if cycle - min(starts.values()) <= _STARTS_ALIKE * run}
     for number in trace.run["numbers"]:
         if starts and number not in in_time:
             when = f"started at cycle {starts[number]:,}" if number in starts else "has not started"
             yield f"Late: device {number}, whose first workgroup {when}, elsewhere by cycle {max(in_time.values()):,}."
-    for what, events in (("last workgroup ended", e[(e["kind"] == Kind.STAGE) & (e["b"] == IDLE)]),
-                         ("last final tile came", e[e["kind"] == Kind.EVENT])):
+    for what, events in (("last workgroup ended", stages[stages["b"] == IDLE]),
+                         ("last final tile came", trace.of(Kind.EVENT))):
         ends = of_each(events, -1)
         *_, before, end = sorted(ends.values()) if len(ends) == trace.devices else (0, 0)
         if trace.run["recorded"]["outcome"] == "done" and end - before > _ENDS_ALIKE * run:

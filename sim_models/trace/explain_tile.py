@@ -44,7 +44,8 @@ def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
         answer.conclude("The tile has no columns: its id keeps a place in the order, and nothing is sent or tracked.")
         return answer
     if tile.place:
-        answer.subject += _place(tile)
+        whole = "output" if trace.run["group_tiles"] is None else "inputs"
+        answer.subject += f": {role(tile)}, {extent(tile.place)} of the {whole}, at {tile.place.base:#x}"
     if tile.place and not tile.place.columns:
         answer.conclude("The wavefront has no columns of this ragged tile: there is nothing to track.")
         return answer
@@ -61,8 +62,7 @@ def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
 
 def workgroup(tile: Tile, answer: Answer) -> None:
     """Tell when the workgroups of a tile start, store and end."""
-    ring = bool(tile.trace.run.get("around_a_ring"))
-    there = "downstream" if ring else "at the peer that is furthest behind"
+    there = "downstream" if tile.trace.run.get("around_a_ring") else "at the peer that is furthest behind"
     for e in tile.of(Kind.BLOCKED):
         answer.tell(e["cycle"], f"the dispatch window holds the workgroup{_part(e)} back "
                                 f"(window heads: {e['a']} here, {e['b']} {there})")
@@ -102,7 +102,7 @@ def explain_consumer(tile: Tile, answer: Answer) -> None:
         return
     tiles = [Tile(trace, wg, wf, tile.device) for wg in consumer.waits_for for wf in range(trace.run["wavefronts"])]
     tiles = [one for one in tiles if one.place.columns]
-    updates = trace.events[(trace.events["kind"] == Kind.UPDATE) & (trace.events["device"] == tile.device)]
+    updates = trace.of(Kind.UPDATE, tile.device)
     done = {(int(e["wg"]), int(e["wf"])): int(e["cycle"])
             for e in updates[((updates["flags"] & COMPLETE) != 0) & ((updates["flags"] & REFUSED) == 0)]}
     missing = [one for one in tiles if (one.wg, one.wf) not in done]
@@ -129,11 +129,6 @@ def command(trace: Trace, tile: TileId) -> str:
 
 def _device(trace: Trace, index: int) -> str:
     return f"device {trace.run['numbers'][index]}"
-
-
-def _place(tile: Tile) -> str:
-    what = "output" if tile.trace.run["group_tiles"] is None else "inputs"
-    return f": {role(tile)}, {extent(tile.place)} of the {what}, at {tile.place.base:#x}"
 
 
 def _stores_for_the_link(tile: Tile, answer: Answer) -> None:
@@ -197,25 +192,32 @@ def _verdict(tile: Tile, answer: Answer) -> None:
     lives, flags = tile.lives, [int(life["flags"][-1]) for life in tile.lives]
     life = next((number for number, last in enumerate(flags) if last & COMPLETE), len(lives) - 1)
     totals = tile.counted(life) if lives else {}
-    told = _amounts(tile, totals)
+    amounts = ", ".join(f"{plural(amount, 'byte')} from {origin(tile, SOURCES.index(name))}"
+                        for name, amount in totals.items()) or "no update"
     e = lives[life][-1] if lives else None
     for step, what in tile.miscounts[:1]:
         answer.conclude(f"Bank {step['unit']} is at fault, not what was sent: the update of {step['amount']} bytes in "
                         f"cycle {int(step['cycle']):,} does not follow from the one before. The Tracker {what}.")
     if len(tile.missed):
-        _missed(tile, answer)
+        first = tile.missed[0]
+        answer.conclude(f"It was at its threshold of {first['b']:,} bytes in cycle {int(first['cycle']):,}, and the "
+                        f"Tracker did not fire: bank {first['unit']} is at fault, not what was sent.")
+        over = tile.updates[((tile.updates["flags"] & EXCEEDS) != 0) & (tile.updates["cycle"] > first["cycle"])]
+        if len(over):
+            answer.conclude(f"That an update in cycle {int(over['cycle'][0]):,} went past the threshold follows from "
+                            "it.")
     elif tile.fired and e["a"] != e["b"]:
-        answer.conclude(f"It fired at cycle {int(e['cycle']):,} with {e['a']:,} of {e['b']:,} bytes counted ({told}): "
-                        "the Tracker is at fault, whatever was sent.")
+        answer.conclude(f"It fired at cycle {int(e['cycle']):,} with {e['a']:,} of {e['b']:,} bytes counted "
+                        f"({amounts}): the Tracker is at fault, whatever was sent.")
     elif tile.fired:
         answer.conclude(f"It fired at cycle {int(e['cycle']):,}: the update of {e['amount']} bytes from "
                         f"{origin(tile, e['source'])} brought the count to the threshold of {e['b']:,} bytes "
-                        f"({told}).")
+                        f"({amounts}).")
     elif lives and flags[life] & EXCEEDS:
-        answer.conclude(f"It went past its threshold, which is an error ({told}): more was sent to this tile than "
+        answer.conclude(f"It went past its threshold, which is an error ({amounts}): more was sent to this tile than "
                         "belongs to it.", *_intruders(tile))
     else:
-        _not_fired(tile, totals, told, answer)
+        _not_fired(tile, totals, amounts, answer)
     if tile.fired and life + 1 < len(lives):
         later = np.concatenate(lives[life + 1:])
         answer.conclude(f"After it fired, from cycle {int(later['cycle'][0]):,} on, {int(later['amount'].sum()):,} "
@@ -226,30 +228,14 @@ def _verdict(tile: Tile, answer: Answer) -> None:
                         "that is not tracked: refused, they changed nothing of this tile.")
 
 
-def _amounts(tile: Tile, totals: dict[str, int]) -> str:
-    return ", ".join(f"{plural(amount, 'byte')} from {origin(tile, SOURCES.index(name))}"
-                     for name, amount in totals.items()) or "no update"
-
-
-def _missed(tile: Tile, answer: Answer) -> None:
-    """Conclude that the Tracker saw the threshold and did not fire; what came later is not to blame."""
-    e = tile.missed[0]
-    answer.conclude(f"It was at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the Tracker did "
-                    f"not fire: bank {e['unit']} is at fault, not what was sent.")
-    later = tile.updates
-    over = later[((later["flags"] & EXCEEDS) != 0) & (later["cycle"] > e["cycle"])]
-    if len(over):
-        answer.conclude(f"That an update in cycle {int(over['cycle'][0]):,} went past the threshold follows from it.")
-
-
-def _not_fired(tile: Tile, totals: dict[str, int], told: str, answer: Answer) -> None:
+def _not_fired(tile: Tile, totals: dict[str, int], amounts: str, answer: Answer) -> None:
     updates = tile.updates
     if not len(updates) and not tile.place:
         answer.conclude("It has not fired: no update of it was counted.", *whereabouts(tile))
         return
     count = int(updates["a"][-1]) if len(updates) else 0
     threshold = int(updates["b"][-1]) if len(updates) else tile.wanted_bytes
-    answer.conclude(f"It has not fired: {count:,} of {threshold:,} bytes are counted ({told}).")
+    answer.conclude(f"It has not fired: {count:,} of {threshold:,} bytes are counted ({amounts}).")
     if not tile.place:
         answer.conclude(*whereabouts(tile))
         return
@@ -366,7 +352,8 @@ def _waited(tile: Tile, answer: Answer) -> None:
 
 def _intruders(tile: Tile) -> Iterator[str]:
     """List requests for this tile whose address lies outside it."""
-    writes = tile.events[(tile.events["kind"] == Kind.ENTER) & (tile.events["op"] != READ)]
+    entered = tile.of(Kind.ENTER)
+    writes = entered[entered["op"] != READ]
     outside = writes[~tile.place.holds(writes["address"])] if tile.place else writes[:0]
     if len(outside):
         sources = joined(sorted({origin(tile, s) for s in outside["source"]}))
@@ -387,11 +374,10 @@ def _dma(tile: Tile, answer: Answer) -> None:
         answer.tell(e["cycle"], f"engine {e['unit']} takes the command")
     for e in walked:
         answer.tell(e["cycle"], f"engine {e['unit']} has walked to the last line")
-    lines = tile.of(Kind.LINE)
-    read = tile.events[(tile.events["kind"] == Kind.SERVE) & (tile.events["op"] == READ)]
-    for events, text in ((lines, "lines asked for"), (read, "lines read from DRAM")):
-        if len(events):
-            answer.tell(events["cycle"][-1], f"{len(events)} {text}, the first at cycle {int(events['cycle'][0]):,}")
+    lines, served = tile.of(Kind.LINE), tile.of(Kind.SERVE)
+    read = served[served["op"] == READ]
+    answer.tell_all(lines, f"{len(lines)} lines asked for")
+    answer.tell_all(read, f"{len(read)} lines read from DRAM")
     if tile.trace.run["filter"]["kinds"] is not None or len(walked):
         return
     first = tile.wf // per_block * per_block
@@ -417,9 +403,8 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
         where = f"to device {to[0]}, as workgroup {named} there" if number < trace.run["devices"] else (
             f"to the switch, which copies them to devices {joined(list(map(str, to)))}, as workgroup {named} on device "
             f"{to[0]}")
-        answer.tell(mine["cycle"][-1],
-                    f"{plural(len(mine), 'packet')} ({int(mine['amount'].sum()):,} bytes) onto the link {where}, the "
-                    f"first at cycle {int(mine['cycle'][0]):,}")
+        answer.tell_all(mine, f"{plural(len(mine), 'packet')} ({int(mine['amount'].sum()):,} bytes) onto the link "
+                              f"{where}")
         if not numbers & set(to):
             answer.conclude(f"{plural(len(mine), 'packet')} named device {to[0]}, but the tile goes to "
                             f"{joined([f'device {device}' for device in sorted(numbers)])}.")
@@ -454,9 +439,5 @@ def _arrival(tile: Tile, target: TileId, answer: Answer) -> None:
     counted = updates[updates["source"] != SOURCES.index("local")]
     several = len(tile.trace.map.from_devices(target)) > 1
     whose, of = (f" from {others_of(there)}", "these") if several else ("", "them")
-    if len(arrived):
-        answer.tell(arrived["cycle"][-1], f"{plural(len(arrived), 'packet')} arrived for {name}{whose}, the first at "
-                                          f"cycle {int(arrived['cycle'][0]):,}")
-    if len(counted):
-        answer.tell(counted["cycle"][-1], f"{int(counted['amount'].sum()):,} bytes of {of} are counted there, the "
-                                         f"first at cycle {int(counted['cycle'][0]):,}")
+    answer.tell_all(arrived, f"{plural(len(arrived), 'packet')} arrived for {name}{whose}")
+    answer.tell_all(counted, f"{int(counted['amount'].sum()):,} bytes of {of} are counted there")

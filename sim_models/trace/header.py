@@ -3,45 +3,39 @@
 from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from t3sim.trace.passes import Passes
+from t3sim.trace.passes import Count, Described, Passes, Size, TracedCollective
 from t3sim.trace.schema import NAMES
 
-_Count = Annotated[int, Field(ge=0, le=1 << 48)]
-_Size = Annotated[int, Field(ge=1, le=1 << 24)]
 _Text = Annotated[str, Field(max_length=1000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class _Geometry(_Part):
+class _Geometry(Described):
     channels: Annotated[int, Field(ge=1, le=1024)]
-    queue_entries: _Size
-    sets: _Size
+    queue_entries: Size
+    sets: Size
     ways: Annotated[int, Field(ge=1, le=64)]
     banks: Annotated[int, Field(ge=1, le=64)]
     engines: Annotated[int, Field(ge=1, le=64)]
-    compute_units: _Size | None = None  #: places for workgroups on them, of all units
-    units: _Size | None = None
+    compute_units: Size | None = None  #: places for workgroups on them, of all units
+    units: Size | None = None
 
 
-class _Filter(_Part):
+class _Filter(Described):
     kinds: list[Literal[*NAMES]] | None
-    channels: list[_Count] | None
-    wgs: list[_Count] | None
+    channels: list[Count] | None
+    wgs: list[Count] | None
 
 
-class _Recorded(_Part):
-    first: _Count = Field(alias="from")
-    until: _Count
-    complete_until: _Count
-    cycles_of_run: _Count
+class _Recorded(Described):
+    first: Count = Field(alias="from")
+    until: Count
+    complete_until: Count
+    cycles_of_run: Count
     outcome: _Text
     problem: Annotated[str, Field(max_length=100_000)] | None
-    dropped: _Count
+    dropped: Count
     gpus: list[dict[str, str]] = []
 
     @model_validator(mode="after")
@@ -51,74 +45,27 @@ class _Recorded(_Part):
         return self
 
 
-class _Destination(_Part):
+class _Destination(Described):
     device: Annotated[int, Field(ge=0, le=1024)]
-    region: _Size
+    region: Size
 
 
-class _Region(_Part):
+class _Region(Described):
     kind: _Text
-    rows: _Size
-    columns: _Size
-    tile_bytes: _Count
-    updates_per_element: _Count
-    counted_bytes: _Count
+    rows: Size
+    columns: Size
+    tile_bytes: Count
+    updates_per_element: Count
+    counted_bytes: Count
     admitted: bool
     present: bool
-    tiles_per_block: _Size
+    tiles_per_block: Size
     to: list[_Destination]
 
 
-class _FinalTiles(_Part):
-    come: list[_Count]
-    expected: list[_Count]
-
-
-_Number = Annotated[int, Field(ge=-1, le=1024)]  #: of a device, -1 none
-
-
-class _Source(_Part):
-    address: _Count
-    origin: _Number
-
-
-class _Copied(_Part):
-    to: _Number
-    address: _Count
-
-
-class _Pass(_Part):
-    chunk: _Count
-    sources: Annotated[list[_Source], Field(min_length=1)]
-    destination: _Count
-    to: _Number
-    comes_from: _Number
-    copied: _Copied | None = None
-
-
-class _Share(_Part):
-    first: _Count
-    workgroups: _Size
-    first_byte: _Count
-    apart: _Size
-    size: _Size
-
-
-class _Step(_Part):
-    over: _Count | None
-    lines: _Count
-    passes: Annotated[list[_Pass], Field(min_length=1)]
-    shares: Annotated[list[_Share], Field(min_length=1)]
-
-
-class _Gpu(_Part):
-    start: _Count
-    steps: Annotated[list[_Step], Field(min_length=1)]
-
-
-class _Collective(_Part):
-    chunk_bytes: Annotated[int, Field(ge=1, le=1 << 48)]
-    gpus: Annotated[list[_Gpu], Field(min_length=1)]
+class _FinalTiles(Described):
+    come: list[Count]
+    expected: list[Count]
 
 
 #: What trace.json has of a run with a plan.
@@ -126,36 +73,36 @@ _OF_A_PLAN = ("devices", "wf_columns", "pitch_bytes", "element_bytes", "bases", 
               "in_switch", "switch_groups", "regions")
 
 
-class _Header(_Part):
+class _Header(Described):
     title: _Text
     has_plan: bool
     simulated_devices: Annotated[int, Field(ge=1, le=256)]
     mirrored: bool
-    numbers: list[_Count]
-    starvation_limit: _Count
+    numbers: list[Count]
+    starvation_limit: Count
     clock_ghz: Annotated[float, Field(gt=0, le=1000)]
-    link_latency_cycles: _Count
+    link_latency_cycles: Count
     geometry: _Geometry
-    names: _Size
+    names: Size
     wavefronts: Annotated[int, Field(ge=1, le=256)]
     filter: _Filter
     recorded: _Recorded
     #: Of a run with a plan.
-    devices: _Size | None = None
-    wf_columns: _Size | None = None
+    devices: Size | None = None
+    wf_columns: Size | None = None
     pitch_bytes: Annotated[int, Field(ge=1, le=1 << 40)] | None = None
     element_bytes: Annotated[int, Field(ge=1, le=8)] | None = None
-    bases: list[_Count] | None = None
-    tiles: list[_Size] | None = None
+    bases: list[Count] | None = None
+    tiles: list[Size] | None = None
     parts: Annotated[int, Field(ge=1, le=1024)] | None = None
     around_a_ring: bool | None = None
     in_switch: bool | None = None
-    group_tiles: _Size | None = None  #: of a GEMM that waits for groups of tiles
-    switch_groups: list[list[list[_Count]]] | None = None
+    group_tiles: Size | None = None  #: of a GEMM that waits for groups of tiles
+    switch_groups: list[list[list[Count]]] | None = None
     regions: list[list[_Region]] | None = None
     final_tiles: _FinalTiles | None = None
     first_arrivals: list[Annotated[int, Field(ge=-1, le=1 << 62)]] | None = None
-    collective: _Collective | None = None  #: of a collective alone
+    collective: TracedCollective | None = None  #: of a collective alone
 
     @model_validator(mode="after")
     def of_all_devices(self) -> Self:
@@ -187,7 +134,7 @@ class _Header(_Part):
         for name, entries in lists.items():
             if len(entries) != devices:
                 raise ValueError(f"{name} has {len(entries)} entries for {devices} devices")
-        if self.collective is not None and (wrong := Passes(self.collective.model_dump(), self.mirrored).fault(
+        if self.collective is not None and (wrong := Passes(self.collective, self.mirrored).fault(
                 self.names, self.devices)):
             raise ValueError(wrong)
         return self

@@ -97,11 +97,9 @@ def record(setup: Recordable, folder: Path, wanted: Filter = Filter(), *, compar
                                             else None))
         end = wanted.first + recording.cycles_recorded
         complete = end if writer.complete_until is None else writer.complete_until
-        window = {"from": wanted.first, "until": end, "complete_until": complete,
-                  "cycles_of_run": result.cycles, "outcome": outcome, "problem": problem, "gpus": gpus,
-                  "events": result.events,
-                  "dropped": result.dropped, "seconds_recorded": result.seconds_recorded,
-                  "seconds_writing": result.seconds_writing, "seconds_untraced": result.seconds_untraced}
+        window = {"from": wanted.first, "until": end, "complete_until": complete, "cycles_of_run": result.cycles} | {
+            name: getattr(result, name) for name in ("outcome", "problem", "gpus", "events", "dropped",
+                                                     "seconds_recorded", "seconds_writing", "seconds_untraced")}
         writer.commit(setup.described(run) | {"bug": setup.bug, "filter": wanted.to_json(), "recorded": window,
                                    "first_arrivals": arrivals.cycles.tolist(),
                                    "versions": collect_versions()}, setup.plan(run))

@@ -30,8 +30,8 @@ class Replay:
         trace.check_device(device)
         self.trace, self.device = trace, device
         self.sets, self.ways = trace.run["geometry"]["sets"], trace.run["geometry"]["ways"]
-        e = trace.events
-        mine = e[(e["device"] == device) & (e["kind"] != Kind.WAITING)]
+        mine = trace.of(None, device)
+        mine = mine[mine["kind"] != Kind.WAITING]
         self.events = mine[mine["cycle"] >= self.first]
         self.cycles = self.events["cycle"]
         self._kinds = {kind: self.events[self.events["kind"] == kind] for kind in Kind}

@@ -3,17 +3,15 @@
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.observers import Observer
+from t3sim.gpu.engine.state import Sim
 from t3sim.trace.schema import Kind
 from t3sim.trace.store import Trace
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
 
 #: Few enough of a whole run at full size to keep them all.
 KINDS = frozenset({Kind.DISPATCH, Kind.BLOCKED, Kind.TRIGGER, Kind.READY, Kind.ISSUE, Kind.LATE, Kind.EVENT})
@@ -26,12 +24,12 @@ class _Seen(NamedTuple):
 
     first: np.ndarray
 
-    def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+    def before_edge(self, sim: Sim, kernel: tuple, hardware: Hardware | None, device: int, now: int) -> None:
         """Note the first arrival: arrivals change in the models' part of a cycle only."""
         if self.first[device] < 0 and sim.network.arrived[device] > 0:
             self.first[device] = now
 
-    def after_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+    def after_edge(self, sim: Sim, kernel: tuple, hardware: Hardware | None, device: int, now: int) -> None:
         """Do nothing in the hardware's part of a cycle."""
 
 
@@ -71,8 +69,7 @@ def places(trace: Trace) -> list[Place]:
     """
     found = []
     for device in range(trace.devices):
-        mine = trace.events[trace.events["device"] == device]
-        of = {kind: mine[mine["kind"] == kind] for kind in KINDS}
+        of = {kind: trace.of(kind, device) for kind in KINDS}
         found += [*_milestones(trace, device, of), *_waits(trace, device, of)]
     return sorted(found, key=lambda place: (place.cycle, place.device))
 

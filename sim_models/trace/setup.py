@@ -18,7 +18,7 @@ from t3sim.runs.fused import FusedRun, fused_run
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.trace import bugs
-from t3sim.trace.describe import count, describe_collective, describe_run, pieces_of, plan_of, tiles_of
+from t3sim.trace.describe import count_names, describe_collective, describe_run, pieces_of, plan_of, tiles_of
 from t3sim.trace.recorder import Filter, Subject
 from t3sim.workload.workloads import Workload
 
@@ -60,7 +60,7 @@ class Setup:
     @cached_property
     def names(self) -> int:
         """Return how many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
-        return count(self.planned.schedule, build.make_tiling(self.machine, self.workload))
+        return count_names(self.planned.schedule, build.make_tiling(self.machine, self.workload))
 
     def programmed(self, design: Design | None = None) -> FusedRun:
         """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from t3sim.base.errors import BadInput, Key, shown
 from t3sim.base.output import naming, part_of
 from t3sim.trace.header import fault
 from t3sim.trace.output_map import OutputMap
-from t3sim.trace.passes import Passes
+from t3sim.trace.passes import Passes, Span, TracedCollective
 from t3sim.trace.schema import (
     CHANNEL_QUEUES,
     DRAM_OPS,
@@ -140,6 +141,14 @@ class TraceWriter:
         return [path for path in parts if path.exists()]
 
 
+def inside(events: np.ndarray, spans: Iterable[Span]) -> np.ndarray:
+    """Return those events that have an address in one of the spans."""
+    address, chosen = events["address"].astype(np.int64), np.zeros(len(events), bool)
+    for span in spans:
+        chosen |= (address >= span.first) & (address < span.end)
+    return events[chosen]
+
+
 @dataclass(frozen=True)
 class Trace:
     """A recorded run."""
@@ -215,6 +224,13 @@ class Trace:
                 return f"event {index} has {name} {events[name][index]}"
         return None
 
+    def of(self, kind: Kind | None, device: int | None = None, spans: Iterable[Span] | None = None) -> np.ndarray:
+        """Return the events of a kind, of a device, and with an address in one of the spans; None: of all."""
+        e = self.events
+        chosen = np.ones(len(e), bool) if kind is None else e["kind"] == kind
+        e = e[chosen if device is None else chosen & (e["device"] == device)]
+        return e if spans is None else inside(e, spans)
+
     @cached_property
     def map(self) -> OutputMap | None:
         """The plan of what each workgroup computes; None for what has no output: a testbench, a collective alone."""
@@ -227,7 +243,7 @@ class Trace:
     def passes(self) -> Passes | None:
         """Passes of a collective alone, and what its workgroups move; None for other runs."""
         described = self.run.get("collective")
-        return Passes(described, self.run["mirrored"]) if described else None
+        return Passes(TracedCollective.model_validate(described), self.run["mirrored"]) if described else None
 
     def check_plan(self) -> None:
         """Check that the plan is there, and of this run. Raises BadInput."""

@@ -74,8 +74,8 @@ class Tile:
         self.number: int = trace.run["numbers"][device]  #: of its device
         self.consumer: Consumer | None = trace.map.consumer(device, wg) if trace.map else None
         self.place: Place | None = trace.map.place(self.id) if trace.map and not self.consumer else None
-        e = trace.events
-        self.of_workgroup = e[(e["device"] == device) & (e["wg"] == wg)]
+        mine = trace.of(None, device)
+        self.of_workgroup = mine[mine["wg"] == wg]
         self.events = self.of_workgroup[(self.of_workgroup["wf"] == wf)
                                         | np.isin(self.of_workgroup["kind"], _OF_WORKGROUP)]
 
@@ -179,8 +179,7 @@ class Tile:
 
         Where the device has another tile at these addresses, the regions of the destination tell the two apart.
         """
-        e, found = self.trace.events, self.trace.map
-        sent = e[(e["kind"] == Kind.PACKET) & (e["device"] == self.device)]
+        found, sent = self.trace.map, self.trace.of(Kind.PACKET, self.device)
         mine, own = np.zeros(len(sent), bool), self.trace.run["bases"][self.number]
         meant = {(to["device"], to["region"]) for to in (self.place.region or {}).get("to", ())}
         alike = found.alike(self.id)

@@ -32,7 +32,7 @@ def write_timeline(trace: Trace) -> Path:
         links = [out.track("link", gpu) for gpu in gpus]
         arrivals = [out.track("arrivals", gpu) for gpu in gpus]
         for device, gpu in enumerate(gpus):
-            e = trace.events[trace.events["device"] == device]
+            e = trace.of(None, device)
             _units(out, gpu, e, trace)
             _tracker(out, gpu, device, e, trace.window[0])
             _dma(out, gpu, device, e, trace)
@@ -122,7 +122,7 @@ def _link(out: TimelineWriter, gpu: int, links: list[int], arrivals: list[int], 
     packets = e[e["kind"] == Kind.PACKET]
     for p in packets[np.flatnonzero(np.diff(packets["b"], prepend=-1))]:
         out.counter(p["cycle"], backlog, int(p["b"]))
-    arrived = trace.events[trace.events["kind"] == Kind.ARRIVE]
+    arrived = trace.of(Kind.ARRIVE)
     if trace.passes:
         _pieces(out, links, arrivals, device, packets, arrived, trace)
         return

@@ -221,7 +221,7 @@ def _switched(tile: Tile) -> bool:
 
 
 def whereabouts(tile: Tile) -> Iterator[str]:
-    """List where they are, in an update's order: models' queues, arbiters, coalescers, the way to the Tracker."""
+    """List where a tile's requests are, in an update's order: queues, arbiters, coalescers, the way to the Tracker."""
     yield from _in_queues(tile)
     yield from _at_arbiters(tile)
     yield from _on_the_way_to_the_tracker(tile)
@@ -233,8 +233,8 @@ def _in_queues(tile: Tile) -> Iterator[str]:
 
     A write in a DRAM queue has been counted already.
     """
-    e = tile.trace.events
-    waiting = e[(e["kind"] == Kind.WAITING) & ((e["b"] != _DRAM_QUEUE) | (e["op"] == READ))]
+    waiting = tile.trace.of(Kind.WAITING)
+    waiting = waiting[(waiting["b"] != _DRAM_QUEUE) | (waiting["op"] == READ)]
     mine = waiting[(waiting["wg"] == tile.wg) & (waiting["wf"] == tile.wf)]
     flying = np.isin(mine["b"], _ON_LINKS)
     mine = mine[np.where(flying, mine["c"] == tile.number, mine["device"] == tile.device)]
@@ -257,8 +257,7 @@ def _at_arbiters(tile: Tile) -> Iterator[str]:
     writes = tile.events[tile.events["op"] != READ]
     entered = writes[writes["kind"] == Kind.ENTER]
     granted = _granted(writes)
-    e = tile.trace.events
-    decisions = e[(e["kind"] == Kind.DECIDE) & (e["device"] == tile.device)]
+    decisions = tile.trace.of(Kind.DECIDE, tile.device)
     for channel in np.unique(entered["unit"]):
         held = int((entered["unit"] == channel).sum() - (granted["unit"] == channel).sum())
         if held > 0:
@@ -313,6 +312,11 @@ class Answer:
 
     def tell(self, cycle: int | None, text: str) -> None:
         self.steps.append((None if cycle is None else int(cycle), text))
+
+    def tell_all(self, events: np.ndarray, text: str) -> None:
+        """Tell of all events in the cycle of the last; nothing if there are none."""
+        if len(events):
+            self.tell(events["cycle"][-1], f"{text}, the first at cycle {int(events['cycle'][0]):,}")
 
     def conclude(self, *lines: str) -> None:
         self.verdict += filter(None, lines)

@@ -94,27 +94,27 @@ def check_piece(trace: Trace, piece: Piece) -> None:
     answer = explain_piece(trace, piece.number, piece.device)
     told, verdict = [text for _, text in answer.steps], " ".join(answer.verdict)
     check_words([answer.subject, *told, *answer.verdict, *map(str, answer.caveats)])
-    sent = [one for one in piece.passes if one["to"] != HERE]
-    sources = {source["address"] for one in piece.passes for source in one["sources"]}
+    sent = [move for move in piece.passes if move.to != HERE]
+    sources = {source.address for move in piece.passes for source in move.sources}
     lines = -(-piece.bytes // 64)
     (read,) = [text for text in told if "read from DRAM" in text]
     assert int(read.split()[0]) % (lines * len(sources)) == 0, "each source for each pass that it does not share"
-    for one in sent:
-        assert f"device {one['to']}" in answer.subject or str(one["to"]) in answer.subject
-        where = "the switch, which copies them" if "copied" in one else f"device {one['to']}"
+    for move in sent:
+        assert f"device {move.to}" in answer.subject or str(move.to) in answer.subject
+        where = "the switch, which copies them" if move.copied else f"device {move.to}"
         times = sum(f"({piece.bytes:,} bytes) onto the link to {where}" in text for text in told)
-        assert times == 1 if "copied" in one else times
-        assert any(f"{piece.bytes:,} bytes are in DRAM at device {one['to']}" in text for text in told)
+        assert times == 1 if move.copied else times
+        assert any(f"{piece.bytes:,} bytes are in DRAM at device {move.to}" in text for text in told)
     assert f"All that it stores is in DRAM: {piece.bytes * len(piece.passes):,} bytes." in verdict
-    origins = {source["origin"] for one in piece.passes for source in one["sources"]} - {HERE}
+    origins = {source.origin for move in piece.passes for source in move.sources} - {HERE}
     for origin in origins:
         assert f"device {origin}, workgroup " in verdict
-    for span, one in trace.passes.stores(piece):
+    for span, move in trace.passes.stores(piece):
         for group in trace.passes.readers(span, piece.step):
             reader = trace.passes.piece(span.device, group[0])
             assert reader.step > piece.step and f"orkgroup{'s' if len(group) > 1 else ''} {group[0]}" in verdict
             mine = [read for read, _ in trace.passes.reads(reader) if read.first < span.end and span.first < read.end]
-            assert mine and span.device == (piece.device if one["to"] == HERE else one["to"])
+            assert mine and span.device == (piece.device if move.to == HERE else move.to)
     if piece.step:
         assert f"Step {piece.step} waited " in verdict
         assert any(f"step {piece.step} is over on this GPU" in text for text in told)
@@ -218,7 +218,7 @@ def test_it_can_be_stepped_indexed_and_drawn(mirrored):
     processor = TraceProcessor(write_timeline(mirrored))
     ends = processor.query("select track.name as name, count(*) as n from flow join slice on slice.id = "
                            "flow.slice_in join track on track.id = slice.track_id group by track.name")
-    sends = sum(one["to"] != HERE for step in (0, 1) for one in mirrored.passes.piece(
+    sends = sum(move.to != HERE for step in (0, 1) for move in mirrored.passes.piece(
         0, mirrored.passes.of_step(0, step)[0]).passes for _ in mirrored.passes.of_step(0, step))
     assert {end.name: end.n for end in ends} == {"arrivals": sends}
     answer = explain_channel(mirrored, 0, int(of(mirrored, Kind.DECIDE, 0)["cycle"][9]))
