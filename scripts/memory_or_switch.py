@@ -18,7 +18,7 @@ from t3sim.machine.levels import COMMERCIAL
 from t3sim.papers.cais import cais, triggered
 from t3sim.papers.paper import geomean
 from t3sim.study.results import CollectiveRun
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import scenario_of
 from t3sim.workload.workloads import MODELS
 
@@ -80,9 +80,9 @@ def small(name: str, gpus: int) -> dict[str, dict[str, float]]:
         "switch_ns": in_switch_ns(machine, "all_reduce", gpus, size, flags=True)} for size in (8192, 65536, 524288)}
 
 
-def by_rtl(collective: str, gpus: int, size: int, machine: dict) -> tuple[CollectiveAlone, CollectiveRun]:
+def by_rtl(collective: str, gpus: int, size: int, machine: dict) -> tuple[CollectiveRequest, CollectiveRun]:
     """Run a collective in the switch, every GPU's and the switch's RTL in the loop, and compare all of its numbers."""
-    asked = CollectiveAlone(scenario_of({}, {
+    asked = CollectiveRequest(scenario_of({}, {
         "layer.collective": collective, "layer.devices": gpus, "layer.bytes": size, "layer.values": True,
         "exchange.topology": "switch", "exchange.algorithm": "in-switch", "machine": {"name": "own"} | machine}))
     return asked, asked.run(lambda what, share: None)

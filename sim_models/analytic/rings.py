@@ -12,7 +12,7 @@ import numpy as np
 
 from t3sim.machine import Machine
 from t3sim.machine.libraries import RingProtocol
-from t3sim.machine.links import Tier, Wires
+from t3sim.machine.links import Tier, WiresSection
 from t3sim.machine.software import LibraryProtocol
 
 #: Passes over the wires: an all-reduce is a reduce-scatter and an all-gather.
@@ -171,7 +171,7 @@ def pair_gb_per_s(machine: Machine, gpus: int) -> float:
     return wires.gb_per_s / max(1, gpus - 1)
 
 
-def link_gb_per_s(wires: Wires) -> float:
+def link_gb_per_s(wires: WiresSection) -> float:
     """Return what one GPU sends to one other while nobody else sends."""
     if wires.kind == "graph":
         return wires.gb_per_s * max(count for *_, count in wires.pairs)

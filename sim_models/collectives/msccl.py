@@ -33,7 +33,7 @@ _StepName = tuple[int, int, int]  # GPU, threadblock, step
 _Slot = tuple[int, str, int]  # GPU, buffer, place
 
 
-class _Step(NamedTuple):
+class _Instruction(NamedTuple):
     """One instruction as the file has it."""
 
     type: str
@@ -61,7 +61,7 @@ def read_msccl(path: Path) -> tuple[str, Program]:
             ways = [way for way, value in said.items() if value]
             if said and not ways:
                 raise CollectiveError("inplace and outofplace are both 0")
-            return read_each_way(lambda in_place: _Reader(root, in_place).program(), ways)
+            return read_each_way(lambda in_place: _MscclReader(root, in_place).program(), ways)
         except xml.ParseError as error:
             raise CollectiveError(f"{path.name} is not XML: {error}") from None
         except CollectiveError as error:
@@ -79,10 +79,10 @@ def read_each_way(read: Callable[[bool], tuple[str, Program]], ways: Sequence[bo
 
 
 @dataclass
-class _Reader:
+class _MscclReader:
     root: xml.Element
     in_place: bool
-    steps: dict[_StepName, _Step] = field(default_factory=dict)
+    steps: dict[_StepName, _Instruction] = field(default_factory=dict)
     scratch: dict[int, int] = field(default_factory=dict)  #: places of each GPU's, if the file says so
 
     def program(self) -> tuple[str, Program]:
@@ -206,7 +206,7 @@ def _number(element: xml.Element, name: str, low: int, high: int) -> int:
     return number
 
 
-def _step(element: xml.Element, send: int, receive: int, channel: int) -> _Step:
+def _step(element: xml.Element, send: int, receive: int, channel: int) -> _Instruction:
     kind = element.get("type", "")
     if kind not in _TYPES:
         raise CollectiveError(f"<step type={kind[:20]!r}> is unknown: allowed are {', '.join(sorted(_TYPES))}")
@@ -219,7 +219,8 @@ def _step(element: xml.Element, send: int, receive: int, channel: int) -> _Step:
         places.append((element.get(buffer, ""), 0 if kind == "nop" else _number(element, place, 0, 1 << 20)))
     block = _number(element, "depid", -1, 1 << 16)
     after = (block, _number(element, "deps", 0, 1 << 16)) if block >= 0 else None
-    return _Step(kind, *places, 0 if kind == "nop" else _number(element, "cnt", 1, 1 << 16), after, send, receive,
+    return _Instruction(kind, *places, 0 if kind == "nop" else _number(element, "cnt", 1, 1 << 16), after, send,
+                        receive,
                  channel)
 
 

@@ -82,7 +82,7 @@ class _Semaphore(BaseModel):
     init_value: _Number
 
 
-class _Gpu(BaseModel):
+class _GpuPlan(BaseModel):
     id: _Number
     input_chunks: _Number
     output_chunks: _Number
@@ -96,7 +96,7 @@ class _Gpu(BaseModel):
 class _Plan(BaseModel):
     collective: str
     inplace: bool | None = None
-    gpus: Annotated[list[_Gpu], Field(min_length=2, max_length=256)]
+    gpus: Annotated[list[_GpuPlan], Field(min_length=2, max_length=256)]
 
 
 def read_mscclpp(path: Path) -> tuple[str, Program]:
@@ -104,7 +104,7 @@ def read_mscclpp(path: Path) -> tuple[str, Program]:
     with reading(str(path), "a plan", CollectiveError):
         try:
             plan = _Plan.model_validate_json(read_bounded(path, LARGEST_TEXT))
-            return read_each_way(lambda in_place: _Reader(plan, in_place).program(),
+            return read_each_way(lambda in_place: _MscclppReader(plan, in_place).program(),
                                  [] if plan.inplace is None else [plan.inplace])
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
@@ -115,7 +115,7 @@ def read_mscclpp(path: Path) -> tuple[str, Program]:
 
 
 @dataclass
-class _Reader:
+class _MscclppReader:
     plan: _Plan
     in_place: bool
     operations: dict[_Name, _Operation] = field(default_factory=dict)

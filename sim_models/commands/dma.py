@@ -21,7 +21,7 @@ from t3sim.commands.options import (
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
-    from t3sim.runs.queued import Waves
+    from t3sim.runs.queued import ProducerWaves
     from t3sim.study.tasks.estimate import Estimate
 
 #: Of each run, for `--json`.
@@ -67,10 +67,10 @@ def dma(
     if level not in ("event", "cycle"):
         raise BadInput(f"--level {level[:40]!r} is unknown: allowed are event, cycle")
     if level == "cycle":
-        from t3sim.runs.queued import Waves
+        from t3sim.runs.queued import ProducerWaves
 
         _on_the_cycle_level(collective, sizes, variant, "t3-table1" if machine is None else machine, initiator,
-                            4 if gpus is None else gpus, json, Waves(wave, reverse), insist)
+                            4 if gpus is None else gpus, json, ProducerWaves(wave, reverse), insist)
         return
     for option, value in (("--gpus", gpus), ("--wave", wave), ("--reverse", reverse or None),
                           ("--insist", insist or None)):
@@ -149,7 +149,7 @@ def _estimate(machine: "Machine", gpus: int, moved: Sequence[int]) -> "Estimate"
 
 
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
-                        gpus: int, json: str | None, waves: "Waves", insist: bool) -> None:
+                        gpus: int, json: str | None, waves: "ProducerWaves", insist: bool) -> None:
     from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import QUEUE

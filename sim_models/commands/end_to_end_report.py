@@ -12,7 +12,7 @@ from t3sim.analytic.end_to_end.training import Job
 from t3sim.base.errors import printable
 from t3sim.machine import Machine
 from t3sim.machine.levels import CLUSTER
-from t3sim.study.end_to_end import Estimate, model_json
+from t3sim.study.end_to_end import ClusterEstimate, model_json
 from t3sim.study.report import print_table
 
 #: Parts of a breakdown, for people.
@@ -32,7 +32,7 @@ def print_model(job: Job, mapping: Mapping, tokens: int, console: Console) -> No
         console.print(f"GEMMs of one GPU, forward (M x N x K), {count} layers: {gemms_said(shapes)}")
 
 
-def print_estimate(found: Estimate, tokens: float, console: Console) -> None:
+def print_estimate(found: ClusterEstimate, tokens: float, console: Console) -> None:
     """Print one estimate: where the time goes, then the totals."""
     job, result, total = found.job, found.result, found.iteration_ns
     console.print(Text.assemble((printable(job.model.name), "bold"), f", {found.phase}: {found.mapping.gpus} GPUs, "

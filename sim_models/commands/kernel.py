@@ -19,7 +19,7 @@ from t3sim.commands.options import (
 from t3sim.study.scenario.short_names import keys_of
 
 if TYPE_CHECKING:
-    from t3sim.study.scenario.collective import CollectiveAlone
+    from t3sim.study.scenario.collective import CollectiveRequest
     from t3sim.study.scenario.kernel import KernelAlone
     from t3sim.study.tasks.store import Results
 
@@ -93,7 +93,7 @@ def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Res
         print_kernel(result, output_console())
 
 
-def run_collective_alone(alone: "CollectiveAlone", insist: bool, json: str | None, kept: "Results | None") -> None:
+def run_collective_alone(alone: "CollectiveRequest", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a collective alone; print, or write as JSON. Raises BadInput."""
     from t3sim.base.output import write_json
     from t3sim.study.report import output_console, print_collective, progress_bar

@@ -36,27 +36,27 @@ def run(
     from t3sim.commands.overlap import run_ranking
     from t3sim.commands.sublayers import run_sublayers
     from t3sim.study.scenario.asked import asked
-    from t3sim.study.scenario.collective import CollectiveAlone
+    from t3sim.study.scenario.collective import CollectiveRequest
     from t3sim.study.scenario.event import EventLevel
     from t3sim.study.scenario.ranking import LayerToRank
-    from t3sim.study.scenario.request import Request
+    from t3sim.study.scenario.request import LayerRequest
     from t3sim.study.tasks.kept import KeptResults
 
     ready = asked(scenario)
-    if not isinstance(ready, Request):
+    if not isinstance(ready, LayerRequest):
         for option, value in (("--plot", plot), ("--jobs", jobs)):
             if value is not None:
                 raise BadInput(f"{option} {value} does not go with {ready.what}")
     check_json_target(json)
     kept = None if fresh else KeptResults()
-    if isinstance(ready, Request):
+    if isinstance(ready, LayerRequest):
         check_plot_target(plot)
         run_sublayers(ready, plot, insist, simulations_at_once(jobs), json, kept)
     elif isinstance(ready, EventLevel):
         run_event_level(ready, json)
     elif isinstance(ready, LayerToRank):
         run_ranking(ready, json)
-    elif isinstance(ready, CollectiveAlone):
+    elif isinstance(ready, CollectiveRequest):
         run_collective_alone(ready, insist, json, kept)
     else:
         run_kernel(ready, insist, json, kept)

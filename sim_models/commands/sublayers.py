@@ -9,11 +9,11 @@ from t3sim.commands.flags import print_notes
 from t3sim.commands.options import check_estimate, read_or_written, write_plot
 
 if TYPE_CHECKING:
-    from t3sim.study.scenario.request import Request
+    from t3sim.study.scenario.request import LayerRequest
     from t3sim.study.tasks.store import Results
 
 
-def run_sublayers(request: "Request", plot: str | None, insist: bool, jobs: int, json: str | None,
+def run_sublayers(request: "LayerRequest", plot: str | None, insist: bool, jobs: int, json: str | None,
                   kept: "Results | None") -> None:
     """Run what a request asks for; print, draw, or write as JSON. Raises BadInput."""
     from t3sim.base.output import write_json

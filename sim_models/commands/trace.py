@@ -79,7 +79,7 @@ def trace(
     from dataclasses import asdict, replace
 
     from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
-    from t3sim.study.scenario.collective import CollectiveAlone
+    from t3sim.study.scenario.collective import CollectiveRequest
     from t3sim.study.scenario.layers import workloads_of
     from t3sim.study.scenario.recorded import recorded
     from t3sim.study.scenario.request import check_limits
@@ -98,7 +98,7 @@ def trace(
             raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {choices(unknown[0], NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
     asked = recorded(scenario, bug)
-    alone = asked if isinstance(asked, CollectiveAlone) else None
+    alone = asked if isinstance(asked, CollectiveRequest) else None
     setup = asked if alone is None else alone.recorded(KeptResults())
     expected = estimate(asked.machine, asked.workload, [asked.kernel], asked.mirrored) if alone is None else (
         alone.estimate())

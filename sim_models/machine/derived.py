@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from t3sim.machine.closed_form import Accelerator, Uncertainty
-from t3sim.machine.gpu import Memory
+from t3sim.machine.gpu import MemorySection
 from t3sim.machine.levels import CLUSTER, TILES, Level
 from t3sim.machine.links import Tier
 from t3sim.machine.machine import Machine
-from t3sim.machine.software import Host, Library
+from t3sim.machine.software import Host, LibrarySection
 
 #: Bytes per cycle that never limit: the cycle level has no LDS of its own.
 _NO_LIMIT = 1e9
@@ -29,10 +29,10 @@ def _with_tiles(machine: Machine, name_or_path: str) -> Machine:
             "tile_ns": gpu.prologue_ns + gpu.epilogue_ns + 2 * gpu.tile_m * gpu.tile_n * gpu.compute_units / peak,
             "l2_bytes_per_cycle": min(gpu.cu_bytes_per_ns * gpu.compute_units, machine.llc.bandwidth_bytes_per_ns)
             / gpu.clock_ghz}),
-        "memory": Memory(bandwidth_gb_per_s=peak, efficiency=machine.dram.refreshed),
+        "memory": MemorySection(bandwidth_gb_per_s=peak, efficiency=machine.dram.refreshed),
         "link": link.model_copy(update={"kind": "switch", "store_efficiency": 1.0, "push_efficiency": 1.0,
                                         "pull_efficiency": 1.0}),
-        "library": Library(efficiency=1.0, step_ns=link.latency_ns, base_ns=machine.collective.kernel_launch_ns),
+        "library": LibrarySection(efficiency=1.0, step_ns=link.latency_ns, base_ns=machine.collective.kernel_launch_ns),
         "host": Host(launch_ns=machine.collective.kernel_launch_ns, event_ns=0.0, copy_ns=0.0, call_ns=0.0)})
 
 

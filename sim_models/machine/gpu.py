@@ -132,7 +132,7 @@ class Occupancy(Section):
         return min(self.wavefronts_per_cu, self.registers_per_lane // each * self.simd_units)
 
 
-class Llc(Section):
+class LlcSection(Section):
     """The last-level cache that compute units share (L2)."""
 
     size_bytes: Annotated[int, within(1 << 10, 1 << 30)]  #: B200: 126 MB
@@ -148,7 +148,7 @@ class Llc(Section):
     bandwidth_bytes_per_ns: Annotated[float, within(1, 1_000_000)]  #: all banks together
 
     @model_validator(mode="after")
-    def _whole_sets(self) -> "Llc":
+    def _whole_sets(self) -> "LlcSection":
         if self.size_bytes % (self.parts * self.line_bytes * self.ways):
             raise ValueError(f"size_bytes = {self.size_bytes} is not a whole number of sets of ways = {self.ways} "
                              f"lines of line_bytes = {self.line_bytes}{self._of_parts}")
@@ -165,7 +165,7 @@ class Llc(Section):
         return f" in each of parts = {self.parts}" if self.parts > 1 else ""
 
 
-class MemoryCache(Section):
+class MemoryCacheSection(Section):
     """A memory-side cache: a slice before each memory channel, with lines of 64 bytes (`fabric.memory_cache`)."""
 
     size_bytes: Annotated[int, within(64, 1 << 30)]  #: of all slices; MI300X: 256 MB
@@ -185,7 +185,7 @@ class MemoryCache(Section):
         return sets
 
 
-class Memory(Section):
+class MemorySection(Section):
     """A GPU's memory, without its channels."""
 
     bandwidth_gb_per_s: Positive = needed_by(TILES, ENGINES, COMMERCIAL)  #: all accesses together

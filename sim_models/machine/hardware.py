@@ -76,7 +76,7 @@ class Arbiter(Section):
         return self
 
 
-class Switch(Section):
+class SwitchSection(Section):
     """Switch that adds the data that GPUs send (T3 paper, section 7.4); its clock is the memory's."""
 
     merge_sets: Annotated[int, within(1, 65536)]  #: of the table of sums at each port that wait for parts, or to leave
@@ -87,7 +87,7 @@ class Switch(Section):
     rtl: bool = False  #: its RTL, where every GPU is simulated; else a model of its size and latency
 
     @model_validator(mode="after")
-    def _can_be_built(self) -> "Switch":
+    def _can_be_built(self) -> "SwitchSection":
         if self.planes & (self.planes - 1):
             raise ValueError(f"planes = {self.planes}: a power of two is needed")
         self.hardware()

@@ -9,7 +9,7 @@ from t3sim.machine.gpu import SplitK, Tile, check_split_k
 from t3sim.machine.section import NotNegative, Positive, Section, Share, within
 
 
-class Rates(Section):
+class WidthRates(Section):
     """A number per width of the operands."""
 
     bf16: Positive  #: fp16, too

@@ -18,7 +18,7 @@ from t3sim.machine.section import (
 )
 
 
-class Link(Section):
+class LinkSection(Section):
     """A GPU's link, in one direction: on the cycle level the ring's, to the next GPU."""
 
     bandwidth_gb_per_s: Bandwidth  #: of the port, or of the link to one GPU
@@ -35,7 +35,7 @@ class Link(Section):
     between_hosts_gb_per_s: Positive | None = read_by(TILES)  #: host only: all that goes from one CPU to the other
 
     @model_validator(mode="after")
-    def _hosts_are_joined(self) -> "Link":
+    def _hosts_are_joined(self) -> "LinkSection":
         if (self.kind == "host") != (self.between_hosts_gb_per_s is not None):
             raise ValueError(f"kind = {self.kind!r}: between_hosts_gb_per_s goes with kind host, and only there")
         return self
@@ -46,7 +46,7 @@ class Link(Section):
         return self.egress_buffer_bytes if self.store_buffer_bytes is None else self.store_buffer_bytes
 
 
-class Network(Section):
+class NetworkSection(Section):
     """A GPU's network card, in one direction, where nodes are joined."""
 
     bandwidth_gb_per_s: Bandwidth
@@ -70,7 +70,7 @@ _Place = Annotated[int, within(0, 63)]
 _Pair = Annotated[tuple[_Place, _Place, Annotated[int, within(1, 64)]], Field(strict=False)]
 
 
-class Wires(Section):
+class WiresSection(Section):
     """Wires that join the GPUs of a node, each direction."""
 
     #: switch: a port; full: a link to each other GPU; graph: links as listed; host: a port into the CPUs.
@@ -85,7 +85,7 @@ class Wires(Section):
     copy_ns: NotNegative  #: of one copy besides its bytes
 
     @model_validator(mode="after")
-    def _links_are_listed(self) -> "Wires":
+    def _links_are_listed(self) -> "WiresSection":
         if (self.kind == "graph") != bool(self.pairs):
             raise ValueError(f"kind = {self.kind!r}: pairs goes with kind graph, and only there")
         return self

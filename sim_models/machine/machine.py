@@ -9,13 +9,13 @@ from t3sim.machine.closed_form import Accelerator, Uncertainty
 from t3sim.machine.dram import Dram
 from t3sim.machine.engines import Engine, Power, Stream
 from t3sim.machine.formats import FP16
-from t3sim.machine.gpu import Gpu, Llc, Memory, MemoryCache, Occupancy
-from t3sim.machine.hardware import LONGEST_STARVATION, Arbiter, Channels, Dma, Switch, Tracker
+from t3sim.machine.gpu import Gpu, LlcSection, MemoryCacheSection, MemorySection, Occupancy
+from t3sim.machine.hardware import LONGEST_STARVATION, Arbiter, Channels, Dma, SwitchSection, Tracker
 from t3sim.machine.levels import CYCLE, Level
-from t3sim.machine.libraries import Direct, InSwitch, Kernels, Measurements, Rates, Rings, Sharing
-from t3sim.machine.links import Cards, Link, Network, Tier, Wires
+from t3sim.machine.libraries import Direct, InSwitch, Kernels, Measurements, Rings, Sharing, WidthRates
+from t3sim.machine.links import Cards, LinkSection, NetworkSection, Tier, WiresSection
 from t3sim.machine.section import Count, NotNegative, Section, is_needed, is_read, left_out, section_of, within
-from t3sim.machine.software import Collective, Host, Kernel, Library, Signals
+from t3sim.machine.software import CollectiveSection, Host, KernelSection, LibrarySection, Signals
 from t3sim.machine.topologies import named_topology
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry, bits_for
 
@@ -33,26 +33,26 @@ class Machine(Section):
     memory_clock_ghz: Annotated[float, within(0.1, 10)] = left_out()
     gpu: Gpu = left_out()
     occupancy: Occupancy | None = None  #: None: only kernels that say nothing of registers can run
-    llc: Llc = left_out()
-    memory_cache: MemoryCache | None = None  #: between memory channels and DRAM
-    link: Link = left_out()
+    llc: LlcSection = left_out()
+    memory_cache: MemoryCacheSection | None = None  #: between memory channels and DRAM
+    link: LinkSection = left_out()
     tracker: Tracker = left_out()
     channels: Channels = left_out()
     dma: Dma = left_out()
     arbiter: Arbiter = left_out()
-    collective: Collective = left_out()
+    collective: CollectiveSection = left_out()
     dram: Dram = left_out()
-    switch: Switch | None = None
-    network: Network | None = None  #: if nodes are joined
+    switch: SwitchSection | None = None
+    network: NetworkSection | None = None  #: if nodes are joined
     gpus: Annotated[int, within(1, 72)] = left_out()  #: of a node
-    memory: Memory = left_out()
-    library: Library = left_out()
+    memory: MemorySection = left_out()
+    library: LibrarySection = left_out()
     host: Host = left_out()
     signals: Signals | None = None  #: of persistent kernels
     engines_per_gpu: Annotated[int, Field(ge=1, le=1024)] = left_out()
     stream: Stream = left_out()
     engine: Engine = left_out()
-    kernel: Kernel = left_out()
+    kernel: KernelSection = left_out()
     power: Power = left_out()
     topology: str = left_out()  #: as in `named_topology`
     accelerator: Accelerator = left_out()
@@ -63,10 +63,10 @@ class Machine(Section):
     intra: Tier = left_out()
     inter: Tier = left_out()
     uncertainty: Uncertainty = left_out()
-    peak: Rates = left_out()  #: TFLOP/s, dense
-    sustained: Rates = left_out()  #: of the peak, in the main loop of a large GEMM: what clock and power leave
+    peak: WidthRates = left_out()  #: TFLOP/s, dense
+    sustained: WidthRates = left_out()  #: of the peak, in the main loop of a large GEMM: what clock and power leave
     kernels: Kernels = left_out()
-    wires: Wires = left_out()
+    wires: WiresSection = left_out()
     rings: Rings = left_out()
     in_switch: InSwitch | None = None
     direct: Direct = left_out()

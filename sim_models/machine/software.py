@@ -8,7 +8,7 @@ from t3sim.machine.levels import ENGINES, NETWORK, QUEUE, TILES
 from t3sim.machine.section import NotNegative, Section, Share, Wait, needed_by, within
 
 
-class Collective(Section):
+class CollectiveSection(Section):
     """Collectives that run as kernels on the CUs: the sequential baseline, and the all-gather."""
 
     kernel_launch_ns: Wait
@@ -25,7 +25,7 @@ class KernelProtocol(Section):
     efficiency: Share
 
 
-class Kernel(Section):
+class KernelSection(Section):
     """Collectives by kernels on compute units: a step's times, or the library's protocols."""
 
     launch_ns: NotNegative = needed_by(NETWORK)
@@ -45,7 +45,7 @@ class LibraryProtocol(Section):
     base_ns: NotNegative  #: of a call, whatever its number of steps
 
 
-class Library(LibraryProtocol):
+class LibrarySection(LibraryProtocol):
     """Collectives of the vendor's library."""
 
     small: LibraryProtocol | None = None  #: taken where it is faster: for small messages

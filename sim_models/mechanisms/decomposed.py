@@ -118,7 +118,7 @@ class GemmOnFewer(Kernel):
 
 
 @dataclass(frozen=True)
-class Decomposed(Kernel):
+class DecomposedKernels(Kernel):
     """The GEMM split into one per chunk of a ring reduce-scatter, whose kernels run beside it on compute units."""
 
     communication_units: int
@@ -135,7 +135,7 @@ class Decomposed(Kernel):
 
 def _kernels(plan: Plan) -> tuple[Kernel, ...]:
     units = plan.options.get("decomposed", COMMUNICATION_UNITS)
-    return GEMM, GemmOnFewer(units), Decomposed(units), ALL_GATHER
+    return GEMM, GemmOnFewer(units), DecomposedKernels(units), ALL_GATHER
 
 
 def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:

@@ -10,7 +10,7 @@ from t3sim.base.errors import Key, Words
 from t3sim.mechanisms import losses
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.kernels import GEMM, GEMM_PART, FusedKernel, IsolatedKernel, Kernel, KernelResult
+from t3sim.runs.kernels import GEMM, GEMM_PART, FusedResult, IsolatedKernel, Kernel, KernelResult
 from t3sim.runs.overlapped import OverlappedKernels
 from t3sim.runs.phases import Moved
 from t3sim.runs.plan import Plan
@@ -98,7 +98,7 @@ def overlapped(name: str, ran: OverlappedKernels, loss: Mapping[str, float], gat
         loss_ns={cause: cycles / clock for cause, cycles in loss.items()} | {"all_gather": gather.ns})
 
 
-def loss_ns(alone: IsolatedKernel, fused: FusedKernel, clock: float,
+def loss_ns(alone: IsolatedKernel, fused: FusedResult, clock: float,
              attribute: Callable[..., dict[str, float]] = losses.attribute) -> dict[str, float]:
     loss = attribute(
         watched(alone, clock),

@@ -24,7 +24,7 @@ from t3sim.runs.isolated_collectives import run_collective
 from t3sim.runs.kernels import (
     ALL_GATHER,
     PACKED,
-    FusedKernel,
+    FusedResult,
     HardwareReport,
     IsolatedKernel,
     Kernel,
@@ -52,7 +52,7 @@ class FusedGemm(Kernel):
     exchange: Exchange = REDUCED
     skew: Skew | None = None  #: every GPU with its own RTL, and what tells them apart; None: one stands for all
 
-    needs_rtl, uses_depth, result_type = True, True, FusedKernel
+    needs_rtl, uses_depth, result_type = True, True, FusedResult
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class FusedGemm(Kernel):
         mapped(plan)
         return plan
 
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> FusedKernel:
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> FusedResult:
         return _fused(self, plan, progress, window_cycles, threads)
 
 
@@ -126,7 +126,7 @@ class GatherAfter(Kernel):
             return IsolatedKernel(cycles / plan.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))
 
 
-def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int, threads: int) -> FusedKernel:
+def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int, threads: int) -> FusedResult:
     recorder = TrafficRecord(window_cycles) if window_cycles else None
     with closing(fused_run(kernel.policy, plan, kernel.skew is not None)) as run:
         run.threads = threads
@@ -149,7 +149,7 @@ def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int
             last_tile_cycle=int(run.sim.control.rs_end[last]),
             window_heads=int(run.sim.network.sent_heads[outgoing(run.sim.network, last)].sum()),
             switch_sum_bytes=int(run.sim.switch.most_held.max()) * LINE_BYTES if run.sim.switch.parts else None)
-        return FusedKernel(
+        return FusedResult(
             gemm_cycles=int(units.finish_time[last]),
             # What the cache still holds of an output is written back beside what comes next, as of a GEMM alone.
             cycles=int(units.finish_time[last]) if kernel.exchange.before else run.now,

@@ -3,7 +3,17 @@
 from t3sim.analytic.rings import ring_time_ns
 from t3sim.base import plots
 from t3sim.mechanisms.result import BASELINE
-from t3sim.papers.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table, Target, case, layer_result
+from t3sim.papers.figure import (
+    TECHNIQUE_TITLES,
+    Figure,
+    Findings,
+    Results,
+    Scope,
+    Table,
+    Target,
+    case,
+    layer_result,
+)
 from t3sim.papers.figure import layer_tasks as tasks_of_layer
 from t3sim.papers.layers import name_groups
 from t3sim.papers.paper import geomean, percent
@@ -19,11 +29,11 @@ _SHOWN = ("t3", "t3-mca", _BOUND)
 _FORWARD = {"ip": "IP", "fc1": "FC-1"}  #: sub-layers that sequence parallelism gathers for in the forward pass
 
 
-def _layers(setup: Setup) -> list[Workload]:
+def _layers(setup: Scope) -> list[Workload]:
     return [behind_all_gather(one) for one in (*setup.small, *setup.large) if one.sublayer in _FORWARD]
 
 
-def _tasks(setup: Setup) -> list[KernelTask]:
+def _tasks(setup: Scope) -> list[KernelTask]:
     return [task for workload in _layers(setup) for task in tasks_of_layer(
         setup, workload, (BASELINE, *_SHOWN), _GATHERED.hardware(setup.machine, workload), _GATHERED)]
 
@@ -41,7 +51,7 @@ def closed_form_ns(run: RunResult) -> float:
     return max(gemm_ns, ring_ns + max(gemm_ns / stages, gemm_ns / groups))
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     runs = [layer_result(setup, results, workload, (BASELINE, *_SHOWN), _GATHERED.hardware(setup.machine, workload),
                          _GATHERED) for workload in _layers(setup)]
     forms = [closed_form_ns(run) for run in runs]

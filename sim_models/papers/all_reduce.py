@@ -1,7 +1,16 @@
 """Beyond the T3 paper: the all-gather, which it leaves after the fused kernel, hidden behind the GEMM as well."""
 
 from t3sim.base import plots
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target, layer_result, layer_tasks
+from t3sim.papers.figure import (
+    Figure,
+    Findings,
+    Results,
+    Scope,
+    Table,
+    Target,
+    layer_result,
+    layer_tasks,
+)
 from t3sim.papers.layers import name_groups, short_title
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
@@ -14,7 +23,7 @@ _TITLES = {"after": "T3-MCA, then the all-gather", "within": "T3-MCA, all-reduce
            "bound": "longest of GEMM, RS + AG", "both": "both ways around, T3-MCA and sequence"}
 
 
-def _tasks(setup: Setup) -> list[KernelTask]:
+def _tasks(setup: Scope) -> list[KernelTask]:
     return [task for workload in (*setup.small, *setup.large)
             for task in (*layer_tasks(setup, workload, ("sequential", "t3-mca")),
                          *layer_tasks(setup, workload, ("t3-mca",), exchange=_GATHERED),
@@ -22,7 +31,7 @@ def _tasks(setup: Setup) -> list[KernelTask]:
                                       _BOTH_WAYS.hardware(setup.machine, workload), _BOTH_WAYS))]
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     workloads = (*setup.small, *setup.large)
     after = [layer_result(setup, results, workload, ("sequential", "t3-mca")) for workload in workloads]
     within = [layer_result(setup, results, workload, ("sequential", "t3-mca", _BOUND), exchange=_GATHERED)

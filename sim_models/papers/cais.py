@@ -10,7 +10,7 @@ from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target, geomean
 
 #: Geometric means of CAIS's speedup over each of its baselines (HPCA 2026, arXiv 2605.05628, section V-A): prompts,
@@ -188,7 +188,7 @@ def implied(machine: Machine, theirs: dict[str, float]) -> dict[str, float]:
             "peak_tflops": machine.peak.bf16}
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     found = cais()
     columns = {"here": "H100's links", "at_ratio": "links at the paper's ratio",
                "without_switch": "the same, slower without the switch"}

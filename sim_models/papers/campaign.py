@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from t3sim.papers.figure import Figure, Findings, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Scope, Table
 from t3sim.papers.two_machines import side_by_side
 from t3sim.study.tasks.runner import Outcome
 
@@ -38,12 +38,12 @@ class Chapter:
 class Campaign:
     """Everything that the report shows."""
 
-    setup: Setup
+    setup: Scope
     chapters: list[Chapter]
     outcome: Outcome
     jobs: int
     provenance: dict[str, Any]  #: machine, versions, commit: what the results depend on
-    beside: Setup | None = None  #: the second machine's
+    beside: Scope | None = None  #: the second machine's
 
     @property
     def results(self) -> dict[str, Any]:

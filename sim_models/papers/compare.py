@@ -13,7 +13,7 @@ PROVENANCE = ("versions", "commit")
 ABSENT = "absent"
 
 
-class Moved(NamedTuple):
+class ChangedValue(NamedTuple):
     """One value that differs; `ABSENT` where a campaign does not have it."""
 
     where: str  #: keys and indices from the file's root, joined by dots
@@ -41,7 +41,7 @@ def load_results(folder: Path) -> dict[str, Any]:
     return content
 
 
-def compare_results(before: dict[str, Any], after: dict[str, Any]) -> list[Moved]:
+def compare_results(before: dict[str, Any], after: dict[str, Any]) -> list[ChangedValue]:
     """List every value that two results differ in, to the last bit; what made them (versions, commit) is left out."""
     return list(_differences("", *({key: value for key, value in results.items() if key not in PROVENANCE}
                                    for results in (before, after))))
@@ -54,7 +54,7 @@ def count_values(results: Any) -> int:
     return sum(map(count_values, results)) if isinstance(results, list) else 1
 
 
-def _differences(where: str, before: Any, after: Any) -> Iterator[Moved]:
+def _differences(where: str, before: Any, after: Any) -> Iterator[ChangedValue]:
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
             yield from _differences(f"{where}.{key}" if where else key, before.get(key, ABSENT),
@@ -64,7 +64,7 @@ def _differences(where: str, before: Any, after: Any) -> Iterator[Moved]:
             yield from _differences(f"{where}.{index}", *(values[index] if index < len(values) else ABSENT
                                                          for values in (before, after)))
     elif type(before) is not type(after) or (before != after and not _both_nan(before, after)):
-        yield Moved(where, before, after)
+        yield ChangedValue(where, before, after)
 
 
 def _both_nan(before: Any, after: Any) -> bool:

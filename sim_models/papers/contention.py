@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from t3sim.analytic.libraries.contention import slowed_by_copies
 from t3sim.base import plots
 from t3sim.machine import load_machine
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.papers.variants import variant
 from t3sim.runs.beside_copies import Copies
@@ -26,14 +26,14 @@ _POINTS = 10  #: between the levels that are allowed
 _HALVED = ("burst_cycles", "tccd_s_cycles", "tccd_l_cycles", "ccdwl_cycles")
 
 
-def _machines(setup: Setup):
+def _machines(setup: Scope):
     dram = setup.machine.dram
     half = variant(setup.machine, {f"dram.{name}": 2 * getattr(dram, name) for name in _HALVED})
     return {setup.machine.name: setup.machine, "half of its DRAM's bandwidth": half,
             "t3-accelsim": load_machine("t3-accelsim")}
 
 
-def _cases(setup: Setup) -> Iterator[tuple[str, str, str, KernelTask, KernelTask, Copies]]:
+def _cases(setup: Scope) -> Iterator[tuple[str, str, str, KernelTask, KernelTask, Copies]]:
     for machine, described in _machines(setup).items():
         for title, workload in _WORKLOADS.items():
             for rate in _RATES:
@@ -44,7 +44,7 @@ def _cases(setup: Setup) -> Iterator[tuple[str, str, str, KernelTask, KernelTask
                 yield machine, title, rate, alone, beside, copies
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     machines, rows, errors, slowdowns, rates = _machines(setup), [], [], [], []
     for machine, title, rate, alone_task, beside_task, copied in _cases(setup):
         alone, beside = results[alone_task], results[beside_task]
@@ -79,7 +79,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
             slowdowns, "slowdown on the cycle level", "on the event level")})
 
 
-def _tasks(setup: Setup) -> list[KernelTask]:
+def _tasks(setup: Scope) -> list[KernelTask]:
     return [task for *_, alone, beside, _ in _cases(setup) for task in (alone, beside)]
 
 

@@ -46,7 +46,7 @@ TECHNIQUES = tuple(name for name in TECHNIQUE_TITLES if name in KNOWN_TECHNIQUES
 
 
 @dataclass(frozen=True)
-class Setup:
+class Scope:
     """Range that the evaluation runs over."""
 
     machine: Machine
@@ -62,13 +62,13 @@ class Setup:
         return kernel_task(kernel, machine or self.machine, workload, self.seed, **options)
 
 
-def paper_setup(machine: Machine, seed: int = 0) -> Setup:
+def paper_setup(machine: Machine, seed: int = 0) -> Scope:
     """Set up the cases of table 2."""
     def layers(models: tuple[str, ...], degrees: tuple[int, ...]) -> tuple[Workload, ...]:
         return tuple(transformer_workload(model, sublayer, tp)
                      for model in models for tp in degrees for sublayer in SUBLAYERS)
 
-    return Setup(
+    return Scope(
         machine, small=layers(("mega-gpt-2", "t-nlg"), (8, 16)), large=layers(("gpt-3", "palm", "mt-nlg"), (32,)),
         timed=replace(transformer_workload("t-nlg", "fc2", 8), m=4096),  # "SLB = 4K"
         varied=transformer_workload("t-nlg", "fc2", 16),
@@ -105,8 +105,8 @@ class Figure:
 
     name: str  #: for `--only`
     title: str
-    tasks: Callable[[Setup], Iterable[Task]]
-    evaluate: Callable[[Setup, Results], Findings]
+    tasks: Callable[[Scope], Iterable[Task]]
+    evaluate: Callable[[Scope, Results], Findings]
 
     short: str = ""  #: for a list of links, if not the name
     paper: str = "t3"  #: whose evaluation it is part of, a key of `PAPERS`
@@ -117,7 +117,7 @@ class Figure:
         return self.short or re.sub(r"(?<=[a-z])(?=\d)", " ", self.name)
 
 
-def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
+def layer_tasks(setup: Scope, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
                 machine: Machine | None = None, exchange: Exchange = REDUCED,
                 policy: str | None = None) -> list[KernelTask]:
     """Return the kernels of one layer under these techniques.
@@ -128,7 +128,7 @@ def layer_tasks(setup: Setup, workload: Workload, techniques: Iterable[str] = TE
     return [setup.task(kernel, workload, machine) for name in techniques for kernel in kernels_of(name, plan)]
 
 
-def layer_result(setup: Setup, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
+def layer_result(setup: Scope, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
                  machine: Machine | None = None, exchange: Exchange = REDUCED, policy: str | None = None) -> RunResult:
     """Put the layer under these techniques together from the kernels' results; the rest is as for `layer_tasks`."""
     plan = Plan(machine or setup.machine, workload, setup.seed, exchange, policy)

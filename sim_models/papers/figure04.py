@@ -3,7 +3,7 @@
 from t3sim.analytic.end_to_end.uncertainty import ranges, samples
 from t3sim.base import plots
 from t3sim.machine import Machine
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.iterations import SPLIT, UNFUSED, LayerIteration, layer_iteration, mi210, paper_iterations
 
 #: "futuristic" models at TP 64: Megatron's of one trillion parameters; the paper does not describe its own.
@@ -25,7 +25,7 @@ def _largest(iterations: list[LayerIteration]) -> dict[str, float]:
     return shares
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     cluster = mi210()
     iterations, split = _iterations(cluster, UNFUSED), _iterations(cluster, SPLIT)
     ours, with_split = _largest(iterations), _largest(split)

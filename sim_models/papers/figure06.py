@@ -1,7 +1,7 @@
 """Figure 6: GEMM and all-reduce on a part of the compute units each (section 3.2.1)."""
 
 from t3sim.base import plots
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.layers import group_title, short_title
 from t3sim.papers.paper import geomean, percent
 from t3sim.papers.variants import variant
@@ -12,13 +12,13 @@ from t3sim.workload.workloads import Workload
 _SHARES = {"72-8": (0.9, 0.1), "64-16": (0.8, 0.2)}  #: of the GEMM and of the all-reduce; names for 80 units
 
 
-def _layers(setup: Setup) -> list[Workload]:
+def _layers(setup: Scope) -> list[Workload]:
     """Return the layers: OP ("Attn.") and FC-2 at the smaller TP degree."""
     tp = min(layer.tp for layer in setup.small)
     return [layer for layer in setup.small if layer.tp == tp and layer.sublayer in ("op", "fc2")]
 
 
-def _parts(setup: Setup, layer: Workload) -> dict[str, tuple[KernelTask, tuple[KernelTask, KernelTask]]]:
+def _parts(setup: Scope, layer: Workload) -> dict[str, tuple[KernelTask, tuple[KernelTask, KernelTask]]]:
     """Return split: (GEMM, (reduce-scatter, all-gather)); "ideal" has all units for both."""
     units = setup.machine.gpu.compute_units
 
@@ -30,12 +30,12 @@ def _parts(setup: Setup, layer: Workload) -> dict[str, tuple[KernelTask, tuple[K
             for split, (compute, communication) in {"ideal": (1, 1), **_SHARES}.items()}
 
 
-def tasks(setup: Setup) -> list[KernelTask]:
+def tasks(setup: Scope) -> list[KernelTask]:
     return [task for layer in _layers(setup) for gemm, reduce in _parts(setup, layer).values()
             for task in (gemm, *reduce)]
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     cases, rows = [], []
     for layer in _layers(setup):
         times = {split: (results[gemm].ns, sum(results[task].ns for task in reduce))
@@ -75,7 +75,7 @@ def evaluate(setup: Setup, results: Results) -> Findings:
         plots={"figure6": lambda: _draw(setup, cases, splits)})
 
 
-def _draw(setup: Setup, cases: list[dict], splits: tuple[str, ...]):
+def _draw(setup: Scope, cases: list[dict], splits: tuple[str, ...]):
     drawn, (times, gains) = plots.figure(3.0, columns=2, width_ratios=[2, 1])
     names = [f"{group_title(layer).split(',')[0]}\n{short_title(layer)}" for layer in _layers(setup)]
     series, colours, titles = {}, {}, {}

@@ -1,7 +1,7 @@
 """Figure 14: the multi-GPU reduce-scatter, against the ring's closed form and against all GPUs simulated."""
 
 from t3sim.base import plots
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs import kernels
 from t3sim.study.tasks.estimate import ring_ns
@@ -13,16 +13,16 @@ def _size(layer: Workload) -> float:
     return layer.output_bytes / 1e6
 
 
-def tasks(setup: Setup) -> list[KernelTask]:
+def tasks(setup: Scope) -> list[KernelTask]:
     return [task for layer in setup.arrays for task in _pair(setup, layer)]
 
 
-def _pair(setup: Setup, layer: Workload) -> list[KernelTask]:
+def _pair(setup: Scope, layer: Workload) -> list[KernelTask]:
     """Make the two tasks: one GPU that stands for all, and all GPUs."""
     return [setup.task(kernels.REDUCE_SCATTER, layer, mirrored=mirrored) for mirrored in (True, False)]
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     cases, rows = [], []
     for layer in setup.arrays:
         one, every = (results[task] for task in _pair(setup, layer))

@@ -1,7 +1,7 @@
 """Figures 15 and 16: how the time of a sub-layer divides, and what each technique gains (section 6.1)."""
 
 from t3sim.base import plots
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, case
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, case
 from t3sim.papers.layers import (
     FASTER,
     draw_speedups,
@@ -17,7 +17,7 @@ from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 
 
-def small_tasks(setup: Setup) -> list[KernelTask]:
+def small_tasks(setup: Scope) -> list[KernelTask]:
     return tasks_of(setup, setup.small)
 
 
@@ -51,7 +51,7 @@ def _gains(runs: list[RunResult]) -> dict[str, float]:
     return ours
 
 
-def evaluate_figure16(setup: Setup, results: Results) -> Findings:
+def evaluate_figure16(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, setup.small)
     ours = _gains(runs)
     best = max(runs, key=lambda run: run.speedup["t3-mca"])
@@ -65,7 +65,7 @@ def evaluate_figure16(setup: Setup, results: Results) -> Findings:
         plots={"figure16": lambda: draw_speedups("figure16", runs)})
 
 
-def evaluate_figure15(setup: Setup, results: Results) -> Findings:
+def evaluate_figure15(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, setup.small)
     rows, shares = [], []
     for run in runs:

@@ -4,7 +4,7 @@ import numpy as np
 
 from t3sim.base import plots
 from t3sim.mechanisms.track_trigger import FUSIONS
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import percent
 from t3sim.runs import kernels
 from t3sim.runs.kernels import KernelResult
@@ -19,7 +19,7 @@ _ZOOM = (0.35, 0.5)  # of the time
 _MOST_SHAPES = 300  # windows drawn as shapes: more are finer than a screen and make a large file
 
 
-def _tasks(setup: Setup) -> dict[str, KernelTask]:
+def _tasks(setup: Scope) -> dict[str, KernelTask]:
     window = round(WINDOW_NS * setup.machine.memory_clock_ghz)
     return {title: setup.task(kernel, setup.timed, window_cycles=window) for title, kernel in _KERNELS.items()}
 
@@ -29,7 +29,7 @@ def _end_ns(kernel: KernelResult, clock_ghz: float) -> float:
     return kernel.ns if isinstance(kernel, kernels.IsolatedKernel) else kernel.gemm_cycles / clock_ghz
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     clock = setup.machine.memory_clock_ghz
     done = {title: results[task] for title, task in _tasks(setup).items()}
     ends = {title: _end_ns(kernel, clock) for title, kernel in done.items()}

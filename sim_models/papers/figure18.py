@@ -2,7 +2,7 @@
 
 from t3sim.base import plots
 from t3sim.mechanisms.result import DRAM_STREAMS
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, case
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, case
 from t3sim.papers.figure15_16 import small_tasks
 from t3sim.papers.layers import name_groups, runs_of, short_title
 from t3sim.papers.paper import geomean
@@ -11,7 +11,7 @@ from t3sim.study.results import RunResult
 _RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, setup.small)
     cases = [case("figure18", run) for run in runs]
     changes = [100 * one["dram_change"] for one in cases]

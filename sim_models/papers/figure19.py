@@ -3,7 +3,7 @@
 from t3sim.analytic.end_to_end.uncertainty import ranges, samples
 from t3sim.base import plots
 from t3sim.machine import Machine
-from t3sim.papers.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Scope, Table
 from t3sim.papers.iterations import LayerIteration, mi210, paper_iterations
 from t3sim.papers.layers import key_of, runs_of, tasks_of
 from t3sim.papers.paper import geomean, percent
@@ -37,7 +37,7 @@ def _gains(found, large: set[str]) -> dict[str, float]:
     return ours
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, (*setup.small, *setup.large))
     large = {workload.model for workload in setup.large}
     cluster = mi210()

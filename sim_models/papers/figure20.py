@@ -2,7 +2,7 @@
 
 from t3sim.base import plots
 from t3sim.machine import Machine
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, case, layer_result, layer_tasks
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, case, layer_result, layer_tasks
 from t3sim.papers.layers import group_title, short_title
 from t3sim.papers.paper import geomean
 from t3sim.papers.variants import variant
@@ -13,22 +13,22 @@ _TECHNIQUES = ("sequential", "t3-mca", "ideal-overlap")
 _LARGER, _SMALLER = "fc2", "op"
 
 
-def _layers(setup: Setup) -> list[Workload]:
+def _layers(setup: Scope) -> list[Workload]:
     return [one for one in (*setup.small, *setup.large) if one.sublayer in (_LARGER, _SMALLER)]
 
 
-def _machines(setup: Setup) -> dict[int, Machine]:
+def _machines(setup: Scope) -> dict[int, Machine]:
     """Return the machines by their compute units."""
     units = setup.machine.gpu.compute_units
     return {units: setup.machine, 2 * units: variant(setup.machine, {"gpu.compute_units": 2 * units})}
 
 
-def tasks(setup: Setup):
+def tasks(setup: Scope):
     return [task for machine in _machines(setup).values() for layer in _layers(setup)
             for task in layer_tasks(setup, layer, _TECHNIQUES, machine)]
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     now, twice = ([layer_result(setup, results, layer, _TECHNIQUES, machine) for layer in _layers(setup)]
                   for machine in _machines(setup).values())
     pairs = list(zip(now, twice))

@@ -1,7 +1,16 @@
 """Beyond the T3 paper, after its section 7.4: Track & Trigger around a switch that adds and copies, and that alone."""
 
 from t3sim.base import plots
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target, layer_result, layer_tasks
+from t3sim.papers.figure import (
+    Figure,
+    Findings,
+    Results,
+    Scope,
+    Table,
+    Target,
+    layer_result,
+    layer_tasks,
+)
 from t3sim.papers.layers import name_groups, short_title
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
@@ -15,14 +24,14 @@ _TITLES = {"in-switch": "GEMM, then all-reduce in the switch", "t3-mca": "T3-MCA
            "both": "T3-MCA, all-reduce in the switch"}
 
 
-def _tasks(setup: Setup) -> list[KernelTask]:
+def _tasks(setup: Scope) -> list[KernelTask]:
     return [task for workload in (*setup.small, *setup.large)
             for task in (*layer_tasks(setup, workload, _ALONE, exchange=_RING),
                          *layer_tasks(setup, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload),
                                       _SWITCHED))]
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     layers = (*setup.small, *setup.large)
     alone = [layer_result(setup, results, workload, _ALONE, exchange=_RING) for workload in layers]
     both = [layer_result(setup, results, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload), _SWITCHED)

@@ -5,7 +5,15 @@ from itertools import groupby
 
 from t3sim.base import plots
 from t3sim.mechanisms.result import BASELINE
-from t3sim.papers.figure import TECHNIQUE_TITLES, TECHNIQUES, Results, Setup, Table, layer_result, layer_tasks
+from t3sim.papers.figure import (
+    TECHNIQUE_TITLES,
+    TECHNIQUES,
+    Results,
+    Scope,
+    Table,
+    layer_result,
+    layer_tasks,
+)
 from t3sim.papers.paper import TARGETS, geomean
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
@@ -29,12 +37,12 @@ def group_title(workload: Workload) -> str:
     return f"{model.title if model else 'GEMM'}, TP {workload.tp}"
 
 
-def tasks_of(setup: Setup, workloads: Iterable[Workload]) -> list[KernelTask]:
+def tasks_of(setup: Scope, workloads: Iterable[Workload]) -> list[KernelTask]:
     """Make the tasks of all techniques on all of these."""
     return [task for workload in workloads for task in layer_tasks(setup, workload)]
 
 
-def runs_of(setup: Setup, results: Results, workloads: Iterable[Workload]) -> list[RunResult]:
+def runs_of(setup: Scope, results: Results, workloads: Iterable[Workload]) -> list[RunResult]:
     return [layer_result(setup, results, workload) for workload in workloads]
 
 

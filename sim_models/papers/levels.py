@@ -8,7 +8,7 @@ from t3sim.collectives import ring as rings
 from t3sim.collectives.algorithms import algorithms
 from t3sim.event.flow.collective import run_program
 from t3sim.machine.topologies import ring, switch
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.runs.kernels import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, REDUCE_SCATTER_NMC
 from t3sim.study.tasks.task import KernelTask
@@ -20,7 +20,7 @@ _KERNELS = {REDUCE_SCATTER: "reduce-scatter", REDUCE_SCATTER_NMC: "reduce-scatte
             ALL_GATHER: "all-gather", ALL_TO_ALL: "direct all-to-all"}
 
 
-def _cases(setup: Setup) -> Iterator[tuple[int, int, str, KernelTask]]:
+def _cases(setup: Scope) -> Iterator[tuple[int, int, str, KernelTask]]:
     for devices in _DEVICES:
         for size in _SIZES_MB:
             for kernel in _KERNELS:
@@ -30,7 +30,7 @@ def _cases(setup: Setup) -> Iterator[tuple[int, int, str, KernelTask]]:
                 yield devices, size, kernel, setup.task(kernel, workload)
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     costs, rows, errors = kernel_costs(setup.machine), [], []
     for devices, size, kernel, task in _cases(setup):
         topology = switch(devices) if kernel == ALL_TO_ALL else ring(devices)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.library_kernels import LibraryKernel
 from t3sim.papers.paper import Target
 from t3sim.runs.kernels import GEMM
@@ -25,7 +25,7 @@ _KEYS = {"whole": _WHOLE, "small": _SMALL, "few": _FEW}
 _LIBRARY = "with the library's kernel"  #: of numbers
 
 
-class Row(NamedTuple):
+class MeasuredGemm(NamedTuple):
     """A GEMM that was measured."""
 
     gpu: str
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 class Case(NamedTuple):
     """A GEMM, and the tasks that simulate it with the machine's kernel and with its library's."""
 
-    row: Row
+    row: MeasuredGemm
     task: KernelTask
     kernel: LibraryKernel
     library: KernelTask
@@ -70,15 +70,15 @@ class MeasuredGemms:
         return _with_units(machine, units)
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[MeasuredGemm, ...]:
         """List what was measured, in bf16."""
         text = resources.files("t3sim.analytic.measured").joinpath(self.file).read_text(encoding="utf-8")
-        found = [Row(row["gpu"], int(row["m"]), int(row["n"]), int(row["k"]), float(row["time_us_derived"]),
-                     row.get("kernel", ""))
+        found = [MeasuredGemm(row["gpu"], int(row["m"]), int(row["n"]), int(row["k"]), float(row["time_us_derived"]),
+                              row.get("kernel", ""))
                  for row in csv.DictReader(text.splitlines()) if row["gpu"] in self.gpus and row["dtype"] == "bf16"]
         return tuple(dict.fromkeys(row for row in found if row.us <= self.longest_us))
 
-    def cases(self, setup: Setup) -> Iterator[Case]:
+    def cases(self, setup: Scope) -> Iterator[Case]:
         """Yield each row, and the tasks that simulate it."""
         for row in self.rows:
             machine, workload = self.machine_of(row.gpu), gemm_workload(f"{row.m}x{row.n}x{row.k}", 2, "bf16")
@@ -87,18 +87,18 @@ class MeasuredGemms:
             yield Case(row, setup.task(GEMM, with_its_kernel(machine, workload), machine), kernel,
                        setup.task(GEMM, turned, kernel.on(machine)))
 
-    def _library_kernel(self, row: Row, machine: Machine) -> LibraryKernel:
+    def _library_kernel(self, row: MeasuredGemm, machine: Machine) -> LibraryKernel:
         if row.kernel:
             return LibraryKernel.named(row.kernel, row.m, row.n, machine.gpu.compute_units)
         assert machine.occupancy is not None
         return LibraryKernel.modelled(load_machine(self.libraries[row.gpu], COMMERCIAL),
                                       machine.occupancy.lds_bytes_per_cu, row.m, row.n, row.k)
 
-    def tasks(self, setup: Setup) -> list[KernelTask]:
+    def tasks(self, setup: Scope) -> list[KernelTask]:
         """List what is to be simulated."""
         return [task for case in self.cases(setup) for task in (case.task, case.library)]
 
-    def evaluate(self, setup: Setup, results: Results) -> Findings:
+    def evaluate(self, setup: Scope, results: Results) -> Findings:
         """Set each GEMM beside its measurement, launch included."""
         rows, errors, times = [], {}, []
         for row, task, kernel, library in self.cases(setup):

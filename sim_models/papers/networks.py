@@ -13,7 +13,7 @@ from t3sim.event.flow.collective import run_program
 from t3sim.machine import load_machine
 from t3sim.machine.levels import NETWORK
 from t3sim.machine.topologies import named_topology
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import digest
@@ -34,7 +34,7 @@ class CollectiveTime:
 
 
 @dataclass(frozen=True)
-class CollectiveTask:
+class EventCollectiveTask:
     """A collective alone on the event level."""
 
     machine: str
@@ -81,15 +81,15 @@ class CollectiveTask:
         return CollectiveTime(run.ns, run.busiest_link)
 
 
-def _tasks(setup: Setup) -> Iterator[CollectiveTask]:
+def _tasks(setup: Scope) -> Iterator[EventCollectiveTask]:
     for machine, topology in _NETWORKS:
         for kind in ("ar", "a2a"):
             for name in algorithms(kind, named_topology(topology)):
                 for size in _SIZES_MB:
-                    yield CollectiveTask(machine, topology, kind, name, size)
+                    yield EventCollectiveTask(machine, topology, kind, name, size)
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     found = [(task, results[task]) for task in _tasks(setup)]
     errors = [100 * (one.ns / task.closed_form_ns() - 1) for task, one in found]
     worst = max(map(abs, errors))

@@ -10,7 +10,7 @@ from t3sim.base.errors import BadInput
 from t3sim.base.output import collect_versions, json_text, write_whole
 from t3sim.papers.campaign import Campaign, Chapter
 from t3sim.papers.csv_tables import FOLDER, csv_tables
-from t3sim.papers.figure import Figure, Setup
+from t3sim.papers.figure import Figure, Scope
 from t3sim.papers.paper import TARGETS, compare
 from t3sim.papers.report import render_report
 from t3sim.study.tasks.kept import KeptResults
@@ -21,8 +21,8 @@ from t3sim.study.tasks.task import KernelTask, Task, WarmUpTask
 _PROJECT = Path(__file__).resolve().parents[2]
 
 
-def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, monitor: Monitor,
-              beside: Setup | None = None) -> Campaign:
+def reproduce(figures: Sequence[Figure], setup: Scope, out: Path, jobs: int, monitor: Monitor,
+              beside: Scope | None = None) -> Campaign:
     """Simulate what is missing in `out`/cache, then write the report. Raises what `run_tasks` raises.
 
     `beside`: the same cases on a second machine, for the figures whose numbers are a machine's. What failed is in the
@@ -58,7 +58,7 @@ def reproduce(figures: Sequence[Figure], setup: Setup, out: Path, jobs: int, mon
     return campaign
 
 
-def _evaluate(figure: Figure, tasks: list[Task], setup: Setup, outcome: Outcome, drawn: bool = True) -> Chapter:
+def _evaluate(figure: Figure, tasks: list[Task], setup: Scope, outcome: Outcome, drawn: bool = True) -> Chapter:
     from t3sim.base.plots import range_bars, render
 
     name = setup.machine.name
@@ -92,7 +92,7 @@ def check_out(out: Path) -> None:
         raise BadInput(f"--out {str(out)!r} cannot be written: permission denied")
 
 
-def _provenance(setup: Setup) -> dict[str, Any]:
+def _provenance(setup: Scope) -> dict[str, Any]:
     return {"machine": setup.machine.described(), "seed": setup.seed, "versions": collect_versions(),
             "commit": _commit()}
 

@@ -16,7 +16,7 @@ from t3sim.papers.figure import (
     Figure,
     Findings,
     Results,
-    Setup,
+    Scope,
     Table,
     Target,
     layer_result,
@@ -37,14 +37,14 @@ _MARKERS = {"t3-mca": "s", _RING_AWARE: "o", "t3-mca+": "^"}
 _COLOURS = plots.TECHNIQUE_COLOURS | {_RING_AWARE: plots.RED}
 
 
-def _tasks(setup: Setup) -> list[KernelTask]:
+def _tasks(setup: Scope) -> list[KernelTask]:
     return [task for workload in (*setup.small, *setup.large)
             for task in (*layer_tasks(setup, workload, _TECHNIQUES),
                          *layer_tasks(setup, workload, ("t3",), policy=_RING_AWARE))]
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _PolicyLayer:
     """A layer's result under each policy, and under T3-MCA+."""
 
     workload: Workload
@@ -60,10 +60,10 @@ class _Layer:
         return self.techniques["t3-mca+"].hardware.staged_first_chunk
 
 
-def _layer(setup: Setup, results: Results, workload: Workload) -> _Layer:
+def _layer(setup: Scope, results: Results, workload: Workload) -> _PolicyLayer:
     run = layer_result(setup, results, workload, _TECHNIQUES)
     aware = layer_result(setup, results, workload, ("t3",), policy=_RING_AWARE)
-    return _Layer(workload, {**run.techniques, _RING_AWARE: aware.techniques["t3"]})
+    return _PolicyLayer(workload, {**run.techniques, _RING_AWARE: aware.techniques["t3"]})
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _verdicts(times: np.ndarray) -> dict[str, _Verdict]:
             for place, name in enumerate(_ALL)}
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     runs = [_layer(setup, results, workload) for workload in (*setup.small, *setup.large)]
     times = np.array([list(run.total_ns.values()) for run in runs])
     verdicts = _verdicts(times)
@@ -114,12 +114,12 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
         plots={"policies": lambda: _draw(runs, times)})
 
 
-def _threshold(run: _Layer) -> str:
+def _threshold(run: _PolicyLayer) -> str:
     chosen = run.techniques["t3-mca"].hardware.chosen_threshold
     return "none" if chosen == NO_THRESHOLD else str(chosen)
 
 
-def _case(run: _Layer) -> dict:
+def _case(run: _PolicyLayer) -> dict:
     workload = run.workload
     return {"figure": "policies", "title": workload.title, "M": workload.m, "N": workload.n, "K": workload.k,
             "tp": workload.tp, "chosen_threshold": _threshold(run),
@@ -133,7 +133,7 @@ def _fastest(times: np.ndarray) -> str:
     return _TITLES[_ALL[int(policies.argmin())]]
 
 
-def _layers(runs: list[_Layer], times: np.ndarray) -> Table:
+def _layers(runs: list[_PolicyLayer], times: np.ndarray) -> Table:
     rows = [(run.workload.title, f"{own[0] / 1e3:,.1f}", _threshold(run),
              *(f"{100 * (time / own[0] - 1):+.2f} %" for time in own[1:]),
              "yes" if run.staged else "no", _fastest(own)) for run, own in zip(runs, times)]
@@ -151,7 +151,7 @@ def _summary(verdicts: dict[str, _Verdict], layers: int) -> Table:
         for name, one in verdicts.items()])
 
 
-def _draw(runs: list[_Layer], times: np.ndarray):
+def _draw(runs: list[_PolicyLayer], times: np.ndarray):
     drawn, axes = plots.figure(3.4)
     for place, name in enumerate(_OTHERS, 1):
         axes.plot(range(len(runs)), 100 * (times[:, place] / times[:, 0] - 1), _MARKERS[name], markersize=5,

@@ -10,7 +10,7 @@ from t3sim.papers.figure import (
     Figure,
     Findings,
     Results,
-    Setup,
+    Scope,
     Table,
     case,
     layer_result,
@@ -34,14 +34,14 @@ class Parameter:
     values: tuple[Any, ...]
     scale: float = 1.0  #: from the machine file's unit to the plot's
 
-    def own(self, setup: Setup) -> Any:
+    def own(self, setup: Scope) -> Any:
         """Return the machine's own value; of one that is derived, what it comes to."""
         if self.key == _STARVATION_LIMIT:
             return setup.machine.starvation_limit_cycles
         section, name = self.key.split(".")
         return getattr(getattr(setup.machine, section), name)
 
-    def machines(self, setup: Setup) -> dict[Any, Machine]:
+    def machines(self, setup: Scope) -> dict[Any, Machine]:
         """Return the machines by value; those that this machine cannot have are left out."""
         found = {}
         for value in sorted({self.own(setup), *self.values}):
@@ -68,12 +68,12 @@ PARAMETERS = (
 )
 
 
-def tasks(setup: Setup) -> list[KernelTask]:
+def tasks(setup: Scope) -> list[KernelTask]:
     return [task for parameter in PARAMETERS for machine in parameter.machines(setup).values()
             for task in layer_tasks(setup, setup.varied, _TECHNIQUES, machine)]
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     series = {parameter: {value: layer_result(setup, results, setup.varied, _TECHNIQUES, machine)
                           for value, machine in parameter.machines(setup).items()} for parameter in PARAMETERS}
     spans = {parameter: [run.speedup["t3-mca"] for run in runs.values()] for parameter, runs in series.items()}
@@ -104,7 +104,7 @@ def _table(parameter: Parameter, runs: dict[Any, RunResult]) -> Table:
                                    *(TECHNIQUE_TITLES[name] for name in _TECHNIQUES[1:])), rows, folded=True)
 
 
-def _draw(setup: Setup, parameter: Parameter, runs: dict[Any, RunResult]):
+def _draw(setup: Scope, parameter: Parameter, runs: dict[Any, RunResult]):
     drawn, axes = plots.figure(2.5, width=0.48)
     places = range(len(runs))
     for name, marker, line in (("ideal-overlap", "", "--"), ("t3", "s", "-"), ("t3-mca", "o", "-")):

@@ -13,7 +13,7 @@ import numpy as np
 from t3sim.base import plots
 from t3sim.machine.formats import BF16, E4M3, E5M2, FP32, Format, lfsr, scaled, unscaled
 from t3sim.mechanisms.track_trigger import FusedGemm
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.rtl.formats import FIXED_PART_BITS
 from t3sim.runs.exchange import Exchange
@@ -172,7 +172,7 @@ def _measured(draw: _Draw, seed: int) -> dict[str, _Found]:
     return found
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     found = {name: _measured(draw, setup.seed) for name, draw in _DRAWN.items()}
 
     def quantity(name: str, way: str) -> str:
@@ -229,7 +229,7 @@ _PLACES = {"bf16": Sums(), "fp32 array, bf16 sent": Sums("fp32"), "fp32 array, f
            "fixed point, bf16 sent": Sums("fixed"), "fp32 array, e4m3 in blocks sent": Sums("fp32", "e4m3")}
 
 
-def _cases(setup: Setup) -> list[tuple[str, str, Exchange, KernelTask]]:
+def _cases(setup: Scope) -> list[tuple[str, str, Exchange, KernelTask]]:
     found = []
     for name, exchange in _EXCHANGES.items():
         for place, sums in _PLACES.items():
@@ -247,7 +247,7 @@ _ORDERED = {"added as they come, fixed point": ("reduce-scatter-nmc", Sums("fixe
             "a buffer for each source, bf16": ("reduce-scatter", Sums())}
 
 
-def _ordered(setup: Setup) -> dict[str, tuple[KernelTask, int]]:
+def _ordered(setup: Scope) -> dict[str, tuple[KernelTask, int]]:
     """Return tasks of exchanges whose bits do not depend on who comes first, each with the bytes that it needs."""
     found = {}
     for name, (kind, sums) in _ORDERED.items():
@@ -259,7 +259,7 @@ def _ordered(setup: Setup) -> dict[str, tuple[KernelTask, int]]:
     return found
 
 
-def evaluate_cost(setup: Setup, results: Results) -> Findings:
+def evaluate_cost(setup: Scope, results: Results) -> Findings:
     rows, times = [], {}
     in_order = []
     for name, (task, room) in _ordered(setup).items():
@@ -290,7 +290,7 @@ def evaluate_cost(setup: Setup, results: Results) -> Findings:
                     "memory for sums (MB)"), in_order)])
 
 
-def _tasks(setup: Setup) -> list[KernelTask]:
+def _tasks(setup: Scope) -> list[KernelTask]:
     return [*(task for *_, task in _cases(setup)), *(task for task, _ in _ordered(setup).values())]
 
 

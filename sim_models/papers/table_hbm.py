@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from t3sim.base import plots
 from t3sim.machine import load_machine
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.study.tasks.sources import source_digest
 from t3sim.testbenches.hbm_replay.configurations import RECORDED
@@ -65,7 +65,7 @@ class HbmTask:
         return HbmResult(tuple(rows), tuple(validate_micro(dram, [self.config])))
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     done = [results[HbmTask(config)] for config in RECORDED["hbm2"]]
     rows, micro = [row for one in done for row in one.rows], [row for one in done for row in one.micro]
     found = verdicts(rows, micro)

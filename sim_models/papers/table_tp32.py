@@ -1,11 +1,11 @@
 """Section 6.4: larger Transformers at TP 32."""
 
-from t3sim.papers.figure import Figure, Findings, Results, Setup, case
+from t3sim.papers.figure import Figure, Findings, Results, Scope, case
 from t3sim.papers.layers import FASTER, draw_speedups, key_of, runs_of, speedup_table, tasks_of
 from t3sim.papers.paper import geomean, percent
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, setup.large)
     ours = {}
     for name in FASTER:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from t3sim.base import plots
 from t3sim.machine import Machine
 from t3sim.mechanisms.result import BASELINE
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, layer_result, layer_tasks
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, layer_result, layer_tasks
 from t3sim.papers.layers import name_groups, short_title
 from t3sim.papers.paper import geomean, percent
 from t3sim.papers.variants import variant
@@ -17,16 +17,16 @@ CHOICES = (3, 5, 15, "none")
 _MARKERS = {"3": ("v", plots.ORANGE), "5": ("s", plots.GREEN), "15": ("D", plots.BLUE), "none": ("^", plots.PURPLE)}
 
 
-def _machines(setup: Setup) -> dict[str, Machine]:
+def _machines(setup: Scope) -> dict[str, Machine]:
     return {str(choice): variant(setup.machine, {"arbiter.threshold": choice}) for choice in ("auto", *CHOICES)}
 
 
-def tasks(setup: Setup) -> list[KernelTask]:
+def tasks(setup: Scope) -> list[KernelTask]:
     return [task for layer in setup.small for machine in _machines(setup).values()
             for task in layer_tasks(setup, layer, (BASELINE, "t3-mca"), machine)]
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     cases, rows = [], []
     for layer in setup.small:
         runs = {name: layer_result(setup, results, layer, (BASELINE, "t3-mca"), machine)

@@ -73,7 +73,7 @@ STATE = {"in", "reg", "out"}
 
 
 @dataclass
-class Memory:
+class WordMemory:
     """A memory: words of `width` bits."""
 
     width: int
@@ -96,7 +96,7 @@ class Graph:
     name: str
     nodes: list[Node] = field(default_factory=lambda: [Node("constant", 2)])
     registers: list[Register] = field(default_factory=list)
-    memories: list[Memory] = field(default_factory=list)
+    memories: list[WordMemory] = field(default_factory=list)
     inputs: dict[tuple[str, int], int] = field(default_factory=dict)  #: port, word: node
     outputs: dict[tuple[str, int], Value] = field(default_factory=dict)  #: port, word
 
@@ -476,7 +476,7 @@ class _Converter:
         if index not in scope.memories:
             cell, graph = scope.netlist.cells[index], scope.graph
             scope.memories[index] = len(graph.memories)
-            memory = Memory(cell.width, cell.depth, cell.init)
+            memory = WordMemory(cell.width, cell.depth, cell.init)
             graph.memories.append(memory)
             writes = [cell for cell in scope.netlist.cells
                       if isinstance(cell, _nir.SyncWritePort) and cell.memory == index]

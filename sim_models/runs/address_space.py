@@ -8,12 +8,11 @@ import numpy as np
 
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action, Limits, Schedule, ScheduleError
-from t3sim.collectives.schedule.regions import Destination as RegionDestination
-from t3sim.collectives.schedule.regions import Region, RegionTable, plan_regions
+from t3sim.collectives.schedule.regions import Region, RegionDestination, RegionTable, plan_regions
 from t3sim.collectives.schedule.schedule import NO_DEVICE
 from t3sim.collectives.schedule.sums import more_bits
 from t3sim.cosim.driver.driver import Destination, Driver, MemorySum, Write
-from t3sim.gpu.fabric.switch import Group
+from t3sim.gpu.fabric.switch import CopyTarget
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.port_map import Field
 from t3sim.workload.operators.kernel_table import KernelError, KernelTable, Route
@@ -92,10 +91,10 @@ class AddressSpace:
             return to
         return [to[0]._replace(device=self.schedule.devices + self.groups.index(region.destinations))]
 
-    def group_offsets(self, group: Sequence[RegionDestination]) -> tuple[Group, ...]:
+    def group_offsets(self, group: Sequence[RegionDestination]) -> tuple[CopyTarget, ...]:
         """Return what the switch adds to what a packet says to a group's first GPU."""
         first = self._destination(group[0])
-        return tuple(Group(one.device, one.address_offset - first.address_offset, one.wg_offset - first.wg_offset)
+        return tuple(CopyTarget(one.device, one.address_offset - first.address_offset, one.wg_offset - first.wg_offset)
                      for one in map(self._destination, group))
 
     def _destination(self, to: RegionDestination) -> Destination:

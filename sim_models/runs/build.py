@@ -10,7 +10,7 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action
 from t3sim.collectives.schedule.mirror import NO_MIRROR, make_mirror
 from t3sim.gpu.agents.compute_units import ComputeUnits, make_units, set_condition
-from t3sim.gpu.agents.units.state import Rates
+from t3sim.gpu.agents.units.state import UnitRates
 from t3sim.gpu.engine.chaos import make_chaos
 from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.state import Control, Sim
@@ -20,10 +20,10 @@ from t3sim.gpu.fabric.llc import make_llc
 from t3sim.gpu.fabric.llc_slices import make_slices
 from t3sim.gpu.fabric.memory_cache import NO_MEMORY_CACHE, MemoryCache, make_memory_cache
 from t3sim.gpu.fabric.memory_map import memory_map
-from t3sim.gpu.fabric.switch import NO_SWITCH, Shape, Switch, make_switch
+from t3sim.gpu.fabric.switch import NO_SWITCH, SwitchShape, SwitchState, make_switch
 from t3sim.gpu.hbm import make_hbm
 from t3sim.machine import Machine, topologies
-from t3sim.machine.links import Link as MachineLink
+from t3sim.machine.links import LinkSection
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs.address_space import AddressSpace, fused_work
 from t3sim.runs.gather_before import Consumers, gathering_work
@@ -79,31 +79,31 @@ def copy_kernel(machine: Machine, passes: Sequence[Sequence[Pass]], size_bytes: 
                 launch_cycles=kernel.workgroup_overhead_ns * clock, end_cycles=machine.llc.hit_latency_ns * clock)
 
 
-def unit_rates(machine: Machine, places: int) -> Rates:
+def unit_rates(machine: Machine, places: int) -> UnitRates:
     """Return the rates of the machine's compute units, each with this many workgroups at once."""
     gpu, llc, clock = machine.gpu, machine.llc, machine.memory_clock_ghz
     buffer_cycles = machine.link.egress_buffer_bytes / machine.link.bandwidth_gb_per_s * clock
-    return Rates(
+    return UnitRates(
         units=gpu.compute_units, places=places, port_byte_cycles=clock / gpu.cu_bytes_per_ns,
         hit_cycles=llc.hit_latency_ns * clock, llc_bytes_per_cycle=llc.bandwidth_bytes_per_ns / clock,
         link_retry_cycles=max(1, min(64, int(buffer_cycles / 8))))
 
 
-def engine_rates(machine: Machine) -> Rates:
+def engine_rates(machine: Machine) -> UnitRates:
     """Return the rates of the machine's DMA engines as units: each moves a line a cycle, in blocks side by side."""
     places = machine.dma.outstanding_lines * LINE_BYTES // BLOCK_BYTES // machine.dma.engines
     return unit_rates(machine, max(1, places))._replace(
         units=machine.dma.engines, port_byte_cycles=1 / LINE_BYTES, hit_cycles=0.0)
 
 
-def link_shape(machine: Machine, link: MachineLink | None = None) -> links.LinkShape:
+def link_shape(machine: Machine, link: LinkSection | None = None) -> links.LinkShape:
     """Convert a link of the machine, or another one, to memory cycles."""
     clock, link = machine.memory_clock_ghz, link or machine.link
     return links.LinkShape(link.bandwidth_gb_per_s / clock, round(link.latency_ns * clock),
                            float(link.egress_buffer_bytes), float(link.head_bytes))
 
 
-def card_of(machine: Machine) -> MachineLink:
+def card_of(machine: Machine) -> LinkSection:
     """Return a GPU's network card as a link, with the buffer of the others. Raises BadInput without a [network]."""
     if machine.network is None:
         raise BadInput(f"machine {machine.name!r} has no [network], which links between nodes need")
@@ -112,11 +112,11 @@ def card_of(machine: Machine) -> MachineLink:
 
 def loop_network(machine: Machine) -> links.Network:
     """Make the network of one GPU that stands for all: what it sends arrives at itself."""
-    return links.make_network([links.Port(0, 0, link_shape(machine))], np.zeros((1, 1)), one_for_all=True)
+    return links.make_network([links.LinkPort(0, 0, link_shape(machine))], np.zeros((1, 1)), one_for_all=True)
 
 
 def network_of(machine: Machine, topology: topologies.Topology,
-               links_of_their_own: Mapping[tuple[int, int], MachineLink], groups: int = 0,
+               links_of_their_own: Mapping[tuple[int, int], LinkSection], groups: int = 0,
                planes: int = 1) -> links.Network:
     """Make the network of a topology with the machine's links.
 
@@ -138,7 +138,7 @@ def network_of(machine: Machine, topology: topologies.Topology,
         if max(source, destination) >= topology.gpus:
             shape = shape._replace(latency_cycles=early if destination >= topology.gpus else late)
         shape = shape._replace(bytes_per_cycle=shape.bytes_per_cycle / planes, buffer_bytes=shape.buffer_bytes / planes)
-        ports += [links.Port(source, destination, shape)] * planes
+        ports += [links.LinkPort(source, destination, shape)] * planes
     number = {(port.source, port.target): index for index, port in reversed(list(enumerate(ports)))}
     next_port = np.full((topology.nodes, topology.gpus), links.NO_PORT)
     for node, destination in np.ndindex(next_port.shape):
@@ -152,12 +152,12 @@ def network_of(machine: Machine, topology: topologies.Topology,
 def network_at_switch(machine: Machine, gpus: int, groups: int) -> links.Network:
     """Make the links between one GPU that stands for all and a switch that adds and copies, its node 1."""
     shape, latency = link_shape(machine), link_shape(machine).latency_cycles
-    ports = [links.Port(0, 1, shape._replace(latency_cycles=latency // 2)),
-             links.Port(1, 0, shape._replace(latency_cycles=latency - latency // 2))]
+    ports = [links.LinkPort(0, 1, shape._replace(latency_cycles=latency // 2)),
+             links.LinkPort(1, 0, shape._replace(latency_cycles=latency - latency // 2))]
     return links.make_network(ports, np.repeat([[0], [1]], gpus + groups, axis=1), one_for_all=True, groups=groups)
 
 
-def switch_shape(machine: Machine, planes: int = 1) -> Shape:
+def switch_shape(machine: Machine, planes: int = 1) -> SwitchShape:
     """Return what the machine's switches hold, and an addition's cycles. Raises BadInput.
 
     `planes`: switches that are simulated; a single one stands for all of the machine's.
@@ -165,7 +165,7 @@ def switch_shape(machine: Machine, planes: int = 1) -> Shape:
     if machine.switch is None:
         raise BadInput(f"machine {machine.name!r} has no [switch], which a collective in the switch needs")
     hardware = machine.switch.hardware()
-    return Shape(hardware.merge_bytes * machine.switch.planes // planes, hardware.latency_cycles, planes)
+    return SwitchShape(hardware.merge_bytes * machine.switch.planes // planes, hardware.latency_cycles, planes)
 
 
 def planes_of(machine: Machine, in_switch: bool) -> int:
@@ -173,7 +173,7 @@ def planes_of(machine: Machine, in_switch: bool) -> int:
     return machine.switch.planes if in_switch and machine.switch else 1
 
 
-def switch_of(machine: Machine, spaces: Sequence[AddressSpace], planes: int) -> Switch:
+def switch_of(machine: Machine, spaces: Sequence[AddressSpace], planes: int) -> SwitchState:
     """Make the switch around which the simulated devices are; one that only passes on, if it is not to add or copy."""
     schedule = spaces[0].schedule
     if not schedule.program.in_switch:
@@ -192,7 +192,7 @@ def mirrored_network(machine: Machine, topology: topologies.Topology, device: in
     """
     whole = network_of(machine, topology, {})
     out = links.outgoing(whole, device)
-    ports = [links.Port(0, 0, link_shape(machine)._replace(bytes_per_cycle=float(whole.bytes_per_cycle[port])))
+    ports = [links.LinkPort(0, 0, link_shape(machine)._replace(bytes_per_cycle=float(whole.bytes_per_cycle[port])))
              for port in out]
     next_port = np.searchsorted(out, np.maximum(whole.next_port[[device]], out[0]))
     return links.make_network(ports, next_port, one_for_all=True)

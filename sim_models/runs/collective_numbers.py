@@ -29,7 +29,7 @@ BYTES_PER_WORD = 33  #: of this computer: a word in memory, at first, as read be
 _NOBODY = -1
 
 
-class Numbers(NamedTuple):
+class CollectiveWords(NamedTuple):
     """Words of every GPU's chunks and of the parts that it receives, in blocks of whole lines."""
 
     memory: np.ndarray  # int64 [device, word]
@@ -51,7 +51,7 @@ class Numbers(NamedTuple):
 
 
 @compiled
-def account(data: Numbers, sim: "Sim", device: int) -> None:
+def account(data: CollectiveWords, sim: "Sim", device: int) -> None:
     """Do to the numbers what DRAM performed for a GPU in this cycle."""
     for channel in range(sim.m.channels):
         row = device * sim.m.channels + channel
@@ -71,7 +71,7 @@ def account(data: Numbers, sim: "Sim", device: int) -> None:
 
 
 @compiled
-def store(data: Numbers, device: int, first: int, count: int) -> None:
+def store(data: CollectiveWords, device: int, first: int, count: int) -> None:
     """Store words, each the sum of what its sender read."""
     block = first // data.block_words
     sender, begins = data.sender[device, block], block * data.block_words
@@ -115,7 +115,7 @@ class NumbersObserver(Observer):
         words = blocks * self._block_words
         self._first = np.random.default_rng(seed).integers(-(1 << 63), (1 << 63) - 1, (len(plans), words), np.int64,
                                                            endpoint=True)
-        self.data = Numbers(
+        self.data = CollectiveWords(
             self._first.copy(), np.zeros((len(plans), 2, words), np.int64), np.zeros((len(plans), words), np.uint8),
             sender, sources, later, self._block_words, self._most * self._block_words * WORD_BYTES, self._at.copies,
             np.zeros(len(plans), np.int64))
@@ -129,7 +129,7 @@ class NumbersObserver(Observer):
         first, before = (self._at.copies, self._most) if address >= self._at.copies else (self._at.data, 0)
         return before + (address - first) // (self._block_words * WORD_BYTES)
 
-    def before(self, now: int, end: int) -> tuple[Numbers, int]:
+    def before(self, now: int, end: int) -> tuple[CollectiveWords, int]:
         return self.data, end
 
     def check(self) -> None:

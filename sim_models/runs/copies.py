@@ -34,11 +34,11 @@ class Stage(NamedTuple):
 
     waits: tuple[tuple[int, int], ...]  #: flags that peers set or count up, and the value that each must have
     copies: tuple[Copied, ...]
-    signals: tuple["Signal", ...]  #: when all copies have left
+    signals: tuple["CopySignal", ...]  #: when all copies have left
     stored: tuple[int, ...] = ()  #: chunks, by their first byte, that the GPU's producer must have stored before
 
 
-class Signal(NamedTuple):
+class CopySignal(NamedTuple):
     """A peer that gets a signal when copies to it have left."""
 
     peer: int
@@ -47,7 +47,7 @@ class Signal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exchange:
+class CopyExchange:
     """A collective of chunks. Addresses count from the start of a GPU's buffers.
 
     The receive buffer of a direct all-gather or all-to-all follows the send buffer; all others work in place.
@@ -65,7 +65,7 @@ class Exchange:
         return ((gpu, one) for gpu, stages in enumerate(self.stages) for stage in stages for one in stage.copies)
 
 
-def plan_exchange(collective: str, gpus: int, chunk: int, swaps: bool = False) -> Exchange:
+def plan_exchange(collective: str, gpus: int, chunk: int, swaps: bool = False) -> CopyExchange:
     """Return the copies of a collective (one of `COLLECTIVES`); with `swaps` an all-to-all in place."""
     if collective.endswith("-ring"):
         kind = collective.removesuffix("-ring")
@@ -75,7 +75,7 @@ def plan_exchange(collective: str, gpus: int, chunk: int, swaps: bool = False) -
     return swapped(program, chunk) if swaps else read_off(program, chunk, apart=collective in ("ag", "a2a"))
 
 
-def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False, counted: bool = True) -> Exchange:
+def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False, counted: bool = True) -> CopyExchange:
     """Read off a program what each GPU's queue copies: a stage for each level of its transfers, in their order.
 
     `turn`: chunk c lies at place c + turn; or, `apart`, a chunk that arrives lies after all that the GPU starts with,
@@ -96,14 +96,14 @@ def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False
             before = {program.levels[index] for one in transfers for index in one.after} - waited
             waited |= before
             yield Stage(tuple((one + 1, senders[one, gpu]) for one in sorted(before)), tuple(map(copied, transfers)),
-                        tuple(Signal(peer, level + 1, counted) for peer in _peers(transfers)))
+                        tuple(CopySignal(peer, level + 1, counted) for peer in _peers(transfers)))
 
     senders = Counter((level, peer) for gpu in range(program.ranks) for level, transfers in _by_level(program, gpu)
                       for peer in _peers(transfers))
     stages = tuple(tuple(stages_of(gpu)) for gpu in range(program.ranks))
     produced = tuple(tuple(kept(gpu, number) for number in _produced(program, gpu)) for gpu in range(program.ranks))
     places = max(max(one.source, one.to) for gpu in stages for stage in gpu for one in stage.copies) // chunk + 1
-    return Exchange(stages, produced, chunk, places * chunk, program.adds)
+    return CopyExchange(stages, produced, chunk, places * chunk, program.adds)
 
 
 def _by_level(program: Program, gpu: int) -> list[tuple[int, list[Transfer]]]:
@@ -124,7 +124,7 @@ def _produced(program: Program, gpu: int) -> list[int]:
     return [number for number in dict.fromkeys((*sent, *added)) if (gpu, number) in program.start]
 
 
-def swapped(program: Program, chunk: int) -> Exchange:
+def swapped(program: Program, chunk: int) -> CopyExchange:
     """Let each pair of an all-to-all exchange two chunks in place.
 
     One sends its own, the other sends back what it then holds, the exclusive or of both, and the first, which now holds
@@ -142,8 +142,9 @@ def swapped(program: Program, chunk: int) -> Exchange:
         def stage(peers: list[int], waits: list[int], flag: int, gpu: int = gpu) -> Stage:
             return Stage(((flag - 1, len(waits)),) if waits else (),
                          tuple(Copied(peer * chunk, peer, gpu * chunk, True) for peer in peers),
-                         tuple(Signal(peer, flag, True) for peer in peers))
-        there = Stage((), (), tuple(Signal(peer, 1, True) for peer in second), tuple(peer * chunk for peer in second))
+                         tuple(CopySignal(peer, flag, True) for peer in peers))
+        there = Stage((), (), tuple(CopySignal(peer, 1, True) for peer in second),
+                      tuple(peer * chunk for peer in second))
         stages.append((there, stage(first, first, 2), stage(second, second, 3), stage(first, first, 4)))
         produced.append((*second, *first, gpu))
-    return Exchange(tuple(stages), tuple(produced), chunk, gpus * chunk, False, True)
+    return CopyExchange(tuple(stages), tuple(produced), chunk, gpus * chunk, False, True)

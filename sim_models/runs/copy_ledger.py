@@ -17,7 +17,7 @@ from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.fabric import bits, memory
 from t3sim.gpu.fabric.queues import number_of, stream_of
 from t3sim.machine.formats import FP16
-from t3sim.runs.copies import Exchange
+from t3sim.runs.copies import CopyExchange
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.near_memory import Alu, add, make_alu, sum_in_turn
 
@@ -30,7 +30,7 @@ _COLUMN = COLUMN_BYTES // WORD_BYTES  #: words that the ALU adds at once
 _NEGATIVE_ZERO = np.array([FP16.negative_zero] * 4, np.uint16).view(np.int64)[0]
 
 
-class Ledger(NamedTuple):
+class CopyWords(NamedTuple):
     """Words of every GPU's buffers, [device, word]."""
 
     produced: np.ndarray  # int64: what the producer stores
@@ -54,7 +54,7 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def account(data: Ledger, sim: "Sim", device: int) -> None:
+def account(data: CopyWords, sim: "Sim", device: int) -> None:
     """Do to the numbers what DRAM performed for a device in this cycle."""
     for c in range(sim.m.channels):
         row = device * sim.m.channels + c
@@ -90,7 +90,7 @@ def account(data: Ledger, sim: "Sim", device: int) -> None:
 
 
 @compiled
-def _add_column(data: Ledger, device: int, column: int, sender: int) -> None:
+def _add_column(data: CopyWords, device: int, column: int, sender: int) -> None:
     """Let the RTL add the operands that it has; whose they were is kept."""
     alu = data.alu
     if not add(alu):
@@ -105,7 +105,7 @@ def _add_column(data: Ledger, device: int, column: int, sender: int) -> None:
 class CopyLedger(Observer):
     """The numbers of a run, and what they must be in the end."""
 
-    def __init__(self, what: Exchange, base: np.ndarray, region: np.ndarray, regions: int, seed: int) -> None:
+    def __init__(self, what: CopyExchange, base: np.ndarray, region: np.ndarray, regions: int, seed: int) -> None:
         """Fill the buffers of all GPUs with numbers.
 
         `base`: address of each GPU's buffers; `region`: [source, destination, adds] that a copy is made under.
@@ -122,14 +122,14 @@ class CopyLedger(Observer):
             shift[gpu, one.peer] = (one.to - one.source) // WORD_BYTES
         self._alu = compiled_alu()
         columns = words // _COLUMN
-        self.data = Ledger(
+        self.data = CopyWords(
             produced, self._held.copy(), np.zeros((gpus, regions, words), np.int64), np.zeros((gpus, words), np.uint8),
             base, shift, region, np.zeros(gpus, np.int64),
             came=np.zeros((gpus + 1 if what.adds else 0, gpus, columns), np.uint8),
             added=np.zeros((gpus, columns), np.uint8), silent=np.zeros(gpus, np.int64),
             alu=make_alu(self._alu, FP16.name, "xor" if what.swaps else "add"))
 
-    def before(self, now: int, end: int) -> tuple[Ledger, int]:
+    def before(self, now: int, end: int) -> tuple[CopyWords, int]:
         return self.data, end
 
     def check(self) -> None:

@@ -32,7 +32,7 @@ from t3sim.collectives.schedule.placement import NOWHERE, Placement
 from t3sim.cosim.gpu import amaranth_gpu, compiled_gpu, gpu_design, model_ports
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS, WIDE_OPERATIONS, compiled_alu, compiled_wide_alu
 from t3sim.gpu.engine.observers import Observer
-from t3sim.gpu.engine.switch_hardware import Numbers
+from t3sim.gpu.engine.switch_hardware import SwitchNumbers
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.queues import number_of, part_sent, sender_of
 from t3sim.gpu.fabric.switch import line_at
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
     from t3sim.gpu.engine.state import Sim
     from t3sim.gpu.fabric.bits import RequestBits
-    from t3sim.gpu.fabric.switch import Switch
+    from t3sim.gpu.fabric.switch import SwitchState
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",
@@ -105,7 +105,7 @@ class Ledger(NamedTuple):
         pass
 
 
-class Part(NamedTuple):
+class ElementRange(NamedTuple):
     """Elements of a device's sums that a request is of."""
 
     device: int
@@ -138,7 +138,7 @@ def take_column(alu: Alu, into: np.ndarray, device: int, at: int, count: int, sh
 
 
 @compiled
-def drain(data: Ledger, source: np.ndarray, into: np.ndarray, part: Part) -> bool:
+def drain(data: Ledger, source: np.ndarray, into: np.ndarray, part: ElementRange) -> bool:
     """Read sums for a link, which may round them; False: no result came."""
     device, end = part.device, part.first + part.count
     if data.draining[device, part.region] < 0:
@@ -157,7 +157,8 @@ def drain(data: Ledger, source: np.ndarray, into: np.ndarray, part: Part) -> boo
 
 
 @compiled
-def add_columns(data: Ledger, into: np.ndarray, part: Part, operand: np.ndarray, origin: int, own: bool) -> bool:
+def add_columns(data: Ledger, into: np.ndarray, part: ElementRange, operand: np.ndarray, origin: int,
+                own: bool) -> bool:
     """Do op-and-stores, column by column, through the RTL, of an `own` product or not; False: no result came."""
     alu, device, end, column = data.alu, part.device, part.first + part.count, COLUMN_BYTES >> data.shift
     for first in range(part.first, end, column):
@@ -172,7 +173,7 @@ def add_columns(data: Ledger, into: np.ndarray, part: Part, operand: np.ndarray,
 
 
 @compiled
-def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, part: Part, line: int) -> bool:
+def add_in_switch(data: Ledger, switch: "SwitchState", operand: np.ndarray, part: ElementRange, line: int) -> bool:
     """Add up what GPUs sent in the order in which a switch did, with the same ALU; False: no result came.
 
     It adds as the owner's memory does, and its link carries what others do.
@@ -186,7 +187,7 @@ def add_in_switch(data: Ledger, switch: "Switch", operand: np.ndarray, part: Par
 
 
 @compiled
-def unpack(data: Ledger, columns: np.ndarray, number: int, part: Part) -> None:
+def unpack(data: Ledger, columns: np.ndarray, number: int, part: ElementRange) -> None:
     """Take a sum out of a packet that the switch's RTL sent."""
     per_word, width = 8 >> data.shift, 8 << data.shift
     for i in range(part.count):
@@ -233,7 +234,7 @@ def perform(data: Ledger, sim: "Sim", columns: np.ndarray, number: int, device: 
         return 0 if own else OUTSIDE
     for i in range(at, at + count):
         data.tally[access, device, i] += np.uint8(parts)
-    where = Part(device, bits.get(lo, hi, b.region, b.region_bits), at, count)
+    where = ElementRange(device, bits.get(lo, hi, b.region, b.region_bits), at, count)
     if op == bits.READ:
         return 0 if data.overtaking_reads or drain(data, data.memory, data.fetched, where) else ALU_SILENT
     origin = device if source == bits.LOCAL else sender_of(number)
@@ -279,7 +280,7 @@ def overtake(data: Ledger, fields: "RequestBits", device: int, lo: int, hi: int)
     if (bits.get(lo, hi, fields.op, 2) == bits.READ and bits.get(lo, hi, fields.source, 2) == bits.DMA
             and first >= 0 and first + count <= data.memory.shape[1]):
         region = bits.get(lo, hi, fields.region, fields.region_bits)
-        return drain(data, data.memory, data.fetched, Part(device, region, first, count))
+        return drain(data, data.memory, data.fetched, ElementRange(device, region, first, count))
     return True
 
 
@@ -565,8 +566,8 @@ class DataLedger(Observer):
     def _give_switch(self, switch: SwitchRtl) -> None:
         """Let the switch's RTL add these numbers."""
         data = self.data
-        numbers = Numbers(data.sent, data.fetched, data.parts, data.shift, switch.columns(self._run.sim),
-                          DTYPES[self._run.workload.dtype], self._run.sim.switch.base)
+        numbers = SwitchNumbers(data.sent, data.fetched, data.parts, data.shift, switch.columns(self._run.sim),
+                                DTYPES[self._run.workload.dtype], self._run.sim.switch.base)
         self._run.sim = switch.with_numbers(self._run.sim, numbers)
 
     def _at_first(self, product: np.ndarray, gathers: bool) -> np.ndarray:

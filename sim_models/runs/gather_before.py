@@ -81,7 +81,7 @@ def tiling_for(machine: Machine, workload: Workload) -> Tiling:
                          workload.format.bytes, most_ids=window // 4)
 
 
-class Groups(NamedTuple):
+class GatherGroups(NamedTuple):
     """A device's groups, int64[column of tiles] each."""
 
     number: np.ndarray  # in the ready table, the order of ids
@@ -94,13 +94,13 @@ class Groups(NamedTuple):
         return self.number[np.argsort(self.turn)][self.own:]
 
 
-def groups_of(space: AddressSpace) -> Groups:
+def groups_of(space: AddressSpace) -> GatherGroups:
     """Return a device's groups, their numbers and the order in which they are there."""
     rows, tiling = space.schedule.rows(space.device), space.schedule.tiling
     number, others = np.zeros((2, tiling.tile_columns), np.int64)
     number[rows.tile // tiling.tile_rows] = rows.id // tiling.tile_rows
     others[rows.tile // tiling.tile_rows] = ~rows.contributes
-    return Groups(number, np.argsort(np.lexsort((number, others))), int((others == 0).sum()))
+    return GatherGroups(number, np.argsort(np.lexsort((number, others))), int((others == 0).sum()))
 
 
 class Consumers(NamedTuple):

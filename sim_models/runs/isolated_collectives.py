@@ -18,10 +18,10 @@ from t3sim.gpu.agents.units.state import Condition
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import memory
-from t3sim.gpu.fabric.switch import Group, Switch, make_switch
+from t3sim.gpu.fabric.switch import CopyTarget, SwitchState, make_switch
 from t3sim.machine import Machine, topologies
 from t3sim.machine.formats import BF16
-from t3sim.machine.links import Link
+from t3sim.machine.links import LinkSection
 from t3sim.machine.topologies import Topology
 from t3sim.runs import build, switch_kernels
 from t3sim.runs.failure import to_end
@@ -42,7 +42,7 @@ from t3sim.runs.program_kernels import (
 from t3sim.workload.workloads import DEVICES, DispatchWorkload, ExpertsWorkload
 
 
-class Collective(NamedTuple):
+class CollectiveTimes(NamedTuple):
     """A collective that has run. Times from the launch of its kernel."""
 
     ns: float  #: to the end of the last device, with the launch
@@ -62,7 +62,7 @@ def with_compute_units(machine: Machine, compute_units: int) -> Machine:
 
 
 def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
-                   links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
+                   links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({}),
                    conditions: Mapping[int, Condition] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
     known = (*KINDS, EXCHANGE, *switch_kernels.KINDS)
@@ -112,7 +112,7 @@ def program_plans(chunk_bytes: int, kind: str, program: Program, alone: bool) ->
 
 
 def planned_sim(machine: Machine, plans: Sequence[LevelPlan], kind: str, topology: Topology,
-                links: Mapping[tuple[int, int], Link] = MappingProxyType({})) -> Sim:
+                links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective that is planned, over `links` where they are not the machine's."""
     copied = [plan.copied_to for plan in plans]
     network = (build.mirrored_network(machine, topology, 0) if plans[0].mirrored
@@ -122,13 +122,14 @@ def planned_sim(machine: Machine, plans: Sequence[LevelPlan], kind: str, topolog
     return sim._replace(switch=_switch(machine, plans, copied)) if plans[0].program.in_switch else sim
 
 
-def _switch(machine: Machine, plans: Sequence[LevelPlan], copied: Sequence[list[tuple[int, int]]]) -> Switch:
+def _switch(machine: Machine, plans: Sequence[LevelPlan], copied: Sequence[list[tuple[int, int]]]) -> SwitchState:
     """Make the switch around which GPUs with these plans are; `copied`: as `LevelPlan.copied_to`, of each."""
     program = plans[0].program
     return make_switch(program.ranks, program.ranks - 1 if program.adds else 0, np.array([
         plan.at.chunk(program.held[plan.rank].index(plan.rank)) for plan in plans]), plans[0].at.chunk_bytes,
         build.switch_shape(machine, build.planes_of(machine, True)),
-        groups=tuple((tuple(Group(device, offset, 0) for device, offset in one),) if one else () for one in copied))
+        groups=tuple((tuple(CopyTarget(device, offset, 0) for device, offset in one),) if one else ()
+                     for one in copied))
 
 
 def alike(program: Program, topology: Topology) -> bool:
@@ -145,8 +146,8 @@ def _units(machine: Machine, plans: Sequence[LevelPlan], kind: str) -> ComputeUn
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
                    progress: Callable[[float], None] = lambda fraction: None,
-                   links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
-                   conditions: Mapping[int, Condition] = MappingProxyType({})) -> Collective:
+                   links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({}),
+                   conditions: Mapping[int, Condition] = MappingProxyType({})) -> CollectiveTimes:
     """Simulate a collective on the machine's compute units: around a ring, an all-to-all directly, or in a switch.
 
     `size_bytes` is the whole array (before a reduce-scatter, after an all-gather), `kind` reduce-scatter,
@@ -159,8 +160,8 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
 
 def run_experts(machine: Machine, workload: ExpertsWorkload, topology: Topology,
                 progress: Callable[[float], None] = lambda fraction: None,
-                links: Mapping[tuple[int, int], Link] = MappingProxyType({}),
-                conditions: Mapping[int, Condition] = MappingProxyType({})) -> Collective:
+                links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({}),
+                conditions: Mapping[int, Condition] = MappingProxyType({})) -> CollectiveTimes:
     """Simulate, on every GPU, the kernel that brings tokens to their experts, or what these make to the tokens' owners.
 
     There it is added up. `links` and `conditions`: what is not the machine's.
@@ -195,12 +196,12 @@ def packing_sim(machine: Machine, workload: DispatchWorkload) -> Sim:
 
 
 def run_program(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology,
-                progress: Callable[[float], None] = lambda fraction: None) -> Collective:
+                progress: Callable[[float], None] = lambda fraction: None) -> CollectiveTimes:
     """Simulate a collective by any program to its end; arguments as for `program_sim`. Raises Failure."""
     return run_kernel(machine, program_sim(machine, size_bytes, kind, program, topology), kind, progress)
 
 
-def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float], None]) -> Collective:
+def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float], None]) -> CollectiveTimes:
     """Simulate a collective's kernel to its end; `kind`: what a message calls it. Raises Failure."""
     started, clock = time.perf_counter(), machine.memory_clock_ghz
     run = Lockstep(sim)
@@ -209,6 +210,6 @@ def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float]
            lambda: progress(min(0.99, float(run.sim.kernel.state.phase.min()) / ends.shape[1])))
     last = np.flatnonzero(sim.kernel.work.arrivals.any(axis=0))[-1]  # pass of which something comes
     exchange = int(ends[:, last].max())
-    return Collective(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
-                      time.perf_counter() - started,
-                      bytes_by_phase(run.sim.mem))
+    return CollectiveTimes(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
+                           time.perf_counter() - started,
+                           bytes_by_phase(run.sim.mem))

@@ -85,7 +85,7 @@ class HardwareReport:
 
 
 @dataclass(frozen=True)
-class FusedKernel:
+class FusedResult:
     """A GEMM and a collective fused on the RTL; memory cycles."""
 
     gemm_cycles: int  #: until the last workgroup has finished
@@ -101,7 +101,7 @@ class FusedKernel:
     host_seconds: float = field(default=0.0, compare=False)
 
 
-KernelResult = IsolatedKernel | FusedKernel | OverlappedKernels
+KernelResult = IsolatedKernel | FusedResult | OverlappedKernels
 
 
 def phases_of(exchange: Exchange) -> tuple[str, str, str | None]:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from t3sim.collectives.schedule import Ids, Limits, Policy, Schedule, ScheduleError, Shuffle, sliced_schedule
+from t3sim.collectives.schedule import Ids, Limits, Schedule, ScheduleError, ScheduleOptions, Shuffle, sliced_schedule
 from t3sim.cosim.driver.driver import Driver
 from t3sim.gpu.agents.units.state import Condition
 from t3sim.machine import Machine, topologies
-from t3sim.machine.links import Link as MachineLink
+from t3sim.machine.links import LinkSection
 from t3sim.runs.address_space import map_output
 from t3sim.runs.dispatch_before import dispatch_tiling
 from t3sim.runs.exchange import COMBINE, IN_SWITCH, MOST_REGIONS, REDUCED, Exchange
@@ -43,7 +43,7 @@ class Plan:
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
     #: Links that are not the machine's: (source, destination) and what they are like.
-    links: Mapping[tuple[int, int], MachineLink] = field(default_factory=dict)
+    links: Mapping[tuple[int, int], LinkSection] = field(default_factory=dict)
     start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
     #: Of GPUs whose compute units are not as the machine has them.
     conditions: Mapping[int, Condition] = field(default_factory=dict)
@@ -74,13 +74,14 @@ class Plan:
             if isinstance(workload, DispatchWorkload):
                 slices = tiling.tile_columns // program.chunks
             return Schedule(tiling, program, self.topology(gpus),
-                            Policy(slices, ids=self.ids, limits=self.limits, shuffle=self.shuffle, present=True))
+                            ScheduleOptions(slices, ids=self.ids, limits=self.limits, shuffle=self.shuffle,
+                                            present=True))
         if isinstance(workload, ExpertsWorkload):
             return self._placed_schedule(machine, workload)
         made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
         byte_bits, column_bits = geometry.block_bits
         tracked = tracked_tiling(made, self.signal, gpus, at_once, ((1 << byte_bits) - 1, (1 << column_bits) - 1))
-        schedule = Schedule(tracked, self.collective(gpus), self.topology(gpus), Policy(
+        schedule = Schedule(tracked, self.collective(gpus), self.topology(gpus), ScheduleOptions(
             self.slices, self.stage_first_chunk, self.ids, self.limits, self.shuffle, gpu.k_parts))
         window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                                  max(map(schedule.waits_for, range(schedule.devices))))
@@ -141,6 +142,6 @@ class Plan:
         window = Driver(machine.geometry()).largest_window(min(machine.tracker.ways, tiling.wavefronts), waits_for=0)
         tiling = replace(tiling, along_n=tiling.tiles > window * workload.tp)
         placement = placement_of(machine, workload, tiling.along_n)
-        policy = Policy(tiling.tile_rows if tiling.along_n else 1, ids=Ids.TRACKED, limits=Limits.EXACT,
-                        parts=workload.per_token)
+        policy = ScheduleOptions(tiling.tile_rows if tiling.along_n else 1, ids=Ids.TRACKED, limits=Limits.EXACT,
+                                 parts=workload.per_token)
         return Schedule(tiling, self.collective(workload.tp), self.topology(workload.tp), policy, placement)

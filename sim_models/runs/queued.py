@@ -52,7 +52,7 @@ BY_TRACKER = {"b2b": ("a2a", "rs"), "bcst": ("ag",), "swap": ()}
 _STARTS = {"host": HOST_OR_GPU, "gpu": HOST_OR_GPU, "poll": POLL, "chain": CHAIN, "tracker": TRACKER}
 
 
-class Waves(NamedTuple):
+class ProducerWaves(NamedTuple):
     """Waves in which a producer stores its blocks."""
 
     blocks: int | None = None  #: of each, which a flag of a chain releases; as few as flags allow if not given
@@ -86,7 +86,7 @@ def chunk_bytes(size_bytes: int, gpus: int) -> int:
 
 def run_queued(machine: Machine, collective: str, gpus: int, size_bytes: int,
                initiator: str = "host", seed: int = 0, variant: str = "b2b",
-               waves: Waves = Waves()) -> QueuedRun:
+               waves: ProducerWaves = ProducerWaves()) -> QueuedRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus, all links there are between any two.
 
     `machine`, of level `QUEUE`, says what a host and a kernel take to start copies. `variant`: of `VARIANTS`; what a
@@ -102,7 +102,7 @@ def run_queued(machine: Machine, collective: str, gpus: int, size_bytes: int,
 
 
 def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, initiator: str,
-                variant: str = "b2b", waves: Waves = Waves()) -> None:
+                variant: str = "b2b", waves: ProducerWaves = ProducerWaves()) -> None:
     """Check what is asked of `run_queued`. Raises BadInput."""
     for name, value, allowed in (("collective", collective, tuple(COLLECTIVES)),
                                  ("initiator", initiator, INITIATORS)):
@@ -132,7 +132,7 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
     _blocks_of_a_wave(len(produced) * (chunk // min(chunk, _LARGEST_BLOCK)), waves)
 
 
-def _blocks_of_a_wave(blocks: int, waves: Waves) -> int:
+def _blocks_of_a_wave(blocks: int, waves: ProducerWaves) -> int:
     """Return how many of a GPU's blocks are a wave. Raises BadInput."""
     possible = sorted(blocks // count for count in range(1, MOST_WAVES + 1) if not blocks % count)
     wave = possible[0] if waves.blocks is None else waves.blocks
@@ -151,7 +151,7 @@ class _Run(ProgrammedGpus):
     """The GPUs, programmed, and what is compared in the end."""
 
     def __init__(self, machine: Machine, what: tuple[str, int, int], initiator: str, seed: int,
-                 variant: str = "b2b", waves: Waves = Waves()) -> None:
+                 variant: str = "b2b", waves: ProducerWaves = ProducerWaves()) -> None:
         collective, gpus, size_bytes = what
         machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={"copies": machine.dma.routes})})
         chunk = chunk_bytes(size_bytes, gpus)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from t3sim.base.errors import BadInput, Key, shown
 from t3sim.gpu.agents.units.state import Condition
 from t3sim.machine import Machine
-from t3sim.machine.links import Link
+from t3sim.machine.links import LinkSection
 from t3sim.machine.topologies import Topology
 
 _LATE = re.compile(r"late:(\d{1,3}):([\d.]{1,12})", re.ASCII)
@@ -97,7 +97,7 @@ class Skew:
         units, clocks, dead = machine.gpu.compute_units, dict(self.clocks), dict(self.dead_units)
         return {gpu: Condition(units - dead.get(gpu, 0), clocks.get(gpu, 1.0)) for gpu in sorted(clocks | dead)}
 
-    def links(self, machine: Machine) -> dict[tuple[int, int], Link]:
+    def links(self, machine: Machine) -> dict[tuple[int, int], LinkSection]:
         """Return the links that are not the machine's."""
         return {(source, target): machine.link.model_copy(update={"bandwidth_gb_per_s": gb})
                 for source, target, gb in self.links_gb_per_s}

@@ -11,7 +11,7 @@ from t3sim.base.errors import BadInput, Key, choices
 from t3sim.cosim.driver.driver import MemorySum
 from t3sim.machine import Machine
 from t3sim.machine.formats import SCALE_BIAS
-from t3sim.machine.links import Link
+from t3sim.machine.links import LinkSection
 from t3sim.rtl.formats import FIXED, NUMBERS, PLAIN_SUMS, SUMS
 from t3sim.workload.workloads import Workload
 
@@ -54,7 +54,7 @@ class Sums:
         """Return the workload whose output memory holds so."""
         return replace(workload, sums=self.accumulate, wire=self.wire)
 
-    def carrying(self, workload: Workload, link: Link) -> Link:
+    def carrying(self, workload: Workload, link: LinkSection) -> LinkSection:
         """Return a link that carries more of memory's lines, by as much as one is shorter on it."""
         more = self.of(workload).moved_bytes / self.wire_bytes(workload)
         return link.model_copy(update={"bandwidth_gb_per_s": link.bandwidth_gb_per_s * more})

@@ -14,7 +14,7 @@ from t3sim.gpu.agents.compute_units import ComputeUnits
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import bits, memory
 from t3sim.gpu.fabric.network import Network
-from t3sim.gpu.fabric.switch import Group, Switch, make_switch
+from t3sim.gpu.fabric.switch import CopyTarget, SwitchState, make_switch
 from t3sim.machine import Machine
 from t3sim.runs import build
 from t3sim.workload.operators.copy import Pass
@@ -28,7 +28,7 @@ class Switched(NamedTuple):
 
     kernel: ComputeUnits
     network: Network
-    switch: Switch
+    switch: SwitchState
     downstream: int  #: to which it sends: the GPU, or the group of all others
 
 
@@ -48,7 +48,7 @@ def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switc
     pitch = lines_of(chunk_bytes) * LINE_BYTES
     own = Pass((data,), data + pitch, Route.PEER, arrivals=(gpus - 1) * lines_of(chunk_bytes))
     kernel = build.copy_units(machine, build.copy_kernel(machine, [[own]], chunk_bytes), memory.OTHER)
-    others = tuple(Group(0, other * pitch, 0) for other in range(gpus - 1))
+    others = tuple(CopyTarget(0, other * pitch, 0) for other in range(gpus - 1))
     return Switched(kernel, build.network_at_switch(machine, gpus, 1), make_switch(
         gpus, 0, np.array([data]), 0, build.switch_shape(machine), groups=((others,),)), gpus)
 

@@ -10,10 +10,10 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
 from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.engine.switch_hardware import NO_NUMBERS, Numbers, SwitchHardware, address_at
+from t3sim.gpu.engine.switch_hardware import NO_NUMBERS, SwitchHardware, SwitchNumbers, address_at
 from t3sim.gpu.fabric import queues
 from t3sim.machine import Machine
-from t3sim.machine.hardware import Switch as SwitchSection
+from t3sim.machine.hardware import SwitchSection
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import SWITCH_ERRORS, SWITCH_TIMEOUT_BITS
 from t3sim.rtlsim.simulator import Simulator
@@ -55,7 +55,7 @@ class SwitchRtl:
             queues.timed_queue(gpus * planes, places), np.zeros((gpus, _EVENTS, 2), np.int64), np.zeros(gpus, np.int64),
             np.zeros(1, np.int64), NO_NUMBERS)
 
-    def with_numbers(self, sim: Sim, numbers: Numbers) -> Sim:
+    def with_numbers(self, sim: Sim, numbers: SwitchNumbers) -> Sim:
         """Return a run's state whose switch adds these."""
         self.hardware = self.hardware._replace(numbers=numbers)
         return sim._replace(hardware=sim.hardware._replace(switch=self.hardware))

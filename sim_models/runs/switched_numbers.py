@@ -15,7 +15,7 @@ import numpy as np
 from t3sim.base.compiled.jit import compiled
 from t3sim.cosim.nmc_alu import DTYPES
 from t3sim.gpu.engine.observers import Observer
-from t3sim.gpu.engine.switch_hardware import Numbers
+from t3sim.gpu.engine.switch_hardware import SwitchNumbers
 from t3sim.gpu.fabric import bits, queues
 from t3sim.runs.collective_numbers import WORD_BYTES
 from t3sim.runs.failure import SimulationError
@@ -89,8 +89,8 @@ class SwitchedNumbers(Observer):
         self.data = Elements(memory, np.zeros_like(memory), np.zeros(memory.shape, np.uint16),
                              np.zeros(memory.shape, np.uint8), columns.view(np.float32), np.zeros(len(plans), np.int64))
         #: What the switch's RTL adds: what GPUs found.
-        self.sent = Numbers(self.data.found.view(np.uint32), self.data.found.view(np.uint32), 1, _SHIFT, columns,
-                            DTYPES["fp32"], np.zeros(len(plans), np.int64))
+        self.sent = SwitchNumbers(self.data.found.view(np.uint32), self.data.found.view(np.uint32), 1, _SHIFT, columns,
+                                  DTYPES["fp32"], np.zeros(len(plans), np.int64))
 
     def before(self, now: int, end: int) -> tuple[Elements, int]:
         return self.data, end

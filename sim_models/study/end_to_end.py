@@ -18,7 +18,7 @@ PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt,
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ClusterEstimate:
     """Time of one iteration, prompt or decoding step on a cluster."""
 
     cluster: Machine
@@ -62,7 +62,7 @@ def model_json(model: Transformer) -> dict[str, Any]:
 
 def estimate(cluster: Machine, job: Job, mapping: Mapping, phase: str = "training", technique: str = "sequential",
              seed: int = 0, fit: bool = True,
-             progress: Callable[[str, float], None] = lambda name, fraction: None) -> Estimate:
+             progress: Callable[[str, float], None] = lambda name, fraction: None) -> ClusterEstimate:
     """Return the estimate of one mapping. With `fit`, one that needs more memory than a GPU has is refused.
 
     Raises `MappingError`, and what the cycle level raises where a technique's layer times are simulated.
@@ -82,6 +82,5 @@ def estimate(cluster: Machine, job: Job, mapping: Mapping, phase: str = "trainin
             cluster, job, mapping, technique, seed, progress,
             ("op", "fc2") if phase != "training" else ("op", "fc1", "fc2", "ip"))
     result = timed(cluster, job, mapping, overlap)
-    return Estimate(cluster, job, mapping, phase, technique, result,
-                    spread(cluster, seed, lambda sample: timed(sample, job, mapping, overlap).iteration_ns), seed,
-                    speedups)
+    ranges = spread(cluster, seed, lambda sample: timed(sample, job, mapping, overlap).iteration_ns)
+    return ClusterEstimate(cluster, job, mapping, phase, technique, result, ranges, seed, speedups)

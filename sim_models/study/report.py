@@ -63,7 +63,8 @@ class _Console(Console):
 
         A title with a word that is longer than its table is wide stands above it as such a text.
         """
-        if len(objects) == 1 and isinstance(table := objects[0], _Table) and (parts := table.parts(self, self.options)):
+        if len(objects) == 1 and isinstance(table := objects[0], _ReportTable) and (
+                parts := table.parts(self, self.options)):
             word = max(map(len, table.title.split()), default=0)
             if word > Measurement.get(self, self.options, parts[0]).maximum:
                 self.print(table.title, style="bold")
@@ -137,7 +138,7 @@ def print_run(result: RunResult, console: Console) -> None:
     """Print what bounds one `t3 run`, its traffic, losses and simulation speed; at the end its times: the answer."""
     workload = result.workload
 
-    def show(table: _Table) -> None:
+    def show(table: _ReportTable) -> None:
         console.print(table.of(workload.producer))
 
     console.print(Text.assemble((printable(workload.title), "bold"), f": {workload.shape}, "
@@ -211,7 +212,7 @@ def print_together(results: Sequence[RunResult], times: Sequence[int], console: 
 
 
 @dataclass(frozen=True)
-class _Table:
+class _ReportTable:
     """A table with text to the left and numbers to the right, which is never wider than there is room.
 
     Where room is short, the first column folds and headings break where they say so; where that is not enough, the
@@ -225,7 +226,7 @@ class _Table:
     rows: list[tuple[str, ...]]
     total: tuple[str, ...] | None = None
 
-    def of(self, producer: str) -> "_Table":
+    def of(self, producer: str) -> "_ReportTable":
         """Return the table with the name of the kernel that makes the output, where that is no GEMM."""
         def named(words: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(word.replace("GEMM", producer) for word in words)
@@ -270,8 +271,8 @@ class _Table:
 
 
 def _table(title: str, first: str, columns: Iterable[str], rows: Iterable[Sequence[str]],
-           total: Sequence[str] | None = None) -> _Table:
-    return _Table(title, first, tuple(columns), [tuple(row) for row in rows], tuple(total) if total else None)
+           total: Sequence[str] | None = None) -> _ReportTable:
+    return _ReportTable(title, first, tuple(columns), [tuple(row) for row in rows], tuple(total) if total else None)
 
 
 def _microseconds(ns: float) -> str:

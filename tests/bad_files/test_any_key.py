@@ -20,7 +20,7 @@ from t3sim.study.scenario.asked import asked
 from t3sim.study.scenario.event import EventLevel
 from t3sim.study.scenario.files import keys, scenario_of
 from t3sim.study.scenario.ranking import LayerToRank
-from t3sim.study.scenario.request import Request
+from t3sim.study.scenario.request import LayerRequest
 from t3sim.study.sweeps.page import write_page
 from t3sim.study.sweeps.point import flat
 from t3sim.study.sweeps.regimes import regimes
@@ -101,7 +101,7 @@ def made_ready(content: dict) -> None:
     ready = asked(scenario_of(content, {}))
     if isinstance(ready, EventLevel | LayerToRank):
         ready.run()
-    elif isinstance(ready, Request):
+    elif isinstance(ready, LayerRequest):
         for plan in ready.plans:
             estimate(plan.machine, plan.workload, ready.tasks(plan))
     else:

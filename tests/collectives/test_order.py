@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from t3sim.collectives import ring
-from t3sim.collectives.schedule import Action, Policy, Schedule
+from t3sim.collectives.schedule import Action, Schedule, ScheduleOptions
 from t3sim.machine.topologies import ring as ring_topology
 from t3sim.rtl.order import may_start
 from t3sim.workload.operators.tiling import Tiling
@@ -126,7 +126,7 @@ def test_small_outputs_end_in_a_window_that_holds_them_causal_or_not(schedule, s
 
 def ring_of(devices: int, tiles: int, **policy) -> Schedule:
     return Schedule(Tiling(32 * tiles, 16, 32, 16, 4), ring.reduce_scatter(devices), ring_topology(devices),
-                    Policy(**policy))
+                    ScheduleOptions(**policy))
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4, 7])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from t3sim.collectives import Program, direct, ring
 from t3sim.collectives.all_reduce import all_reduce
-from t3sim.collectives.schedule import Action, Ids, Limits, Policy, Schedule, ScheduleError, Shuffle
+from t3sim.collectives.schedule import Action, Ids, Limits, Schedule, ScheduleError, ScheduleOptions, Shuffle
 from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring as ring_topology
@@ -54,7 +54,7 @@ def direct_all_reduce(devices: int) -> Program:
 
 
 def scheduled(m: int, n: int, devices: int, slices: int = 1, collective=ring.reduce_scatter, **policy) -> Schedule:
-    return Schedule(Tiling(m, n), collective(devices), ring_topology(devices), Policy(slices, **policy))
+    return Schedule(Tiling(m, n), collective(devices), ring_topology(devices), ScheduleOptions(slices, **policy))
 
 
 def map_everything(schedule: Schedule, geometry: Geometry, blocks: int, devices=None):
@@ -154,7 +154,8 @@ def test_known_shapes(m, n, devices, slices, blocks):
 def test_a_tile_that_goes_to_all_others(collective, ids):
     """Each has a route with its own address, id and region; before a workgroup starts, each is asked for."""
     geometry = replace(GEOMETRY, dma=replace(GEOMETRY.dma, regions=64, routes=64, copies=3, peers=3))
-    schedule = Schedule(Tiling(1000, 1064), collective(4), fully_connected(4), Policy(ids=ids, limits=Limits.EXACT))
+    schedule = Schedule(Tiling(1000, 1064), collective(4), fully_connected(4),
+                        ScheduleOptions(ids=ids, limits=Limits.EXACT))
     check(schedule, geometry, 1)
     for device in range(4):
         rows, requests = schedule.rows(device), schedule.requests(device)
@@ -217,8 +218,10 @@ def test_too_few_regions_are_refused_in_one_line():
 
 
 @pytest.mark.parametrize(("program", "topology", "policy", "words"), [
-    (direct.reduce_scatter, fully_connected, Policy(limits=Limits.EXACT), r"device 0 sends to 3 others .*peers=1 has"),
-    (direct.all_gather, fully_connected, Policy(limits=Limits.EXACT), r"chunk 0 goes to 3 others: \[dma\] copies=1 "),
+    (direct.reduce_scatter, fully_connected, ScheduleOptions(limits=Limits.EXACT),
+     r"device 0 sends to 3 others .*peers=1 has"),
+    (direct.all_gather, fully_connected, ScheduleOptions(limits=Limits.EXACT),
+     r"chunk 0 goes to 3 others: \[dma\] copies=1 "),
 ])
 def test_what_this_hardware_cannot_do_is_refused_in_one_line(program, topology, policy, words):
     schedule = Schedule(Tiling(32, 16 * 11, 32, 16, 4), program(4), topology(4), policy)
@@ -227,14 +230,14 @@ def test_what_this_hardware_cannot_do_is_refused_in_one_line(program, topology, 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("policy", [Policy(ids=Ids.TRACKED), Policy(shuffle=Shuffle(3))])
+@pytest.mark.parametrize("policy", [ScheduleOptions(ids=Ids.TRACKED), ScheduleOptions(shuffle=Shuffle(3))])
 def test_one_shift_for_all_tiles_needs_ids_in_the_order_of_dispatch(policy):
     with pytest.raises(ScheduleError, match="limits must be exact"):
         Schedule(Tiling(32, 16 * 11, 32, 16, 4), ring.reduce_scatter(4), ring_topology(4), policy)
 
 
-@pytest.mark.parametrize("policy", [Policy(), Policy(ids=Ids.TRACKED, limits=Limits.EXACT),
-                                    Policy(limits=Limits.EXACT, shuffle=Shuffle(7, seed=2))])
+@pytest.mark.parametrize("policy", [ScheduleOptions(), ScheduleOptions(ids=Ids.TRACKED, limits=Limits.EXACT),
+                                    ScheduleOptions(limits=Limits.EXACT, shuffle=Shuffle(7, seed=2))])
 def test_requests_say_what_each_tile_touches(policy):
     """Each id is opened once; what a request names at the peer is no smaller than where the tile goes.
 

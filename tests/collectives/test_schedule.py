@@ -14,9 +14,9 @@ from t3sim.collectives.schedule import (
     Action,
     Ids,
     Limits,
-    Policy,
     Schedule,
     ScheduleError,
+    ScheduleOptions,
     Shuffle,
     roles_of,
     sliced_schedule,
@@ -47,7 +47,8 @@ def schedules(draw, names=tuple(COLLECTIVES), most_devices=64, staged=(False, Tr
     devices = draw(st.integers(2, draw(st.sampled_from([4, 9, most_devices]))))
     tiling = Tiling(draw(st.integers(1, 1500)), draw(st.integers(1, 1500)), 32, 16, 4)
     shuffle = Shuffle(draw(st.integers(0, 40)), draw(st.integers(0, 99))) if draw(st.sampled_from(shuffled)) else None
-    policy = Policy(draw(st.integers(1, 4)), draw(st.sampled_from(staged)), draw(st.sampled_from(ids)), Limits.EXACT,
+    policy = ScheduleOptions(draw(st.integers(1, 4)), draw(st.sampled_from(staged)), draw(st.sampled_from(ids)),
+                             Limits.EXACT,
                     shuffle)
     return Schedule(tiling, program(devices), topology(devices), policy)
 
@@ -135,7 +136,7 @@ def test_ragged_slices_may_break_causality_and_that_is_seen():
     """Seven tiles in two slices of three chunks: before the second, devices have tracked different numbers of tiles."""
     tiling = Tiling(32, 16 * 7, 32, 16, 4)
     found = {Schedule(tiling, ring.reduce_scatter(3), ring_topology(3),
-                      Policy(2, ids=ids, limits=Limits.EXACT)).is_causal() for ids in Ids}
+                      ScheduleOptions(2, ids=ids, limits=Limits.EXACT)).is_causal() for ids in Ids}
     assert found == {True, False}
 
 
@@ -209,7 +210,8 @@ def test_what_waits_for_an_engine_is_open_at_so_many_peers(schedule):
     (ring.reduce_scatter(8), 1), (direct.reduce_scatter(8), 0), (direct.all_gather(8), 0), (ring.all_gather(8), 1),
     (all_reduce(direct.reduce_scatter(8), direct.all_gather(8)), 1), (all_to_all(8), 0)])
 def test_known_collectives_wait_for_so_many_peers(program, held):
-    schedule = Schedule(Tiling(8192, 4256), program, fully_connected(8), Policy(ids=Ids.TRACKED, limits=Limits.EXACT))
+    schedule = Schedule(Tiling(8192, 4256), program, fully_connected(8),
+                        ScheduleOptions(ids=Ids.TRACKED, limits=Limits.EXACT))
     assert {schedule.waits_for(device) for device in range(8)} == {held}
 
 
@@ -229,7 +231,7 @@ def test_slices_are_the_fewest_that_fit(m, n, devices, window, concurrent):
         return schedule.slack_of(0) <= room and schedule.slack < window
     assert fits(cut) or tiling.tiles < 2 * devices * (cut.policy.slices + 1)
     if cut.policy.slices > 1:
-        assert not fits(Schedule(tiling, program, topology, Policy(slices=cut.policy.slices - 1)))
+        assert not fits(Schedule(tiling, program, topology, ScheduleOptions(slices=cut.policy.slices - 1)))
 
 
 def test_an_all_reduce_has_two_roles_for_a_chunk():

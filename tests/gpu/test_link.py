@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from t3sim.collectives import ring
-from t3sim.collectives.schedule import Action, Policy, Schedule, ScheduleError
+from t3sim.collectives.schedule import Action, Schedule, ScheduleError, ScheduleOptions
 from t3sim.collectives.schedule.mirror import Mirror, make_mirror
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
@@ -43,7 +43,7 @@ def arrivals(network: links.Network, port: int = 0) -> list[tuple[int, int, int]
 def pair(*shapes: links.LinkShape) -> links.Network:
     """A port of such a link at each node, to the next one."""
     nodes = len(shapes)
-    return links.make_network([links.Port(node, (node + 1) % nodes, shape) for node, shape in enumerate(shapes)],
+    return links.make_network([links.LinkPort(node, (node + 1) % nodes, shape) for node, shape in enumerate(shapes)],
                               np.tile(np.arange(nodes)[:, None], nodes), one_for_all=nodes == 1)
 
 
@@ -136,7 +136,7 @@ def test_heads_do_not_overtake_each_other(seed):
 def test_one_gpu_for_all_hears_the_one_that_is_as_far_away(gpus, source):
     """What it tells the GPU before it is what the GPU behind it tells it."""
     for way in range(1, gpus):
-        link = links.make_network([links.Port(0, 0, links.LinkShape(75.0, 100, 4096.0, 8.0))], np.zeros((1, gpus)),
+        link = links.make_network([links.LinkPort(0, 0, links.LinkShape(75.0, 100, 4096.0, 8.0))], np.zeros((1, gpus)),
                                   one_for_all=True)
         links.send_head(link, 0, 0, 0, head(source, (source - way) % gpus, 9, 4), B)
         (_, arrived), = heads_under_way(link)
@@ -155,7 +155,7 @@ def test_as_many_heads_as_a_link_can_have_under_way_find_room():
 def scheduled(m: int, n: int, devices: int, slices: int = 1, wavefronts: int = 4, tile_m: int = 64, tile_n: int = 32,
               topology=ring_topology) -> Schedule:
     return Schedule(Tiling(m, n, tile_m, tile_n, wavefronts), ring.reduce_scatter(devices), topology(devices),
-                    Policy(slices))
+                    ScheduleOptions(slices))
 
 
 def lines_of(tiling: Tiling, tile: int, wf: int):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from t3sim import cli
-from t3sim.papers.compare import ABSENT, Moved, compare_results, count_values
+from t3sim.papers.compare import ABSENT, ChangedValue, compare_results, count_values
 
 RESULTS = {"summary": {"figure16": {"geomean": 1.284, "name": "T3"}}, "incomplete": {},
            "cases": [{"total_ns": 2518848.0, "dram": {"gemm_read": 10}}, {"total_ns": 1.0, "dram": {"gemm_read": 0}}],
@@ -37,10 +37,10 @@ def test_a_last_bit_is_a_difference(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("change", "moved"), [
-    (lambda r: r["cases"].pop(), Moved("cases.1", RESULTS["cases"][1], ABSENT)),
-    (lambda r: r["summary"].update(figure15=1), Moved("summary.figure15", ABSENT, 1)),
-    (lambda r: r["cases"][1]["dram"].update(gemm_read=False), Moved("cases.1.dram.gemm_read", 0, False)),
-    (lambda r: r["summary"]["figure16"].update(geomean=1.2), Moved("summary.figure16.geomean", 1.284, 1.2)),
+    (lambda r: r["cases"].pop(), ChangedValue("cases.1", RESULTS["cases"][1], ABSENT)),
+    (lambda r: r["summary"].update(figure15=1), ChangedValue("summary.figure15", ABSENT, 1)),
+    (lambda r: r["cases"][1]["dram"].update(gemm_read=False), ChangedValue("cases.1.dram.gemm_read", 0, False)),
+    (lambda r: r["summary"]["figure16"].update(geomean=1.2), ChangedValue("summary.figure16.geomean", 1.284, 1.2)),
 ])
 def test_what_moved_is_named(change, moved):
     changed = copy.deepcopy(RESULTS)
@@ -49,8 +49,8 @@ def test_what_moved_is_named(change, moved):
 
 
 def test_relative_change():
-    assert Moved("x", 4, 5).relative == 0.25 and Moved("x", 0, 5).relative is None
-    assert Moved("x", "a", "b").relative is None and Moved("x", ABSENT, 1.0).relative is None
+    assert ChangedValue("x", 4, 5).relative == 0.25 and ChangedValue("x", 0, 5).relative is None
+    assert ChangedValue("x", "a", "b").relative is None and ChangedValue("x", ABSENT, 1.0).relative is None
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "has no results.json"), ("{", "is not a campaign's results"),

@@ -6,7 +6,7 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.machine.levels import NETWORK
-from t3sim.papers.dlrm import PAPER, Graph, Pass, operators, training_pass
+from t3sim.papers.dlrm import PAPER, PassOptions, PassTimes, operators, training_pass
 from t3sim.papers.figure import paper_setup
 from t3sim.papers.fused.dlrm import DLRM
 from t3sim.papers.paper import compare
@@ -44,7 +44,7 @@ def test_mlps_have_their_layers():
 @pytest.mark.builds_loops
 @pytest.mark.parametrize("fused", [False, True])
 def test_without_a_network_only_kernels_are_left(fused):
-    done = training_pass(SMALL, with_links(1e9), Graph(fused))
+    done = training_pass(SMALL, with_links(1e9), PassOptions(fused))
     kernels = sum(end - start for name, start, end in done.spans if not name.startswith("all-"))
     assert done.ns == pytest.approx(kernels, rel=0.01)
 
@@ -58,7 +58,7 @@ def test_what_is_fused_takes_the_longer_of_both():
     model = replace(SMALL, mlp_layers=7, bottom_layers=4, tables_per_gpu=16)
     times = operators(model, MACHINE.accelerator, 128, 9)
     for rate in (200.0, 25.0, 3.0):
-        plain, fused = (training_pass(model, with_links(rate), Graph(one)) for one in (False, True))
+        plain, fused = (training_pass(model, with_links(rate), PassOptions(one)) for one in (False, True))
         exchange = plain.duration_ns("all-to-all forward")
         (start, end), = [span[1:] for span in fused.spans if span[0] == "all-to-all forward"]
         # A kernel's rate is that of the whole output, of which a ninth stays here.
@@ -75,17 +75,17 @@ def test_what_is_fused_takes_the_longer_of_both():
 def test_collectives_share_the_links():
     """The gradients' all-reduce goes beside the all-to-all of the backward pass and makes it longer."""
     slow = with_links(2.0)
-    done = training_pass(SMALL, slow, Graph(False))
+    done = training_pass(SMALL, slow, PassOptions(False))
     assert done.duration_ns("all-to-all backward") > 1.1 * done.duration_ns("all-to-all forward")
 
 
 @pytest.mark.builds_loops
 def test_variants_change_what_they_say():
-    base, applied, beside = (training_pass(SMALL, MACHINE, Graph(True, **kind)) for kind in (
+    base, applied, beside = (training_pass(SMALL, MACHINE, PassOptions(True, **kind)) for kind in (
         {}, {"applied": True}, {"bottom_beside": True}))
     assert applied.duration_ns("optimizer, rows") == 0 < base.duration_ns("optimizer, rows")
     assert beside.ns <= base.ns
-    other = training_pass(SMALL, MACHINE, Graph(True, exchange="hierarchical", reduction="hierarchical"))
+    other = training_pass(SMALL, MACHINE, PassOptions(True, exchange="hierarchical", reduction="hierarchical"))
     assert other.ns != base.ns
 
 
@@ -95,7 +95,7 @@ def test_the_figure_is_judged():
     setup = paper_setup(load_machine())
     names = ("pooling", "row gradients", "optimizer, rows", "all-to-all forward", "all-reduce of the top MLP",
              "bottom MLP forward", "interaction forward")
-    results = {task: Pass(80e6 if task.graph.fused else 100e6, tuple((name, 0.0, 5e6) for name in names))
+    results = {task: PassTimes(80e6 if task.graph.fused else 100e6, tuple((name, 0.0, 5e6) for name in names))
                for task in DLRM.tasks(setup)}
     assert len(results) == 30 and len({task.key for task in results}) == 30
     findings = DLRM.evaluate(setup, results)

@@ -7,10 +7,10 @@ import pytest
 
 from t3sim.collectives.algorithms import algorithms, one_ring
 from t3sim.machine.topologies.multi_node import multi_node
-from t3sim.runs.copies import COLLECTIVES, Exchange, plan_exchange, read_off
+from t3sim.runs.copies import COLLECTIVES, CopyExchange, plan_exchange, read_off
 
 
-def end_of(exchange: Exchange, seed: int) -> list[dict[int, set[int]]]:
+def end_of(exchange: CopyExchange, seed: int) -> list[dict[int, set[int]]]:
     """Return whose parts lie at each place of each GPU when the queues' stages are done in an order at random."""
     rng, size = random.Random(seed), exchange.chunk_bytes
     held = [{place: {gpu} for place in produced} for gpu, produced in enumerate(exchange.produced)]
@@ -62,12 +62,12 @@ def test_any_program_is_read(program):
 
 def test_a_wait_left_out_is_found():
     exchange = plan_exchange("rs-ring", 4, 256)
-    hasty = Exchange(tuple(tuple(stage._replace(waits=()) for stage in stages) for stages in exchange.stages),
-                     exchange.produced, 256, exchange.size_bytes, True)
+    hasty = CopyExchange(tuple(tuple(stage._replace(waits=()) for stage in stages) for stages in exchange.stages),
+                         exchange.produced, 256, exchange.size_bytes, True)
     assert any(end_of(hasty, seed)[0][1] != {0, 1, 2, 3} for seed in range(5))
 
 
-def swapped_in(exchange: Exchange, seed: int, early: bool) -> list[dict[int, frozenset]]:
+def swapped_in(exchange: CopyExchange, seed: int, early: bool) -> list[dict[int, frozenset]]:
     """Return what each GPU holds after a swap when producers' stores and queues' stages come in an order at random.
 
     A store replaces what memory holds, an arrival leaves the exclusive or: chunks are sets of (GPU, place). `early`: a

@@ -12,7 +12,7 @@ from t3sim.machine.levels import QUEUE
 from t3sim.rtl.queue_commands import POLL
 from t3sim.runs import queued
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.queued import Waves, run_queued
+from t3sim.runs.queued import ProducerWaves, run_queued
 
 pytestmark = [pytest.mark.builds_loops, pytest.mark.slow]
 
@@ -112,7 +112,7 @@ def test_a_tracker_starts_a_reduce_scatter_soonest():
 def chained(initiator: str, wave: int = 1, reverse: bool = False, collective: str = "a2a"):
     """Run with 4 blocks of 32 KB for each of three peers, or that memory keeps."""
     machine = load_machine({"extends": SMALL, "link": {"bandwidth_gb_per_s": 200.0}}, QUEUE)
-    return run_queued(machine, collective, GPUS, 512 * 1024, initiator, 7, waves=Waves(wave, reverse))
+    return run_queued(machine, collective, GPUS, 512 * 1024, initiator, 7, waves=ProducerWaves(wave, reverse))
 
 
 def test_a_chain_starts_with_its_first_wave_and_has_a_poll_for_each():
@@ -139,7 +139,7 @@ def test_every_collective_can_be_a_chain(collective):
 @pytest.mark.parametrize("gpus, kb, wave, reverse", [(4, 256, 1, False), (4, 256, 4, True), (3, 192, 1, True)])
 def test_a_chain_of_swaps_waits_for_what_its_peers_store(gpus, kb, wave, reverse):
     """Chunks of several blocks: a peer's first block came before the store of what it is to be kept with."""
-    run_queued(load_machine(SMALL, QUEUE), "a2a", gpus, kb * 1024, "chain", 8, "swap", Waves(wave, reverse))
+    run_queued(load_machine(SMALL, QUEUE), "a2a", gpus, kb * 1024, "chain", 8, "swap", ProducerWaves(wave, reverse))
 
 
 def test_a_flag_before_its_wave_is_stored_is_found(monkeypatch):

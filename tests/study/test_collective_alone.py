@@ -15,7 +15,7 @@ from t3sim.runs.collective_alone import PlannedCollective, ProgrammedCollective
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.failure import SimulationError
 from t3sim.study.results import CollectiveRun
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import scenario_of
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
@@ -33,7 +33,7 @@ def scenario(collective: str, topology: str, gpus: int, algorithm: str | None, s
 
 
 def ran(*what, **more) -> CollectiveRun:
-    return CollectiveAlone(scenario(*what, **more)).run(lambda what, share: None)
+    return CollectiveRequest(scenario(*what, **more)).run(lambda what, share: None)
 
 
 def switched(**section) -> dict:
@@ -124,7 +124,7 @@ def test_gpus_that_are_not_alike():
 
 
 def test_links_and_algorithm_that_are_not_named_are_the_collectives_own():
-    asked = {(collective, topology): CollectiveAlone(scenario_of({}, {
+    asked = {(collective, topology): CollectiveRequest(scenario_of({}, {
         "layer.collective": collective, "layer.bytes": 4096, "layer.devices": 8,
         **({"exchange.topology": topology} if topology else {})}))
         for collective in COLLECTIVES for topology in (None, "torus:2x4", "nodes:2x4", "full")}
@@ -169,7 +169,7 @@ def test_the_command_prints_and_writes_it(tmp_path, capsys):
 def test_what_cannot_be_is_refused(changes, told):
     asked = {"layer.collective": "rs", "layer.bytes": 4096, "layer.devices": 4} | changes
     with pytest.raises(BadInput, match=told) as refused:
-        CollectiveAlone(scenario_of({}, {key: value for key, value in asked.items() if value is not None}))
+        CollectiveRequest(scenario_of({}, {key: value for key, value in asked.items() if value is not None}))
     assert "\n" not in str(refused.value)
 
 
@@ -236,11 +236,11 @@ def test_the_rtl_of_the_switch_adds_for_a_collective_alone():
 
 
 def test_a_switch_s_tables_say_how_many_workgroups_there_are():
-    def asked(ways: int, planes: int = 1, collective: str = "rs", rtl: bool = False) -> CollectiveAlone:
-        return CollectiveAlone(scenario(collective, "switch", 4, "in-switch", 200_000, machine=switched(
+    def asked(ways: int, planes: int = 1, collective: str = "rs", rtl: bool = False) -> CollectiveRequest:
+        return CollectiveRequest(scenario(collective, "switch", 4, "in-switch", 200_000, machine=switched(
             merge_sets=64, merge_ways=ways, planes=planes, rtl=rtl)))
 
-    def kernel(one: CollectiveAlone) -> tuple[int, int]:
+    def kernel(one: CollectiveRequest) -> tuple[int, int]:
         return one.machine.collective.workgroup_bytes // 192, one.machine.collective.workgroups_per_cu
     assert kernel(asked(16)) == kernel(asked(8, 2)) == kernel(asked(1, collective="ag")) == (2, 8)
     assert kernel(asked(8)) == (1, 3) and 80 * 3 <= 64 * 8 // 2 < 80 * 4
@@ -270,7 +270,7 @@ def test_every_word_is_right_in_switches_side_by_side(collective, rtl):
     (lambda data: data.parts.__setitem__((0, 2), 1), "element 2 of chunk 0: 4 parts of other GPUs were added instead"),
     (lambda data: data.stored.__setitem__((0, 0), 1), "device 0: element 0 of chunk 0: 1 times it was stored")])
 def test_wrong_numbers_in_the_switch_are_found(break_it, told):
-    run = ProgrammedCollective(CollectiveAlone(scenario("rs", "switch", 4, "in-switch", 4096, **{
+    run = ProgrammedCollective(CollectiveRequest(scenario("rs", "switch", 4, "in-switch", 4096, **{
         "layer.values": True})).planned)
     try:
         run.run(until=5 * LOOK)
@@ -283,4 +283,4 @@ def test_wrong_numbers_in_the_switch_are_found(break_it, told):
 
 def test_what_does_not_go_with_the_switch_is_refused():
     with pytest.raises(BadInput, match="allowed are direct, ring, in-switch"):
-        CollectiveAlone(scenario("rs", "switch", 4, "hierarchical", 4096))
+        CollectiveRequest(scenario("rs", "switch", 4, "hierarchical", 4096))

@@ -5,7 +5,7 @@ import pytest
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.machine.fraction import fraction_of
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.request import requested
@@ -41,7 +41,7 @@ def test_an_eighth_of_an_mi300x_is_a_die_and_a_stack():
 
 def test_half_of_four_switches_are_two_and_a_collective_has_half_of_its_bytes():
     layer = {"collective": "rs", "devices": 8, "bytes": 800_000}
-    alone = CollectiveAlone(Scenario(fraction="1/2", machine="cais-8x4-t3", layer=layer, exchange={
+    alone = CollectiveRequest(Scenario(fraction="1/2", machine="cais-8x4-t3", layer=layer, exchange={
         "topology": "switch", "algorithm": "in-switch"}))
     assert (alone.machine.switch.planes, alone.machine.gpu.compute_units, alone.bytes) == (2, 33, 400_000)
     assert not alone.notes and fraction_of(WHOLE, 2).switch == WHOLE.switch

@@ -9,7 +9,7 @@ from t3sim.base.errors import BadInput, Key, Words
 from t3sim.commands.flags import FLAGS, in_dashes
 from t3sim.machine import load_machine
 from t3sim.study import techniques
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import keys, read_scenario, scenario_of, value_of
 from t3sim.study.scenario.request import requested
 from t3sim.study.scenario.scenario import Scenario
@@ -160,7 +160,7 @@ def test_a_limit_is_taken_if_one_of_the_policies_has_it_and_a_machines_own_is_to
     assert requested(scenario_of({"techniques": ["t3-mca+"], "machine": str(file)}, {})).notes == (
         *model, "own: [arbiter] starvation_limit_cycles = 100 has no effect under ring_aware",)
     alone = scenario_of({"layer": {"collective": "rs", "bytes": 1 << 20, "devices": 4}, "machine": str(file)}, {})
-    assert [str(note) for note in CollectiveAlone(alone).notes] == [
+    assert [str(note) for note in CollectiveRequest(alone).notes] == [
         "own: [arbiter] starvation_limit_cycles = 100 has no effect under round_robin"]
 
 

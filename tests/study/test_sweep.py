@@ -15,14 +15,14 @@ from t3sim.commands.command_points import CommandTask
 from t3sim.commands.sweep import points_of
 from t3sim.study.scenario.asked import asked
 from t3sim.study.scenario.event import EventLevel
-from t3sim.study.scenario.request import Request
+from t3sim.study.scenario.request import LayerRequest
 from t3sim.study.sweeps import page
 from t3sim.study.sweeps.page import write_page
 from t3sim.study.sweeps.point import flat
 from t3sim.study.sweeps.regret import regrets
 from t3sim.study.sweeps.scenario_point import ScenarioPoint
 from t3sim.study.sweeps.study import STUDIES, Compare, Map, load_study
-from t3sim.study.sweeps.winners import Cell, short_names, winners
+from t3sim.study.sweeps.winners import WinnerCell, short_names, winners
 from tests.support.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
@@ -166,7 +166,7 @@ def test_every_study_of_the_package_can_be_run(name):
     for point in points[:2]:
         ready = asked(point.scenario)
         machine = (ready.node if isinstance(ready, EventLevel) else
-                   ready.plans[0].machine if isinstance(ready, Request) else ready.machine)
+                   ready.plans[0].machine if isinstance(ready, LayerRequest) else ready.machine)
         for key, value in point.values.items():
             if key.startswith("machine."):
                 _, section, name = key.split(".")
@@ -434,7 +434,8 @@ def test_the_least_of_several_results_is_found_at_each_pair():
             {"k": 2, "links": 2, "techniques.t3.total_ns": 50.0, "techniques.flux.total_ns": 50.0},
             {"k": 3, "links": 2, "techniques.t3.total_ns": 70, "techniques.flux.total_ns": None},
             {"k": 4, "links": 2}]
-    assert winners(wanted, rows) == [Cell(1, 2, "flux", 25.0), Cell(2, 2, "t3", 0.0), Cell(3, 2, "t3", None)]
+    assert winners(wanted, rows) == [WinnerCell(1, 2, "flux", 25.0), WinnerCell(2, 2, "t3", 0.0),
+                                     WinnerCell(3, 2, "t3", None)]
     assert short_names(["a.b.c", "a.d.c"]) == ["b", "d"] and short_names(["a.b", "a.c"]) == ["b", "c"]
 
 

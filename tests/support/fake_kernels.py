@@ -8,15 +8,15 @@ from t3sim.analytic.rings import ring_time_ns
 from t3sim.base.errors import Failure
 from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
-from t3sim.papers.dlrm.training import Pass
+from t3sim.papers.dlrm.training import PassTimes
 from t3sim.papers.dma.trigger import TriggerTask, TriggerTimes
 from t3sim.papers.flux.operators import OverlapTask, OverlapTimes
 from t3sim.papers.fused.dlrm import PassTask
-from t3sim.papers.networks import CollectiveTask, CollectiveTime
+from t3sim.papers.networks import CollectiveTime, EventCollectiveTask
 from t3sim.papers.table_hbm import HbmResult, HbmTask
 from t3sim.papers.today.chains import ChainTask, Queued
 from t3sim.runs import kernels
-from t3sim.runs.kernels import FusedKernel, HardwareReport, IsolatedKernel, KernelResult, Traffic, phases_of
+from t3sim.runs.kernels import FusedResult, HardwareReport, IsolatedKernel, KernelResult, Traffic, phases_of
 from t3sim.runs.phases import PHASES, PURPOSES, Moved, by_stream, named
 from t3sim.study.tasks.estimate import gemm_ns, ring_ns
 from t3sim.study.tasks.task import KernelTask
@@ -63,7 +63,7 @@ def fake_kernel(task: KernelTask) -> KernelResult:
             end = max(gemm, round(task.kernel.exchange.link_bytes(workload) / task.machine.link.bandwidth_gb_per_s))
         dram = _dram(gemm_read=n * chunk / 2, gemm_write=(n - 1) * chunk, rs_read=(n - 2) * chunk,
                      rs_write=(n - 1) * chunk)
-        return FusedKernel(gemm, end, 100, named(dram, phases_of(task.kernel.exchange)), busy, waited, units,
+        return FusedResult(gemm, end, 100, named(dram, phases_of(task.kernel.exchange)), busy, waited, units,
                            HardwareReport({"triggers": 1}, chosen_threshold=30, producer_mean_occupancy=12.5, slices=1,
                                           staged_first_chunk=task.kernel.staged, largest_wg_offset=1,
                                           window_blocked_cycles=0, last_tile_cycle=r, window_heads=0,
@@ -103,14 +103,14 @@ def fake_hbm(task: HbmTask) -> HbmResult:
     return HbmResult(rows, (MicroRow("act", task.config, 4, True, True, True),), host_seconds=3.0)
 
 
-def fake_pass(task: PassTask) -> Pass:
+def fake_pass(task: PassTask) -> PassTimes:
     """An embedding and its all-to-all, one after the other, or the one behind the other."""
     length = 1e6 * task.model.tables_per_gpu
     start = 0.2 * length if task.graph.fused else length
-    return Pass(start + length, (("pooling", 0.0, length), ("all-to-all forward", start, start + length)))
+    return PassTimes(start + length, (("pooling", 0.0, length), ("all-to-all forward", start, start + length)))
 
 
-def fake_collective(task: CollectiveTask) -> CollectiveTime:
+def fake_collective(task: EventCollectiveTask) -> CollectiveTime:
     return CollectiveTime(1.01 * task.closed_form_ns(), 0.9)
 
 
@@ -136,7 +136,7 @@ def fake_chain(task: ChainTask) -> Queued:
                   chunks * commanded, chunks * commanded, chunks * task.tile_bytes // 64)
 
 
-_FAKES = {ChainTask: fake_chain, HbmTask: fake_hbm, PassTask: fake_pass, CollectiveTask: fake_collective,
+_FAKES = {ChainTask: fake_chain, HbmTask: fake_hbm, PassTask: fake_pass, EventCollectiveTask: fake_collective,
           TriggerTask: fake_trigger, OverlapTask: fake_overlap}
 
 

@@ -14,7 +14,7 @@ from t3sim.base.errors import BadInput
 from t3sim.collectives.algorithms import COLLECTIVES
 from t3sim.machine import load_machine
 from t3sim.runs.collective_alone import ProgrammedCollective
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.recorded import recorded
 from t3sim.trace.explain_channel import explain_channel
@@ -41,13 +41,13 @@ SIZE = 12_288  #: bytes of each GPU's array: whole lines for four GPUs and for s
 
 
 def asked_for(collective: str, topology: str, algorithm: str | None = None, size: int = SIZE,
-              **more) -> CollectiveAlone:
+              **more) -> CollectiveRequest:
     asked = {"layer.collective": collective, "layer.devices": LINKS[topology], "layer.bytes": size,
              "exchange.topology": topology, "machine": str(MACHINE)}
-    return CollectiveAlone(scenario_of({}, asked | ({"exchange.algorithm": algorithm} if algorithm else {}) | more))
+    return CollectiveRequest(scenario_of({}, asked | ({"exchange.algorithm": algorithm} if algorithm else {}) | more))
 
 
-def traced(one: CollectiveAlone, folder: Path, wanted: Filter = Filter(), **how) -> Trace:
+def traced(one: CollectiveRequest, folder: Path, wanted: Filter = Filter(), **how) -> Trace:
     record(one.recorded(), folder, wanted, **how)
     return Trace.load(folder)
 
@@ -324,5 +324,5 @@ def test_a_damaged_description_is_refused(change, told, tmp_path):
 def test_what_is_recorded_of_a_scenario_is_what_it_runs():
     scenario = scenario_of({}, {"layer.collective": "ar", "layer.devices": 4, "layer.bytes": 4096,
                                 "machine": str(MACHINE)})
-    assert recorded(scenario).planned == CollectiveAlone(scenario).planned
+    assert recorded(scenario).planned == CollectiveRequest(scenario).planned
     assert recorded(scenario).machine.geometry() == load_machine(str(MACHINE)).geometry()

@@ -10,7 +10,7 @@ import pytest
 
 from t3sim.collectives.schedule import Action
 from t3sim.machine import load_machine
-from t3sim.machine.hardware import Switch as SwitchSection
+from t3sim.machine.hardware import SwitchSection
 from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
 from t3sim.runs.operators import make_tiling, placement_of
 from t3sim.runs.skew import Skew

@@ -50,12 +50,12 @@ class Reference(types.Type):
         for record in getattr(self.dtype.instance_class, "RECORDS", ()):
             if name in record.names:  # all by one descriptor: the compiler sees that they are side by side
                 index = fields.index(record.names[0])
-                return index, Table(kinds[index], target, record.offset(name), record.dtype.itemsize,
-                                    record.dtype[name].shape)
-        return index, Table(target, target)
+                return index, Descriptor(kinds[index], target, record.offset(name), record.dtype.itemsize,
+                                         record.dtype[name].shape)
+        return index, Descriptor(target, target)
 
 
-class Table(types.Type):
+class Descriptor(types.Type):
     """Pointer to the descriptor of an array, or to that of the first field of the records in which it lies."""
 
     def __init__(self, descriptor: types.Array, array: types.Array, offset: int = 0, item_bytes: int = 0,
@@ -74,7 +74,7 @@ class Table(types.Type):
 
 
 register_model(Reference)(models.PointerModel)
-register_model(Table)(models.PointerModel)
+register_model(Descriptor)(models.PointerModel)
 
 
 def _constant(builder, pointer):
@@ -97,7 +97,7 @@ class _ReferenceAttributes(AttributeTemplate):
 def _get_field(context, builder, reference, value, name):
     index, kind = reference.field(name)
     pointer = cgutils.gep_inbounds(builder, value, 0, index)
-    if isinstance(kind, (Reference, Table)):
+    if isinstance(kind, (Reference, Descriptor)):
         return pointer
     return context.data_model_manager[kind].from_data(builder, _constant(builder, pointer))
 
@@ -110,13 +110,13 @@ def _member(context, builder, table, value, name):
 
 @infer_getattr
 class _TableAttributes(AttributeTemplate):
-    key = Table
+    key = Descriptor
 
     def resolve_shape(self, table):
         return types.UniTuple(types.intp, table.array.ndim)
 
 
-@lower_getattr(Table, "shape")
+@lower_getattr(Descriptor, "shape")
 def _get_shape(context, builder, table, value):
     shape = _member(context, builder, table, value, "shape")
     outer = [_constant(builder, cgutils.gep_inbounds(builder, shape, 0, i))
@@ -128,11 +128,11 @@ def _get_shape(context, builder, table, value):
 @infer_global(len)
 class _TableLength(AbstractTemplate):
     def generic(self, args, kws):
-        if isinstance(args[0], Table):
+        if isinstance(args[0], Descriptor):
             return signature(types.intp, *args)
 
 
-@lower_builtin(len, Table)
+@lower_builtin(len, Descriptor)
 def _length(context, builder, sig, args):
     return _constant(builder, cgutils.gep_inbounds(
         builder, _member(context, builder, sig.args[0], args[0], "shape"), 0, 0))
@@ -149,14 +149,14 @@ def index_type(table, index):
 @infer_global(operator.getitem)
 class _TableGet(AbstractTemplate):
     def generic(self, args, kws):
-        if isinstance(args[0], Table) and (index := index_type(*args)) is not None:
+        if isinstance(args[0], Descriptor) and (index := index_type(*args)) is not None:
             return signature(args[0].array.dtype, args[0], index)
 
 
 @infer_global(operator.setitem)
 class _TableSet(AbstractTemplate):
     def generic(self, args, kws):
-        if isinstance(args[0], Table) and (index := index_type(*args[:2])) is not None:
+        if isinstance(args[0], Descriptor) and (index := index_type(*args[:2])) is not None:
             return signature(types.none, args[0], index, args[0].array.dtype)
 
 
@@ -194,7 +194,7 @@ def _element(context, builder, sig, args):
     return element_of(context, builder, sig.args[0], args[0], sig.args[1], args[1])
 
 
-@lower_builtin(operator.getitem, Table, types.Any)
+@lower_builtin(operator.getitem, Descriptor, types.Any)
 def _get(context, builder, sig, args):
     pointer = _element(context, builder, sig, args)
     if isinstance(sig.return_type, types.Record):
@@ -202,7 +202,7 @@ def _get(context, builder, sig, args):
     return context.unpack_value(builder, sig.return_type, pointer)
 
 
-@lower_builtin(operator.setitem, Table, types.Any, types.Any)
+@lower_builtin(operator.setitem, Descriptor, types.Any, types.Any)
 def _set(context, builder, sig, args):
     context.pack_value(builder, sig.args[2], args[2], _element(context, builder, sig, args))
     return context.get_dummy_value()
@@ -214,7 +214,7 @@ def fetch_ahead(typing_context, table, index):
 
     `table`: of the first field of a `records.Record`; `index` as for an element.
     """
-    if not isinstance(table, Table) or index_type(table, index) is None:
+    if not isinstance(table, Descriptor) or index_type(table, index) is None:
         return None
 
     def emit(context, builder, signature, arguments):

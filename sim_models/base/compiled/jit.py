@@ -29,7 +29,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvid
 from numba.core.compiler_lock import global_compiler_lock
 
 from t3sim.base.compiled import machine_code
-from t3sim.base.compiled.by_reference import Reference, Table
+from t3sim.base.compiled.by_reference import Descriptor, Reference
 from t3sim.base.places import source_folders
 from t3sim.base.user_cache import cache_folder, make_folder, may_be_written, refuse_shared
 from t3sim.base.waits import say
@@ -97,7 +97,7 @@ class _ByModule(UserProvidedCacheLocator):
         super().ensure_cache_path()
 
 
-class _Place(CompileResultCacheImpl):
+class _CachePlace(CompileResultCacheImpl):
     _locator_classes = [_ByModule]
 
 
@@ -107,7 +107,7 @@ class _Cache(FunctionCache):
     That may be a disk that takes no more, or a file that was cut short.
     """
 
-    _impl_class = _Place
+    _impl_class = _CachePlace
 
     def load_overload(self, sig, target_context):
         try:
@@ -141,7 +141,7 @@ def _compile(dispatcher: Any, sig):
 
     Each of them would hold all of the function again.
     """
-    within = any(isinstance(kind, (Reference, Table)) for kind in sigutils.normalize_signature(sig)[0])
+    within = any(isinstance(kind, (Reference, Descriptor)) for kind in sigutils.normalize_signature(sig)[0])
     with global_compiler_lock:  # the options are the function's, whichever thread compiles it, for whichever types
         dispatcher.targetoptions["no_cpython_wrapper"] = within
         return type(dispatcher).compile(dispatcher, sig)

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from t3sim.base.compiled.by_reference import Table, element_of, index_type
+from t3sim.base.compiled.by_reference import Descriptor, element_of, index_type
 from t3sim.base.compiled.intrinsics import intrinsic
 
 PLACES = 16  #: elements that are looked at together
@@ -50,7 +50,7 @@ def _lowest(builder, values):
 
 
 def _holds(table, element, index):
-    return isinstance(table, Table) and table.array.dtype == element and index_type(table, index) is not None
+    return isinstance(table, Descriptor) and table.array.dtype == element and index_type(table, index) is not None
 
 
 @intrinsic

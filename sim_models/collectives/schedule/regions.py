@@ -14,7 +14,7 @@ from t3sim.collectives.schedule.roles import Action, Role, ScheduleError, is_cop
 from t3sim.collectives.schedule.schedule import Schedule, Share
 
 
-class Destination(NamedTuple):
+class RegionDestination(NamedTuple):
     """Destination of a region's tiles, and what they are there."""
 
     device: int
@@ -31,7 +31,7 @@ class Region:
     columns: int
     updates: int  #: of each element that complete a tile; 0: not tracked
     admitted: bool = False  #: complete tiles wait for their requests
-    destinations: tuple[Destination, ...] = ()  #: none: it goes nowhere
+    destinations: tuple[RegionDestination, ...] = ()  #: none: it goes nowhere
     tiles_per_block: int = 1  #: wavefront tiles that DMA sends together
     present: bool = False  #: complete when its first line is stored (`Policy.present`)
 
@@ -105,7 +105,7 @@ def _own_region(schedule: Schedule, share: Share, rows: int, columns: int, block
     role = share.role
     if not role.routes:
         return Region(role.actions, rows, columns, role.updates, role.admitted)
-    destinations = tuple(Destination(
+    destinations = tuple(RegionDestination(
         route.device, _arrival(rows, columns, schedule.roles[route.device][route.role]),
         schedule.id_offset(share, route)) for route in role.routes)
     return Region(role.actions, rows, columns, role.updates, role.admitted, destinations,

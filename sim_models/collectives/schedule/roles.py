@@ -52,7 +52,7 @@ class Shuffle:
 
 
 @dataclass(frozen=True)
-class Policy:
+class ScheduleOptions:
     """Choices that collective and topology leave open."""
 
     slices: int = 1  #: the output is cut into so many, each goes through the collective by itself, one after the other
@@ -65,7 +65,7 @@ class Policy:
     present: bool = False  #: staged, and in memory before: a store to a tile's first line says that it may be sent
 
 
-class Route(NamedTuple):
+class TileRoute(NamedTuple):
     """Destination of a role's tiles."""
 
     device: int
@@ -81,8 +81,8 @@ class Role:
     contributes: bool  #: the device's compute units make a part of it
     updates: int  #: of each element that the Tracker waits for, the device's own included; 0: it is not tracked
     actions: Action
-    routes: tuple[Route, ...]
-    fed_by: tuple[Route, ...]  #: devices, and their roles, whose data arrive here
+    routes: tuple[TileRoute, ...]
+    fed_by: tuple[TileRoute, ...]  #: devices, and their roles, whose data arrive here
 
     @property
     def tracked(self) -> bool:
@@ -135,8 +135,8 @@ def roles_of(program: Program, staged: bool = False, parts: int = 1,
     order = [sorted((key for key in levels if key[0] == device), key=turn) for device in range(program.ranks)]
     number = {key: index for keys in order for index, key in enumerate(keys)}
 
-    def route(key: _Key) -> Route:
-        return Route(key[0], number[key])
+    def route(key: _Key) -> TileRoute:
+        return TileRoute(key[0], number[key])
 
     def tracked(key: _Key) -> bool:
         return bool(arrivals.get(key)) or (staged and bool(departures.get(key)))

@@ -12,7 +12,16 @@ import numpy as np
 
 from t3sim.collectives import Program
 from t3sim.collectives.schedule.placement import NOWHERE, Placement
-from t3sim.collectives.schedule.roles import Action, Ids, Limits, Policy, Role, Route, ScheduleError, roles_of
+from t3sim.collectives.schedule.roles import (
+    Action,
+    Ids,
+    Limits,
+    Role,
+    ScheduleError,
+    ScheduleOptions,
+    TileRoute,
+    roles_of,
+)
 from t3sim.machine.topologies import Topology, TopologyError
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.operators.uneven_tiling import UnevenTiling
@@ -81,7 +90,7 @@ class Schedule:
     tiling: Tiling
     program: Program
     topology: Topology
-    policy: Policy = Policy()
+    policy: ScheduleOptions = ScheduleOptions()
     placement: Placement | None = None  #: of what workgroups make, if that is not the output's tiles
 
     def __post_init__(self) -> None:
@@ -269,10 +278,10 @@ class Schedule:
                         joined(arrive + 1, 0 * row), joined(arrive, np.where(goes, there, 0)),
                         joined(arrive + NO_DEVICE, peer), joined(arrive, goes), joined(arrive, starts))
 
-    def _first_id(self, route: Route, slice_index: int) -> int:
+    def _first_id(self, route: TileRoute, slice_index: int) -> int:
         return int(self.first_ids(route.device)[slice_index, route.role])
 
-    def id_offset(self, share: Share, route: Route) -> int:
+    def id_offset(self, share: Share, route: TileRoute) -> int:
         """Compute what to add to the id that a share's stores name (`named`) for that of the same tile on a route."""
         own = share.first_id
         if own == NO_ID:

@@ -49,9 +49,9 @@ from t3sim.gpu.agents.units.state import (
     SENT,
     STORE_MEMORY,
     Condition,
-    Rates,
+    UnitRates,
     UnitState,
-    Work,
+    UnitWork,
     enter,
     is_over,
     make_state,
@@ -73,8 +73,8 @@ class ComputeUnits(NamedTuple):
     """The units with a kernel on them, as an agent (gpu/engine/agents.py)."""
 
     state: UnitState
-    work: Work
-    rates: Rates
+    work: UnitWork
+    rates: UnitRates
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class ComputeUnits(NamedTuple):
         return total
 
 
-def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, released: bool = False,
+def make_units(rates: UnitRates, tables: Sequence[KernelTable], stream: int, released: bool = False,
                peer_stream: int | None = None) -> ComputeUnits:
     """Make every device's compute units as they are at the start of a kernel.
 
@@ -127,7 +127,7 @@ def make_units(rates: Rates, tables: Sequence[KernelTable], stream: int, release
                 for table, length in zip(tables, lengths)]
     ends = [[int(table.groups["workgroups"][table.groups["phase"] <= phase].sum())
              for phase in range(len(first.arrivals))] for table in tables]
-    work = Work(
+    work = UnitWork(
         groups=groups, steps=steps, loads=loads, stores=stores, row_lists=row_lists,
         first_group=rows[:-1], workgroups=np.array([table.workgroups for table in tables]),
         phase_end=np.array(ends), arrivals=np.stack([table.arrivals for table in tables]),

@@ -173,7 +173,7 @@ def step_nodes(sim: Sim, kernel: tuple, hardware: "Hardware | None", watching: W
 
 
 @unlocked
-def advance(machine: Sim, agent: tuple, rtl: "Hardware | None", observers: Watchers, span: "Span",
+def advance(machine: Sim, agent: tuple, rtl: "Hardware | None", observers: Watchers, span: "CycleSpan",
             member: Member) -> tuple[int, int]:
     """Run memory cycles of all GPUs: (next cycle, outcome). To be called by each of the threads that meet."""
     sim, kernel = by_reference(machine), by_reference(agent)
@@ -200,7 +200,7 @@ def advance(machine: Sim, agent: tuple, rtl: "Hardware | None", observers: Watch
 BATCH_CYCLES = 50_000
 
 
-class Span(NamedTuple):
+class CycleSpan(NamedTuple):
     """The memory cycles that a run is to go on for."""
 
     begin: int
@@ -258,7 +258,7 @@ class Lockstep:
         state = (*machine, called)
 
         def task(member: Member) -> tuple[int, int]:
-            return advance(*state, Span(self.now, end, alone), member)
+            return advance(*state, CycleSpan(self.now, end, alone), member)
         if threads > 1:  # what is compiled is compiled here, where its time is known (`jit.compile_times`)
-            on_threads(1, lambda member: advance(*state, Span(self.now, self.now, alone), member))
+            on_threads(1, lambda member: advance(*state, CycleSpan(self.now, self.now, alone), member))
         return on_threads(threads, task)

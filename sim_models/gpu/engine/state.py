@@ -13,7 +13,7 @@ from t3sim.gpu.fabric.llc import Llc
 from t3sim.gpu.fabric.llc_slices import CacheSlices
 from t3sim.gpu.fabric.memory_cache import MemoryCache
 from t3sim.gpu.fabric.memory_map import MemoryMap
-from t3sim.gpu.fabric.switch import Switch
+from t3sim.gpu.fabric.switch import SwitchState
 from t3sim.gpu.hbm import HbmState
 
 
@@ -50,7 +50,7 @@ class Sim(NamedTuple):
     stores_out: queues.TimedQueue  # stores to remote-mapped tiles [port]
     store_limit: int
     network: links.Network
-    switch: Switch
+    switch: SwitchState
     mirrored: bool
     mirror: Mirror
     hardware_stream: int  # under which what Track & Trigger reads and sends is counted, of memory.COMPUTE ...

@@ -29,7 +29,7 @@ BEGINS, JOINS, COMPLETES, REFUSES, EVICTS, EXPIRES = range(6)  #: bits of `merge
 _TAKEN = 1 << BEGINS | 1 << JOINS | 1 << COMPLETES
 
 
-class Numbers(NamedTuple):
+class SwitchNumbers(NamedTuple):
     """Data of what GPUs send, as `runs.data_mode.Ledger` has them; no devices: the run has none."""
 
     sent: np.ndarray  # uint32 [device and part of K, element]
@@ -41,7 +41,8 @@ class Numbers(NamedTuple):
     base: np.ndarray  # int64 [device]: address of element 0
 
 
-NO_NUMBERS = Numbers(np.zeros((0, 0), np.uint32), np.zeros((0, 0), np.uint32), 1, 1, np.zeros((0, WORDS), np.int64), 0,
+NO_NUMBERS = SwitchNumbers(np.zeros((0, 0), np.uint32), np.zeros((0, 0), np.uint32), 1, 1,
+                           np.zeros((0, WORDS), np.int64), 0,
                      np.zeros(0, np.int64))
 
 
@@ -62,7 +63,7 @@ class SwitchHardware(NamedTuple):
     events: np.ndarray
     happened: np.ndarray  # int64: events so far
     sums: np.ndarray  # int64 [1]: packets with sums that have left
-    numbers: Numbers
+    numbers: SwitchNumbers
 
 
 def no_switch() -> SwitchHardware:

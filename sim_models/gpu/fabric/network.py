@@ -34,7 +34,7 @@ class LinkShape(NamedTuple):
     head_bytes: float  #: of a dispatch window's head on it
 
 
-class Port(NamedTuple):
+class LinkPort(NamedTuple):
     """Port of a link: where it leads, and what it is like."""
 
     source: int  #: node
@@ -74,7 +74,7 @@ class Network(NamedTuple):
     unroutable: np.ndarray  # int64 [node]: packets that were dropped, because no way leads to their destination
 
 
-def make_network(ports: Sequence[Port], next_port: np.ndarray, one_for_all: bool = False, groups: int = 0,
+def make_network(ports: Sequence[LinkPort], next_port: np.ndarray, one_for_all: bool = False, groups: int = 0,
                  planes: int = 1) -> Network:
     """Build a network without traffic; arguments as in `Network`, `groups`: of the columns of `next_port`.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NOBODY = -1
 
 
-class Switch(NamedTuple):
+class SwitchState(NamedTuple):
     """Sums and groups; arrays are [GPU to which a sum goes, ...] and [GPU from which a copy comes, ...]."""
 
     gpus: int  # groups are numbered from here on; 0: it only passes on
@@ -43,7 +43,7 @@ class Switch(NamedTuple):
     id_offset: np.ndarray  # the same
 
 
-class Group(NamedTuple):
+class CopyTarget(NamedTuple):
     """A GPU to which a packet for a group is copied, and what it says there in addition."""
 
     device: int
@@ -51,7 +51,7 @@ class Group(NamedTuple):
     id_offset: int
 
 
-class Shape(NamedTuple):
+class SwitchShape(NamedTuple):
     """Switches side by side that are alike."""
 
     most_bytes: int  #: of sums at a port of one
@@ -59,11 +59,11 @@ class Shape(NamedTuple):
     planes: int = 1
 
 
-def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, shape: Shape,
-                sum_op: int = bits.UPDATE, groups: tuple[tuple[tuple[Group, ...], ...], ...] = ()) -> Switch:
+def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, shape: SwitchShape,
+                sum_op: int = bits.UPDATE, groups: tuple[tuple[tuple[CopyTarget, ...], ...], ...] = ()) -> SwitchState:
     """Make a switch before the first packet.
 
-    `bases`: of the simulated GPUs' arrays of `size_bytes`; `groups`: of each of them; the others as in `Switch`.
+    `bases`: of the simulated GPUs' arrays of `size_bytes`; `groups`: of each of them; the others as in `SwitchState`.
     """
     lines = lines_of(size_bytes) if parts else 1
     most = len(bases), max(1, *map(len, groups), 0), max([1, *(len(one) for own in groups for one in own)])
@@ -73,23 +73,23 @@ def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, shape
         for number, group in enumerate(own):
             copies[:, gpu, number, :len(group)] = np.array(group).T
     most_lines, rows = shape.most_bytes // LINE_BYTES, (len(bases), shape.planes)
-    return Switch(gpus, parts, most_lines, shape.latency_cycles, sum_op, np.array(bases, np.int64),
-                  np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines, parts), np.uint8),
-                  np.zeros(rows, np.int64), np.zeros(rows, np.int64),
-                  queues.timed_queue(len(bases) * shape.planes, max(2, min(most_lines, lines))), *copies)
+    return SwitchState(gpus, parts, most_lines, shape.latency_cycles, sum_op, np.array(bases, np.int64),
+                       np.zeros((len(bases), lines), np.uint8), np.zeros((len(bases), lines, parts), np.uint8),
+                       np.zeros(rows, np.int64), np.zeros(rows, np.int64),
+                       queues.timed_queue(len(bases) * shape.planes, max(2, min(most_lines, lines))), *copies)
 
 
-NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, Shape(0, 0))
+NO_SWITCH = make_switch(0, 0, np.zeros(1, np.int64), 0, SwitchShape(0, 0))
 
 
 @inlined
-def line_at(switch: Switch, gpu: int, address: int) -> int:
+def line_at(switch: SwitchState, gpu: int, address: int) -> int:
     """Return the number of the line at an address of a GPU."""
     return (address - switch.base[gpu]) >> LINE_SHIFT
 
 
 @inlined
-def works_on(switch: Switch, lo: int, hi: int, fields: "RequestBits") -> bool:
+def works_on(switch: SwitchState, lo: int, hi: int, fields: "RequestBits") -> bool:
     """Return whether a packet is one to add or to copy."""
     return switch.gpus > 0 and (links.destination_of(hi, fields) >= switch.gpus
                                 or switch.parts > 0 and bits.get(lo, hi, fields.op, 2) == bits.UPDATE)
@@ -111,7 +111,7 @@ def take(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
 
 
 @inlined
-def begins(switch: Switch, gpu: int, lo: int, fields: "RequestBits") -> bool:
+def begins(switch: SwitchState, gpu: int, lo: int, fields: "RequestBits") -> bool:
     """Return whether a part is the first of its sum."""
     return switch.came[gpu, line_at(switch, gpu, bits.address_of(lo, fields))] == 0
 

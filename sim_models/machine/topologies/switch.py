@@ -3,7 +3,7 @@
 from t3sim.machine.topologies.topology import Link, Topology, TopologyError
 
 
-class Switch(Topology):
+class SwitchTopology(Topology):
     """GPUs around one switch, through which every way leads."""
 
     def next_hop(self, node: int, destination: int) -> int:
@@ -13,7 +13,7 @@ class Switch(Topology):
         return destination if node == self.gpus else self.gpus
 
 
-def switch(gpus: int) -> Switch:
+def switch(gpus: int) -> SwitchTopology:
     """Build a star of `gpus` GPUs around a switch, which is the last node."""
-    return Switch("switch", gpus + 1, tuple(link for gpu in range(gpus)
-                                            for link in (Link(gpu, gpus), Link(gpus, gpu))), switches=1)
+    return SwitchTopology("switch", gpus + 1, tuple(link for gpu in range(gpus)
+                                                    for link in (Link(gpu, gpus), Link(gpus, gpu))), switches=1)

@@ -19,7 +19,7 @@ from t3sim.papers.amped.equations import (
     batch_time,
     training_days,
 )
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 
 _TOLERANCE = 0.12  #: of each stated number
@@ -91,7 +91,7 @@ def _days(device: Device, assumed: Assumptions, batch: int = 16384) -> dict[str,
     return {name: training_days(device, MEGATRON_145B, at, batch, assumed=assumed) for name, at in _MAPPINGS.items()}
 
 
-def evaluate_case1(setup: Setup, results: Results) -> Findings:
+def evaluate_case1(setup: Scope, results: Results) -> Findings:
     assumed = Assumptions()
     days, small_batch = (_days(A100, assumed, batch) for batch in (16384, 4096))
     large = {name: batch_time(A100, MEGATRON_145B, at, 16384) for name, at in _MAPPINGS.items()}
@@ -152,7 +152,7 @@ def _case2(device: Device, assumed: Assumptions) -> dict[str, float]:
     return found
 
 
-def evaluate_case2(setup: Setup, results: Results) -> Findings:
+def evaluate_case2(setup: Scope, results: Results) -> Findings:
     device = replace(A100, inter_bytes_per_s=12.5e9)
     by_bits = {bits: _case2(device, Assumptions(gradient_bits=bits)) for bits in (16, 32)}
     ratio = {(node, bits): by_bits[bits][f"pp_over_dp_{node}"] for bits in by_bits for node in (1, 2, 4, 8)}
@@ -207,7 +207,7 @@ def _case3(h100: Device, assumed: Assumptions) -> dict[str, float]:
             "four_percent": _gain(large, bars["48, four times"])}
 
 
-def evaluate_case3(setup: Setup, results: Results) -> Findings:
+def evaluate_case3(setup: Scope, results: Results) -> Findings:
     assumed = Assumptions(operand_bits=8, gradient_bits=8)
     bars, found = _bars(H100, assumed), _case3(H100, assumed)
     reference, optical, large, twice, four = (bars[name] for name in (

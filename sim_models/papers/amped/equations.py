@@ -32,8 +32,8 @@ H100 = Device(1.8e9, 132, 4, 1024, 320, 4, 450e9, 50e9)  #: NDR, 400 Gb/s
 
 
 @dataclass(frozen=True)
-class Network:
-    """A Transformer as the equations see it.
+class AmpedNetwork:
+    """A AmpedNetwork as the equations see it.
 
     `expert_layers` of its layers have `experts`, of which a token uses two (GLaM); their weights are not replicated
     within a group of `experts` replicas.
@@ -54,9 +54,9 @@ class Network:
         return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.feed_forward)
 
 
-MEGATRON_145B = Network(12288, 80, 96, 2048, 51200, 4 * 12288)
+MEGATRON_145B = AmpedNetwork(12288, 80, 96, 2048, 51200, 4 * 12288)
 #: GLaM 64B/64E (arXiv 2112.06905, table 4): every other layer has 64 experts, two per token.
-GLAM = Network(8192, 64, 128, 1024, 256000, 32768, expert_layers=32, experts=64)
+GLAM = AmpedNetwork(8192, 64, 128, 1024, 256000, 32768, expert_layers=32, experts=64)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def nonlinear_s(device: Device) -> float:
     return 1 / (device.frequency_hz * device.nonlinear_units * device.nonlinear_width)
 
 
-def forward_s(device: Device, net: Network, assumed: Assumptions, sequences, eff) -> tuple:
+def forward_s(device: Device, net: AmpedNetwork, assumed: Assumptions, sequences, eff) -> tuple:
     """Return U_f of all layers (equation 2): time of the MACs, time of what is not linear; on one accelerator."""
     tokens = sequences * net.sequence
     macs = tokens * (net.dense_weights + net.expert_layers * 2 * net.hidden * net.feed_forward
@@ -157,14 +157,14 @@ def _two_levels_s(device: Device, size, levels) -> np.ndarray:
                for ranks, bandwidth in levels)
 
 
-def tensor_s(device: Device, net: Network, assumed: Assumptions, at: Degrees, sequences):
+def tensor_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees, sequences):
     """Return M_TP of one layer, forward: within the nodes and between them (equation 6)."""
     size = 2 * sequences * net.sequence * net.hidden * assumed.operand_bits / 8
     return _two_levels_s(device, size, ((np.asarray(at.tp_intra), device.intra_bytes_per_s),
                                         (np.asarray(at.tp_inter), device.inter_bytes_per_s)))
 
 
-def pipeline_s(device: Device, net: Network, assumed: Assumptions, at: Degrees, sequences):
+def pipeline_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees, sequences):
     """Return M_PP of one layer, forward: the slower of the two levels (equation 7)."""
     size = sequences * net.sequence * net.hidden * assumed.operand_bits / 8
     return np.maximum(*(np.where(np.asarray(ranks) > 1, (device.latency_s + size / bandwidth) / net.layers, 0.0)
@@ -172,7 +172,7 @@ def pipeline_s(device: Device, net: Network, assumed: Assumptions, at: Degrees, 
                                                  (at.pp_inter, device.inter_bytes_per_s))))
 
 
-def experts_s(device: Device, net: Network, assumed: Assumptions, nodes, sequences):
+def experts_s(device: Device, net: AmpedNetwork, assumed: Assumptions, nodes, sequences):
     """Return M_MoE of one layer with experts, forward: two all-to-alls (equation 9)."""
     if not net.expert_layers:
         return 0.0
@@ -187,19 +187,19 @@ def communication_s(assumed: Assumptions, tensor, experts, pipeline):
     return (1 + assumed.zero_overhead) * (tensor + experts + pipeline)
 
 
-def gradients_s(device: Device, net: Network, assumed: Assumptions, at: Degrees):
+def gradients_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees):
     """Return M_g of all layers: within the nodes, then between them (equations 10 and 11)."""
     size = net.dense_weights / (at.tp * at.pp) * assumed.gradient_bits / 8
     return _two_levels_s(device, size, ((np.asarray(at.dp_intra), device.intra_bytes_per_s),
                                         (np.asarray(at.dp_inter), device.inter_bytes_per_s)))
 
 
-def update_s(device: Device, net: Network, eff):
+def update_s(device: Device, net: AmpedNetwork, eff):
     """Return U_w of all layers, on one accelerator: a MAC per weight (equation 12)."""
     return net.dense_weights * mac_s(device, eff)
 
 
-def bubble_s(net: Network, at: Degrees, micro_batches, compute, communication, overlap: float = 1.0,
+def bubble_s(net: AmpedNetwork, at: Degrees, micro_batches, compute, communication, overlap: float = 1.0,
              printed: bool = True):
     """Return W of all layers (equation 8): `compute` and `communication` of one accelerator and batch, both passes.
 
@@ -208,7 +208,7 @@ def bubble_s(net: Network, at: Degrees, micro_batches, compute, communication, o
     return overlap * (at.pp - 1) / micro_batches * (compute / (net.layers if printed else 1) + communication)
 
 
-def batch_time(device: Device, net: Network, at: Degrees, global_batch, assumed: Assumptions = Assumptions(),
+def batch_time(device: Device, net: AmpedNetwork, at: Degrees, global_batch, assumed: Assumptions = Assumptions(),
                printed: bool = True) -> Batch:
     """Return equation 1 for one batch. A micro-batch is B/(DP x PP), and there are as many as pipeline stages."""
     micro = global_batch / (at.dp * at.pp)
@@ -225,7 +225,7 @@ def batch_time(device: Device, net: Network, at: Degrees, global_batch, assumed:
         update_s(device, net, eff) / at.gpus)
 
 
-def training_days(device: Device, net: Network, at: Degrees, global_batch, tokens: float = 300e9,
+def training_days(device: Device, net: AmpedNetwork, at: Degrees, global_batch, tokens: float = 300e9,
                   assumed: Assumptions = Assumptions(), printed: bool = True):
     """Return the days that `tokens` take."""
     batches = tokens / (global_batch * net.sequence)

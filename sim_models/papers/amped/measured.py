@@ -12,7 +12,7 @@ from t3sim.base import plots
 from t3sim.base.csv_rows import csv_rows
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.workload.transformer import PRESETS, Transformer
 
@@ -24,7 +24,7 @@ _SAMPLES_OF_720 = 40  #: each is 720 runs
 
 
 @dataclass(frozen=True)
-class Compared:
+class PublishedRun:
     """A published run beside ours, in seconds."""
 
     model: str
@@ -47,7 +47,7 @@ class Compared:
         return (self.model, self.recomputation) == CALIBRATED
 
 
-def megatron_runs(seed: int = 0) -> list[Compared]:
+def megatron_runs(seed: int = 0) -> list[PublishedRun]:
     """Return every published run of Megatron-LM beside ours."""
     cluster, found = load_machine("dgx-a100", CLUSTER), []
     for row in csv_rows("t3sim.analytic.end_to_end.measured", "megatron"):
@@ -59,18 +59,18 @@ def megatron_runs(seed: int = 0) -> list[Compared]:
             def seconds(sample: Machine, job: Job = job, mapping: Mapping = mapping) -> float:
                 return float(train(sample, job, mapping).iteration_ns) / 1e9
 
-            found.append(Compared(row["model"], name, float(row[f"{name}_s"]), seconds(cluster),
-                                  tuple(map(seconds, samples(cluster, seed)))))
+            found.append(PublishedRun(row["model"], name, float(row[f"{name}_s"]), seconds(cluster),
+                                      tuple(map(seconds, samples(cluster, seed)))))
     return found
 
 
-def _errors(found: list[Compared], predicted: Callable[[Compared], float]) -> dict[str, float]:
+def _errors(found: list[PublishedRun], predicted: Callable[[PublishedRun], float]) -> dict[str, float]:
     """Return the errors of the runs from which no constant was taken, in percent."""
     errors = [abs(100 * (predicted(one) / one.measured - 1)) for one in found if not one.calibrated]
     return {"mean_error_percent": float(np.mean(errors)), "worst_error_percent": float(np.max(errors))}
 
 
-def evaluate_megatron(setup: Setup, results: Results) -> Findings:
+def evaluate_megatron(setup: Scope, results: Results) -> Findings:
     found = megatron_runs(setup.seed)
     table = [(one.model, one.recomputation, f"{one.measured:.2f}", f"{one.ours:.2f}",
               "{:.2f} to {:.2f}".format(*one.range), f"{one.error:+.1f} %", "calibration" if one.calibrated else "")
@@ -91,7 +91,7 @@ def evaluate_megatron(setup: Setup, results: Results) -> Findings:
         plots={"megatron": lambda: _draw(found)})
 
 
-def _draw(found: list[Compared]):
+def _draw(found: list[PublishedRun]):
     drawn, axes = plots.figure(3.0)
     places = range(len(found))
     axes.errorbar(places, [one.ours / one.measured for one in found], capsize=4, fmt="o", color=plots.BLUE,
@@ -133,7 +133,7 @@ def _others(table: list[dict[str, str]]) -> np.ndarray:
     return np.array([any(row[key] != value for key, value in CALIBRATED_ON_ONE_NODE.items()) for row in table])
 
 
-def evaluate_single_node(setup: Setup, results: Results) -> Findings:
+def evaluate_single_node(setup: Scope, results: Results) -> Findings:
     cluster = load_machine("a100-40gb", CLUSTER)
     table, errors = single_node_errors(cluster)
     ours, other = _summary(table, errors), _others(table)

@@ -8,7 +8,7 @@ from t3sim.analytic.end_to_end.uncertainty import SAMPLES, ranges, samples
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.papers.amped.equations import gpipe_speedup
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.workload.transformer import PRESETS
 
@@ -20,7 +20,7 @@ TABLE2 = (("megatron-145b", 1536, 2304, 8, 148, 147), ("megatron-310b", 1920, 21
 #: Stages, published speedup over two of them (GPipe, arXiv 1811.06965, table 3; 32 micro-batches), AMPeD's (table III).
 TABLE3 = ((2, 1.0, 1.0), (4, 1.8, 1.84), (8, 3.3, 3.19))
 
-#: GPipe's Transformer (arXiv 1811.06965, section 4): 24 layers here, 32-bit, recomputed in the backward pass.
+#: GPipe's AmpedNetwork (arXiv 1811.06965, section 4): 24 layers here, 32-bit, recomputed in the backward pass.
 _GPIPE_LAYERS, _GPIPE_HIDDEN, _GPIPE_TOKENS, _GPIPE_VOCABULARY = 24, 2048, 32 * 1024, 32000
 _P100_FLOP_PER_S, _P100_EFFICIENCY = 9.3e12, 0.8  # NVIDIA P100 for PCIe, 32-bit; what cuBLAS reaches, chosen
 _PCIE_BYTES_PER_S = 12e9  # PCIe 3.0 x16 as measured by many; all messages go through the host
@@ -39,7 +39,7 @@ def _mapping(gpus: int, pp: int) -> Mapping:
     return Mapping(tp=8, pp=pp, dp=gpus // 8 // pp, recompute=FULL)
 
 
-def evaluate_table2(setup: Setup, results: Results) -> Findings:
+def evaluate_table2(setup: Scope, results: Results) -> Findings:
     cluster = load_machine("dgx-a100", CLUSTER)
     found, spread = _throughputs(cluster), ranges(map(_throughputs, samples(cluster, setup.seed)))
     worst = found["worst_error_percent"]
@@ -69,7 +69,7 @@ def _worst(speedups: np.ndarray) -> float:
     return float(np.max(np.abs(100 * (speedups / [row[1] for row in TABLE3] - 1))))
 
 
-def evaluate_table3(setup: Setup, results: Results) -> Findings:
+def evaluate_table3(setup: Scope, results: Results) -> Findings:
     ours, random = _gpipe(), np.random.default_rng(setup.seed)
     errors, worst = [100 * (value / row[1] - 1) for value, row in zip(ours, TABLE3)], _worst(ours)
     sampled = [_gpipe(*1 + random.uniform(-_HALF_WIDTH, _HALF_WIDTH, 2)) for _ in range(SAMPLES)]

@@ -6,7 +6,7 @@ from t3sim.event.flow.collective import Network
 from t3sim.event.flow.layout import Layout
 
 
-class Beside:
+class SimpyNetwork:
     """A network whose collectives begin and end at times of a simpy environment."""
 
     def __init__(self, env: simpy.Environment, layout: Layout) -> None:

@@ -19,12 +19,12 @@ from t3sim.collectives.algorithms import algorithms
 from t3sim.event.flow.layout import Also, Layout, Play, nothing_else
 from t3sim.machine import Machine
 from t3sim.machine.topologies import named_topology
-from t3sim.papers.dlrm.beside import Beside
+from t3sim.papers.dlrm.beside import SimpyNetwork
 from t3sim.papers.dlrm.model import Dlrm, operators
 
 
 @dataclass(frozen=True)
-class Graph:
+class PassOptions:
     """Choices of how a pass is run."""
 
     fused: bool
@@ -37,7 +37,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassTimes:
     """The times at which everything happened, ns."""
 
     ns: float
@@ -49,7 +49,7 @@ class Pass:
         return sum(end - start for what, start, end in self.spans if what == name)
 
 
-def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
+def training_pass(model: Dlrm, machine: Machine, graph: PassOptions) -> PassTimes:
     """Run one pass: forward, backward, update. All GPUs do the same, so one process stands for their kernels."""
     topology, costs = named_topology(machine.topology), network_costs(machine)
     times = operators(model, machine.accelerator, machine.memory.line_bytes, topology.nodes)
@@ -69,7 +69,7 @@ def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
              **{f"all-reduce of the {name} MLP": _play("ar", machine.topology, graph.reduction,
                                                        layers * model.mlp_bytes) for name, layers in mlps.items()}}
     env = simpy.Environment()
-    network = Beside(env, Layout(list(plays.values()), topology, costs, rates))
+    network = SimpyNetwork(env, Layout(list(plays.values()), topology, costs, rates))
     spans: list[tuple[str, float, float]] = []
 
     def kernel(name: str, ns: float):
@@ -126,7 +126,7 @@ def training_pass(model: Dlrm, machine: Machine, graph: Graph) -> Pass:
 
     started = time.perf_counter()
     env.run(env.process(whole()))
-    return Pass(float(env.now), tuple(spans), time.perf_counter() - started)
+    return PassTimes(float(env.now), tuple(spans), time.perf_counter() - started)
 
 
 def _play(kind: str, topology: str, algorithm: str, size: float, also: Also = nothing_else) -> Play:

@@ -5,7 +5,7 @@ from t3sim.event.flow.commands import POSSIBLE
 from t3sim.event.flow.dma import run_collective
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 
 _MB = 1 << 20
@@ -37,7 +37,7 @@ def with_engines_ns(node: Machine, extent: int, size_bytes: float) -> float:
     return gemm_ns(node, extent) + node.stream.signal_ns + node.host.observe_ns + gather_ns
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     node, rows, ratios = load_machine("mi300x", ENGINES), [], {}
     for extent in _EXTENTS:
         for size in _SIZES:

@@ -5,7 +5,7 @@ from t3sim.event.flow.commands import Command, Queue
 from t3sim.event.flow.dma import run_queues
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 
 _KB = 1 << 10
@@ -18,7 +18,7 @@ def interval_ns(node: Machine, size_bytes: float) -> float:
     return (many - few) / 10
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     node, rows, errors = load_machine("mi355x", ENGINES), [], []
     for one in csv_rows("t3sim.event.flow.measured", "sdma_copies"):
         size, measured = int(one["bytes"]), float(one["gb_per_s"])

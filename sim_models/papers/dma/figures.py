@@ -6,7 +6,7 @@ from t3sim.event.flow.commands import POSSIBLE, Command, Queue
 from t3sim.event.flow.dma import PHASES, run_collective, run_queues
 from t3sim.machine import load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target, geomean
 
 _KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
@@ -18,7 +18,7 @@ _FASTEST = {"ag": (("prelaunch-b2b", 256 * _KB), ("prelaunch-bcst", _MB), ("prel
 _TITLES = {"ag": "all-gather", "a2a": "all-to-all"}
 
 
-def evaluate_figure6(setup: Setup, results: Results) -> Findings:
+def evaluate_figure6(setup: Scope, results: Results) -> Findings:
     node, rows, ours = load_machine("mi300x", ENGINES), [], {}
     for size in (4 * _KB, 64 * _KB, _MB, 2 * _MB):
         run = run_queues(node, [Queue(0, (Command(0, (1,)),))], size)

@@ -13,7 +13,7 @@ from t3sim.event.flow.dma import DmaRun, run_collective, run_queues
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.dma.power import engine_watts
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import geomean
 
 _KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
@@ -121,7 +121,7 @@ def _scattered(node: Machine) -> list[tuple[str, ...]]:
     return [*rows, ("measured", "138")]
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     node = load_machine("mi300x", ENGINES)
     awake = {engine_w: engine_watt_savings(node, engine_w) for engine_w in (0.0, 1.0)}
     return Findings(

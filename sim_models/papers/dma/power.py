@@ -13,7 +13,7 @@ from t3sim.event.flow.commands import POSSIBLE
 from t3sim.event.flow.dma import DmaRun, run_collective
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 
 _MB = 1 << 20
@@ -117,7 +117,7 @@ def _prelaunched(node: Machine, variant: str, size: int) -> Watts:
     return engine_watts(node, run_collective(node, "ag", variant, size, "poll"))
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     node = load_machine("mi300x", ENGINES)
     ours = _ratios(node, _SIZES)
     unknown = node.power.range.model_dump()

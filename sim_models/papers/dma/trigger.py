@@ -15,7 +15,7 @@ from t3sim.event.flow.commands import Command, Queue
 from t3sim.event.flow.dma import INITIATORS, run_queues
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import digest
 from t3sim.trace.record import record
@@ -108,12 +108,12 @@ def _times(events: np.ndarray, per_copy: int) -> TriggerTimes:
                         *((int(column.min()), float(np.median(column))) for column in columns[:4]))
 
 
-def _tasks(setup: Setup) -> list[TriggerTask]:
+def _tasks(setup: Scope) -> list[TriggerTask]:
     machine = setup.machine.model_copy(update={"name": _UNNAMED})
     return [TriggerTask(machine, *tile) for tile in _TILES]
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     node, rows = load_machine("mi300x", ENGINES), []
     times = {results[task].copy_bytes: results[task] for task in _tasks(setup)}
     whole: dict[str, list[float]] = {initiator: [] for initiator in INITIATORS}

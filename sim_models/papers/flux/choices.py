@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from t3sim.base import plots
 from t3sim.event.tiles.flux import OPERATORS, TRANSFERS, Choice
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.flux.operators import NODES, TITLES, OverlapTask
 from t3sim.papers.paper import Target
 
@@ -24,14 +24,14 @@ def _pieces(m: int, pieces: int) -> OverlapTask:
     return OverlapTask("a100-nvlink", "ag-gemm", m, choice=Choice("shifted", "pull", pieces))
 
 
-def _tasks(setup: Setup) -> Iterator[OverlapTask]:
+def _tasks(setup: Scope) -> Iterator[OverlapTask]:
     for m in _SIZES:
         yield from (_order(operator, m, order) for operator in OPERATORS for order in ("same", "shifted"))
         yield from (_transfer(node, m, transfer) for node in NODES for transfer in TRANSFERS)
         yield from (_pieces(m, pieces) for pieces in _PIECES)
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     def total(task: OverlapTask) -> float:
         return results[task].total_ns["flux"]
 

@@ -10,7 +10,7 @@ from t3sim.base import plots
 from t3sim.base.csv_rows import csv_rows
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 
 _MEASURED = "t3sim.event.tiles.measured"
@@ -44,7 +44,7 @@ def least_error(node: Machine, measured: list[tuple[int, float]]) -> float:
     return float(np.abs(errors).max(axis=2).min())
 
 
-def _evaluate_gemms(setup: Setup, results: Results) -> Findings:
+def _evaluate_gemms(setup: Scope, results: Results) -> Findings:
     node = load_machine("a100-nvlink", TILES)
     errors = gemm_errors(node)
     sizes = [100 * abs(error) for error in errors.values()]
@@ -69,7 +69,7 @@ GEMMS = Figure("gemm-a100", "GEMMs on an A100 as measured by others", lambda set
 _GPUS = {"a100": "a100-nvlink", "v100": "dgx-v100"}
 
 
-def _evaluate_all_reduces(setup: Setup, results: Results) -> Findings:
+def _evaluate_all_reduces(setup: Scope, results: Results) -> Findings:
     ours, targets, rows, drawn = {}, {}, [], {}
     for gpu, name in _GPUS.items():
         node, measured = load_machine(name, TILES), all_reduce_times(gpu)

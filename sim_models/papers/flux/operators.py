@@ -13,7 +13,7 @@ from t3sim.event.tiles.flux import OPERATORS, Choice
 from t3sim.event.tiles.runs import run_overlap
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import digest
@@ -38,7 +38,7 @@ class OverlapTimes:
 
 
 @dataclass(frozen=True)
-class Factors:
+class SoftwareFactors:
     """Factors of software's rates and times in an experiment."""
 
     transfers: float = 1.0  #: rates of compute units' stores to other GPUs
@@ -56,7 +56,7 @@ class OverlapTask:
     m: int
     gpus: int = 8
     choice: Choice | None = None  #: of Flux; None: the best
-    factors: Factors = Factors()
+    factors: SoftwareFactors = SoftwareFactors()
 
     needs_rtl = False
     requires = ()
@@ -90,7 +90,7 @@ class OverlapTask:
     def label(self) -> str:
         more = [f"{name}={value}" for name, value in (asdict(self.choice) if self.choice else {}).items()]
         more += [f"{name} x {value:g}" for name, value in asdict(self.factors).items()
-                 if value != asdict(Factors())[name]]
+                 if value != asdict(SoftwareFactors())[name]]
         return ", ".join([f"{TITLES[self.operator]}, m = {self.m}, {self.gpus} GPUs", NODES[self.node], *more])
 
     @property
@@ -139,23 +139,24 @@ _POINTS = 15  # the tolerance that this project was given
 
 #: What could make TransformerEngine as slow as it was: all that it sends, and all that its host does.
 _EXPERIMENTS = {
-    "as above": Factors(), "what compute units send at half the rate": Factors(transfers=0.5),
-    "at a quarter of the rate": Factors(transfers=0.25), "launches and events of four times the length":
-    Factors(software=4.0), "a library with tiles of 128 x 256 only": Factors(small_tiles=False),
-    "copy engines at half the rate": Factors(copies=0.5)}
+    "as above": SoftwareFactors(), "what compute units send at half the rate": SoftwareFactors(transfers=0.5),
+    "at a quarter of the rate": SoftwareFactors(transfers=0.25), "launches and events of four times the length":
+    SoftwareFactors(software=4.0), "a library with tiles of 128 x 256 only": SoftwareFactors(small_tiles=False),
+    "copy engines at half the rate": SoftwareFactors(copies=0.5)}
 _TRIED = (1024, 4096)
 #: Of 64 rows on eight GPUs each owns 8: a store along the columns then has 8 rows, which the paper says is slow.
-_SMALL_EXPERIMENTS = _EXPERIMENTS | {"what compute units send at an eighth of the rate": Factors(transfers=0.125)}
+_SMALL_EXPERIMENTS = _EXPERIMENTS | {
+    "what compute units send at an eighth of the rate": SoftwareFactors(transfers=0.125)}
 
 
-def _tasks(setup: Setup) -> Iterator[OverlapTask]:
+def _tasks(setup: Scope) -> Iterator[OverlapTask]:
     for node in NODES:
         yield from tasks_of(node, _LARGE)
         for factors in _EXPERIMENTS.values():
             yield from tasks_of(node, _TRIED, factors=factors)
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     ours, targets, rows = {}, {}, []
     for node, title in NODES.items():
         tasks, key = tasks_of(node, _LARGE), node.replace("-", "_")
@@ -241,13 +242,13 @@ def _extremes(results: Results, tasks: list[OverlapTask], title: str,
     return ours, targets
 
 
-def _small_tasks(setup: Setup) -> Iterator[OverlapTask]:
+def _small_tasks(setup: Scope) -> Iterator[OverlapTask]:
     for node in NODES:
         for factors in _SMALL_EXPERIMENTS.values():
             yield from tasks_of(node, _SMALL, factors=factors)
 
 
-def _evaluate_small(setup: Setup, results: Results) -> Findings:
+def _evaluate_small(setup: Scope, results: Results) -> Findings:
     ours, targets, rows = {}, {}, []
     for node, title in NODES.items():
         tasks = tasks_of(node, _SMALL)
@@ -277,7 +278,7 @@ SMALL = Figure("flux-small", "Few rows, as in decoding (figure 14)",
 _TWO = {"a100-pcie": (1.32, 18), "a100-nvlink": (1.57, 74), "h800-nvlink": (1.55, 56)}
 
 
-def _evaluate_nodes(setup: Setup, results: Results) -> Findings:
+def _evaluate_nodes(setup: Scope, results: Results) -> Findings:
     ours, targets, rows = {}, {}, []
     for node, title in NODES.items():
         tasks, key = tasks_of(node, (8192,), gpus=16), node.replace("-", "_")

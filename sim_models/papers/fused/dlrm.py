@@ -13,8 +13,8 @@ from t3sim.analytic.end_to_end.uncertainty import ranges
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import NETWORK
-from t3sim.papers.dlrm import PAPER, Dlrm, Graph, Pass, training_pass
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.dlrm import PAPER, Dlrm, PassOptions, PassTimes, training_pass
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import digest
@@ -37,12 +37,12 @@ class PassTask:
     """One training pass on the event level."""
 
     model: Dlrm
-    graph: Graph
+    graph: PassOptions
     factors: Factors = Factors()
 
     needs_rtl = False
     requires = ()
-    result_type = Pass
+    result_type = PassTimes
     seconds = 12.0
 
     @property
@@ -56,7 +56,7 @@ class PassTask:
 
     @property
     def label(self) -> str:
-        usual = asdict(Graph(self.graph.fused)) | asdict(Factors())
+        usual = asdict(PassOptions(self.graph.fused)) | asdict(Factors())
         unusual = [f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
                    for name, value in (asdict(self.graph) | asdict(self.factors)).items() if value != usual[name]]
         return ", ".join(["DLRM pass", "fused" if self.graph.fused else "baseline",
@@ -70,13 +70,13 @@ class PassTask:
     def key(self) -> str:
         return f"dlrm-{digest(json.dumps(self.description, sort_keys=True), source_digest('t3sim.papers.dlrm'))}"
 
-    def run(self, progress: Callable[[float], None]) -> Pass:
+    def run(self, progress: Callable[[float], None]) -> PassTimes:
         return training_pass(self.model, self.machine, self.graph)
 
 
 def _pair(tables: int, factors: Factors = Factors(), **graph: Any) -> tuple[PassTask, PassTask]:
     """Make the baseline and the fused pass."""
-    return tuple(PassTask(replace(PAPER, tables_per_gpu=tables), Graph(fused, **graph), factors)
+    return tuple(PassTask(replace(PAPER, tables_per_gpu=tables), PassOptions(fused, **graph), factors)
                  for fused in (False, True))
 
 
@@ -101,18 +101,18 @@ _EXPERIMENTS = {
     "the bottom MLP runs beside the persistent kernel": _pair(2, bottom_beside=True)}
 
 
-def _tasks(setup: Setup) -> Iterator[PassTask]:
+def _tasks(setup: Scope) -> Iterator[PassTask]:
     for tables in _TABLES_PER_GPU:
         yield from _pair(tables)
     for pair in (*_EXPERIMENTS.values(), *_sampled(setup.seed)):
         yield from pair
 
 
-def _reduction(plain: Pass, fused: Pass) -> float:
+def _reduction(plain: PassTimes, fused: PassTimes) -> float:
     return 100 * (1 - fused.ns / plain.ns)
 
 
-def evaluate(setup: Setup, results: Results) -> Findings:
+def evaluate(setup: Scope, results: Results) -> Findings:
     found = {tables: [results[task] for task in _pair(tables)] for tables in _TABLES_PER_GPU}
     reductions = {tables: _reduction(*pair) for tables, pair in found.items()}
     experiments = {title: _reduction(*(results[task] for task in pair)) for title, pair in _EXPERIMENTS.items()}
@@ -146,7 +146,7 @@ _LEGEND = {"pooling, rows' gradients": plots.BLUE, "MLPs": plots.SKY, "interacti
            "optimizer": plots.GREY, "all-to-all": plots.ORANGE, "all-reduce": plots.RED}
 
 
-def _draw(pair: tuple[Pass, Pass]):
+def _draw(pair: tuple[PassTimes, PassTimes]):
     drawn, axes = plots.figure(3.0)
     for place, one in enumerate(pair):
         for name, start, end in one.spans:

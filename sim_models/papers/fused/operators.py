@@ -20,7 +20,7 @@ from t3sim.event.tiles.persistent import (
 )
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 
 _NODE, _GPUS = "mi210-x4", 4
@@ -90,7 +90,7 @@ def _shorter(rows: list[_Row]) -> list[float]:
     return [100 * reduction(separate, fused) for _, separate, fused, _ in rows]
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     times, ours, targets = _times(), {}, {}
     for name, (mean, most, where) in _PAPER.items():
         found = _shorter(times[name])
@@ -178,7 +178,7 @@ _SKEW_EXPERIMENTS = {"as above": {}, "a network card of half the rate": {"rate":
                      "40 rows are pooled": {"pooled": 40}}
 
 
-def _evaluate_profile(setup: Setup, results: Results) -> Findings:
+def _evaluate_profile(setup: Scope, results: Results) -> Findings:
     occupancy, skew, fine = _profile()
     ours = {"occupancy_75_faster_percent": 100 * (1 - occupancy[0.75] / occupancy[0.25]),
             "occupancy_87_slower_percent": 100 * (occupancy[0.875] / occupancy[0.75] - 1),

@@ -10,8 +10,8 @@ from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.machine.levels import QUEUE
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
-from t3sim.runs.queued import QueuedRun, Waves, run_queued
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
+from t3sim.runs.queued import ProducerWaves, QueuedRun, run_queued
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import digest
 
@@ -64,7 +64,7 @@ class ChainTask:
     def run(self, progress: Callable[[float], None]) -> Queued:
         size = self.tile_bytes * self.per_peer * _GPUS
         return Queued(**asdict(run_queued(self.machine, "rs", _GPUS, size, self.initiator,
-                                          waves=Waves(self.wave, self.reverse))))
+                                          waves=ProducerWaves(self.wave, self.reverse))))
 
 
 def _one(machine: Machine) -> dict[tuple[str, int], ChainTask]:
@@ -88,12 +88,12 @@ def _machine() -> Machine:
     return fraction_of(load_machine(_MACHINE, QUEUE), _FRACTION)
 
 
-def _tasks(setup: Setup) -> list[ChainTask]:
+def _tasks(setup: Scope) -> list[ChainTask]:
     machine = _machine()
     return [*_one(machine).values(), *_many(machine).values()]
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     machine = _machine()
     one = {at: results[task] for at, task in _one(machine).items()}
     many = {at: results[task] for at, task in _many(machine).items()}

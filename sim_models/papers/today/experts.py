@@ -11,7 +11,7 @@ from t3sim.analytic.validation.requests import Exchange, Measured
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
 from t3sim.papers.paper import percent
 from t3sim.workload.routing import Routing, drawn
 from t3sim.workload.transformer import TODAY, Transformer
@@ -24,7 +24,7 @@ _OURS = "t3"
 
 
 @dataclass(frozen=True)
-class _Case:
+class _ExpertsCase:
     """A model's experts, a phase, and how popular experts differ."""
 
     machine: Machine
@@ -51,9 +51,9 @@ class _Case:
         return self.ranked[self.today].ns / self.ranked[_OURS].ns
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     machine = load_machine(_MACHINE, COMMERCIAL)
-    cases = {(name, phase): [_Case(machine, TODAY[name].kinds[-1][0], phase, zipf, setup.seed) for zipf in _ZIPF]
+    cases = {(name, phase): [_ExpertsCase(machine, TODAY[name].kinds[-1][0], phase, zipf, setup.seed) for zipf in _ZIPF]
              for name in _MODELS for phase in _PHASES}
     ours, targets = {}, {}
 
@@ -100,7 +100,7 @@ def _measured() -> list[Compared]:
     return [*compare([one for one in own_rows() if isinstance(one, Measured) and isinstance(one.ask, Exchange)]).rows]
 
 
-def _draw(cases: dict[tuple[str, str], list[_Case]]):
+def _draw(cases: dict[tuple[str, str], list[_ExpertsCase]]):
     picture, axes = plots.figure(2.8)
     colours = dict(zip(_MODELS, (plots.BLUE, plots.ORANGE, plots.GREEN)))
     for (name, phase), some in cases.items():

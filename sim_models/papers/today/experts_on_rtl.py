@@ -19,7 +19,7 @@ from t3sim.papers.figure import (
     Figure,
     Findings,
     Results,
-    Setup,
+    Scope,
     Table,
     Target,
     case,
@@ -62,7 +62,7 @@ class _Half:
 
 
 @dataclass(frozen=True)
-class _Case:
+class _PopularityCase:
     """A popularity of the experts, and what follows from it."""
 
     half: _Half
@@ -112,21 +112,21 @@ class _Case:
         return self.event_ns(mechanism) / self.event_ns("t3")
 
 
-def _cases(half: _Half, setup: Setup) -> list[_Case]:
+def _cases(half: _Half, setup: Scope) -> list[_PopularityCase]:
     machine, whole = fraction_of(load_machine(_MACHINE), _FRACTION), load_machine(_WHOLE, COMMERCIAL)
-    found = [_Case(half, machine, whole, zipf, setup.seed) for zipf in _ZIPF]
+    found = [_PopularityCase(half, machine, whole, zipf, setup.seed) for zipf in _ZIPF]
     found += [replace(found[0], zipf=zipf, dtype=_NARROW) for zipf in _NARROW_ZIPF if half.first]
     for one in found:  # all have the hardware of the one that needs most
         machine = half.exchange.hardware(machine, one.workload)
     return [replace(one, machine=machine) for one in found]
 
 
-def _tasks(half: _Half, setup: Setup) -> list[Any]:
+def _tasks(half: _Half, setup: Scope) -> list[Any]:
     return [task for one in _cases(half, setup)
             for task in layer_tasks(setup, one.workload, one.techniques, one.machine, half.exchange)]
 
 
-def _evaluate(half: _Half, setup: Setup, results: Results) -> Findings:
+def _evaluate(half: _Half, setup: Scope, results: Results) -> Findings:
     every, phase = _cases(half, setup), half.phase
     ran = [layer_result(setup, results, one.workload, one.techniques, one.machine, half.exchange) for one in every]
     cases, runs, narrow = every[:len(_ZIPF)], ran[:len(_ZIPF)], list(zip(every, ran))[len(_ZIPF):]
@@ -181,7 +181,7 @@ def _columns(half: _Half, techniques: tuple[str, ...]) -> tuple[str, ...]:
             *(TECHNIQUE_TITLES[name] for name in techniques), f"{TECHNIQUE_TITLES[_OURS]} gains")
 
 
-def _row(one: _Case, run: RunResult) -> tuple[str, ...]:
+def _row(one: _PopularityCase, run: RunResult) -> tuple[str, ...]:
     base = run.baseline
     assert base is not None
     alone = *((base.packing_ns,) if one.half.first else ()), base.gemm_ns, base.phases_ns[one.half.phase]
@@ -191,7 +191,7 @@ def _row(one: _Case, run: RunResult) -> tuple[str, ...]:
             f"{percent(run.speedup[_OURS]):+.1f} %")
 
 
-def _draw(cases: list[_Case], runs: list[RunResult]):
+def _draw(cases: list[_PopularityCase], runs: list[RunResult]):
     picture, axes = plots.figure(2.6)
     zipf = [one.zipf for one in cases]
     axes.plot(zipf, [run.speedup[_OURS] for run in runs], "o-", color=plots.BLUE, markersize=4,

@@ -11,7 +11,7 @@ from t3sim.analytic.validation.comparison import expected_error
 from t3sim.base import plots
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
 from t3sim.papers.paper import geomean, percent
 from t3sim.workload.transformer import TODAY, Transformer
 
@@ -32,7 +32,7 @@ _PHASES = (_Phase("prompt, sequence parallel", 8192, True), _Phase("prompt", 819
 
 
 @dataclass(frozen=True)
-class _Case:
+class _LayersCase:
     """A model's GEMMs with a collective, and its norms, on eight GPUs of a machine."""
 
     machine: str
@@ -66,13 +66,13 @@ class _Case:
 
 
 @cache
-def _ranked(case: _Case) -> list[Ranked]:
+def _ranked(case: _LayersCase) -> list[Ranked]:
     return rank(load_machine(case.machine, COMMERCIAL), case.model, case.phase.tokens, _TP,
                 case.phase.sequence_parallel)
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
-    groups = {(machine, phase): [_Case(machine, model, phase) for model in TODAY.values()]
+def _evaluate(setup: Scope, results: Results) -> Findings:
+    groups = {(machine, phase): [_LayersCase(machine, model, phase) for model in TODAY.values()]
               for machine in _MACHINES for phase in _PHASES}
     over_best = {at: percent(geomean([one.gain(one.today) for one in cases])) for at, cases in groups.items()}
     over_turn = {at: percent(geomean([one.gain(_IN_TURN) for one in cases])) for at, cases in groups.items()}
@@ -105,14 +105,14 @@ def _evaluate(setup: Setup, results: Results) -> Findings:
         tables=[_table(machine) for machine in _MACHINES], plots={"today-layers": lambda: _draw(groups)})
 
 
-def _case(one: _Case) -> dict:
+def _case(one: _LayersCase) -> dict:
     return {"figure": "today-layers", "machine": one.machine, "model": one.model.name, "phase": one.phase.title,
             "tokens": one.phase.tokens, "tp": _TP, "norms_ns": one.ns(one.ours) - one.ranked[one.ours].ns,
             "ranking": [ranked.to_json() for ranked in one.ranked.values()]}
 
 
 def _table(machine: str) -> Table:
-    cases = [_Case(machine, model, phase) for model in TODAY.values() for phase in _PHASES]
+    cases = [_LayersCase(machine, model, phase) for model in TODAY.values() for phase in _PHASES]
     return Table(f"A layer on {_TP} GPUs of {machine}", (
         "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
         "T3 bound by"), [
@@ -121,7 +121,7 @@ def _table(machine: str) -> Table:
          one.ours, f"{percent(one.gain(one.today)):+.1f} %", one.ranked[one.ours].bound) for one in cases])
 
 
-def _draw(groups: dict[tuple[str, _Phase], list[_Case]]):
+def _draw(groups: dict[tuple[str, _Phase], list[_LayersCase]]):
     drawn, axes = plots.figure(3.4)
     series = {"today": [geomean([one.gain(_IN_TURN) / one.gain(one.today) for one in cases])
                         for cases in groups.values()],

@@ -18,7 +18,7 @@ from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.papers.dma.trigger import TriggerTask
-from t3sim.papers.figure import Figure, Findings, Results, Setup, Table, Target
+from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
 
 _MACHINE, _GPUS = "h100-sxm", 8
 _RTL, _FRACTION, _TILE = "h100-t3", 4, (128, 128, 1)
@@ -40,7 +40,7 @@ class Trigger:
     read_ns: float  #: until the first line that is sent on has been read
 
 
-class Signal(NamedTuple):
+class SignalMethod(NamedTuple):
     """A way to learn that data have come."""
 
     carried: str  #: what says so
@@ -72,21 +72,21 @@ def _by_tracker(way: str, machine: Machine, gpus: int, size: float, trigger: Tri
 
 
 _SIGNALS = {
-    "LL": Signal("a flag beside each word", partial(_by_protocol, "LL")),
-    "LL128": Signal("a flag in each 128 bytes", partial(_by_protocol, "LL128")),
-    "Simple": Signal("a counter of chunks, polled", partial(_by_protocol, "Simple")),
-    "one-shot": Signal("a flag of each GPU, polled", partial(_by_kernel, "one-shot")),
-    "two-shot": Signal("the same, and a barrier", partial(_by_kernel, "two-shot")),
-    "two-shot, packets": Signal("a flag beside each word", partial(_by_kernel, "two-shot, packets")),
-    "copy-engines": Signal("signals to the host", _by_engines),
-    "in-switch": Signal("counters to which the switch adds", partial(_in_switch, False)),
-    "in-switch, flags": Signal("a flag in the data, after one counter", partial(_in_switch, True)),
-    "tracker, ring": Signal("bytes that memory took", partial(_by_tracker, "ring")),
-    "tracker, direct": Signal("bytes that memory took", partial(_by_tracker, "direct")),
+    "LL": SignalMethod("a flag beside each word", partial(_by_protocol, "LL")),
+    "LL128": SignalMethod("a flag in each 128 bytes", partial(_by_protocol, "LL128")),
+    "Simple": SignalMethod("a counter of chunks, polled", partial(_by_protocol, "Simple")),
+    "one-shot": SignalMethod("a flag of each GPU, polled", partial(_by_kernel, "one-shot")),
+    "two-shot": SignalMethod("the same, and a barrier", partial(_by_kernel, "two-shot")),
+    "two-shot, packets": SignalMethod("a flag beside each word", partial(_by_kernel, "two-shot, packets")),
+    "copy-engines": SignalMethod("signals to the host", _by_engines),
+    "in-switch": SignalMethod("counters to which the switch adds", partial(_in_switch, False)),
+    "in-switch, flags": SignalMethod("a flag in the data, after one counter", partial(_in_switch, True)),
+    "tracker, ring": SignalMethod("bytes that memory took", partial(_by_tracker, "ring")),
+    "tracker, direct": SignalMethod("bytes that memory took", partial(_by_tracker, "direct")),
 }
 
 
-def signals(machine: Machine) -> dict[str, Signal]:
+def signals(machine: Machine) -> dict[str, SignalMethod]:
     """Return the ways that a machine has, by name."""
     without = {"in-switch", "in-switch, flags"} if machine.in_switch is None else set()
     without |= set() if machine.direct.packets else {"two-shot, packets"}
@@ -113,7 +113,7 @@ def _of(machine: Machine, trigger: Trigger) -> dict[str, dict[int, float]]:
             for name, one in signals(machine).items()}
 
 
-def _evaluate(setup: Setup, results: Results) -> Findings:
+def _evaluate(setup: Scope, results: Results) -> Findings:
     machine, measured = load_machine(_MACHINE, COMMERCIAL), results[_task()]
     clock = _task().machine.memory_clock_ghz
     trigger = Trigger(measured.update_cycles[1] / clock, measured.read_cycles[1] / clock)

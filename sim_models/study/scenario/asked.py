@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 from t3sim.study import techniques
 from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.event import EventLevel, EventRun
 from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.layers import is_alone, is_collective
 from t3sim.study.scenario.ranking import LayerToRank, Ranking
-from t3sim.study.scenario.request import Request, requested
+from t3sim.study.scenario.request import LayerRequest, requested
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.study.tasks.store import Results
 
-Asked = Request | KernelAlone | CollectiveAlone | EventLevel | LayerToRank
+Asked = LayerRequest | KernelAlone | CollectiveRequest | EventLevel | LayerToRank
 Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun | Ranking
 
 
@@ -24,7 +24,7 @@ def asked(scenario: Scenario) -> Asked:
     if scenario.level == "event":
         return EventLevel(scenario)
     if is_collective(scenario.layer):
-        return CollectiveAlone(scenario)
+        return CollectiveRequest(scenario)
     return KernelAlone(scenario) if is_alone(scenario.layer) else requested(scenario)
 
 
@@ -42,6 +42,6 @@ def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what
         tell(str(note))
     if isinstance(ready, EventLevel | LayerToRank):
         return ready.run()
-    if isinstance(ready, KernelAlone | CollectiveAlone):
+    if isinstance(ready, KernelAlone | CollectiveRequest):
         return ready.run(progress, kept)
     return ready.whole([techniques.run_sublayer(plan, ready.techniques, progress, jobs, kept) for plan in ready.plans])

@@ -43,7 +43,7 @@ _KEYS = ("layer.collective", "layer.bytes", "layer.values", "layer.devices", "ex
          "exchange.algorithm", "gpus.every", "gpus.skew", "machine", "seed", "fraction")
 
 
-class CollectiveAlone:
+class CollectiveRequest:
     """A collective alone; made ready, which raises BadInput, before it runs."""
 
     what = "a collective alone"  #: for people

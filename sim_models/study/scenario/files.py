@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from t3sim.base.bounded import read_toml, reading
 from t3sim.base.custom import check_installed
 from t3sim.base.errors import BadInput, InScenario, Key, Told, Words, choices, shown
-from t3sim.study.scenario.scenario import Scenario, Section
+from t3sim.study.scenario.scenario import Scenario, ScenarioSection
 
 _ALLOWED = {"bool_type": "true or false", "int_type": "a whole number", "int_from_float": "a whole number",
             "string_type": "a word", "float_type": "a number", "finite_number": "a finite number",
@@ -26,10 +26,10 @@ def keys() -> list[str]:
               if key != "workload")]
 
 
-def sections() -> dict[str, type[Section]]:
+def sections() -> dict[str, type[ScenarioSection]]:
     """Return the sections by name."""
     return {name: field.annotation for name, field in Scenario.model_fields.items()
-            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)}
+            if isinstance(field.annotation, type) and issubclass(field.annotation, ScenarioSection)}
 
 
 def read_scenario(path: str) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from t3sim.base.errors import BadInput, Key
 from t3sim.mechanisms.track_trigger import FUSIONS
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.layers import is_alone, is_collective
 from t3sim.study.scenario.request import check_policy, requested
 from t3sim.study.scenario.scenario import Scenario, T3Section, said
 from t3sim.trace.setup import Setup
 
 
-def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveAlone:
+def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveRequest:
     """Return what a trace of a scenario is of: a collective alone, or a run under one technique with Track & Trigger.
 
     That is t3-mca if none is named. `bug`: of `trace.bugs`. Raises BadInput.
@@ -18,7 +18,7 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveAl
         if bug is not None:
             whole = said("layer.collective", scenario.layer.collective)
             raise BadInput(whole, f" is alone, without Track & Trigger, whose bug {bug} is")
-        return CollectiveAlone(scenario)
+        return CollectiveRequest(scenario)
     names = scenario.techniques or ("t3-mca",)
     for name in names:
         if name not in FUSIONS:

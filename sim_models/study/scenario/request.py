@@ -52,7 +52,7 @@ _OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order":
 
 
 @dataclass(frozen=True)
-class Request:
+class LayerRequest:
     """Simulations for a scenario; made by `requested`."""
 
     scenario: Scenario
@@ -136,7 +136,7 @@ def check_operator(scenario: Scenario) -> None:
                        " does not go with ", kernel, ", which says what its parts are")
 
 
-def requested(scenario: Scenario, policy: str | None = None) -> Request:
+def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
     """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work.
 
     `policy`: the arbiters' under whichever technique, if it is not the techniques' own.
@@ -192,7 +192,7 @@ def requested(scenario: Scenario, policy: str | None = None) -> Request:
         check_split_k(plan.machine, exchange, names)
         for name in names:
             TECHNIQUES[name].kernels_of(plan)
-    return Request(scenario, tuple(names), plans, tuple(count for _, count in found), tuple(notes))
+    return LayerRequest(scenario, tuple(names), plans, tuple(count for _, count in found), tuple(notes))
 
 
 def check_numbers(plans: Sequence[Plan], names: Sequence[str]) -> None:

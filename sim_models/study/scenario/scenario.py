@@ -45,13 +45,13 @@ _Fraction = Annotated[str, AfterValidator(_fraction)]
 _Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
 
 
-class Section(BaseModel):
+class ScenarioSection(BaseModel):
     """A section of a scenario. Unknown keys, text for numbers, NaN and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Layer(Section):
+class Layer(ScenarioSection):
     """Layer that is computed: a model's sub-layer, a custom GEMM or kernel, those of a file, or a collective alone."""
 
     operator: _Operator = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
@@ -74,7 +74,7 @@ class Layer(Section):
     workload: InstanceOf[Workload] | None = None  #: from Python: the sub-layer itself
 
 
-class ExchangeSection(Section):
+class ExchangeSection(ScenarioSection):
     """The collective: over which links, by which algorithm."""
 
     topology: _Over | None = None  #: ring, switch, full, torus:RxC or nodes:NxG; the operator's own if not given
@@ -85,19 +85,19 @@ class ExchangeSection(Section):
     signal: str | None = None  #: wavefront, workgroup, wave-group or shard: what is complete before it is sent
 
 
-class T3Section(Section):
+class T3Section(ScenarioSection):
     """Technique t3."""
 
     policy: str | None = None  #: the arbiters', round_robin if not given
 
 
-class DecomposedSection(Section):
+class DecomposedSection(ScenarioSection):
     """Technique decomposed."""
 
     communication_units: int = 16  #: compute units that its communication kernels have
 
 
-class FluxSection(Section):
+class FluxSection(ScenarioSection):
     """Technique flux."""
 
     order: str = "shifted"  #: of tiles: shifted (from the next GPU's on), or same on all GPUs
@@ -106,20 +106,20 @@ class FluxSection(Section):
     transfer: str | None = None  #: event level: push (each GPU writes to the others, the default) or pull
 
 
-class FusedWgSection(Section):
+class FusedWgSection(ScenarioSection):
     """Technique fused-wg."""
 
     slice_tasks: int | None = None  #: event level: tasks of the persistent kernel that are signalled together
 
 
-class GpusSection(Section):
+class GpusSection(ScenarioSection):
     """Which GPUs are simulated, and what tells one from another."""
 
     every: bool = False  #: hardware for every GPU, instead of one that stands for all
     skew: str | None = None  #: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS, link:FROM-TO:GB/S, a comma between
 
 
-class Scenario(Section):
+class Scenario(ScenarioSection):
     """One request. What is not said has the defaults of `t3 run` without options."""
 
     level: _Level = "cycle"  #: cycle, with RTL in the loop; event, tile by tile; library, ranked on GPUs that are sold
@@ -153,7 +153,7 @@ class Scenario(Section):
         found = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
-            if isinstance(value, Section):
+            if isinstance(value, ScenarioSection):
                 found |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields
                           if getattr(value, key) != type(value).model_fields[key].default}
             elif value != type(self).model_fields[name].default:

@@ -12,12 +12,12 @@ from t3sim.base.custom import GROUPS
 from t3sim.base.errors import BadInput, shown
 from t3sim.runs.kernels import Kernel
 from t3sim.study.scenario.asked import asked, run
-from t3sim.study.scenario.collective import CollectiveAlone
+from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.event import EventLevel
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.ranking import LayerToRank
-from t3sim.study.scenario.request import Request
+from t3sim.study.scenario.request import LayerRequest
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.study.scenario.short_names import keys_of
 from t3sim.study.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
@@ -48,23 +48,23 @@ class ScenarioPoint:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        if isinstance(self._asked, Request):
+        if isinstance(self._asked, LayerRequest):
             return tuple(task for tasks in self._kernels for task in tasks.values())
-        if isinstance(self._asked, CollectiveAlone):
+        if isinstance(self._asked, CollectiveRequest):
             return (self._asked.task,)
         return (ScenarioTask(self.scenario),)
 
     @cached_property
     def _kernels(self) -> list[dict[Kernel, KernelTask]]:
         """The simulations of each sub-layer."""
-        return [self._asked.tasks(plan) for plan in self._asked.plans] if isinstance(self._asked, Request) else []
+        return [self._asked.tasks(plan) for plan in self._asked.plans] if isinstance(self._asked, LayerRequest) else []
 
     def answer(self, results: Mapping[str, Any]) -> dict[str, Scalar | None]:
         """Make up the answer of `t3 run`."""
         request = self._asked
-        if isinstance(request, CollectiveAlone):
+        if isinstance(request, CollectiveRequest):
             return flat(request.result(results[self.tasks[0].key]).to_json())
-        if not isinstance(request, Request):
+        if not isinstance(request, LayerRequest):
             return results[self.tasks[0].key].values
         done = [run_result(plan, request.techniques, {kernel: results[task.key] for kernel, task in tasks.items()})
                 for plan, tasks in zip(request.plans, self._kernels)]
@@ -74,11 +74,11 @@ class ScenarioPoint:
         """Refuse what takes more than a day, or more memory than this host has. Raises BadInput."""
         ready = self._asked
         try:
-            if isinstance(ready, Request):
+            if isinstance(ready, LayerRequest):
                 for plan in ready.plans:
                     estimate.check(estimate.estimate(plan.machine, plan.workload, ready.tasks(plan), jobs=cores()),
                                    plan.workload)
-            elif isinstance(ready, CollectiveAlone):
+            elif isinstance(ready, CollectiveRequest):
                 estimate.check(ready.estimate(), ready)
             elif isinstance(ready, KernelAlone) and (expected := ready.estimate()) and ready.workload:
                 estimate.check(expected, ready.workload)
@@ -89,7 +89,7 @@ class ScenarioPoint:
         """Return the task that compiles what kernels of the cycle level need."""
         if isinstance(self._asked, EventLevel | LayerToRank):
             return None
-        machine = self._asked.plans[0].machine if isinstance(self._asked, Request) else self._asked.machine
+        machine = self._asked.plans[0].machine if isinstance(self._asked, LayerRequest) else self._asked.machine
         return WarmUpTask(machine, any(task.needs_rtl for task in self.tasks))
 
 

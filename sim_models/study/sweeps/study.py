@@ -30,11 +30,11 @@ COMMANDS = ("run", "dma", "collective", "end-to-end", "area", "hbm-replay", "exp
 _Value = bool | Annotated[int, Field(ge=-1 << 63, lt=1 << 63)] | float | str  #: a table's columns have 64 bits
 
 
-class _Part(BaseModel):
+class _StudyPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Plot(_Part):
+class Plot(_StudyPart):
     """Lines of one or more results over a setting."""
 
     x: str  #: a setting
@@ -46,7 +46,7 @@ class Plot(_Part):
     log_x: bool = False
 
 
-class Map(_Part):
+class Map(_StudyPart):
     """Which of several results is least, at every pair of two settings."""
 
     x: str  #: a setting
@@ -55,7 +55,7 @@ class Map(_Part):
     title: str = ""
 
 
-class Draw(_Part):
+class Draw(_StudyPart):
     """Points drawn at random, each with one value of every setting; the same seed draws the same."""
 
     count: int = Field(ge=1, le=LARGEST)
@@ -71,7 +71,7 @@ class Draw(_Part):
         return list(found.values())
 
 
-class Compare(_Part):
+class Compare(_StudyPart):
     """Which value of a setting serves best over all cases: the points that differ in nothing else are one case.
 
     With `average` they may differ in that setting, too: its values are repetitions, and a case's result is the mean.
@@ -85,7 +85,7 @@ class Compare(_Part):
     average: str | None = None  #: a setting of the grid that should not matter, as a link's latency 1 ns longer
 
 
-class Regimes(_Part):
+class Regimes(_StudyPart):
     """Regimes in which a setting matters: its values' loss against a bound, along settings and results."""
 
     over: str  #: the setting
@@ -94,7 +94,7 @@ class Regimes(_Part):
     along: list[str] = Field(min_length=1, max_length=12)  #: settings, or columns of the results
 
 
-class Study(_Part):
+class Study(_StudyPart):
     """A study file."""
 
     title: str

@@ -10,7 +10,7 @@ Row = Mapping[str, Scalar | None]
 
 
 @dataclass(frozen=True)
-class Cell:
+class WinnerCell:
     """A pair of settings, and who wins there."""
 
     x: Scalar
@@ -19,7 +19,7 @@ class Cell:
     ahead_percent: float | None  #: by which the next one is more; None if there is no other
 
 
-def winners(wanted: Map, rows: Sequence[Row]) -> list[Cell]:
+def winners(wanted: Map, rows: Sequence[Row]) -> list[WinnerCell]:
     """Find the least of the map's results in every row that has any; ties go to the first in the map's order."""
     names = short_names(wanted.least_of)
     cells = []
@@ -28,8 +28,8 @@ def winners(wanted: Map, rows: Sequence[Row]) -> list[Cell]:
                    if isinstance(value := row.get(column), (int, float))]
         if results:
             (best, name), *others = sorted(results, key=lambda result: result[0])
-            cells.append(Cell(row[wanted.x], row[wanted.y], name,
-                              100 * (others[0][0] / best - 1) if others else None))
+            cells.append(WinnerCell(row[wanted.x], row[wanted.y], name,
+                                    100 * (others[0][0] / best - 1) if others else None))
     return cells
 
 

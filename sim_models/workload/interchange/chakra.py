@@ -49,7 +49,7 @@ class ChakraError(BadInput):
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """Ranks that a collective is among, as far as a trace says."""
 
     name: str | None
@@ -59,7 +59,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Node:
+class ChakraNode:
     """Fields of a node that are used."""
 
     id: int
@@ -70,7 +70,7 @@ class Node:
     types: str
     collective: int | None
     bytes: int
-    group: Group  #: of a collective
+    group: RankGroup  #: of a collective
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs", left: list[s
     words about those that are left out. Raises BadInput.
     """
     file, shown = Path(path), Key("layer.chakra", repr(path[:60]))
-    nodes: dict[int, Node] = {}
-    groups: dict[str | None, Group] = {}  # those whose size is said anywhere
+    nodes: dict[int, ChakraNode] = {}
+    groups: dict[str | None, RankGroup] = {}  # those whose size is said anywhere
     with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
         for node in _nodes(read_bounded(file), groups):
             if node.id in nodes:
@@ -132,7 +132,7 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs", left: list[s
     return list(found.values())
 
 
-def _of_tensors(shown: Key, groups: list[Group], tp: int) -> list[Group]:
+def _of_tensors(shown: Key, groups: list[RankGroup], tp: int) -> list[RankGroup]:
     """Return the groups of tensor parallelism: of `tp` ranks, and of several those whose ranks are the nearest.
 
     Without ranks it is the one whose name or words say so. Raises ChakraError if nothing tells.
@@ -151,8 +151,8 @@ def _of_tensors(shown: Key, groups: list[Group], tp: int) -> list[Group]:
         ", and no node says how many ranks one has (pg_size)"))
 
 
-def _producer(collective: Node, nodes: Mapping[int, Node], tp: int, operator: str
-              ) -> tuple[Node, Workload | str] | None:
+def _producer(collective: ChakraNode, nodes: Mapping[int, ChakraNode], tp: int, operator: str
+              ) -> tuple[ChakraNode, Workload | str] | None:
     """Find the nearest GEMM that a collective depends on whose output has its bytes.
 
     Other collectives end the search.
@@ -175,7 +175,7 @@ def _producer(collective: Node, nodes: Mapping[int, Node], tp: int, operator: st
     return None
 
 
-def _gemm(node: Node, size_bytes: int, tp: int, operator: str) -> Workload | str | None:
+def _gemm(node: ChakraNode, size_bytes: int, tp: int, operator: str) -> Workload | str | None:
     """Return the GEMM that a computing node is, if its output has this many bytes; of another format its name.
 
     Its inputs are [.., M, K] times [K, N], or [N, K] of a linear layer; a bias may come with it. Where each rank makes
@@ -195,7 +195,7 @@ def _gemm(node: Node, size_bytes: int, tp: int, operator: str) -> Workload | str
     return None
 
 
-def _pairs(node: Node) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], str]]:
+def _pairs(node: ChakraNode) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], str]]:
     """Give the inputs that lie side by side of which the second is a matrix, and their format."""
     shapes, types = _list(node, "shapes", node.shapes), _list(node, "types", node.types)
     tensors = [(tuple(shape), str(types[at]) if len(types) == len(shapes) else node.types)
@@ -208,7 +208,7 @@ def _pairs(node: Node) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], str]]
             yield left, right, next(iter(formats)) if len(formats) == 1 else " and ".join(sorted(formats))
 
 
-def _list(node: Node, what: str, text: str) -> list:
+def _list(node: ChakraNode, what: str, text: str) -> list:
     try:
         if len(text) > _LONGEST_SHAPES:
             raise ValueError
@@ -220,7 +220,7 @@ def _list(node: Node, what: str, text: str) -> list:
     return list(found) if isinstance(found, (list, tuple)) else []
 
 
-def _nodes(content: bytes, groups: dict[str | None, Group]) -> Iterator[Node]:
+def _nodes(content: bytes, groups: dict[str | None, RankGroup]) -> Iterator[ChakraNode]:
     """Read the nodes of a trace in whichever form, and the groups that a node lists. Raises ValueError."""
     objects = _json_objects(content) if content.lstrip()[:1] in (b"{", b"[") else _messages(content)
     for number, one in enumerate(objects):
@@ -233,9 +233,9 @@ def _nodes(content: bytes, groups: dict[str | None, Group]) -> Iterator[Node]:
             yield _node(one, number)
 
 
-def _listed_groups(text: str) -> dict[str | None, Group]:
+def _listed_groups(text: str) -> dict[str | None, RankGroup]:
     """Return the groups in the list that PyTorch writes when it makes them."""
-    found: dict[str | None, Group] = {}
+    found: dict[str | None, RankGroup] = {}
     for one in re.findall(r"\{[^{}]*\}", text.replace("\\", "")):
         name, words = (re.search(rf'"{key}"\s*:\s*"([^"]*)"', one) for key in ("pg_name", "pg_desc"))
         size = re.search(r'"group_size"\s*:\s*(\d{1,9})', one)
@@ -243,8 +243,8 @@ def _listed_groups(text: str) -> dict[str | None, Group]:
         ranks = _ranks(listed[1] if listed else "")
         count = int(size[1]) if size else len(ranks)
         if name and count:
-            found[name[1]] = Group(name[1], count, ranks if len(ranks) == count else (),
-                                   f"{name[1]} {words[1] if words else ''}")
+            found[name[1]] = RankGroup(name[1], count, ranks if len(ranks) == count else (),
+                                       f"{name[1]} {words[1] if words else ''}")
     return found
 
 
@@ -269,7 +269,7 @@ def _json_objects(content: bytes) -> Iterator[object]:
         yield from one if isinstance(one, list) else [one]
 
 
-def _node(one: dict, number: int) -> Node:
+def _node(one: dict, number: int) -> ChakraNode:
     def field(name: str, default: object) -> object:
         camel = re.sub("_(.)", lambda found: found[1].upper(), name)
         return one.get(name, one.get(camel, default))
@@ -302,14 +302,14 @@ def _node(one: dict, number: int) -> Node:
     size = next((one for one in (*sizes, *map(len, lists)) if one), None)
     group = next((_plain(str(attributes[name]))[:60] for name in _GROUP_NAMES if name in attributes), None)
     words = " ".join(_plain(str(attributes[name]))[:60] for name in _GROUP_WORDS if name in attributes)
-    return Node(
+    return ChakraNode(
         whole(field("id", 0), "id"), _plain(str(field("name", "")))[:60], kind,
         tuple(whole(id, "a dependency") for name in ("data_deps", "ctrl_deps") for id in each(field(name, []), name)),
         shapes if isinstance(shapes, str) else json.dumps(shapes), str(types),
         None if kind != _COLLECTIVE or collective is None else whole(collective, "comm_type", _COLLECTIVES),
         whole(attributes.get("comm_size", 0), "comm_size") if kind == _COLLECTIVE else 0,
-        Group(group, size, next((ranks for ranks in lists if len(ranks) == size), ()), f"{group} {words}")
-        if kind == _COLLECTIVE else Group(None, None))
+        RankGroup(group, size, next((ranks for ranks in lists if len(ranks) == size), ()), f"{group} {words}")
+        if kind == _COLLECTIVE else RankGroup(None, None))
 
 
 def _plain(text: str) -> str:

@@ -31,7 +31,7 @@ class Pass:
     size_bytes: int | None = None  #: of its arrays; whole lines where passes beside it differ; None: the operator's
 
 
-class Share(NamedTuple):
+class PhaseShare(NamedTuple):
     """Workgroups of a phase that differ only in where their data lie."""
 
     phase: int
@@ -52,7 +52,7 @@ class Copy:
     launch_cycles: float
     end_cycles: float
 
-    def shares(self, device: int) -> Iterator[Share]:
+    def shares(self, device: int) -> Iterator[PhaseShare]:
         """Share out one device's passes: each is whole workgroups and, for the rest, one workgroup more.
 
         A workgroup's bytes are shared by passes that are side by side. Where one of these ends before others, they go
@@ -66,7 +66,7 @@ class Copy:
                 whole, rest = divmod(end - begin, each)
                 for count, start, size in ((whole, begin, each), (1, begin + whole * each, rest)):
                     if count and size:
-                        yield Share(phase, longer, count, start, each, size)
+                        yield PhaseShare(phase, longer, count, start, each, size)
 
     def work(self, device: int) -> KernelTable:
         """Build one device's kernel: persistent, past the cache.

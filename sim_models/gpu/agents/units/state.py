@@ -26,7 +26,7 @@ TO_CACHE, TO_MEMORY, MAPPED, TO_PEER, TO_BOTH = map(int, (Route.CACHE, Route.MEM
                                                           Route.BOTH))
 
 
-class Rates(NamedTuple):
+class UnitRates(NamedTuple):
     """Rates and latencies of the compute units; times in memory cycles."""
 
     units: int
@@ -47,7 +47,7 @@ class Condition(NamedTuple):
 Records = Any  #: an array of records, whose fields compiled code reads as attributes
 
 
-class Work(NamedTuple):
+class UnitWork(NamedTuple):
     """The kernel tables of all simulated devices, and what is common to them."""
 
     groups: Records  # see operators.kernel_table
@@ -148,7 +148,7 @@ class UnitState(NamedTuple):
     slowdown: np.ndarray  # float [device]: by which everything that goes by the GPU's clock takes longer
 
 
-def make_state(rates: Rates, work: Work) -> UnitState:
+def make_state(rates: UnitRates, work: UnitWork) -> UnitState:
     devices, phases = work.phase_end.shape
     tables, units = _PLACE.arrays((devices, rates.units * rates.places)), _UNIT.arrays((devices, rates.units))
     for name in ("wg", "refused", "compute_end"):

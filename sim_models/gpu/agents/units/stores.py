@@ -28,7 +28,7 @@ from t3sim.gpu.fabric.memory_map import channel_of
 
 if TYPE_CHECKING:
     from t3sim.gpu.agents.compute_units import ComputeUnits
-    from t3sim.gpu.agents.units.state import UnitState, Work
+    from t3sim.gpu.agents.units.state import UnitState, UnitWork
     from t3sim.gpu.engine.state import Sim
 
 
@@ -79,7 +79,7 @@ def send_stores(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit
 
 
 @inlined
-def next_row(units: "UnitState", work: "Work", step: np.record, device: int, slot: int) -> bool:
+def next_row(units: "UnitState", work: "UnitWork", step: np.record, device: int, slot: int) -> bool:
     """Go to the next row that is to be stored; False: there is none."""
     behind = step.first_store + step.stores
     tried = 0
