@@ -184,8 +184,8 @@ def _waited(trace: Trace, device: int, step: int) -> Iterator[str]:
     last = int(np.searchsorted(np.cumsum(_parts(came)), passes.lines(device, step)))
     last = came[last:last + 1]
     at, (_, wg) = int(last["cycle"][0]), passes.stored_by(device, last["address"])[0]
-    who = sorted(one.number for one in passes.arriving(device)
-                 if one.span.first <= int(last["address"][0]) < one.span.end)
+    who = sorted(part.number for part in passes.arriving(device)
+                 if part.span.first <= int(last["address"][0]) < part.span.end)
     who, there = devices(who) if who else "others", "there" if len(who) < 2 else "on each"
     if at < ended:
         yield (f"waited last for its own workgroups, which ended at cycle {ended:,}; the last of {lines:,} lines had "
@@ -221,15 +221,15 @@ def _missing(trace: Trace, device: int, step: int) -> Iterator[str]:
     lines = passes.lines_of_step(device, step)
     yield f"{max(0, came - needed + lines):,} of {lines:,} lines that step {step + 1} waits for have come."
     short: dict[Span, list[Arriving]] = {}
-    for one in passes.arriving(device):
-        if one.step <= step:
-            short.setdefault(one.span, []).append(one)
+    for part in passes.arriving(device):
+        if part.step <= step:
+            short.setdefault(part.span, []).append(part)
     counts = {span: len(parts) * passes.chunk_lines - int(_parts(inside(arrived, [span])).sum())
               for span, parts in short.items()}
     short = {span: parts for span, parts in short.items() if counts[span] > 0}
     for span, parts in list(short.items())[:_SHOWN]:  # several where a switch adds them
         yield (f"{counts[span]:,} of {len(parts) * passes.chunk_lines:,} lines of chunk {parts[0].chunk} from "
-               f"{devices(sorted(one.number for one in parts))} are missing{_senders(trace, device, parts)}")
+               f"{devices(sorted(part.number for part in parts))} are missing{_senders(trace, device, parts)}")
     if len(short) > _SHOWN:
         yield f"So are lines of {len(short) - _SHOWN} more."
 
@@ -238,25 +238,25 @@ def _senders(trace: Trace, device: int, parts: list[Arriving]) -> str:
     """Say why lines that one device sends, or sums of what several send, have not come."""
     if len(parts) == 1:
         return f": {_sender(trace, device, parts[0])}"
-    why = {one.number: _sender(trace, device, one) for one in parts}
+    why = {part.number: _sender(trace, device, part) for part in parts}
     late = [f"; device {number}: {said[:-1]}" for number, said in why.items() if said != _ALL_SENT]
     return "".join(late) + "." if late else ": all have sent their parts."
 
 
-def _sender(trace: Trace, device: int, one: Arriving) -> str:
+def _sender(trace: Trace, device: int, part: Arriving) -> str:
     passes = trace.passes
     if not _from_the_start(trace, Kind.PACKET):
         return "what it has sent is not recorded."
-    sent = _packets(trace, one.sender, None if trace.run["mirrored"] else one.sent_to,
-                    [Span(device, one.sent_at, one.sent_at + one.span.end - one.span.first)])
+    sent = _packets(trace, part.sender, None if trace.run["mirrored"] else part.sent_to,
+                    [Span(device, part.sent_at, part.sent_at + part.span.end - part.span.first)])
     if len(sent) >= passes.chunk_lines:
         return _ALL_SENT
-    there = sent["address"].astype(np.int64) - one.sent_at + one.span.first
-    done = np.unique(passes.stored_by(device, there, one.sender)[:, 1]) if len(sent) else []
-    first = next((wg for wg in passes.of_step(one.sender, one.step) if wg not in done), None)
-    begun = passes.over(one.sender, one.step - 1) is not None
-    return (f"there step {one.step + 1} has not begun." if not begun else
-            f"there workgroup {first} of step {one.step + 1} has sent nothing." if first is not None else
+    there = sent["address"].astype(np.int64) - part.sent_at + part.span.first
+    done = np.unique(passes.stored_by(device, there, part.sender)[:, 1]) if len(sent) else []
+    first = next((wg for wg in passes.of_step(part.sender, part.step) if wg not in done), None)
+    begun = passes.over(part.sender, part.step - 1) is not None
+    return (f"there step {part.step + 1} has not begun." if not begun else
+            f"there workgroup {first} of step {part.step + 1} has sent nothing." if first is not None else
             "there some workgroups have sent a part.")
 
 

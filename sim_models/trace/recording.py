@@ -75,6 +75,7 @@ class TraceRecording(Observer):
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(design.ports, run.geometry, d, device)
                       for d, device in enumerate(run.devices)] if with_waves else []
+        self._shown: list[np.ndarray] = []  #: of each GPU, with waves: the outputs before the clock edge
         self._using: Recorder | None = None
         self._from, self._started = 0, 0.0
         self.seconds_recorded, self.cycles_recorded = 0.0, 0
@@ -102,7 +103,7 @@ class TraceRecording(Observer):
         elif self._using is not None and now > self._from:
             self._writer.write(self._taken())
             self._recorder, self._other = self._other, self._recorder
-            for device, shown, backend in zip(self.waves, getattr(self, "_shown", ()), self._run.backends):
+            for device, shown, backend in zip(self.waves, self._shown, self._run.backends):
                 device.sample(self._from, backend.inputs.view(np.int64), shown.view(np.int64),
                               backend.outputs.view(np.int64), self._run.sim)
             self.seconds_recorded += time.thread_time() - self._started
