@@ -24,24 +24,16 @@ from cocotb_tools.runner import get_runner
 
 from t3sim.base.cache import cached, digest
 from t3sim.base.errors import Failure
-from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
-from t3sim.cosim.verilated import (
-    COMMON_FLAGS,
-    FAST_FLAGS,
-    SLOW_FLAGS,
-    include_flags,
-    precompiled_headers,
-    runtime_objects,
-    units,
-)
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.simulator import checked_stimulus
-from t3sim.rtlsim.toolchain import Toolchain, ToolchainError, find_toolchain, run_all
+from t3sim.rtlsim.toolchain import JOBS, Toolchain, ToolchainError, find_toolchain, run_all
 
 DUMP = "dump.vcd"  #: waveforms of a run, in its folder
 _REPLAY = "t3sim.testbenches.tb_replay"
-_VERILATOR_FLAGS = ("--cc", "--vpi", "-O3", "-Wno-fatal", "--no-timing", "-fno-dfg-scoped", "--unroll-count", "1",
-                    "--prefix", "Vtop", "--timescale", "1ns/1ps", "--output-split", "5000")
+_VERILATOR_FLAGS = ("--cc", "--vpi", "-Wno-fatal", "--no-timing", "--prefix", "Vtop", "--timescale", "1ns/1ps",
+                    "--output-split", "5000")
+_COMPILER_FLAGS = ("-std=c++20", "-fPIC", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DNDEBUG",
+                   "-Wno-invalid-offsetof")
 #: Yosys makes every `always @*` run at time 0 by a register that is initialised then. In SystemVerilog, which cocotb's
 #: runner asks for, that happens before the first event, and a block whose inputs never change would leave X.
 _ICARUS_LANGUAGE = "-g2005"
@@ -105,8 +97,7 @@ def build_simulation(text: str, ports: PortMap, simulator: str = "verilator", wa
     if simulator == "icarus":
         return Simulation(ports.top, cached("icarus-" + digest(text, *versions), make_icarus), simulator, waves)
     tools = find_toolchain()
-    text = share_modules(initialize_in_loops(text))
-    key = digest(text, ports.to_json(), *tools.identity, *COMMON_FLAGS, *FAST_FLAGS, *_VERILATOR_FLAGS, *versions)
+    key = digest(text, ports.to_json(), *tools.identity, *_COMPILER_FLAGS, *_VERILATOR_FLAGS, *versions)
     return Simulation(ports.top, cached(f"cocotb-{key}", make_verilator), simulator, waves)
 
 
@@ -186,21 +177,34 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, waves: bool) -> Non
     names = [port.verilog for port in ports] + ([ports.clock] if ports.clock else [])
     (work / "ports.vlt").write_text("`verilator_config\n" + "".join(
         f'public_flat_rw -module "{ports.top}" -var "{name}"\n' for name in names))
-    trace = ["--trace"] if waves else []
-    flags = [*COMMON_FLAGS, f"-DVM_TRACE={int(waves)}", f"-DVM_TRACE_VCD={int(waves)}"]
-    runtime = runtime_objects(tools, [*flags, *FAST_FLAGS], _RUNTIME + (_WAVES_RUNTIME if waves else ()))
-    run_all([[tools.verilator, *_VERILATOR_FLAGS, *trace, "--top-module", ports.top, "--Mdir", ".", "ports.vlt",
-              "../design.v"]], work, {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
-    slow = sorted(work.glob("*__Slow.cpp"))
-    fast = sorted(set(work.glob("*.cpp")) - set(slow))
-    grouped = {**units(work, "slow", slow, SLOW_FLAGS), **units(work, "fast", fast, FAST_FLAGS)}
-    headers = precompiled_headers(tools, [*flags, *FAST_FLAGS])
-    compiler = [*tools.compiler, *flags, *include_flags(tools), "-I.", *headers, "-c"]
-    main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
-    run_all([*([*compiler, *optimisation, f"{unit}.cpp", "-o", f"{unit}.o"]
-               for unit, (_, optimisation) in grouped.items()),
-             [*compiler, *FAST_FLAGS, main, "-o", "main.o"]], work)
+    run_all([[tools.verilator, *_VERILATOR_FLAGS, *["--trace"] * waves, "--top-module", ports.top, "--Mdir", ".",
+              "ports.vlt", "../design.v"]], work, {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
+    files = [cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp", *sorted(work.glob("*.cpp"))]
+    units = [f"unit{index}" for index in range(min(JOBS, len(files)))]
+    for index, unit in enumerate(units):  # a file alone would take longer for the headers than for itself
+        (work / f"{unit}.cpp").write_text("".join(f'#include "{path}"\n' for path in files[index::len(units)]))
+    # Unoptimised: a testbench spends its time in Python, and the code of a large design takes minutes to optimise.
+    run_all([[*_compiler(tools, waves), "-O0", f"{unit}.cpp", "-o", f"{unit}.o"] for unit in units], work)
     libraries = cocotb_tools.config.libs_dir
-    run_all([[*tools.compiler, "main.o", *(f"{unit}.o" for unit in grouped), *runtime, f"-L{libraries}",
+    run_all([[*tools.compiler, *(f"{unit}.o" for unit in units), *_runtime(tools, waves), f"-L{libraries}",
               f"-Wl,-rpath,{libraries}", "-lcocotbvpi_verilator", "-lpthread", "-o", f"../{ports.top}"]], work)
     shutil.rmtree(work)
+
+
+def _compiler(tools: Toolchain, waves: bool) -> list[str]:
+    return [*tools.compiler, *_COMPILER_FLAGS, f"-DVM_TRACE={int(waves)}", f"-DVM_TRACE_VCD={int(waves)}", "-I.",
+            f"-I{tools.include}", f"-I{tools.include / 'vltstd'}", "-c"]
+
+
+def _runtime(tools: Toolchain, waves: bool) -> list[Path]:
+    """Compile Verilator's run-time library to objects, the same for every design."""
+    compiler = [*_compiler(tools, waves), "-O2"]
+    names = _RUNTIME + (_WAVES_RUNTIME if waves else ())
+
+    def make(folder: Path) -> None:
+        work = folder / "work"
+        work.mkdir()
+        run_all([[*compiler, tools.include / f"{name}.cpp", "-o", f"../{name}.o"] for name in names], work)
+        shutil.rmtree(work)
+
+    return sorted(cached("runtime-" + digest(*tools.identity, *compiler, *names), make).glob("*.o"))

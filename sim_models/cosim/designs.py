@@ -1,12 +1,12 @@
 """Blocks by name and geometry."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from amaranth.hdl import Fragment, Shape
 from amaranth.hdl._mem import MemoryInstance
 
-from t3sim.cosim.clock_enable import write_registers_in_place
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtl.blocks import BLOCKS
@@ -16,6 +16,12 @@ from t3sim.rtlsim.shown import Groups
 from t3sim.rtlsim.simulator import Design
 
 _MODULE = re.compile(r"^(?=module )", re.MULTILINE)
+_COMBINATIONAL = re.compile(r"^  always @\* begin\n.*?^  end\n", re.MULTILINE | re.DOTALL)
+_REGISTER = re.compile(r"^  always @\(posedge (\S+)\)\n    (\S+) +<= (\\\$\d+) ;\n", re.MULTILINE)
+_GENERATED = re.compile(r"\\\$\d+(?= )")
+_ASSIGNMENT = re.compile(r"^(\s+)(\S+)( +\[[\d:]+\])? += (.*)$")
+#: Yosys makes old simulators evaluate a process at time 0 with this.
+_DUMMY = "dump_module"
 _START = re.compile(r"^ *reg (\S*dump_module\S*) += 0;\n", re.MULTILINE)
 _AT_START = re.compile(r"\\\S*dump_module\S* ")
 _ONE_STATEMENT = re.compile(r"^  always @\*\n    (\S.*;)\n", re.MULTILINE)
@@ -39,15 +45,54 @@ def block_design(block: str, geometry: Geometry, shown: Groups) -> Design:
 
 
 def readable_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
-    """Write the block's Verilog for people and other tools.
-
-    A register is written where its enable is tested.
-    """
+    """Write the block's Verilog for people and other tools."""
     text, ports = block_verilog(block, geometry)
-    text = "".join(map(_evaluated_at_start, _MODULE.split(write_registers_in_place(text))))
+    text = "".join(_evaluated_at_start(write_registers_in_place(module)) for module in _MODULE.split(text))
     for useless in (_NO_BITS, _VERSION_COMMENT):
         text = useless.sub("", text)
     return text.lstrip("\n"), ports
+
+
+def write_registers_in_place(module: str) -> str:
+    """Merge every next value that only its register uses into the register's own process.
+
+    Amaranth describes each register as a combinational next value that defaults to the register itself:
+
+        always @* begin                          always @(posedge clk) begin
+          \\$5  = count;                            if (advance) begin
+          if (advance) begin                 ->      count <= \\$4 ;
+            \\$5  = \\$4 ;                            end
+          end                                    end
+        end
+        always @(posedge clk)
+          count <= \\$5 ;
+    """
+    registers = {value: (clock, register) for clock, register, value in _REGISTER.findall(module)}
+    uses = Counter(_GENERATED.findall(module))
+    merged = {}
+
+    def merge(process: re.Match) -> str:
+        lines = [line for line in process[0].splitlines() if _DUMMY not in line]
+        assignments = [match for match in map(_ASSIGNMENT.match, lines) if match]
+        targets = {match[2] for match in assignments}
+        value = next(iter(targets), None)
+        # Besides the assignments here: the declaration and the register's process.
+        if len(targets) != 1 or value not in registers or uses[value] != len(assignments) + 2:
+            return process[0]
+        clock, register = merged[value] = registers[value]
+        kept = [f"  always @(posedge {clock}) begin"]
+        for line in lines[1:]:
+            match = _ASSIGNMENT.match(line)
+            if match is None:
+                kept.append(line)
+            elif match[3] or match[4].rstrip(" ;") != register:
+                kept.append(f"{match[1]}{register}{match[3] or ''} <= {match[4]}")
+        return "\n".join(kept) + "\n"
+
+    module = _COMBINATIONAL.sub(merge, module)
+    module = _REGISTER.sub(lambda process: "" if process[3] in merged else process[0], module)
+    return re.sub(r"^  reg (?:\[[\d:]+\] )?(\\\$\d+) ;\n", lambda line: "" if line[1] in merged else line[0], module,
+                  flags=re.MULTILINE)
 
 
 def _evaluated_at_start(module: str) -> str:

@@ -24,7 +24,8 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
               engines: Sequence[str] = ("bare", "full", "cocotb", "amaranth")) -> dict[str, float]:
     """Measure simulated cycles per second of a core's time on every simulator (cocotb: of time that passed).
 
-    They are `bare` (a C++ loop), `full` (the same, with all evaluated), `cocotb` (on Verilator) and `amaranth`.
+    They are `bare` (a C++ loop), `full` (the same, with all evaluated), `cocotb` (on Verilator's C++, compiled
+    without optimisation) and `amaranth`.
 
     Building and starting are not counted. The slow simulators replay only the stimulus' beginning, and Failure is
     raised if their outputs differ from the compiled RTL's. For `factory`, `name` and `parameters` see

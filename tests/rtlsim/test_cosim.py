@@ -1,7 +1,6 @@
 """The compiled RTL and Amaranth's simulator behind one interface give the same traces."""
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -15,15 +14,12 @@ from amaranth.lib.wiring import In, Out
 from numba import njit
 
 from t3sim.base import cache
-from t3sim.cosim import shared_modules, verilated, verilog
-from t3sim.cosim.clock_enable import write_registers_in_place
-from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
+from t3sim.cosim import verilog
 from t3sim.cosim.component import build_component
-from t3sim.cosim.shared_modules import initialize_in_loops, share_modules
+from t3sim.cosim.designs import write_registers_in_place
 from t3sim.cosim.verilog import component_verilog, declared_ports, generate_verilog
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
-from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 from t3sim.rtlsim import build, lanes, toolchain
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend, pack, unpack
 from t3sim.rtlsim.port_map import Lane, PortMap
@@ -85,45 +81,6 @@ class Add(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.d.comb += self.sum.eq(self.a + self.b)
-        return m
-
-
-class Adder(wiring.Component):
-    """Adds `step` to what comes through a queue, and counts it by its two lowest bits."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__({"input": In(stream.Signature(70)), "output": Out(stream.Signature(70)), "level": Out(3)})
-        self._step = step
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        m.submodules.queue = queue = TwoEntryQueue(70)
-        m.submodules.counts = counts = memory.Memory(shape=3, depth=4, init=[])
-        write, read = counts.write_port(), counts.read_port(domain="comb")
-        wiring.connect(m, wiring.flipped(self.input), queue.input)
-        m.d.comb += [
-            self.output.valid.eq(queue.output.valid), self.output.payload.eq(queue.output.payload + self._step),
-            queue.output.ready.eq(self.output.ready),
-            read.addr.eq(queue.output.payload), write.addr.eq(read.addr), write.data.eq(read.data + self._step),
-            write.en.eq(self.output.valid & self.output.ready), self.level.eq(read.data),
-        ]
-        return m
-
-
-class Adders(wiring.Component):
-    """Three equal adders, and one that adds something else."""
-
-    def __init__(self) -> None:
-        super().__init__({"inputs": In(stream.Signature(70)).array(4), "outputs": Out(stream.Signature(70)).array(4),
-                          "levels": Out(3).array(4)})
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        for number, step in enumerate((1, 1, 2, 1)):
-            m.submodules[f"adder_{number}"] = adder = Adder(step)
-            wiring.connect(m, wiring.flipped(self.inputs[number]), adder.input)
-            wiring.connect(m, adder.output, wiring.flipped(self.outputs[number]))
-            m.d.comb += self.levels[number].eq(adder.level)
         return m
 
 
@@ -444,66 +401,3 @@ endmodule
 """
     used_elsewhere = head + register + process + "  assign out = \\$5 ;\nendmodule\n"
     assert write_registers_in_place(used_elsewhere) == used_elsewhere
-
-
-def test_large_modules_are_kept_whole(monkeypatch, seed):
-    text, ports = generate_verilog(Adders(), "adders")
-    assert text.count("\nmodule ") == 4 and share_modules(text) == text  # all are small
-    monkeypatch.setattr(shared_modules, "_LARGE_LINES", 1)
-    kept = {module.split("(")[0] for module in share_modules(text).split("\nmodule ") if "no_inline_module" in module}
-    assert kept == {"adder", "adder_2", "two_entry_queue"}
-    simulation = build_simulation(text, ports)
-    design = (simulation.folder / "design.v").read_text()
-    assert "no_inline_module" in design and "word = word + 1" in design
-    stimulus = random_stimulus(ports, 300, seed=seed, reset_probability=0.02)
-    with AmaranthBackend(Adders(), ports) as amaranth:
-        np.testing.assert_array_equal(replay_cocotb(simulation, ports, stimulus)[0], amaranth.run(stimulus))
-
-
-def _marked(text: str, module: str) -> set[str]:
-    """Return the ports of a module that Verilator is to leave as they are."""
-    body, = (body for body in share_modules(text).split("\nmodule ") if body.startswith(f"{module}("))
-    return set(re.findall(r"(\w+) /\*verilator public_flat_rd\*/", body))
-
-
-def test_ports_that_differ_stay_ports(monkeypatch):
-    """Those of a part differ if there are several of what it is in; a reset does, if each instance has its own."""
-    monkeypatch.setattr(shared_modules, "_LARGE_LINES", 1)
-    text, _ = generate_verilog(Adders(), "adders")
-    for module in ("adder", "two_entry_queue"):
-        marked = _marked(text, module)
-        assert {"input__payload", "input__valid", "output__ready"} <= marked and not marked & {"clk", "rst"}
-    own = re.sub(r"(  adder adder_3 \(\n(?:    \..*\n)*?    \.rst)\(rst\)", r"\1(levels__0)", text)
-    assert own != text and _marked(own, "adder") == _marked(text, "adder") | {"rst"}
-
-
-def test_memories_are_initialized_in_loops():
-    text, _ = generate_verilog(Adders(), "adders")
-    assert len(re.findall(r"^    counts\[\d\] = 3'h0;\n", text, re.MULTILINE)) == 2 * 4
-    looped = initialize_in_loops(text)
-    assert looped.count("    for (int word = 0; word < 4; word = word + 1) counts[word] = 3'h0;\n") == 2
-    assert "counts[0] = " not in looped
-    text, _ = generate_verilog(Widths(), "widths")
-    assert "rows[15] = 12'h00f;" in text and initialize_in_loops(text) == text
-
-
-def test_headers_are_read_once(tmp_path):
-    """The compiler takes the headers that it has read, in both kinds of units, and gives the same objects."""
-    tools = toolchain.find_toolchain()
-    found = verilated.precompiled_headers(tools, [*verilated.COMMON_FLAGS, *verilated.FAST_FLAGS])
-    if "clang" in tools.compiler_version:
-        assert not found
-        return
-    assert (Path(found[1]).parent / f"{Path(found[1]).name}.gch").stat().st_size > 1e6
-    source = tmp_path / "source.cpp"
-    source.write_text('#include "verilated.h"\n#include <vector>\n'
-                      "std::size_t f(const std::vector<VerilatedContext>& all) { return all.size(); }\n")
-    compiler = [*tools.compiler, *verilated.COMMON_FLAGS, *verilated.include_flags(tools), "-c", str(source)]
-    for flags in (verilated.FAST_FLAGS, verilated.SLOW_FLAGS):
-        objects = []
-        for arguments in ([], [*found, "-Winvalid-pch", "-Werror", "-H"]):
-            objects.append(tmp_path / f"{len(objects)}.o")
-            ran = subprocess.run([*compiler, *flags, *arguments, "-o", objects[-1]], text=True, check=True,
-                                 capture_output=True)
-        assert f"! {found[1]}.gch" in ran.stderr, "read as it was read once"
-        assert objects[0].read_bytes() == objects[1].read_bytes()
