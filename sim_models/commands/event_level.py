@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from t3sim.commands.flags import print_notes
 
 if TYPE_CHECKING:
-    from t3sim.event.tiles.persistent import PersistentRun
-    from t3sim.event.tiles.runs import OverlapRun
     from t3sim.machine import Machine
+    from t3sim.mechanisms.event_runs import OverlapRun
+    from t3sim.mechanisms.fused_wg.event import PersistentRun
     from t3sim.study.results import FileRun
     from t3sim.study.scenario.event import EventLevel, GemmRun
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def run_event_level(asked: "EventLevel", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
     from t3sim.base.output import write_json
-    from t3sim.event.tiles.persistent import PersistentRun
+    from t3sim.mechanisms.fused_wg.event import PersistentRun
     from t3sim.study.results import FileRun
     from t3sim.study.scenario.event import GemmRun
 
@@ -73,7 +73,7 @@ def _print_file(found: "FileRun", node: "Machine") -> None:
 
 
 def _print_overlap(run: "OverlapRun", node: "Machine") -> None:
-    from t3sim.event.tiles.decomposed import TOO_GOOD
+    from t3sim.mechanisms.decomposed.event import TOO_GOOD
     from t3sim.study.report import NOTHING, output_console, print_table
 
     console = output_console()

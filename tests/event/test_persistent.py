@@ -7,8 +7,13 @@ import pytest
 from t3sim.analytic.gemm import Shape, tile_kernel
 from t3sim.analytic.rings import library_exchange_ns, library_ring_ns
 from t3sim.cli import main
-from t3sim.event.tiles.flux import Choice
-from t3sim.event.tiles.persistent import (
+from t3sim.event.tiles.ports import store_bytes_per_ns
+from t3sim.event.tiles.slots import run_slices
+from t3sim.machine import load_machine
+from t3sim.machine.levels import TILES
+from t3sim.mechanisms.event_runs import run_overlap
+from t3sim.mechanisms.flux.event import Choice
+from t3sim.mechanisms.fused_wg.event import (
     OPERATORS,
     Sending,
     alone_ns,
@@ -24,11 +29,6 @@ from t3sim.event.tiles.persistent import (
     task_ns,
     with_share,
 )
-from t3sim.event.tiles.ports import store_bytes_per_ns
-from t3sim.event.tiles.runs import run_overlap
-from t3sim.event.tiles.slots import run_slices
-from t3sim.machine import load_machine
-from t3sim.machine.levels import TILES
 from t3sim.runs.signals import SIGNALS
 
 NODE = load_machine("mi210-x4", TILES)

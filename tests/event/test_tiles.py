@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from t3sim.analytic.gemm import Shape, best_tile_kernel, tile_kernel, tile_kernels
 from t3sim.analytic.rings import library_ring_ns, port_bytes_per_ns
 from t3sim.cli import main
-from t3sim.event.tiles.decomposed import decomposed
-from t3sim.event.tiles.flux import OPERATORS, ORDERS, TRANSFERS, Choice, arrivals, choices_of, fused
 from t3sim.event.tiles.ports import store_bytes_per_ns
-from t3sim.event.tiles.runs import OPERATORS as ALL
-from t3sim.event.tiles.runs import TECHNIQUES, run_overlap
 from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import load_machine
 from t3sim.machine.levels import TILES
 from t3sim.machine.topologies import switch
+from t3sim.mechanisms.decomposed.event import decomposed
+from t3sim.mechanisms.event_runs import OPERATORS as ALL
+from t3sim.mechanisms.event_runs import TECHNIQUES, run_overlap
+from t3sim.mechanisms.flux.event import OPERATORS, ORDERS, TRANSFERS, Choice, arrivals, choices_of, fused
 from t3sim.mechanisms.flux.storing import FluxOptions, run_flux
 from t3sim.papers.flux.measured import all_reduce_errors, all_reduce_times, gemm_errors, least_error
 from t3sim.runs import kernels as cycle_kernels

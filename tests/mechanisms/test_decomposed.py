@@ -8,7 +8,7 @@ from t3sim.base.errors import BadInput
 from t3sim.gpu.engine.end import DONE
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import load_machine
-from t3sim.mechanisms.decomposed import decomposed_sim, run_decomposed, split_gemm
+from t3sim.mechanisms.decomposed.kernels import decomposed_sim, run_decomposed, split_gemm
 from t3sim.runs import build, kernels
 from t3sim.runs.isolated_collectives import with_compute_units
 from t3sim.runs.plan import Plan

@@ -12,7 +12,7 @@ from t3sim.gpu.engine.end import DONE
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import named_topology
-from t3sim.mechanisms.fused_wg import FusedOptions, owners_of, run_sending, sending_kernel, sending_sim
+from t3sim.mechanisms.fused_wg.kernels import FusedOptions, owners_of, run_sending, sending_kernel, sending_sim
 from t3sim.runs import build
 from t3sim.runs.exchange import Exchange, fused_with
 from t3sim.runs.operators import make_operator, make_tiling

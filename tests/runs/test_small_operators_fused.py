@@ -7,7 +7,7 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.mechanisms.flux.storing import Owners
-from t3sim.mechanisms.fused_wg import SENDING_REGISTERS, sending_kernel
+from t3sim.mechanisms.fused_wg.kernels import SENDING_REGISTERS, sending_kernel
 from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs import kernels
 from t3sim.runs.data_mode import run_data_mode

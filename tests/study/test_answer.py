@@ -131,7 +131,7 @@ def test_a_baseline_that_is_too_good_says_by_how_much(capsys):
     from pathlib import Path
     from statistics import fmean
 
-    from t3sim.event.tiles.decomposed import TOO_GOOD
+    from t3sim.mechanisms.decomposed.event import TOO_GOOD
     summary = Path(__file__).parents[2] / "docs" / "reports" / "flux" / "tables" / "summary.csv"
     with summary.open(encoding="utf-8") as lines:
         apart = {row["quantity"]: float(row["difference"] or 0) for row in csv.DictReader(lines)}

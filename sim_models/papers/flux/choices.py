@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from t3sim.base import plots
-from t3sim.event.tiles.flux import OPERATORS, TRANSFERS, Choice
+from t3sim.mechanisms.flux.event import OPERATORS, TRANSFERS, Choice
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.flux.operators import NODES, TITLES, OverlapTask
 from t3sim.papers.paper import Target

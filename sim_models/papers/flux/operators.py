@@ -9,10 +9,10 @@ from typing import Any
 
 from t3sim.analytic.gemm import Shape
 from t3sim.base import plots
-from t3sim.event.tiles.flux import OPERATORS, Choice
-from t3sim.event.tiles.runs import run_overlap
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
+from t3sim.mechanisms.event_runs import run_overlap
+from t3sim.mechanisms.flux.event import OPERATORS, Choice
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 from t3sim.study.tasks.sources import source_digest
@@ -101,7 +101,7 @@ class OverlapTask:
     @cached_property
     def key(self) -> str:
         description = json.dumps(self.description, sort_keys=True)
-        return f"overlap-{digest(description, source_digest('t3sim.event.tiles.runs'))}"
+        return f"overlap-{digest(description, source_digest('t3sim.mechanisms.event_runs'))}"
 
     def run(self, progress: Callable[[float], None]) -> OverlapTimes:
         techniques = ("sequential", "flux") + (("decomposed",) if self.gpus <= self.machine.gpus else ())

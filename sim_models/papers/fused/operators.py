@@ -6,7 +6,9 @@ from statistics import fmean
 
 from t3sim.analytic.gemm import Shape
 from t3sim.base import plots
-from t3sim.event.tiles.persistent import (
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import TILES
+from t3sim.mechanisms.fused_wg.event import (
     Sending,
     Tasks,
     embedding,
@@ -18,8 +20,6 @@ from t3sim.event.tiles.persistent import (
     reduction,
     with_share,
 )
-from t3sim.machine import Machine, load_machine
-from t3sim.machine.levels import TILES
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import Target
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel
 from t3sim.base.errors import BadInput, Key, Words
-from t3sim.event.tiles import persistent, runs
-from t3sim.event.tiles.flux import Choice
-from t3sim.event.tiles.persistent import PersistentRun, Sending, run_persistent
-from t3sim.event.tiles.runs import OverlapRun, run_overlap
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
+from t3sim.mechanisms import event_runs as runs
+from t3sim.mechanisms.event_runs import OverlapRun, run_overlap
+from t3sim.mechanisms.flux.event import Choice
+from t3sim.mechanisms.fused_wg import event as persistent
+from t3sim.mechanisms.fused_wg.event import PersistentRun, Sending, run_persistent
 from t3sim.study.results import FileRun
 from t3sim.study.scenario.layers import of_file, refuse, workloads_of
 from t3sim.study.scenario.request import check_level

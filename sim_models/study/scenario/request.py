@@ -11,7 +11,7 @@ from t3sim.base.errors import BadInput, Key, Words, choices, named_once
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
-from t3sim.mechanisms.decomposed import units_left
+from t3sim.mechanisms.decomposed.kernels import units_left
 from t3sim.mechanisms.flux.storing import FluxOptions, tuned
 from t3sim.mechanisms.table import BY_DEFAULT, TECHNIQUES, check_split_k
 from t3sim.mechanisms.track_trigger import FUSIONS, fusion, policy_of

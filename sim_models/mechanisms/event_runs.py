@@ -7,10 +7,10 @@ from typing import Any
 from t3sim.analytic.gemm import Shape, best_tile_kernel
 from t3sim.analytic.rings import library_ring_ns
 from t3sim.base.errors import BadInput, Key, choices
-from t3sim.event.tiles.decomposed import COMMUNICATION_UNITS, decomposed
-from t3sim.event.tiles.flux import OPERATORS as FUSED
-from t3sim.event.tiles.flux import Choice, fused
 from t3sim.machine import Machine
+from t3sim.mechanisms.decomposed.event import COMMUNICATION_UNITS, decomposed
+from t3sim.mechanisms.flux.event import OPERATORS as FUSED
+from t3sim.mechanisms.flux.event import Choice, fused
 
 OPERATORS = (*FUSED, "gemm-ar")
 TECHNIQUES = ("sequential", "decomposed", "flux", "ideal-overlap")
