@@ -119,7 +119,7 @@ def parse(text: str) -> Group:
 
 
 @dataclass(frozen=True)
-class Table:
+class TimingTable:
     """A delay or a transition time over output load and input transition; bilinear, and linear beyond its edges."""
 
     loads: tuple[float, ...]  #: pF
@@ -148,18 +148,18 @@ class Arc:
 
     source: str
     inverting: bool | None  #: None: either edge of the input may cause either edge of the output
-    rise: Table
-    fall: Table
-    rise_slew: Table
-    fall_slew: Table
+    rise: TimingTable
+    fall: TimingTable
+    rise_slew: TimingTable
+    fall_slew: TimingTable
 
 
 @dataclass(frozen=True)
 class PinEnergy:
     """Energy that a cell takes by itself when one of its pins rises or falls; of an output without its load."""
 
-    rise: Table  #: pJ
-    fall: Table
+    rise: TimingTable  #: pJ
+    fall: TimingTable
 
     def mean_pj(self, load: float, slew: float) -> float:
         return (self.rise.at(load, slew) + self.fall.at(load, slew)) / 2
@@ -338,7 +338,7 @@ def _number(group: Group, name: str) -> float:
     return number
 
 
-def _table(timing: Group, name: str, templates: dict[str, Group]) -> Table | None:
+def _table(timing: Group, name: str, templates: dict[str, Group]) -> TimingTable | None:
     for group in timing.all(name):
         template = templates.get(_one(group), Group("", []))
         first, second = (group.numbers(index) or template.numbers(index) or [0.0] for index in ("index_1", "index_2"))
@@ -353,7 +353,7 @@ def _table(timing: Group, name: str, templates: dict[str, Group]) -> Table | Non
                 abs(number) <= _LARGEST for number in (*first, *second, *numbers)):
             raise ValueError(f"{name}: {len(numbers)} values do not fill {len(first)} x {len(second)} places with "
                              f"numbers up to {_LARGEST:g}")
-        return Table(tuple(first), tuple(second), tuple(rows))
+        return TimingTable(tuple(first), tuple(second), tuple(rows))
     return None
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from t3sim.area import fpga as ecp5
 from t3sim.area.liberty import Library
 from t3sim.area.memories import MemoryUse, memories_of
-from t3sim.area.node import Node
+from t3sim.area.node import ProcessNode
 from t3sim.area.synthesis import (
     EFFORTS,
     MOST_SWEPT,
@@ -89,14 +89,14 @@ class BlockArea:
         """Bits of SRAM macros, copies included."""
         return sum(memory.macro_bits for memory in self.memories)
 
-    def area_um2(self, node: Node) -> float:
+    def area_um2(self, node: ProcessNode) -> float:
         gates = self.silicon.gate_equivalents + self.memory_gate_equivalents
         return gates * node.gate_um2 + self.macros_um2(node)
 
-    def macros_um2(self, node: Node) -> float:
+    def macros_um2(self, node: ProcessNode) -> float:
         return sum(memory.macro_um2(node) for memory in self.memories)
 
-    def to_json(self, node: Node) -> dict:
+    def to_json(self, node: ProcessNode) -> dict:
         clock = node.clock_ghz(self.silicon.period)
         return {
             "memory_bits": self.memory_bits,

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from t3sim.area.liberty import Library
-from t3sim.area.node import Node
+from t3sim.area.node import ProcessNode
 from t3sim.area.sram import Sram
 from t3sim.area.synthesis import SMALL_WORDS
 from t3sim.cosim.designs import memory_ports
@@ -58,7 +58,7 @@ class MemoryUse:
         """Return one of them as macros; None if it is something else."""
         return Sram(self.words, self.width, self.clocked_reads) if self.kind in (MACRO, COPIES) else None
 
-    def macro_um2(self, node: Node) -> float:
+    def macro_um2(self, node: ProcessNode) -> float:
         """Area of all its macros."""
         return self.count * self.sram.um2(node) if self.sram else 0.0
 

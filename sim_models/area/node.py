@@ -19,7 +19,7 @@ AREA_OVER_GATES = 1.33  #: with rows that are not full and clock tree: the same
 
 
 @dataclass(frozen=True)
-class Node:
+class ProcessNode:
     """A process node."""
 
     name: str
@@ -58,16 +58,16 @@ def _bit(poly_um: float, fin_um: float, fins: int = 10) -> float:
 
 
 #: Of ASAP7: drawn gate 21 nm, 0.7 V.
-ASAP7 = Node("7 nm (ASAP7)", _nand2(0.054, 7.5 * 0.036), _bit(0.054, 0.027), 0.021, 0.7)
+ASAP7 = ProcessNode("7 nm (ASAP7)", _nand2(0.054, 7.5 * 0.036), _bit(0.054, 0.027), 0.021, 0.7)
 
 #: By the name that a user gives. 180: OSU018's NAND2; the bit that TSMC gives its process. 12: pitches of 16FF, which
 #: 12FFN has, too (WikiChip, 16 nm lithography process). 5: N5's estimated pitches (WikiChip, TSMC details 5 nm), its
 #: larger cell (Yeap et al., IEDM 2019); 15 % faster than 7 nm, as TSMC says, which is a gate of 18 nm here.
 NODES = {
-    "180": Node("180 nm (OSU018)", 24.0, 4.65, 0.18, 1.8),
-    "12": Node("12 nm (TSMC 16FF, 12FFN)", _nand2(0.090, 7.5 * 0.064), _bit(0.090, 0.048), 0.034, 0.75),
+    "180": ProcessNode("180 nm (OSU018)", 24.0, 4.65, 0.18, 1.8),
+    "12": ProcessNode("12 nm (TSMC 16FF, 12FFN)", _nand2(0.090, 7.5 * 0.064), _bit(0.090, 0.048), 0.034, 0.75),
     "7": ASAP7,
-    "5": Node("5 nm (TSMC N5)", _nand2(0.048, 7.5 * 0.030), 0.025, 0.018, 0.7),
+    "5": ProcessNode("5 nm (TSMC N5)", _nand2(0.048, 7.5 * 0.030), 0.025, 0.018, 0.7),
 }
 
 

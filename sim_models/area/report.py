@@ -10,7 +10,7 @@ from t3sim.area import node as nodes
 from t3sim.area.liberty import Library
 from t3sim.area.measure import TOP, BlockArea, Silicon
 from t3sim.area.memories import COPIES, FILE, FLIP_FLOPS, MACRO, MemoryUse
-from t3sim.area.node import AREA_OVER_GATES, ASAP7, CYCLE_OVER_GATES, FO4_PS_PER_UM, NODES, Node
+from t3sim.area.node import AREA_OVER_GATES, ASAP7, CYCLE_OVER_GATES, FO4_PS_PER_UM, NODES, ProcessNode
 from t3sim.area.sram import COLUMNS_PER_BIT, EDGE_COLUMNS, EDGE_ROWS, PUBLISHED, READ_CELL
 from t3sim.area.sweep import Sweep
 from t3sim.area.synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
@@ -30,7 +30,7 @@ Rows = Iterable[Sequence[str]]
 Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 
-def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: Node) -> list[Section]:
+def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: ProcessNode) -> list[Section]:
     """Return (title, columns, rows), for a terminal as for Markdown."""
     made = {name: one.silicon for name, one in blocks.items()}
     found = [_silicon(blocks, node), _paths(made)]
@@ -48,7 +48,7 @@ def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
     return found
 
 
-def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
+def _silicon(blocks: dict[str, BlockArea], node: ProcessNode) -> Section:
     def mapped(one: BlockArea) -> tuple[str, ...]:
         made = one.silicon
         return (f"{made.gate_equivalents:,.0f}", f"{made.logic_gate_equivalents:,.0f}", f"{made.logic_depth:.1f}",
@@ -60,7 +60,7 @@ def _silicon(blocks: dict[str, BlockArea], node: Node) -> Section:
             [(name, f"{one.macro_bits:,}", f"{one.flip_flops:,}", *mapped(one)) for name, one in blocks.items()])
 
 
-def memory_table(block: BlockArea, library: Library, node: Node) -> Section:
+def memory_table(block: BlockArea, library: Library, node: ProcessNode) -> Section:
     """List a block's memories by what they are made of."""
     def macro(one: MemoryUse) -> tuple[str, str]:
         made = one.sram
@@ -129,7 +129,7 @@ def _missed(found: float, most: float) -> str:
     return " (missed)" if found > most else ""
 
 
-def cost(blocks: dict[str, BlockArea], node: Node) -> list[str]:
+def cost(blocks: dict[str, BlockArea], node: ProcessNode) -> list[str]:
     """Say in a sentence what T3 costs a GPU; nothing without the top."""
     if TOP not in blocks:
         return []
@@ -180,7 +180,7 @@ def _parts(block: BlockArea) -> Section:
         for name, part in largest_first])
 
 
-def remarks(library: Library, node: Node) -> list[str]:
+def remarks(library: Library, node: ProcessNode) -> list[str]:
     """Explain what the figures mean."""
     return [
         f"Tools, as PyPI has them: {yosys.versions()}.",
@@ -226,7 +226,7 @@ def print_beside(section: Section, console: Console) -> None:
     print_table(*section, console)
 
 
-def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: Node,
+def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: ProcessNode,
                 console: Console) -> None:
     for title, columns, rows in sections(blocks, geometry, library, node):
         print_table(title, columns, rows, console)
@@ -249,7 +249,7 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
 
 
 def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, command: str,
-             node: Node = ASAP7) -> str:
+             node: ProcessNode = ASAP7) -> str:
     """Write the page."""
     notes = [*cost(blocks, node), *remarks(library, node)]
     return page("Area and timing", command, geometry, notes, sections(blocks, geometry, library, node))

@@ -22,7 +22,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from t3sim.area.node import ASAP7, Node, Published
+from t3sim.area.node import ASAP7, ProcessNode, Published
 from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING
 
 COLUMNS_PER_BIT = 4
@@ -70,26 +70,26 @@ class Sram:
         """Bits of a word in an array."""
         return math.ceil(self.width / self.slices)
 
-    def um2(self, node: Node) -> float:
+    def um2(self, node: ProcessNode) -> float:
         return self.read_ports * self.arrays * self.slices * macro_um2(
             self.rows, self.bits, 2, READ_CELL * node.bit_cell_um2)
 
-    def efficiency(self, node: Node) -> float:
+    def efficiency(self, node: ProcessNode) -> float:
         """Return the bit cells' share of the area."""
         return self.read_ports * self.words * self.width * READ_CELL * node.bit_cell_um2 / self.um2(node)
 
-    def access_ps(self, node: Node) -> float:
+    def access_ps(self, node: ProcessNode) -> float:
         return MEMORY_GATE_DELAYS_PER_DOUBLING * math.log2(max(2, self.words)) * node.gate_delay_ps
 
-    def read_pj(self, node: Node) -> float:
+    def read_pj(self, node: ProcessNode) -> float:
         """Return the energy of a read of one port."""
         return self._energy_pj(0, node)
 
-    def write_pj(self, node: Node) -> float:
+    def write_pj(self, node: ProcessNode) -> float:
         """Return the energy of a write, of all copies."""
         return self.read_ports * self._energy_pj(2, node)
 
-    def _energy_pj(self, which: int, node: Node) -> float:
+    def _energy_pj(self, which: int, node: ProcessNode) -> float:
         access, bit = (_between(self.rows, which + place) for place in (0, 1))
         shrink = math.sqrt(node.bit_cell_um2 / IHP_CELL_UM2) * (node.volts / IHP_VOLTS) ** 2
         return self.slices * (access + self.bits * bit) * shrink
@@ -115,8 +115,8 @@ def _areas(kind: str, ports: int, cell_um2: float, known: dict[tuple[int, int], 
             for (words, width), um2 in known.items()]
 
 
-_IHP = Node("130 nm (IHP)", 0.0, IHP_CELL_UM2, 0.13, IHP_VOLTS)
-_45_NM = Node("45 nm", 0.0, 0.346, 0.035, 0.9)  #: the cell of Mistry et al., IEDM 2007
+_IHP = ProcessNode("130 nm (IHP)", 0.0, IHP_CELL_UM2, 0.13, IHP_VOLTS)
+_45_NM = ProcessNode("45 nm", 0.0, 0.346, 0.035, 0.9)  #: the cell of Mistry et al., IEDM 2007
 
 #: ASAP7's energies are the same in every file, and so of one size, that of its bus names. Cache: M. Horowitz,
 #: Computing's energy problem, ISSCC 2014.

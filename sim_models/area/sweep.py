@@ -6,7 +6,7 @@ from pathlib import Path
 
 from t3sim.area.liberty import Library
 from t3sim.area.measure import BlockArea, measure
-from t3sim.area.node import Node
+from t3sim.area.node import ProcessNode
 from t3sim.area.synthesis import TARGET_GATE_DELAYS
 from t3sim.base.output import write_whole
 from t3sim.cosim.geometry_option import changed
@@ -19,7 +19,7 @@ class Sweep:
     values: tuple[int | str, ...]
     blocks: dict[str, tuple[BlockArea, ...]]  #: one result per value
 
-    def to_json(self, node: Node) -> dict:
+    def to_json(self, node: ProcessNode) -> dict:
         return {"size": self.size, "values": list(self.values),
                 "blocks": {name: {"gate_equivalents": [round(one.silicon.gate_equivalents, 1) for one in results],
                                   "memory_bits": [one.memory_bits for one in results],

@@ -60,7 +60,7 @@ def _rank(label: str) -> tuple[bool, int]:
     return "$" in label, len(label)
 
 
-class Graph:
+class NetGraph:
     """Nets and gates of a netlist and of those that it instantiates."""
 
     def __init__(self, top: Netlist, parts: dict[str, Netlist]) -> None:
@@ -161,7 +161,7 @@ class Graph:
 
 def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
     """Find the longest paths of a netlist; `parts` are the netlists of the modules that it instantiates."""
-    graph = Graph(top, parts or {})
+    graph = NetGraph(top, parts or {})
     logic_ns, path = _Walk(graph, registers=False).longest()
     period_ns, period_path = _Walk(graph, registers=True).longest()
     return Timing(logic_ns, path, period_ns, period_path)
@@ -170,7 +170,7 @@ def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
 class _Walk:
     """One way through a netlist; with `registers` their delays and set-up times and memories' access times count."""
 
-    def __init__(self, graph: Graph, registers: bool) -> None:
+    def __init__(self, graph: NetGraph, registers: bool) -> None:
         self.graph, self.registers = graph, registers
         self._net = graph.net
         self.slew = graph.library.gate_delay[1]

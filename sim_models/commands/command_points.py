@@ -120,7 +120,7 @@ class CommandTask:
             known = options_of(self.command)
             words = [word for name, value in options.items() if (word := known[name].word(name, value))]
             arguments = [str(options[name]) for name, kind in known.items()
-                         if kind is Kind.ARGUMENT and name in options]
+                         if kind is SettingForm.ARGUMENT and name in options]
             yield [self.command, *words, *(["--", *arguments] if arguments else ())]
 
     def _machine_file(self, base: str) -> str:
@@ -138,7 +138,7 @@ class CommandTask:
             if name not in allowed:
                 raise BadInput(Key(name, quoted=True), f" is no option of `t3 {self.command}`: allowed are "
                                f"{choices(name, allowed)}")
-            flag = allowed[name] in (Kind.FLAG, Kind.SWITCH)
+            flag = allowed[name] in (SettingForm.FLAG, SettingForm.SWITCH)
             if isinstance(value, bool) != flag:
                 allowed_kind = "true or false" if flag else "a number or a word"
                 raise BadInput(Key(name, shown(value)), f": {allowed_kind} is allowed")
@@ -172,7 +172,7 @@ class CommandTask:
         return json.dumps(content, sort_keys=True)
 
 
-class Kind(Enum):
+class SettingForm(Enum):
     """Form in which a setting is given on the command line."""
 
     ARGUMENT = auto()
@@ -182,9 +182,9 @@ class Kind(Enum):
 
     def word(self, name: str, value: Scalar) -> str:
         """Write an option; nothing for a flag that is off, and for an argument, which stands after the options."""
-        if self is Kind.VALUE:
+        if self is SettingForm.VALUE:
             return f"--{name}={value}"
-        if self is Kind.ARGUMENT or self is Kind.FLAG and not value:
+        if self is SettingForm.ARGUMENT or self is SettingForm.FLAG and not value:
             return ""
         return f"--{name}" if value else f"--no-{name}"
 
@@ -208,16 +208,16 @@ def _called(command: str, words: list[str]) -> int:
 
 
 @cache
-def options_of(command: str) -> dict[str, Kind]:
+def options_of(command: str) -> dict[str, SettingForm]:
     """Return the arguments and options of a command that a study may set, without dashes."""
-    found: dict[str, Kind] = {}
+    found: dict[str, SettingForm] = {}
     for parameter in _command(command).params:
         if parameter.param_type_name == "argument":
-            found[parameter.name] = Kind.ARGUMENT
+            found[parameter.name] = SettingForm.ARGUMENT
             continue
-        kind = Kind.VALUE
+        kind = SettingForm.VALUE
         if getattr(parameter, "is_bool_flag", False):
-            kind = Kind.SWITCH if parameter.secondary_opts else Kind.FLAG
+            kind = SettingForm.SWITCH if parameter.secondary_opts else SettingForm.FLAG
         found |= {word.removeprefix("--"): kind for word in parameter.opts if word.startswith("--")}
     return {name: kind for name, kind in found.items() if name not in _OWN}
 

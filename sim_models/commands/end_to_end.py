@@ -54,7 +54,7 @@ def end_to_end(
     """Estimate time, memory and energy of a training iteration or an inference, with their parts and ranges."""
     from t3sim.analytic.end_to_end.layer import IMPLEMENTATIONS
     from t3sim.analytic.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
-    from t3sim.analytic.end_to_end.training import Job
+    from t3sim.analytic.end_to_end.training import TrainingJob
     from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import CLUSTER
@@ -83,7 +83,7 @@ def end_to_end(
     check_json_target(json)
     check_plot_target(plot)
     described, cluster = load_transformer(model), load_machine(machine, CLUSTER)
-    job = Job(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
+    job = TrainingJob(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
 
     from t3sim.analytic.end_to_end.search import search as search_mappings
     from t3sim.commands import end_to_end_report as show

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from t3sim.analytic.end_to_end.layer import gemm_shapes, gemms_said
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping
-from t3sim.analytic.end_to_end.search import Ranking
-from t3sim.analytic.end_to_end.training import Job
+from t3sim.analytic.end_to_end.search import MappingRanking
+from t3sim.analytic.end_to_end.training import TrainingJob
 from t3sim.base.errors import printable
 from t3sim.machine import Machine
 from t3sim.machine.levels import CLUSTER
@@ -24,7 +24,7 @@ TITLES = {
 }
 
 
-def print_model(job: Job, mapping: Mapping, tokens: int, console: Console) -> None:
+def print_model(job: TrainingJob, mapping: Mapping, tokens: int, console: Console) -> None:
     """Print a model, and the forward GEMMs of its layers on one GPU; `tokens`: that the GPU has at once."""
     console.print(Text(printable(str(job.model))))
     for model, count in job.model.kinds:
@@ -59,7 +59,8 @@ def print_estimate(found: ClusterEstimate, tokens: float, console: Console) -> N
     print_table("In all", ("what", "value"), totals, console)
 
 
-def ranking_json(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: int = 1000) -> dict[str, Any]:
+def ranking_json(ranking: MappingRanking, cluster: Machine, job: TrainingJob, gpus: int,
+                 most: int = 1000) -> dict[str, Any]:
     """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
     wanted = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
     return {"model": model_json(job.model), "machine": cluster.described(CLUSTER), "gpus": gpus,
@@ -67,7 +68,7 @@ def ranking_json(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: 
             "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in wanted]}
 
 
-def _entry(ranking: Ranking, index: int) -> dict[str, Any]:
+def _entry(ranking: MappingRanking, index: int) -> dict[str, Any]:
     one, results = ranking.mappings.at(index), ranking.results
     return {"mapping": str(one), "recompute": RECOMPUTE[one.recompute], "iteration_ns": results.iteration_ns[index],
             "tflops_per_gpu": results.tflops_per_gpu[index], "memory_bytes": results.memory_bytes[index],
@@ -75,7 +76,8 @@ def _entry(ranking: Ranking, index: int) -> dict[str, Any]:
             "breakdown_ns": {name: ns[index] for name, ns in results.breakdown_ns.items()}}
 
 
-def print_ranking(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most: int, console: Console) -> None:
+def print_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob, gpus: int, most: int,
+                  console: Console) -> None:
     """Print the fastest mappings; * marks those that none beats in time, memory and energy together."""
     rows = []
     for index in range(min(most, len(ranking.pareto))):
@@ -96,7 +98,7 @@ def print_ranking(ranking: Ranking, cluster: Machine, job: Job, gpus: int, most:
                   f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
 
 
-def draw_ranking(ranking: Ranking, cluster: Machine, job: Job):
+def draw_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob):
     """Draw time against memory, coloured by energy, with the front."""
     from t3sim.base import plots
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.base.at_once import processor_seconds
-from t3sim.event.flow.collective import Network
+from t3sim.event.flow.collective import FlowNetwork
 from t3sim.event.flow.layout import Layout, Play
 from t3sim.event.flow.runs import request
 from t3sim.study.results import EventCase
@@ -34,7 +34,7 @@ def _measure(machine: str, topology: str, collective: str, name: str, every: boo
     asked = request(collective, machine, topology, [name], every=every)
     program = asked.program(asked.chosen[0])
     part = chunk_bytes(collective, program, _SIZE_BYTES)
-    network = Network(Layout([Play(program, lambda chunk: part)], asked.on, asked.costs))
+    network = FlowNetwork(Layout([Play(program, lambda chunk: part)], asked.on, asked.costs))
     ready = processor_seconds()
     network.run()
     ended = processor_seconds()

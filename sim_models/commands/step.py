@@ -22,11 +22,11 @@ def step(
     on_a_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if on_a_terminal:  # what reads a trace takes seconds to be imported
         print(f"t3: reading the trace in {folder} ...", file=sys.stderr, flush=True)
-    from t3sim.trace.replay import Replay
+    from t3sim.trace.replay import DeviceReplay
     from t3sim.trace.store import Trace
 
     recorded = Trace.load(folder)
-    replay = Replay(recorded, device)
+    replay = DeviceReplay(recorded, device)
     if until:
         found = replay.find(until, cycle if cycle is not None else replay.first - 1)
         if found is None:

@@ -18,7 +18,7 @@ _ROUNDING_NS = 1e-3
 
 
 @dataclass(frozen=True)
-class Technique:
+class EventTechnique:
     """One technique's time; `loss_ns` adds up to what the operator takes longer than the GEMM alone."""
 
     total_ns: float  #: as on the cycle level, until all GPUs have the whole output: gemm-rs and an all-gather
@@ -44,7 +44,7 @@ class OverlapRun:
     gemm_ns: float
     gemm_kernel: str
     collective_ns: float
-    techniques: dict[str, Technique]
+    techniques: dict[str, EventTechnique]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,7 +91,7 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
                                     shape.scattered_bytes, passes=2 if operator == "gemm-ar" else 1)
     after_ns = gather_ns if operator == "gemm-rs" else 0.0
     sequential_ns = gemm.ns + node.host.launch_ns + collective_ns
-    found: dict[str, Technique] = {}
+    found: dict[str, EventTechnique] = {}
     for name in techniques:
         whole = operator == "gemm-ar" and name in ("flux", "decomposed")
         alone, chosen, losses = _play(name, node, "gemm-rs" if whole else operator, shape, gpus,
@@ -101,8 +101,8 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
         ect = alone - gemm.ns
         rest = ect - sum(losses.values())
         losses["waiting and tails"] = rest if abs(rest) > _ROUNDING_NS else 0.0
-        found[name] = Technique(alone + after_ns, alone, ect, 1 - ect / (sequential_ns - gemm.ns),
-                                (sequential_ns + after_ns) / (alone + after_ns), chosen, losses)
+        found[name] = EventTechnique(alone + after_ns, alone, ect, 1 - ect / (sequential_ns - gemm.ns),
+                                     (sequential_ns + after_ns) / (alone + after_ns), chosen, losses)
     return OverlapRun(operator, node.name, gpus, shape.m, shape.n, shape.k, sublayer, gemm.ns, gemm.name, collective_ns,
                       found)
 

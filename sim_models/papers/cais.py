@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import ceil
 
 from t3sim.analytic.libraries.collectives import BLOCKS, in_switch_ns, transfer_ns
-from t3sim.analytic.libraries.contention import Job, attention_job, beside, collective_job, gemm_job, stream_job
+from t3sim.analytic.libraries.contention import TimedJob, attention_job, beside, collective_job, gemm_job, stream_job
 from t3sim.analytic.libraries.mechanisms import OverlapPlan, fused, play
 from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base import plots
@@ -60,7 +60,7 @@ def at_once(first: OverlapPlan, second: OverlapPlan) -> float:
     return beside_transfer(machine, first.gemm_ns + second.gemm_ns, transfer, exposed(first) + exposed(second))
 
 
-def in_pieces(plan: OverlapPlan, collective: Callable[[float], Job]) -> float:
+def in_pieces(plan: OverlapPlan, collective: Callable[[float], TimedJob]) -> float:
     """Return the time of a GEMM in the best number of pieces, the collective of each beside the next one's GEMM."""
     machine, (m, n, k), times = plan.machine, plan.shape, []
     for pieces in (1, 2, 4, 8):
@@ -91,8 +91,8 @@ def sub_layer(machine: Machine, tokens: int, hidden: int, depth: int, columns: i
     def norm(rows: float) -> float:
         return stream_job(machine, 2 * 2.0 * rows * hidden).ns  # all read and written
 
-    def summed(part: float) -> Job:
-        return Job(in_switch_ns(machine, "all_reduce", _GPUS, part, graph=True), 2 * part, part, BLOCKS)
+    def summed(part: float) -> TimedJob:
+        return TimedJob(in_switch_ns(machine, "all_reduce", _GPUS, part, graph=True), 2 * part, part, BLOCKS)
 
     def stored(phases: int) -> float:
         return phases * size / _GPUS / (pair_gb_per_s(machine, _GPUS) * machine.wires.all_efficiency)

@@ -6,7 +6,7 @@ from typing import Any
 
 from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
-from t3sim.analytic.end_to_end.training import Job, Result, train
+from t3sim.analytic.end_to_end.training import Result, TrainingJob, train
 from t3sim.analytic.end_to_end.uncertainty import spread
 from t3sim.base.errors import Key
 from t3sim.machine import Machine
@@ -22,7 +22,7 @@ class ClusterEstimate:
     """Time of one iteration, prompt or decoding step on a cluster."""
 
     cluster: Machine
-    job: Job
+    job: TrainingJob
     mapping: Mapping
     phase: str
     technique: str
@@ -60,8 +60,8 @@ def model_json(model: Transformer) -> dict[str, Any]:
     return asdict(model) | {"parameters": model.weights}
 
 
-def estimate(cluster: Machine, job: Job, mapping: Mapping, phase: str = "training", technique: str = "sequential",
-             seed: int = 0, fit: bool = True,
+def estimate(cluster: Machine, job: TrainingJob, mapping: Mapping, phase: str = "training",
+             technique: str = "sequential", seed: int = 0, fit: bool = True,
              progress: Callable[[str, float], None] = lambda name, fraction: None) -> ClusterEstimate:
     """Return the estimate of one mapping. With `fit`, one that needs more memory than a GPU has is refused.
 

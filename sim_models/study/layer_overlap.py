@@ -7,7 +7,7 @@ the loop.
 from collections.abc import Callable, Iterable
 
 from t3sim.analytic.end_to_end.mapping import Mapping
-from t3sim.analytic.end_to_end.training import Job, Overlap
+from t3sim.analytic.end_to_end.training import Overlap, TrainingJob
 from t3sim.base.errors import BadInput, Key
 from t3sim.machine import Machine, load_machine
 from t3sim.runs.plan import Plan
@@ -17,13 +17,13 @@ from t3sim.workload.workloads import Workload
 _BASELINE = "sequential"
 
 
-def sublayer_workload(job: Job, mapping: Mapping, name: str) -> Workload:
+def sublayer_workload(job: TrainingJob, mapping: Mapping, name: str) -> Workload:
     """Return the GEMM of one GPU in sub-layer `name`. Raises `WorkloadError`."""
     columns, depth = job.model.reduced[name]
     return Workload(job.model.name, name, mapping.tp, mapping.micro * job.sequence, columns, depth // mapping.tp)
 
 
-def measured_overlap(cluster: Machine, job: Job, mapping: Mapping, technique: str, seed: int = 0,
+def measured_overlap(cluster: Machine, job: TrainingJob, mapping: Mapping, technique: str, seed: int = 0,
                      progress: Callable[[str, float], None] = lambda name, fraction: None,
                      sublayers: Iterable[str] | None = None) -> tuple[Overlap, dict[str, float]]:
     """Simulate the sub-layers under `technique` and return its `Overlap`, and the speedup of each sub-layer.

@@ -17,7 +17,7 @@ class TileId(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class TilePlace:
     """Place of a wavefront tile in its device's output, and the region that it is programmed with."""
 
     position: int  #: transfers before it, at most: its level in the schedule
@@ -93,16 +93,16 @@ class OutputMap:
                 return f"{name} has {plan[name].min()} to {plan[name].max()}: {low} to {high} are possible"
         return None
 
-    def place(self, tile: TileId) -> Place:
+    def place(self, tile: TileId) -> TilePlace:
         run, plan, at = self._run, self._plan, tile[:2]
         width, pitch = run["wf_columns"], run["pitch_bytes"]
         columns = int(np.clip(plan["columns"][at] - tile.wf * width, 0, width))
         number = int(plan["region"][at][int(columns < width)])
         stored = int(plan["stored"][tile]) if "stored" in plan else None
-        return Place(int(plan["position"][at]), int(plan["made"][at]), stored, int(plan["m0"][at]),
-                     int(plan["rows"][at]), int(plan["n0"][at]) + tile.wf * width, columns, int(plan["columns"][at]),
-                     int(plan["c_base"][at]) + tile.wf * width * pitch, pitch, run["element_bytes"], number,
-                     run["regions"][tile.device][number - 1] if number else None)
+        return TilePlace(int(plan["position"][at]), int(plan["made"][at]), stored, int(plan["m0"][at]),
+                         int(plan["rows"][at]), int(plan["n0"][at]) + tile.wf * width, columns,
+                         int(plan["columns"][at]), int(plan["c_base"][at]) + tile.wf * width * pitch, pitch,
+                         run["element_bytes"], number, run["regions"][tile.device][number - 1] if number else None)
 
     def consumer(self, device: int, name: int) -> Consumer | None:
         """Return what a workgroup makes whose inputs or outputs are tiles; None: it is the name of a tile."""

@@ -23,7 +23,7 @@ class Channel:
     entered: tuple[int, int]  #: compute and inbound requests inside the front end
 
 
-class Replay:
+class DeviceReplay:
     """One device of a trace."""
 
     def __init__(self, trace: Trace, device: int = 0) -> None:
@@ -206,14 +206,14 @@ def _nearest(cycles: np.ndarray, cycle: int, forwards: bool) -> int | None:
 
 
 _CONDITIONS: tuple[tuple[str, Callable], ...] = (
-    (r"set (\d+) (?:is )?full", Replay._set_full),
-    (r"count (?:of )?wg (\d+) wf (\d+) reaches (\d+)", Replay._count),
-    (r"wg (\d+)(?: wf (\d+))? fires", Replay._fires),
-    (r"channel (\d+) grants (compute|inbound|dma|nothing)", Replay._grants),
-    (r"channel (\d+) queue reaches (\d+)", Replay._queue),
-    (r"channel (\d+) (?:is )?starved", Replay._starved),
-    (r"commands reach (\d+)", Replay._commands),
-    (r"kind (\w+)(?: of wg (\d+))?", Replay._kind),
-    (r"wg (\d+)(?: wf (\d+))?", Replay._tile),
-    (r"address (0x[0-9a-f]{1,16})", Replay._address),
+    (r"set (\d+) (?:is )?full", DeviceReplay._set_full),
+    (r"count (?:of )?wg (\d+) wf (\d+) reaches (\d+)", DeviceReplay._count),
+    (r"wg (\d+)(?: wf (\d+))? fires", DeviceReplay._fires),
+    (r"channel (\d+) grants (compute|inbound|dma|nothing)", DeviceReplay._grants),
+    (r"channel (\d+) queue reaches (\d+)", DeviceReplay._queue),
+    (r"channel (\d+) (?:is )?starved", DeviceReplay._starved),
+    (r"commands reach (\d+)", DeviceReplay._commands),
+    (r"kind (\w+)(?: of wg (\d+))?", DeviceReplay._kind),
+    (r"wg (\d+)(?: wf (\d+))?", DeviceReplay._tile),
+    (r"address (0x[0-9a-f]{1,16})", DeviceReplay._address),
 )

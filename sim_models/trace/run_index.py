@@ -44,7 +44,7 @@ class FirstArrivals(Observer):
 
 
 @dataclass(frozen=True)
-class Place:
+class Happening:
     """Something that happened to `device` in `cycle`, or from it on."""
 
     what: str
@@ -62,7 +62,7 @@ class Place:
         return asdict(self) | dict(zip(("from", "until"), self.window))
 
 
-def places(trace: Trace) -> list[Place]:
+def places(trace: Trace) -> list[Happening]:
     """Index a trace that has events of these KINDS, in the order of cycles.
 
     A place whose kind was not recorded is left out.
@@ -74,7 +74,7 @@ def places(trace: Trace) -> list[Place]:
     return sorted(found, key=lambda place: (place.cycle, place.device))
 
 
-def _milestones(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Place]:
+def _milestones(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Happening]:
     for what, events, at in (
             ("first workgroup", of[Kind.DISPATCH], 0), ("first trigger", of[Kind.TRIGGER], 0),
             ("first DMA command", of[Kind.ISSUE], 0), ("first final tile", of[Kind.EVENT], 0),
@@ -82,23 +82,24 @@ def _milestones(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterat
             ("last final tile", of[Kind.EVENT], -1)):
         if len(events):
             tile = f"wg {events['wg'][at]}" + (f" wf {events['wf'][at]}" if what != "first workgroup" else "")
-            yield Place(what, device, int(events["cycle"][at]), detail=tile)
+            yield Happening(what, device, int(events["cycle"][at]), detail=tile)
     arrived = trace.run["first_arrivals"][device]
     if arrived >= 0:
-        yield Place("first arrival over the link", device, arrived)
+        yield Happening("first arrival over the link", device, arrived)
     if trace.passes:
         for step in range(1, trace.passes.steps(device)):
             if (began := trace.passes.over(device, step - 1)) is not None:
                 wg = trace.passes.of_step(device, step)[0]
-                yield Place(f"step {step + 1} begins", device, began, detail=f"wg {wg}")
+                yield Happening(f"step {step + 1} begins", device, began, detail=f"wg {wg}")
         return
     started = of[Kind.DISPATCH]
     units = trace.run["geometry"]["compute_units"]
     for stage, first in enumerate(range(units, len(started), units), 1):  # the first stage is the first workgroup's
-        yield Place(f"stage {stage} begins", device, int(started["cycle"][first]), detail=f"wg {started['wg'][first]}")
+        yield Happening(f"stage {stage} begins", device, int(started["cycle"][first]),
+                        detail=f"wg {started['wg'][first]}")
 
 
-def _waits(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Place]:
+def _waits(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Happening]:
     yield from _longest("the window holds a workgroup", device, of[Kind.BLOCKED], of[Kind.DISPATCH], ("wg",))
     yield from _longest("a DMA command waits for an engine", device, of[Kind.READY], of[Kind.ISSUE],
                         ("wg", "wf", "region"))
@@ -106,7 +107,8 @@ def _waits(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Pl
     yield from _longest("communication is behind the GEMM", device, late[late["a"] == 1], late[late["a"] == 0], ())
 
 
-def _longest(what: str, device: int, begins: np.ndarray, ends: np.ndarray, names: tuple[str, ...]) -> Iterator[Place]:
+def _longest(what: str, device: int, begins: np.ndarray, ends: np.ndarray,
+             names: tuple[str, ...]) -> Iterator[Happening]:
     """Find the longest waits between a beginning and the next end of the same `names`."""
     waits = []
     at: dict[tuple, list[int]] = {}
@@ -119,4 +121,4 @@ def _longest(what: str, device: int, begins: np.ndarray, ends: np.ndarray, names
             waits.append((cycles[after] - int(event["cycle"]), event))
     for lasted, event in sorted(waits, key=lambda wait: -wait[0])[:_LONGEST]:
         detail = " ".join(f"{name} {event[name]}" for name in names if name != "region")
-        yield Place(what, device, int(event["cycle"]), lasted, detail)
+        yield Happening(what, device, int(event["cycle"]), lasted, detail)

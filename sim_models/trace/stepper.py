@@ -12,7 +12,7 @@ from textual.widgets import Input, Static
 from t3sim.base.errors import BadInput
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.trace.replay import CONDITION_HELP, Replay
+from t3sim.trace.replay import CONDITION_HELP, DeviceReplay
 from t3sim.trace.schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, UPDATE_MARKS, Kind, conditions
 from t3sim.trace.store import Trace
 from t3sim.trace.words import describe, owner, reason
@@ -61,7 +61,7 @@ class Stepper(App):
     def __init__(self, trace: Trace, device: int = 0, cycle: int | None = None, condition: str = "") -> None:
         super().__init__()
         self.trace = trace
-        self.replay = Replay(trace, device)
+        self.replay = DeviceReplay(trace, device)
         self.cycle = self.replay.first if cycle is None else min(max(cycle, self.replay.first), self.replay.last)
         self.kind = Kind.TRIGGER
         self.condition = condition  #: what `c` and `r` run to
@@ -153,7 +153,7 @@ class Stepper(App):
         self.show()
 
     def action_device(self) -> None:
-        self.replay = Replay(self.trace, (self.replay.device + 1) % self.trace.devices)
+        self.replay = DeviceReplay(self.trace, (self.replay.device + 1) % self.trace.devices)
         self.arrange(self.size.width)
         self.show()
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from t3sim.base.errors import BadInput, Key
-from t3sim.trace.output_map import Consumer, Place, TileId
+from t3sim.trace.output_map import Consumer, TileId, TilePlace
 from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
 from t3sim.trace.store import Trace
 
@@ -73,7 +73,7 @@ class Tile:
         self.id = TileId(device, wg, wf)
         self.number: int = trace.run["numbers"][device]  #: of its device
         self.consumer: Consumer | None = trace.map.consumer(device, wg) if trace.map else None
-        self.place: Place | None = trace.map.place(self.id) if trace.map and not self.consumer else None
+        self.place: TilePlace | None = trace.map.place(self.id) if trace.map and not self.consumer else None
         mine = trace.of(None, device)
         self.of_workgroup = mine[mine["wg"] == wg]
         self.events = self.of_workgroup[(self.of_workgroup["wf"] == wf)

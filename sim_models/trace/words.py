@@ -7,8 +7,8 @@ import numpy as np
 
 from t3sim.base.errors import Words
 from t3sim.gpu.agents.units.state import STATES
-from t3sim.trace.output_map import Place
-from t3sim.trace.replay import Replay
+from t3sim.trace.output_map import TilePlace
+from t3sim.trace.replay import DeviceReplay
 from t3sim.trace.schema import (
     CHANNEL_QUEUES,
     DRAM_OPS,
@@ -140,7 +140,7 @@ def describe(e) -> str:
     return _DESCRIBE[Kind(int(e["kind"]))](e)
 
 
-def extent(place: Place) -> str:
+def extent(place: TilePlace) -> str:
     """Write which rows and columns a tile has."""
     return (f"rows {place.row} to {place.row + place.rows - 1}, columns {place.column} to "
             f"{place.column + max(place.columns, 1) - 1}")
@@ -288,7 +288,7 @@ def _refused(tile: Tile) -> Iterator[str]:
                "were refused.")
     if not len(full):
         return
-    replay = Replay(tile.trace, tile.device)
+    replay = DeviceReplay(tile.trace, tile.device)
     number = tile.wg % replay.sets
     at = int(full["cycle"][-1])
     held = [owner(e) for e in replay.open_tiles(at) if e["wg"] % replay.sets == number]

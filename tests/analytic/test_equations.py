@@ -11,7 +11,7 @@ from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping, check_mapping, every_mapping
 from t3sim.analytic.end_to_end.memory import activation_bytes, state_bytes, weights_per_gpu
-from t3sim.analytic.end_to_end.training import PARTS, Job, train
+from t3sim.analytic.end_to_end.training import PARTS, TrainingJob, train
 from t3sim.analytic.gemm import accelerator_gemm_ns, accelerator_move_ns
 from t3sim.analytic.rings import group_all_reduce_ns, ring_pass_ns, send_ns, tier_all_reduce_ns
 from t3sim.machine import load_machine
@@ -75,7 +75,7 @@ def test_weights_of_known_models():
 def test_megatron_s_flop_count():
     """Source: arXiv 2104.04473, section 5.1: 96 B s l h^2 (1 + s/6h + V/16lh), recomputation included."""
     model = PRESETS["megatron-145b"]
-    result = train(A100, Job(model, 2048, 2304), Mapping(8, 8, 24, recompute=FULL))
+    result = train(A100, TrainingJob(model, 2048, 2304), Mapping(8, 8, 24, recompute=FULL))
     h, layers_, v, s = model.hidden, model.layers, model.vocabulary, 2048
     assert result.flop == pytest.approx(96 * 2304 * s * layers_ * h * h * (1 + s / (6 * h) + v / (16 * layers_ * h)))
     assert result.model_flop == pytest.approx(72 * 2304 * s * layers_ * h * h * (
@@ -102,16 +102,16 @@ def test_zero_shards_what_it_says():
 
 def test_a_bubble_is_its_share_of_the_stages():
     model = replace(PRESETS["megatron-22b"], vocabulary=1)
-    result = train(A100, Job(model, 2048, 48), Mapping(8, 8))
+    result = train(A100, TrainingJob(model, 2048, 48), Mapping(8, 8))
     stage = sum(float(result.breakdown_ns[name]) for name in (
         "gemm", "attention", "elementwise", "recompute", "host", "tp", "ep"))
     assert result.breakdown_ns["bubble"] == pytest.approx(stage / 48 * 7)
-    interleaved = train(A100, Job(model, 2048, 48), Mapping(8, 8, interleave=6))
+    interleaved = train(A100, TrainingJob(model, 2048, 48), Mapping(8, 8, interleave=6))
     assert interleaved.breakdown_ns["bubble"] == pytest.approx(stage / 48 * 7 / 6)
 
 
 def test_full_recomputation_repeats_the_forward_pass():
-    job = Job(PRESETS["megatron-175b"], 2048, 64)
+    job = TrainingJob(PRESETS["megatron-175b"], 2048, 64)
     none, full = (train(A100, job, Mapping(8, 8, recompute=how)) for how in (NONE, FULL))
     ahead = layers.forward(A100.accelerator, job.model, job.kernels, 1, 2048, layers.Split(8))
     again = ahead.total + float(none.breakdown_ns["tp"]) / 2 / 64 / 12
@@ -122,7 +122,7 @@ def test_full_recomputation_repeats_the_forward_pass():
 def test_a_gpu_that_waits_for_its_host():
     """A layer takes at least as long as the host needs to launch its kernels."""
     small = Transformer("small", 128, 4, 2, 512, 1000)
-    result = train(A100, Job(small, 64, 1), Mapping())
+    result = train(A100, TrainingJob(small, 64, 1), Mapping())
     ahead = layers.forward(A100.accelerator, small, layers.MEGATRON, 1, 64, layers.Split(1))
     back = layers.backward(A100.accelerator, small, layers.MEGATRON, 1, 64, layers.Split(1))
     launches = ahead.kernels + back.kernels
@@ -148,7 +148,7 @@ def test_arrays_agree_with_single_mappings_and_parts_with_the_whole(gpus, batch,
         every = every_mapping(model, gpus, batch)
     except ValueError:
         return
-    job = Job(model, 512, batch)
+    job = TrainingJob(model, 512, batch)
     all_of_them = train(A100, job, every)
     assert set(all_of_them.breakdown_ns) == set(PARTS)
     assert all((ns >= 0).all() for ns in all_of_them.breakdown_ns.values())
@@ -187,7 +187,7 @@ def test_nothing_is_lost_among_the_mappings():
 
 
 def test_a_prompt_is_a_forward_pass_without_dropout():
-    job = Job(PRESETS["megatron-22b"], 1024, 4)
+    job = TrainingJob(PRESETS["megatron-22b"], 1024, 4)
     parts = prompt(A100, job, Mapping(8)).breakdown_ns
     ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 1024, layers.Split(8), "prompt")
     assert parts["attention"] == pytest.approx(48 * ahead.attention)
@@ -198,7 +198,7 @@ def test_a_prompt_is_a_forward_pass_without_dropout():
 def test_decoding_reads_weights_keys_and_values():
     """With one sequence it is bound by memory: at least all bytes over the bandwidth."""
     fast_host = A100.model_copy(update={"accelerator": A100.accelerator.model_copy(update={"host_ns_per_kernel": 0.0})})
-    job = Job(PRESETS["megatron-22b"], 2048, 1)
+    job = TrainingJob(PRESETS["megatron-22b"], 2048, 1)
     result = decode(fast_host, job, Mapping(8))
     weights = 2 * PRESETS["megatron-22b"].layers * PRESETS["megatron-22b"].layer_weights / 8
     floor = weights / (A100.accelerator.memory_gb_per_s * A100.accelerator.memory_efficiency)
@@ -209,7 +209,7 @@ def test_decoding_reads_weights_keys_and_values():
 
 
 def test_a_technique_saves_what_its_sublayers_save():
-    job, mapping = Job(PRESETS["megatron-22b"], 2048, 4), Mapping(8, micro=4)
+    job, mapping = TrainingJob(PRESETS["megatron-22b"], 2048, 4), Mapping(8, micro=4)
     plain = train(A100, job, mapping)
     twice = train(A100, job, mapping, lambda name, gemm, reduce: (gemm + reduce) / 2)
     ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 2048, layers.Split(8))

@@ -29,7 +29,7 @@ from t3sim.area.energy.price import (
     shrink,
 )
 from t3sim.area.energy.recorded import BATCH, Replayed, module_ports, shown
-from t3sim.area.energy.replay import Ports, fresh_state
+from t3sim.area.energy.replay import RecordedPorts, fresh_state
 from t3sim.area.liberty import load_library_text
 from t3sim.area.libraries import find_library
 from t3sim.area.measure import map_block
@@ -105,7 +105,7 @@ def replayed(of: Netlist, rows: list[int], instances: int = 1, sampled: int = 0)
     drives, shows = (np.full(64, -1, np.int64) for _ in range(2))
     for place, (direction, net) in enumerate(bits):
         (drives if direction == "input" else shows)[place] = net
-    ports = Ports(np.zeros(instances, np.int64), 1, drives, shows, np.flatnonzero(shows >= 0))
+    ports = RecordedPorts(np.zeros(instances, np.int64), 1, drives, shows, np.flatnonzero(shows >= 0))
     found = Replayed("by_hand", tuple(f"instance_{i}" for i in range(instances)), lowered, ports,
                      fresh_state(lowered, ports))
     found.take(np.array(rows[:1], np.int64)[:, None], 0)

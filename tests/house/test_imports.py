@@ -323,6 +323,15 @@ ORDER = ("base machine workload collectives analytic rtlsim cosim gpu runs event
          "commands cli")
 
 
+def test_one_class_name_means_one_thing():
+    places: dict[str, list[str]] = {}
+    for path in files("sim_models"):
+        for node in parse(path).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 def test_rooms_import_those_before_them_in_the_list_only():
     storeys = {name: number for number, name in enumerate(ORDER.split())}
     upward = {}

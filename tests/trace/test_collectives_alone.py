@@ -23,7 +23,7 @@ from t3sim.trace.explain_run import explain_run
 from t3sim.trace.passes import HERE, Piece
 from t3sim.trace.record import record
 from t3sim.trace.recorder import Filter
-from t3sim.trace.replay import Replay
+from t3sim.trace.replay import DeviceReplay
 from t3sim.trace.run_index import places
 from t3sim.trace.schema import READ, Kind
 from t3sim.trace.store import Trace
@@ -208,7 +208,7 @@ def test_a_choice_of_workgroups_has_their_requests(mirrored, tmp_path):
 
 
 def test_it_can_be_stepped_indexed_and_drawn(mirrored):
-    replay = Replay(mirrored)
+    replay = DeviceReplay(mirrored)
     found = replay.find("kind packet", 0)
     assert found == of(mirrored, Kind.PACKET, 0)["cycle"][0]
     assert replay.find("wg 3", 0) is not None and len(replay.open_tiles(found)) == 0

@@ -5,7 +5,7 @@ import pytest
 
 from t3sim.trace.explain_run import explain_run
 from t3sim.trace.explain_tile import explain_tile
-from t3sim.trace.replay import Replay
+from t3sim.trace.replay import DeviceReplay
 from t3sim.trace.schema import COMPLETE, EXCEEDS, REFUSED, Kind
 from t3sim.trace.store import Trace
 from tests.support.recorded import ring
@@ -58,7 +58,7 @@ def test_what_is_refused_changes_nothing_of_its_tile(trace, flags):
     assert any(f"wg {wg} wf {wf}" in line and "an update was refused, as its region is not tracked" in line
                for line in told)
 
-    replay, at = Replay(again, 1), int(mine["cycle"][0]) + 1
+    replay, at = DeviceReplay(again, 1), int(mine["cycle"][0]) + 1
     held = {(int(e["wg"]), int(e["wf"])): int(e["a"]) for e in replay.open_tiles(at)}
     assert held[wg, wf] == mine["a"][0]
 

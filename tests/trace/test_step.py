@@ -10,7 +10,7 @@ import pytest
 from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.trace import schema
-from t3sim.trace.replay import CONDITION_HELP, Replay
+from t3sim.trace.replay import CONDITION_HELP, DeviceReplay
 from t3sim.trace.schema import COMPLETE, NO_STREAM, Kind, Reason
 from t3sim.trace.stepper import Stepper
 from t3sim.trace.words import describe, reason
@@ -26,7 +26,7 @@ def trace(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def replay(trace):
-    return Replay(trace, 1)
+    return DeviceReplay(trace, 1)
 
 
 def test_open_tiles_are_those_a_plain_count_gives(replay, rng):
@@ -89,7 +89,7 @@ def test_conditions_come_true_where_the_events_say(replay):
 def test_a_set_is_full_when_its_ways_are_used(replay):
     """Sets of this run never fill by themselves: four of eight ways. A narrower Tracker is pretended."""
     geometry = replay.trace.run["geometry"] | {"ways": 4}
-    pretended = Replay(type(replay.trace)(replay.trace.folder, replay.trace.run | {"geometry": geometry}), 1)
+    pretended = DeviceReplay(type(replay.trace)(replay.trace.folder, replay.trace.run | {"geometry": geometry}), 1)
     assert replay.find("set 4 full", 0) is None
     cycle = pretended.find("set 4 full", 0)
     tiles = pretended.open_tiles(cycle)

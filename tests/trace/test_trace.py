@@ -10,7 +10,7 @@ from t3sim import cli
 from t3sim.trace.explain_channel import explain_channel
 from t3sim.trace.explain_tile import explain_tile
 from t3sim.trace.recorder import Filter
-from t3sim.trace.replay import CONDITION_HELP, Replay
+from t3sim.trace.replay import CONDITION_HELP, DeviceReplay
 from t3sim.trace.run_index import places
 from t3sim.trace.schema import (
     ALLOCATED,
@@ -196,7 +196,7 @@ def test_what_was_open_before_the_window_is_known(tmp_path, whole):
     """Tiles with all their updates, commands, and what each compute unit does."""
     part = make(tmp_path, wanted=Filter(6000, 9000))
     for device in range(DEVICES):
-        ours, all_of_it = Replay(part, device), Replay(whole, device)
+        ours, all_of_it = DeviceReplay(part, device), DeviceReplay(whole, device)
         for cycle in (6000, 7500, 8999):
             assert (ours.open_tiles(cycle) == all_of_it.open_tiles(cycle)).all()
             assert len(ours.open_tiles(cycle)) > 10
@@ -204,7 +204,7 @@ def test_what_was_open_before_the_window_is_known(tmp_path, whole):
             busy = [units[units["b"] != 0][["unit", "b"]] for units in (ours.units(cycle), all_of_it.units(cycle))]
             assert sorted(busy[0].tolist()) == sorted(busy[1].tolist())
         assert ours.next_event(6000, False) is None or ours.next_event(6000, False) >= 6000
-    tile = Replay(part, 1).open_tiles(6000)[0]
+    tile = DeviceReplay(part, 1).open_tiles(6000)[0]
     told = explain_tile(part, int(tile["wg"]), int(tile["wf"]), 1)
     first = next(cycle for cycle, text in told.steps if "allocated" in text)
     assert first < 6000 and any("starts at cycle 6,000" in str(line) for line in told.caveats)

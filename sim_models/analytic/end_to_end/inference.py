@@ -5,7 +5,7 @@ import numpy as np
 from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
-from t3sim.analytic.end_to_end.training import Job, Overlap, Result, sliced_gemms
+from t3sim.analytic.end_to_end.training import Overlap, Result, TrainingJob, sliced_gemms
 from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
 from t3sim.analytic.rings import group_all_reduce_ns, group_exchange_ns, send_ns
 from t3sim.machine import Machine
@@ -14,7 +14,7 @@ from t3sim.machine import Machine
 PARTS = ("gemm", "attention", "elementwise", "host", "head", "tp", "ep", "pp")
 
 
-def prompt(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
+def prompt(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap | None = None) -> Result:
     """Return the prompt phase of `global_batch` sequences: the time until the first token.
 
     Replicas share the batch; pipeline stages work one after the other.
@@ -25,7 +25,7 @@ def prompt(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None
     return _phase(cluster, job, mapping, ahead, sequences, job.sequence, overlap)
 
 
-def decode(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Result:
+def decode(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap | None = None) -> Result:
     """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
     gpu, model = cluster.accelerator, job.model
     sequences = ceil_div(job.global_batch, mapping.dp)
@@ -37,7 +37,7 @@ def decode(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None
     return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
 
 
-def _cache_bytes(job: Job, mapping: Mapping, sequences):
+def _cache_bytes(job: TrainingJob, mapping: Mapping, sequences):
     """Return the bytes that one GPU keeps of a layer's context: at least one head; all heads have the same latents."""
     model, share = job.model, 1.0
     if job.kernels.heads_split and model.latent is None:
@@ -46,7 +46,8 @@ def _cache_bytes(job: Job, mapping: Mapping, sequences):
     return OPERAND_BYTES * sequences * job.sequence * model.cached_width * share
 
 
-def _phase(cluster: Machine, job: Job, m: Mapping, ahead: layers.LayerTimes, sequences, length, overlap) -> Result:
+def _phase(cluster: Machine, job: TrainingJob, m: Mapping, ahead: layers.LayerTimes, sequences, length,
+           overlap) -> Result:
     gpu, model = cluster.accelerator, job.model
     moved = OPERAND_BYTES * sequences * length * model.hidden
     one = group_all_reduce_ns(cluster, moved, m.tp, 1)

@@ -15,7 +15,7 @@ from t3sim.workload.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LayerKernel:
     """A kernel besides the GEMMs.
 
     `passes` count how often it reads or writes its tensor; a dropout's mask has half of an element's bytes.
@@ -39,22 +39,22 @@ class Implementation:
     """Kernels of a layer: which element-wise steps are fused with which."""
 
     title: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[LayerKernel, ...]
     heads_split: bool = True  #: whether tensor parallelism splits the heads of the attention
     score_repeats: float = 2.0  #: GEMMs of the scores in the backward pass, relative to the forward pass
 
 
 _AROUND = (
-    Kernel("norm", "tokens", 2, 3), Kernel("norm", "tokens", 2, 3),
-    Kernel("bias gradient", "tokens", 0, 1), Kernel("bias gradient", "tokens", 0, 1),
-    Kernel("bias and GeLU", "widened", 2, 3), Kernel("bias gradient", "widened", 0, 1),
-    Kernel("transpose of the heads", "heads", 2, 2), Kernel("bias gradient", "heads", 0, 1))
-_FUSED_RESIDUAL = (Kernel("bias, dropout, residual", "tokens", 3.5, 2.5, prompt=3),) * 2
+    LayerKernel("norm", "tokens", 2, 3), LayerKernel("norm", "tokens", 2, 3),
+    LayerKernel("bias gradient", "tokens", 0, 1), LayerKernel("bias gradient", "tokens", 0, 1),
+    LayerKernel("bias and GeLU", "widened", 2, 3), LayerKernel("bias gradient", "widened", 0, 1),
+    LayerKernel("transpose of the heads", "heads", 2, 2), LayerKernel("bias gradient", "heads", 0, 1))
+_FUSED_RESIDUAL = (LayerKernel("bias, dropout, residual", "tokens", 3.5, 2.5, prompt=3),) * 2
 
 #: Megatron-LM (arXiv 2104.04473, section 4.2).
 MEGATRON = Implementation("fused as in Megatron-LM", (
-    *_AROUND, *_FUSED_RESIDUAL, Kernel("scale, mask, softmax", "scores", 2, 3),
-    Kernel("dropout", "scores", 2.5, 2.5, prompt=0)))
+    *_AROUND, *_FUSED_RESIDUAL, LayerKernel("scale, mask, softmax", "scores", 2, 3),
+    LayerKernel("dropout", "scores", 2.5, 2.5, prompt=0)))
 
 #: Attention in one kernel that never writes the scores, and computes them again in the backward pass.
 FLASH = Implementation("fused attention", (*_AROUND, *_FUSED_RESIDUAL), score_repeats=2.5)
@@ -63,9 +63,9 @@ FLASH = Implementation("fused attention", (*_AROUND, *_FUSED_RESIDUAL), score_re
 #: every step is a kernel of its own, and T3's projection to many GPUs does not split the attention (T3 paper, section
 #: 6.3: "non-sliced attention operations").
 UNFUSED = Implementation("every step a kernel of its own", (
-    *_AROUND, *(Kernel("dropout", "tokens", 2.5, 2.5, prompt=0), Kernel("residual", "tokens", 3, 3)) * 2,
-    Kernel("scale", "scores", 2, 2), Kernel("mask", "scores", 2, 0), Kernel("softmax", "scores", 2, 3),
-    Kernel("dropout", "scores", 2.5, 2.5, prompt=0)), heads_split=False)
+    *_AROUND, *(LayerKernel("dropout", "tokens", 2.5, 2.5, prompt=0), LayerKernel("residual", "tokens", 3, 3)) * 2,
+    LayerKernel("scale", "scores", 2, 2), LayerKernel("mask", "scores", 2, 0), LayerKernel("softmax", "scores", 2, 3),
+    LayerKernel("dropout", "scores", 2.5, 2.5, prompt=0)), heads_split=False)
 
 IMPLEMENTATIONS = {"megatron": MEGATRON, "flash": FLASH, "unfused": UNFUSED}
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from t3sim.analytic.end_to_end.mapping import Mapping, MappingError, every_mapping
-from t3sim.analytic.end_to_end.training import Iteration, Job, train
+from t3sim.analytic.end_to_end.training import Iteration, TrainingJob, train
 from t3sim.machine import Machine
 
 
 @dataclass(frozen=True)
-class Ranking:
+class MappingRanking:
     """Mappings that fit into memory, fastest first."""
 
     mappings: Mapping  #: arrays
@@ -21,7 +21,7 @@ class Ranking:
     seconds: float  #: of one core, that the equations took for all that were tried
 
 
-def search(cluster: Machine, job: Job, gpus: int) -> Ranking:
+def search(cluster: Machine, job: TrainingJob, gpus: int) -> MappingRanking:
     """Return all mappings that fit, ranked by time. Raises `MappingError` if none does."""
     started = time.process_time()
     every = every_mapping(job.model, gpus, job.global_batch)
@@ -37,7 +37,7 @@ def search(cluster: Machine, job: Job, gpus: int) -> Ranking:
     chosen = _take(results, order)
     mappings = Mapping(*(getattr(every, field.name)[order] for field in fields(Mapping)))
     costs = np.stack([chosen.iteration_ns, chosen.memory_bytes, chosen.energy_joules])
-    return Ranking(mappings, chosen, pareto_front(costs), len(every.tp), seconds)
+    return MappingRanking(mappings, chosen, pareto_front(costs), len(every.tp), seconds)
 
 
 def _take(results: Iteration, order: np.ndarray) -> Iteration:

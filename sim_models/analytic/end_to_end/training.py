@@ -27,7 +27,7 @@ Overlap = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Model that is trained, how much per iteration, and with which kernels."""
 
     model: Transformer
@@ -64,7 +64,7 @@ class Iteration(Result):
     model_flop: np.ndarray  #: without recomputation
 
 
-def train(cluster: Machine, job: Job, mapping: Mapping, overlap: Overlap | None = None) -> Iteration:
+def train(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap | None = None) -> Iteration:
     """Return one iteration's time, memory and energy.
 
     `overlap` replaces the time of a GEMM and the all-reduce after it by that of a technique; what it saves is taken
@@ -145,7 +145,7 @@ def _experts_ns(cluster: Machine, model: Transformer, reduced, m: Mapping):
     return share * 2 * group_exchange_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
 
 
-def _head_ns(cluster: Machine, job: Job, m: Mapping, reduced):
+def _head_ns(cluster: Machine, job: TrainingJob, m: Mapping, reduced):
     """Return the time of logits, their loss, and the embedding, per micro-batch on the last stage.
 
     The first one's is hidden by it.
@@ -177,7 +177,7 @@ def _update_ns(cluster: Machine, model: Transformer, m: Mapping):
     return accelerator_move_ns(cluster.accelerator, 30 * weights_per_gpu(model, m) / np.where(m.zero >= 1, m.dp, 1))
 
 
-def _flop(job: Job, m: Mapping):
+def _flop(job: TrainingJob, m: Mapping):
     """Return an iteration's FLOP with and without recomputation (arXiv 2104.04473, section 5.1, any feed-forward)."""
     model, tokens = job.model, job.global_batch * job.sequence
     scores = 2 * tokens * job.sequence * model.heads * sum(model.head_widths) * model.layers

@@ -27,7 +27,7 @@ _QUERIES = 128
 
 
 @dataclass(frozen=True)
-class Job:
+class TimedJob:
     """Work that takes `ns` alone."""
 
     ns: float
@@ -47,12 +47,13 @@ class Together:
     bound: str  #: what held the GEMM up most
 
 
-def gemm_job(machine: Machine, m: int, n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
+def gemm_job(machine: Machine, m: int, n: int, k: int, width: str = "bf16", held: int = 0) -> TimedJob:
     """Return a GEMM as a job; `held`: compute units that another kernel holds."""
     return grouped_job(machine, (m,), n, k, width, held)
 
 
-def grouped_job(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: str = "bf16", held: int = 0) -> Job:
+def grouped_job(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: str = "bf16",
+                held: int = 0) -> TimedJob:
     """Return GEMMs of one kernel as a job; `rows`: of each, which has weights of its own."""
     kernel, bytes_, m = grouped_kernel(machine, rows, n, k, width), BYTES[width], sum(rows)
     # Tiles of a round share what they read: columns of a round of tiles, and its rows.
@@ -62,36 +63,36 @@ def grouped_job(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: 
     ns = kernel.ns_beside(held) + machine.kernels.launch_ns
     asked = max(reads, bytes_ * k * (m + len(rows) * n)) + 2 * m * n
     # Alone it asks for no more than memory has: what tiles read again beyond that the cache holds.
-    return Job(ns, min(asked, machine.memory_bytes_per_ns * ns), clocked=True)
+    return TimedJob(ns, min(asked, machine.memory_bytes_per_ns * ns), clocked=True)
 
 
-def stream_job(machine: Machine, memory_bytes: float) -> Job:
+def stream_job(machine: Machine, memory_bytes: float) -> TimedJob:
     """Return a kernel that only moves data in memory as a job: units that are held do not slow it down."""
-    return Job(memory_bytes / machine.memory_bytes_per_ns + machine.kernels.launch_ns, memory_bytes)
+    return TimedJob(memory_bytes / machine.memory_bytes_per_ns + machine.kernels.launch_ns, memory_bytes)
 
 
-def attention_job(machine: Machine, batch: int, heads: int, rows: int, width: int, held: int = 0) -> Job:
+def attention_job(machine: Machine, batch: int, heads: int, rows: int, width: int, held: int = 0) -> TimedJob:
     """Return fused attention as a job; a unit takes a block of queries, one after the other."""
     blocks, units = batch * heads * ceil(rows / _QUERIES), machine.gpu.compute_units
     flop = 4.0 * batch * heads * rows * rows * width
     ns = flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * ATTENTION_SHARE)
     ns *= ceil(blocks / max(1, units - held)) / (blocks / units)
-    return Job(ns + machine.kernels.launch_ns, 8.0 * batch * heads * rows * width)
+    return TimedJob(ns + machine.kernels.launch_ns, 8.0 * batch * heads * rows * width)
 
 
 def collective_job(machine: Machine, kind: str, gpus: int, size: float, mover: str = "units",
-                   library: str = "") -> Job:
+                   library: str = "") -> TimedJob:
     """Return a collective as a job; `size`: bytes of the whole tensor; `mover`: of `MOVERS`."""
     passes, part = (2 if kind == "all_reduce" else 1), (gpus - 1) / gpus * size
     wires = passes * part
     if mover == "units":
         ns = library_collective(machine, kind, gpus, size, library=library).ns
         sums = part if kind in ("all_reduce", "reduce_scatter") else 0.0
-        return Job(ns, 2 * wires + sums, wires, min(machine.sharing.kernel_units, machine.gpu.compute_units - 1))
+        return TimedJob(ns, 2 * wires + sums, wires, min(machine.sharing.kernel_units, machine.gpu.compute_units - 1))
     if mover == "engines":
-        return Job(copies_ns(machine, kind, gpus, size), 2 * wires, wires)
+        return TimedJob(copies_ns(machine, kind, gpus, size), 2 * wires, wires)
     # A read per chunk that is sent on.
-    return Job(triggered_ns(machine, kind, gpus, size), 2 * wires, wires)
+    return TimedJob(triggered_ns(machine, kind, gpus, size), 2 * wires, wires)
 
 
 def shares(memory_bytes_per_ns: float, *asks: float) -> tuple[float, ...]:
@@ -127,7 +128,7 @@ def memory_paces(machine: Machine, asks: float, copied: float, units: int) -> tu
     return min(1.0, kernel / asks), min(1.0, max(rate - asks, rate - kernel) / copied) if copied else 1.0
 
 
-def side_by_side(machine: Machine, whole: Job, held: Job, collective: Job) -> Together:
+def side_by_side(machine: Machine, whole: TimedJob, held: TimedJob, collective: TimedJob) -> Together:
     """Play a kernel beside a collective; `whole`, `held`: the kernel with all units, and with those that are left."""
     asks, copied = held.memory_bytes / held.ns, collective.memory_bytes / collective.ns
     memory_pace, collective_pace = memory_paces(machine, asks, copied, collective.units)
@@ -145,7 +146,7 @@ def side_by_side(machine: Machine, whole: Job, held: Job, collective: Job) -> To
     return Together(max(gemm_end, end), gemm_end, end, max(losses, key=losses.__getitem__))
 
 
-def beside(machine: Machine, shape: tuple[int, int, int], width: str, collective: Job) -> Together:
+def beside(machine: Machine, shape: tuple[int, int, int], width: str, collective: TimedJob) -> Together:
     """Play a GEMM m x n x k beside a collective."""
     whole = gemm_job(machine, *shape, width)
     return side_by_side(machine, whole, gemm_job(machine, *shape, width, collective.units), collective)

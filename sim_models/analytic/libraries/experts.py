@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from t3sim.analytic.gemm import GemmKernel, grouped_kernel
 from t3sim.analytic.libraries.collectives import exchange_ns, library_collective, token_bytes, triggered_ns
-from t3sim.analytic.libraries.contention import Job, grouped_job, stream_job
+from t3sim.analytic.libraries.contention import TimedJob, grouped_job, stream_job
 from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.machine import Machine
 from t3sim.workload.routing import Routing
@@ -73,7 +73,7 @@ class _Layer:
     def kernel(self, gemm: int, units: int | None = None) -> GemmKernel:
         return grouped_kernel(self.machine, self.rows, *self.shapes[gemm], self.width, units)
 
-    def job(self, gemm: int) -> Job:
+    def job(self, gemm: int) -> TimedJob:
         return grouped_job(self.machine, self.rows, *self.shapes[gemm], self.width)
 
     def pieces(self, gemm: int, kernel: GemmKernel) -> int:
@@ -100,7 +100,7 @@ def _low_latency(layer: _Layer) -> ExpertsRun:
     return ExpertsRun("low-latency", first + second, 0, first, second)
 
 
-def _beside(machine: Machine, whole: Job, held: Job, moved: Job) -> float:
+def _beside(machine: Machine, whole: TimedJob, held: TimedJob, moved: TimedJob) -> float:
     """Return the time of GEMMs beside an exchange; `held`: with the units that it leaves.
 
     Power takes from their clock while both run, and memory serves both streams, one waiting for the other.
@@ -117,10 +117,10 @@ def _two_batches(layer: _Layer) -> ExpertsRun:
     held = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
     half = tuple(ceil(one / 2) for one in layer.rows)
 
-    def gemms(held: int) -> Job:
+    def gemms(held: int) -> TimedJob:
         jobs = [grouped_job(machine, half, *shape, layer.width, held) for shape in layer.shapes]
-        return Job(sum(one.ns for one in jobs), sum(one.memory_bytes for one in jobs))
-    first, second = (ns + _beside(machine, gemms(0), gemms(held), Job(ns, size))
+        return TimedJob(sum(one.ns for one in jobs), sum(one.memory_bytes for one in jobs))
+    first, second = (ns + _beside(machine, gemms(0), gemms(held), TimedJob(ns, size))
                      for ns, size in zip(moved, layer.sent))
     return ExpertsRun("two-batches", first + second, held, first, second)
 
@@ -147,7 +147,7 @@ def _t3(layer: _Layer) -> ExpertsRun:
     """
     machine, times = layer.machine, []
     for gemm, size in enumerate(layer.sent):
-        moved = Job(triggered_ns(machine, "all_to_all", layer.routing.gpus, size, "direct"), 2 * size)
+        moved = TimedJob(triggered_ns(machine, "all_to_all", layer.routing.gpus, size, "direct"), 2 * size)
         alone = layer.job(gemm)
         pieces = layer.pieces(gemm, layer.kernel(gemm))
         both = _beside(machine, alone, alone, moved)

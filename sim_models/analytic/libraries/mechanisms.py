@@ -18,7 +18,7 @@ from t3sim.analytic.libraries.collectives import (
     triggered_ns,
     ways,
 )
-from t3sim.analytic.libraries.contention import Job, beside, collective_job, gemm_job
+from t3sim.analytic.libraries.contention import TimedJob, beside, collective_job, gemm_job
 from t3sim.analytic.libraries.prompts import norm_ns
 from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base.errors import BadInput
@@ -75,7 +75,7 @@ class OverlapPlan:
     def kernel(self, units: int | None = None) -> GemmKernel:
         return library_kernel(self.machine, *self.shape, self.width, units)
 
-    def collective(self, mover: str = "units", library: str = "") -> Job:
+    def collective(self, mover: str = "units", library: str = "") -> TimedJob:
         return collective_job(self.machine, self.kind, self.gpus, self.size, mover, library)
 
 
@@ -108,7 +108,7 @@ def _bound(gemm: float, other: float) -> str:
     return "GEMM" if gemm >= other else "collective"
 
 
-def _one_after_the_other(mechanism: str, plan: OverlapPlan, collective_ns: float, job: Job) -> OverlapTime:
+def _one_after_the_other(mechanism: str, plan: OverlapPlan, collective_ns: float, job: TimedJob) -> OverlapTime:
     return OverlapTime(mechanism, plan.gemm_ns + collective_ns, "one after the other", job.units, job.memory_bytes)
 
 
@@ -248,7 +248,7 @@ def _t3(plan: OverlapPlan, way: str = "ring") -> OverlapTime:
 
     An all-reduce's all-gather comes after it, as the paper has it. `way`: of `collectives.WAYS`.
     """
-    def exchange(kind: str) -> Job:
+    def exchange(kind: str) -> TimedJob:
         ring = collective_job(plan.machine, kind, plan.gpus, plan.size, "near-memory")
         return replace(ring, ns=triggered_ns(plan.machine, kind, plan.gpus, plan.size, way))
 

@@ -21,7 +21,7 @@ _STARTS = 2
 
 
 @dataclass(frozen=True)
-class Layer:
+class PromptLayer:
     """Time of one layer on one GPU, ns, by kind."""
 
     gemms: float
@@ -41,7 +41,7 @@ def model_of(name: str) -> Transformer | None:
     return next((one for known, one in TODAY.items() if word.startswith(known)), None)
 
 
-def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Layer:
+def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> PromptLayer:
     """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
     steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
     gemms = sum(count * library_kernel(machine, m, n, k).ns / steady + starts
@@ -54,8 +54,8 @@ def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Layer
     if model.experts > 1:  # tokens are sorted by their experts, and weighted sums taken
         others += 4 * starts + 6 * 2.0 * tokens * model.experts_per_token * model.hidden / machine.memory_bytes_per_ns
     reduced = 2.0 * tokens * model.hidden
-    return Layer(gemms, attention, 2 * norm_ns(machine, tokens, model.hidden), others,
-                 2 * symmetric_ns(machine, "all_reduce", gpus, reduced))
+    return PromptLayer(gemms, attention, 2 * norm_ns(machine, tokens, model.hidden), others,
+                       2 * symmetric_ns(machine, "all_reduce", gpus, reduced))
 
 
 def prompt_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way: str = "baseline") -> float:

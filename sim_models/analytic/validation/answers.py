@@ -5,7 +5,7 @@ from functools import cache, singledispatch
 from math import prod
 
 from t3sim.analytic.end_to_end.mapping import FULL, Mapping
-from t3sim.analytic.end_to_end.training import Job, train
+from t3sim.analytic.end_to_end.training import TrainingJob, train
 from t3sim.analytic.gemm import library_gemm_ns, width_of
 from t3sim.analytic.libraries import contention
 from t3sim.analytic.libraries.collectives import copies_ns, exchange_ns, library_collective, token_bytes
@@ -14,15 +14,15 @@ from t3sim.analytic.libraries.mechanisms import OPERATORS, OverlapPlan, play, po
 from t3sim.analytic.libraries.prompts import model_of, part_ns, prompt_ns
 from t3sim.analytic.validation.machines import loaded
 from t3sim.analytic.validation.requests import (
-    Access,
     Beside,
     Collective,
     Crowded,
-    Exchange,
-    Gemm,
+    ExpertsExchange,
+    GemmRequest,
+    MemoryAccess,
     Norm,
     NotExpressible,
-    Operator,
+    OverlapRequest,
     Prompt,
     Request,
     Steady,
@@ -55,7 +55,7 @@ def _(request: Collective, machine: Machine) -> float:
 
 
 @_answer.register
-def _(request: Gemm, machine: Machine) -> float:
+def _(request: GemmRequest, machine: Machine) -> float:
     width = width_of(request.dtype)
     if width is None:
         raise NotExpressible(f"GEMMs with operands {request.dtype[:40]!r} have no rate")
@@ -64,7 +64,7 @@ def _(request: Gemm, machine: Machine) -> float:
 
 
 @_answer.register
-def _(request: Access, machine: Machine) -> float:
+def _(request: MemoryAccess, machine: Machine) -> float:
     wires, size = machine.wires, request.size_bytes
     if "SDMA" in request.operation:
         return wires.copy_ns + size / (wires.gb_per_s * wires.copy_efficiency)
@@ -95,7 +95,7 @@ def _(request: Training, machine: Machine) -> float:
         raise NotExpressible("trainings have a model of an A100's host alone")
     cluster, (tp, pp, dp) = _training_cluster(), request.mapping
     model = Transformer("measured", request.hidden, request.layers, request.heads, 4 * request.hidden, 51200)
-    found = train(cluster, Job(model, request.sequence, request.global_batch),
+    found = train(cluster, TrainingJob(model, request.sequence, request.global_batch),
                   Mapping(tp, pp, dp, request.micro_batch, recompute=FULL))
     return float(found.iteration_ns)
 
@@ -110,7 +110,7 @@ _WAYS = ((r"epoch before|overlap.*next", "epoch"), (r"multimem all-gather|multim
 
 
 @_answer.register
-def _(request: Operator, machine: Machine) -> float:
+def _(request: OverlapRequest, machine: Machine) -> float:
     if request.operator.startswith("gemm beside"):
         return _operator_beside(request, machine)
     if request.operator not in OPERATORS:
@@ -135,7 +135,7 @@ def _(request: Operator, machine: Machine) -> float:
     return play(plan, way).ns
 
 
-def _operator_beside(request: Operator, machine: Machine) -> float:
+def _operator_beside(request: OverlapRequest, machine: Machine) -> float:
     """Answer a GEMM beside a collective of 128 MB per GPU, whose row gives the ratio to one after the other."""
     kind = {"rs": "reduce_scatter", "ag": "all_gather"}.get(request.operator.rpartition(" ")[2])
     if kind is None:
@@ -169,7 +169,7 @@ _EXTENTS = re.compile(r"(gemm|attention|add of|rms_norm) ([1-9]\d{0,8}(?:x[1-9]\
 _PASSES = {("add of", 1): 3, ("rms_norm", 2): 2}  #: over the tensor, by kernel and how many extents it has
 
 
-def _kernel(machine: Machine, compute: str, held: int) -> contention.Job:
+def _kernel(machine: Machine, compute: str, held: int) -> contention.TimedJob:
     """Return a kernel that a row names, beside another one that holds units."""
     found = _EXTENTS.match(compute)
     width = width_of(found[3]) if found else None
@@ -223,7 +223,7 @@ def _(request: Beside, machine: Machine) -> float:
 
 
 @_answer.register
-def _(request: Exchange, machine: Machine) -> float:
+def _(request: ExpertsExchange, machine: Machine) -> float:
     if request.nodes > 1 and machine.cards is None:
         raise NotExpressible(f"{machine.name} has no network cards that are known")
     return exchange_ns(machine, request.gpus, request.nodes, token_bytes(request.hidden, request.dtype),

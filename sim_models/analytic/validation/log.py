@@ -28,7 +28,7 @@ _KINDS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatte
 
 
 @dataclass
-class _Table:
+class _LogTest:
     """One test: the programs that lines before its results name, its ranks and its results."""
 
     tests: list[str]
@@ -45,12 +45,12 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
     if re.match(r'\s*(?:\[\s*)?\{\s*"', text):
         raise BadRows(f"{name}: a JSON report is not read: give the text that nccl-tests or rccl-tests prints")
     found: list[Measured | Unread] = []
-    tables = [_Table([], {}, gpu)]
+    tables = [_LogTest([], {}, gpu)]
     for number, coloured in enumerate(text.splitlines(), 1):
         line, place, table = _COLOUR.sub("", coloured), f"{name}, line {number}", tables[-1]
         rank, header, tests = _RANK.search(line), _HEADER.search(line), _TEST.findall(line)
         if table.results and (rank or header or "nThread" in line or tests and "concluded" not in line):
-            table = _Table(table.tests, table.hosts, table.gpu)
+            table = _LogTest(table.tests, table.hosts, table.gpu)
             tables.append(table)
         if "nThread" in line:
             table.ranked = False  # of a test that ended before its results
@@ -85,7 +85,7 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
     return found + rows
 
 
-def _rows(table: _Table, name: str, library: str) -> list[Measured | Unread]:
+def _rows(table: _LogTest, name: str, library: str) -> list[Measured | Unread]:
     """Return a table's results. Raises `BadRows`."""
     group = next(iter(table.hosts))[0]  # the first process prints, and its group's results
     hosts = [host for (other, _), host in table.hosts.items() if other == group]

@@ -13,7 +13,16 @@ from typing import Any
 from t3sim.analytic.validation.comparison import Compared, ComparedRatio, Validation
 from t3sim.analytic.validation.machines import constants
 from t3sim.analytic.validation.plots import FLOP, draw_curves, draw_units
-from t3sim.analytic.validation.requests import Access, Collective, Crowded, Exchange, Gemm, Norm, Operator, Prompt
+from t3sim.analytic.validation.requests import (
+    Collective,
+    Crowded,
+    ExpertsExchange,
+    GemmRequest,
+    MemoryAccess,
+    Norm,
+    OverlapRequest,
+    Prompt,
+)
 from t3sim.base import plots
 from t3sim.base.output import write_whole
 
@@ -70,18 +79,18 @@ def curve_of(one: Compared) -> tuple[str, str, float] | None:
         source = re.split(r"[@ ]", one.row.source)[0]
         name = f"{machine}: {ask.kind.replace('_', '-')} on {ask.gpus} GPUs{nodes}, {words} ({source})"
         return name, "bytes", ask.size_bytes
-    if isinstance(ask, Gemm):
+    if isinstance(ask, GemmRequest):
         return f"{machine}: GEMM, {ask.dtype}", FLOP, 2.0 * ask.m * ask.n * ask.k
     if isinstance(ask, Norm):
         return f"{machine}: all-reduce and RMSNorm, {ask.part}", "tokens", ask.tokens
     if isinstance(ask, Prompt):
         return f"{machine}: prompt of {ask.model}, {ask.way}", "tokens", ask.tokens
-    if isinstance(ask, Access):
+    if isinstance(ask, MemoryAccess):
         where = re.sub(r", buffer.*| [0-9]+ KB", "", ask.where)
         return f"{machine}: {ask.operation}, {where}", "bytes", ask.size_bytes
-    if isinstance(ask, Exchange):
+    if isinstance(ask, ExpertsExchange):
         return f"{machine}: {ask.operation}, {ask.library}, {ask.dtype}", "GPUs", ask.gpus
-    if isinstance(ask, Operator):
+    if isinstance(ask, OverlapRequest):
         return f"{machine}: {ask.operator}", FLOP, 2.0 * ask.gemm.m * ask.gemm.n * ask.gemm.k
     return None
 
@@ -237,7 +246,8 @@ def _text(found: Validation, by_machine: dict[str, dict[str, Curve]]) -> str:
         for title, curve in some.items():
             worst = max((row for _, row in curve.points), key=lambda row: abs(row.error))
             if abs(worst.error) > _WORST_OF_A_CURVE:
-                at = worst.row.scenario if isinstance(worst.row.ask, Gemm) else worst.row.scenario.rpartition(", ")[2]
+                scenario = worst.row.scenario
+                at = scenario if isinstance(worst.row.ask, GemmRequest) else scenario.rpartition(", ")[2]
                 misses.append(f"| {_cell(f'{machine}: {title}')} | {len(curve.points)} | {_cell(at)} | "
                               f"{worst.error:+.0%} | {reason_of(worst)} |")
     lines += ["## Curves with a row that misses by more than 25 %\n",

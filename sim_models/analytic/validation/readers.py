@@ -11,16 +11,16 @@ from importlib import resources
 from pathlib import Path
 
 from t3sim.analytic.validation.requests import (
-    Access,
     BadRows,
     Beside,
     Collective,
     Crowded,
-    Exchange,
-    Gemm,
+    ExpertsExchange,
+    GemmRequest,
     Measured,
+    MemoryAccess,
     Norm,
-    Operator,
+    OverlapRequest,
     Prompt,
     Ratio,
     Read,
@@ -149,14 +149,14 @@ def _gemm(row: Row) -> Iterator[Read]:
     dtype, ns, rate = row.text("dtype") or "fp16", row.number("time_us_derived", 1e3), row.number("tflops")
     if ns is None and rate is not None:
         ns = 1e3 * (2e-6 * m * n * k / rate)
-    yield _timed(row.source, row.gpu, "GEMM", f"{m} x {n} x {k}, {dtype}", Gemm(m, n, k, dtype), ns)
+    yield _timed(row.source, row.gpu, "GEMM", f"{m} x {n} x {k}, {dtype}", GemmRequest(m, n, k, dtype), ns)
 
 
 def _older_gemm(row: Row) -> Iterator[Read]:
     m, n, k = (row.count(name) for name in "mnk")
     ns, called = row.number("time_ns"), f"{m} x {n} x {k}"
     scenario = called if ns is None else f"{called}, fp16, waited for"
-    yield _timed("LLMCompass", row.gpu, "GEMM", scenario, Gemm(m, n, k, "fp16", waited=True), ns)
+    yield _timed("LLMCompass", row.gpu, "GEMM", scenario, GemmRequest(m, n, k, "fp16", waited=True), ns)
 
 
 def _operator(row: Row) -> Iterator[Read]:
@@ -167,7 +167,7 @@ def _operator(row: Row) -> Iterator[Read]:
     of_gpu = k // gpus if means[2] and name in ("gemm+rs", "gemm+ar") else k  # no other operator shares K
     if of_gpu != k and k % gpus:
         raise BadRows(f"{row.where}: k = {k} ({k_is}) is no multiple of {gpus} GPUs")
-    ask = Operator(name, gpus, Gemm(m, n, of_gpu, row.text("dtype") or "bf16"), row.text("fused"))
+    ask = OverlapRequest(name, gpus, GemmRequest(m, n, of_gpu, row.text("dtype") or "bf16"), row.text("fused"))
     parts = {"baseline": row.text("baseline"), "fused": row.text("fused"), "gemm": "GEMM alone",
              "collective": "collective alone"}
     columns = {"baseline": "baseline_ms", "fused": "fused_ms", "gemm": "gemm_alone_ms",
@@ -290,7 +290,7 @@ def _exchange(row: Row) -> Iterator[Read]:
         yield Unread(row.source, row.gpu, scenario, reason)
         return
     yield Measured(row.source, row.gpu, "dispatch and combine", scenario,
-                   Exchange(operation, library, gpus, nodes, tokens, hidden, top_k, dtype), 1e3 * us)
+                   ExpertsExchange(operation, library, gpus, nodes, tokens, hidden, top_k, dtype), 1e3 * us)
 
 
 _BUFFER = re.compile(r"buffer (\d{1,9}(?:\.\d{1,9})?) MiB|copy (\d{1,9}(?:\.\d{1,9})?) KB")
@@ -305,7 +305,7 @@ def _access(row: Row) -> Iterator[Read]:
     found = _BUFFER.search(scenario)
     size = 1 << 30 if found is None else float(found[1] or 0) * MB + float(found[2] or 0) * 1024
     unit = 1e9 if "GB/s in the source" in row.source else float(1 << 30)
-    yield Measured(row.source, row.gpu, "remote access", scenario, Access(operation, where, size),
+    yield Measured(row.source, row.gpu, "remote access", scenario, MemoryAccess(operation, where, size),
                    1e9 * size / (rate * unit))
 
 
@@ -313,7 +313,7 @@ def _copies(row: Row) -> Iterator[Read]:
     size, rate = row.count("bytes"), row.number("gb_per_s")
     if rate is not None:
         yield Measured("ROCm/mori, SDMA skill (MIT)", "MI355X", "remote access", f"SDMA copy of {size_name(size)}",
-                       Access("SDMA copy", "one link", size), size / rate)
+                       MemoryAccess("SDMA copy", "one link", size), size / rate)
 
 
 def _training(row: Row) -> Iterator[Read]:

@@ -22,7 +22,7 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Gemm:
+class GemmRequest:
     """One GPU's GEMM; `waited`: a framework's call whose end the host waits for."""
 
     m: int
@@ -33,12 +33,12 @@ class Gemm:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OverlapRequest:
     """A GEMM and its collective; `way`: how they are run, in the words of the source."""
 
     operator: str  #: such as ag+gemm
     gpus: int
-    gemm: Gemm  #: of one GPU
+    gemm: GemmRequest  #: of one GPU
     way: str
     part: str = "fused"  #: baseline, fused, gemm, collective
 
@@ -92,7 +92,7 @@ class Steady:
 
 
 @dataclass(frozen=True)
-class Access:
+class MemoryAccess:
     """Bytes that one GPU loads, stores or copies; `where`: own memory, one link, or all others at once."""
 
     operation: str
@@ -101,7 +101,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExpertsExchange:
     """Tokens that go to their experts and come back."""
 
     operation: str
@@ -127,7 +127,8 @@ class Training:
     mapping: tuple[int, int, int]  #: tensor, pipeline, data
 
 
-Request = Collective | Gemm | Operator | Norm | Prompt | Beside | Crowded | Steady | Access | Exchange | Training
+Request = (Collective | GemmRequest | OverlapRequest | Norm | Prompt | Beside | Crowded | Steady | MemoryAccess
+           | ExpertsExchange | Training)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Circuit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Access:
+class PortAccess:
     """A port of a memory."""
 
     memory: str
@@ -62,7 +62,7 @@ class Lowered:
     nets: dict[int, int]  #: bit of the netlist: its net
     count: int  #: nets with those between a gate's operations
     clocks: tuple[str, ...]  #: of each group of flip-flops: the clock gate's name, empty for the clock itself
-    accesses: tuple[Access, ...]
+    accesses: tuple[PortAccess, ...]
     store: np.ndarray  #: int64: the memories' first contents, of one instance
 
     def net(self, bit: int | str) -> int:
@@ -258,4 +258,4 @@ class _Memories:
                                    self._pins(enables if kind == WRITE else enables * width)))
                 differing = list(dict.fromkeys(enables))
                 self.enables.append((self._pins(differing), len(differing)))
-                self.accesses.append(Access(name, size, width, this))
+                self.accesses.append(PortAccess(name, size, width, this))

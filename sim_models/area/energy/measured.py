@@ -7,10 +7,19 @@ import numpy as np
 
 from t3sim.area.energy.circuit import lower
 from t3sim.area.energy.price import CLASSES, NOTHING, Range, price
-from t3sim.area.energy.recorded import BATCH, Programmed, Recorded, Replay, Replayed, module_ports, recorded_top, shown
+from t3sim.area.energy.recorded import (
+    BATCH,
+    Programmed,
+    RecordedTop,
+    Replayed,
+    ReplayObserver,
+    module_ports,
+    recorded_top,
+    shown,
+)
 from t3sim.area.liberty import Library
 from t3sim.area.measure import map_block
-from t3sim.area.node import Node
+from t3sim.area.node import ProcessNode
 from t3sim.base.errors import BadInput
 from t3sim.cosim.designs import block_design
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS
@@ -145,7 +154,8 @@ class LayerEnergy:
         }
 
 
-def measure_energy(machine: str, cells: Library, node: Node, until: int | None, progress: Progress) -> LayerEnergy:
+def measure_energy(machine: str, cells: Library, node: ProcessNode, until: int | None,
+                   progress: Progress) -> LayerEnergy:
     """Run the layer of `t3 run` and replay it through the netlists. Raises Failure where they differ from the RTL."""
     setup = recorded_setup(Scenario(techniques=(TECHNIQUE,), machine=machine))
     of, kernel = setup.machine, setup.kernel
@@ -183,7 +193,7 @@ def measure_energy(machine: str, cells: Library, node: Node, until: int | None, 
     return layer
 
 
-def _of_module(part: Replayed, cycles: int, node: Node, machine: Machine) -> ModuleEnergy:
+def _of_module(part: Replayed, cycles: int, node: ProcessNode, machine: Machine) -> ModuleEnergy:
     instances, state, lowered = len(part.instances), part.state, part.lowered
     ends = lowered.circuit.groups[:, 1] - lowered.circuit.groups[:, 0]
     flip_flops = int(ends.sum())
@@ -194,10 +204,10 @@ def _of_module(part: Replayed, cycles: int, node: Node, machine: Machine) -> Mod
         price(lowered, state, instances, cycles, node, machine.memory_clock_ghz))
 
 
-class _Counting(Replay):
+class _Counting(ReplayObserver):
     """The replay of a run that also counts the bytes that memory adds, and those that leave by the link."""
 
-    def __init__(self, top: Recorded, channels: int) -> None:
+    def __init__(self, top: RecordedTop, channels: int) -> None:
         super().__init__(top)
         self._top, self._channels = top, channels
         self.reduced = self.sent = 0
@@ -228,7 +238,7 @@ class _Counting(Replay):
                 self.reduced += int(counted[moves & (value("payload", op.lsb, op.width) == UPDATE)].sum())
 
 
-def _alu_energy(cells: Library, machine: Machine, node: Node, reduced_per_cycle: float,
+def _alu_energy(cells: Library, machine: Machine, node: ProcessNode, reduced_per_cycle: float,
                 ) -> tuple[Range, Range]:
     """Return the near-memory ALUs' energy for a byte, in pJ: at work, and of the cycles between in which they wait.
 
@@ -244,7 +254,7 @@ def _alu_energy(cells: Library, machine: Machine, node: Node, reduced_per_cycle:
     return busy / (_ALU_CYCLES * _ALU_BYTES), idle * waits / (_ALU_CYCLES * _ALU_BYTES)
 
 
-def _alu_run(lowered, library, valid: bool, node: Node, machine: Machine) -> Range:
+def _alu_run(lowered, library, valid: bool, node: ProcessNode, machine: Machine) -> Range:
     ports = library.ports
     part = module_ports(library, lowered, ALU)
     random, elements = np.random.default_rng(0), _ALU_BYTES // 2

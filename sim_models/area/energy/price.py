@@ -4,9 +4,9 @@ A net that changes charges or discharges the pins that it drives and its wire: h
 takes the library's internal energy beside. Each cycle in which a clock is let through, the clock pins of its flip-flops
 go up and down, and so does their share of the clock tree.
 
-Figures are for a `Node`. Capacitance shrinks with the side of a NAND2, for its value per length of gate and wire stays
-(see `node`), and energy with the square of the voltage. From OSU018 (180 nm, 1.8 V) to 7 nm that is 1/155. Beside it
-ASAP7's own Liberty files (github.com/The-OpenROAD-Project/asap7sc7p5t_28, RVT, TT, 0.7 V) give 1/165 for an input of
+Figures are for a `ProcessNode`. Capacitance shrinks with the side of a NAND2, for its value per length of gate and wire
+stays (see `node`), and energy with the square of the voltage. From OSU018 (180 nm, 1.8 V) to 7 nm that is 1/155. Beside
+it ASAP7's own Liberty files (github.com/The-OpenROAD-Project/asap7sc7p5t_28, RVT, TT, 0.7 V) give 1/165 for an input of
 NAND2xp5, 1/85 for one of NAND2x1, and 1/151 for a flip-flop's clock.
 
 Wires: docs/results/area-routed.json has their capacitance in thirteen layouts. It is 0.13 of the pins' in the median,
@@ -21,10 +21,10 @@ from math import sqrt
 
 import numpy as np
 
-from t3sim.area.energy.circuit import ONE, ZERO, Access, Lowered
-from t3sim.area.energy.replay import State
+from t3sim.area.energy.circuit import ONE, ZERO, Lowered, PortAccess
+from t3sim.area.energy.replay import NetState
 from t3sim.area.liberty import Cell, Library
-from t3sim.area.node import Node
+from t3sim.area.node import ProcessNode
 from t3sim.area.sram import ASAP7_READ_PJ, Sram
 from t3sim.area.synthesis import CLOCK_GATE
 from t3sim.base.errors import BadInput
@@ -70,7 +70,7 @@ def check_library(library: Library) -> None:
                        "osu018 (`make library`) has both")
 
 
-def shrink(library: Library, node: Node) -> float:
+def shrink(library: Library, node: ProcessNode) -> float:
     """Return the energy at a node over that in the library."""
     return sqrt(node.nand2_um2 / library.nand2.area) * (node.volts / library.volts) ** 2
 
@@ -126,7 +126,7 @@ def _toggling(energies: NetEnergies, counts: np.ndarray, kind: str) -> Range:
     return Range(*(pins * (1 + wires) + internal for wires in vars(WIRES_OVER_PINS).values()))
 
 
-def glitches(energies: NetEnergies, state: State) -> Range:
+def glitches(energies: NetEnergies, state: NetState) -> Range:
     """Return the gates' energy with glitches over that without.
 
     None of them; half; or all that there are if each operation takes the same time and no gate swallows a short pulse.
@@ -136,7 +136,7 @@ def glitches(energies: NetEnergies, state: State) -> Range:
     return Range(1.0, (1 + most) / 2, most)
 
 
-def clock_energy(lowered: Lowered, state: State, instance_cycles: int) -> Range:
+def clock_energy(lowered: Lowered, state: NetState, instance_cycles: int) -> Range:
     """Price clock pins, clock gates and the clock tree, in pJ of the library.
 
     The tree's cells are gated like their flip-flops; or their inputs are not; or nothing of them is.
@@ -173,13 +173,13 @@ def clock_energy(lowered: Lowered, state: State, instance_cycles: int) -> Range:
     return Range(*values)
 
 
-def access_energy(access: Access, node: Node) -> float:
+def access_energy(access: PortAccess, node: ProcessNode) -> float:
     """Return the energy of an access of a memory, in pJ: a macro has one port for reads and one for writes."""
     macro = Sram(access.words, access.width)
     return macro.write_pj(node) if access.is_write else macro.read_pj(node)
 
 
-def memory_energy(lowered: Lowered, state: State, node: Node) -> Range:
+def memory_energy(lowered: Lowered, state: NetState, node: ProcessNode) -> Range:
     """Price accesses in pJ of the node.
 
     Reads of what was read the cycle before may be left out by a clock gate; all happen; or each takes what the
@@ -194,7 +194,7 @@ def memory_energy(lowered: Lowered, state: State, node: Node) -> Range:
     return Range(low * min(1.0, error), typical, typical * max(1.0, error))
 
 
-def price(lowered: Lowered, state: State, instances: int, cycles: int, node: Node, clock_ghz: float,
+def price(lowered: Lowered, state: NetState, instances: int, cycles: int, node: ProcessNode, clock_ghz: float,
           ) -> dict[str, Range]:
     """Return the energy by class, in pJ at the node, of all instances in this many cycles."""
     library, energies = lowered.netlist.library, net_energies(lowered)

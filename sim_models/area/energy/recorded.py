@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from t3sim.area.energy.circuit import LANES, Lowered, lower
-from t3sim.area.energy.replay import Ports, State, fresh_state, replay
+from t3sim.area.energy.replay import NetState, RecordedPorts, fresh_state, replay
 from t3sim.area.liberty import Library
 from t3sim.area.measure import TOP, map_parts
 from t3sim.area.synthesis import Netlist
@@ -45,8 +45,8 @@ class Replayed:
     module: str
     instances: tuple[str, ...]
     lowered: Lowered
-    ports: Ports
-    state: State
+    ports: RecordedPorts
+    state: NetState
 
     @property
     def live(self) -> int:
@@ -56,7 +56,7 @@ class Replayed:
         """Let a cycle pass with reset, as `row` has it."""
         self._replay(self.ports._replace(checked=np.zeros(0, np.int64)), row[None], 0)
 
-    def _replay(self, ports: Ports, rows: np.ndarray, sampled: int) -> tuple[int, int]:
+    def _replay(self, ports: RecordedPorts, rows: np.ndarray, sampled: int) -> tuple[int, int]:
         circuit = self.lowered.circuit
         return replay(circuit, ports, self.state, rows, self.live, np.zeros(len(circuit.y), np.int64), sampled)
 
@@ -82,7 +82,7 @@ class Replayed:
         return names[0] if names else f"port of its parts, bit {bit}"
 
 
-class Recorded(NamedTuple):
+class RecordedTop(NamedTuple):
     """A shown top, and how a row of its ports is taken apart."""
 
     design: Design
@@ -115,7 +115,7 @@ def _ports_of(netlist: Netlist) -> dict[str, list]:
     return {name: port["bits"] for name, port in netlist.module["ports"].items() if name != CLOCK}
 
 
-def recorded_top(geometry: Geometry, cells: Library, progress: Callable[[float], None]) -> Recorded:
+def recorded_top(geometry: Geometry, cells: Library, progress: Callable[[float], None]) -> RecordedTop:
     """Map the top in parts, and build one that shows the ports of each. Raises Failure."""
     glue, parts, children = map_parts(TOP, geometry, cells, progress)
     netlists = {"": glue, **{name: parts[kind] for name, kind in children.items()}}
@@ -128,13 +128,13 @@ def recorded_top(geometry: Geometry, cells: Library, progress: Callable[[float],
         for start in range(0, len(names), LANES):
             found.append(_of_module(kind, names[start:start + LANES], lowered, places))
     found.append(_of_top(glue, netlists, words, places))
-    return Recorded(design, first, words, found, places)
+    return RecordedTop(design, first, words, found, places)
 
 
-def module_ports(design: Design, lowered: Lowered, module: str) -> Recorded:
+def module_ports(design: Design, lowered: Lowered, module: str) -> RecordedTop:
     """Take apart what a shown module alone shows."""
     first, words, places = _places(design, {"": lowered.netlist})
-    return Recorded(design, first, words, [_of_module(module, [""], lowered, places)], places)
+    return RecordedTop(design, first, words, [_of_module(module, [""], lowered, places)], places)
 
 
 def shown(netlists: dict[str, Netlist]) -> Groups:
@@ -170,8 +170,8 @@ def _of_module(module: str, names: list[str], lowered: Lowered, places: dict[str
             for i, bit in enumerate(port["bits"]):
                 if bit != "x":
                     side[place.bits[name] + i] = lowered.net(bit)
-    ports = Ports(np.array([places[name].word for name in names], np.int64), place.words, drives, shows,
-                  np.flatnonzero(shows >= 0))
+    ports = RecordedPorts(np.array([places[name].word for name in names], np.int64), place.words, drives, shows,
+                          np.flatnonzero(shows >= 0))
     return Replayed(module, tuple(names), lowered, ports, fresh_state(lowered, ports))
 
 
@@ -191,7 +191,7 @@ def _of_top(glue: Netlist, netlists: dict[str, Netlist], words: int, places: dic
                 if bit != "x":
                     side[start + i] = lowered.net(bit)
     shows[np.isin(shows, drives)] = -1  # a wire from one part to another
-    ports = Ports(np.zeros(1, np.int64), words, drives, shows, np.flatnonzero(shows >= 0))
+    ports = RecordedPorts(np.zeros(1, np.int64), words, drives, shows, np.flatnonzero(shows >= 0))
     return Replayed(TOP, ("the top's wiring",), lowered, ports, fresh_state(lowered, ports))
 
 
@@ -211,10 +211,10 @@ class _Rows(NamedTuple):
             self.rows[cycle, word] = outputs[self.first + word]
 
 
-class Replay(Observer):
+class ReplayObserver(Observer):
     """An observer that replays each batch of a run's cycles through the netlists; of a run of one GPU."""
 
-    def __init__(self, recorded: Recorded) -> None:
+    def __init__(self, recorded: RecordedTop) -> None:
         self._recorded = recorded
         self._state = _Rows(np.zeros((BATCH, recorded.words), np.int64), np.zeros(1, np.int64), recorded.first)
         self._end = 0
@@ -244,7 +244,7 @@ class Replay(Observer):
 class Programmed:
     """An RTL instance as a driver steps it before a run, with the ports of each step kept."""
 
-    def __init__(self, backend, recorded: Recorded) -> None:
+    def __init__(self, backend, recorded: RecordedTop) -> None:
         self._backend, self._recorded, self.rows = backend, recorded, []
 
     def __getattr__(self, name: str):

@@ -11,7 +11,7 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.gpu.hbm.bits import lowest_bit
 
 
-class State(NamedTuple):
+class NetState(NamedTuple):
     """Words of a bit for each instance, and what was counted."""
 
     nets: np.ndarray  # int64 [net]
@@ -32,7 +32,7 @@ class State(NamedTuple):
     moved: np.ndarray  # int64 [1]: whether the last edge changed anything
 
 
-class Ports(NamedTuple):
+class RecordedPorts(NamedTuple):
     """Places of the recorded ports in a row, and the nets that they are."""
 
     first: np.ndarray  # int64 [instance]: word
@@ -50,7 +50,7 @@ def ones(typing_context, word):
     return (types.int64(types.int64), emit) if word == types.int64 else None
 
 
-def fresh_state(lowered: Lowered, ports: Ports) -> State:
+def fresh_state(lowered: Lowered, ports: RecordedPorts) -> NetState:
     """Return the state before the first cycle: all is 0 but what memories hold."""
     circuit, instances = lowered.circuit, len(ports.first)
 
@@ -60,15 +60,15 @@ def fresh_state(lowered: Lowered, ports: Ports) -> State:
     nets = zeros(lowered.count)
     nets[1] = -1
     memory_ports, groups = len(circuit.ports), len(circuit.groups)
-    return State(nets, zeros(len(circuit.q)), zeros(instances, ports.words), zeros(64 * ports.words),
-                 zeros(len(circuit.pins)), np.full(memory_ports, -1, np.int64),
-                 np.repeat(lowered.store[:, None], instances, axis=1), zeros(lowered.count),
-                 *(zeros(lowered.count) for _ in range(3)), zeros(groups),
-                 zeros(memory_ports), zeros(memory_ports), zeros(groups + memory_ports), np.ones(1, np.int64))
+    return NetState(nets, zeros(len(circuit.q)), zeros(instances, ports.words), zeros(64 * ports.words),
+                    zeros(len(circuit.pins)), np.full(memory_ports, -1, np.int64),
+                    np.repeat(lowered.store[:, None], instances, axis=1), zeros(lowered.count),
+                    *(zeros(lowered.count) for _ in range(3)), zeros(groups),
+                    zeros(memory_ports), zeros(memory_ports), zeros(groups + memory_ports), np.ones(1, np.int64))
 
 
 @compiled
-def drive(p: "Ports", s: "State", row: np.ndarray) -> bool:
+def drive(p: "RecordedPorts", s: "NetState", row: np.ndarray) -> bool:
     """Set the nets that a row of recorded ports gives; return whether anything differs from the row before."""
     changed = False
     for lane in range(len(p.first)):
@@ -91,7 +91,7 @@ def drive(p: "Ports", s: "State", row: np.ndarray) -> bool:
 
 
 @compiled
-def settle(c: "Circuit", s: "State") -> None:
+def settle(c: "Circuit", s: "NetState") -> None:
     """Evaluate the gates, and count which outputs differ from those of the cycle before."""
     nets, toggles = s.nets, s.toggles
     for run in range(len(c.runs)):
@@ -110,7 +110,7 @@ def settle(c: "Circuit", s: "State") -> None:
 
 
 @compiled
-def ripple(c: "Circuit", s: "State", following: np.ndarray) -> None:
+def ripple(c: "Circuit", s: "NetState", following: np.ndarray) -> None:
     """Let the gates' outputs change step by step, each operation a step after its inputs, and count every change."""
     for net in range(len(s.nets)):
         s.wave[net] = s.nets[net]
@@ -131,7 +131,7 @@ def ripple(c: "Circuit", s: "State", following: np.ndarray) -> None:
 
 
 @compiled
-def settle_in_steps(c: "Circuit", s: "State", following: np.ndarray) -> None:
+def settle_in_steps(c: "Circuit", s: "NetState", following: np.ndarray) -> None:
     """Evaluate the gates as `settle` does, and count glitches beside."""
     ripple(c, s, following)
     for net in range(len(s.nets)):
@@ -142,7 +142,7 @@ def settle_in_steps(c: "Circuit", s: "State", following: np.ndarray) -> None:
 
 
 @compiled
-def differing_bit(p: "Ports", s: "State", live: int) -> int:
+def differing_bit(p: "RecordedPorts", s: "NetState", live: int) -> int:
     """Return a bit of the recorded ports that a net differs from, in its lowest instance; -1: none."""
     for bit in p.checked:
         if (s.nets[p.shows[bit]] ^ s.expected[bit]) & live:
@@ -151,7 +151,7 @@ def differing_bit(p: "Ports", s: "State", live: int) -> int:
 
 
 @compiled
-def access(c: "Circuit", s: "State", port: int, kind: int, live: int) -> None:
+def access(c: "Circuit", s: "NetState", port: int, kind: int, live: int) -> None:
     """Read or write a memory at a clock edge, if the port is of this kind."""
     if c.ports[port, 0] != kind:
         return
@@ -197,7 +197,7 @@ def access(c: "Circuit", s: "State", port: int, kind: int, live: int) -> None:
 
 
 @inlined
-def take(s: "State", net: int, changes: int) -> None:
+def take(s: "NetState", net: int, changes: int) -> None:
     """Let a net's value change in some instances."""
     if changes != 0:
         s.nets[net] ^= changes
@@ -206,7 +206,7 @@ def take(s: "State", net: int, changes: int) -> None:
 
 
 @compiled
-def clock_edge(c: "Circuit", s: "State", live: int) -> None:
+def clock_edge(c: "Circuit", s: "NetState", live: int) -> None:
     """Let flip-flops and memories take what stands before them."""
     s.moved[0] = 0
     for group in range(len(c.groups)):
@@ -230,7 +230,7 @@ def clock_edge(c: "Circuit", s: "State", live: int) -> None:
 
 
 @compiled
-def replay(c: "Circuit", p: "Ports", s: "State", rows: np.ndarray, live: int,
+def replay(c: "Circuit", p: "RecordedPorts", s: "NetState", rows: np.ndarray, live: int,
            following: np.ndarray, sampled: int) -> tuple[int, int]:
     """Replay recorded cycles, the first `sampled` with glitches.
 

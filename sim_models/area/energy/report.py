@@ -9,7 +9,7 @@ from t3sim.area.energy.price import NOTHING, SHRINK_ERROR, TREE_PER_FLIP_FLOP, W
 from t3sim.area.energy.recorded import BATCH, SAMPLED
 from t3sim.area.liberty import Library
 from t3sim.area.measure import TOP
-from t3sim.area.node import Node
+from t3sim.area.node import ProcessNode
 from t3sim.area.report import Section, page
 from t3sim.rtl.geometry import Geometry
 from t3sim.study.report import print_table
@@ -66,7 +66,7 @@ def _classes(found: LayerEnergy) -> Section:
         (kind, *_figures(found.milliwatts(pj)), f"{pj.typical / whole:.1%}") for kind, pj in found.by_class.items()])
 
 
-def remarks(found: LayerEnergy, library: Library, node: Node) -> list[str]:
+def remarks(found: LayerEnergy, library: Library, node: ProcessNode) -> list[str]:
     """Say what the figures are."""
     wires = " to ".join(f"{one:g}" for one in (WIRES_OVER_PINS.low, WIRES_OVER_PINS.high))
     end = "the whole fused kernel" if found.whole else "the first part of the fused kernel"
@@ -105,7 +105,7 @@ def headline(found: LayerEnergy) -> str:
             f"with its near-memory ALUs {share:.2%} of the layer's energy.")
 
 
-def print_energy(found: LayerEnergy, library: Library, node: Node, console: Console) -> None:
+def print_energy(found: LayerEnergy, library: Library, node: ProcessNode, console: Console) -> None:
     for title, columns, rows in sections(found):
         print_table(title, columns, rows, console)
     for remark in remarks(found, library, node):
@@ -113,7 +113,8 @@ def print_energy(found: LayerEnergy, library: Library, node: Node, console: Cons
     console.print(headline(found), highlight=False)
 
 
-def markdown(found: LayerEnergy, geometry: Geometry, library: Library, node: Node, command: Sequence[str]) -> str:
+def markdown(found: LayerEnergy, geometry: Geometry, library: Library, node: ProcessNode,
+             command: Sequence[str]) -> str:
     """Write the page."""
     return page("Energy", " ".join(command), geometry, [headline(found), *remarks(found, library, node)],
                 sections(found))

@@ -108,7 +108,7 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class _Region:
+class _RegionSettings:
     """Treatment of a region's tiles, in the words of the register map."""
 
     actions: Collection[str]  #: of `t3sim.rtl.registers.REGION_ACTIONS`
@@ -153,7 +153,7 @@ class Driver:
         Several destinations need hardware of as many `copies`.
         """
         self._range(base, limit)
-        return self._map(region, _Region({"send_stores"}, routes=self._routes(*to)))
+        return self._map(region, _RegionSettings({"send_stores"}, routes=self._routes(*to)))
 
     def dma_map(self, region: int, *, base: int, limit: int, to: Sequence[Destination], row_bytes: int,
                 columns: int, pitch_bytes: int, updates_per_element: int, admitted: bool = False,
@@ -178,7 +178,7 @@ class Driver:
         threshold = self._threshold(counted_bytes or tile_bytes, updates_per_element, admitted)
         size = (columns - 1) * pitch_bytes + row_bytes
         _check(size <= limit - base, "limit", limit, f"at least base + {size} (one block) is allowed")
-        return self._map(region, _Region(
+        return self._map(region, _RegionSettings(
             {"send_dma", "event"} if event else {"send_dma"}, threshold, arrivals, arrival_region, block, buffer,
             self._routes(*to)))
 
@@ -193,7 +193,7 @@ class Driver:
         A block is one tile. At a destination it arrives under region 0, to which a range of memory must be open
         (`plain_arrivals`).
         """
-        return self._map(region, _Region(
+        return self._map(region, _RegionSettings(
             {"send_dma"}, self._threshold(row_bytes * columns, 1, False),
             block=self._block(row_bytes, columns, row_bytes, 1), buffer=self._buffer(base, limit),
             routes=self._routes(*(Destination(device, 0, "update" if adds else "store", offset)
@@ -208,7 +208,7 @@ class Driver:
         """
         self._range(base, limit)
         threshold = self._threshold(tile_bytes, updates_per_element, admitted)
-        return self._map(region, _Region({"event"}, threshold, arrivals, arrival_region))
+        return self._map(region, _RegionSettings({"event"}, threshold, arrivals, arrival_region))
 
     def open_memory(self, number: int, *, base: int, limit: int) -> list[Write]:
         """Let peers write the lines of [base, limit), under the regions whose `arrivals` have this range's number."""
@@ -307,7 +307,7 @@ class Driver:
             _whole("scale", one.scale, 0, 255)
         self._sums = dict(sums)
 
-    def _map(self, region: int, new: _Region) -> list[Write]:
+    def _map(self, region: int, new: _RegionSettings) -> list[Write]:
         family = region if new.family is None else new.family
         self._region(region)
         _whole("arrival_region", family, 1, self.geometry.dma.regions - 1)

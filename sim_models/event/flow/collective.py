@@ -9,7 +9,7 @@ import numpy as np
 from t3sim.analytic.costs import KernelCosts
 from t3sim.collectives import Program
 from t3sim.event.flow.layout import Layout, Play
-from t3sim.event.flow.loop import ARRIVED, CHANGED, ENDED, FREE, FULL, NOW, PENDING, WATCH, State, begin, run
+from t3sim.event.flow.loop import ARRIVED, CHANGED, ENDED, FREE, FULL, NOW, PENDING, WATCH, FlowState, begin, run
 from t3sim.machine.topologies import Topology
 
 #: A transfer as it happened: chunk, source, destination, start, end (ns).
@@ -17,7 +17,7 @@ Step = tuple[int, int, int, float, float]
 
 
 @dataclass(frozen=True)
-class CollectiveRun:
+class CollectiveFlow:
     """Times in ns, from the launch of the kernel."""
 
     ns: float
@@ -26,7 +26,7 @@ class CollectiveRun:
     busiest_link: float  #: share of the time in which it carries bytes, as if at its full rate
     messages: int  #: of all devices
     simulated: int  #: GPUs, each of which stands for as many
-    _network: "Network" = field(repr=False, compare=False)
+    _network: "FlowNetwork" = field(repr=False, compare=False)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -35,7 +35,7 @@ class CollectiveRun:
 
 
 def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int], float], costs: KernelCosts,
-                near_memory: bool = False, watch: Callable[[float, np.ndarray], None] | None = None) -> CollectiveRun:
+                near_memory: bool = False, watch: Callable[[float, np.ndarray], None] | None = None) -> CollectiveFlow:
     """Run a collective alone.
 
     A copy reads its chunk and writes it at the other end. A chunk to which others add is read there and here and
@@ -43,20 +43,20 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
     owner is a pass of its own: two reads and a write. Chunks that wait for the same arrival and go to the same rank are
     one message. `watch` gets the rates of the links, in the topology's order, whenever they change.
     """
-    network = Network(Layout([Play(program, chunk_bytes, near_memory)], topology, costs))
+    network = FlowNetwork(Layout([Play(program, chunk_bytes, near_memory)], topology, costs))
     network.watch = watch
     network.run()
     ns, copies = network.now + costs.launch_ns + costs.step_ns, network.layout.alike.copies
     moved = network.moved()
     carried = {name: size for name, size in moved.items() if name[0] == "link"}
-    return CollectiveRun(
+    return CollectiveFlow(
         ns, copies * sum(carried.values()),
         copies * sum(size for name, size in moved.items() if name[0] == "memory"),
         max((size / (network.capacity(name) * ns) for name, size in carried.items()), default=0.0),
         copies * network.messages, len(network.layout.alike.standing), network)
 
 
-class Network:
+class FlowNetwork:
     """A topology's links and its nodes' memories, over which collectives run, one or several at a time."""
 
     def __init__(self, layout: Layout) -> None:
@@ -148,7 +148,7 @@ class Network:
         return np.append(rates, 0.0)[places]
 
 
-def _with_more_entries(state: State) -> State:
+def _with_more_entries(state: FlowState) -> FlowState:
     """Return the same with room for twice as many flows' resources."""
     size = len(state.of_flow)
     more = {name: np.concatenate([getattr(state, name), np.zeros_like(getattr(state, name))])

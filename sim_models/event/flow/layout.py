@@ -12,7 +12,7 @@ import numpy as np
 
 from t3sim.analytic.costs import KernelCosts
 from t3sim.collectives import Op, Program
-from t3sim.event.flow.loop import FREE, State
+from t3sim.event.flow.loop import FREE, FlowState
 from t3sim.machine.topologies import Alike, Topology
 
 _ENTRIES = 4096  #: flows' resources for which there is room at first
@@ -179,7 +179,7 @@ class Layout:
                                    for (rank, _), found in additions.items()], np.int64),
             "pass_size": np.array([play.chunk_bytes(chunk) for _, chunk in additions], float)}
 
-    def _state(self, laid: list[dict[str, np.ndarray]]) -> State:
+    def _state(self, laid: list[dict[str, np.ndarray]]) -> FlowState:
         """Put plays side by side."""
         def joined(name: str, counted: str | None = None) -> np.ndarray:
             """Join the plays' arrays, numbers raised by what others have of `counted`; -1 stays."""
@@ -209,7 +209,7 @@ class Layout:
         pending = 2 * movers + 64
         number = whole(16)
         number[FREE] = 0
-        return State(
+        return FlowState(
             number=number, time=np.array([0.0, self.costs.step_ns, self.costs.last_writes_ns]),
             kind=kind, size=joined("size"), addition=joined("addition", "parts"),
             counts_first=np.searchsorted(member[by_member], np.arange(transfers + 1)), counts=of[by_member],

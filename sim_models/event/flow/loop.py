@@ -16,15 +16,15 @@ from t3sim.base.compiled.jit import compiled, inlined, unlocked
 START, ARRIVE, END = range(3)
 #: Why the loop returns.
 IDLE, ENDED, FULL, CHANGED = range(4)
-#: Places in `State.number`.
+#: Places in `FlowState.number`.
 PENDING, FREE, MESSAGES, DIRTY, STAMP, ROUND, ARRIVED, WATCH, FOUND, ENDS = range(10)
-#: Places in `State.time`.
+#: Places in `FlowState.time`.
 NOW, STEP, LAST_WRITES = range(3)
 
 _ROUNDING = 1e-6  #: bytes that are left of a flow for rounding's sake
 
 
-class State(NamedTuple):
+class FlowState(NamedTuple):
     """All of a run; lists are ranges of a flat array, from `..._first[i]` to `..._first[i + 1]`."""
 
     number: np.ndarray
@@ -92,7 +92,7 @@ class State(NamedTuple):
 
 
 @inlined
-def _sooner(s: State, one: int, other: int) -> bool:
+def _sooner(s: FlowState, one: int, other: int) -> bool:
     if s.due[one] != s.due[other]:
         return s.due[one] < s.due[other]
     if s.mover[one] != s.mover[other]:
@@ -101,7 +101,7 @@ def _sooner(s: State, one: int, other: int) -> bool:
 
 
 @inlined
-def _swap(s: State, one: int, other: int) -> None:
+def _swap(s: FlowState, one: int, other: int) -> None:
     s.due[one], s.due[other] = s.due[other], s.due[one]
     s.what[one], s.what[other] = s.what[other], s.what[one]
     s.mover[one], s.mover[other] = s.mover[other], s.mover[one]
@@ -109,7 +109,7 @@ def _swap(s: State, one: int, other: int) -> None:
 
 
 @compiled
-def _sink(s: State, place: int) -> None:
+def _sink(s: FlowState, place: int) -> None:
     while 2 * place + 1 < s.number[PENDING]:
         child = 2 * place + 1
         if child + 1 < s.number[PENDING] and _sooner(s, child + 1, child):
@@ -121,7 +121,7 @@ def _sink(s: State, place: int) -> None:
 
 
 @compiled
-def _push(s: State, due: float, what: int, mover: int, tag: int) -> None:
+def _push(s: FlowState, due: float, what: int, mover: int, tag: int) -> None:
     place = s.number[PENDING]
     if place == s.due.shape[0]:  # drop ends of rounds that others have replaced: of those in force each has a flow
         kept = 0
@@ -141,7 +141,7 @@ def _push(s: State, due: float, what: int, mover: int, tag: int) -> None:
 
 
 @compiled
-def _pop(s: State) -> int:
+def _pop(s: FlowState) -> int:
     s.number[PENDING] -= 1
     _swap(s, 0, s.number[PENDING])
     _sink(s, 0)
@@ -149,7 +149,7 @@ def _pop(s: State) -> int:
 
 
 @inlined
-def _soil(s: State, resource: int) -> None:
+def _soil(s: FlowState, resource: int) -> None:
     if not s.is_dirty[resource]:
         s.is_dirty[resource] = 1
         s.dirty[s.number[DIRTY]] = resource
@@ -157,7 +157,7 @@ def _soil(s: State, resource: int) -> None:
 
 
 @compiled
-def _leave(s: State, transfer: int, cause: int) -> None:
+def _leave(s: FlowState, transfer: int, cause: int) -> None:
     """Let a transfer go, in one message with others of its kind that the same arrival lets go."""
     kind = s.kind[transfer]
     message = s.newest[kind]
@@ -175,13 +175,13 @@ def _leave(s: State, transfer: int, cause: int) -> None:
 
 
 @inlined
-def _end(s: State, mover: int) -> None:
+def _end(s: FlowState, mover: int) -> None:
     wait = s.time[LAST_WRITES] if mover >= s.kind.shape[0] else s.latency[s.mover_kind[mover]]
     _push(s, s.time[NOW] + wait, ARRIVE, mover, 0)
 
 
 @compiled
-def _start(s: State, mover: int) -> None:
+def _start(s: FlowState, mover: int) -> None:
     kind = s.mover_kind[mover]
     if s.bytes[mover] <= 0:
         _end(s, mover)
@@ -200,7 +200,7 @@ def _start(s: State, mover: int) -> None:
 
 
 @compiled
-def _stop(s: State, mover: int) -> None:
+def _stop(s: FlowState, mover: int) -> None:
     """Take a flow's entries away."""
     entry = s.entries[mover]
     while entry >= 0:
@@ -220,7 +220,7 @@ def _stop(s: State, mover: int) -> None:
 
 
 @compiled
-def _spread(s: State, stamp: int, found: int, reached: int) -> int:
+def _spread(s: FlowState, stamp: int, found: int, reached: int) -> int:
     """Find all that share resources with `found` flows or `reached` resources; return how many of both there are."""
     flow, resource = 0, 0
     while flow < found or resource < reached:
@@ -249,7 +249,7 @@ def _spread(s: State, stamp: int, found: int, reached: int) -> int:
 
 
 @inlined
-def _account(s: State, flow: int) -> None:
+def _account(s: FlowState, flow: int) -> None:
     elapsed = s.time[NOW] - s.since[flow]
     if elapsed > 0:
         s.left[flow] = max(s.left[flow] - s.rate[flow] * elapsed, 0.0)
@@ -257,7 +257,7 @@ def _account(s: State, flow: int) -> None:
 
 
 @inlined
-def _hold(s: State, flow: int, level: float) -> None:
+def _hold(s: FlowState, flow: int, level: float) -> None:
     """Give a flow its rate, and count what it takes."""
     s.rate[flow] = level
     entry = s.entries[flow]
@@ -268,7 +268,7 @@ def _hold(s: State, flow: int, level: float) -> None:
 
 
 @compiled
-def _fill(s: State, reached: int) -> None:
+def _fill(s: FlowState, reached: int) -> None:
     """Find the rates of `found` flows: all grow alike until a resource is full, which holds those that use it."""
     for place in range(reached):
         resource = s.reached[place]
@@ -307,7 +307,7 @@ def _fill(s: State, reached: int) -> None:
 
 
 @compiled
-def _settle(s: State) -> None:
+def _settle(s: FlowState) -> None:
     """Find the rates of all that shares resources with what has changed, one component after the other."""
     s.number[STAMP] += 1
     stamp = s.number[STAMP]
@@ -333,7 +333,7 @@ def _settle(s: State) -> None:
 
 
 @compiled
-def _end_round(s: State, first: int) -> None:
+def _end_round(s: FlowState, first: int) -> None:
     """End a flow, and all of its component that would end within rounding of now."""
     s.number[STAMP] += 1
     s.mark[first], s.found[0] = s.number[STAMP], first
@@ -348,13 +348,13 @@ def _end_round(s: State, first: int) -> None:
 
 
 @inlined
-def _finish(s: State, part: int) -> None:
+def _finish(s: FlowState, part: int) -> None:
     s.unfinished[s.play[part]] -= 1
     s.number[ENDS] += not s.unfinished[s.play[part]]
 
 
 @compiled
-def _arrive(s: State, message: int) -> None:
+def _arrive(s: FlowState, message: int) -> None:
     s.ended[message] = s.time[NOW]
     s.order[s.number[ARRIVED]] = message
     s.number[ARRIVED] += 1
@@ -376,7 +376,7 @@ def _arrive(s: State, message: int) -> None:
 
 
 @inlined
-def _has_room(s: State, kind: int) -> bool:
+def _has_room(s: FlowState, kind: int) -> bool:
     free = s.number[FREE]
     for _ in range(s.uses_first[kind], s.uses_first[kind + 1]):
         if free < 0:
@@ -386,7 +386,7 @@ def _has_room(s: State, kind: int) -> bool:
 
 
 @unlocked
-def begin(state: State, transfers: np.ndarray, now: float) -> None:
+def begin(state: FlowState, transfers: np.ndarray, now: float) -> None:
     """Let transfers go that wait for nothing."""
     s = by_reference(state)
     s.time[NOW] = now
@@ -395,7 +395,7 @@ def begin(state: State, transfers: np.ndarray, now: float) -> None:
 
 
 @unlocked
-def run(state: State, until: float) -> int:
+def run(state: FlowState, until: float) -> int:
     """Go on until a time, or until nothing is left to do (IDLE), or a collective has ended (ENDED).
 
     Or until there is no room for another flow's entries (FULL), or, if WATCH is set, rates have changed (CHANGED).

@@ -13,7 +13,7 @@ from t3sim.collectives import CollectiveError, Program
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.collectives.msccl import read_msccl
 from t3sim.collectives.mscclpp import read_mscclpp
-from t3sim.event.flow.collective import CollectiveRun, run_program
+from t3sim.event.flow.collective import CollectiveFlow, run_program
 from t3sim.event.flow.folding import folded
 from t3sim.machine.topologies import Alike, Topology, TopologyError, named_topology
 
@@ -92,7 +92,7 @@ class Request:
 
     def run(self, sizes: Sequence[int],
             watch: Callable[[str, int], Any] = lambda algorithm, size: None,
-            done: Callable[[str, int, CollectiveRun], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
+            done: Callable[[str, int, CollectiveFlow], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
         """Run every algorithm at every size; `watch` makes what takes the links' rates, `done` takes the messages."""
         started, runs = time.perf_counter(), []
         for one in self.chosen:

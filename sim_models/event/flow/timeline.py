@@ -13,7 +13,7 @@ import numpy as np
 
 from t3sim.base.output import whole_file
 from t3sim.base.perfetto_writer import TimelineWriter
-from t3sim.event.flow.collective import CollectiveRun
+from t3sim.event.flow.collective import CollectiveFlow
 from t3sim.machine.topologies import Topology
 
 
@@ -27,7 +27,7 @@ class LinkRates:
         self.changes.append((now, rates.copy()))
 
 
-def write_timeline(path: Path, title: str, topology: Topology, run: CollectiveRun, rates: LinkRates) -> None:
+def write_timeline(path: Path, title: str, topology: Topology, run: CollectiveFlow, rates: LinkRates) -> None:
     """Write the timeline of one run.
 
     Messages of one GPU that start and end together are one slice; slices that overlap get a track each.

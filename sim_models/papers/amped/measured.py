@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
-from t3sim.analytic.end_to_end.training import Job, train
+from t3sim.analytic.end_to_end.training import TrainingJob, train
 from t3sim.analytic.end_to_end.uncertainty import SAMPLES, ranges, samples
 from t3sim.base import plots
 from t3sim.base.csv_rows import csv_rows
@@ -51,12 +51,12 @@ def megatron_runs(seed: int = 0) -> list[PublishedRun]:
     """Return every published run of Megatron-LM beside ours."""
     cluster, found = load_machine("dgx-a100", CLUSTER), []
     for row in csv_rows("t3sim.analytic.end_to_end.measured", "megatron"):
-        job = Job(PRESETS[row["model"]], 2048, int(row["global_batch"]))
+        job = TrainingJob(PRESETS[row["model"]], 2048, int(row["global_batch"]))
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
             mapping = Mapping(tp=int(row["tp"]), pp=int(row["pp"]), micro=int(row["micro"]),
                               interleave=int(row["interleave"]), sp=sp, recompute=recompute)
 
-            def seconds(sample: Machine, job: Job = job, mapping: Mapping = mapping) -> float:
+            def seconds(sample: Machine, job: TrainingJob = job, mapping: Mapping = mapping) -> float:
                 return float(train(sample, job, mapping).iteration_ns) / 1e9
 
             found.append(PublishedRun(row["model"], name, float(row[f"{name}_s"]), seconds(cluster),
@@ -117,7 +117,7 @@ def single_node_errors(cluster: Machine) -> tuple[list[dict[str, str]], np.ndarr
         chosen = np.all([columns[key] == value for key, value in zip(keys, shape)], axis=0)
         mapping = Mapping(columns["tp"][chosen], columns["pp"][chosen], columns["dp"][chosen],
                           columns["micro_batch"][chosen], recompute=np.full(chosen.sum(), FULL))
-        job = Job(Transformer("measured", hidden, layers, heads, 4 * hidden, 51200), sequence, batch)
+        job = TrainingJob(Transformer("measured", hidden, layers, heads, 4 * hidden, 51200), sequence, batch)
         predicted[chosen] = train(cluster, job, mapping).iteration_ns / 1e6
     return table, predicted / measured - 1
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from t3sim.analytic.end_to_end.mapping import FULL, Mapping
-from t3sim.analytic.end_to_end.training import Job, train
+from t3sim.analytic.end_to_end.training import TrainingJob, train
 from t3sim.analytic.end_to_end.uncertainty import SAMPLES, ranges, samples
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
@@ -30,7 +30,7 @@ _HALF_WIDTH = 0.1  #: of the efficiency and the bus bandwidth, relative
 
 def _throughputs(cluster: Machine) -> dict[str, float]:
     """Return TFLOP/s per GPU of table II's models, and its largest error in percent."""
-    found = {name: float(train(cluster, Job(PRESETS[name], 2048, batch), _mapping(gpus, pp)).tflops_per_gpu)
+    found = {name: float(train(cluster, TrainingJob(PRESETS[name], 2048, batch), _mapping(gpus, pp)).tflops_per_gpu)
              for name, gpus, batch, pp, _, _ in TABLE2}
     return found | {"worst_error_percent": max(abs(100 * (found[row[0]] / row[4] - 1)) for row in TABLE2)}
 

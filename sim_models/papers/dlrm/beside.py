@@ -2,7 +2,7 @@
 
 import simpy
 
-from t3sim.event.flow.collective import Network
+from t3sim.event.flow.collective import FlowNetwork
 from t3sim.event.flow.layout import Layout
 
 
@@ -10,7 +10,7 @@ class SimpyNetwork:
     """A network whose collectives begin and end at times of a simpy environment."""
 
     def __init__(self, env: simpy.Environment, layout: Layout) -> None:
-        self.env, self.network = env, Network(layout)
+        self.env, self.network = env, FlowNetwork(layout)
         self._ends: dict[int, simpy.Event] = {}
         self._starts = 0
 

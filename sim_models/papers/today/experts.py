@@ -7,7 +7,7 @@ from statistics import fmean
 from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS, ExpertsRun, rank_experts
 from t3sim.analytic.validation.comparison import Compared, compare
 from t3sim.analytic.validation.readers import own_rows
-from t3sim.analytic.validation.requests import Exchange, Measured
+from t3sim.analytic.validation.requests import ExpertsExchange, Measured
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
@@ -97,7 +97,8 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
 
 
 def _measured() -> list[Compared]:
-    return [*compare([one for one in own_rows() if isinstance(one, Measured) and isinstance(one.ask, Exchange)]).rows]
+    rows = [row for row in own_rows() if isinstance(row, Measured) and isinstance(row.ask, ExpertsExchange)]
+    return [*compare(rows).rows]
 
 
 def _draw(cases: dict[tuple[str, str], list[_ExpertsCase]]):
