@@ -1,16 +1,25 @@
-"""The techniques by name, in the order of reports."""
+"""The techniques of the cycle level in the order of reports, and a table of the mechanisms of all levels."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from pkgutil import walk_packages
+from typing import NamedTuple
 
 from t3sim import mechanisms
+from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
+from t3sim.analytic.libraries.mechanisms import MECHANISMS
 from t3sim.base.custom import installed
 from t3sim.base.errors import BadInput, Key
-from t3sim.machine import Machine
+from t3sim.machine import Machine, load_machine
+from t3sim.mechanisms import event_runs
+from t3sim.mechanisms.fused_wg import event
 from t3sim.mechanisms.technique import Technique
+from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES, Exchange, fused_with
 from t3sim.runs.exchange import IN_SWITCH as BY_SWITCH
-from t3sim.runs.exchange import Exchange
+from t3sim.runs.plan import Plan
+from t3sim.workload.workloads import gemm_workload
 
 #: The order of reports. Others follow.
 _ORDER = ("sequential", "decomposed", "flux", "fused-wg", "in-switch", "t3", "t3-mca", "t3-mca+", "ideal-overlap",
@@ -31,6 +40,52 @@ TECHNIQUES = _techniques()
 
 #: Those that are run if none is named: the T3 paper's, and its own best.
 BY_DEFAULT = tuple(one.name for one in TECHNIQUES.values() if one.by_default)
+
+
+class MechanismRow(NamedTuple):
+    """A mechanism on a level.
+
+    That is `cycle` (`t3 run`), `event` (`t3 run --level event`), `library` (`t3 overlap`), or `experts` (`t3 overlap
+    --expert-parallel`).
+    """
+
+    name: str
+    level: str
+    title: str
+    source: str
+    operators: tuple[str, ...]
+    topologies: tuple[str, ...] = ()  #: of the cycle level
+    by_default: bool = False  #: run if none is named
+    split_k: bool = False  #: its GEMM's K can be in parts
+    in_switch: bool = False  #: only with a switch that adds
+
+
+def every_mechanism() -> list[MechanismRow]:
+    """List the mechanisms of all levels."""
+    rows = [MechanismRow(name, "cycle", one.title, one.source, *_goes_with(one), one.by_default, one.splits_k)
+            for name, one in TECHNIQUES.items()]
+    rows += [MechanismRow(name, "event", TECHNIQUES[name].title, TECHNIQUES[name].source, event_runs.OPERATORS)
+             for name in event_runs.TECHNIQUES]
+    fused = TECHNIQUES["fused-wg"]
+    rows.append(MechanismRow(fused.name, "event", fused.title, fused.source, event.OPERATORS))
+    rows += [MechanismRow(name, "library", one.title, one.source, one.operators, in_switch=one.in_switch)
+             for name, one in MECHANISMS.items()]
+    return rows + [MechanismRow(name, "experts", one.title, one.source, ("experts",))
+                   for name, one in EXPERTS_MECHANISMS.items()]
+
+
+def _goes_with(technique: Technique) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ask a technique about every operator and algorithm over links that have no size of their own."""
+    plan = Plan(load_machine(), gemm_workload("1024x1024x1024", 8))
+    operators, links = {}, {}
+    for operator, topology, algorithm in product(FUSED_OPERATORS, TOPOLOGIES[:3], ALGORITHMS):
+        try:
+            exchange = fused_with(operator, topology, algorithm)
+        except BadInput:
+            continue
+        if technique.refuses(replace(plan, exchange=exchange)) is None:
+            operators[operator] = links[topology] = True
+    return tuple(operators), tuple(links)
 
 
 def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[str]) -> None:

@@ -107,9 +107,13 @@ def test_every_mechanism_is_in_the_table_of_techniques(capsys):
     told = all_told["mechanisms"]
     assert set(told) == set(MECHANISMS) and all(one["source"] and one["operators"] for one in told.values())
     assert set(all_told["experts"]) == set(EXPERTS_MECHANISMS)
+    assert set(all_told["event"]) == {"sequential", "decomposed", "flux", "ideal-overlap", "fused-wg"}
     assert main(["techniques"]) == 0
     shown = capsys.readouterr().out
     assert "opus_gemm_dist" in shown and "2502.19811" in shown
+    levels = [line.split()[1 + ("*" in line.split()[:2])] for line in shown.splitlines()
+              if line[:2] == "  " and line[2:3].isalpha()][1:]
+    assert levels == ["cycle"] * 10 + ["event"] * 5 + ["library"] * (len(MECHANISMS) + len(EXPERTS_MECHANISMS))
 
 
 def test_what_is_not_possible_is_named():
