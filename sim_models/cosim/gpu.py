@@ -11,7 +11,7 @@ from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
 from t3sim.rtlsim.port_map import PortMap
-from t3sim.rtlsim.simulator import Design, Simulator
+from t3sim.rtlsim.simulator import Design
 
 NAME = "gpu_top"
 
@@ -27,10 +27,6 @@ def gpu_design(geometry: Geometry) -> Design:
 def amaranth_gpu(geometry: Geometry) -> AmaranthBackend:
     """Make the same top on Amaranth's own simulator: slow, without a compiler."""
     return AmaranthBackend(GpuTop(geometry), component_code(partial(GpuTop, geometry), NAME, geometry)[1])
-
-
-def compiled_gpu(design: Design) -> Simulator:
-    return Simulator(design)
 
 
 def model_ports(ports: PortMap, geometry: Geometry) -> Ports:

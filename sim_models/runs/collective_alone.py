@@ -14,7 +14,7 @@ from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives import Program
 from t3sim.cosim.driver.driver import Write
-from t3sim.cosim.gpu import compiled_gpu, gpu_design, model_ports
+from t3sim.cosim.gpu import gpu_design, model_ports
 from t3sim.gpu.agents.compute_units import set_condition
 from t3sim.gpu.engine.hardware import make_hardware
 from t3sim.gpu.fabric.network import outgoing
@@ -102,7 +102,7 @@ class ProgrammedCollective(ProgrammedGpus):
         with ExitStack() as held:
             geometry = machine.geometry()
             design = design or gpu_design(geometry)
-            backends = [held.enter_context(compiled_gpu(design)) for _ in self.plans]
+            backends = [held.enter_context(design.simulator()) for _ in self.plans]
             for backend in backends:
                 backend.reset()
             hardware, _ = make_hardware(backends, model_ports(design.ports, geometry),

@@ -29,7 +29,7 @@ from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action, Schedule
 from t3sim.collectives.schedule.placement import NOWHERE, Placement
-from t3sim.cosim.gpu import amaranth_gpu, compiled_gpu, gpu_design, model_ports
+from t3sim.cosim.gpu import amaranth_gpu, gpu_design, model_ports
 from t3sim.cosim.nmc_alu import COLUMN_BYTES, DTYPES, OPERATIONS, WIDE_OPERATIONS, compiled_alu, compiled_wide_alu
 from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.engine.switch_hardware import SwitchNumbers
@@ -682,7 +682,7 @@ def data_run(plan: Plan, policy: Policy = Policy(), variation: Variation = Varia
     geometry, gpus = plan.machine.geometry(), plan.workload.tp
     if simulator == "compiled":
         design = design or gpu_design(geometry)
-        backends = [compiled_gpu(design) for _ in range(gpus)]
+        backends = [design.simulator() for _ in range(gpus)]
     else:
         backends = [amaranth_gpu(geometry) for _ in range(gpus)]
     run = FusedRun(plan, backends, model_ports(backends[0].ports, geometry), policy, mirrored=False)

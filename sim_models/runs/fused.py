@@ -83,12 +83,12 @@ def fused_run(policy: str, plan: Plan, every_gpu: bool = False, design: Design |
     `design`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
     Close the run after use.
     """
-    from t3sim.cosim.gpu import compiled_gpu, model_ports
+    from t3sim.cosim.gpu import model_ports
     geometry = plan.machine.geometry()
     gpus = plan.workload.tp if every_gpu or not plan.schedule.is_symmetric() else 1
     design = design or rtl_design(geometry)
     with ExitStack() as held:
-        backends = [around(held.enter_context(compiled_gpu(design))) for _ in range(gpus)]
+        backends = [around(held.enter_context(design.simulator())) for _ in range(gpus)]
         for backend in backends:
             backend.reset()
         run = FusedRun(plan, backends, model_ports(design.ports, geometry), Policy.of(policy, plan.machine),

@@ -14,7 +14,7 @@ import numpy as np
 from t3sim.base.errors import BadInput, Key
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.driver.driver import Driver, Write
-from t3sim.cosim.gpu import compiled_gpu, gpu_design, model_ports
+from t3sim.cosim.gpu import gpu_design, model_ports
 from t3sim.gpu.agents.copy_queue import (
     CHAIN,
     FIRST_WAVE_FLAG,
@@ -182,7 +182,7 @@ class _Run(ProgrammedGpus):
         # One top for all sizes up to 64 commands: each other one is compiled anew.
         geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))
         design = gpu_design(geometry)
-        backends = [compiled_gpu(design) for _ in range(gpus)]
+        backends = [design.simulator() for _ in range(gpus)]
         ports, doorbells = backends[0].ports, [Driver(geometry).doorbell(len(own))[0] for own in lines]
         hardware, _ = make_hardware(backends, model_ports(ports, geometry), self._requests(ports))
         agent = make_copy_queue(_queue_ports(ports), self._plan(ports, doorbells), geometry.channel.channels)

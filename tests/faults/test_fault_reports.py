@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,8 +49,8 @@ def gpu(monkeypatch):
     """A GPU with three open tiles in each bank."""
     top = partial(FlippableTop, GEOMETRY)
     ports = component_verilog(top, "gpu_top", ("flippable", GEOMETRY))[1]
-    monkeypatch.setattr("tests.support.gpu.gpu_design", lambda geometry: geometry)
-    monkeypatch.setattr("tests.support.gpu.compiled_gpu", lambda _: AmaranthBackend(top(), ports))
+    monkeypatch.setattr("tests.support.gpu.gpu_design",
+                        lambda geometry: SimpleNamespace(simulator=lambda: AmaranthBackend(top(), ports)))
     made = FlippableGpu()
     made.program([*made.driver.open_memory(0, base=BASE, limit=LIMIT),
                   *made.driver.event_map(EVENT_REGION, base=BASE, limit=LIMIT, tile_bytes=640, updates_per_element=1,

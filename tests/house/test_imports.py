@@ -205,7 +205,7 @@ def test_resources_know_no_gemm(name):
 
 #: What makes a run: its state, its hardware, or all of it. Whatever comes later asks `runs` for one that is ready.
 BUILDING = {"make_hardware", "make_units", "make_network", "make_memory", "make_llc", "make_sim", "machine_state",
-            "compiled_gpu", "FusedRun", "ProgrammedRun", "ProgrammedGpus", "Driver", "ApbMaster"}
+            "simulator", "FusedRun", "ProgrammedRun", "ProgrammedGpus", "Driver", "ApbMaster"}
 
 
 def made(tree: ast.Module) -> set[str]:

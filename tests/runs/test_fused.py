@@ -7,7 +7,7 @@ import pytest
 from numba import typeof
 
 from t3sim.cosim.driver.driver import Driver, DriverError
-from t3sim.cosim.gpu import compiled_gpu, gpu_design, model_ports
+from t3sim.cosim.gpu import gpu_design, model_ports
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.gpu.engine.end import IDLE_LIMIT, RUNNING
 from t3sim.machine import load_machine
@@ -46,7 +46,7 @@ def fused(machine, shape=SHAPE, devices=4, policy="mca", threshold="auto", mirro
     library = gpu_design(geometry)
     instances = 1 if mirrored else devices
     return FusedRun(Plan(machine, gemm_workload(shape, devices), **options),
-                    [compiled_gpu(library) for _ in range(instances)], model_ports(library.ports, geometry),
+                    [library.simulator() for _ in range(instances)], model_ports(library.ports, geometry),
                     Policy(policy, threshold), mirrored, device)
 
 
@@ -346,11 +346,11 @@ def test_hardware_of_another_geometry_is_refused(machine, small):
     library = gpu_design(small.geometry())
     ports = model_ports(library.ports, small.geometry())
     with pytest.raises(DriverError, match="set_bits=4 is not possible: this driver was made for 8"):
-        FusedRun(Plan(machine, gemm_workload(SHAPE, 4)), [compiled_gpu(library)], ports, Policy())
+        FusedRun(Plan(machine, gemm_workload(SHAPE, 4)), [library.simulator()], ports, Policy())
 
 
 def test_a_ring_needs_its_number_of_devices(small):
     library = gpu_design(small.geometry())
     ports = model_ports(library.ports, small.geometry())
     with pytest.raises(ValueError, match="1 RTL instances for 4 devices"):
-        FusedRun(Plan(small, gemm_workload(SHAPE, 4)), [compiled_gpu(library)], ports, Policy(), mirrored=False)
+        FusedRun(Plan(small, gemm_workload(SHAPE, 4)), [library.simulator()], ports, Policy(), mirrored=False)

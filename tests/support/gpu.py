@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from t3sim.cosim.driver.apb import ApbMaster
 from t3sim.cosim.driver.driver import Destination, Driver
-from t3sim.cosim.gpu import compiled_gpu, gpu_design
+from t3sim.cosim.gpu import gpu_design
 from t3sim.machine import load_machine
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.layouts import Op, Source
@@ -42,7 +42,7 @@ class Gpu:
     geometry = GEOMETRY
 
     def __init__(self, seed: int = 1, idle: float = 0.0, memory_cycles: int = 30) -> None:
-        self.backend = compiled_gpu(gpu_design(self.geometry))
+        self.backend = gpu_design(self.geometry).simulator()
         self.ports = self.backend.ports
         self._put: dict[str, int] = {}
         self.random, self.idle, self.memory_cycles = random.Random(seed), idle, memory_cycles

@@ -5,6 +5,7 @@ With the latter the top is not compiled.
 
 import json
 import os
+from types import SimpleNamespace
 
 from amaranth.hdl import Const
 
@@ -24,4 +25,4 @@ def pytest_configure(config) -> None:
         import_wrong(mistake.file, mistake.right, mistake.wrong)
         from t3sim.cosim import gpu
 
-        gpu.gpu_design, gpu.compiled_gpu = (lambda geometry: geometry), gpu.amaranth_gpu
+        gpu.gpu_design = lambda geometry: SimpleNamespace(simulator=lambda: gpu.amaranth_gpu(geometry))
