@@ -46,7 +46,7 @@ def test_what_a_command_notes_is_a_warning(tmp_path, monkeypatch):
     """From here too a machine's limit that does nothing is said, and said of the caller's line."""
     file = tmp_path / "own.toml"
     file.write_text('extends = "t3-table1"\n[arbiter]\nstarvation_limit_cycles = 100\n')
-    monkeypatch.setattr("t3sim.study.scenario.collective.CollectiveAlone.run", lambda *_: "ran")
+    monkeypatch.setattr("t3sim.study.scenario.collective.CollectiveRequest.run", lambda *_: "ran")
     alone = scenario_of({"layer": {"collective": "rs", "bytes": 1 << 20, "devices": 4}, "machine": str(file)}, {})
     with pytest.warns(UserWarning, match=r"\[arbiter\] starvation_limit_cycles = 100 has no effect") as told:
         assert t3sim.run_scenario(alone) == "ran"

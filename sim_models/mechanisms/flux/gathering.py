@@ -25,12 +25,8 @@ from t3sim.machine.topologies import Topology
 from t3sim.mechanisms.flux.storing import FluxOptions, Owners, peers_of
 from t3sim.runs import build
 from t3sim.runs.build import BLOCK_BYTES
-from t3sim.runs.exchange import Exchange
-from t3sim.runs.kernels import Kernel, Progress
 from t3sim.runs.operators import resident
 from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
-from t3sim.runs.phases import named
-from t3sim.runs.plan import Plan
 from t3sim.workload.operators.gemm import Gemm
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
 from t3sim.workload.workloads import Workload
@@ -159,26 +155,3 @@ def run_gathering(machine: Machine, workload: Workload, options: FluxOptions, to
         **gemm_part(sim, gemm, last), cycles=int(gemm.finish_time[last]),
         collective_start=int(sim.control.rs_start[last]), launch_cycles=0, simulated_cycles=now,
         collective_end=int(sim.kernel.second.state.phase_over[last, -1]))
-
-
-@dataclass(frozen=True)
-class GatheringGemm(Kernel):
-    """The GEMM whose workgroups wait for their tokens, and the copies that bring these, as in Flux."""
-
-    options: FluxOptions
-    exchange: Exchange  #: whose topology they come over
-
-    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
-
-    @property
-    def name(self) -> str:
-        return f"flux-gather-{self.options.order}-{self.options.pieces}-{self.exchange.topology}"
-
-    @property
-    def every_gpu(self) -> bool:
-        return not self.options.mirrored
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
-        ran = run_gathering(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp),
-                            progress)
-        return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))

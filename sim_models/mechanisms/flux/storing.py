@@ -21,11 +21,8 @@ from t3sim.gpu.fabric import memory
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.runs import build
-from t3sim.runs.exchange import Exchange
-from t3sim.runs.kernels import Kernel, Progress
 from t3sim.runs.operators import resident
 from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
-from t3sim.runs.plan import Plan
 from t3sim.workload.operators.copy import Pass
 from t3sim.workload.operators.kernel_table import KernelTable, Route
 from t3sim.workload.workloads import Workload
@@ -191,24 +188,3 @@ def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topolog
         **gemm_part(sim, sim.kernel.first.state, last),
         cycles=int(ends[last]), collective_start=int(sim.control.rs_start[last]),
         launch_cycles=launch, simulated_cycles=now, reduction_cycles=int(ends[last]) - arrived - launch)
-
-
-@dataclass(frozen=True)
-class StoringGemm(Kernel):
-    """The GEMM whose epilogue stores at the owners of its output, and the reduction after it, as in Flux."""
-
-    options: FluxOptions
-    exchange: Exchange  #: whose topology it stores over
-
-    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
-
-    @property
-    def name(self) -> str:
-        return f"flux-{self.options.order}-{self.exchange.topology}"
-
-    @property
-    def every_gpu(self) -> bool:
-        return not self.options.mirrored
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
-        return run_flux(plan.machine, plan.workload, self.options, self.exchange.links(plan.workload.tp), progress)

@@ -1,12 +1,12 @@
 """Flux: one GEMM that stores at its output's owners, or whose workgroups wait for their tokens."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from t3sim.base.errors import Key, Words
 from t3sim.mechanisms import losses
-from t3sim.mechanisms.flux.gathering import GatheringGemm
-from t3sim.mechanisms.flux.storing import FluxOptions, StoringGemm
+from t3sim.mechanisms.flux.gathering import run_gathering
+from t3sim.mechanisms.flux.storing import FluxOptions, run_flux
 from t3sim.mechanisms.parts import (
     gemm_alone,
     only_a_reduce_scatter,
@@ -17,8 +17,37 @@ from t3sim.mechanisms.parts import (
 )
 from t3sim.mechanisms.result import TechniqueResult, Tried
 from t3sim.mechanisms.technique import Technique
-from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult
+from t3sim.runs.exchange import Exchange
+from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult, Progress
+from t3sim.runs.overlapped import OverlappedKernels
+from t3sim.runs.phases import named
 from t3sim.runs.plan import Plan
+
+
+@dataclass(frozen=True)
+class FluxGemm(Kernel):
+    """The GEMM that stores at its output's owners, and the reduction after it; or that waits for its tokens' copies."""
+
+    options: FluxOptions
+    exchange: Exchange  #: whose topology it stores over, or its tokens come over
+
+    needs_rtl, uses_depth, result_type = False, True, OverlappedKernels
+
+    @property
+    def name(self) -> str:
+        gathers = f"-{self.options.pieces}" if self.exchange.before else ""
+        return f"flux{'-gather' if gathers else ''}-{self.options.order}{gathers}-{self.exchange.topology}"
+
+    @property
+    def every_gpu(self) -> bool:
+        return not self.options.mirrored
+
+    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
+        links = self.exchange.links(plan.workload.tp)
+        if not self.exchange.before:
+            return run_flux(plan.machine, plan.workload, self.options, links, progress)
+        ran = run_gathering(plan.machine, plan.workload, self.options, links, progress)
+        return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))
 
 
 def _refuses(plan: Plan) -> Words | None:
@@ -38,9 +67,8 @@ def _refuses(plan: Plan) -> Words | None:
 
 def _kernels(plan: Plan) -> tuple[Kernel, ...]:
     """List its kernels, a fused one for each of the plan's options."""
-    if plan.exchange.before:
-        return gemm_alone(plan), *(GatheringGemm(options, plan.exchange) for options in _options(plan))
-    return gemm_alone(plan), *(StoringGemm(options, plan.exchange) for options in _options(plan)), ALL_GATHER
+    fused = (FluxGemm(options, plan.exchange) for options in _options(plan))
+    return gemm_alone(plan), *fused, *(() if plan.exchange.before else (ALL_GATHER,))
 
 
 def _options(plan: Plan) -> tuple[FluxOptions, ...]:
