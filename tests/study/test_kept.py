@@ -30,13 +30,13 @@ RUN = ("run", "--gemm", "256x256x64", "--devices", "4", "--machine", str(SMALL),
 @pytest.fixture
 def simulated(monkeypatch) -> list[str]:
     """Names of the kernels that are simulated."""
-    found, simulate = [], kernels.simulate
+    found, simulate = [], kernels.simulate_plan
 
     def counted(kernel, *arguments, **options):
         found.append(kernel.name)
         return simulate(kernel, *arguments, **options)
 
-    monkeypatch.setattr(kernels, "simulate", counted)
+    monkeypatch.setattr(kernels, "simulate_plan", counted)
     return found
 
 
