@@ -14,6 +14,7 @@ from t3sim.machine import load_machine
 from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs import kernels
 from t3sim.runs.exchange import fused_with
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import small_machine, variant
@@ -38,7 +39,8 @@ def compare(machine, generator, topology, algorithm):
     machine = kernel.exchange.hardware(machine, workload)
 
     def result(threads: int):
-        return replace(kernels.simulate(kernel, machine, workload, threads=threads), host_seconds=0)
+        plan = kernel.prepare(Plan(machine, workload))
+        return replace(kernels.simulate_plan(kernel, plan, threads=threads), host_seconds=0)
     alone = result(1)
     assert len({gpu["last_tile_ns"] for gpu in alone.gpus}) > 1
     for threads in (2, 3, 7):

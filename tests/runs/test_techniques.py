@@ -13,6 +13,7 @@ from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring
 from t3sim.mechanisms import losses
+from t3sim.mechanisms.staging import staging_pays
 from t3sim.mechanisms.table import TECHNIQUES
 from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.runs import kernels
@@ -119,11 +120,11 @@ def test_t3_takes_the_longer_of_gemm_and_ring_and_its_fill_if_memory_never_delay
 
 def test_the_first_chunk_is_staged_where_the_gemm_outlasts_the_ring():
     machine = load_machine()
-    staged = {(w.model, w.sublayer, w.tp) for w in paper_workloads() if kernels.staging_pays(machine, w)}
+    staged = {(w.model, w.sublayer, w.tp) for w in paper_workloads() if staging_pays(machine, w)}
     assert ("t-nlg", "fc2", 8) in staged and ("t-nlg", "op", 8) not in staged and ("t-nlg", "fc2", 16) not in staged
     shape = gemm_workload("2048x1024x2048", N)
     name = FusedGemm("mca", staged=True)
-    assert kernels.staging_pays(machine, shape)
+    assert staging_pays(machine, shape)
     run = kernels.simulate(name, machine, shape)
     assert run.hardware.staged_first_chunk
     chunk = shape.output_bytes // N
@@ -444,5 +445,6 @@ def test_compilation_is_no_simulation():
             self.seconds = time.perf_counter() - started
             return kernels.IsolatedKernel(1.0, 1, {})
     kernel = Compiles()
-    measured = kernels.simulate(kernel, load_machine(), gemm_workload("256x256x64", N)).host_seconds
+    plan = Plan(load_machine(), gemm_workload("256x256x64", N))
+    measured = kernels.simulate_plan(kernel, plan).host_seconds
     assert 0 <= measured < 0.5 * kernel.seconds
