@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 
 from t3sim.base.custom import of_kind
 from t3sim.base.errors import BadInput, Key, Words, shown
@@ -24,6 +25,15 @@ class Technique:
     refuses: Callable[[Plan], str | Words | None] = lambda plan: None  #: a sentence that says why, None: it goes
     by_default: bool = False  #: run if none is named
     splits_k: bool = False  #: its GEMM's K can be in parts
+
+    def __post_init__(self) -> None:
+        """Refuse functions that take something else, before anything is simulated. Raises TypeError."""
+        for function, needed in (("kernels", ["plan"]), ("combine", ["name", "parts", "plan"]), ("refuses", ["plan"])):
+            takes = signature(getattr(self, function))
+            try:
+                takes.bind(*needed)
+            except TypeError:
+                raise TypeError(f"{function}{takes} is to take ({', '.join(needed)})") from None
 
     def kernels_of(self, plan: Plan) -> tuple[Kernel, ...]:
         """List its kernels. Raises BadInput for a plan that it refuses."""

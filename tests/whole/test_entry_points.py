@@ -103,6 +103,21 @@ def test_one_that_cannot_be_loaded_is_one_line(group, key, reference, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("before", "after", "said"), [
+    ("def _combine(name, parts, plan)", "def _combine(name, parts, machine, workload)",
+     "combine(name, parts, machine, workload) is to take (name, parts, plan)"),
+    ("lambda plan: (gemm_alone(plan)", "lambda plan, options: (gemm_alone(plan)",
+     "kernels(plan, options) is to take (plan)"),
+    ("lambda plan: only_a", "lambda plan, options: only_a", "refuses(plan, options) is to take (plan)")])
+def test_functions_that_take_something_else_are_one_line(before, after, said, tmp_path):
+    folder = distribution(tmp_path, "[t3sim.techniques]\nhalves = my_parts.halves:HALVES\n")
+    assert before in TECHNIQUE
+    (folder / "my_parts" / "halves.py").write_text(TECHNIQUE.replace(before, after))
+    code, told = t3(folder, "techniques")
+    assert (code, told) == (2, f"t3: error: entry point halves of t3sim.techniques fails: TypeError: {said}\n")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("entries", "said"), [
     ("[t3sim.topologies]\nchords\n", "entry_points.txt of my_parts cannot be read"),
     ("[t3sim.topologies]\nchords = \xff\n", "entry_points.txt of my_parts cannot be read"),
