@@ -93,15 +93,6 @@ class Program:
         return tuple(tuple(sorted(chunks)) for chunks in found)
 
     @cached_property
-    def followers(self) -> tuple[tuple[int, ...], ...]:
-        """Transfers (indices) that wait for each one."""
-        found: list[list[int]] = [[] for _ in self.transfers]
-        for index, transfer in enumerate(self.transfers):
-            for before in transfer.after:
-                found[before].append(index)
-        return tuple(map(tuple, found))
-
-    @cached_property
     def last_additions(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """Transfers that are added at each (rank, chunk) where a sum ends and is not passed on."""
         return {key: found for key, found in self.arrivals.items() if key in self.goal

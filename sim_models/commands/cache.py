@@ -8,7 +8,7 @@ from t3sim.commands.options import JsonOption, check_json_target
 
 #: First words of the entries' names.
 _KINDS = {"library": "RTL, compiled", "code": "C++ of a component", "verilog": "Verilog of a component",
-          "runtime": "Verilator's run-time library", "headers": "Verilator's headers, read once",
+          "runtime": "Verilator's run-time library",
           "loops": "loops of the models, compiled", "cocotb": "simulations for cocotb (Verilator)",
           "icarus": "simulations for cocotb (Icarus)", "mutants": "mutants of a netlist",
           "mistakes": "mistakes in a source", "results": "results of kernels",

@@ -37,7 +37,7 @@ def _by_level() -> dict:
     from t3sim.machine.loader import origin
 
     def names(level: Level) -> list[str]:
-        rings = machines_of(CYCLE) if level is NETWORK else []  # each is a ring of eight (`flow.network_costs`)
+        rings = machines_of(CYCLE) if level is NETWORK else []  # each is a ring of eight (`costs.network_costs`)
         return sorted({*machines_of(level), *rings})
 
     return {level.called: {"command": level.command, "sections": sections(level),

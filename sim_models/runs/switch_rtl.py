@@ -87,7 +87,7 @@ class SwitchRtl:
                                   f"{self.hardware.leaving.count.tolist()} packets have not left")
 
     def columns(self, sim: Sim) -> np.ndarray:
-        """Make room for the data of all packets with sums that it may send, as in `switch_hardware.Numbers`."""
+        """Make room for the data of all packets with sums that it may send, as in `switch_hardware.SwitchNumbers`."""
         return np.zeros((sim.switch.came.size * max(1, sim.switch.parts), LINE_BYTES // 8), np.int64)
 
     def close(self) -> None:

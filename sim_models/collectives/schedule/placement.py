@@ -1,8 +1,8 @@
 """Placement of what workgroups make, column by column, where a tile is not the schedule's: experts' tokens.
 
 A workgroup's tile has columns of several tiles of the output, of several owners; how many of them a device makes is
-uneven. Each column of the output is the sum of as many parts as any other (`Policy.parts`), so that every tile waits
-for the same bytes, whoever sends them.
+uneven. Each column of the output is the sum of as many parts as any other (`ScheduleOptions.parts`), so that every
+tile waits for the same bytes, whoever sends them.
 """
 
 from dataclasses import dataclass

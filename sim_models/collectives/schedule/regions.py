@@ -33,7 +33,7 @@ class Region:
     admitted: bool = False  #: complete tiles wait for their requests
     destinations: tuple[RegionDestination, ...] = ()  #: none: it goes nowhere
     tiles_per_block: int = 1  #: wavefront tiles that DMA sends together
-    present: bool = False  #: complete when its first line is stored (`Policy.present`)
+    present: bool = False  #: complete when its first line is stored (`ScheduleOptions.present`)
 
     @property
     def arrival(self) -> "Region":

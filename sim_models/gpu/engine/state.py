@@ -26,7 +26,7 @@ class Control(NamedTuple):
     rs_start: np.ndarray  # cycle of the first packet
     progress: np.ndarray  # int64 [2]: a sum that grows with progress, cycle at which it last grew
     downstream: np.ndarray  # int64 [device, peer]: device to which a kernel's stores to a peer go; the neighbour first
-    region_ports: np.ndarray  # int64 [device, region, copy]: through which its lines leave; `links.NO_PORT`: no more
+    region_ports: np.ndarray  # int64 [device, region, copy]: through which its lines leave; `network.NO_PORT`: no more
     picks_ports: np.ndarray  # bool [device]: its lines leave through several ports
     inside: np.ndarray  # int64 [port]: lines between the queues below and the port, in egress lanes
     start: np.ndarray  # first cycle in which a workgroup may start
