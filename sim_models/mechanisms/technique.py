@@ -29,6 +29,8 @@ class Technique:
     def __post_init__(self) -> None:
         """Refuse functions that take something else, before anything is simulated. Raises TypeError."""
         for function, needed in (("kernels", ["plan"]), ("combine", ["name", "parts", "plan"]), ("refuses", ["plan"])):
+            if not callable(getattr(self, function)):
+                raise TypeError(f"{function} = {shown(getattr(self, function))} is not a function")
             takes = signature(getattr(self, function))
             try:
                 takes.bind(*needed)

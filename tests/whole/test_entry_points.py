@@ -137,14 +137,15 @@ def test_a_file_that_is_malformed_is_one_line(entries, said, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("technique", "said"), [
-    ("lambda plan: 1 / 0, None", "fails: ZeroDivisionError: division by zero"),
-    ("lambda plan: sys.exit(0), None", "fails: SystemExit: 0"),
-    ("lambda plan: 7, None", "technique halves has kernels 7: a tuple of Kernels is needed"),
-    ("lambda plan: (), None, lambda plan: [][1]", "fails: IndexError")])
+    ("lambda plan: 1 / 0, COMBINE", "fails: ZeroDivisionError: division by zero"),
+    ("lambda plan: sys.exit(0), COMBINE", "fails: SystemExit: 0"),
+    ("lambda plan: 7, COMBINE", "technique halves has kernels 7: a tuple of Kernels is needed"),
+    ("lambda plan: (), COMBINE, lambda plan: [][1]", "fails: IndexError"),
+    ("lambda plan: (), None", "fails: TypeError: combine = None is not a function")])
 def test_a_technique_that_fails_is_one_line(technique, said, tmp_path):
     folder = distribution(tmp_path, "[t3sim.techniques]\nhalves = my_parts.halves:HALVES\n")
     (folder / "my_parts" / "halves.py").write_text(
-        "import sys\nfrom t3sim.mechanisms.technique import Technique\n"
+        "import sys\nfrom t3sim.mechanisms.technique import Technique\nCOMBINE = lambda name, parts, plan: None\n"
         f"HALVES = Technique('halves', 'title', 'source', {technique})\n")
     code, told = t3(folder, "run", "--gemm", "256x256x64", "--devices", "4", "--machine", SMALL, "--technique",
                     "halves", "--json", "out.json")
