@@ -35,5 +35,5 @@ def techniques(json: JsonOption = None) -> None:
                       row.source + (" (a switch that adds)" if row.in_switch else ""), ", ".join(row.operators),
                       ", ".join(row.topologies))
     output_console().print(table)
-    print("* run if none is named. Levels: cycle, `t3 run`; event, `t3 run --level event`; library, `t3 overlap`, and "
-          "for experts\n  `t3 overlap --expert-parallel`.")
+    print("* run if none is named. The command of each level: cycle `t3 run`, event `t3 run --level event`, library\n"
+          "  `t3 overlap`, and for experts `t3 overlap --expert-parallel`.")

@@ -29,8 +29,11 @@ _ORDER = ("sequential", "decomposed", "flux", "fused-wg", "in-switch", "t3", "t3
 def _techniques() -> dict[str, Technique]:
     """Collect the techniques that this folder's modules define, then those of other distributions."""
     names = [module.name for module in walk_packages(mechanisms.__path__, f"{mechanisms.__name__}.")]
-    defined = {one.name: one for name in names if name != __name__
-               for one in vars(import_module(name)).values() if isinstance(one, Technique)}
+    defined: dict[str, Technique] = {}
+    for module in (import_module(name) for name in names if name != __name__):
+        for one in vars(module).values():
+            if isinstance(one, Technique) and defined.setdefault(one.name, one) is not one:
+                raise BadInput(f"technique {one.name} is defined twice, once in {module.__name__}")
     in_order = {name: defined[name] for name in (*_ORDER, *(name for name in defined if name not in _ORDER))}
     return in_order | {one.name: one for one in installed("techniques", Technique, in_order)}
 
@@ -75,7 +78,7 @@ def every_mechanism() -> list[MechanismRow]:
 
 
 def _goes_with(technique: Technique) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Ask a technique about every operator and algorithm over links that have no size of their own."""
+    """Return the operators and topologies that a technique accepts, of topologies whose name has no size."""
     plan = Plan(load_machine(), gemm_workload("1024x1024x1024", 8))
     operators, links = {}, {}
     for operator, topology, algorithm in product(FUSED_OPERATORS, TOPOLOGIES[:3], ALGORITHMS):

@@ -134,7 +134,7 @@ def layer_result(setup: Scope, results: Results, workload: Workload, techniques:
     plan = Plan(machine or setup.machine, workload, setup.seed, exchange, policy)
     done = {kernel: results[setup.task(kernel, workload, plan.machine)]
             for name in techniques for kernel in kernels_of(name, plan)}
-    return replace(run_result(plan, list(techniques), done), versions={})
+    return run_result(plan, list(techniques), done)
 
 
 def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One sub-layer under each technique of the T3 paper's section 5.3: sums and maxima of kernels' times."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from t3sim.base.at_once import at_once
@@ -40,14 +41,15 @@ def run_sublayer(plan: Plan, techniques: Sequence[str], progress: Progress = lam
         _ = plan.schedule  # refuse before the work
     parts = {name: kernels_of(name, plan) for name in techniques}
     plans = {kernel: kernel.prepare(plan) for of_one in parts.values() for kernel in of_one}
-    return run_result(plan, techniques, _simulated(parts, plan, plans, progress, jobs or cores(), kept))
+    result = run_result(plan, techniques, _simulated(parts, plan, plans, progress, jobs or cores(), kept))
+    return replace(result, versions=collect_versions())
 
 
 def run_result(plan: Plan, techniques: Sequence[str], done: Mapping[Kernel, KernelResult]) -> RunResult:
-    """Make up the techniques of a run from the results of all of their kernels."""
+    """Put the techniques of a run together from their kernels' results; `versions` is empty."""
     results = {name: TECHNIQUES[name].result([done[kernel] for kernel in kernels_of(name, plan)], plan)
                for name in techniques}
-    return RunResult(workload=plan.workload, machine=plan.machine, seed=plan.seed, versions=collect_versions(),
+    return RunResult(workload=plan.workload, machine=plan.machine, seed=plan.seed, versions={},
                      techniques=results, policy=plan.policy, exchange=plan.exchange, skew=plan.skew)
 
 

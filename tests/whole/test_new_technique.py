@@ -110,3 +110,12 @@ def test_it_is_swept(copy):
     copy.t3("sweep", "study.toml", "--out", "swept", "--json", "swept.json")
     done = json.loads((copy.folder / "swept.json").read_text())
     assert (done["points"], done["done"], done["failed"]) == (1, 1, 0)
+
+
+def test_a_name_that_is_taken_is_refused(copy):
+    second = copy.folder / "t3sim" / "mechanisms" / "thirds.py"
+    second.write_text(TECHNIQUE.lstrip())
+    try:
+        assert "technique halves is defined twice, once in t3sim.mechanisms.thirds" in copy.t3("techniques", expect=2)
+    finally:
+        second.unlink()
