@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from t3sim.base.errors import Failure, InScenario, Told, is_ours, printable, said_by, shortened, shown
+from t3sim.base.errors import Failure, InFile, is_ours, printable, said_by, shortened, shown
 from t3sim.base.streams import STANDARD_OUTPUT, discard_output, prepare_streams
 
 if TYPE_CHECKING:
@@ -182,11 +182,13 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
 
 def _in_options(error: Exception, command: str) -> str:
     """Return an error's message with keys as options, but for those of a file."""
+    if not isinstance(error, ValueError) or isinstance(error, InFile):
+        return str(error)
     try:
-        from t3sim.commands.app import in_options
+        from t3sim.commands.app import in_options_of
     except ValueError:  # it is of a part of another distribution, without which there are no commands
         return str(error)
-    return in_options(error, command) if isinstance(error, Told) and not isinstance(error, InScenario) else str(error)
+    return in_options_of(command, str(error))
 
 
 def _ended_by(error: OSError) -> int:

@@ -17,7 +17,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key, Told, is_ours, shown
+from t3sim.base.errors import BadInput, is_ours, shown
 
 LARGEST_TOML = 1 << 20  #: bytes of a machine, a scenario or a study
 LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes
@@ -52,7 +52,7 @@ def check_regular(path: Path) -> None:
 
 
 @contextmanager
-def reading(subject: str | Key, kind: str, error: type[Told] = BadInput) -> Iterator[None]:
+def reading(subject: str, kind: str, error: type[ValueError] = BadInput) -> Iterator[None]:
     """Turn whatever a damaged file makes a reader raise into one line; ours and those about the file's name stay.
 
     `subject`: what the line begins with, which names the file. `kind`: what it should be, such as "a Liberty file".
@@ -63,8 +63,8 @@ def reading(subject: str | Key, kind: str, error: type[Told] = BadInput) -> Iter
         if is_ours(met) and not isinstance(met, TooLarge):
             raise
         if isinstance(met, OSError) and met.strerror:
-            raise error(subject, f" cannot be read: {met.strerror}") from None
-        raise error(subject, f" is not {kind}: {_reason(met)}") from None
+            raise error(f"{subject} cannot be read: {met.strerror}") from None
+        raise error(f"{subject} is not {kind}: {_reason(met)}") from None
 
 
 def _reason(met: Exception) -> str:

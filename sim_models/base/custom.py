@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from t3sim.base.errors import BadInput, Ended, Key, choices, said_by, shown
+from t3sim.base.errors import BadInput, Ended, choices, said_by, shown
 from t3sim.rtl.arbiter import GROUP, points_of
 
 Made = TypeVar("Made")
@@ -47,8 +47,8 @@ def check_installed(references: Mapping[str, str]) -> None:
     """
     for key, reference in references.items():
         if reference not in (f"{point.module}:{point.attr}" for point in points_of(GROUPS[key])):
-            raise BadInput(Key(key, reference), ": a file may name installed parts, not a function: ",
-                           Key("allow_code", True), " calls what it names")
+            raise BadInput(f"{key} = {reference}: a file may name installed parts, not a function: allow_code = true "
+                           "calls what it names")
 
 
 def installed(key: str, kind: type[Made], known: Collection[str]) -> list[Made]:
@@ -74,15 +74,15 @@ def make_custom(key: str, reference: str, kind: type[Made], *arguments: Any) -> 
     `key`: of the scenario, for messages; `kind`: what it must return.
     """
     function = _function(key, reference)
-    with of_a_user(Key(key, reference)):
+    with of_a_user(f"{key} = {reference}"):
         made = function(*arguments)
-    return of_kind(Key(key, reference), made, kind)
+    return of_kind(f"{key} = {reference}", made, kind)
 
 
-def of_kind(said: Key, made: object, kind: type[Made]) -> Made:
+def of_kind(said: str, made: object, kind: type[Made]) -> Made:
     """Return what a user's code made. Raises BadInput if it is of another kind."""
     if not isinstance(made, kind):
-        raise BadInput(said, f" returns {shown(made)}: {'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__} "
+        raise BadInput(f"{said} returns {shown(made)}: {'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__} "
                        "is needed")
     return made
 
@@ -94,14 +94,14 @@ def digest_of_custom(key: str, reference: str) -> str:
 
 
 @contextmanager
-def of_a_user(said: str | Key) -> Iterator[None]:
+def of_a_user(said: str) -> Iterator[None]:
     """Turn whatever a user's code raises into one line, `sys.exit` too."""
     try:
         yield
     except (KeyboardInterrupt, Ended):
         raise
     except BaseException as met:
-        raise BadInput(said, f" fails: {_why(met)}") from None
+        raise BadInput(f"{said} fails: {_why(met)}") from None
 
 
 def _why(met: BaseException) -> str:
@@ -127,7 +127,7 @@ def _function(key: str, reference: str) -> Callable[..., Any]:
     found = getattr(module, name, None)
     if not callable(found):
         there = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-        raise BadInput(Key(key, reference), f": no function {name!r} is there: allowed are {choices(name, there)}")
+        raise BadInput(f"{key} = {reference}: no function {name!r} is there: allowed are {choices(name, there)}")
     return found
 
 
@@ -137,7 +137,7 @@ _loaded_modules: set[str] = set()  #: names of those that references stand for
 @cache
 def _module(key: str, reference: str) -> ModuleType:
     source = reference.rpartition(":")[0]
-    with of_a_user(Key(key, reference)):
+    with of_a_user(f"{key} = {reference}"):
         if not source.endswith(".py"):
             _loaded_modules.add(source)
             return importlib.import_module(source)

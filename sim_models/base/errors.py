@@ -3,72 +3,22 @@
 import difflib
 import re
 import reprlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 _LONGEST_WORD = 100  #: letters of a name or a value that a message repeats whole
 
 _LONG = re.compile(rf"'[^']{{{_LONGEST_WORD},}}'|\"[^\"]{{{_LONGEST_WORD},}}\"|\S{{{_LONGEST_WORD},}}")
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key of a request, as a message names it; a command writes its own option in its place."""
+class BadInput(ValueError):
+    """The user asked for something impossible. The message names the key, its value, and what is allowed.
 
-    name: str
-    value: object = None  #: None: the key alone, True: a switch
-    quoted: bool = False  #: of a key that there is not
-
-    def __str__(self) -> str:
-        if self.quoted:
-            return shown(self.name)
-        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
-        return self.name if value is None else f"{self.name} = {value}"
-
-    def by(self, option: str) -> str:
-        """Write it by an option: `--gpus 8`."""
-        return option if self.value is None or self.value is True else f"{option} {self.value}"
+    A key with its value is written `layer.tp = 8`; the command line puts the option in its place, `--tp 8`.
+    """
 
 
-class Words:
-    """A message of parts, text and keys: `Words(Key("gpus", 3), " is odd")`."""
-
-    def __init__(self, *parts: "str | Key | Words") -> None:
-        self.parts = parts
-
-    def __str__(self) -> str:
-        return "".join(map(str, self.parts))
-
-    @property
-    def first_key(self) -> Key | None:
-        """The key that the message begins with."""
-        first = self.parts[0] if self.parts else None
-        return first.first_key if isinstance(first, Words) else first if isinstance(first, Key) else None
-
-    def written(self, write: Callable[[Key], str]) -> str:
-        """Return the message with its keys as `write` writes them."""
-        return "".join(write(part) if isinstance(part, Key) else part.written(write) if isinstance(part, Words)
-                       else str(part) for part in self.parts)
-
-
-class Told(Exception):
-    """An error whose message has parts, as `Words`: `Told(Key("gpus", 3), " is odd")`."""
-
-    def __str__(self) -> str:
-        return str(self.words)
-
-    @property
-    def words(self) -> Words:
-        """The message."""
-        return Words(*self.args)
-
-
-class BadInput(Told, ValueError):
-    """The user asked for something impossible. The message names the option or key, its value, and what is allowed."""
-
-
-class InScenario(BadInput):
-    """A fault in the words of a scenario: no option of the command line stands for them."""
+class InFile(BadInput):
+    """A fault in the words of a file: no option of the command line stands for them."""
 
 
 class Ended(SystemExit):
@@ -125,10 +75,10 @@ def choices(value: str, allowed: Iterable[str]) -> str:
     return f"{', '.join(some)} and {len(allowed) - len(some)} more"
 
 
-def named_once(key: Key, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that a key lists. Raises BadInput for one that is listed twice."""
+def named_once(setting: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that a setting lists. Raises BadInput for one that is listed twice."""
     names = tuple(names)
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise BadInput(key, f" names {shown(name)} twice: once is enough")
+            raise BadInput(f"{setting} names {shown(name)} twice: once is enough")
     return names

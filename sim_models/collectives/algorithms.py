@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.collectives import Program, direct, ring, torus, two_level
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
@@ -32,8 +32,7 @@ class Algorithm:
 def algorithms(collective: str, topology: Topology) -> dict[str, Algorithm]:
     """Return what is possible by name, the usual one first. Raises `BadInput` for an unknown collective."""
     if collective not in COLLECTIVES:
-        raise BadInput(Key("collective", repr(collective[:40])),
-                       f" is unknown: allowed are {', '.join(COLLECTIVES)}")
+        raise BadInput(f"collective = {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
     if isinstance(topology, Torus):
         found = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
     elif isinstance(topology, MultiNode):

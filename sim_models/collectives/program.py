@@ -13,14 +13,13 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
-from t3sim.base.errors import Told
 from t3sim.machine.topologies import Alike
 
 #: Ranks whose contributions a chunk at some rank contains.
 Contributions = frozenset[int]
 
 
-class CollectiveError(Told, ValueError):
+class CollectiveError(ValueError):
     """A program that does not do what it claims; the message names the first transfer or chunk that is wrong."""
 
 

@@ -9,7 +9,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Exit
 
-from t3sim.base.errors import Told
 from t3sim.base.extras import needs
 from t3sim.base.trimmed import Trimmed
 from t3sim.commands.area import area
@@ -20,7 +19,7 @@ from t3sim.commands.compare import compare
 from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
-from t3sim.commands.flags import by_flag
+from t3sim.commands.flags import in_options
 from t3sim.commands.hbm_replay import hbm_replay
 from t3sim.commands.kernel import kernel
 from t3sim.commands.machines import machines
@@ -103,9 +102,7 @@ def group() -> TyperGroup:
     return typer.main.get_command(app)
 
 
-def in_options(error: Told, command: str) -> str:
-    """Return an error's message with its keys as a scenario's short-cuts or a command's options, where these are."""
-    known = {option.removeprefix("--").replace("-", "_"): option for option in (
-        parameter.opts[0] for parameter in (group().commands[command].params if command in COMMANDS else ()))
-             if option.startswith("--")}
-    return error.words.written(lambda key: key.by(known[key.name]) if key.name in known else by_flag(key))
+def in_options_of(command: str, message: str) -> str:
+    """Write a message's keys as the options of a command."""
+    known = group().commands[command].params if command in COMMANDS else ()
+    return in_options(message, own=[one.opts[0] for one in known if one.opts[0].startswith("--")])

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from t3sim.base.errors import BadInput, Failure, Key, choices, shown
+from t3sim.base.errors import BadInput, Failure, choices, shown
 from t3sim.commands.area import area
 from t3sim.commands.collective import collective
 from t3sim.commands.dma import dma
@@ -136,16 +136,16 @@ class CommandTask:
         allowed = options_of(self.command)
         for name, value in self._options.items():
             if name not in allowed:
-                raise BadInput(Key(name, quoted=True), f" is no option of `t3 {self.command}`: allowed are "
+                raise BadInput(f"{shown(name)} is no option of `t3 {self.command}`: allowed are "
                                f"{choices(name, allowed)}")
             flag = allowed[name] in (SettingForm.FLAG, SettingForm.SWITCH)
             if isinstance(value, bool) != flag:
                 allowed_kind = "true or false" if flag else "a number or a word"
-                raise BadInput(Key(name, shown(value)), f": {allowed_kind} is allowed")
+                raise BadInput(f"{name} = {shown(value)}: {allowed_kind} is allowed")
         if self._changes:
             if self.command not in CHANGEABLE:
-                raise BadInput(Key(f"{MACHINE_KEY}.{next(iter(self._changes))}"), f" goes with run, "
-                               f"{', '.join(CHANGEABLE)} only: for {self.command} give the machine as a file")
+                raise BadInput(f"{MACHINE_KEY}.{next(iter(self._changes))} goes with run, {', '.join(CHANGEABLE)} "
+                               f"only: for {self.command} give the machine as a file")
             self._machine()
 
     def _machine(self) -> "Machine":

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from t3sim.base.errors import BadInput
-from t3sim.commands.flags import in_dashes
+from t3sim.commands.flags import in_options
 from t3sim.commands.options import JsonOption, check_json_target, folder_name, natural_number
 
 
@@ -71,5 +71,5 @@ def explain(
         console.print(line, style="bold", highlight=False)
     if answer.gpus:
         print_gpus(answer.gpus, console)
-    for line in map(in_dashes, answer.caveats):
+    for line in map(in_options, answer.caveats):
         console.print(line, style="dim", highlight=False)

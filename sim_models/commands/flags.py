@@ -4,6 +4,7 @@ A key that has no short-cut is set by `--set`, or in a file.
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from t3sim.base.errors import BadInput, InScenario, Key, Told, Words, is_ours, printable
+from t3sim.base.errors import BadInput, InFile, is_ours, printable
 from t3sim.commands.options import AllowCodeOption, file_name, natural_number, size_in_bytes, whole_number
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.study.scenario.short_names import SHORT_NAMES, SWITCHES, keys_of
@@ -149,8 +150,8 @@ def scenario_of_file(file: str | None, flags: Mapping[str, Any], settings: Itera
     except ValueError as error:
         if file is None or not is_ours(error):
             raise
-        words = error.words if isinstance(error, Told) else str(error)
-        raise InScenario(f"{file}: {in_dashes(words, (*flags, _ALLOW_CODE.name))}") from None
+        message = str(error) if isinstance(error, InFile) else in_options(str(error), (*flags, "allow_code"))
+        raise InFile(f"{file}: {message}") from None
 
 
 def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Iterable[str],
@@ -167,27 +168,30 @@ def _scenario(content: dict[str, Any], flags: Mapping[str, Any], settings: Itera
     return scenario_of(content, changes, code=GROUPS if allow_code else None)
 
 
-def print_notes(notes: Iterable[str | Words]) -> None:
+def print_notes(notes: Iterable[str]) -> None:
     """Print notes on what a scenario comes to."""
     for note in notes:
-        print(printable(f"t3: {in_dashes(note)}"), file=sys.stderr, flush=True)
+        print(printable(f"t3: {in_options(note)}"), file=sys.stderr, flush=True)
 
 
-def in_dashes(message: str | Words, only: Iterable[str] | None = None) -> str:
-    """Write a message with its keys as the options that stand for them; `only` these keys, all if not given."""
-    if isinstance(message, str):
-        return message
-    return message.written(lambda key: by_flag(key) if only is None or key.name in only else str(key))
+def in_options(message: str, only: Iterable[str] | None = None, own: Iterable[str] = ()) -> str:
+    """Write a message's keys as the options that stand for them: `layer.tp = 8` as `--tp 8`.
+
+    `only`: these keys, all if not given; `own`: a command's own options, which messages name alone, `global_batch = 2`.
+    """
+    texts = {text: option for key, text, option in _OPTIONS if only is None or key in only}
+    for word in own:
+        key = word.removeprefix("--").replace("-", "_")
+        texts |= {f"{key} = true": word, f"{key} = ": f"{word} "}
+        message = re.sub(f"^{key}(?=: )", word, message)
+    keys = "|".join(re.escape(text) + ("" if " " in text else r"(?!\w|\.\w| = )")
+                    for text in sorted(texts, key=len, reverse=True))
+    return re.sub(rf"(?<![\w.'\"])(?<!\] )({keys})", lambda match: texts[match[0]], message)
 
 
-def by_flag(key: Key) -> str:
-    """Write a key of a scenario as the option that stands for it, if there is one: `--gpus 8`."""
-    if key.name == _ALLOW_CODE.name:
-        return "--allow-code"
-    flag = _BY_KEY.get(key.name)
-    if flag is None or not flag.metavar and key.value not in (None, SWITCHES[flag.name]):
-        return str(key)
-    return key.by(flag.word) if flag.metavar else flag.word
-
-
-_BY_KEY = {flag.key: flag for flag in FLAGS}
+#: Keys, what names each in a message, and the option that takes its place. A key without a dot is a word, too.
+_OPTIONS = [
+    ("allow_code", "allow_code = true", "--allow-code"),
+    *((flag.key, f"{flag.key} = ", f"{flag.word} ") for flag in FLAGS if flag.metavar),
+    *((flag.key, f"{flag.key} = {str(SWITCHES[flag.name]).lower()}", flag.word) for flag in FLAGS if not flag.metavar),
+    *((flag.key, flag.key, flag.word) for flag in FLAGS if "." in flag.key)]

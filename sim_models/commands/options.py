@@ -60,7 +60,7 @@ def check_estimate(found: "Estimate", workload: "Sized", insist: bool) -> None:
         check(found, workload)
     except BadInput as error:
         if not insist:
-            raise BadInput(error.words, "; --insist runs it all the same") from None
+            raise BadInput(f"{error}; --insist runs it all the same") from None
 
 
 def file_name(text: str) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t3sim.base.errors import BadInput, Failure, InScenario
-from t3sim.commands.flags import in_dashes
+from t3sim.base.errors import BadInput, Failure, InFile
+from t3sim.commands.flags import in_options
 from t3sim.commands.options import (
     AllowCodeOption,
     JsonOption,
@@ -102,7 +102,7 @@ def points_of(study: "Study", allow_code: bool = False) -> "list[Point]":
             made.append(ScenarioPoint(values, allow_code) if study.command == "run" else
                         CommandPoint(study.command, values))
         except BadInput as error:
-            raise InScenario(f"{study.place_of(error)}{in_dashes(error.words, ('allow_code',))}") from None
+            raise InFile(f"{study.place_of(error)}{in_options(str(error), ('allow_code',))}") from None
     return made
 
 

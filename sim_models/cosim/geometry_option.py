@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.base.numerals import whole
 from t3sim.rtl.geometry import Geometry
 
@@ -27,10 +27,9 @@ def parse_sizes(text: str | None) -> dict[str, int | str]:
     for item in text.split(",") if text is not None else ():
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals:
-            raise BadInput(Key("geometry", repr(item)), ": a size and its value are needed, for example ways=4")
+            raise BadInput(f"geometry = {item!r}: a size and its value are needed, for example ways=4")
         if name in sizes:
-            raise BadInput(Key("geometry"),
-                           f": {name}={value}: {name} is {sizes[name]} already, and can be given once only")
+            raise BadInput(f"geometry: {name}={value}: {name} is {sizes[name]} already, and can be given once only")
         _check_size("geometry", name)
         sizes[name] = _value(name, value)
     return sizes
@@ -40,7 +39,7 @@ def parse_sweep(text: str) -> tuple[str, list[int | str]]:
     """Parse `ways=2,4,8,16`. Raises BadInput."""
     name, equals, values = text.partition("=")
     if not equals:
-        raise BadInput(Key("sweep", repr(text)), ": a size and its values are needed, for example ways=2,4,8,16")
+        raise BadInput(f"sweep = {text!r}: a size and its values are needed, for example ways=2,4,8,16")
     _check_size("sweep", name.strip())
     swept = [_value(name.strip(), value.strip()) for value in values.split(",")]
     return name.strip(), list(dict.fromkeys(swept))
@@ -48,7 +47,7 @@ def parse_sweep(text: str) -> tuple[str, list[int | str]]:
 
 def _check_size(where: str, name: str) -> None:
     if name not in SIZES:
-        raise BadInput(Key(where, repr(name)), f" is no size of the hardware: allowed are {choices(name, SIZES)}")
+        raise BadInput(f"{where} = {name!r} is no size of the hardware: allowed are {choices(name, SIZES)}")
 
 
 def _value(name: str, value: str) -> int | str:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine.dram import is_power_of_two
 from t3sim.machine.formats import FP16
@@ -99,8 +99,8 @@ class Gpu(Section):
         if element_bytes > 1:
             return self.matrix_flop_per_cycle_per_cu, self.matrix_efficiency
         if self.matrix_efficiency_8_bits is None:
-            raise BadInput(Key("layer.dtype"), " of 8 bits needs a machine with [gpu] matrix_efficiency_8_bits: "
-                           "h100-t3 and mi300x-t3 have it")
+            raise BadInput("layer.dtype of 8 bits needs a machine with [gpu] matrix_efficiency_8_bits: h100-t3 and "
+                           "mi300x-t3 have it")
         return 2 * self.matrix_flop_per_cycle_per_cu, self.matrix_efficiency_8_bits
 
     @property

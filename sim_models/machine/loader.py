@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from t3sim.base.bounded import LARGEST_TOML, TooLarge, read_bounded
-from t3sim.base.errors import BadInput, shown
+from t3sim.base.errors import InFile, shown
 
 _FOLDER = resources.files(__name__.rpartition(".")[0]).joinpath("machines")
 
@@ -20,7 +20,7 @@ GIVEN = "machine"  #: what messages call one that is no file
 _LONGEST_CHAIN = 16  #: machines that extend one another
 
 
-class MachineError(BadInput):
+class MachineError(InFile):
     """A machine that cannot be read or cannot exist. The message names the file, the key and what is allowed."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel
 from t3sim.analytic.rings import library_ring_ns
-from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.machine import Machine
 from t3sim.mechanisms.decomposed.event import COMMUNICATION_UNITS, decomposed
 from t3sim.mechanisms.flux.event import OPERATORS as FUSED
@@ -53,11 +53,10 @@ class OverlapRun:
 def check_gpus(node: Machine, gpus: int, m: int, key: str = "layer.devices") -> None:
     """Refuse a number of GPUs, which `key` has, that a node, or two, has not. Raises BadInput."""
     if gpus < 2 or gpus > 2 * node.gpus or node.gpus < gpus < 2 * node.gpus:
-        raise BadInput(Key(key, gpus),
-                       f": machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on two nodes")
+        raise BadInput(f"{key} = {gpus}: machine {node.name} has 2 to {node.gpus} GPUs, or {2 * node.gpus} on two "
+                       "nodes")
     if gpus > node.gpus and node.network is None:
-        raise BadInput(Key(key, gpus),
-                       f": machine {node.name} has no [network] that joins two nodes of {node.gpus}")
+        raise BadInput(f"{key} = {gpus}: machine {node.name} has no [network] that joins two nodes of {node.gpus}")
     if m < gpus:
         raise BadInput(f"M = {m} cannot be shared by {gpus} GPUs: a row each is needed")
 
@@ -73,18 +72,17 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
     Raises BadInput for what the node has not, or a name that is unknown.
     """
     if operator not in OPERATORS:
-        raise BadInput(Key("layer.operator", repr(operator)),
-                       f" is unknown: allowed are {choices(operator, OPERATORS)}")
+        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, OPERATORS)}")
     for name in techniques:
         if name not in TECHNIQUES:
-            raise BadInput(Key("techniques", repr(name)),
-                           f" is unknown on the event level: allowed are {choices(name, TECHNIQUES)}")
+            raise BadInput(f"techniques = {name!r} is unknown on the event level: allowed are "
+                           f"{choices(name, TECHNIQUES)}")
     check_gpus(node, gpus, shape.m)
     if not 1 <= communication_units < node.gpu.compute_units:
-        raise BadInput(Key("decomposed.communication_units", communication_units),
-                       f": machine {node.name} has {node.gpu.compute_units} compute units, and the GEMM needs one")
+        raise BadInput(f"decomposed.communication_units = {communication_units}: machine {node.name} has "
+                       f"{node.gpu.compute_units} compute units, and the GEMM needs one")
     if "decomposed" in techniques and gpus > node.gpus:
-        raise BadInput(Key("techniques", "decomposed"), f" works within a node: {node.name}'s has {node.gpus} GPUs")
+        raise BadInput(f"techniques = decomposed works within a node: {node.name}'s has {node.gpus} GPUs")
     gemm = best_tile_kernel(node, shape)
     gather_ns = node.host.launch_ns + library_ring_ns(node, gpus, shape.scattered_bytes)  # after a reduce-scatter
     collective_ns = library_ring_ns(node, gpus, shape.gathered_bytes if operator == "ag-gemm" else

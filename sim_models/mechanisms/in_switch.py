@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from t3sim.base.errors import Key, Words
 from t3sim.mechanisms.parts import gemm_alone, in_turn, unlike_gpus
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.mechanisms.technique import Technique
@@ -10,11 +9,11 @@ from t3sim.runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
 from t3sim.runs.plan import Plan
 
 
-def _refuses(plan: Plan) -> Words | None:
+def _refuses(plan: Plan) -> str | None:
     if plan.exchange.collective not in ("rs", "ar"):
-        return Words("technique in-switch all-reduces: ", Key("layer.operator", plan.exchange.operator), " does not")
+        return f"technique in-switch all-reduces: layer.operator = {plan.exchange.operator} does not"
     if plan.exchange.topology != "switch":
-        return Words("technique in-switch adds and copies in a switch: it needs ", Key("exchange.topology", "switch"))
+        return "technique in-switch adds and copies in a switch: it needs exchange.topology = switch"
     return unlike_gpus("in-switch", plan)
 
 

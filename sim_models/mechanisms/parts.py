@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from t3sim.base.custom import is_custom
-from t3sim.base.errors import Key, Words
 from t3sim.mechanisms import losses
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.exchange import Exchange
@@ -26,34 +25,31 @@ def slowing(plan: Plan) -> Skew | None:
     return plan.skew if plan.skew and plan.skew.slows_collectives else None
 
 
-def unlike_gpus(technique: str, plan: Plan) -> Words | None:
+def unlike_gpus(technique: str, plan: Plan) -> str | None:
     """Refuse GPUs that are not alike."""
     return None if plan.skew is None else (
-        Words(f"technique {technique} has no GPUs that are not alike: ", Key("gpus.every", True),
-              " does not go with it"))
+        f"technique {technique} has no GPUs that are not alike: gpus.every = true does not go with it")
 
 
-def slow_levels(plan: Plan) -> Words | None:
+def slow_levels(plan: Plan) -> str | None:
     """Refuse slow GPUs and links beside kernels that run level by level."""
     return None if not plan.exchange.by_levels or slowing(plan) is None else (
-        Words(Key("gpus.skew"), " of a clock, units or a link does not go with ",
-              Key("exchange.algorithm", plan.exchange.algorithm),
-              ": its kernels alone have all GPUs and links alike"))
+        f"gpus.skew of a clock, units or a link does not go with exchange.algorithm = {plan.exchange.algorithm}: "
+        "its kernels alone have all GPUs and links alike")
 
 
-def only_a_reduce_scatter(technique: str, plan: Plan) -> Words | None:
+def only_a_reduce_scatter(technique: str, plan: Plan) -> str | None:
     """Refuse what is no reduce-scatter around one ring."""
     exchange = plan.exchange
     if is_custom(exchange.producer):
-        return Words(f"technique {technique} has its own GEMM: ", Key("layer.operator", exchange.operator),
-                     " does not go with it")
+        return f"technique {technique} has its own GEMM: layer.operator = {exchange.operator} does not go with it"
     if exchange.collective not in ("rs", "ar"):
-        return Words(f"technique {technique} is of a reduce-scatter: ", Key("layer.operator", exchange.operator),
-                     " has none")
+        return f"technique {technique} is of a reduce-scatter: layer.operator = {exchange.operator} has none"
     if refused := unlike_gpus(technique, plan):
         return refused
-    return Words(f"technique {technique} does not go with ",
-                 Key("exchange.algorithm", exchange.algorithm)) if exchange.by_levels else None
+    if exchange.by_levels:
+        return f"technique {technique} does not go with exchange.algorithm = {exchange.algorithm}"
+    return None
 
 
 def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],

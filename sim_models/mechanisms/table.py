@@ -11,7 +11,7 @@ from t3sim import mechanisms
 from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
 from t3sim.analytic.libraries.mechanisms import MECHANISMS
 from t3sim.base.custom import installed
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms import event_runs
 from t3sim.mechanisms.fused_wg import event
@@ -97,12 +97,11 @@ def check_split_k(machine: Machine, exchange: Exchange, techniques: Collection[s
     if parts == 1:
         return
     if exchange.collective not in ("rs", "ar") or exchange.algorithm == BY_SWITCH or exchange.producer != "gemm":
-        raise BadInput(Key("layer.split_k", parts), " is for ", Key("layer.operator", "gemm-rs"),
-                       " and gemm-ar, whose tiles are added up by GPUs: ", Key("layer.operator", exchange.operator),
-                       " ", Key("exchange.algorithm", exchange.algorithm), " is not among them")
+        raise BadInput(f"layer.split_k = {parts} is for layer.operator = gemm-rs and gemm-ar, whose tiles are added "
+                       f"up by GPUs: layer.operator = {exchange.operator} exchange.algorithm = {exchange.algorithm} "
+                       "is not among them")
     if exchange.signal is not None:
-        raise BadInput(Key("layer.split_k", parts), " does not go with ", Key("exchange.signal", exchange.signal),
-                       ": its tiles are complete one by one")
+        raise BadInput(f"layer.split_k = {parts} does not go with exchange.signal = {exchange.signal}: its tiles are "
+                       "complete one by one")
     if without := [name for name in techniques if not TECHNIQUES[name].splits_k]:
-        raise BadInput(Key("layer.split_k", parts),
-                       f" does not go with technique {without[0]}, whose kernels do not have it")
+        raise BadInput(f"layer.split_k = {parts} does not go with technique {without[0]}, whose kernels do not have it")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from inspect import signature
 
 from t3sim.base.custom import of_kind
-from t3sim.base.errors import BadInput, Key, Words, shown
+from t3sim.base.errors import BadInput, shown
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.kernels import Kernel, KernelResult
 from t3sim.runs.plan import Plan
@@ -22,7 +22,7 @@ class Technique:
     kernels: Callable[[Plan], tuple[Kernel, ...]]
     #: Of the technique's name, its kernels' results, and the plan.
     combine: Callable[[str, Sequence[KernelResult], Plan], TechniqueResult]
-    refuses: Callable[[Plan], str | Words | None] = lambda plan: None  #: a sentence that says why, None: it goes
+    refuses: Callable[[Plan], str | None] = lambda plan: None  #: a sentence that says why, None: it goes
     by_default: bool = False  #: run if none is named
     splits_k: bool = False  #: its GEMM's K can be in parts
 
@@ -43,10 +43,10 @@ class Technique:
             raise BadInput(refused)
         kernels = self.kernels(plan)
         if not isinstance(kernels, tuple) or not all(isinstance(kernel, Kernel) for kernel in kernels):
-            raise BadInput(Key("techniques", self.name), f" has kernels {shown(kernels)}: a tuple of Kernels is needed")
+            raise BadInput(f"techniques = {self.name} has kernels {shown(kernels)}: a tuple of Kernels is needed")
         return kernels
 
     def result(self, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
         """Make up its result of its kernels'. Raises BadInput for what is none."""
         result = self.combine(self.name, parts, plan)
-        return of_kind(Key("techniques", self.name), result, TechniqueResult)
+        return of_kind(f"techniques = {self.name}", result, TechniqueResult)

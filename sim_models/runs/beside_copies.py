@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key, shown
+from t3sim.base.errors import BadInput, shown
 from t3sim.base.line import LINE_BYTES
 from t3sim.base.numerals import decimal
 from t3sim.gpu.agents.compute_units import make_units
@@ -46,8 +46,8 @@ class Copies:
         except ValueError:
             rate = 0.0
         if found is None or not 1 <= rate <= _MOST_GB_PER_S:
-            raise BadInput(Key("copies", shown(text)), f" is not possible: 1 to {_MOST_GB_PER_S} GB/s, which are read "
-                           "and written, or read:GB/s or write:GB/s alone")
+            raise BadInput(f"copies = {shown(text)} is not possible: 1 to {_MOST_GB_PER_S} GB/s, which are read and "
+                           "written, or read:GB/s or write:GB/s alone")
         return cls(0.0 if found[1] == "write" else rate, 0.0 if found[1] == "read" else rate)
 
     @property
@@ -64,8 +64,7 @@ class Copies:
 def with_copies(machine: Machine, sim: Sim, copies: Copies) -> Sim:
     """Return the state at cycle 0 of a kernel alone with copies beside it. Raises BadInput."""
     if sim.kernel.work.arrivals.any() or (sim.kernel.work.stores["route"] == Route.PEER).any():
-        raise BadInput(Key("copies"),
-                       ": a kernel that sends to a neighbour cannot tell its lines from those of copies")
+        raise BadInput("copies: a kernel that sends to a neighbour cannot tell its lines from those of copies")
     clock, each_way = machine.memory_clock_ghz, (copies.read > 0) + (copies.write > 0)
     # Four times as many as move their lines in time, and a link twice as fast: the stated rate alone sets the pace.
     engines = ceil(4 * each_way * copies.rate / (LINE_BYTES * clock))

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action
 from t3sim.collectives.schedule.mirror import NO_MIRROR, make_mirror
@@ -126,8 +126,8 @@ def network_of(machine: Machine, topology: topologies.Topology,
     The way through a switch takes as long as one link, half on either side. Raises BadInput.
     """
     if unknown := links_of_their_own.keys() - {(link.source, link.destination) for link in topology.links}:
-        raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links (",
-                       Key("gpus.skew", "link:FROM-TO"), " names them)")
+        raise BadInput(f"links={sorted(unknown)}: topology {topology.name!r} has no such links (gpus.skew = "
+                       "link:FROM-TO names them)")
     ports = []
     for source, destination, card in topology.links:
         own = links_of_their_own.get((source, destination))

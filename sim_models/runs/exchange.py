@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 
 from t3sim.base.custom import is_custom, make_custom
-from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.base.line import LINE_BYTES, lines_of
 from t3sim.collectives import CollectiveError, Program, direct, in_switch
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
@@ -110,14 +110,13 @@ class Exchange:
         if is_custom(self.topology):
             made = make_custom("exchange.topology", self.topology, Topology, ranks)
             if made.gpus != ranks:
-                raise BadInput(Key("exchange.topology", self.topology),
-                               f" is of {made.gpus} GPUs, and here are {ranks}")
+                raise BadInput(f"exchange.topology = {self.topology} is of {made.gpus} GPUs, and here are {ranks}")
             return made
         if ":" not in self.topology:
             return named_topology(f"{self.topology}:{ranks}")
         found = named_topology(self.topology)
         if found.gpus != ranks:
-            raise BadInput(Key("exchange.topology", self.topology), f" is of {found.gpus} GPUs, and here are {ranks}")
+            raise BadInput(f"exchange.topology = {self.topology} is of {found.gpus} GPUs, and here are {ranks}")
         return found
 
     def _fullest(self, ranks: int) -> float:
@@ -177,26 +176,25 @@ class Exchange:
             return direct.reduce_scatter(topology.gpus)
         found = algorithms("a2a" if self.collective == DISPATCH else self.collective, topology)
         if self.algorithm not in found:
-            raise BadInput(Key("exchange.algorithm", repr(self.algorithm)),
-                           f" is not possible on {self.topology}:{ranks}: allowed are {choices(self.algorithm, found)}")
+            raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible on {self.topology}:{ranks}: "
+                           f"allowed are {choices(self.algorithm, found)}")
         return found[self.algorithm].program()
 
     def check_sums(self, order: str, workload: Workload, parts: int = 1) -> None:
         """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
         if order not in SUM_ORDERS:
-            raise BadInput(Key("exchange.sums", repr(order)), f" is unknown: allowed are {choices(order, SUM_ORDERS)}")
+            raise BadInput(f"exchange.sums = {order!r} is unknown: allowed are {choices(order, SUM_ORDERS)}")
         if self.sums.in_any_order:
             return
         ranks = workload.tp
         if order == "fixed" and (terms := self.terms(workload, parts)) > FIXED_TERMS:
             split = f" of a GEMM whose K is in {parts} parts" if parts > 1 else ""
             if self.collective == COMBINE:
-                raise BadInput(Key("exchange.sums", "fixed"), f": {terms} experts of a token are added up in the order "
-                               "in which they come: allowed are two, and ", Key("exchange.accumulate", "fixed"))
-            raise BadInput(Key("exchange.sums", "fixed"), ": ", Key("exchange.algorithm", self.algorithm), " between "
-                           f"{ranks} GPUs{split} adds up {terms} terms in the order in which they come: allowed are "
-                           "ring and both-rings of whole K, whose sums have two, and ",
-                           Key("exchange.accumulate", "fixed"))
+                raise BadInput(f"exchange.sums = fixed: {terms} experts of a token are added up in the order in which "
+                               "they come: allowed are two, and exchange.accumulate = fixed")
+            raise BadInput(f"exchange.sums = fixed: exchange.algorithm = {self.algorithm} between {ranks} GPUs{split} "
+                           f"adds up {terms} terms in the order in which they come: allowed are ring and both-rings "
+                           "of whole K, whose sums have two, and exchange.accumulate = fixed")
 
     def terms(self, workload: Workload, parts: int = 1) -> int:
         """Return the terms of the largest sum; `parts`: of the GEMM's K."""
@@ -225,8 +223,8 @@ class Exchange:
             return machine if gpu.k_parts == 1 else _counting(
                 machine, roles_of(self.program(ranks), parts=gpu.k_parts), workload.sum_bytes)
         if ranks - 1 > MOST_PEERS:
-            raise BadInput(Key("exchange.algorithm", self.algorithm),
-                           f" between {ranks} GPUs: a dispatch window knows the heads of at most {MOST_PEERS} others")
+            raise BadInput(f"exchange.algorithm = {self.algorithm} between {ranks} GPUs: a dispatch window knows the "
+                           f"heads of at most {MOST_PEERS} others")
         tile_bytes = gpu.tile_m * gpu.tile_n // gpu.wavefronts_per_workgroup * workload.sum_bytes
         copies = ranks - 1 if self.collective in ("ag", "ar") and self.algorithm != IN_SWITCH else 1
         if self.algorithm == IN_SWITCH and self.collective != "ag":
@@ -256,9 +254,8 @@ def kept_together(machine: Machine, ranks: int, chunk_bytes: int) -> Machine:
     if lines_of(chunk_bytes) <= most or units * kernel.workgroups_per_cu * lines <= half:
         return machine
     if units > half and not switch.rtl:
-        raise BadInput(Key("switch.merge_sets"), " x ", Key("switch.merge_ways"),
-                       f": {most} lines do not keep the sums of {units} compute units apart: {2 * units} or more, or ",
-                       Key("switch.rtl", "true"), ", whose tables may be full")
+        raise BadInput(f"switch.merge_sets x switch.merge_ways: {most} lines do not keep the sums of {units} compute "
+                       f"units apart: {2 * units} or more, or switch.rtl = true, whose tables may be full")
     lines = max(1, min(lines, half // (units * kernel.workgroups_per_cu)))
     places = max(1, min(kernel.workgroups_per_cu, half // (units * lines)))
     return machine.model_copy(update={"collective": kernel.model_copy(update={
@@ -393,7 +390,7 @@ def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
     try:
         made.check()
     except CollectiveError as error:
-        raise BadInput(Key(key, algorithm), ": ", error.words) from None
+        raise BadInput(f"{key} = {algorithm}: {error}") from None
     terms = 1 if collective == "ag" else ranks
     if collective == "a2a":
         right = made.goal == all_to_all(ranks).goal
@@ -403,7 +400,7 @@ def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
             sorted(chunk for _, chunk in made.goal) == list(range(made.chunks)) if collective == "rs" else
             sorted(made.goal) == ends)
     if made.ranks != ranks or not right:
-        raise BadInput(Key(key, algorithm), f" makes a program of {made.ranks} ranks whose goal is not that of the "
+        raise BadInput(f"{key} = {algorithm} makes a program of {made.ranks} ranks whose goal is not that of the "
                        f"{COLLECTIVES[collective]} of {ranks}")
     return made
 
@@ -424,7 +421,7 @@ def own_topology(collective: str | None) -> str:
 def own_algorithm(collective: str | None, topology: str) -> str:
     """Name the algorithm of links for which none is named. Raises BadInput for custom links."""
     if is_custom(topology):
-        raise BadInput(Key("exchange.topology", topology), " needs ", Key("exchange.algorithm", "NAME"))
+        raise BadInput(f"exchange.topology = {topology} needs exchange.algorithm = NAME")
     if ":" in topology:
         return "hierarchical"
     return "direct" if topology == "full" or collective in _TO_EACH else "ring"
@@ -434,8 +431,7 @@ def check_topology(topology: str) -> None:
     """Refuse links that there are not. Raises BadInput."""
     sized = topology.partition(":")[0] in ("torus", "nodes")
     if topology not in TOPOLOGIES[:3] and not sized and not is_custom(topology):
-        raise BadInput(Key("exchange.topology", repr(topology)),
-                       f" is unknown: allowed are {choices(topology, TOPOLOGIES)}")
+        raise BadInput(f"exchange.topology = {topology!r} is unknown: allowed are {choices(topology, TOPOLOGIES)}")
 
 
 def fused_with(operator: str, topology: str | None = None, algorithm: str | None = None,
@@ -446,44 +442,39 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
     """
     collective = fused_collective(operator)
     if collective is None:
-        raise BadInput(Key("layer.operator", repr(operator)),
-                       f" is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
+        raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     topology = own_topology(collective) if topology is None else topology
     if algorithm is None:
         each = collective in _TO_EACH and not is_custom(topology)
         algorithm = "direct" if each else own_algorithm(collective, topology)
     custom = is_custom(algorithm) or is_custom(topology)
     if algorithm not in ALGORITHMS and not is_custom(algorithm):
-        raise BadInput(Key("exchange.algorithm", repr(algorithm)),
-                       f" is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
+        raise BadInput(f"exchange.algorithm = {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     check_topology(topology)
     each = collective in _TO_EACH and algorithm == "direct"
     if not custom and not each and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
-        raise BadInput(Key("exchange.algorithm", algorithm), " does not go with ", Key("exchange.topology", topology),
-                       ": torus:RxC has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a "
-                       "ring")
+        raise BadInput(f"exchange.algorithm = {algorithm} does not go with exchange.topology = {topology}: torus:RxC "
+                       "has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")
     if algorithm == IN_SWITCH and topology != "switch":
-        raise BadInput(Key("exchange.algorithm", IN_SWITCH), " adds and copies in a switch: it needs ",
-                       Key("exchange.topology", "switch"))
+        raise BadInput(f"exchange.algorithm = {IN_SWITCH} adds and copies in a switch: it needs exchange.topology = "
+                       "switch")
     if algorithm == "direct" and topology == "ring":
-        raise BadInput(Key("exchange.algorithm", "direct"), " sends to every GPU, in a ring over the others' links "
-                       "too, where full buffers could hold up each other in a circle: it needs ",
-                       Key("exchange.topology", "switch"), " or full")
+        raise BadInput("exchange.algorithm = direct sends to every GPU, in a ring over the others' links too, where "
+                       "full buffers could hold up each other in a circle: it needs exchange.topology = switch or "
+                       "full")
     if algorithm == "ring" and topology == "full":
-        raise BadInput(Key("exchange.topology", "full"),
-                       " divides a GPU's bandwidth among its links, of which a ring uses one: it needs ",
-                       Key("exchange.algorithm", "direct"))
+        raise BadInput("exchange.topology = full divides a GPU's bandwidth among its links, of which a ring uses "
+                       "one: it needs exchange.algorithm = direct")
     if signal not in (None, *signals.SIGNALS):
-        raise BadInput(Key("exchange.signal", repr(signal)),
-                       f" is unknown: allowed are {choices(signal, signals.SIGNALS)}")
+        raise BadInput(f"exchange.signal = {signal!r} is unknown: allowed are {choices(signal, signals.SIGNALS)}")
     if signal and (operator, algorithm) != ("gemm-rs", "ring"):
-        raise BadInput(Key("exchange.signal", signal), " says what DMA waits for around a ring: it needs ",
-                       Key("layer.operator", "gemm-rs"), " and ", Key("exchange.algorithm", "ring"))
+        raise BadInput(f"exchange.signal = {signal} says what DMA waits for around a ring: it needs layer.operator = "
+                       "gemm-rs and exchange.algorithm = ring")
     before = operator in BEFORE
     if algorithm != "direct" and not custom and collective in _TO_EACH:
-        raise BadInput(Key("layer.operator", operator), " sends something else to every GPU: it needs ",
-                       Key("exchange.algorithm", "direct"))
+        raise BadInput(f"layer.operator = {operator} sends something else to every GPU: it needs exchange.algorithm = "
+                       "direct")
     first = before and collective == "ag"
     producer = operator.removeprefix(f"{collective}-") if first else operator.removesuffix(f"-{collective}")
     found = Exchange(collective, algorithm, topology, before, producer, signal, sums)

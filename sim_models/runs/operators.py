@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from t3sim.base.custom import make_custom, of_a_user, of_kind
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.collectives.schedule.placement import NOWHERE, Placement
 from t3sim.machine import Machine
 from t3sim.machine.formats import FP16
@@ -205,12 +205,12 @@ class _Custom:
     @property
     def resources(self) -> Resources | None:
         own = getattr(self.made, "resources", None)
-        return None if own is None else of_kind(Key("layer.operator", f"{self.source}'s resources"), own, Resources)
+        return None if own is None else of_kind(f"layer.operator = {self.source}'s resources", own, Resources)
 
     def work(self, device: int) -> KernelTable:
-        with of_a_user(Key("layer.operator", self.source)):
+        with of_a_user(f"layer.operator = {self.source}"):
             table = self.made.work(device)
-        return of_kind(Key("layer.operator", f"{self.source}'s work"), table, KernelTable)
+        return of_kind(f"layer.operator = {self.source}'s work", table, KernelTable)
 
 
 def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
@@ -220,8 +220,8 @@ def make_operator(machine: Machine, workload: Workload, tiling: Tiling,
     Raises BadInput for a machine that does not say what it needs.
     """
     if machine.gpu.k_parts > 1 and isinstance(workload, GemvWorkload | EmbeddingWorkload):
-        raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (", Key("layer.split_k"),
-                       f") cuts a GEMM's K: a {workload.kind} has 1")
+        raise BadInput(f"[gpu] k_parts = {machine.gpu.k_parts} (layer.split_k) cuts a GEMM's K: a {workload.kind} has "
+                       "1")
     if isinstance(workload, CustomWorkload):
         at = Addresses.of(workload, tiling).c if c_base is None else c_base
         return _Custom(workload.source, make_custom("layer.operator", workload.source, Operator, machine, workload,

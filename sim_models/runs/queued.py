@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.driver.driver import Driver, Write
 from t3sim.cosim.gpu import gpu_design, model_ports
@@ -78,7 +78,7 @@ def chunk_bytes(size_bytes: int, gpus: int) -> int:
     chunk = size_bytes // gpus
     block = min(chunk, _LARGEST_BLOCK)
     if size_bytes % gpus or chunk < _ROW_BYTES or chunk % _ROW_BYTES or chunk % block:
-        raise BadInput(Key("sizes"), f": {size_bytes} bytes on {gpus} GPUs: chunks of {_ROW_BYTES} bytes to "
+        raise BadInput(f"sizes: {size_bytes} bytes on {gpus} GPUs: chunks of {_ROW_BYTES} bytes to "
                        f"{_LARGEST_BLOCK // 1024} KB by {_ROW_BYTES}, or multiples of {_LARGEST_BLOCK // 1024} KB, "
                        "are needed")
     return chunk
@@ -107,26 +107,24 @@ def check_asked(machine: Machine, collective: str, gpus: int, size_bytes: int, i
     for name, value, allowed in (("collective", collective, tuple(COLLECTIVES)),
                                  ("initiator", initiator, INITIATORS)):
         if value not in allowed:
-            raise BadInput(Key(name, repr(value[:40])),
-                           f" is unknown on the cycle level: allowed are {', '.join(allowed)}")
+            raise BadInput(f"{name} = {value[:40]!r} is unknown on the cycle level: allowed are {', '.join(allowed)}")
     if collective not in VARIANTS.get(variant, ()):
         possible = (name for name, of in VARIANTS.items() if collective in of)
-        raise BadInput(Key("variant", repr(variant[:40])),
-                       f" is not possible for {collective} on the cycle level: allowed are "
+        raise BadInput(f"variant = {variant[:40]!r} is not possible for {collective} on the cycle level: allowed are "
                        f"{', '.join(possible)}")
     if initiator == "tracker" and collective not in BY_TRACKER[variant]:
-        why = ("each copy of a swap waits for the other GPU's",) if variant == "swap" else (
-            "a tile is sent once",) if collective in ("ag", "a2a", "rs") else (
-            "what comes from peers is counted in `t3 run` only, whose rings and ", Key("layer.operator", "gemm-ar"),
-            " a Tracker starts")
+        why = "each copy of a swap waits for the other GPU's" if variant == "swap" else (
+            "a tile is sent once") if collective in ("ag", "a2a", "rs") else (
+            "what comes from peers is counted in `t3 run` only, whose rings and layer.operator = gemm-ar a Tracker "
+            "starts")
         allowed = ", ".join(f"{one} by {name}" for name, of in BY_TRACKER.items() for one in of)
-        raise BadInput(Key("initiator", "tracker"), f" is not possible for {collective} by {variant} on the cycle "
-                       "level: ", *why, f"; allowed are {allowed}")
+        raise BadInput(f"initiator = tracker is not possible for {collective} by {variant} on the cycle level: {why}; "
+                       f"allowed are {allowed}")
     regions = 2 if collective == "ar" else 1  # to each peer: one that is added there, one that is copied
     most = min((machine.dma.regions - 1) // regions + 1, 16)
     if not 2 <= gpus <= most:
-        raise BadInput(Key("gpus", gpus), f" is not possible on the cycle level: 2 to {most} are allowed, as many as "
-                       "[dma] regions of the machine has destinations")
+        raise BadInput(f"gpus = {gpus} is not possible on the cycle level: 2 to {most} are allowed, as many as [dma] "
+                       "regions of the machine has destinations")
     chunk = chunk_bytes(size_bytes, gpus)
     produced = plan_exchange(collective, gpus, chunk, variant == "swap").produced[0]
     _blocks_of_a_wave(len(produced) * (chunk // min(chunk, _LARGEST_BLOCK)), waves)
@@ -137,8 +135,8 @@ def _blocks_of_a_wave(blocks: int, waves: ProducerWaves) -> int:
     possible = sorted(blocks // count for count in range(1, MOST_WAVES + 1) if not blocks % count)
     wave = possible[0] if waves.blocks is None else waves.blocks
     if wave not in possible:
-        raise BadInput(Key("wave", wave), f" is not possible: {', '.join(map(str, possible))} of the {blocks} "
-                       f"blocks that each GPU stores, which at most {MOST_WAVES} flags release")
+        raise BadInput(f"wave = {wave} is not possible: {', '.join(map(str, possible))} of the {blocks} blocks that "
+                       f"each GPU stores, which at most {MOST_WAVES} flags release")
     return wave
 
 
@@ -176,8 +174,8 @@ class _Run(ProgrammedGpus):
                         for blocks in self._blocks]
         places = 1 << max(1, (max(map(len, lines)) - 1).bit_length())
         if places > _MOST_COMMANDS:
-            raise BadInput(Key("sizes"), f": {max(map(len, lines))} commands for one queue: at most {_MOST_COMMANDS} "
-                           "are allowed")
+            raise BadInput(f"sizes: {max(map(len, lines))} commands for one queue: at most {_MOST_COMMANDS} are "
+                           "allowed")
         geometry = machine.geometry()
         # One top for all sizes up to 64 commands: each other one is compiled anew.
         geometry = replace(geometry, dma=replace(geometry.dma, queue_commands=max(64, places)))

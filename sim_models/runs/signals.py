@@ -8,7 +8,7 @@ tiles are those of many workgroups, with counters and commands wide enough.
 
 from dataclasses import replace
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 from t3sim.workload.operators.tiling import Tiling
 
@@ -48,8 +48,8 @@ def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int,
     most_high = max(1, block[0] // (tiling.tile_m * tiling.element_bytes))
     most_wide = max(1, block[1] // tiling.tile_n)
     if signal == "shard" and (high > most_high or wide > most_wide):
-        raise BadInput(Key("exchange.signal", "shard"), f": a chunk of {high * tiling.tile_m} x {wide * tiling.tile_n} "
-                       f"elements is more than a DMA command moves, {block[0]} bytes of {block[1]} columns")
+        raise BadInput(f"exchange.signal = shard: a chunk of {high * tiling.tile_m} x {wide * tiling.tile_n} elements "
+                       f"is more than a DMA command moves, {block[0]} bytes of {block[1]} columns")
     return replace(tiling, tile_m=min(high, most_high) * tiling.tile_m, tile_n=min(wide, most_wide) * tiling.tile_n,
                    wavefronts=1, abreast=1)
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from t3sim.base.errors import BadInput, Key, shown
+from t3sim.base.errors import BadInput, shown
 from t3sim.gpu.agents.units.state import Condition
 from t3sim.machine import Machine
 from t3sim.machine.links import LinkSection
@@ -46,10 +46,10 @@ class Skew:
             elif found := _LINK.fullmatch(part):
                 ends = _gpu(found[1], gpus, part), _gpu(found[2], gpus, part)
                 if ends[0] == ends[1]:
-                    raise BadInput(Key("gpus.skew", part), ": a GPU has no link to itself")
+                    raise BadInput(f"gpus.skew = {part}: a GPU has no link to itself")
                 _set(links, ends, _number(found[3], 1e-3, part), part)
             else:
-                raise BadInput(Key("gpus.skew", shown(part)), f" is unknown: allowed is {_ALLOWED}")
+                raise BadInput(f"gpus.skew = {shown(part)} is unknown: allowed is {_ALLOWED}")
         return cls(tuple(sorted(late.items())), tuple((*ends, gb) for ends, gb in sorted(links.items())),
                    tuple(sorted(clocks.items())), tuple(sorted(dead.items())))
 
@@ -77,15 +77,16 @@ class Skew:
         """Refuse a link that the topology does not have, and a GPU without a unit that works. Raises BadInput."""
         for gpu, count in self.dead_units:
             if not 1 <= count < machine.gpu.compute_units:
-                raise BadInput(Key("gpus.skew", f"dead:{gpu}:{count}"), f": of {machine.gpu.compute_units} compute "
-                               f"units 1 to {machine.gpu.compute_units - 1} may not work")
+                raise BadInput(f"gpus.skew = dead:{gpu}:{count}: of {machine.gpu.compute_units} compute units 1 to "
+                               f"{machine.gpu.compute_units - 1} may not work")
         there = {(link.source, link.destination) for link in topology.links}
         for source, target, gb in self.links_gb_per_s:
             if (source, target) not in there:
                 own = [f"{source}-{end}" for begin, end in sorted(there) if begin == source and end < topology.gpus]
-                raise BadInput(Key("gpus.skew", f"link:{source}-{target}:{gb:g}"), f": topology {topology.name!r} has "
-                               "no such link: " + (f"allowed from GPU {source} are {', '.join(own)}" if own else
-                                                    "only links between two GPUs can differ"))
+                allowed = (f"allowed from GPU {source} are {', '.join(own)}" if own else
+                           "only links between two GPUs can differ")
+                raise BadInput(f"gpus.skew = link:{source}-{target}:{gb:g}: topology {topology.name!r} has no such "
+                               f"link: {allowed}")
 
     def start_cycles(self, machine: Machine, gpus: int) -> tuple[int, ...]:
         """Return the first cycle of each GPU's kernel."""
@@ -105,13 +106,13 @@ class Skew:
 
 def _gpu(text: str, gpus: int, part: str) -> int:
     if int(text) >= gpus:
-        raise BadInput(Key("gpus.skew", part), f" names GPU {int(text)}: there are 0 to {gpus - 1}")
+        raise BadInput(f"gpus.skew = {part} names GPU {int(text)}: there are 0 to {gpus - 1}")
     return int(text)
 
 
 def _set(values: dict, key: object, value: float, part: str) -> None:
     if key in values:
-        raise BadInput(Key("gpus.skew", part), ": it is said twice")
+        raise BadInput(f"gpus.skew = {part}: it is said twice")
     values[key] = value
 
 
@@ -119,7 +120,7 @@ def _number(text: str, least: float, part: str, most: float = 1e9) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise BadInput(Key("gpus.skew", part), f": {text} is no number") from None
+        raise BadInput(f"gpus.skew = {part}: {text} is no number") from None
     if not least <= value <= most:
-        raise BadInput(Key("gpus.skew", part), f": {text} is not possible: {least:g} to {most:g}")
+        raise BadInput(f"gpus.skew = {part}: {text} is not possible: {least:g} to {most:g}")
     return value

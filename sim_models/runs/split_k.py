@@ -9,7 +9,7 @@ Known simplification: its workgroups launch as the GEMM's do, and its additions 
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine
 from t3sim.workload.operators.in_turn import in_turn
@@ -25,7 +25,7 @@ def with_split_k(machine: Machine, parts: int | None) -> Machine:
     if parts is None:
         return machine
     if not 1 <= parts <= MOST_PARTS:
-        raise BadInput(Key("layer.split_k", parts), f" is not possible: 1 to {MOST_PARTS}")
+        raise BadInput(f"layer.split_k = {parts} is not possible: 1 to {MOST_PARTS}")
     return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"k_parts": parts})})
 
 

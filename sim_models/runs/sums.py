@@ -7,7 +7,7 @@ so, and the near-memory ALU rounds what it reads for a link to what the link car
 from dataclasses import dataclass, replace
 from math import ceil, log2, sqrt
 
-from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.cosim.driver.driver import MemorySum
 from t3sim.machine import Machine
 from t3sim.machine.formats import SCALE_BIAS
@@ -79,27 +79,25 @@ class Sums:
     def check(self, operator: str, algorithm: str) -> None:
         """Refuse formats that there are not, or that an exchange has not. Raises BadInput."""
         if self.accumulate not in (None, *ACCUMULATIONS):
-            raise BadInput(Key("exchange.accumulate", repr(self.accumulate)),
-                           f" is unknown: allowed are the layer's dtype, {choices(self.accumulate, ACCUMULATIONS)}")
+            raise BadInput(f"exchange.accumulate = {self.accumulate!r} is unknown: allowed are the layer's dtype, "
+                           f"{choices(self.accumulate, ACCUMULATIONS)}")
         if self.wire not in (None, "fp32", *BLOCKS):
-            raise BadInput(Key("exchange.wire", repr(self.wire)),
-                           f" is unknown: allowed are the layer's dtype, {choices(self.wire, ('fp32', *BLOCKS))}")
+            raise BadInput(f"exchange.wire = {self.wire!r} is unknown: allowed are the layer's dtype, "
+                           f"{choices(self.wire, ('fp32', *BLOCKS))}")
         if self.wire and self.accumulate != "fp32":
-            raise BadInput(Key("exchange.wire", self.wire), " needs ", Key("exchange.accumulate", "fp32"),
-                           ": sums are as wide as what arrives, or wider")
+            raise BadInput(f"exchange.wire = {self.wire} needs exchange.accumulate = fp32: sums are as wide as what "
+                           "arrives, or wider")
         if self.accumulate and operator not in OPERATORS:
-            raise BadInput(Key("exchange.accumulate", self.accumulate), " is of a GEMM's sums: it needs ",
-                           Key("layer.operator", ' or '.join(OPERATORS)))
+            raise BadInput(f"exchange.accumulate = {self.accumulate} is of a GEMM's sums: it needs layer.operator = "
+                           f"{' or '.join(OPERATORS)}")
         if self.wire in BLOCKS and (operator, algorithm) != ("gemm-rs", "direct"):
-            raise BadInput(Key("exchange.wire", self.wire),
-                           " is made by compute units, not of sums by the near-memory ALU: it needs ",
-                           Key("layer.operator", "gemm-rs"), " and ", Key("exchange.algorithm", "direct"))
+            raise BadInput(f"exchange.wire = {self.wire} is made by compute units, not of sums by the near-memory "
+                           "ALU: it needs layer.operator = gemm-rs and exchange.algorithm = direct")
 
     def check_dtype(self, dtype: str) -> None:
         """Refuse a layer's format that these sums are not for. Raises BadInput."""
         if self.accumulate == "fixed" and dtype == "fp16":
-            raise BadInput(Key("exchange.accumulate", "fixed"), " is of bf16 and fp32: ", Key("layer.dtype", "fp16"),
-                           " does not go with it")
+            raise BadInput("exchange.accumulate = fixed is of bf16 and fp32: layer.dtype = fp16 does not go with it")
 
 
 def sums_of(accumulate: str | None, wire: str | None, dtype: str) -> Sums:

@@ -8,7 +8,6 @@ from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
 from t3sim.analytic.end_to_end.training import Result, TrainingJob, train
 from t3sim.analytic.end_to_end.uncertainty import spread
-from t3sim.base.errors import Key
 from t3sim.machine import Machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import Transformer
@@ -72,8 +71,7 @@ def estimate(cluster: Machine, job: TrainingJob, mapping: Mapping, phase: str = 
     limit = cluster.accelerator.memory_gb
     if fit and plain.memory_bytes > limit * 1e9:
         raise MappingError(f"{mapping} needs {float(plain.memory_bytes) / 1e9:,.1f} GB per GPU, {cluster.name} has "
-                           f"{limit:g} GB: more tp, pp or zero, or ", Key("recompute", "full"), ", or ",
-                           Key("ignore_memory", True))
+                           f"{limit:g} GB: more tp, pp or zero, or recompute = full, or ignore_memory = true")
     overlap, speedups = None, {}
     if technique != "sequential":
         from t3sim.study.layer_overlap import measured_overlap

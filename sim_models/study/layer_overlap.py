@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.training import Overlap, TrainingJob
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.runs.plan import Plan
 from t3sim.study.techniques import run_sublayer
@@ -31,10 +31,10 @@ def measured_overlap(cluster: Machine, job: TrainingJob, mapping: Mapping, techn
     Raises `BadInput` if the cluster has no machine of the cycle level, and what the simulation raises.
     """
     if cluster.cycle_machine is None:
-        raise BadInput(Key("technique", technique), f" needs a machine that the cycle level knows: {cluster.name} "
-                       "names none (cycle_machine); only sequential is possible")
+        raise BadInput(f"technique = {technique} needs a machine that the cycle level knows: {cluster.name} names "
+                       "none (cycle_machine); only sequential is possible")
     if mapping.tp < 2:
-        raise BadInput(Key("technique", technique), f" needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
+        raise BadInput(f"technique = {technique} needs tp of at least 2: with tp={mapping.tp} nothing is reduced")
     machine = load_machine(cluster.cycle_machine)
     speedups = {}
     for name in sublayers or job.model.reduced:

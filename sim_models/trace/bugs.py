@@ -6,7 +6,7 @@ docs/debugging.md finds them from their symptoms.
 from collections.abc import Callable
 from dataclasses import replace
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.collectives.schedule import Action
 from t3sim.collectives.schedule.regions import Region
 from t3sim.runs.fused import FusedRun
@@ -17,7 +17,7 @@ def _first_dma_region(run: FusedRun, index: int) -> tuple[int, Region]:
     for number, region in enumerate(regions, start=1):
         if Action.SEND_DMA in region.actions and region.updates > 1:
             return number, region
-    raise BadInput(Key("bug"), ": this run has no DMA region (two devices?), so there is nothing to break")
+    raise BadInput("bug: this run has no DMA region (two devices?), so there is nothing to break")
 
 
 def _write(run: FusedRun, index: int, writes) -> None:
@@ -37,8 +37,7 @@ def _threshold(run: FusedRun) -> None:
 def _neighbour(run: FusedRun) -> None:
     """Make a DMA region send its tiles under the workgroup that follows theirs at the neighbour."""
     if run.sim.mirrored:
-        raise BadInput(Key("bug", "neighbour"), " needs ", Key("gpus.every", True),
-                       ": one GPU that stands for all has no neighbour")
+        raise BadInput("bug = neighbour needs gpus.every = true: one GPU that stands for all has no neighbour")
     number, region = _first_dma_region(run, 0)
     wrong = [one._replace(id_offset=one.id_offset + 1) for one in region.destinations]
     _write(run, 0, run.spaces[0].map_region(run.drivers[0], number, replace(region, destinations=wrong)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.rtl.arbiter import OVERTAKEN_AT
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.trace.schema import NO_STREAM, POLICY_REASONS, REASONS, STREAMS, Kind, Reason, conditions, policy_of
@@ -53,14 +53,14 @@ def _check(trace: Trace, channel: int, cycle: int, device: int) -> None:
     trace.check_device(device)
     channels, chosen = trace.run["geometry"]["channels"], trace.run["filter"]
     if not 0 <= channel < channels:
-        raise BadInput(Key("channel", channel), f" does not exist: this run has 0 to {channels - 1}")
+        raise BadInput(f"channel = {channel} does not exist: this run has 0 to {channels - 1}")
     first, last = trace.window
     if not first <= cycle < last:
-        raise BadInput(Key("cycle", cycle), f" is not in the recording, which has {first} to {last - 1}")
+        raise BadInput(f"cycle = {cycle} is not in the recording, which has {first} to {last - 1}")
     if (chosen["kinds"] is not None and "decide" not in chosen["kinds"] or chosen["wgs"] is not None
             or chosen["channels"] is not None and channel not in chosen["channels"]):
         raise BadInput(f"this trace does not hold every decision of channel {channel}: record it without a choice of "
-                       "workgroups, and with ", Key("kind", "decide,enter"), " if with a choice of kinds")
+                       "workgroups, and with kind = decide,enter if with a choice of kinds")
 
 
 def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t3sim.base.errors import Key, Words
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.trace.explain_tile import IDLE, STORES
 from t3sim.trace.passes import HERE, Arriving, Piece, Span
@@ -56,8 +55,8 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     _origins(trace, piece, answer)
     _on_links(trace, piece, stages, answer)
     if trace.run["mirrored"]:
-        answer.caveats.append(Words("One GPU stands for all: what arrives is what another one would send at that "
-                                    "moment. Record with ", Key("gpus.every", True), " to follow the very packets."))
+        answer.caveats.append("One GPU stands for all: what arrives is what another one would send at that moment. "
+                              "Record with gpus.every = true to follow the very packets.")
     return answer.in_order()
 
 

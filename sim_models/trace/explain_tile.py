@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t3sim.base.errors import Key, Words
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.trace.output_map import TileId
 from t3sim.trace.schema import ALLOCATED, ALONE, COMPLETE, EXCEEDS, READ, REFUSED, SOURCES, TRIGGERS_GO, Kind
@@ -409,11 +408,10 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
             answer.conclude(f"{plural(len(mine), 'packet')} named device {to[0]}, but the tile goes to "
                             f"{joined([f'device {device}' for device in sorted(numbers)])}.")
     if trace.run["mirrored"]:
-        answer.caveats.append(Words(
-            "One GPU stands for all: what arrives is what " + (
-                "its neighbour would send at that moment, its own next ring position's lines"
+        sent = ("its neighbour would send at that moment, its own next ring position's lines"
                 if trace.run["around_a_ring"] else "another one would send at that moment, which is of another tile")
-            + ". Record with ", Key("gpus.every", True), " to follow the very packets."))
+        answer.caveats.append(f"One GPU stands for all: what arrives is what {sent}. Record with gpus.every = true to "
+                              "follow the very packets.")
         for target in trace.map.feeds(tile.id):
             _arrival(tile, target, answer)
         return

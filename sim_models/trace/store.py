@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from t3sim.base.bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
-from t3sim.base.errors import BadInput, Key, shown
+from t3sim.base.errors import BadInput, shown
 from t3sim.base.output import naming, part_of
 from t3sim.trace.header import fault
 from t3sim.trace.output_map import OutputMap
@@ -267,9 +267,8 @@ class Trace:
     def check_device(self, device: int) -> None:
         """Check that a device was simulated. Raises BadInput."""
         if not 0 <= device < self.devices:
-            why = (" (one GPU stands for all: record with ", Key("gpus.every", True), ")")
-            raise BadInput(f"device {device} is not in this trace: it has 0 to {self.devices - 1}",
-                           *(why if self.run["mirrored"] else ()))
+            why = " (one GPU stands for all: record with gpus.every = true)" if self.run["mirrored"] else ""
+            raise BadInput(f"device {device} is not in this trace: it has 0 to {self.devices - 1}{why}")
 
     @property
     def window(self) -> tuple[int, int]:

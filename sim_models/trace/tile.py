@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.trace.output_map import Consumer, TileId, TilePlace
 from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, REFUSED, SOURCES, Kind
 from t3sim.trace.store import Trace
@@ -68,7 +68,7 @@ class Tile:
         for name, value, count, what in (("wg", wg, trace.run["names"], "this run"),
                                            ("wf", wf, trace.run["wavefronts"], "a workgroup")):
             if not 0 <= value < count:
-                raise BadInput(Key(name, value), f" does not exist: {what} has 0 to {count - 1}")
+                raise BadInput(f"{name} = {value} does not exist: {what} has 0 to {count - 1}")
         self.trace, self.wg, self.wf, self.device = trace, wg, wf, device
         self.id = TileId(device, wg, wf)
         self.number: int = trace.run["numbers"][device]  #: of its device

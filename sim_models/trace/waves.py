@@ -13,7 +13,7 @@ import numpy as np
 from vcd import VCDWriter
 from vcd.gtkw import GTKWSave
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.output import whole_file
 from t3sim.cosim.traced import groups
 from t3sim.gpu.agents.units.state import STATES
@@ -119,8 +119,8 @@ def _values(rows: np.ndarray, signal: Signal) -> np.ndarray:
 
 def check_window(first: int, end: int | None) -> None:
     if end is None or end - first > MOST_CYCLES:
-        raise BadInput(Key("waves"), ": every signal of every cycle is kept: give ", Key("from", "CYCLE"), " and ",
-                       Key("until", "CYCLE"), f", a window of at most {MOST_CYCLES:,} cycles")
+        raise BadInput("waves: every signal of every cycle is kept: give from = CYCLE and until = CYCLE, a window of "
+                       f"at most {MOST_CYCLES:,} cycles")
 
 
 def write_waves(folder: Path, devices: list[Waves], clock_ghz: float) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from t3sim.base.errors import Words
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.trace.output_map import TilePlace
 from t3sim.trace.replay import DeviceReplay
@@ -307,7 +306,7 @@ class Answer:
     subject: str
     steps: list[tuple[int | None, str]] = field(default_factory=list)  #: (cycle, what happened)
     verdict: list[str] = field(default_factory=list)
-    caveats: list[str | Words] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
     gpus: list[dict[str, str]] = field(default_factory=list)  #: what waits where, of a run that stands still
 
     def tell(self, cycle: int | None, text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from t3sim.base.bounded import TooLarge, read_bounded
-from t3sim.base.errors import BadInput, Key, shown
+from t3sim.base.errors import BadInput, shown
 
 MOST_ROWS = 1 << 20
 _MOST_BYTES = 32 * MOST_ROWS
@@ -37,13 +37,13 @@ def weights_of_file(name: str) -> tuple[float, ...]:
     """
     path = Path(name)
     if not os.path.isfile(name):
-        raise BadInput(Key("layer.locality", shown(name)), " is unknown: allowed are uniform, zipf:EXPONENT, for "
-                       "example zipf:1.05, and a file of weights, one for each row of a table")
+        raise BadInput(f"layer.locality = {shown(name)} is unknown: allowed are uniform, zipf:EXPONENT, for example "
+                       "zipf:1.05, and a file of weights, one for each row of a table")
     try:
         text = read_bounded(path, _MOST_BYTES).decode("utf-8")
     except (OSError, TooLarge, UnicodeDecodeError) as error:
         why = "it is no text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
-        raise BadInput(Key("layer.locality", shown(name)), f" cannot be read: {why}") from None
+        raise BadInput(f"layer.locality = {shown(name)} cannot be read: {why}") from None
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         for word in line.partition("#")[0].replace(",", " ").split():
@@ -52,11 +52,11 @@ def weights_of_file(name: str) -> tuple[float, ...]:
             except ValueError:
                 found.append(float("nan"))
             if not 0 <= found[-1] < 1e30:
-                raise BadInput(Key("layer.locality", shown(name)),
-                               f", line {number}: {shown(word)} is no weight: a number from 0 to 1e30 is allowed")
+                raise BadInput(f"layer.locality = {shown(name)}, line {number}: {shown(word)} is no weight: a number "
+                               "from 0 to 1e30 is allowed")
     if not 1 <= len(found) <= MOST_ROWS:
-        raise BadInput(Key("layer.locality", shown(name)),
-                       f" has {len(found):,} weights: allowed are 1 to {MOST_ROWS:,}, one for each row of a table")
+        raise BadInput(f"layer.locality = {shown(name)} has {len(found):,} weights: allowed are 1 to {MOST_ROWS:,}, "
+                       "one for each row of a table")
     if not any(found):
-        raise BadInput(Key("layer.locality", shown(name)), " names no row: all weights are 0")
+        raise BadInput(f"layer.locality = {shown(name)} names no row: all weights are 0")
     return tuple(found)

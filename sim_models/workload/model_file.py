@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from t3sim.base.bounded import read_json, reading
-from t3sim.base.errors import Key, choices, shown
+from t3sim.base.errors import choices, shown
 from t3sim.workload.transformer import LARGEST, PRESETS, TODAY, Latent, Transformer, TransformerError
 
 #: Where a file of several models has the one of text.
@@ -124,24 +124,24 @@ def load_transformer(name_or_path: str) -> Transformer:
     """Return a preset by its name, or what a Hugging Face config.json describes. Raises `TransformerError`."""
     if found := PRESETS.get(name_or_path) or TODAY.get(name_or_path):
         return found
-    path, model = Path(name_or_path), Key("model", repr(name_or_path[:60]))
+    path, model = Path(name_or_path), f"model = {name_or_path[:60]!r}"
     if not name_or_path.endswith(".json"):
-        raise TransformerError(model, f" is unknown: allowed are {choices(name_or_path, [*PRESETS, *TODAY])}, or a "
+        raise TransformerError(f"{model} is unknown: allowed are {choices(name_or_path, [*PRESETS, *TODAY])}, or a "
                                "config.json")
     with reading(model, "JSON", TransformerError):
         try:
             config = read_json(path)
         except FileNotFoundError:
-            raise TransformerError(model, ": there is no such file") from None
+            raise TransformerError(f"{model}: there is no such file") from None
     if not isinstance(config, dict):
-        raise TransformerError(model, " is not a JSON object")
+        raise TransformerError(f"{model} is not a JSON object")
     return _Reader(model, config).transformer(path.stem if path.stem != "config" else path.resolve().parent.name)
 
 
 class _Reader:
     """Keys of one file; every fault names the file and the key."""
 
-    def __init__(self, model: Key, config: dict[str, Any]) -> None:
+    def __init__(self, model: str, config: dict[str, Any]) -> None:
         self.model, self.left_out = model, []
         while inner := next((config[name] for name in _TEXT if isinstance(config.get(name), dict)), None):
             outer = {key: config[key] for key in ("model_type", "tie_word_embeddings", "torch_dtype", "dtype",
@@ -159,8 +159,8 @@ class _Reader:
         self.kind = str(config.get("model_type") or "")
         self.config = _DEFAULTS.get(self.kind, {}) | config
 
-    def refuse(self, *why: str) -> NoReturn:
-        raise TransformerError(self.model, ": ", *why)
+    def refuse(self, why: str) -> NoReturn:
+        raise TransformerError(f"{self.model}: {why}")
 
     def given(self, keys: tuple[str, ...]) -> tuple[str, Any] | None:
         """Return the key of several that the file has, and its value; a list of a layer's each counts as its value."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.machine.formats import BF16, E4M3, FORMATS, FP32, Format
 from t3sim.workload.locality import named_weights, weights_of_file
 from t3sim.workload.routing import Routing, drawn, given
@@ -385,8 +385,7 @@ def gemv_workload(shape: str, devices: int) -> GemvWorkload:
     """Return a product of one device's M x K matrix and a vector, `Mx1xK`. Raises `WorkloadError`."""
     found = gemm_workload(shape, devices)
     if found.n != 1:
-        raise WorkloadError("a GEMV multiplies by a vector: ", Key("layer.gemm", f"{found.m}x1x{found.k}"),
-                            f", not {shape.strip()}")
+        raise WorkloadError(f"a GEMV multiplies by a vector: layer.gemm = {found.m}x1x{found.k}, not {shape.strip()}")
     return GemvWorkload("custom", "gemv", devices, found.m, 1, found.k, found.dtype)
 
 
@@ -394,7 +393,7 @@ def decode_workload(shape: str, devices: int) -> DecodeWorkload:
     """Return a GEMM of 1 to `MOST_DECODED` tokens, `MxNxK` with the K of one device. Raises `WorkloadError`."""
     found = gemm_workload(shape, devices)
     if found.m > MOST_DECODED:
-        raise WorkloadError(Key("layer.gemm", shape.strip()), f": {MOST_DECODED} tokens are decoded at once at most")
+        raise WorkloadError(f"layer.gemm = {shape.strip()}: {MOST_DECODED} tokens are decoded at once at most")
     return DecodeWorkload("custom", "decode", devices, found.m, found.n, found.k, found.dtype)
 
 
@@ -408,8 +407,8 @@ def experts_workload(shape: str, devices: int, experts: str, zipf: float = 0.0, 
     found = gemm_workload(shape, devices)
     match = re.fullmatch(r"(\d{1,5})[xX](\d{1,3})", experts.strip(), re.ASCII)
     if match is None:
-        raise WorkloadError(Key("layer.experts", repr(experts[:40])),
-                            " is not EXPERTSxCHOSEN (of all GPUs, and of a token), for example 64x8")
+        raise WorkloadError(f"layer.experts = {experts[:40]!r} is not EXPERTSxCHOSEN (of all GPUs, and of a token), "
+                            "for example 64x8")
     of_all, per_token = map(int, match.groups())
     made = DispatchWorkload if first else ExpertsWorkload
     return made("custom", "gemm", devices, found.m, found.n, found.k, found.dtype, experts=of_all,
@@ -427,8 +426,8 @@ def batch_and_tables(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,7})[xX](\d{1,7})", text.strip(), re.ASCII)
     batch, tables = map(int, match.groups()) if match else (0, 0)
     if not (0 < batch <= LARGEST_EXTENT and 0 < tables <= LARGEST_EXTENT):
-        raise WorkloadError(Key("layer.embedding", repr(text[:40])),
-                            f" is not BATCHxTABLES (tables per GPU), for example 2048x256, each 1 to {LARGEST_EXTENT}")
+        raise WorkloadError(f"layer.embedding = {text[:40]!r} is not BATCHxTABLES (tables per GPU), for example "
+                            f"2048x256, each 1 to {LARGEST_EXTENT}")
     return batch, tables
 
 
@@ -441,8 +440,7 @@ def embedding_workload(shape: str, devices: int, locality: str = "uniform", seed
     """
     batch, tables = batch_and_tables(shape)
     if not alone and batch % devices:
-        raise WorkloadError(Key("layer.embedding", shape),
-                            f": a batch of {batch} cannot be shared evenly by {devices} GPUs")
+        raise WorkloadError(f"layer.embedding = {shape}: a batch of {batch} cannot be shared evenly by {devices} GPUs")
     given = weights_of_file(locality) if named_weights(locality, 1) is None else ()
     return EmbeddingWorkload("custom", "embedding", devices, batch * tables * (1 if alone else devices), DIMENSION,
                              POOLED, "fp32", tables, len(given) or TABLE_ROWS,

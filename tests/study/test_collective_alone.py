@@ -8,7 +8,6 @@ import pytest
 from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.collectives.algorithms import COLLECTIVES, algorithms
-from t3sim.commands.flags import in_dashes
 from t3sim.gpu.engine.loop import LOOK
 from t3sim.machine import load_machine
 from t3sim.runs.collective_alone import PlannedCollective, ProgrammedCollective
@@ -247,7 +246,7 @@ def test_a_switch_s_tables_say_how_many_workgroups_there_are():
     assert kernel(asked(3)) == kernel(asked(1, rtl=True)) == (1, 1)
     with pytest.raises(BadInput, match="128 lines do not keep the sums of 80 compute units apart: 160 or more, or "):
         asked(2)
-    assert "3 workgroups at once on a unit, of 192 bytes each" in "".join(map(in_dashes, asked(8).notes))
+    assert "3 workgroups at once on a unit, of 192 bytes each" in "".join(asked(8).notes)
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from t3sim import cli
-from t3sim.base.errors import BadInput, Key, Words
-from t3sim.commands.flags import FLAGS, in_dashes
+from t3sim.base.errors import BadInput
+from t3sim.commands.flags import FLAGS, in_options
 from t3sim.machine import load_machine
 from t3sim.study import techniques
 from t3sim.study.scenario.collective import CollectiveRequest
@@ -174,16 +174,18 @@ def test_only_what_differs_is_given():
     assert scenario_of({}, {"layer.tp": 8, "seed": 0, "flux.tune": True}).given() == {"layer.tp": 8, "flux.tune": True}
 
 
-def test_keys_are_written_as_the_options_that_stand_for_them():
-    level = Words("; ", Key("level", "event"))
-    assert in_dashes(Words(Key("exchange.topology", "switch"), " needs ", Key("gpus.every", True), ", no ",
-                           Key("layer.gemm"), level)) == (
-        "--topology switch needs --every-gpu, no --gemm; --level event")
-    assert in_dashes(Words(Key("software", False), "; ", Key("t3.policy", "'x'")), ["t3.policy"]) == (
-        "software = false; --policy 'x'")
-    assert in_dashes(Words(Key("software", False), Key("flux.tune"))) == "--no-software--tune"
-    assert in_dashes(Words(Key("software", True), "; ", Key("exchange.wire", "fp16"), "; seed = 3; layer.gemm")) == (
-        "software = true; exchange.wire = fp16; seed = 3; layer.gemm")
+@pytest.mark.parametrize("message, only, written", [
+    ("exchange.topology = switch needs gpus.every = true, no layer.gemm; level = event", None,
+     "--topology switch needs --every-gpu, no --gemm; --level event"),
+    ("software = false; t3.policy = 'x'", ["t3.policy"], "software = false; --policy 'x'"),
+    ("software = false, flux.tune; flux.order, layer.tp", None, "--no-software, --tune; --flux-order, --tp"),
+    ("software = true; layer.values = false; exchange.wire = fp16", None,
+     "software = true; layer.values = false; exchange.wire = fp16"),
+    ("a machine of level cycle; [run] seed = 3; my.layer.gemm; 'layer.gemm'; layer.gemma; layer.gemm.k", None,
+     "a machine of level cycle; [run] seed = 3; my.layer.gemm; 'layer.gemm'; layer.gemma; layer.gemm.k"),
+    ("layer.locality = 'seed = 3' of layer.tp.", None, "--locality 'seed = 3' of --tp.")])
+def test_keys_are_written_as_the_options_that_stand_for_them(message, only, written):
+    assert in_options(message, only) == written
 
 
 def test_a_kernel_alone_has_no_exchange(capsys):

@@ -1,6 +1,5 @@
 """What options have in common: numbers are written in the digits 0 to 9, and no output takes another file's place."""
 
-import pickle
 import typing
 
 import pytest
@@ -8,9 +7,9 @@ import typer
 
 from t3sim import cli
 from t3sim.base.cache import limit_bytes
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.numerals import decimal, whole
-from t3sim.commands.app import COMMANDS, in_options
+from t3sim.commands.app import COMMANDS, in_options_of
 from t3sim.commands.options import OUTPUTS, decimal_number, natural_number, size_in_bytes, whole_number
 from t3sim.commands.trace import _numbers
 from t3sim.cosim.geometry_option import parse_sizes, parse_sweep
@@ -132,18 +131,16 @@ def test_standard_output_and_files_in_a_folder_are_places_of_their_own(capsys, t
     assert cli.main(["registers", "--json", "-"]) == 0
 
 
-@pytest.mark.parametrize("command, parts, written, shown", [
-    ("dma", (Key("initiator", "'x'"), " is unknown"), "initiator = 'x' is unknown", "--initiator 'x' is unknown"),
-    ("dma", (Key("sizes"), ": 3 bytes"), "sizes: 3 bytes", "--sizes: 3 bytes"),
-    ("dma", ("[link] gpus = 1",), "[link] gpus = 1", "[link] gpus = 1"),
-    ("end-to-end", ("not ", Key("gpus", 8), ", ", Key("global_batch", 2)), "not gpus = 8, global_batch = 2",
-     "not --gpus 8, --global-batch 2"),
-    ("end-to-end", (Key("ignore_memory", True),), "ignore_memory = true", "--ignore-memory"),
-    ("trace", (Key("gpus", 3), " is odd"), "gpus = 3 is odd", "gpus = 3 is odd"),
-    ("--help", (Key("gpus", 1),), "gpus = 1", "gpus = 1")])
-def test_a_message_names_its_commands_options(command, parts, written, shown):
-    error = pickle.loads(pickle.dumps(BadInput(*parts)))
-    assert str(error) == written and in_options(error, command) == shown
+@pytest.mark.parametrize("command, message, written", [
+    ("dma", "initiator = 'x' is unknown", "--initiator 'x' is unknown"),
+    ("dma", "sizes: 3 bytes", "--sizes: 3 bytes"),
+    ("dma", "[link] gpus = 1", "[link] gpus = 1"),
+    ("end-to-end", "not gpus = 8, global_batch = 2", "not --gpus 8, --global-batch 2"),
+    ("end-to-end", "ignore_memory = true", "--ignore-memory"),
+    ("trace", "gpus = 3 is odd", "gpus = 3 is odd"),
+    ("--help", "gpus = 1", "gpus = 1")])
+def test_a_message_names_its_commands_options(command, message, written):
+    assert in_options_of(command, message) == written
 
 
 def test_keys_of_a_machine_stay_as_its_file_has_them(capsys, tmp_path):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from t3sim.base.bounded import MOST_MAPPINGS
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.workload.transformer import Transformer
 
 #: What the backward pass computes again, by code.
@@ -61,14 +61,12 @@ def parse_mapping(text: str, recompute: str) -> Mapping:
     for part in text.split(","):
         key, separator, value = part.strip().partition("=")
         if not separator or key not in allowed:
-            raise MappingError(Key("mapping", repr(part.strip()[:40])),
-                               f" is not KEY=NUMBER: keys are {', '.join(allowed)}")
+            raise MappingError(f"mapping = {part.strip()[:40]!r} is not KEY=NUMBER: keys are {', '.join(allowed)}")
         if key in values:
-            raise MappingError(Key("mapping"), f": {key} is there twice")
+            raise MappingError(f"mapping: {key} is there twice")
         lowest, highest = {"sp": (0, 1), "zero": (0, 3)}.get(key, (1, 1 << 20))
         if not value.isascii() or not value.isdigit() or not lowest <= int(value[:12]) <= highest:
-            raise MappingError(Key("mapping"),
-                               f": {key}={value[:40]!r} is not possible: {lowest} to {highest}")
+            raise MappingError(f"mapping: {key}={value[:40]!r} is not possible: {lowest} to {highest}")
         values[key] = int(value)
     return Mapping(**values, recompute=RECOMPUTE.index(recompute))
 
@@ -80,7 +78,7 @@ def check_mapping(mapping: Mapping, model: Transformer, gpus: int, global_batch:
     """
     m = mapping
     if m.gpus != gpus:
-        raise MappingError(f"tp={m.tp} x pp={m.pp} x dp={m.dp} are {m.gpus} GPUs instead of ", Key("gpus", gpus))
+        raise MappingError(f"tp={m.tp} x pp={m.pp} x dp={m.dp} are {m.gpus} GPUs instead of gpus = {gpus}")
     if m.tp > model.heads:
         raise MappingError(f"tp={m.tp} exceeds heads={model.heads}")
     if heads_split and (why := model.not_shared_by(m.tp)):
@@ -90,7 +88,7 @@ def check_mapping(mapping: Mapping, model: Transformer, gpus: int, global_batch:
             (m.dp * m.micro, "dp x micro", global_batch, "global_batch"), (m.ep, "ep", model.experts, "experts"),
             (m.ep, "ep", m.dp, "dp")):
         if whole % value:
-            raise MappingError(f"{what} = {value} must divide ", Key(of, whole))
+            raise MappingError(f"{what} = {value} must divide {of} = {whole}")
     steps = global_batch // (m.dp * m.micro)
     if m.interleave > 1 and (m.pp == 1 or steps % m.pp):
         raise MappingError(f"interleave={m.interleave} needs pp > 1 and micro-batches ({steps}) in multiples of "
@@ -124,13 +122,12 @@ def every_mapping(model: Transformer, gpus: int, global_batch: int, recomputatio
                         if dp % ep == 0:
                             rows.append((tp, pp, dp, micro, chunks, ep))
                 if len(rows) > MOST_MAPPINGS:
-                    raise MappingError(Key("gpus", gpus), " and ", Key("global_batch", global_batch),
-                                       f" have more than {MOST_MAPPINGS:,} mappings of {model.name}: ",
-                                       Key("mapping", "tp=8,..."), " names one, or numbers with fewer divisors have "
-                                                                   "less")
+                    raise MappingError(f"gpus = {gpus} and global_batch = {global_batch} have more than "
+                                       f"{MOST_MAPPINGS:,} mappings of {model.name}: mapping = tp=8,... names one, or "
+                                       "numbers with fewer divisors have less")
     if not rows:
-        raise MappingError(f"no mapping of {model.name} (heads={model.heads}, layers={model.layers}) has ",
-                           Key("gpus", gpus), " with ", Key("global_batch", global_batch))
+        raise MappingError(f"no mapping of {model.name} (heads={model.heads}, layers={model.layers}) has gpus = "
+                           f"{gpus} with global_batch = {global_batch}")
     basic = np.array(rows, np.int64)
     options = np.array([(sp, zero, again) for sp in (0, 1) for zero in (0, 1, 2, 3) for again in recomputations])
     every = np.hstack([np.repeat(basic, len(options), axis=0), np.tile(options, (len(basic), 1))])

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.base.errors import Key
 from t3sim.base.line import lines_of
 from t3sim.collectives.schedule.roles import ScheduleError
 from t3sim.collectives.schedule.schedule import NO_ID, Schedule
@@ -48,9 +47,9 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     Raises ScheduleError if it cannot stand for all.
     """
     if not schedule.is_symmetric():
-        raise ScheduleError("one GPU cannot stand for all: renaming every rank to the next one changes the collective "
-                            "or the topology, or a chunk is empty; every GPU must be simulated (",
-                            Key("gpus.every", True), ")")
+        raise ScheduleError("one GPU cannot stand for all: renaming every rank to the next one changes the "
+                            "collective or the topology, or a chunk is empty; every GPU must be simulated "
+                            "(gpus.every = true)")
     tiling, rows = schedule.tiling, schedule.rows(device)
     widths = tiling.wf_widths[rows.tile]
     column_bytes = tiling.rows[rows.tile] * tiling.element_bytes

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.base.errors import Told
 from t3sim.collectives import Op, Program
 
 
-class ScheduleError(Told, ValueError):
+class ScheduleError(ValueError):
     """A collective that cannot run this way; the message names what does not fit."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
 from t3sim.analytic.costs import KernelCosts, load_costs
-from t3sim.base.errors import BadInput, Key, shown
+from t3sim.base.errors import BadInput, shown
 from t3sim.collectives import CollectiveError, Program
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.collectives.msccl import read_msccl
@@ -118,8 +118,8 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
     MSCCL's XML or MSCCL++'s JSON, which says itself what it is. `every`: each GPU is simulated.
     """
     if plan is not None and (collective is not None or wanted is not None):
-        raise BadInput(Key("plan", shown(str(plan))), " says itself what is done: neither a collective nor an "
-                                                      "algorithm goes with it")
+        raise BadInput(f"plan = {shown(str(plan))} says itself what is done: neither a collective nor an algorithm "
+                       "goes with it")
     name, costs, usual = load_costs(machine)
     try:
         on = usual if topology is None else named_topology(topology)
@@ -135,8 +135,7 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
     chosen = tuple(dict.fromkeys(possible if wanted is None else wanted))
     for one in chosen:
         if one not in possible:
-            raise BadInput(Key("algorithm", repr(one[:40])),
-                           f" is not possible for {COLLECTIVES[collective]} on {on.name}: "
+            raise BadInput(f"algorithm = {one[:40]!r} is not possible for {COLLECTIVES[collective]} on {on.name}: "
                            f"allowed are {', '.join(possible)}")
     return Request(collective, name, on, costs, tuple(possible[one] for one in chosen), every=every)
 
@@ -145,12 +144,11 @@ def _planned(plan: Path, on: Topology) -> tuple[str, Algorithm]:
     try:
         kind, program = (read_mscclpp if plan.suffix == ".json" else read_msccl)(plan)
     except CollectiveError as error:
-        raise BadInput(Key("plan", error)) from None
+        raise BadInput(f"plan = {error}") from None
     except OSError as error:
-        raise BadInput(Key("plan", shown(str(plan))), f" cannot be read: {error.strerror}") from None
+        raise BadInput(f"plan = {shown(str(plan))} cannot be read: {error.strerror}") from None
     if program.ranks != on.gpus:
-        raise BadInput(Key("plan", shown(str(plan))),
-                       f" is for {program.ranks} GPUs: topology {on.name} has {on.gpus}")
+        raise BadInput(f"plan = {shown(str(plan))} is for {program.ranks} GPUs: topology {on.name} has {on.gpus}")
     return kind, Algorithm(plan.stem, lambda alike: program)
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 
-from t3sim.base.errors import Key
 from t3sim.machine.topologies.fully_connected import fully_connected
 from t3sim.machine.topologies.multi_node import multi_node
 from t3sim.machine.topologies.ring import ring
@@ -28,14 +27,13 @@ def named_topology(text: str) -> Topology:
     numbers = re.fullmatch(pattern, size, re.ASCII)
     if build is None or links is None or numbers is None:
         allowed = ", ".join(f"{name}:{form}" for name, (form, *_) in _KINDS.items())
-        raise TopologyError(Key("topology", repr(text[:40])), f" is unknown: allowed are {allowed}")
+        raise TopologyError(f"topology = {text[:40]!r} is unknown: allowed are {allowed}")
     lengths = [int(number) for number in numbers.groups()]
     nodes = lengths[0] * lengths[-1] if len(lengths) > 1 else lengths[0]
     if not 2 <= nodes <= _LARGEST:
-        raise TopologyError(Key("topology", repr(text)), f" has {nodes} GPUs: 2 to {_LARGEST} are possible")
+        raise TopologyError(f"topology = {text!r} has {nodes} GPUs: 2 to {_LARGEST} are possible")
     if kind == "nodes" and lengths[0] < 2:
-        raise TopologyError(Key("topology", repr(text)),
-                            f" joins {lengths[0]} nodes: at least 2 are needed, full:N is one")
+        raise TopologyError(f"topology = {text!r} joins {lengths[0]} nodes: at least 2 are needed, full:N is one")
     if (many := links(*lengths)) > _MOST_LINKS:
-        raise TopologyError(Key("topology", repr(text)), f" has {many} links: up to {_MOST_LINKS} are possible")
+        raise TopologyError(f"topology = {text!r} has {many} links: up to {_MOST_LINKS} are possible")
     return build(*lengths)

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.base.errors import Told
 from t3sim.machine.topologies.alike import Alike
 
 
-class TopologyError(Told, ValueError):
+class TopologyError(ValueError):
     """Nodes that cannot reach each other, or links that lead nowhere; the message names them."""
 
 

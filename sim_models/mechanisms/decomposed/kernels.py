@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.gpu.agents.compute_units import make_units
 from t3sim.gpu.agents.side_by_side import SideBySide
 from t3sim.gpu.engine.state import Sim
@@ -43,8 +43,8 @@ COMMUNICATION_UNITS = 16  #: TransformerEngine's
 def units_left(compute_units: int, communication_units: int) -> int:
     """Count the compute units that communication leaves to the GEMM. Raises BadInput."""
     if not 1 <= communication_units < compute_units:
-        raise BadInput(Key("decomposed.communication_units", communication_units),
-                       f" of {compute_units} compute units is not possible: 1 to {compute_units - 1}")
+        raise BadInput(f"decomposed.communication_units = {communication_units} of {compute_units} compute units is "
+                       f"not possible: 1 to {compute_units - 1}")
     return compute_units - communication_units
 
 

@@ -10,7 +10,7 @@ from itertools import product
 from math import ceil
 
 from t3sim.analytic.gemm import OPERAND_BYTES, GemmKernel, Shape, tile_kernels
-from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.event.tiles.ports import Egress
 from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import Machine
@@ -34,16 +34,14 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise BadInput(Key("flux.order", repr(self.order)),
-                           f" is unknown: allowed are {choices(self.order, ORDERS)}")
+            raise BadInput(f"flux.order = {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
         if self.transfer not in TRANSFERS:
-            raise BadInput(Key("flux.transfer", repr(self.transfer)),
-                           f" is unknown: allowed are {choices(self.transfer, TRANSFERS)}")
+            raise BadInput(f"flux.transfer = {self.transfer!r} is unknown: allowed are "
+                           f"{choices(self.transfer, TRANSFERS)}")
         if self.signal not in (None, *SIGNALS):
-            raise BadInput(Key("exchange.signal", repr(self.signal)),
-                           f" is unknown: allowed are {choices(self.signal, SIGNALS)}")
+            raise BadInput(f"exchange.signal = {self.signal!r} is unknown: allowed are {choices(self.signal, SIGNALS)}")
         if not 1 <= self.pieces <= 1024:
-            raise BadInput(Key("flux.pieces", self.pieces), " is not possible: 1 to 1024")
+            raise BadInput(f"flux.pieces = {self.pieces} is not possible: 1 to 1024")
 
 
 @dataclass(frozen=True)

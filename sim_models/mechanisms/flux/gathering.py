@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.agents.compute_units import make_units
 from t3sim.gpu.agents.side_by_side import SideBySide
@@ -42,8 +42,8 @@ class Arrivals:
 
     def __post_init__(self) -> None:
         if self.options.pieces > self.rows.columns // self.rows.ranks:
-            raise BadInput(Key("flux.pieces", self.options.pieces),
-                           f" of {self.rows.columns // self.rows.ranks} rows is not possible: a row each is needed")
+            raise BadInput(f"flux.pieces = {self.options.pieces} of {self.rows.columns // self.rows.ranks} rows is "
+                           "not possible: a row each is needed")
 
     def sources(self) -> list[int]:
         """List the other ranks in the order in which their rows come."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.base.line import lines_of
 from t3sim.gpu.agents.compute_units import make_units
 from t3sim.gpu.agents.side_by_side import SideBySide
@@ -41,10 +41,9 @@ class FluxOptions:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise BadInput(Key("flux.order", repr(self.order)),
-                           f" is unknown: allowed are {choices(self.order, ORDERS)}")
+            raise BadInput(f"flux.order = {self.order!r} is unknown: allowed are {choices(self.order, ORDERS)}")
         if not 1 <= self.pieces <= MOST_PIECES:
-            raise BadInput(Key("flux.pieces", self.pieces), f" is not possible: 1 to {MOST_PIECES}")
+            raise BadInput(f"flux.pieces = {self.pieces} is not possible: 1 to {MOST_PIECES}")
 
     @property
     def mirrored(self) -> bool:

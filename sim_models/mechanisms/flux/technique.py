@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from t3sim.base.errors import Key, Words
 from t3sim.mechanisms import losses
 from t3sim.mechanisms.flux.gathering import run_gathering
 from t3sim.mechanisms.flux.storing import FluxOptions, run_flux
@@ -50,18 +49,18 @@ class FluxGemm(Kernel):
         return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))
 
 
-def _refuses(plan: Plan) -> Words | None:
+def _refuses(plan: Plan) -> str | None:
     exchange = plan.exchange
     if (not exchange.before or exchange.of_experts) and (refused := only_a_reduce_scatter("flux", plan)):
         return refused
     if exchange.signal is not None:
-        return Words("technique flux adds in a kernel after everything: ", Key("exchange.signal", exchange.signal),
-                     " does not go with it")
+        return (f"technique flux adds in a kernel after everything: exchange.signal = {exchange.signal} does not go "
+                "with it")
     if refused := unlike_gpus("flux", plan):
         return refused
     if exchange.topology != "switch":
-        return Words("technique flux stores at every GPU, in a ring over the others' links too: it needs ",
-                     Key("exchange.topology", "switch"))
+        return ("technique flux stores at every GPU, in a ring over the others' links too: it needs "
+                "exchange.topology = switch")
     return None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from t3sim.analytic.gemm import Shape, tile_kernel
 from t3sim.analytic.rings import library_exchange_ns, library_ring_ns
-from t3sim.base.errors import BadInput, Key, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.slots import run_slices
 from t3sim.machine import Machine
@@ -55,7 +55,7 @@ class Sending:
         The wavefronts of a workgroup end together here. Raises BadInput.
         """
         if signal not in SIGNALS:
-            raise BadInput(Key("exchange.signal", repr(signal)), f" is unknown: allowed are {choices(signal, SIGNALS)}")
+            raise BadInput(f"exchange.signal = {signal!r} is unknown: allowed are {choices(signal, SIGNALS)}")
         many = {"wave-group": min(tasks.sending_places, tasks.for_each), "shard": tasks.for_each}
         return cls(many.get(signal, 1))
 
@@ -140,7 +140,7 @@ def fused_run(node: Machine, gpus: int, tasks: Tasks, sending: Sending = Sending
               cards: bool = False) -> PersistentKernelTimes:
     """Play a persistent kernel on every rank; `cards`: two nodes of one GPU each."""
     if not 1 <= sending.slice_tasks:
-        raise BadInput(Key("fused_wg.slice_tasks", sending.slice_tasks), " is not possible: a task or more")
+        raise BadInput(f"fused_wg.slice_tasks = {sending.slice_tasks} is not possible: a task or more")
     resident = tasks.plain_places if sending.tracked else tasks.sending_places
     signals = node.signals
     count = min(sending.slice_tasks, tasks.for_each)
@@ -275,11 +275,11 @@ def run_persistent(node: Machine, operator: str, gpus: int, shape: tuple[int, ..
     """
     for name in techniques:
         if name not in TECHNIQUES:
-            raise BadInput(Key("techniques", repr(name)),
-                           f" is unknown for persistent kernels: allowed are {choices(name, TECHNIQUES)}")
+            raise BadInput(f"techniques = {name!r} is unknown for persistent kernels: allowed are "
+                           f"{choices(name, TECHNIQUES)}")
     if not 2 <= gpus <= node.gpus:
-        raise BadInput(Key("layer.devices", gpus),
-                       f": persistent kernels run on 2 to {node.gpus} GPUs of machine {node.name}")
+        raise BadInput(f"layer.devices = {gpus}: persistent kernels run on 2 to {node.gpus} GPUs of machine "
+                       f"{node.name}")
     launches = 1
     if operator == "embedding-a2a":
         tasks, launches = embedding(node, gpus, *shape), shape[1]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from t3sim.base.custom import is_custom
-from t3sim.base.errors import BadInput, Key, Words
+from t3sim.base.errors import BadInput
 from t3sim.base.line import lines_of
 from t3sim.gpu.agents.compute_units import make_units
 from t3sim.gpu.engine.state import Sim
@@ -200,17 +200,16 @@ class SendingKernel(Kernel):
         return replace(ran, dram=named(ran.dram, phases_of(exchange)))
 
 
-def _refuses(plan: Plan) -> Words | None:
+def _refuses(plan: Plan) -> str | None:
     exchange = plan.exchange
     if is_custom(exchange.producer):
-        return Words("technique fused-wg has its own kernels: ", Key("layer.operator", exchange.operator),
-                     " does not go with it")
+        return f"technique fused-wg has its own kernels: layer.operator = {exchange.operator} does not go with it"
     if exchange.before or exchange.collective not in ("rs", "ar", "a2a"):
-        return Words("technique fused-wg adds what GPUs make, or sends each its part: ",
-                     Key("layer.operator", exchange.operator), " does neither")
+        return ("technique fused-wg adds what GPUs make, or sends each its part: layer.operator = "
+                f"{exchange.operator} does neither")
     if exchange.topology not in ("switch", "full"):
-        return Words("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs ",
-                     Key("exchange.topology", "switch"), ", or full with ", Key("exchange.algorithm", "direct"))
+        return ("technique fused-wg stores at every GPU, in a ring over the others' links too: it needs "
+                "exchange.topology = switch, or full with exchange.algorithm = direct")
     return unlike_gpus("fused-wg", plan)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from t3sim.analytic.closed_forms import chunk_bytes
 from t3sim.analytic.costs import kernel_costs
 from t3sim.base.custom import is_custom
-from t3sim.base.errors import BadInput, Key, Words, choices
+from t3sim.base.errors import BadInput, choices
 from t3sim.base.output import collect_versions
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.event.flow.collective import run_program as run_event_level
@@ -30,7 +30,7 @@ from t3sim.runs.program_kernels import LevelPlan
 from t3sim.runs.skew import Skew
 from t3sim.study.results import CollectiveGpu, CollectiveRun
 from t3sim.study.scenario.request import check_level, check_limits, check_skew, machine_of
-from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.study.tasks.collective import CollectiveTask
 from t3sim.study.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
 from t3sim.study.tasks.store import Results
@@ -52,17 +52,17 @@ class CollectiveRequest:
         check_level(scenario)
         layer, given = scenario.layer, scenario.given()
         self.collective = collective = layer.collective or ""
-        whole = said("layer.collective", collective)
+        whole = setting("layer.collective", collective)
         if collective not in COLLECTIVES:
-            raise BadInput(Key("layer.collective", repr(collective)),
-                           f" is unknown: allowed are {choices(collective, COLLECTIVES)}")
+            raise BadInput(f"layer.collective = {collective!r} is unknown: allowed are "
+                           f"{choices(collective, COLLECTIVES)}")
         for key, value in given.items():
             if key not in _KEYS:
-                raise BadInput(said(key, value), " does not go with ", whole, ", which is alone")
+                raise BadInput(f"{setting(key, value)} does not go with {whole}, which is alone")
         if layer.bytes is None:
-            raise BadInput(whole, " needs ", Key("layer.bytes", "N"), ", of each GPU's array")
+            raise BadInput(f"{whole} needs layer.bytes = N, of each GPU's array")
         if layer.bytes < 1:
-            raise BadInput(Key("layer.bytes", layer.bytes), " is not possible: 1 or more")
+            raise BadInput(f"layer.bytes = {layer.bytes} is not possible: 1 or more")
         check_skew(scenario)
         self.machine = machine_of(scenario)
         self.topology, self.links = _links(scenario, whole)
@@ -73,8 +73,8 @@ class CollectiveRequest:
         usual = own_algorithm(collective, self.topology) if asked is None else asked
         self.algorithm = usual if usual in possible or asked is not None else next(iter(possible))
         if self.algorithm not in possible and not is_custom(self.algorithm):
-            raise BadInput(Key("exchange.algorithm", repr(self.algorithm)), " is not possible for ", whole,
-                           f" on {self.topology}: allowed are {choices(self.algorithm, possible)}")
+            raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible for {whole} on {self.topology}: "
+                           f"allowed are {choices(self.algorithm, possible)}")
         if any(link.network for link in self.links.links):
             card_of(self.machine)
         self._program = possible[self.algorithm].program() if self.algorithm in possible else custom_program(
@@ -94,12 +94,11 @@ class CollectiveRequest:
             skew.check(self.links, self.machine)
         #: For people: what is run instead of what was asked for.
         self.notes = () if self.bytes == asked_bytes else (
-            Words(Key("layer.bytes", layer.bytes),
-                  f" is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes"),)
+            f"layer.bytes = {layer.bytes} is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes",)
         if together is not self.machine:
             kernel, self.machine = together.collective, together
-            self.notes += (Words(f"kernels have {kernel.workgroups_per_cu} workgroups at once on a unit, of "
-                                 f"{kernel.workgroup_bytes} bytes each, for sums to fit the switch's tables"),)
+            self.notes += ((f"kernels have {kernel.workgroups_per_cu} workgroups at once on a unit, of "
+                            f"{kernel.workgroup_bytes} bytes each, for sums to fit the switch's tables"),)
         self.notes += tuple(check_limits(scenario, self.machine, {POLICY}))
         self.planned = PlannedCollective(
             self.machine, self._kernels, chunk, self._program, self.links,
@@ -184,7 +183,7 @@ class CollectiveRequest:
             ("latency", sum(steps.values())))}
 
 
-def _links(scenario: Scenario, whole: Key) -> tuple[str, Topology]:
+def _links(scenario: Scenario, whole: str) -> tuple[str, Topology]:
     """Return the links by name, and themselves. Raises BadInput, TopologyError."""
     asked, devices = scenario.exchange.topology, scenario.layer.devices
     topology = own_topology(scenario.layer.collective) if asked is None else asked
@@ -192,7 +191,7 @@ def _links(scenario: Scenario, whole: Key) -> tuple[str, Topology]:
     if devices is None and ":" in topology and not is_custom(topology):
         devices = named_topology(topology).gpus
     if devices is None:
-        raise BadInput(whole, " needs ", Key("layer.devices", "N"))
+        raise BadInput(f"{whole} needs layer.devices = N")
     if not 2 <= devices <= MOST_GPUS:
-        raise BadInput(said("layer.devices", devices), " is not possible for ", whole, f": 2 to {MOST_GPUS}")
+        raise BadInput(f"{setting('layer.devices', devices)} is not possible for {whole}: 2 to {MOST_GPUS}")
     return topology, Exchange(topology=topology).links(devices)

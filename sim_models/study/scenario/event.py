@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel
-from t3sim.base.errors import BadInput, Key, Words
+from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
 from t3sim.mechanisms import event_runs as runs
@@ -16,7 +16,7 @@ from t3sim.mechanisms.fused_wg.event import PersistentRun, Sending, run_persiste
 from t3sim.study.results import FileRun
 from t3sim.study.scenario.layers import of_file, refuse, workloads_of
 from t3sim.study.scenario.request import check_level
-from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.workload.workloads import Workload, batch_and_tables, gemm_workload
 
 _OPERATORS = (*runs.OPERATORS, *persistent.OPERATORS, "gemm")
@@ -48,8 +48,8 @@ EventRun = OverlapRun | FileRun | PersistentRun | GemmRun
 class EventLevel:
     """Event-level play of a scenario; made ready, which raises BadInput, before it starts."""
 
-    what = Key("level", "event")  #: for people
-    notes: Sequence[str | Words] = ()  #: for people: what was read in a model's file
+    what = "level = event"  #: for people
+    notes: Sequence[str] = ()  #: for people: what was read in a model's file
 
     def __init__(self, scenario: Scenario) -> None:
         check_level(scenario)
@@ -57,8 +57,8 @@ class EventLevel:
         self._check_signal()
         operator = scenario.layer.operator
         if operator not in _OPERATORS:
-            raise BadInput(Key("layer.operator", repr(operator)),
-                           f" is not on the event level: allowed are {', '.join(_OPERATORS)}")
+            raise BadInput(f"layer.operator = {operator!r} is not on the event level: allowed are "
+                           f"{', '.join(_OPERATORS)}")
         node = load_machine(scenario.machine, TILES)
         #: With libraries and hosts that take no time, if the scenario says so.
         self.node: Machine = node if scenario.software else node.without_software()
@@ -73,13 +73,13 @@ class EventLevel:
         scenario, signal = self._scenario, self._scenario.exchange.signal
         if signal and scenario.techniques is not None and not (
                 {"flux", "fused-wg", "t3-model"} & set(scenario.techniques)):
-            raise BadInput(said("exchange.signal", signal), " is for flux, or fused-wg and t3-model, of which ",
-                           said("techniques", scenario.techniques), " names none")
+            raise BadInput(f"{setting('exchange.signal', signal)} is for flux, or fused-wg and t3-model, of which "
+                           f"{setting('techniques', scenario.techniques)} names none")
         for key, value in (("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
                            ("flux.pieces", scenario.flux.pieces), ("flux.tune", scenario.flux.tune)):
             if signal and value not in (None, False):
-                raise BadInput(said("exchange.signal", signal), " does not go with ", Key(key, value is True or None),
-                               ", which says how much is sent together")
+                raise BadInput(f"{setting('exchange.signal', signal)} does not go with {key}, which says how much is "
+                               "sent together")
 
     def _of_a_gemm(self) -> Callable[[], EventRun]:
         scenario, layer, flux, node = self._scenario, self._scenario.layer, self._scenario.flux, self.node
@@ -90,10 +90,9 @@ class EventLevel:
                            ("fused_wg.slice_tasks", scenario.fused_wg.slice_tasks),
                            ("exchange.signal", signal if layer.operator == "gemm" else None)):
             if value is not None:
-                raise BadInput(said(key, value), " does not go with ", said("layer.operator", layer.operator))
+                raise BadInput(f"{setting(key, value)} does not go with {setting('layer.operator', layer.operator)}")
         if layer.gemm is None and (layer.model is None or layer.operator == "gemm"):
-            raise BadInput(Key("level", "event"), " needs ", Key("layer.gemm", "MxNxK"), ", the GEMM of one GPU, or ",
-                           Key("layer.model", "NAME"))
+            raise BadInput("level = event needs layer.gemm = MxNxK, the GEMM of one GPU, or layer.model = NAME")
         if layer.gemm is None:
             layer = layer if layer.tp is not None else layer.model_copy(update={"tp": node.gpus})
         elif layer.devices is None:
@@ -106,8 +105,7 @@ class EventLevel:
             runs.check_gpus(node, one.tp, one.m, "layer.devices" if layer.model is None else "layer.tp")
         choice = Choice(flux.order, flux.transfer or "push", 1 if flux.pieces is None else flux.pieces, signal)
         if flux.tune and choice != Choice():
-            raise BadInput(Key("flux.tune", True), " tries every ", Key("flux.order"), ", ", Key("flux.transfer"),
-                           " and ", Key("flux.pieces"), ": give it or them")
+            raise BadInput("flux.tune = true tries every flux.order, flux.transfer and flux.pieces: give it or them")
         every = tuple(name for name in runs.TECHNIQUES if name != "decomposed" or found[0][0].tp <= node.gpus)
 
         def played(one: Workload) -> OverlapRun:
@@ -121,23 +119,20 @@ class EventLevel:
     def _persistent(self) -> Callable[[], EventRun]:
         """Make a persistent kernel that sends ready, beside separate kernels and Track & Trigger."""
         scenario, layer, node = self._scenario, self._scenario.layer, self.node
-        refuse(layer, ("model", "sublayer", "tp", "tokens"), " does not go with ",
-               said("layer.operator", layer.operator), " on the event level")
+        refuse(layer, ("model", "sublayer", "tp", "tokens"),
+               f" does not go with {setting('layer.operator', layer.operator)} on the event level")
         operator, devices = layer.operator, node.gpus if layer.devices is None else layer.devices
         if operator == "embedding-a2a":
             if layer.gemm is not None or layer.embedding is None:
-                raise BadInput(Key("layer.operator", "embedding-a2a"), " needs ",
-                               Key("layer.embedding", "BATCHxTABLES"),
-                               " (tables per GPU), for example 2048x256, and no ", Key("layer.gemm"))
+                raise BadInput("layer.operator = embedding-a2a needs layer.embedding = BATCHxTABLES (tables per "
+                               "GPU), for example 2048x256, and no layer.gemm")
             shape: tuple[int, ...] = batch_and_tables(layer.embedding)
         elif layer.gemm is None or layer.embedding is not None:
-            raise BadInput(Key("layer.operator", operator), " needs ", Key("layer.gemm", "MxNxK"),
-                           ", one GPU's, and no ", Key("layer.embedding"))
+            raise BadInput(f"layer.operator = {operator} needs layer.gemm = MxNxK, one GPU's, and no layer.embedding")
         else:
             one = gemm_workload(layer.gemm, devices)
             if operator == "gemv-ar" and one.n != 1:
-                raise BadInput(Key("layer.operator", "gemv-ar"), " multiplies by a vector: ",
-                               Key("layer.gemm", f"{one.m}x1x{one.k}"))
+                raise BadInput(f"layer.operator = gemv-ar multiplies by a vector: layer.gemm = {one.m}x1x{one.k}")
             shape = (one.m, one.k) if operator == "gemv-ar" else (one.m, one.n, one.k)
         said_tasks = scenario.fused_wg.slice_tasks
         tasks = _SLICE_TASKS.get(operator, 1) if said_tasks is None else said_tasks

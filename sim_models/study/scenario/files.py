@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from t3sim.base.bounded import read_toml, reading
 from t3sim.base.custom import check_installed
-from t3sim.base.errors import BadInput, InScenario, Key, Told, Words, choices, shown
+from t3sim.base.errors import BadInput, InFile, choices, shown
 from t3sim.study.scenario.scenario import Scenario, ScenarioSection
 
 _ALLOWED = {"bool_type": "true or false", "int_type": "a whole number", "int_from_float": "a whole number",
@@ -54,7 +54,7 @@ def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any],
         scenario = Scenario.model_validate(whole)
     except ValidationError as error:
         unknown = error.errors(include_url=False)[0]["type"] == "extra_forbidden"
-        raise (InScenario if unknown else BadInput)(_told(error)) from None
+        raise (InFile if unknown else BadInput)(_told(error)) from None
     trusted = changes if code is None else code
     check_installed({key: name for key, name in scenario.custom().items() if key not in trusted})
     return scenario
@@ -78,11 +78,11 @@ def _put(whole: dict[str, Any], key: str, value: Any) -> None:
         for name in names:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise InScenario(Key(key, quoted=True), f" is unknown: machine.{name} is no section")
+                raise InFile(f"{shown(key)} is unknown: machine.{name} is no section")
         inner[last] = value
         return
     if key not in keys():
-        raise InScenario(Key(key, quoted=True), f" is unknown: allowed are {choices(key, keys())}")
+        raise InFile(f"{shown(key)} is unknown: allowed are {choices(key, keys())}")
     section, _, name = key.rpartition(".")
     if not section:
         whole[name] = value
@@ -90,7 +90,7 @@ def _put(whole: dict[str, Any], key: str, value: Any) -> None:
         inner[name] = value
 
 
-def _told(error: ValidationError) -> str | Words:
+def _told(error: ValidationError) -> str:
     """Explain the first fault: what is wrong with which key, and what is allowed."""
     fault = error.errors(include_url=False)[0]
     section, *inner = map(str, fault["loc"])
@@ -99,16 +99,16 @@ def _told(error: ValidationError) -> str | Words:
     match fault["type"]:
         case "extra_forbidden":
             if "." not in key and (close := get_close_matches(key, Scenario.model_fields, 1)):
-                return Words(Key(key, quoted=True), f" is unknown: did you mean {close[0]}?")
+                return f"{shown(key)} is unknown: did you mean {close[0]}?"
             allowed = keys() if "." in key else Scenario.model_fields
-            return Words(Key(key, quoted=True), f" is unknown: allowed are {choices(key, allowed)}")
+            return f"{shown(key)} is unknown: allowed are {choices(key, allowed)}"
         case "model_type" if section in known:
-            return Words(Key(section, shown(fault["input"])), f": a section is allowed, [{section}]")
+            return f"{section} = {shown(fault['input'])}: a section is allowed, [{section}]"
         case "literal_error":
             expected = fault["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
-            return Words(Key(key, shown(fault["input"])), f" is unknown: allowed are {expected}")
+            return f"{key} = {shown(fault['input'])} is unknown: allowed are {expected}"
         case "value_error":
             error = fault["ctx"]["error"]
-            return error.words if isinstance(error, Told) else str(error)
+            return str(error)
         case kind:
-            return Words(Key(key, shown(fault["input"])), f": {_ALLOWED.get(kind, fault['msg'].lower())} is allowed")
+            return f"{key} = {shown(fault['input'])}: {_ALLOWED.get(kind, fault['msg'].lower())} is allowed"

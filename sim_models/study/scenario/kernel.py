@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from t3sim.analytic.libraries.contention import slowed_by_copies
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
 from t3sim.runs import kernels
@@ -17,7 +17,7 @@ from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import BesideRun, KernelRun
 from t3sim.study.scenario.layers import ALONE, in_format, is_alone, small_workload
 from t3sim.study.scenario.request import check_level, check_operator, fraction_of_tokens, machine_of
-from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.study.tasks.estimate import Estimate, estimate
 from t3sim.study.tasks.store import Results
 from t3sim.study.tasks.task import kernel_task
@@ -39,8 +39,8 @@ class KernelAlone:
         check_operator(scenario)
         layer = scenario.layer
         if not is_alone(layer):
-            raise BadInput(said("layer.operator", layer.operator),
-                           f" is no kernel alone: allowed are {', '.join(ALONE)}, and ", Key("layer.kernel", "FILE"))
+            raise BadInput(f"{setting('layer.operator', layer.operator)} is no kernel alone: allowed are "
+                           f"{', '.join(ALONE)}, and layer.kernel = FILE")
         self.copies, self.file = copies, layer.kernel
         self.table: KernelTable | None = load_kernel(Path(layer.kernel)) if layer.kernel is not None else None
         workload = None if self.table is not None else fraction_of_tokens(

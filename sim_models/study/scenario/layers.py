@@ -5,8 +5,8 @@ from pathlib import Path
 
 from t3sim.base.bounded import read_json, reading
 from t3sim.base.custom import is_custom
-from t3sim.base.errors import BadInput, Key, Words, shown
-from t3sim.study.scenario.scenario import ALONE, Layer, said
+from t3sim.base.errors import BadInput, shown
+from t3sim.study.scenario.scenario import ALONE, Layer, setting
 from t3sim.workload import workloads
 from t3sim.workload.interchange.chakra import chakra_workloads
 from t3sim.workload.interchange.config import TOKENS, config_experts, config_workloads, lacking
@@ -39,7 +39,7 @@ def _is_described(model: str) -> bool:
     return model.endswith(".json") or model in TODAY
 
 
-def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
+def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], list[str]]:
     """Return what a layer's kernels compute and how often a file has each; and notes on what a file says.
 
     Raises BadInput for keys that contradict each other.
@@ -49,8 +49,8 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     elif layer.operator in _OF_EXPERTS and layer.model is not None:
         found, notes = _of_a_models_experts(layer, layer.model, seed)
     elif layer.operator in (*_SMALL, *_OF_EXPERTS) or is_custom(_producer(layer)):
-        refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"), " does not go with ",
-               said("layer.operator", layer.operator))
+        refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"),
+               f" does not go with {setting('layer.operator', layer.operator)}")
         found, notes = [(small_workload(layer, seed), 1)], []
     elif layer.chakra is not None:
         found, notes = _of_a_trace(layer)
@@ -78,18 +78,18 @@ def small_workload(layer: Layer, seed: int) -> Workload:
     operator, alone = layer.operator, is_alone(layer)
     devices = None if alone else layer.devices
     if devices is None and not alone:
-        raise BadInput(said("layer.operator", operator), " needs ", Key("layer.devices", "N"))
+        raise BadInput(f"{setting('layer.operator', operator)} needs layer.devices = N")
     if operator.startswith("embedding"):
         if layer.embedding is None or layer.gemm is not None:
-            raise BadInput(said("layer.operator", operator), " needs ", Key("layer.embedding", "BATCHxTABLES"),
-                           ", and no ", Key("layer.gemm"))
+            raise BadInput(f"{setting('layer.operator', operator)} needs layer.embedding = BATCHxTABLES, and no "
+                           "layer.gemm")
         locality = "uniform" if layer.locality is None else layer.locality
         return workloads.embedding_workload(layer.embedding, devices or 2, locality, seed, alone=alone)
     if operator in _OF_EXPERTS and layer.experts is None:
-        raise BadInput(said("layer.operator", operator), " needs ", Key("layer.experts", "EXPERTSxCHOSEN"))
+        raise BadInput(f"{setting('layer.operator', operator)} needs layer.experts = EXPERTSxCHOSEN")
     if layer.gemm is None:
-        raise BadInput(said("layer.operator", operator), " needs ",
-                       Key("layer.gemm", 'Mx1xK' if operator.startswith('gemv') else 'MxNxK'))
+        raise BadInput(f"{setting('layer.operator', operator)} needs layer.gemm = "
+                       f"{'Mx1xK' if operator.startswith('gemv') else 'MxNxK'}")
     if is_custom(producer := operator if alone else _producer(layer)):
         return workloads.custom_workload(producer, layer.gemm, devices or 2)
     if layer.experts is not None:
@@ -104,7 +104,7 @@ def _experts(layer: Layer, shape: str, devices: int, experts: str, seed: int) ->
     said_so = "uniform" if layer.locality is None else layer.locality
     if (zipf := zipf_exponent(said_so)) is not None:
         return workloads.experts_workload(shape, devices, experts, zipf, seed, first=first)
-    with reading(Key("layer.locality", shown(said_so)), "a routing: uniform, zipf:EXPONENT, or a JSON file"):
+    with reading(f"layer.locality = {shown(said_so)}", "a routing: uniform, zipf:EXPONENT, or a JSON file"):
         return workloads.experts_workload(shape, devices, experts, given=tuple(map(tuple, read_json(Path(said_so)))),
                                           first=first)
 
@@ -114,22 +114,22 @@ def _producer(layer: Layer) -> str:
     return layer.operator.rpartition("-")[0]
 
 
-def refuse(layer: Layer, keys: tuple[str, ...], *why: str | Key) -> None:
+def refuse(layer: Layer, keys: tuple[str, ...], why: str) -> None:
     """Refuse keys of a layer. Raises BadInput for the first that is there."""
     for key in keys:
         if (value := getattr(layer, key)) is not None:
-            raise BadInput(said(f"layer.{key}", value), *why)
+            raise BadInput(f"{setting(f'layer.{key}', value)}{why}")
 
 
-def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
-    trace = said("layer.chakra", layer.chakra)
+def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
+    trace = setting("layer.chakra", layer.chakra)
     if layer.operator == "ag-gemm":
-        raise BadInput(said("layer.operator", layer.operator),
-                       " does not go with ", trace, ": the GEMMs of a trace are found by what follows them")
-    refuse(layer, ("model", "sublayer", "gemm", "devices", "tokens"), " does not go with ", trace,
-           ": give a model or a trace")
+        raise BadInput(f"{setting('layer.operator', layer.operator)} does not go with {trace}: the GEMMs of a trace "
+                       "are found by what follows them")
+    refuse(layer, ("model", "sublayer", "gemm", "devices", "tokens"),
+           f" does not go with {trace}: give a model or a trace")
     if layer.tp is None:
-        raise BadInput(trace, " needs ", Key("layer.tp", "N"), ": a trace is of one rank")
+        raise BadInput(f"{trace} needs layer.tp = N: a trace is of one rank")
     left: list[str] = []
     found = chakra_workloads(layer.chakra, layer.tp, layer.operator, left)
     return [(one.workload, one.count) for one in found], left + [
@@ -137,9 +137,9 @@ def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Wo
         for one in found]
 
 
-def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
-    refuse(layer, ("gemm", "devices", "experts", "sublayer", "chakra"), " does not go with ",
-           said("layer.model", model), " and ", said("layer.operator", layer.operator), ", which say it")
+def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tuple[Workload, int]], list[str]]:
+    refuse(layer, ("gemm", "devices", "experts", "sublayer", "chakra"), " does not go with "
+           f"{setting('layer.model', model)} and {setting('layer.operator', layer.operator)}, which say it")
     one = config_experts(model, TOKENS if layer.tokens is None else layer.tokens, layer.operator == "moe-dispatch")
     found = _experts(layer, one.gemm, 8 if layer.tp is None else layer.tp, one.experts, seed)
     words = lacking(model) if layer.dtype is None else None
@@ -147,9 +147,9 @@ def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tupl
         str(load_transformer(model)), *([words] if words else [])]
 
 
-def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | Words]]:
-    refuse(layer, ("gemm", "devices"), " does not go with ", said("layer.model", layer.model),
-           ": give a model or a GEMM")
+def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
+    refuse(layer, ("gemm", "devices"),
+           f" does not go with {setting('layer.model', layer.model)}: give a model or a GEMM")
     found = config_workloads(layer.model, 8 if layer.tp is None else layer.tp,
                              TOKENS if layer.tokens is None else layer.tokens, layer.sublayer)
     if layer.operator == "ag-gemm":
@@ -161,17 +161,17 @@ def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str | W
 def _workload(layer: Layer) -> Workload:
     """Return the sub-layer of a model of the T3 paper, or a custom GEMM."""
     if layer.tokens is not None:
-        raise BadInput(said("layer.tokens", layer.tokens),
-                       " is for a config.json and models of today: those of the T3 paper have their own")
+        raise BadInput(f"{setting('layer.tokens', layer.tokens)} is for a config.json and models of today: those of "
+                       "the T3 paper have their own")
     if layer.gemm is not None:
-        refuse(layer, ("model", "sublayer", "tp"), " does not go with ", said("layer.gemm", layer.gemm),
-               ": give a model or a GEMM, not both")
+        refuse(layer, ("model", "sublayer", "tp"),
+               f" does not go with {setting('layer.gemm', layer.gemm)}: give a model or a GEMM, not both")
         if layer.devices is None:
-            raise BadInput(said("layer.gemm", layer.gemm), " needs ", Key("layer.devices", "N"))
+            raise BadInput(f"{setting('layer.gemm', layer.gemm)} needs layer.devices = N")
         return gemm_workload(layer.gemm, layer.devices)
     if layer.devices is not None:
-        raise BadInput(said("layer.devices", layer.devices), " goes with ", Key("layer.gemm"),
-                       " only: for a model give ", Key("layer.tp"))
+        raise BadInput(f"{setting('layer.devices', layer.devices)} goes with layer.gemm only: for a model give "
+                       "layer.tp")
     gathers = layer.operator == "ag-gemm"
     given = {"model": layer.model, "sublayer": "fc1" if gathers and layer.sublayer is None else layer.sublayer,
              "tp": layer.tp}

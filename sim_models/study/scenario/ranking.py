@@ -11,10 +11,10 @@ from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.libraries.ranking import Ranked, layer_plans, rank
 from t3sim.analytic.validation.comparison import expected_error
 from t3sim.base.bounded import read_json, reading
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.workload.model_file import load_transformer
 from t3sim.workload.routing import Routing, drawn, given
 from t3sim.workload.transformer import Transformer
@@ -65,30 +65,31 @@ class LayerToRank:
     def __init__(self, scenario: Scenario, sequence_parallel: bool = False) -> None:
         for key, value in scenario.given().items():
             if key not in _KEYS or value in ("cycle", "event"):
-                allowed = [part for one in _KEYS[1:] for part in (", ", Key(one))]
-                raise BadInput(said(key, value), " does not go with a ranking of mechanisms, which has ", *allowed[1:])
+                raise BadInput(f"{setting(key, value)} does not go with a ranking of mechanisms, which has "
+                               f"{', '.join(_KEYS[1:-1])} and a machine")
         layer = scenario.layer
         if "operator" in layer.model_fields_set and layer.operator not in _SPLIT:
-            raise BadInput(said("layer.operator", layer.operator), f" is not ranked: allowed are {', '.join(_SPLIT)}")
+            raise BadInput(f"{setting('layer.operator', layer.operator)} is not ranked: allowed are "
+                           f"{', '.join(_SPLIT)}")
         self.sequence_parallel = sequence_parallel or (
             "operator" in layer.model_fields_set and _SPLIT[layer.operator])
         name = MODEL if layer.model is None else layer.model
         self.model = model_of(name) or load_transformer(name)
         if "machine" in scenario.model_fields_set and not isinstance(scenario.machine, str):
-            raise BadInput(Key("machine", "..."), ": a ranking takes a name or a file")
+            raise BadInput("machine = ...: a ranking takes a name or a file")
         self.machine = load_machine(str(scenario.machine) if "machine" in scenario.model_fields_set else MACHINE,
                                     COMMERCIAL)
         self.tp = TP if layer.tp is None else layer.tp
         self.tokens = TOKENS if layer.tokens is None else layer.tokens
         why = "" if self.tp < 1 else self.model.not_shared_by(self.tp)
         if why or not 2 <= self.tp <= self.machine.gpus:
-            raise BadInput(Key("layer.tp", self.tp), f" is not possible: 2 to {self.machine.gpus} GPUs of "
-                           f"{self.machine.name} that share the heads", f"; it {why}" if why else "")
+            raise BadInput(f"layer.tp = {self.tp} is not possible: 2 to {self.machine.gpus} GPUs of "
+                           f"{self.machine.name} that share the heads{f'; it {why}' if why else ''}")
         least = self.tp if self.sequence_parallel else 1
         if not least <= self.tokens <= _MOST_TOKENS:
-            raise BadInput(Key("layer.tokens", self.tokens), f" is not possible: {least} to {_MOST_TOKENS}")
+            raise BadInput(f"layer.tokens = {self.tokens} is not possible: {least} to {_MOST_TOKENS}")
         if layer.dtype not in (None, *_DTYPES):
-            raise BadInput(said("layer.dtype", layer.dtype), f" is unknown: allowed are {', '.join(_DTYPES)}")
+            raise BadInput(f"{setting('layer.dtype', layer.dtype)} is unknown: allowed are {', '.join(_DTYPES)}")
         self.width, self.width_chosen = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:
@@ -131,20 +132,20 @@ class ExpertsToRank(LayerToRank):
     def __init__(self, scenario: Scenario, zipf: float = 0.0, seed: int = 0, routing: str | None = None) -> None:
         super().__init__(scenario)
         if self.sequence_parallel:
-            raise BadInput(said("layer.operator", "gemm-rs"), " does not go with experts that GPUs share")
+            raise BadInput(f"{setting('layer.operator', 'gemm-rs')} does not go with experts that GPUs share")
         model = self.model
         if model.experts < 2 or model.experts % self.tp:
-            raise BadInput(Key("layer.tp", self.tp), f" GPUs cannot share the experts of {model.name}, which has "
+            raise BadInput(f"layer.tp = {self.tp} GPUs cannot share the experts of {model.name}, which has "
                            f"{model.experts if model.experts > 1 else 'none'}: a divisor of their number is needed")
         if not 0 <= zipf <= _MOST_ZIPF:
-            raise BadInput(Key("zipf", zipf), f" is not possible: 0 to {_MOST_ZIPF}")
+            raise BadInput(f"zipf = {zipf} is not possible: 0 to {_MOST_ZIPF}")
         if routing is None:
             self.routing = drawn(self.tp, model.experts, model.experts_per_token, self.tokens, zipf, seed)
             return
         if zipf or seed or scenario.layer.tokens is not None:
-            raise BadInput(Key("routing", routing), " says how many tokens go to which expert: ", Key("zipf"), ", ",
-                           Key("seed"), " and ", Key("layer.tokens"), " do not go with it")
-        with reading(Key("routing", routing), "a routing"):
+            raise BadInput(f"routing = {routing} says how many tokens go to which expert: zipf, seed and layer.tokens "
+                           "do not go with it")
+        with reading(f"routing = {routing}", "a routing"):
             self.routing = given(read_json(Path(routing)), self.tp, model.experts, model.experts_per_token)
 
     def run(self) -> ExpertsRanking:

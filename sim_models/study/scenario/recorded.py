@@ -1,11 +1,11 @@
 """Which run a scenario's trace is of."""
 
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.mechanisms.track_trigger import FUSIONS
 from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.layers import is_alone, is_collective
 from t3sim.study.scenario.request import check_policy, requested
-from t3sim.study.scenario.scenario import Scenario, T3Section, said
+from t3sim.study.scenario.scenario import Scenario, T3Section, setting
 from t3sim.trace.setup import Setup
 
 
@@ -16,15 +16,15 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveRe
     """
     if scenario.level == "cycle" and is_collective(scenario.layer):
         if bug is not None:
-            whole = said("layer.collective", scenario.layer.collective)
-            raise BadInput(whole, f" is alone, without Track & Trigger, whose bug {bug} is")
+            whole = setting("layer.collective", scenario.layer.collective)
+            raise BadInput(f"{whole} is alone, without Track & Trigger, whose bug {bug} is")
         return CollectiveRequest(scenario)
     names = scenario.techniques or ("t3-mca",)
     for name in names:
         if name not in FUSIONS:
-            raise BadInput(Key("techniques", repr(name)), f" is unknown to a trace: allowed are {', '.join(FUSIONS)}")
+            raise BadInput(f"techniques = {name!r} is unknown to a trace: allowed are {', '.join(FUSIONS)}")
     if len(names) > 1:
-        raise BadInput(said("techniques", names), ": a trace is of one technique")
+        raise BadInput(f"{setting('techniques', names)}: a trace is of one technique")
     if scenario.level != "cycle" or is_alone(scenario.layer):
         raise BadInput("a trace is of the cycle level, of a kernel with its collective or of a collective alone")
     policy = scenario.t3.policy  # of whichever technique is traced

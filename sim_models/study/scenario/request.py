@@ -7,7 +7,7 @@ have the scenario's words, `exchange.topology = ring`.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from t3sim.base.errors import BadInput, Key, Words, choices, named_once
+from t3sim.base.errors import BadInput, choices, named_once
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
@@ -28,7 +28,7 @@ from t3sim.runs.sums import BLOCKS, sums_of
 from t3sim.study import techniques
 from t3sim.study.results import FileRun, Numbers, RunResult
 from t3sim.study.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
-from t3sim.study.scenario.scenario import Scenario, said
+from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.study.tasks.store import Results
 from t3sim.study.tasks.task import KernelTask, kernel_task
 from t3sim.workload.workloads import Workload
@@ -59,7 +59,7 @@ class LayerRequest:
     techniques: tuple[str, ...]
     plans: tuple[Plan, ...]  #: one for each sub-layer
     times: tuple[int, ...]  #: how often a file has each
-    notes: tuple[str | Words, ...]  #: for people: what was read in a file
+    notes: tuple[str, ...]  #: for people: what was read in a file
 
     @property
     def of_file(self) -> bool:
@@ -94,46 +94,45 @@ class LayerRequest:
 def check_level(scenario: Scenario) -> None:
     """Refuse keys of the other level, and a technique that is named twice. Raises BadInput."""
     if scenario.techniques is not None:
-        named_once(said("techniques", scenario.techniques), scenario.techniques)
+        named_once(setting("techniques", scenario.techniques), scenario.techniques)
     if scenario.level == "library":
-        raise BadInput(Key("level", "library"), " is of a ranking of mechanisms, and of nothing else")
+        raise BadInput("level = library is of a ranking of mechanisms, and of nothing else")
     event = scenario.level == "event"
     given = scenario.given()
     for key in _CYCLE_ONLY if event else _EVENT_ONLY:
         if key in given and given[key] != _SAYS_NOTHING.get(key):
-            raise BadInput(said(key, given[key]), " does not go with " if event else " needs ", Key("level", "event"))
+            raise BadInput(f"{setting(key, given[key])}{' does not go with ' if event else ' needs '}level = event")
 
 
 def check_operator(scenario: Scenario) -> None:
     """Refuse an operator that is none, and keys that another one has. Raises BadInput."""
     layer, given = scenario.layer, scenario.given()
     if fused_collective(layer.operator) is None and not is_alone(layer):
-        raise BadInput(Key("layer.operator", repr(layer.operator)),
-                       f" is unknown: allowed are {choices(layer.operator, OPERATORS)}")
+        raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
+                       f"{choices(layer.operator, OPERATORS)}")
     if "layer.bytes" in given:
-        raise BadInput(said("layer.bytes", layer.bytes), " is for ", Key("layer.collective", "rs"), ", ag, ar or a2a")
+        raise BadInput(f"{setting('layer.bytes', layer.bytes)} is for layer.collective = rs, ag, ar or a2a")
     of_experts = fused_collective(layer.operator) in EXPERTS
     if "layer.experts" in given and not of_experts:
-        raise BadInput(said("layer.experts", layer.experts), " is for ", Key("layer.operator", "moe-dispatch"),
-                       " and moe-combine")
+        raise BadInput(f"{setting('layer.experts', layer.experts)} is for layer.operator = moe-dispatch and "
+                       "moe-combine")
     for key in ("layer.embedding", "layer.locality"):
         both = of_experts and key == "layer.locality"
         if key in given and not layer.operator.startswith("embedding") and not both:
-            raise BadInput(said(key, given[key]), " is for ", Key("layer.operator", "embedding"), " and embedding-a2a")
+            raise BadInput(f"{setting(key, given[key])} is for layer.operator = embedding and embedding-a2a")
     if not is_alone(layer):
         return
     for key, value in given.items():
         if key not in _ALONE_KEYS:
-            raise BadInput(said(key, value), " does not go with a kernel alone")
+            raise BadInput(f"{setting(key, value)} does not go with a kernel alone")
     if layer.kernel is None:
         return
-    kernel = said("layer.kernel", layer.kernel)
+    kernel = setting("layer.kernel", layer.kernel)
     if layer.operator != "gemm-rs" or layer.gemm is not None:
-        raise BadInput(kernel, " is an operator of its own: neither ", Key("layer.operator"), " nor ",
-                       Key("layer.gemm"), " goes with it")
+        raise BadInput(f"{kernel} is an operator of its own: neither layer.operator nor layer.gemm goes with it")
     if layer.split_k is not None:
-        raise BadInput(said("layer.split_k", layer.split_k),
-                       " does not go with ", kernel, ", which says what its parts are")
+        raise BadInput(f"{setting('layer.split_k', layer.split_k)} does not go with {kernel}, which says what its "
+                       "parts are")
 
 
 def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
@@ -143,7 +142,7 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
     """
     check_level(scenario)
     if is_collective(scenario.layer):
-        raise BadInput(said("layer.collective", scenario.layer.collective), " is alone: no techniques are compared")
+        raise BadInput(f"{setting('layer.collective', scenario.layer.collective)} is alone: no techniques are compared")
     check_operator(scenario)
     layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
     found, notes = workloads_of(layer, scenario.seed)
@@ -161,11 +160,10 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
         described.gpu.matrix_rate(one.format.bytes)
     workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
     if flux.pieces is not None and (not exchange.before or exchange.of_experts):
-        raise BadInput(said("flux.pieces", flux.pieces), " cuts what an all-gather brings: it needs ",
-                       Key("layer.operator", "ag-gemm"))
+        raise BadInput(f"{setting('flux.pieces', flux.pieces)} cuts what an all-gather brings: it needs "
+                       "layer.operator = ag-gemm")
     if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
-        raise BadInput(Key("flux.tune", True), " chooses itself: neither ", Key("flux.order"), " nor ",
-                       Key("flux.pieces"), " goes with it")
+        raise BadInput("flux.tune = true chooses itself: neither flux.order nor flux.pieces goes with it")
     for one in workloads:
         exchange.links(one.tp)
         if exchange.custom:  # a user's functions fail before any work
@@ -173,13 +171,13 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
         exchange.check_sums(asked.sums, one, described.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
     if exchange.sums.accumulate and not set(FUSIONS) & set(names):
-        raise BadInput(said("exchange.accumulate", asked.accumulate), f" is for {', '.join(FUSIONS)}, of which ",
-                       said("techniques", names), " names none")
+        raise BadInput(f"{setting('exchange.accumulate', asked.accumulate)} is for {', '.join(FUSIONS)}, of which "
+                       f"{setting('techniques', names)} names none")
     for key, value in (("exchange.signal", asked.signal),
                        ("exchange.algorithm", None if asked.algorithm == "ring" else asked.algorithm)):
         if value and not exchange.of_parts and not set(fused) & set(names):
-            raise BadInput(said(key, value), f" is for {', '.join(fused)}, of which ", said("techniques", names),
-                           " names none")
+            raise BadInput(f"{setting(key, value)} is for {', '.join(fused)}, of which {setting('techniques', names)} "
+                           "names none")
     plans = tuple(_plan(scenario, exchange, described, one) for one in workloads)
     if layer.values:
         check_numbers(plans, names)
@@ -198,17 +196,17 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
 def check_numbers(plans: Sequence[Plan], names: Sequence[str]) -> None:
     """Refuse outputs that are too large to carry numbers, and techniques that carry none. Raises BadInput."""
     if not set(FUSIONS) & set(names):
-        raise BadInput(Key("layer.values", True), f" is for {', '.join(FUSIONS)}, of which ", said("techniques", names),
-                       " names none")
+        raise BadInput(f"layer.values = true is for {', '.join(FUSIONS)}, of which {setting('techniques', names)} "
+                       "names none")
     for plan in plans:
         (rows, columns), gpus = plan.exchange.exchanged(plan.workload), plan.workload.tp
         if (elements := rows * columns * gpus) > _MOST_NUMBERS:
-            raise BadInput(Key("layer.values", True), f": {gpus} GPUs of {rows:,} x {columns:,} are "
-                           f"{elements:,} numbers: at most {_MOST_NUMBERS:,} are compared")
+            raise BadInput(f"layer.values = true: {gpus} GPUs of {rows:,} x {columns:,} are {elements:,} numbers: at "
+                           f"most {_MOST_NUMBERS:,} are compared")
     for plan in plans:
         if plan.exchange.sums.wire in BLOCKS:
-            raise BadInput(Key("exchange.wire", plan.exchange.sums.wire), ": ", Key("layer.values", True),
-                           " carries numbers of 16 and 32 bits on links")
+            raise BadInput(f"exchange.wire = {plan.exchange.sums.wire}: layer.values = true carries numbers of 16 and "
+                           "32 bits on links")
 
 
 def exchange_of(scenario: Scenario, dtype: str) -> Exchange:
@@ -230,7 +228,7 @@ def machine_of(scenario: Scenario) -> Machine:
 def fraction_of_tokens(workload: Workload, scenario: Scenario) -> Workload:
     """Return what a scenario's fraction of a GPU computes. Raises BadInput for tokens that have no such part."""
     if workload.m % scenario.parts:
-        raise BadInput(said("fraction", scenario.fraction), f": {workload.m} tokens have no such part")
+        raise BadInput(f"{setting('fraction', scenario.fraction)}: {workload.m} tokens have no such part")
     return replace(workload, m=workload.m // scenario.parts)
 
 
@@ -238,18 +236,18 @@ def check_techniques(names: Sequence[str]) -> None:
     """Raise BadInput for an unknown technique."""
     for name in names:
         if name not in TECHNIQUES:
-            raise BadInput(Key("techniques", repr(name)), f" is unknown: allowed are {', '.join(TECHNIQUES)}")
+            raise BadInput(f"techniques = {name!r} is unknown: allowed are {', '.join(TECHNIQUES)}")
 
 
 def check_policy(name: str | None, names: Sequence[str] = ("t3",)) -> None:
     """Raise BadInput for a policy that the hardware does not have, or without technique `t3`, which takes it."""
     if name is not None and name not in POLICIES:
-        raise BadInput(Key("t3.policy", repr(name)), f" is unknown: allowed are {choices(name, POLICIES)}")
+        raise BadInput(f"t3.policy = {name!r} is unknown: allowed are {choices(name, POLICIES)}")
     if name is not None and "t3" not in names:
-        raise BadInput(said("t3.policy", name), " is for technique t3: it needs ", said("techniques", "t3"))
+        raise BadInput(f"{setting('t3.policy', name)} is for technique t3: it needs {setting('techniques', 't3')}")
 
 
-def check_limits(scenario: Scenario, machine: Machine, policies: Collection[str]) -> list[str | Words]:
+def check_limits(scenario: Scenario, machine: Machine, policies: Collection[str]) -> list[str]:
     """Refuse limits of arbitration that a scenario says and none of its policies has; of a machine's file, say so.
 
     A machine serves all techniques, so its own limits may be another's. Raises BadInput.
@@ -265,8 +263,7 @@ def check_limits(scenario: Scenario, machine: Machine, policies: Collection[str]
         if name in said_here:
             having = [one.name for one in POLICIES.values() if (
                 one.ends_starvation if name == "starvation_limit_cycles" else one.has_threshold)]
-            raise BadInput(Key(f"machine.arbiter.{name}", value), f" has no effect under {who}: it is of ",
-                           ", ".join(having))
+            raise BadInput(f"machine.arbiter.{name} = {value} has no effect under {who}: it is of {', '.join(having)}")
         notes.append(f"{machine.name}: [arbiter] {name} = {value} has no effect under {who}")
     return notes
 
@@ -275,11 +272,11 @@ def check_skew(scenario: Scenario) -> None:
     """Refuse a skew without every GPU, and one that says nothing. Raises BadInput."""
     gpus = scenario.gpus
     if gpus.skew is not None and not gpus.every:
-        raise BadInput(said("gpus.skew", gpus.skew), " needs ", Key("gpus.every", True),
-                       ": one GPU that stands for all is like the others")
+        raise BadInput(f"{setting('gpus.skew', gpus.skew)} needs gpus.every = true: one GPU that stands for all is "
+                       "like the others")
     if gpus.skew == "":
-        raise BadInput(Key("gpus.skew", "''"), " is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or "
-                       "link:FROM-TO:GB/S, for example late:3:20000")
+        raise BadInput("gpus.skew = '' is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or link:FROM-TO:GB/S, "
+                       "for example late:3:20000")
 
 
 def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
@@ -287,8 +284,8 @@ def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
     given = scenario.given()
     for key, needed in _OF_A_TECHNIQUE.items():
         if key in given and needed not in names:
-            raise BadInput(said(key, given[key]), f" is for technique {needed}: it needs ",
-                           said("techniques", needed))
+            raise BadInput(f"{setting(key, given[key])} is for technique {needed}: it needs "
+                           f"{setting('techniques', needed)}")
 
 
 def _plan(scenario: Scenario, exchange: Exchange, machine: Machine, workload: Workload) -> Plan:

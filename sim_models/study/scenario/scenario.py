@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf
 
 from t3sim.base.custom import is_custom, reference_of
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, TOPOLOGIES
 from t3sim.workload.workloads import Workload
@@ -35,7 +35,7 @@ def _topology(name: str) -> str:
 
 def _fraction(text: str) -> str:
     if re.fullmatch(r"1(/[1-9]\d{0,2})?", text, re.ASCII) is None:
-        raise BadInput(Key("fraction", repr(text[:40])), ": 1, 1/2, 1/3 to 1/999 are allowed")
+        raise BadInput(f"fraction = {text[:40]!r}: 1, 1/2, 1/3 to 1/999 are allowed")
     return text
 
 
@@ -161,8 +161,8 @@ class Scenario(ScenarioSection):
         return found
 
 
-def said(key: str, value: object) -> Key:
+def setting(key: str, value: object) -> str:
     """Return a key and its value as messages repeat it: `exchange.topology = switch`."""
-    if isinstance(value, tuple):
-        value = ",".join(value)
-    return Key(key, value if isinstance(value, bool) else str(value)[:40])
+    if isinstance(value, bool):
+        return f"{key} = {str(value).lower()}"
+    return f"{key} = {(','.join(value) if isinstance(value, tuple) else str(value))[:40]}"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from t3sim.base.errors import BadInput, Failure, Key, said_by, shown
+from t3sim.base.errors import BadInput, Failure, said_by, shown
 from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure, work
 from t3sim.study.tasks.store import Store
 from t3sim.study.tasks.task import Task
@@ -24,11 +24,10 @@ def check_address(address: str) -> None:
     except ValueError:
         host, there = "", False
     if parts.scheme not in ("tcp", "tls") or not host or not there:
-        raise BadInput(Key("scheduler", shown(address)),
-                       " is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
+        raise BadInput(f"scheduler = {shown(address)} is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
     if parts.scheme == "tcp" and not _is_loopback(host):
-        raise BadInput(Key("scheduler", shown(address)), f" is another machine without encryption: use tls://{host}:"
-                       f"{parts.port}, with certificates in Dask's configuration")
+        raise BadInput(f"scheduler = {shown(address)} is another machine without encryption: use "
+                       f"tls://{host}:{parts.port}, with certificates in Dask's configuration")
     if parts.scheme == "tls":
         _check_certificates(address)
 
@@ -44,7 +43,7 @@ def _check_certificates(address: str) -> None:
     except (OSError, ValueError) as error:  # ssl's errors are of the system's
         why = said_by(error)
     if why:
-        raise BadInput(Key("scheduler", address), f" needs certificates in Dask's configuration, "
+        raise BadInput(f"scheduler = {address} needs certificates in Dask's configuration, "
                        f"distributed.comm.tls.client: {why}")
 
 
@@ -91,7 +90,7 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
 def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor: Monitor,
             outcome: Outcome) -> None:
     if crowded := [worker for worker, threads in client.nthreads().items() if threads > 1]:
-        raise BadInput(Key("scheduler", address), f": the worker {crowded[0]} runs several tasks in one process: start "
+        raise BadInput(f"scheduler = {address}: the worker {crowded[0]} runs several tasks in one process: start "
                        "workers with --nthreads 1")
     monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.kept))
     shared = Store(store.folder.resolve(), store.beside)

@@ -83,7 +83,7 @@ class ScenarioPoint:
             elif isinstance(ready, KernelAlone) and (expected := ready.estimate()) and ready.workload:
                 estimate.check(expected, ready.workload)
         except BadInput as error:
-            raise BadInput(error.words, f"; {_INSIST} = true runs it all the same") from None
+            raise BadInput(f"{error}; {_INSIST} = true runs it all the same") from None
 
     def warm_up(self) -> WarmUpTask | None:
         """Return the task that compiles what kernels of the cycle level need."""

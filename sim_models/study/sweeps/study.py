@@ -155,11 +155,11 @@ class Study(_StudyPart):
         drawn = self.draw.settings if self.draw else {}
         parts = {"options": self.options, "grid": self.grid, "draw.settings": drawn,
                  "points": {name: 0 for point in self.points for name in point}}
-        if key := error.words.first_key:
-            for part, settings in parts.items():
-                for name in settings:
-                    if key.name in (name, SHORT_NAMES.get(name)):
-                        return f"{part}.{name}: "
+        key = str(error).partition(" ")[0].strip("':")
+        for part, settings in parts.items():
+            for name in settings:
+                if key in (name, SHORT_NAMES.get(name)):
+                    return f"{part}.{name}: "
         return ""
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from t3sim.base.bounded import read_bounded, reading
-from t3sim.base.errors import BadInput, Key
+from t3sim.base.errors import BadInput
 from t3sim.workload.workloads import Workload
 
 _ALL_REDUCE, _ALL_GATHER, _ALL_TO_ALL, _REDUCE_SCATTER = 0, 2, 6, 7  #: CollectiveCommType
@@ -89,7 +89,7 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs", left: list[s
     Which collectives: an all-reduce or a reduce-scatter, and for other operators of `t3 run` theirs. `left`: gets the
     words about those that are left out. Raises BadInput.
     """
-    file, shown = Path(path), Key("layer.chakra", repr(path[:60]))
+    file, shown = Path(path), f"layer.chakra = {path[:60]!r}"
     nodes: dict[int, ChakraNode] = {}
     groups: dict[str | None, RankGroup] = {}  # those whose size is said anywhere
     with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
@@ -122,17 +122,16 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs", left: list[s
         before = found.get(workload)
         found[workload] = Found(gemm.name, node.name, workload, before.count + 1 if before else 1)
     if not found and left:
-        raise ChakraError(shown, f": {left[-1].removeprefix('left out: ')}")
+        raise ChakraError(f"{shown}: {left[-1].removeprefix('left out: ')}")
     if not found:
-        raise ChakraError(shown, ": no GEMM's whole output goes to "
-                          f"{' or '.join(_NAMES[one] for one in _AFTER[operator])} (",
-                          Key("layer.operator", operator), f"); of {len(nodes)} nodes "
-                          f"{sum(node.type == _COMPUTES for node in nodes.values())} compute, "
+        raise ChakraError(f"{shown}: no GEMM's whole output goes to "
+                          f"{' or '.join(_NAMES[one] for one in _AFTER[operator])} (layer.operator = {operator}); of "
+                          f"{len(nodes)} nodes {sum(node.type == _COMPUTES for node in nodes.values())} compute, "
                           f"{sum(node.type == _COLLECTIVE for node in nodes.values())} are collectives")
     return list(found.values())
 
 
-def _of_tensors(shown: Key, groups: list[RankGroup], tp: int) -> list[RankGroup]:
+def _of_tensors(shown: str, groups: list[RankGroup], tp: int) -> list[RankGroup]:
     """Return the groups of tensor parallelism: of `tp` ranks, and of several those whose ranks are the nearest.
 
     Without ranks it is the one whose name or words say so. Raises ChakraError if nothing tells.
@@ -146,9 +145,9 @@ def _of_tensors(shown: Key, groups: list[RankGroup], tp: int) -> list[RankGroup]
     if said := [group for group in found if _OF_TENSORS.search(group.words)]:
         return said
     names = ", ".join(map(repr, dict.fromkeys(group.name for group in found)))[:80]
-    raise ChakraError(shown, f": collectives of its GEMMs are among groups {names}" + (
-        f" of {tp} ranks each, and no node says which ranks they are (pg_ranks)" if found[0].size else
-        ", and no node says how many ranks one has (pg_size)"))
+    missing = (f" of {tp} ranks each, and no node says which ranks they are (pg_ranks)" if found[0].size else
+               ", and no node says how many ranks one has (pg_size)")
+    raise ChakraError(f"{shown}: collectives of its GEMMs are among groups {names}{missing}")
 
 
 def _producer(collective: ChakraNode, nodes: Mapping[int, ChakraNode], tp: int, operator: str

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from t3sim.base.errors import Key, Words
 from t3sim.workload.model_file import load_transformer
 from t3sim.workload.transformer import INPUTS, Transformer
 from t3sim.workload.workloads import DEVICES, Workload, WorkloadError
@@ -62,7 +61,7 @@ def config_experts(path: str, tokens: int, first: bool) -> ExpertsGemm:
     """
     model, times = load_transformer(path).kinds[-1]
     if model.experts == 1:
-        raise WorkloadError(Key("layer.model", path[:60]), " has no experts")
+        raise WorkloadError(f"layer.model = {path[:60]} has no experts")
     columns, depth = model.feed_forward * (2 if model.gated else 1), model.hidden
     if not first:
         columns, depth = model.hidden, model.feed_forward
@@ -70,13 +69,13 @@ def config_experts(path: str, tokens: int, first: bool) -> ExpertsGemm:
                        _FORMATS.get(model.dtype, "fp16"), times)
 
 
-def lacking(path: str) -> Words | None:
+def lacking(path: str) -> str | None:
     """Say in a sentence which format a model has that cannot be run, and what runs instead; None: it can be."""
     model = load_transformer(path)
     if not model.dtype or model.dtype in _FORMATS:
         return None
-    return Words(f"{model.name} is in {model.dtype}, which neither the machines nor the near-memory ALU have: it runs "
-                 "in fp16 (", Key("layer.dtype"), f": {', '.join(_FORMATS.values())})")
+    return (f"{model.name} is in {model.dtype}, which neither the machines nor the near-memory ALU have: it runs in "
+            f"fp16 (layer.dtype: {', '.join(_FORMATS.values())})")
 
 
 def _reduced(model: Transformer) -> dict[str, tuple[int, int, int]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from t3sim.base.bounded import read_arrays, reading
-from t3sim.base.errors import Key
 from t3sim.workload.operators.kernel_table import STORE, KernelError, KernelTable, rows_of
 
 _KINDS = {bool: "b", int: "iu", float: "iuf"}  #: of arrays that hold such a number
@@ -15,7 +14,7 @@ _KINDS = {bool: "b", int: "iu", float: "iuf"}  #: of arrays that hold such a num
 def load_kernel(path: Path) -> KernelTable:
     """Read a kernel from an .npz file whose arrays are the fields of `KernelTable`. Raises KernelError."""
     known = {one.name: one.type for one in fields(KernelTable)}
-    with reading(Key("layer.kernel", path), "an .npz file of plain arrays", KernelError):
+    with reading(f"layer.kernel = {path}", "an .npz file of plain arrays", KernelError):
         found = read_arrays(path)
         if unknown := sorted(found.keys() - known):
             raise KernelError(f"{path}: {unknown[0][:60]!r} is unknown: allowed are {', '.join(sorted(known))}")

@@ -15,7 +15,6 @@ from itertools import chain
 
 import numpy as np
 
-from t3sim.base.errors import Key
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, KernelTable, Resources, rows_of
 from t3sim.workload.operators.operator import output_stores
 from t3sim.workload.operators.tiling import Tiling, TilingError
@@ -52,8 +51,8 @@ class Gemm:
 
     def __post_init__(self) -> None:
         if self.parts > self._blocks:
-            raise TilingError(f"[gpu] k_parts = {self.parts} (", Key("layer.split_k"), f") is not possible: K = "
-                              f"{self.k} has {self._blocks} steps of {self.block_k}, and each part needs one")
+            raise TilingError(f"[gpu] k_parts = {self.parts} (layer.split_k) is not possible: K = {self.k} has "
+                              f"{self._blocks} steps of {self.block_k}, and each part needs one")
 
     @property
     def input_bytes(self) -> int:

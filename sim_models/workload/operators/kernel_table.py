@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.base.errors import Told
 from t3sim.base.line import LINE_BYTES
 
 #: `first_step`, `steps`: its rows of `steps`. `id`, `tiles`: first id and number of the wavefront tiles that hardware
@@ -63,7 +62,7 @@ class Resources(NamedTuple):
     lds_bytes: int = 0  #: of a workgroup
 
 
-class KernelError(Told, ValueError):
+class KernelError(ValueError):
     """A kernel that cannot be run; the message says where and what is allowed."""
 
 

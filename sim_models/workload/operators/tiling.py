@@ -9,11 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from t3sim.base.errors import Told
 from t3sim.base.line import LINE_BYTES
 
 
-class TilingError(Told, ValueError):
+class TilingError(ValueError):
     """A GEMM that cannot be cut this way; the message names the value and what is allowed."""
 
 
