@@ -18,7 +18,7 @@ from pathlib import Path
 
 from t3sim.base.errors import BadInput, Failure
 from t3sim.base.numerals import decimal
-from t3sim.base.user_cache import cache_folder, make_folder, stand_in, takes_files
+from t3sim.base.user_cache import cache_folder, make_folder, refuse_shared, stand_in, takes_files
 from t3sim.base.waits import say
 
 _MANIFEST = "manifest.json"
@@ -41,12 +41,16 @@ def digest(*parts: str) -> str:
     return state.hexdigest()[:24]
 
 
-def cached(key: str, make: Callable[[Path], None]) -> Path:
+def cached(key: str, make: Callable[[Path], None], folder: Path | None = None) -> Path:
     """Give the folder of entry `key`, filled by `make(folder)` if it is not there whole.
 
-    A cache that cannot be written, or that is on a full disk, is replaced by a temporary one (`user_cache.stand_in`).
+    `folder` is the cache, by default the user's. Raises BadInput if others may write there. A cache that cannot be
+    written, or that is on a full disk, is replaced by a temporary one (`user_cache.stand_in`).
     """
-    folder = cache_folder()
+    if folder is None:
+        folder = cache_folder()
+    else:
+        refuse_shared(folder, f"the cache {folder}")
     try:
         entry = _entry(folder, key, make)
     except (OSError, Failure):

@@ -3,6 +3,7 @@
 import importlib.metadata
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from t3sim.rtlsim import design_code as design_code_module
 from t3sim.rtlsim.design_code import design_code
 from t3sim.rtlsim.graph import graphs_of
 from t3sim.rtlsim.port_map import PortMap
-from t3sim.rtlsim.shown import Groups, with_shown
+from t3sim.rtlsim.shown import Groups, with_inner, with_shown
 from t3sim.rtlsim.signature import port_map as signature_map
 from t3sim.rtlsim.simulator import Design
 from t3sim.rtlsim.toolchain import ToolchainError, compiler_command, run_all
@@ -26,17 +27,19 @@ _SELF_TEST_CYCLES = 2000
 _SELF_TEST_SECONDS = 100
 
 
-def component_text(component: wiring.Component, name: str, inner: Groups) -> tuple[str, PortMap]:
-    """Write the C++ of a fresh component, with the signals `inner` as further outputs, and lay out its ports.
+def component_text(component: wiring.Component, name: str, groups: Groups, inner: str = "") -> tuple[str, PortMap]:
+    """Write the C++ of a fresh component, and lay out its ports.
 
-    `name` becomes its module's. Raises UnsupportedDesign.
+    `name` becomes its module's. Further outputs are `groups` of inner signals, and those whose path matches `inner`.
+    Raises UnsupportedDesign.
     """
-    design = graphs_of(component, name, inner)
-    ports = with_shown(signature_map(component, name, design.ports), inner)
+    design = graphs_of(component, name, groups, inner)
+    ports = with_shown(signature_map(component, name, design.ports), groups)
+    ports = with_inner(ports, design.inner, design.memories)
     return design_code(design, ports), ports
 
 
-def compile_text(text: str, ports: PortMap) -> Design:
+def compile_text(text: str, ports: PortMap, cache_folder: Path | None = None) -> Design:
     """Compile what `component_text` has written, or take it from the cache. Raises ToolchainError."""
     command, identity = compiler_command()
     key = "library-" + digest(text, ports.to_json(), *identity, *FLAGS)
@@ -44,12 +47,17 @@ def compile_text(text: str, ports: PortMap) -> Design:
     def make(folder: Path) -> None:
         (folder / "ports.json").write_text(ports.to_json())
         (folder / "design.cpp").write_text(text)
-        run_all([[*command, *FLAGS, "design.cpp", "-o", _SHARED_OBJECT]], folder)
-        if not _passes_self_test(folder / _SHARED_OBJECT):
-            raise ToolchainError(f"{ports.top}: what {' '.join(command)} compiled is wrong: evaluating what has "
-                                 "changed differs from evaluating all.")
+        try:
+            run_all([[*command, *FLAGS, "design.cpp", "-o", _SHARED_OBJECT]], folder)
+            if not _passes_self_test(folder / _SHARED_OBJECT):
+                raise ToolchainError(f"{ports.top}: what {' '.join(command)} compiled is wrong: evaluating what has "
+                                     "changed differs from evaluating all.")
+        except ToolchainError as error:
+            source = Path(tempfile.mkdtemp(prefix="t3-")) / "design.cpp"
+            source.write_text(text)
+            raise ToolchainError(f"{error} The source is kept: {source}") from None
 
-    return Design(cached(key, make) / _SHARED_OBJECT, ports)
+    return Design(cached(key, make, cache_folder) / _SHARED_OBJECT, ports)
 
 
 @cache

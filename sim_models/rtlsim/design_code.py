@@ -193,6 +193,13 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
 
 
 
+_MEMORY = """\
+T3_API void t3_memory(void* handle, int which, std::uint64_t address, std::uint64_t* word, int write) {
+    memory(static_cast<Simulation*>(handle)->top, which, address, word, write);
+}
+"""
+
+
 def design_code(design: Graphs, ports: PortMap) -> str:
     """Write the C++ of a design with these ports."""
     sinks = {id(graph): sinks_of(graph, None) for graph in design.graphs} | {
@@ -221,11 +228,15 @@ def design_code(design: Graphs, ports: PortMap) -> str:
     for writer in parts.values():
         lines += top.tell(writer)
     lines += top.cycle()
+    if ports.memories:
+        lines += top.memories()
     pin = ports.inputs.get(RESET)
     reset = f"in[0][{pin.offset}] = cycle % {_RESET_PERIOD_CYCLES} == {_RESET_PERIOD_CYCLES - 1};" if pin else ""
     lines.append(_TAIL.format(
         input_words=ports.input_words, output_words=ports.output_words, multiplier=CHECKSUM_MULTIPLIER,
         rest_cycles=_REST_CYCLES, rare_reset=reset))
+    if ports.memories:
+        lines.append(_MEMORY)
     return "\n".join(lines)
 
 
@@ -259,7 +270,7 @@ class TopWriter(GraphWriter):
         self._circular = circular
         self._handed: dict[int, list[Sink]] = defaultdict(list)  #: input's node: what it is handed on to
         nodes = design.top.nodes
-        words = {port.verilog: port.offset for port in ports.outputs.values()}
+        self._offsets = {port.verilog: port.offset for port in ports.outputs.values()}
         #: Ports of the top that are an instance's: by instance and port, the word of the outputs.
         self._shown: dict[tuple[int, tuple[str, int]], list[int]] = defaultdict(list)
         for sink in sorted(wires, key=lambda one: (one.kind, nodes[node_of(one.values[0][0])].extra, one.what)):
@@ -268,7 +279,7 @@ class TopWriter(GraphWriter):
                 self._handed[node].append(sink)
             else:
                 instance, *port = nodes[node].extra
-                self._shown[instance, tuple(port)].append(words[sink.what[0]] + sink.what[1])
+                self._shown[instance, tuple(port)].append(self._offsets[sink.what[0]] + sink.what[1])
         self._parts = list(parts.values())
         self.port_map = ports
         #: of instances: which of their graph's
@@ -304,8 +315,7 @@ class TopWriter(GraphWriter):
         yield "    bool all;"
 
     def output(self, where: tuple[str, int], value: Value) -> Iterator[str]:
-        port = next(p for p in self.port_map.outputs.values() if p.verilog == where[0])
-        yield f"s.out[{port.offset + where[1]}] = {self.word(value)};"
+        yield f"s.out[{self._offsets[where[0]] + where[1]}] = {self.word(value)};"
 
     def sink(self, sink: Sink, pending: list[str]) -> Iterator[str]:
         if sink.kind == "input":
@@ -350,6 +360,22 @@ class TopWriter(GraphWriter):
                     yield from (f"            {line}" for line in self.hand(sink.what, "i"))
                 yield "        }"
             yield "    }"
+        yield "}"
+
+    def memories(self) -> Iterator[str]:
+        """Write how words of memories are read and written from outside."""
+        yield "static void memory(Top& s, int which, std::uint64_t address, std::uint64_t* word, bool write) {"
+        yield "    switch (which) {"
+        for number in sorted(memory.number for memory in self.port_map.memories.values()):
+            words = range(len(self.memory_words(self.graph.memories[number].width)))
+            yield f"    case {number}:"
+            yield "        if (write) {"
+            yield from (f"            s.m{number}_{n}[address] = word[{n}];" for n in words)
+            yield f"            {self.dirty(self.memory_readers[number])}"
+            yield "        }"
+            yield from (f"        word[{n}] = s.m{number}_{n}[address];" for n in words)
+            yield "        break;"
+        yield "    }"
         yield "}"
 
     def tell(self, writer: PartWriter) -> Iterator[str]:

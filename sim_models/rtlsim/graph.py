@@ -7,6 +7,7 @@ large stay graphs of their own, with instances; all others are part of the graph
 
 from collections import Counter
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -15,7 +16,9 @@ from amaranth.lib import wiring
 
 from t3sim.base.errors import Failure
 from t3sim.rtlsim.hierarchy import Elaborated, elaborate
+from t3sim.rtlsim.port_map import Field, InnerMemory
 from t3sim.rtlsim.shown import Groups, Slot, output_name
+from t3sim.rtlsim.signature import signal_fields
 
 WORD = 64
 _BITS = 16  # of a reference: which bit of a node
@@ -33,6 +36,12 @@ Value = tuple[Ref, ...]  #: lowest bit first
 
 class UnsupportedDesign(Failure):
     """The design has something that is not simulated, as a second clock, a falling edge, a signed division."""
+
+    @classmethod
+    def at(cls, cell: _nir.Cell, module: str, what: str) -> "UnsupportedDesign":
+        """Name the file and line of a construct."""
+        file, line = cell.src_loc or ("a file that Amaranth does not name", 0)
+        return cls(f"{file}:{line}: {module}: {what}")
 
 
 class _FalseCycle(Exception):
@@ -114,22 +123,29 @@ class Graphs:
     top: Graph
     instances: list[Instance]
     ports: dict[tuple[str, str], int]  #: of the top: direction and name, bits
+    inner: dict[str, tuple[str, int, dict[str, Field]]]  #: by path: the output that shows it, its bits and fields
+    memories: dict[str, InnerMemory]  #: by path
 
     @property
     def graphs(self) -> list[Graph]:
         return list({id(one.graph): one.graph for one in self.instances}.values())
 
 
-def graphs_of(component: wiring.Component, name: str, shown: Groups | None = None) -> Graphs:
-    """Elaborate a fresh component to graphs, and show some of its inner signals. Raises UnsupportedDesign."""
-    elaborated = elaborate(component, name)
+def graphs_of(component: wiring.Component, name: str, shown: Groups | None = None, inner: str = "") -> Graphs:
+    """Elaborate a fresh component to graphs. Raises UnsupportedDesign.
+
+    Groups of inner signals are shown a cycle later, those whose path matches `inner` and memories at once.
+    """
+    elaborated = elaborate(component, name, flat=bool(inner))
     fine: set[tuple[str, int]] = set()
     while True:
         try:
-            return _Converter(elaborated, fine, shown or {}).graphs
+            return _Converter(elaborated, fine, shown or {}, inner).graphs
         except _FalseCycle as cycle:
+            module, index = cycle.args[0]
             if cycle.args[0] in fine:
-                raise UnsupportedDesign(f"{name}: bits of a cell depend on each other") from None
+                raise UnsupportedDesign.at(elaborated.netlists[module].cells[index], module,
+                                           "bits of this value depend on each other") from None
             fine.add(cycle.args[0])
 
 
@@ -152,7 +168,7 @@ class _Scope:
 class _Converter:
     """Follows the netlists from the top's outputs: what nobody uses is never met."""
 
-    def __init__(self, elaborated: Elaborated, fine: set[tuple[str, int]], shown: Groups) -> None:
+    def __init__(self, elaborated: Elaborated, fine: set[tuple[str, int]], shown: Groups, inner: str) -> None:
         self._elaborated = elaborated
         self._fine = fine
         self._shown_bits: dict[str, list[Ref]] = {}  #: by module: inner signals that its instances show
@@ -173,6 +189,10 @@ class _Converter:
                 top.graph.outputs[port, word] = self._value(top, value[word * WORD:(word + 1) * WORD])
         for group, slots in shown.items():
             self._show(top, output_name(group), slots)
+        self._inner_signals: dict[str, tuple[str, int, dict[str, Field]]] = {}
+        self._inner_memories: dict[str, InnerMemory] = {}
+        if inner:
+            self._expose(top, inner)
         for module, bits in self._shown_bits.items():
             bits += [ZERO] * (-len(bits) % WORD)
             self._scopes[module].graph.outputs |= {
@@ -185,7 +205,7 @@ class _Converter:
                                         f"signals, of {WORD} at most")
         ports = {("input", port): width for port, (_, width) in top.netlist.top.ports_i.items()}
         ports |= {("output", port): len(value) for port, value in top.netlist.top.ports_o.items()}
-        self.graphs = Graphs(top.graph, self._instances, ports)
+        self.graphs = Graphs(top.graph, self._instances, ports, self._inner_signals, self._inner_memories)
 
     def _scope(self, module: str, graph: Graph, parent: _Scope | None, cell: _nir.Instance | None, *,
                keep: bool) -> _Scope:
@@ -197,6 +217,8 @@ class _Converter:
         often = Counter(inner.type for inner in netlist.cells if isinstance(inner, _nir.Instance))
         for index, inner in enumerate(netlist.cells):
             if isinstance(inner, _nir.Instance):
+                if inner.type not in self._cells:
+                    raise UnsupportedDesign.at(inner, module, f"an instance of {inner.type}, which is not Amaranth")
                 words = sum(-(-width // WORD) for _, width in inner.ports_o.values())
                 large = (often[inner.type] >= _KEPT_INSTANCES and words <= WORD
                          and self._cells[inner.type] * often[inner.type] >= _KEPT_CELLS)
@@ -209,6 +231,27 @@ class _Converter:
                 else:
                     scope.children[index] = self._scope(inner.type, graph, scope, inner, keep=keep)
         return scope
+
+    def _expose(self, top: _Scope, pattern: str) -> None:
+        """Add outputs for inner signals, one for all that are the same bits; keep memories. All is one netlist."""
+        netlist, outputs = top.netlist, {}
+        for module in netlist.modules:
+            for signal, name in module.signal_names.items():
+                path = ".".join((*module.name[1:], name))
+                nets = netlist.signals[signal]
+                if (not len(nets) or not fnmatchcase(path, pattern) or path in netlist.top.ports_i
+                        or path in netlist.top.ports_o or top.input_bits.get(nets[0], ("",))[0] == "clk"):
+                    continue
+                if nets not in outputs:
+                    outputs[nets] = path
+                    for word in range(-(-len(nets) // WORD)):
+                        top.graph.outputs[path, word] = self._value(top, nets[word * WORD:(word + 1) * WORD])
+                self._inner_signals[path] = outputs[nets], len(nets), signal_fields(signal)
+        for index, cell in enumerate(netlist.cells):
+            if isinstance(cell, _nir.Memory):
+                path = ".".join((*netlist.modules[cell.module_idx].name[1:], cell.name))
+                if fnmatchcase(path, pattern):
+                    self._inner_memories[path] = InnerMemory(self._memory(top, index), cell.width, cell.depth)
 
     def _show(self, top: _Scope, port: str, slots: list[Slot]) -> None:
         """Add an output of the top: registers that copy inner signals."""
@@ -336,8 +379,8 @@ class _Converter:
             case _nir.Operator():
                 if cell.operator in ("s//", "s%") or cell.operator in _UP_TO_128_BITS and max(map(
                         len, cell.inputs)) > 2 * WORD:
-                    raise UnsupportedDesign(f"{scope.module}: {cell.operator} of {max(map(len, cell.inputs))} bits is "
-                                            "not simulated")
+                    raise UnsupportedDesign.at(cell, scope.module, f"{cell.operator} of "
+                                               f"{max(map(len, cell.inputs))} bits is not simulated")
                 return [0]
             case _nir.PriorityMatch():
                 return list(range(len(cell.inputs)))
@@ -349,7 +392,7 @@ class _Converter:
                 cuts = {start + i for start, width in cell.ports_o.values() for i in range(0, width, WORD)}
                 return sorted(cuts)
             case _:
-                raise UnsupportedDesign(f"{scope.module}: {type(cell).__name__}")
+                raise UnsupportedDesign.at(cell, scope.module, f"{type(cell).__name__} is not simulated")
         if (scope.module, index) in self._fine:
             return list(range(width))
         cuts.discard(width)
@@ -418,7 +461,7 @@ class _Converter:
     def _clock(self, scope: _Scope, cell) -> None:
         if cell.clk_edge != "pos" or getattr(cell, "arst", 0) != 0 or scope.input_bits.get(
                 cell.clk & 0xffff if cell.clk >> 16 == 0 else -1, ("",))[0] != "clk":
-            raise UnsupportedDesign(f"{scope.module}: a clock that is not clk, or an asynchronous reset")
+            raise UnsupportedDesign.at(cell, scope.module, "a clock that is not clk, or an asynchronous reset")
 
     def _register(self, scope: _Scope, index: int, first: int, data, init: int, cell) -> Value:
         self._clock(scope, cell)

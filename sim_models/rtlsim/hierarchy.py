@@ -265,8 +265,11 @@ class Elaborated:
     instances: dict[str, dict[str, str]]  #: module: {name of the instance: its module}
 
 
-def elaborate(component: wiring.Component, name: str) -> Elaborated:
-    """Elaborate a fresh component and all below it; `name` becomes its module's."""
+def elaborate(component: wiring.Component, name: str, flat: bool = False) -> Elaborated:
+    """Elaborate a fresh component and all below it; `name` becomes its module's. `flat`: to one netlist."""
+    if flat:
+        netlist = build_netlist(Fragment.get(component, None), signature_ports(component), name=name)
+        return Elaborated(name, {name: netlist}, {name: {}})
     writer = _Netlists(name)
     writer.add_top(component, name)
     return Elaborated(name, writer.netlists, writer.instances)

@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +43,15 @@ def words_for(width: int) -> int:
     return -(-width // WORD_BITS)
 
 
+@dataclass(frozen=True)
+class InnerMemory:
+    """A memory that can be read and written by word."""
+
+    number: int  #: in the compiled design
+    width: int  #: bits
+    depth: int  #: words
+
+
 class Lane(NamedTuple):
     """A bit range of the word array that repeats at a fixed distance: the same field of every port of an array.
 
@@ -57,22 +68,24 @@ class Lane(NamedTuple):
 class PortMap:
     """All ports of one component, in the order of its signature.
 
-    Each port starts at a 64-bit word of its own. Inputs and outputs are numbered separately. When the component has
-    registers, the last input is `rst`, the synchronous reset; the clock is not a port, the backend drives it.
+    Each port starts at a 64-bit word of its own; inner signals are further outputs, which share words where they are
+    the same. Inputs and outputs are numbered separately. When the component has registers, the last input is `rst`, the
+    synchronous reset; the clock is not a port, the backend drives it.
     """
 
     top: str  #: name of the Verilog module
     inputs: dict[str, Port]
     outputs: dict[str, Port]
     clock: str | None  #: name of the clock in the Verilog; None for a block without registers
+    memories: dict[str, InnerMemory] = field(default_factory=dict)  #: inner ones, by path
 
-    @property
+    @cached_property
     def input_words(self) -> int:
-        return sum(port.words for port in self.inputs.values())
+        return max((port.offset + port.words for port in self.inputs.values()), default=0)
 
-    @property
+    @cached_property
     def output_words(self) -> int:
-        return sum(port.words for port in self.outputs.values())
+        return max((port.offset + port.words for port in self.outputs.values()), default=0)
 
     def __iter__(self) -> Iterator[Port]:
         yield from self.inputs.values()
@@ -107,19 +120,36 @@ class PortMap:
         bit, width = bits[0]
         return Lane(bit, width, steps.pop() // WORD_BITS if steps else 0, len(bits))
 
+    @cached_property
+    def places(self) -> dict[str, tuple[Port, int, int]]:
+        """Every port and every field of one, by name: the port, and the lowest bit and width in it."""
+        places = {}
+        for port in self:
+            places[port.name] = port, 0, port.width
+            for leaf, bits in port.fields.items():
+                places[port.name + "." * (leaf[0] != "[") + leaf] = port, bits.lsb, bits.width
+        return places
+
+    @cached_property
+    def below(self) -> dict[str, dict[str | int, str]]:
+        """What is directly below a port, an interface or a module: its key there and its name."""
+        below: dict[str, dict[str | int, str]] = {}
+        for name in self.places:
+            while match := re.fullmatch(r"(.+?)(?:\.([^.\[]+)|\[(\d+)\])", name, re.DOTALL):
+                owner, key, index = match.groups()
+                below.setdefault(owner, {})[key or int(index)] = name
+                name = owner
+        return below
+
     def place(self, name: str) -> tuple[Port, int, int]:
         """Return the port that is called `name` or has a field of this name, and its lowest bit and width there.
 
         Raises KeyError.
         """
-        ports = self.inputs | self.outputs
-        if name in ports:
-            return ports[name], 0, ports[name].width
-        for split in (match.start() for match in re.finditer(r"[.\[]", name)):
-            owner, leaf = ports.get(name[:split]), name[split:].lstrip(".")
-            if owner is not None and leaf in owner.fields:
-                return owner, owner.fields[leaf].lsb, owner.fields[leaf].width
-        raise KeyError(f"{self.top} has no port or field {name!r}")
+        if name not in self.places:
+            raise KeyError(f"{self.top} has no port, field or shown signal {name!r}; close to it: "
+                           f"{', '.join(get_close_matches(name, self.places)) or 'nothing'}")
+        return self.places[name]
 
     def _bits(self, name: str) -> tuple[int, int]:
         """Return the first bit and width of a port or of a field of a port."""
@@ -137,7 +167,8 @@ class PortMap:
             return {name: Port(**{**port, "fields": {leaf: Field(**bits) for leaf, bits in port["fields"].items()}})
                     for name, port in raw[side].items()}
 
-        return cls(raw["top"], ports("inputs"), ports("outputs"), raw["clock"])
+        memories = {name: InnerMemory(**memory) for name, memory in raw["memories"].items()}
+        return cls(raw["top"], ports("inputs"), ports("outputs"), raw["clock"], memories)
 
     @classmethod
     def load(cls, path: Path) -> "PortMap":

@@ -5,9 +5,9 @@ the step ended, decided with that cycle's inputs; the other outputs are the desi
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from t3sim.rtlsim.port_map import Port, PortMap
+from t3sim.rtlsim.port_map import Field, InnerMemory, Port, PortMap
 
 PREFIX = "trace."
 _INSTANCE = "inner"  #: of the design inside the module
@@ -46,6 +46,16 @@ def with_shown(ports: PortMap, contents: Groups) -> PortMap:
         found[PREFIX + name] = Port(PREFIX + name, output_name(name), width, offset)
         offset += found[PREFIX + name].words
     return PortMap(f"{ports.top}_traced", ports.inputs, ports.outputs | found, ports.clock)
+
+
+def with_inner(ports: PortMap, signals: dict[str, tuple[str, int, dict[str, Field]]],
+               memories: dict[str, InnerMemory]) -> PortMap:
+    """Lay out the ports of a design whose inner signals are outputs: by path the first of those that are the same."""
+    outputs, offset = dict(ports.outputs), ports.output_words
+    for path, (first, width, fields) in signals.items():
+        outputs[path] = Port(path, first, width, outputs[first].offset if first in outputs else offset, fields)
+        offset += outputs[path].words * (first == path)
+    return replace(ports, outputs=outputs, memories=memories)
 
 
 def show(text: str, ports: PortMap, contents: Groups) -> tuple[str, PortMap]:

@@ -1,9 +1,9 @@
 """Ports of a component's signature: names, directions, and where they are in words."""
 
-from amaranth import Value
-from amaranth.hdl import Shape
+from amaranth.hdl import Format, Signal, Value
+from amaranth.hdl._ast import Slice
 from amaranth.hdl._ir import PortDirection
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 
 from t3sim.rtlsim.port_map import RESET, Field, Port, PortMap, words_for
 
@@ -44,7 +44,7 @@ def port_map(component: wiring.Component, name: str, declared: dict[tuple[str, s
         if declared.pop((side, signal.name), None) != len(signal):
             raise PortError(f"{name}: {side} {path_name(path)} is not {signal.name} with {len(signal)} bits "
                             "in its module")
-        add(side, path_name(path), signal.name, len(signal), struct_fields(member.shape))
+        add(side, path_name(path), signal.name, len(signal), signal_fields(signal))
     if reset:
         add("input", RESET, RESET, 1, {})
     if declared:
@@ -57,14 +57,21 @@ def path_name(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
 
 
-def struct_fields(shape, prefix: str = "", lsb: int = 0) -> dict[str, Field]:
-    """Return every named field of a layout, nested ones both whole and by leaf; empty for a plain value."""
-    if not isinstance(shape, data.Layout):
-        return {}
-    fields = {}
-    for key, part in shape:
-        inner = f"{prefix}[{key}]" if isinstance(key, int) else f"{prefix}.{key}".lstrip(".")
-        start = lsb + part.offset
-        fields[inner] = Field(start, Shape.cast(part.shape).width)
-        fields |= struct_fields(part.shape, inner, start)
+def signal_fields(signal: Signal) -> dict[str, Field]:
+    """Return every named field of a signal's layout, nested ones both whole and by leaf; empty for a plain value."""
+    fields: dict[str, Field] = {}
+
+    def add(form, prefix: str) -> None:
+        inner = form._fields.items() if isinstance(form, Format.Struct) else (
+            enumerate(form._fields) if isinstance(form, Format.Array) else ())
+        for key, part in inner:
+            name = f"{prefix}[{key}]" if str(key).isdigit() else f"{prefix}.{key}".lstrip(".")
+            value = part._chunks[0][0] if isinstance(part, Format) else part._value
+            lsb, width = 0, len(value)
+            while value is not signal:
+                value, lsb = (value.value, lsb + value.start) if isinstance(value, Slice) else (value.operands[0], lsb)
+            fields[name] = Field(lsb, width)
+            add(part, name)
+
+    add(signal._format, "")
     return fields

@@ -1,12 +1,14 @@
 """A compiled design, opened, and its instances."""
 
+import contextlib
 import ctypes
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from t3sim.rtlsim.port_map import PortMap
+from t3sim.rtlsim.port_map import InnerMemory, PortMap, words_for
 
 _POINTER = ctypes.c_void_p
 #: numba takes a handle as an integer, so handles are integers everywhere.
@@ -32,6 +34,9 @@ class Design:
         self.step = self._function("t3_step", None, _HANDLE)
         self.eval = self._function("t3_eval", None, _HANDLE)
         self.run = self._function("t3_run", ctypes.c_uint64, _HANDLE, _POINTER, _POINTER, ctypes.c_int64)
+        if ports.memories:
+            self.memory = self._function("t3_memory", None, _HANDLE, ctypes.c_int, ctypes.c_uint64, _POINTER,
+                                         ctypes.c_int)
         self.self_test = self._function("t3_self_test", ctypes.c_int64, ctypes.c_int64)
 
     def simulator(self) -> "Simulator":
@@ -74,6 +79,13 @@ class Backend(Protocol):
         """Free the instance; it cannot be used after that."""
 
 
+def _fitting(name: str, value: int, width: int) -> int:
+    """Return a value as bits. Raises ValueError."""
+    if not -(1 << width) // 2 <= value < 1 << width:
+        raise ValueError(f"{name} has {width} bits: {value} does not fit")
+    return value & (1 << width) - 1
+
+
 def checked_stimulus(ports: PortMap, stimulus: np.ndarray) -> np.ndarray:
     """Return the stimulus as contiguous uint64[cycles, input words]. Raises ValueError."""
     if stimulus.ndim != 2 or stimulus.shape[1] != ports.input_words or stimulus.dtype.kind not in "ui":
@@ -98,6 +110,7 @@ class Simulator:
     """
 
     def __init__(self, design: Design) -> None:
+        self._sample: Callable | None = None
         self.design = design
         self.ports = design.ports
         # At least one word, so that a design without inputs has an address too.
@@ -105,30 +118,74 @@ class Simulator:
         self.outputs = np.zeros(max(1, self.ports.output_words), np.uint64)
         self.handle: int = design.new(self.inputs.ctypes.data, self.outputs.ctypes.data)
 
-    def set(self, name: str, value: int) -> None:
-        """Set an input, or a field of one, such as `compute[3].payload.address`.
+    def set(self, name: str, value: int | dict) -> None:
+        """Set an input, a field of one, such as `compute[3].payload.address`, or a word of a memory.
 
-        A negative value is taken as two's complement. Raises KeyError for a name, ValueError for an output or a value
-        that does not fit.
+        A dict sets what is below the name: `set("compute[3]", {"valid": 1, "payload": {"address": 64}})`. A negative
+        value is taken as two's complement. Raises KeyError for a name, ValueError for an output or a value that does
+        not fit.
         """
+        if isinstance(value, dict):
+            for key, part in value.items():
+                self.set(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", part)
+            return
+        if word := self._word(name):
+            memory, address = word
+            self._access(memory, address, _fitting(name, value, memory.width))
+            return
         port, lsb, width = self.ports.place(name)
         if port.name not in self.ports.inputs:
-            raise ValueError(f"{name} is an output of {self.ports.top}")
-        if not -(1 << width) // 2 <= value < 1 << width:
-            raise ValueError(f"{name} has {width} bits: {value} does not fit")
+            raise ValueError(f"{name} is no input of {self.ports.top}")
         words = self.inputs[port.offset:port.offset + port.words]
-        mask = (1 << width) - 1
-        bits = int.from_bytes(words.tobytes(), "little") & ~(mask << lsb) | (value & mask) << lsb
+        bits = int.from_bytes(words.tobytes(), "little") & ~((1 << width) - 1 << lsb)
+        bits |= _fitting(name, value, width) << lsb
         words[:] = np.frombuffer(bits.to_bytes(words.nbytes, "little"), np.uint64)
 
-    def get(self, name: str) -> int:
-        """Return a port or a field of one, as an unsigned number. Raises KeyError.
+    def get(self, name: str) -> int | dict:
+        """Return a port, a field of one, a shown inner signal or a word of a memory, as an unsigned number.
 
-        After `set` alone, `settle` brings outputs that depend on inputs up to date.
+        Of a layout, an interface or a module it returns a dict of what is below the name. Raises KeyError. After `set`
+        alone, `settle` brings up to date what depends on inputs and memories.
         """
+        if below := self.ports.below.get(name):
+            return {key: self.get(inner) for key, inner in below.items()}
+        if word := self._word(name):
+            return self._access(*word)
         port, lsb, width = self.ports.place(name)
         words = (self.inputs if port.name in self.ports.inputs else self.outputs)[port.offset:port.offset + port.words]
         return int.from_bytes(words.tobytes(), "little") >> lsb & (1 << width) - 1
+
+    def _word(self, name: str) -> tuple[InnerMemory, int] | None:
+        """Return the memory and the address that `fifo.storage[3]` names. Raises KeyError beyond its depth."""
+        owner, _, address = name.removesuffix("]").rpartition("[")
+        memory = self.ports.memories.get(owner)
+        if memory is None:
+            return None
+        if not address.isdecimal() or int(address) >= memory.depth:
+            raise KeyError(f"{name}: {owner} has words 0 to {memory.depth - 1}")
+        return memory, int(address)
+
+    def _access(self, memory: InnerMemory, address: int, value: int | None = None) -> int:
+        words = np.zeros(words_for(memory.width) or 1, np.uint64)
+        if value is not None:
+            words[:] = np.frombuffer(value.to_bytes(words.nbytes, "little"), np.uint64)
+        self.design.memory(self._open_handle(), memory.number, address, words.ctypes.data, value is not None)
+        return int.from_bytes(words.tobytes(), "little")
+
+    @contextlib.contextmanager
+    def waves(self, path: Path | str) -> Iterator[None]:
+        """Write a VCD file of all ports and shown inner signals while the body runs: two time units are a cycle.
+
+        Inputs change in the middle of a cycle, and the clock rises at its end. A step is then slow: it settles first.
+        """
+        from t3sim.rtlsim.waves import recording
+        with recording(self.ports, Path(path)) as sample:
+            self._sample = sample
+            try:
+                self.settle()
+                yield
+            finally:
+                self._sample = None
 
     def reset(self) -> None:
         self.design.reset(self._open_handle())
@@ -136,15 +193,27 @@ class Simulator:
     def step(self, cycles: int = 1) -> None:
         handle = self._open_handle()
         for _ in range(cycles):
+            if self._sample is not None:
+                self.settle()
             self.design.step(handle)
+            if self._sample is not None:
+                self._sample(self.inputs, self.outputs, rises=True)
 
     def settle(self) -> None:
         self.design.eval(self._open_handle())
+        if self._sample is not None:
+            self._sample(self.inputs, self.outputs, rises=False)
 
     def run(self, stimulus: np.ndarray) -> np.ndarray:
         stimulus = checked_stimulus(self.ports, stimulus)
         outputs = np.zeros((len(stimulus), self.ports.output_words), np.uint64)
-        self.design.run(self._open_handle(), stimulus.ctypes.data, outputs.ctypes.data, len(stimulus))
+        if self._sample is None:
+            self.design.run(self._open_handle(), stimulus.ctypes.data, outputs.ctypes.data, len(stimulus))
+            return outputs
+        for row, shown in zip(stimulus, outputs):
+            self.inputs[:len(row)] = row
+            self.step()
+            shown[:] = self.outputs[:len(shown)]
         return outputs
 
     def checksum(self, stimulus: np.ndarray) -> int:

@@ -6,7 +6,6 @@ They are the RTL's ports, the inner signals that the traced top shows, and the m
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,42 +18,13 @@ from t3sim.cosim.traced import groups
 from t3sim.gpu.agents.units.state import STATES
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric.network import outgoing
-from t3sim.rtlsim.port_map import Port, PortMap
+from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import PREFIX
+from t3sim.rtlsim.waves import Signal, port_signals
 from t3sim.trace.store import GTKWAVE, SURFER, WAVES
 
 _PIXELS, _PIXELS_PER_CYCLE = 1000, 200  #: of a viewer's window; of GTKWave at zoom 0
 MOST_CYCLES = 20_000  #: of one recording: every signal is kept for every cycle
-
-
-@dataclass(frozen=True)
-class Signal:
-    """One trace of a wave viewer and where its bits lie in a sample's words."""
-
-    scope: str
-    name: str
-    bit: int
-    width: int
-
-    @property
-    def path(self) -> str:
-        return f"{self.scope}.{self.name}"
-
-
-def _identifier(text: str) -> str:
-    """Write a name as viewers take it: `channel[3].arbiter` is `channel_3.arbiter`."""
-    return re.sub(r"\[(\d+)\]", r"_\1", text)
-
-
-def _port_signals(port: Port, scope: str, first_word: int) -> Iterator[Signal]:
-    owner, _, name = port.name.rpartition(".")
-    place = f"{scope}.{_identifier(owner)}" if owner else scope
-    leaves = {leaf: field for leaf, field in port.fields.items()
-              if not any(other.startswith(leaf + ".") for other in port.fields)}
-    for leaf, field in (leaves or {"": None}).items():
-        bit, width = ((first_word + port.offset) * 64, port.width) if field is None else (
-            (first_word + port.offset) * 64 + field.lsb, field.width)
-        yield Signal(place, _identifier(name + ("_" + leaf.replace(".", "_") if leaf else "")), bit, width)
 
 
 class Waves:
@@ -66,8 +36,8 @@ class Waves:
         plain = [port for port in ports.outputs.values() if not port.name.startswith(PREFIX)]
         self._plain_words = sum(port.words for port in plain)
         traced_at = ports.input_words
-        self.signals = [signal for port in ports.inputs.values() for signal in _port_signals(port, scope, 0)]
-        self.signals += [signal for port in plain for signal in _port_signals(port, scope, ports.input_words)]
+        self.signals = [signal for port in ports.inputs.values() for signal in port_signals(port, scope, 0)]
+        self.signals += [signal for port in plain for signal in port_signals(port, scope, ports.input_words)]
         for name, slots in groups(geometry).items():
             at = (traced_at + ports.port(PREFIX + name).offset) * 64
             for slot in slots:
