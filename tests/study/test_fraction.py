@@ -61,7 +61,7 @@ def test_the_layer_has_as_large_a_part_of_its_tokens():
     ({"fraction": "1/8", "layer": {"gemm": "4100x512x256", "devices": 4}}, "fraction = 1/8: 4100 tokens have no such"),
     ({"fraction": "0.5"}, "fraction = '0.5': 1, 1/2, 1/3 to 1/999 are allowed"),
     ({"fraction": "1/2", "level": "event"}, "fraction = 1/2 does not go with level = event"),
-    ({"fraction": "1/2", "layer": {"collective": "ar", "bytes": 4096, "devices": 4}}, "no techniques are compared")])
+    ({"fraction": "1/2", "layer": {"collective": "ar", "bytes": 4096, "devices": 4}}, "a collective alone does")])
 def test_what_has_no_such_part_is_refused(given, words):
     with pytest.raises(BadInput, match=words):
         requested(scenario_of(given, {}))

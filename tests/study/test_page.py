@@ -10,6 +10,7 @@ from t3sim.base.errors import Failure
 from t3sim.commands.flags import FLAGS
 from t3sim.study import techniques
 from t3sim.study.scenario.files import keys, scenario_of, sections
+from t3sim.study.scenario.kinds import KINDS
 from t3sim.trace import record
 from tests.support.fake_run import fake_result
 
@@ -17,7 +18,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "scenario.m
 
 
 def rows() -> list[str]:
-    """A row for each key: its name, the option that is its short-cut, and what it is."""
+    """A row for each key: its name, the option that is its short-cut, the kinds that take it, and what it is."""
     short = {flag.key: f"`{flag.word}`" for flag in FLAGS}
     section_of = {kind.__name__: name for name, kind in sections().items()}
     found, section = [], ""
@@ -27,7 +28,9 @@ def rows() -> list[str]:
         elif field := re.match(r"    (\w+): .*  #: (.*)$", line):
             key = f"{section}.{field[1]}" if section else field[1]
             if key in keys():
-                found.append(f"| `{key}` | {short.get(key, '')} | {field[2]} |")
+                kinds = ", ".join(name for name, kind in KINDS.items() if key in kind.keys)
+                kinds = "all" if key == "level" else kinds.replace(", ".join(KINDS), "all")
+                found.append(f"| `{key}` | {short.get(key, '')} | {kinds} | {field[2]} |")
     return found
 
 

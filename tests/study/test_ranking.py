@@ -47,8 +47,8 @@ def test_a_scenario_of_the_library_level_is_ranked_wherever_it_is_asked(tmp_path
     assert values["ranking.0.mechanism"] == ranked["ranking"][0]["mechanism"] and point.warm_up() is None
     with pytest.raises(BadInput, match="a trace is of the cycle level"):
         recorded(library)
-    with pytest.raises(BadInput, match="level = library is of a ranking"):
-        KernelAlone(scenario_of({}, {"level": "library", "layer.operator": "gemm", "layer.gemm": "64x64x64"}))
+    with pytest.raises(BadInput, match="a ranking of mechanisms does not go with a kernel"):
+        KernelAlone(scenario_of({}, {"level": "library", "layer.operator": "gemm"}))
     with pytest.raises(BadInput, match="level = event does not go with a ranking"):
         LayerToRank(scenario_of({}, {"level": "event"}))
 

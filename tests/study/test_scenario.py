@@ -11,6 +11,7 @@ from t3sim.machine import load_machine
 from t3sim.study import techniques
 from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import keys, read_scenario, scenario_of, value_of
+from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.request import requested
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.workload.transformer import PRESETS
@@ -192,7 +193,7 @@ def test_a_kernel_alone_has_no_exchange(capsys):
     assert cli.main(["run", "--operator", "gemm", "--gemm", "256x256x64", "--set", "exchange.sums=fixed"]) == 2
     assert "--sums fixed does not go with a kernel alone" in capsys.readouterr().err
     with pytest.raises(BadInput, match=r"layer.kernel = k.npz is an operator of its own"):
-        requested(scenario_of({"layer": {"kernel": "k.npz", "operator": "gemv"}}, {}))
+        KernelAlone(scenario_of({"layer": {"kernel": "k.npz", "operator": "gemv"}}, {}))
 
 
 @pytest.mark.parametrize("key", ["exchange.topology=ring", "exchange.algorithm=ring", "exchange.algorithm=direct",

@@ -7,7 +7,7 @@ from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
 from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.event import EventLevel, EventRun
 from t3sim.study.scenario.kernel import KernelAlone
-from t3sim.study.scenario.layers import is_alone, is_collective
+from t3sim.study.scenario.kinds import kind_of
 from t3sim.study.scenario.ranking import LayerToRank, Ranking
 from t3sim.study.scenario.request import LayerRequest, requested
 from t3sim.study.scenario.scenario import Scenario
@@ -19,13 +19,16 @@ Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun | Ranking
 
 def asked(scenario: Scenario) -> Asked:
     """Make ready what a scenario asks for. Raises BadInput, before any work."""
-    if scenario.level == "library":
-        return LayerToRank(scenario)
-    if scenario.level == "event":
-        return EventLevel(scenario)
-    if is_collective(scenario.layer):
-        return CollectiveRequest(scenario)
-    return KernelAlone(scenario) if is_alone(scenario.layer) else requested(scenario)
+    match kind_of(scenario):
+        case "library":
+            return LayerToRank(scenario)
+        case "event":
+            return EventLevel(scenario)
+        case "collective":
+            return CollectiveRequest(scenario)
+        case "kernel":
+            return KernelAlone(scenario)
+    return requested(scenario)
 
 
 def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what, share: None,

@@ -29,7 +29,8 @@ from t3sim.runs.isolated_collectives import program_plans
 from t3sim.runs.program_kernels import LevelPlan
 from t3sim.runs.skew import Skew
 from t3sim.study.results import CollectiveGpu, CollectiveRun
-from t3sim.study.scenario.request import check_level, check_limits, check_skew, machine_of
+from t3sim.study.scenario.kinds import check_keys
+from t3sim.study.scenario.request import check_limits, check_skew, machine_of
 from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.study.tasks.collective import CollectiveTask
 from t3sim.study.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
@@ -39,8 +40,6 @@ from t3sim.trace.setup import CollectiveSetup
 MOST_GPUS = 32
 _GPU_BYTES = 100_000_000  #: of this computer, that a simulated GPU with its RTL takes at most
 _BASE_BYTES = 400_000_000
-_KEYS = ("layer.collective", "layer.bytes", "layer.values", "layer.devices", "exchange.topology",
-         "exchange.algorithm", "gpus.every", "gpus.skew", "machine", "seed", "fraction")
 
 
 class CollectiveRequest:
@@ -49,16 +48,13 @@ class CollectiveRequest:
     what = "a collective alone"  #: for people
 
     def __init__(self, scenario: Scenario) -> None:
-        check_level(scenario)
-        layer, given = scenario.layer, scenario.given()
+        layer = scenario.layer
         self.collective = collective = layer.collective or ""
         whole = setting("layer.collective", collective)
         if collective not in COLLECTIVES:
             raise BadInput(f"layer.collective = {collective!r} is unknown: allowed are "
                            f"{choices(collective, COLLECTIVES)}")
-        for key, value in given.items():
-            if key not in _KEYS:
-                raise BadInput(f"{setting(key, value)} does not go with {whole}, which is alone")
+        check_keys(scenario, "collective")
         if layer.bytes is None:
             raise BadInput(f"{whole} needs layer.bytes = N, of each GPU's array")
         if layer.bytes < 1:

@@ -14,8 +14,8 @@ from t3sim.mechanisms.flux.event import Choice
 from t3sim.mechanisms.fused_wg import event as persistent
 from t3sim.mechanisms.fused_wg.event import PersistentRun, Sending, run_persistent
 from t3sim.study.results import FileRun
+from t3sim.study.scenario.kinds import check_keys
 from t3sim.study.scenario.layers import of_file, refuse, workloads_of
-from t3sim.study.scenario.request import check_level
 from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.workload.workloads import Workload, batch_and_tables, gemm_workload
 
@@ -52,7 +52,7 @@ class EventLevel:
     notes: Sequence[str] = ()  #: for people: what was read in a model's file
 
     def __init__(self, scenario: Scenario) -> None:
-        check_level(scenario)
+        check_keys(scenario, "event")
         self._scenario = scenario
         self._check_signal()
         operator = scenario.layer.operator

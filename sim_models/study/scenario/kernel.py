@@ -15,9 +15,10 @@ from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.phases import Moved, by_stream
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import BesideRun, KernelRun
-from t3sim.study.scenario.layers import ALONE, in_format, is_alone, small_workload
-from t3sim.study.scenario.request import check_level, check_operator, fraction_of_tokens, machine_of
-from t3sim.study.scenario.scenario import Scenario, setting
+from t3sim.study.scenario.kinds import check_keys, is_alone
+from t3sim.study.scenario.layers import in_format, small_workload
+from t3sim.study.scenario.request import check_operator, fraction_of_tokens, machine_of
+from t3sim.study.scenario.scenario import ALONE, Scenario, setting
 from t3sim.study.tasks.estimate import Estimate, estimate
 from t3sim.study.tasks.store import Results
 from t3sim.study.tasks.task import kernel_task
@@ -35,12 +36,12 @@ class KernelAlone:
     what = "a kernel alone"  #: for people
 
     def __init__(self, scenario: Scenario, copies: Copies | None = None) -> None:
-        check_level(scenario)
-        check_operator(scenario)
         layer = scenario.layer
         if not is_alone(layer):
             raise BadInput(f"{setting('layer.operator', layer.operator)} is no kernel alone: allowed are "
                            f"{', '.join(ALONE)}, and layer.kernel = FILE")
+        check_keys(scenario, "kernel")
+        check_operator(scenario)
         self.copies, self.file = copies, layer.kernel
         self.table: KernelTable | None = load_kernel(Path(layer.kernel)) if layer.kernel is not None else None
         workload = None if self.table is not None else fraction_of_tokens(

@@ -6,7 +6,8 @@ from pathlib import Path
 from t3sim.base.bounded import read_json, reading
 from t3sim.base.custom import is_custom
 from t3sim.base.errors import BadInput, shown
-from t3sim.study.scenario.scenario import ALONE, Layer, setting
+from t3sim.study.scenario.kinds import is_alone
+from t3sim.study.scenario.scenario import Layer, setting
 from t3sim.workload import workloads
 from t3sim.workload.interchange.chakra import chakra_workloads
 from t3sim.workload.interchange.config import TOKENS, config_experts, config_workloads, lacking
@@ -17,16 +18,6 @@ from t3sim.workload.workloads import Workload, behind_all_gather, gemm_workload,
 
 _SMALL = ("gemv-ar", "embedding-a2a")  #: fused operators that compute no GEMM
 _OF_EXPERTS = ("moe-dispatch", "moe-combine")
-
-
-def is_alone(layer: Layer) -> bool:
-    """Say whether it is a kernel alone, on one GPU."""
-    return layer.kernel is not None or layer.operator in ALONE or is_custom(layer.operator)
-
-
-def is_collective(layer: Layer) -> bool:
-    """Say whether it is a collective alone."""
-    return layer.collective is not None
 
 
 def of_file(layer: Layer) -> bool:

@@ -14,6 +14,7 @@ from t3sim.base.bounded import read_json, reading
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
+from t3sim.study.scenario.kinds import check_keys
 from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.workload.model_file import load_transformer
 from t3sim.workload.routing import Routing, drawn, given
@@ -23,7 +24,6 @@ MODEL, MACHINE, TP, TOKENS = "llama-3.3-70b", "h100-sxm", 8, 8192  #: of a scena
 _MOST_TOKENS = 1 << 20
 _MOST_ZIPF = 4.0
 _DTYPES = ("bf16", "fp16", "fp8", "fp4")
-_KEYS = ("level", "layer.model", "layer.tp", "layer.tokens", "layer.dtype", "layer.operator", "machine")
 _SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
 
 
@@ -63,10 +63,7 @@ class LayerToRank:
     what = "a ranking of mechanisms"  #: for people
 
     def __init__(self, scenario: Scenario, sequence_parallel: bool = False) -> None:
-        for key, value in scenario.given().items():
-            if key not in _KEYS or value in ("cycle", "event"):
-                raise BadInput(f"{setting(key, value)} does not go with a ranking of mechanisms, which has "
-                               f"{', '.join(_KEYS[1:-1])} and a machine")
+        check_keys(scenario, "library")
         layer = scenario.layer
         if "operator" in layer.model_fields_set and layer.operator not in _SPLIT:
             raise BadInput(f"{setting('layer.operator', layer.operator)} is not ranked: allowed are "

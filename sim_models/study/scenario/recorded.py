@@ -3,7 +3,7 @@
 from t3sim.base.errors import BadInput
 from t3sim.mechanisms.track_trigger import FUSIONS
 from t3sim.study.scenario.collective import CollectiveRequest
-from t3sim.study.scenario.layers import is_alone, is_collective
+from t3sim.study.scenario.kinds import kind_of
 from t3sim.study.scenario.request import check_policy, requested
 from t3sim.study.scenario.scenario import Scenario, T3Section, setting
 from t3sim.trace.setup import Setup
@@ -14,7 +14,8 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveRe
 
     That is t3-mca if none is named. `bug`: of `trace.bugs`. Raises BadInput.
     """
-    if scenario.level == "cycle" and is_collective(scenario.layer):
+    kind = kind_of(scenario)
+    if kind == "collective":
         if bug is not None:
             whole = setting("layer.collective", scenario.layer.collective)
             raise BadInput(f"{whole} is alone, without Track & Trigger, whose bug {bug} is")
@@ -25,7 +26,7 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveRe
             raise BadInput(f"techniques = {name!r} is unknown to a trace: allowed are {', '.join(FUSIONS)}")
     if len(names) > 1:
         raise BadInput(f"{setting('techniques', names)}: a trace is of one technique")
-    if scenario.level != "cycle" or is_alone(scenario.layer):
+    if kind != "layer":
         raise BadInput("a trace is of the cycle level, of a kernel with its collective or of a collective alone")
     policy = scenario.t3.policy  # of whichever technique is traced
     check_policy(policy)

@@ -7,7 +7,7 @@ have the scenario's words, `exchange.topology = ring`.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from t3sim.base.errors import BadInput, choices, named_once
+from t3sim.base.errors import BadInput, choices
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
@@ -27,25 +27,16 @@ from t3sim.runs.split_k import with_split_k
 from t3sim.runs.sums import BLOCKS, sums_of
 from t3sim.study import techniques
 from t3sim.study.results import FileRun, Numbers, RunResult
-from t3sim.study.scenario.layers import ALONE, is_alone, is_collective, of_file, workloads_of
-from t3sim.study.scenario.scenario import Scenario, setting
+from t3sim.study.scenario.kinds import check_keys, is_alone
+from t3sim.study.scenario.layers import of_file, workloads_of
+from t3sim.study.scenario.scenario import ALONE, Scenario, setting
 from t3sim.study.tasks.store import Results
 from t3sim.study.tasks.task import KernelTask, kernel_task
 from t3sim.workload.workloads import Workload
 
 OPERATORS = (*FUSED_OPERATORS, *ALONE)
-#: Keys of the event level, keys that it has not, and values of these that say nothing else than nothing.
-_EVENT_ONLY = ("flux.transfer", "software", "fused_wg.slice_tasks")
-_CYCLE_ONLY = ("fraction", "layer.chakra", "layer.kernel",
-               "t3.policy", "gpus.skew", "gpus.every", "seed", "layer.locality", "layer.split_k", "layer.dtype",
-               "exchange.topology", "exchange.algorithm", "exchange.sums", "exchange.accumulate", "exchange.wire",
-               "layer.collective", "layer.bytes", "layer.experts", "layer.values")
-_SAYS_NOTHING = {"exchange.topology": "ring", "exchange.algorithm": "ring"}
 #: Elements of all GPUs' outputs that carry numbers, at most: each takes some 50 bytes.
 _MOST_NUMBERS = 1 << 24
-#: Keys that a kernel alone has.
-_ALONE_KEYS = ("layer.operator", "layer.kernel", "layer.gemm", "layer.embedding", "layer.locality", "layer.split_k",
-               "layer.dtype", "machine", "fraction", "seed")
 #: Keys of a technique's own section, beside those of technique t3.
 _OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order": "flux", "flux.pieces": "flux",
                    "flux.tune": "flux"}
@@ -91,27 +82,12 @@ class LayerRequest:
         return FileRun(tuple(zip(self.times, results))) if self.of_file else results[0]
 
 
-def check_level(scenario: Scenario) -> None:
-    """Refuse keys of the other level, and a technique that is named twice. Raises BadInput."""
-    if scenario.techniques is not None:
-        named_once(setting("techniques", scenario.techniques), scenario.techniques)
-    if scenario.level == "library":
-        raise BadInput("level = library is of a ranking of mechanisms, and of nothing else")
-    event = scenario.level == "event"
-    given = scenario.given()
-    for key in _CYCLE_ONLY if event else _EVENT_ONLY:
-        if key in given and given[key] != _SAYS_NOTHING.get(key):
-            raise BadInput(f"{setting(key, given[key])}{' does not go with ' if event else ' needs '}level = event")
-
-
 def check_operator(scenario: Scenario) -> None:
     """Refuse an operator that is none, and keys that another one has. Raises BadInput."""
     layer, given = scenario.layer, scenario.given()
     if fused_collective(layer.operator) is None and not is_alone(layer):
         raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
                        f"{choices(layer.operator, OPERATORS)}")
-    if "layer.bytes" in given:
-        raise BadInput(f"{setting('layer.bytes', layer.bytes)} is for layer.collective = rs, ag, ar or a2a")
     of_experts = fused_collective(layer.operator) in EXPERTS
     if "layer.experts" in given and not of_experts:
         raise BadInput(f"{setting('layer.experts', layer.experts)} is for layer.operator = moe-dispatch and "
@@ -120,11 +96,6 @@ def check_operator(scenario: Scenario) -> None:
         both = of_experts and key == "layer.locality"
         if key in given and not layer.operator.startswith("embedding") and not both:
             raise BadInput(f"{setting(key, given[key])} is for layer.operator = embedding and embedding-a2a")
-    if not is_alone(layer):
-        return
-    for key, value in given.items():
-        if key not in _ALONE_KEYS:
-            raise BadInput(f"{setting(key, value)} does not go with a kernel alone")
     if layer.kernel is None:
         return
     kernel = setting("layer.kernel", layer.kernel)
@@ -140,9 +111,7 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
 
     `policy`: the arbiters' under whichever technique, if it is not the techniques' own.
     """
-    check_level(scenario)
-    if is_collective(scenario.layer):
-        raise BadInput(f"{setting('layer.collective', scenario.layer.collective)} is alone: no techniques are compared")
+    check_keys(scenario, "layer")
     check_operator(scenario)
     layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
     found, notes = workloads_of(layer, scenario.seed)
