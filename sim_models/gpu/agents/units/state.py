@@ -1,6 +1,6 @@
 """State of the compute units: places with workgroups, and the kernels' tables that these go through."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -8,9 +8,6 @@ from t3sim.base.compiled.jit import inlined
 from t3sim.base.compiled.records import Record, aligned_zeros
 from t3sim.base.line import lines_of
 from t3sim.workload.operators.kernel_table import Route
-
-if TYPE_CHECKING:
-    from t3sim.gpu.agents.compute_units import ComputeUnits
 
 #: What the workgroup in a place is doing; time is accounted for under these.
 IDLE, BLOCKED, LAUNCH, POLL, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK, ADDING = range(9)
@@ -171,8 +168,19 @@ def make_state(rates: UnitRates, work: UnitWork) -> UnitState:
         working=np.full(devices, rates.units), slowdown=np.ones(devices))
 
 
+class UnitsKernel(Protocol):
+    """The units with a kernel on them, as its functions read it: `ComputeUnits`."""
+
+    @property
+    def state(self) -> UnitState: ...
+    @property
+    def work(self) -> UnitWork: ...
+    @property
+    def rates(self) -> UnitRates: ...
+
+
 @inlined
-def is_over(kernel: "ComputeUnits", device: int) -> bool:
+def is_over(kernel: UnitsKernel, device: int) -> bool:
     return kernel.state.phase[device] == kernel.state.phase_over.shape[1]
 
 
@@ -194,7 +202,7 @@ def settle(state: UnitState, device: int, now: int) -> None:
 
 
 @inlined
-def wake(kernel: "ComputeUnits", device: int, slot: int) -> None:
+def wake(kernel: UnitsKernel, device: int, slot: int) -> None:
     """Make sure that a unit is served when one of its places is ready."""
     g, unit = kernel.state, slot % kernel.rates.units
     due = np.int64(np.ceil(g.ready_time[device, slot]))

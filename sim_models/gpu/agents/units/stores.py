@@ -17,6 +17,7 @@ from t3sim.gpu.agents.units.state import (
     TO_CACHE,
     TO_MEMORY,
     TO_PEER,
+    UnitsKernel,
     enter,
     lines_of_bytes,
 )
@@ -27,13 +28,12 @@ from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import channel_of
 
 if TYPE_CHECKING:
-    from t3sim.gpu.agents.compute_units import ComputeUnits
     from t3sim.gpu.agents.units.state import UnitState, UnitWork
     from t3sim.gpu.engine.state import Sim
 
 
 @inlined
-def first_store(kernel: "ComputeUnits", group: int, member: int) -> int | np.int64:
+def first_store(kernel: UnitsKernel, group: int, member: int) -> int | np.int64:
     """Return the address of the first byte that a workgroup stores, 0 if it stores none."""
     work = kernel.work
     first = work.groups[group].first_step
@@ -45,7 +45,7 @@ def first_store(kernel: "ComputeUnits", group: int, member: int) -> int | np.int
 
 
 @compiled
-def send_stores(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
+def send_stores(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's stores, its blocks side by side, row by row; the arguments and the result are those of `use_port`.
 
     One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
@@ -95,7 +95,7 @@ def next_row(units: "UnitState", work: "UnitWork", step: np.record, device: int,
 
 
 @inlined
-def store_row(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, block: np.record, address: int, lines: int,
+def store_row(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, block: np.record, address: int, lines: int,
               now: int) -> bool:
     """Store a row in the cache, in memory or over the link; False: there is no room for (all of) it now.
 
@@ -146,7 +146,7 @@ def store_row(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, block:
 
 
 @inlined
-def store_cached(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, address: int, lines: int) -> bool:
+def store_cached(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, address: int, lines: int) -> bool:
     """Store a row's lines in the cache; False: not all of them can go now."""
     g, line_requests = kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:

@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.gpu.agents.units.state import BLOCKED, IDLE, LAUNCH, POLL, enter, is_over, wake
+from t3sim.gpu.agents.units.state import BLOCKED, IDLE, LAUNCH, POLL, UnitsKernel, enter, is_over, wake
 from t3sim.gpu.engine.hardware import inputs_complete, may_start, nothing_to_start
 
 if TYPE_CHECKING:
-    from t3sim.gpu.agents.compute_units import ComputeUnits
     from t3sim.gpu.engine.hardware import Hardware
     from t3sim.gpu.engine.state import Sim
 
 
 @compiled
-def dispatch(kernel: "ComputeUnits", sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+def dispatch(kernel: UnitsKernel, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
     """Give the next workgroup to a free place, if the hardware's window lets it start."""
     g = kernel.state
     slot = -1
@@ -33,7 +32,7 @@ def dispatch(kernel: "ComputeUnits", sim: "Sim", hardware: "Hardware | None", de
 
 
 @compiled
-def start_next(kernel: "ComputeUnits", hardware: "Hardware | None", device: int, slot: int, now: int) -> bool:
+def start_next(kernel: UnitsKernel, hardware: "Hardware | None", device: int, slot: int, now: int) -> bool:
     """Give a place the next workgroup that may start, of the window's queue first; False: none may."""
     g, work = kernel.state, kernel.work
     group = g.next_group[device]
@@ -51,7 +50,7 @@ def start_next(kernel: "ComputeUnits", hardware: "Hardware | None", device: int,
 
 
 @inlined
-def has_work(kernel: "ComputeUnits", device: int, now: int) -> bool:
+def has_work(kernel: UnitsKernel, device: int, now: int) -> bool:
     """Return whether the present phase has begun and has a workgroup that has not been started."""
     g = kernel.state
     return (not is_over(kernel, device) and g.next_wg[device] < kernel.work.phase_end[device, g.phase[device]]
@@ -59,7 +58,7 @@ def has_work(kernel: "ComputeUnits", device: int, now: int) -> bool:
 
 
 @inlined
-def free_place(kernel: "ComputeUnits", device: int) -> int:
+def free_place(kernel: UnitsKernel, device: int) -> int:
     """Find a place without a workgroup, by turn of the unit whose turn it is; -1 if there is none."""
     g, units = kernel.state, kernel.rates.units
     begin, end = 0, g.working[device]
@@ -74,7 +73,7 @@ def free_place(kernel: "ComputeUnits", device: int) -> int:
 
 
 @inlined
-def start(kernel: "ComputeUnits", device: int, slot: int, group: int, member: int,
+def start(kernel: UnitsKernel, device: int, slot: int, group: int, member: int,
           now: int) -> tuple[int | np.int64, int | np.int64]:
     """Give a place a group's workgroup of this number; the group and number of the next one."""
     g, work = kernel.state, kernel.work
@@ -92,7 +91,7 @@ def start(kernel: "ComputeUnits", device: int, slot: int, group: int, member: in
 
 
 @inlined
-def end(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, now: int) -> None:
+def end(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, now: int) -> None:
     """Free the place of a workgroup that has ended."""
     g, work = kernel.state, kernel.work
     if len(work.raises):
@@ -106,7 +105,7 @@ def end(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, now: int) ->
 
 
 @inlined
-def polls(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, now: int) -> bool:
+def polls(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, now: int) -> bool:
     """Let a workgroup read the flags that it waits for, if it has not seen them set; return whether it does."""
     g, work = kernel.state, kernel.work
     if len(work.waits) == 0 or work.waits[g.group[device, slot]].last == 0:
@@ -119,7 +118,7 @@ def polls(kernel: "ComputeUnits", sim: "Sim", device: int, slot: int, now: int) 
 
 
 @inlined
-def all_set(kernel: "ComputeUnits", sim: "Sim", device: int, wait: np.record) -> bool:
+def all_set(kernel: UnitsKernel, sim: "Sim", device: int, wait: np.record) -> bool:
     """Return whether all signals are set that are waited for."""
     for signal in range(wait.first, wait.last + 1):
         if sim.control.signals[device, signal] < kernel.work.signals[device, signal]:
