@@ -26,9 +26,7 @@ losses = frame.filter(regex="^loss_").T.fillna(0.0)
 losses[losses.max(axis=1) > 100].round(0)
 
 # %%
-from t3sim.study.bounds import bounds
-
-{name: bound.words for name, bound in bounds(result).items()}
+{name: bound.words for name, bound in result.bounds.items()}
 
 # %%
 result.plot();

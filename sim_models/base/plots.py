@@ -40,7 +40,7 @@ _STYLE = {
     "figure.dpi": 100, "savefig.dpi": 150, "svg.hashsalt": "t3"}
 
 
-def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float = 1.0, **options: Any):
+def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float = 1.0, **options: Any) -> Any:
     """Make a matplotlib figure of the report's width, or of a part of it, and its axes."""
     return plt.subplots(rows, columns, figsize=(width * WIDTH_INCHES, height_inches), layout="constrained", **options)
 

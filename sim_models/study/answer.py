@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from t3sim.study.gemm_rate import rate_alone
-
 if TYPE_CHECKING:
     from t3sim.study.results import RunResult
 
@@ -17,7 +15,7 @@ def answer(result: "RunResult") -> list[str]:
     if base is None:
         return ["No speedup without the baseline: add sequential to the techniques."]
     lines = []
-    if rate := rate_alone(result):
+    if rate := result.gemm_rate:
         lines.append(f"The {producer} alone: {rate.words}.")
     efficiency = result.overlap_efficiency
     if ahead := {name: share for name, share in efficiency.items() if share > 1 + _NOTABLE}:

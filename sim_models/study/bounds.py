@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from t3sim.machine import Machine
+from t3sim.mechanisms.result import TechniqueResult
+from t3sim.runs.exchange import Exchange
 from t3sim.runs.phases import PACKING
-
-if TYPE_CHECKING:
-    from t3sim.study.results import RunResult
+from t3sim.workload.workloads import Workload
 
 _FULL = 0.9  #: share of the time from which on a resource is what bounds a run
 _NOTABLE = 0.005  #: share of the time from which on waiting is worth a word
@@ -64,31 +65,21 @@ def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float, producer: st
     return f"No GPU waits long for another's {producer}: they end within {(max(ends) - min(ends)) / 1e3:,.1f} µs.{also}"
 
 
-def bounds(result: "RunResult") -> dict[str, Bound]:
-    """Return what bounds each technique that overlaps something.
-
-    Without the baseline, which has the GEMM alone, there is nothing.
-    """
-    if result.baseline is None:
-        return {}
-    return {name: _bound(result, name) for name in result.techniques if name != result.baseline.name}
-
-
-def _bound(result: "RunResult", name: str) -> Bound:
-    one, workload, machine = result.techniques[name], result.workload, result.machine
-    gathers = "all-gather" in result.exchange.hides
+def bound_of(one: TechniqueResult, base: TechniqueResult, machine: Machine, workload: Workload,
+             exchange: Exchange) -> Bound:
+    """Return what bounds a technique that overlaps something; `base`: the sequential one, which has the GEMM alone."""
+    gathers = "all-gather" in exchange.hides
     time_ns = one.total_ns - one.packing_ns - (0.0 if gathers else one.ag_ns)
-    moved = result.exchange.link_bytes(workload)
     left = (PACKING,) if gathers else (PACKING, "ag")
     in_memory = sum(sum(moved) for phase, moved in one.moved.items() if phase not in left)
-    peak = machine.dram_peak_bytes_per_ns
-    shares = {"gemm": result.baseline.gemm_ns / time_ns, "link": moved / machine.link.bandwidth_gb_per_s / time_ns,
-              "dram": in_memory / peak / time_ns}
+    shares = {"gemm": base.gemm_ns / time_ns,
+              "link": exchange.link_bytes(workload) / machine.link.bandwidth_gb_per_s / time_ns,
+              "dram": in_memory / machine.dram_peak_bytes_per_ns / time_ns}
     fullest = max(shares, key=shares.__getitem__)
     held = {cause: ns for cause, ns in one.loss_ns.items() if cause in _CAUSES and ns > 0}
     if shares[fullest] >= _FULL or not held:
         words = _RESOURCES[fullest]
     else:
         words = _CAUSES[max(held, key=held.__getitem__)]
-    words = words.replace("GEMM", workload.producer).replace("all-gather", result.exchange.hides[-1])
+    words = words.replace("GEMM", workload.producer).replace("all-gather", exchange.hides[-1])
     return Bound(**shares, words=words)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
-    from t3sim.study.results import RunResult
     from t3sim.workload.workloads import Workload
 
 _BINDS = 0.7  #: share of the time from which on the largest bound is what limits a GEMM
@@ -71,15 +70,3 @@ def gemm_rate(machine: "Machine", workload: "Workload", ns: float, dram_bytes: f
     if bound < _BINDS * ns:
         words = f"latency, of loads and of starts, which nothing hides; then by {words}"
     return GemmRate(workload.flop / ns / 1e3, peak / 1e3, (tiling.tile_m, tiling.tile_n), words)
-
-
-def rate_alone(result: "RunResult") -> GemmRate | None:
-    """Rate the GEMM alone of a run; None without the baseline, or without matrices."""
-    from t3sim.runs.kernels import part_of
-
-    base, made = result.baseline, result.workload
-    if base is None:
-        return None
-    made = part_of(made) if result.exchange.of_parts else made
-    moved = sum(base.moved.get("gemm", ()))
-    return gemm_rate(result.machine, made, base.gemm_ns, moved)

@@ -24,8 +24,7 @@ from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.runs.exchange import REDUCED
 from t3sim.runs.phases import Moved
 from t3sim.study.answer import answer
-from t3sim.study.bounds import bounds, who_waits
-from t3sim.study.gemm_rate import rate_alone
+from t3sim.study.bounds import who_waits
 from t3sim.study.results import BenchResult, CollectiveRun, KernelRun, RunResult
 
 NOTHING = "–"  #: in a cell that has no number
@@ -152,7 +151,7 @@ def print_run(result: RunResult, console: Console) -> None:
                   + (f"; {result.exchange.sums.words(workload)}" if result.exchange.sums.name else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else "")))
     console.print()
-    alone = rate_alone(result)
+    alone = result.gemm_rate
     rates = ("GEMM\nTFLOP/s", "of\npeak") if alone else ()
 
     def rate_of(name: str) -> tuple[str, ...]:
@@ -161,7 +160,7 @@ def print_run(result: RunResult, console: Console) -> None:
         slower = result.baseline.gemm_ns / result.techniques[name].gemm_ns
         return f"{alone.tflop_per_s * slower:,.1f}", f"{alone.share * slower:.0%}"
 
-    if found := bounds(result):
+    if found := result.bounds:
         show(_table("What bounds it", "technique", ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "bound by"),
                     ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", *rate_of(name), one.words)
                      for name, one in found.items())))

@@ -7,8 +7,8 @@ from t3sim.collectives.schedule import FIXED_TERMS
 from t3sim.mechanisms.result import BASELINE, TechniqueResult
 from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.skew import Skew
-from t3sim.study.bounds import bounds
-from t3sim.study.gemm_rate import GemmRate, rate_alone
+from t3sim.study.bounds import Bound, bound_of
+from t3sim.study.gemm_rate import GemmRate, gemm_rate
 from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
@@ -71,6 +71,24 @@ class RunResult:
                 for name, one in self.techniques.items() if "all-gather" in hides or "all-reduce" not in one.phases_ns}
 
     @property
+    def bounds(self) -> dict[str, Bound]:
+        """What bounds each technique that overlaps something; nothing without the baseline."""
+        base = self.baseline
+        return {} if base is None else {
+            name: bound_of(one, base, self.machine, self.workload, self.exchange)
+            for name, one in self.techniques.items() if name != base.name}
+
+    @property
+    def gemm_rate(self) -> GemmRate | None:
+        """The rate of the GEMM alone; None without the baseline, or without matrices."""
+        from t3sim.runs.kernels import part_of
+
+        if self.baseline is None:
+            return None
+        gemm = part_of(self.workload) if self.exchange.of_parts else self.workload
+        return gemm_rate(self.machine, gemm, self.baseline.gemm_ns, sum(self.baseline.moved.get("gemm", ())))
+
+    @property
     def most_terms(self) -> int:
         """Terms of the largest sum that Track & Trigger makes; more than 2 are added as they come."""
         return self.exchange.terms(self.workload, self.machine.gpu.k_parts)
@@ -98,9 +116,35 @@ class RunResult:
 
     def plot(self) -> "Figure":
         """Draw each technique's time: its GEMM, what of the reduce-scatter it does not hide, the all-gather."""
-        from t3sim.study.run_plot import draw_run
+        from t3sim.base import plots
 
-        return draw_run(self)
+        drawn, axes = plots.figure(0.9 + 0.34 * len(self.techniques), width=0.8)
+        names = list(self.techniques)
+        hides = self.exchange.hides
+        fused = hides[0] if len(hides) == 1 else "collective"
+        packs = any(one.packing_ns for one in self.techniques.values())
+        parts = {self.workload.producer: [], f"{fused} after it": []}
+        parts |= {} if self.exchange.of_parts else {"packing before it" if packs else "all-gather": []}
+        for one in self.techniques.values():
+            follows = 0.0 if self.exchange.of_parts else one.loss_ns.get("all_gather", one.packing_ns)  # as the table's
+            gemm = min(one.gemm_ns, one.total_ns - follows)
+            for part, ns in zip(parts.values(), (gemm, one.total_ns - follows - gemm, follows)):
+                part.append(ns / 1e3)
+        left = [0.0] * len(names)
+        for (title, widths), colour in zip(parts.items(), (plots.BLUE, plots.ORANGE, plots.LIGHT)):
+            axes.barh(names, widths, 0.7, left=left, color=colour, label=title)
+            left = [a + b for a, b in zip(left, widths)]
+        for name, end in zip(names, left):
+            speedup = self.speedup.get(name)
+            faster = f", {speedup:.3f}x" if speedup else ""
+            axes.annotate(f" {end:,.0f}{faster}", (end, name), va="center", fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.16 * max(left))
+        axes.grid(axis="y", visible=False)
+        axes.grid(axis="x")
+        axes.set_xlabel(plots.plain(f"µs, {self.workload.title}, machine {self.machine.name}"))
+        axes.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
+        return drawn
 
     def to_json(self) -> dict[str, Any]:
         workload = self.workload
@@ -119,8 +163,8 @@ class RunResult:
             **({"numbers": asdict(self.numbers)} if self.numbers else {}),
             "speedup": self.speedup,
             "overlap_efficiency": self.overlap_efficiency,
-            "bounds": {name: bound.to_json() for name, bound in bounds(self).items()},
-            "gemm": rate.to_json() if (rate := rate_alone(self)) else None,
+            "bounds": {name: bound.to_json() for name, bound in self.bounds.items()},
+            "gemm": self.gemm_rate.to_json() if self.gemm_rate else None,
         }
 
 

@@ -13,7 +13,6 @@ from t3sim.runs.phases import Moved
 from t3sim.study.answer import answer
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.results import RunResult, TechniqueResult
-from t3sim.study.run_plot import draw_run
 from t3sim.workload.workloads import DecodeWorkload, Workload, gemm_workload, paper_workloads
 
 pytestmark = pytest.mark.builds_loops
@@ -104,7 +103,7 @@ def test_a_plot_has_the_all_gather_that_the_table_has():
     exchange = fused_with("gemm-ar")
     fused = _technique("t3", 5.5e6, {"gemm": 5e6, "all-reduce": 4e6}, {"link_tail": 0.5e6})
     ideal = _technique("ideal-overlap", 5e6, {"gemm": 5e6, "reduce-scatter": 2e6, "all-gather": 1e6}, {})
-    drawn = draw_run(_run(exchange, SEQUENTIAL, fused, ideal)).axes[0]
+    drawn = _run(exchange, SEQUENTIAL, fused, ideal).plot().axes[0]
     widths = {container.get_label(): [bar.get_width() for bar in container] for container in drawn.containers}
     assert widths == {"GEMM": [5e3] * 3, "collective after it": pytest.approx([2e3, 500, 0]),
                       "all-gather": [1e3, 0, 0]}

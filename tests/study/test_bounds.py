@@ -10,7 +10,7 @@ from t3sim.mechanisms import losses
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.phases import Moved
-from t3sim.study.bounds import _CAUSES, bounds
+from t3sim.study.bounds import _CAUSES
 from t3sim.study.results import RunResult
 from t3sim.workload.workloads import gemm_workload
 
@@ -26,7 +26,7 @@ def words(total_us: float, loss: dict[str, float], collective: str = "rs", read:
     result = RunResult(WORKLOAD, load_machine(), 0, {}, {"sequential": BASE, "t3": fused},
                        exchange=Exchange(collective))
     assert result.to_json()["bounds"].keys() == {"t3"}
-    return bounds(result)["t3"].words
+    return result.bounds["t3"].words
 
 
 @pytest.mark.parametrize(("total_us", "collective", "read", "loss", "expected"), [
@@ -56,4 +56,4 @@ def test_every_cause_has_words():
 
 def test_nothing_is_said_without_the_gemm_alone():
     result = RunResult(WORKLOAD, load_machine(), 0, {}, {"t3": replace(BASE, name="t3")})
-    assert not bounds(result) and result.to_json()["bounds"] == {}
+    assert not result.bounds and result.to_json()["bounds"] == {}
