@@ -157,7 +157,7 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         gpus = getattr(error, "gpus", ())
         _complain(str(error).partition(":")[0] if gpus else _in_options(error, arguments[0]))
         if gpus:
-            from t3sim.study.report import print_gpus
+            from t3sim.base.console import print_gpus
 
             print_gpus(gpus)
         return 2 if isinstance(error, ValueError) else 1

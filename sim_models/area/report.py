@@ -15,10 +15,10 @@ from t3sim.area.sram import COLUMNS_PER_BIT, EDGE_COLUMNS, EDGE_ROWS, PUBLISHED,
 from t3sim.area.sweep import Sweep
 from t3sim.area.synthesis import GATED_BITS, SMALL_WORDS, TARGET_GATE_DELAYS
 from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING
+from t3sim.base.console import NOTHING, print_table
 from t3sim.cosim import yosys
 from t3sim.rtl.check_bits import check_bits
 from t3sim.rtl.geometry import Geometry
-from t3sim.study.report import NOTHING, print_table
 
 MOST_GATE_EQUIVALENTS = {"tracker": 8_000, "gpu_top": 450_000}  #: targets; the former is one bank
 

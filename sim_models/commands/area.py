@@ -97,7 +97,7 @@ def area(
     from t3sim.area.measure import measure
     from t3sim.area.sweep import plot as draw
     from t3sim.area.sweep import sweep as run_sweep
-    from t3sim.study.report import output_console, progress_bar
+    from t3sim.base.console import output_console, progress_bar
 
     process = NODES[node]
     options = [*([f"--node {node}"] if node != "7" else []),
@@ -187,7 +187,7 @@ def _energy(machine: str, library: str | None, markdown: str | None, json: str |
 
     from t3sim.area.energy import report
     from t3sim.area.energy.measured import measure_energy
-    from t3sim.study.report import output_console, progress_bar
+    from t3sim.base.console import output_console, progress_bar
 
     with progress_bar(["netlists", "run", "ALU"]) as progress:
         found = measure_energy(machine, cells, ASAP7, None, progress)

@@ -38,10 +38,11 @@ def bench(
     check_json_target(json)
     described = load_machine(machine)
 
+    from t3sim.base.console import output_console, progress_bar
     from t3sim.commands.event_speed import measure_event
     from t3sim.study.first_run import measure_first_run
     from t3sim.study.lockstep_speed import run_bench
-    from t3sim.study.report import output_console, print_bench, progress_bar
+    from t3sim.study.report import print_bench
 
     with progress_bar(engines) as progress:
         result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed)

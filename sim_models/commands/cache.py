@@ -27,9 +27,9 @@ def cache(
     import time
 
     from t3sim.base.cache import entries, evict, limit_bytes
+    from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
     from t3sim.base.user_cache import cache_folder
-    from t3sim.study.report import output_console, print_table
 
     check_json_target(json)
     folder, limit = cache_folder(), limit_bytes()

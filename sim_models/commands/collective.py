@@ -36,11 +36,11 @@ def collective(
     json: JsonOption = None,
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
+    from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json, write_whole
     from t3sim.collectives.algorithms import COLLECTIVES
     from t3sim.collectives.msccl import msccl_text
     from t3sim.event.flow.runs import request
-    from t3sim.study.report import output_console, print_table
 
     wanted = size_range(sizes)
     asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
@@ -82,7 +82,7 @@ def collective(
 
 
 def _closed(run) -> tuple[str, str]:
-    from t3sim.study.report import NOTHING
+    from t3sim.base.console import NOTHING
 
     if run.closed_form_ns is None:
         return NOTHING, NOTHING

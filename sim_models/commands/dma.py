@@ -77,12 +77,12 @@ def dma(
         if value is not None:
             raise BadInput(f"{option} is of the cycle level: give --level cycle, too")
     from t3sim.analytic.rings import kernel_collective_ns
+    from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
     from t3sim.event.flow.commands import COLLECTIVES, POSSIBLE
     from t3sim.event.flow.dma import INITIATORS, PHASES, copied_then_added_ns, run_collective
     from t3sim.machine import load_machine
     from t3sim.machine.levels import ENGINES
-    from t3sim.study.report import output_console, print_table
 
     if collective not in COLLECTIVES:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
@@ -150,12 +150,12 @@ def _estimate(machine: "Machine", gpus: int, moved: Sequence[int]) -> "Estimate"
 
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
                         gpus: int, json: str | None, waves: "ProducerWaves", insist: bool) -> None:
+    from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import QUEUE
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
     from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
-    from t3sim.study.report import output_console, print_table
 
     wanted = size_range(sizes)
     variants = [name.strip() for name in variant.split(",")] if variant is not None else [

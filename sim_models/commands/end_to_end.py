@@ -55,12 +55,12 @@ def end_to_end(
     from t3sim.analytic.end_to_end.layer import IMPLEMENTATIONS
     from t3sim.analytic.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
     from t3sim.analytic.end_to_end.training import TrainingJob
+    from t3sim.base.console import output_console, progress_bar
     from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import CLUSTER
     from t3sim.mechanisms.table import TECHNIQUES
     from t3sim.study.end_to_end import PHASES, estimate
-    from t3sim.study.report import output_console, progress_bar
     from t3sim.workload.model_file import load_transformer
 
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),

@@ -9,11 +9,11 @@ from t3sim.analytic.end_to_end.layer import gemm_shapes, gemms_said
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping
 from t3sim.analytic.end_to_end.search import MappingRanking
 from t3sim.analytic.end_to_end.training import TrainingJob
+from t3sim.base.console import print_table
 from t3sim.base.errors import printable
 from t3sim.machine import Machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.study.end_to_end import ClusterEstimate, model_json
-from t3sim.study.report import print_table
 
 #: Parts of a breakdown, for people.
 TITLES = {

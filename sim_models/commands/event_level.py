@@ -36,7 +36,7 @@ def run_event_level(asked: "EventLevel", json: str | None) -> None:
 
 
 def _print_gemm(found: "GemmRun") -> None:
-    from t3sim.study.report import output_console, print_table
+    from t3sim.base.console import output_console, print_table
 
     print_table(f"GEMM {found.shape} alone, {found.machine}", ("what", "value"), [
         ("time", f"{found.kernel_ns / 1e3:,.1f} µs"),
@@ -47,7 +47,7 @@ def _print_gemm(found: "GemmRun") -> None:
 
 
 def _print_persistent(run: "PersistentRun") -> None:
-    from t3sim.study.report import NOTHING, output_console, print_table
+    from t3sim.base.console import NOTHING, output_console, print_table
 
     console = output_console()
     print_table(f"{run.operator}, {run.shape}, {run.gpus} GPUs; machine {run.machine}; event level (µs)",
@@ -60,7 +60,7 @@ def _print_persistent(run: "PersistentRun") -> None:
 
 def _print_file(found: "FileRun", node: "Machine") -> None:
     """Print a model's sub-layers, then all of them, each as often as the model has it."""
-    from t3sim.study.report import output_console, print_table
+    from t3sim.base.console import output_console, print_table
 
     for _, run in found.sublayers:
         _print_overlap(run, node)
@@ -73,8 +73,8 @@ def _print_file(found: "FileRun", node: "Machine") -> None:
 
 
 def _print_overlap(run: "OverlapRun", node: "Machine") -> None:
+    from t3sim.base.console import NOTHING, output_console, print_table
     from t3sim.mechanisms.decomposed.event import TOO_GOOD
-    from t3sim.study.report import NOTHING, output_console, print_table
 
     console = output_console()
     of = f"{run.sublayer}: " if run.sublayer else ""
@@ -98,7 +98,7 @@ def _print_overlap(run: "OverlapRun", node: "Machine") -> None:
 
 
 def _print_losses(title: str, techniques, console) -> None:
-    from t3sim.study.report import NOTHING, print_table
+    from t3sim.base.console import NOTHING, print_table
 
     causes = list(dict.fromkeys(cause for one in techniques.values() for cause in one.loss_ns))
     print_table(title, ("cause", *techniques), [

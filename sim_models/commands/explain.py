@@ -56,7 +56,7 @@ def explain(
 
     from rich.table import Table
 
-    from t3sim.study.report import output_console, print_gpus
+    from t3sim.base.console import output_console, print_gpus
 
     console = output_console()
     console.print(answer.subject, style="bold", highlight=False)

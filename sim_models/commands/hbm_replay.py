@@ -43,7 +43,7 @@ def hbm_replay(
     check_json_target(json)
     described = load_machine(machine)
 
-    from t3sim.study.report import output_console, print_pairs, progress_bar
+    from t3sim.base.console import output_console, print_pairs, progress_bar
     from t3sim.testbenches.hbm_replay.configurations import CONFIGS
 
     if config is not None and config not in CONFIGS:

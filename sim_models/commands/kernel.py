@@ -80,8 +80,9 @@ def kernel(
 
 def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a kernel alone, and again beside copies if there are any; print, or write as JSON. Raises BadInput."""
+    from t3sim.base.console import output_console, progress_bar
     from t3sim.base.output import write_json
-    from t3sim.study.report import output_console, print_kernel, progress_bar
+    from t3sim.study.report import print_kernel
 
     if (expected := kernel.estimate()) is not None:
         check_estimate(expected, kernel.workload, insist)
@@ -95,8 +96,9 @@ def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Res
 
 def run_collective_alone(alone: "CollectiveRequest", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a collective alone; print, or write as JSON. Raises BadInput."""
+    from t3sim.base.console import output_console, progress_bar
     from t3sim.base.output import write_json
-    from t3sim.study.report import output_console, print_collective, progress_bar
+    from t3sim.study.report import print_collective
 
     print_notes(alone.notes)
     if kept is not None and kept.load(alone.task) is not None:

@@ -22,7 +22,7 @@ def machines(
         write_json(found, json)
     if json == "-":
         return
-    from t3sim.study.report import output_console
+    from t3sim.base.console import output_console
 
     console = output_console()
     if machine is not None:

@@ -59,8 +59,8 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     """Compute a ranking, and write it down."""
     from t3sim.analytic.end_to_end.layer import gemms_said
     from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
+    from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
-    from t3sim.study.report import output_console, print_table
 
     found = layer.run()
     ranked, wrong, node, transformer, tp = found.ranked, found.expected_error, found.machine, found.model, found.tp
@@ -100,8 +100,8 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
 def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
     from t3sim.analytic.end_to_end.layer import gemms_said
     from t3sim.analytic.libraries.mechanisms import GATES
+    from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
-    from t3sim.study.report import output_console, print_table
 
     found = layer.run()
     if json is not None:

@@ -54,9 +54,10 @@ def reproduce(
         raise BadInput(f"--beside {wanted}: a machine other than --machine {machine} is needed, or {_NONE}")
     check_out(out)
 
+    from t3sim.base.console import output_console
     from t3sim.papers import pipeline
     from t3sim.papers.progress import show_progress
-    from t3sim.study.report import output_console, print_campaign
+    from t3sim.study.report import print_campaign
 
     try:
         with show_progress() as monitor:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def run_sublayers(request: "LayerRequest", plot: str | None, insist: bool, jobs: int, json: str | None,
                   kept: "Results | None") -> None:
     """Run what a request asks for; print, draw, or write as JSON. Raises BadInput."""
+    from t3sim.base.console import output_console, progress_bar
     from t3sim.base.output import write_json
     from t3sim.study import techniques
-    from t3sim.study.report import output_console, print_run, print_together, progress_bar
+    from t3sim.study.report import print_run, print_together
     from t3sim.study.tasks.estimate import estimate
 
     several = len(request.plans) > 1

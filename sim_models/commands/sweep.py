@@ -110,7 +110,7 @@ def _show(compare, compared) -> None:
     from rich import box
     from rich.table import Table
 
-    from t3sim.study.report import output_console
+    from t3sim.base.console import output_console
 
     table = Table(box=box.SIMPLE_HEAD, title=f"{compare.by} over {compared[0].cases} cases", title_justify="left")
     table.add_column(compare.over, no_wrap=True)

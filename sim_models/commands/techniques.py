@@ -16,9 +16,9 @@ def techniques(json: JsonOption = None) -> None:
     from rich import box
     from rich.table import Column, Table
 
+    from t3sim.base.console import output_console
     from t3sim.base.output import write_json
     from t3sim.mechanisms.table import every_mechanism
-    from t3sim.study.report import output_console
 
     check_json_target(json)
     rows = every_mechanism()

@@ -78,7 +78,7 @@ def trace(
 
     from dataclasses import asdict, replace
 
-    from t3sim.study.report import output_console, print_gpus, print_table, progress_bar
+    from t3sim.base.console import output_console, print_gpus, print_table, progress_bar
     from t3sim.study.scenario.collective import CollectiveRequest
     from t3sim.study.scenario.layers import workloads_of
     from t3sim.study.scenario.recorded import recorded

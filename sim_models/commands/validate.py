@@ -29,8 +29,8 @@ def validate(
     from t3sim.analytic.validation.log import read_log
     from t3sim.analytic.validation.machines import MACHINES, constants
     from t3sim.analytic.validation.readers import own_rows, read_text, text_of
+    from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
-    from t3sim.study.report import output_console, print_table
 
     if machine is not None and machine not in MACHINES:
         raise BadInput(f"machine {machine[:60]!r} has no measured rows: allowed are {choices(machine, MACHINES)}")
@@ -80,7 +80,7 @@ def validate(
 
 
 def _summary_row(name: str, one: dict[str, Any]) -> tuple[str, ...]:
-    from t3sim.study.report import NOTHING
+    from t3sim.base.console import NOTHING
 
     def percent(key: str, unit: str = "%") -> str:
         value = one.get(key)

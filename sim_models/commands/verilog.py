@@ -30,7 +30,7 @@ def verilog(
     blocks = chosen_blocks(block)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
 
-    from t3sim.study.report import output_console, print_table, progress_bar
+    from t3sim.base.console import output_console, print_table, progress_bar
 
     with progress_bar(blocks) as progress:
         verdicts = write_verilog(blocks, sizes, out, check, progress)

@@ -1,23 +1,16 @@
 """Results as tables for people. Numbers are never cut off."""
 
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from t3sim.base.console import NOTHING, ReportTable, report_table, words_of_key
 from t3sim.base.errors import printable
 from t3sim.base.line import LINE_BYTES
-from t3sim.base.trimmed import Trimmed
 from t3sim.collectives.schedule import FIXED_TERMS
 from t3sim.mechanisms.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.rtl.registers import NO_THRESHOLD
@@ -27,117 +20,17 @@ from t3sim.study.answer import answer
 from t3sim.study.bounds import who_waits
 from t3sim.study.results import BenchResult, CollectiveRun, KernelRun, RunResult
 
-NOTHING = "–"  #: in a cell that has no number
-
-SILENCE_SECONDS = 20.0  #: without a terminal, a line at least as often
-
-_WORDS_WIDTH = 30  #: that a column of words needs at least
-
-PIPE_WIDTH = 120  #: columns when standard output is no terminal
-
-ProgressCallback = Callable[[str, float], None]  #: (technique or step, fraction done from 0 to 1)
-
 
 def _threshold(entries: int) -> str:
     """Write a threshold as people say it."""
     return "none" if entries == NO_THRESHOLD else str(entries)
 
 
-def output_console() -> Console:
-    """Return the console for results: standard output."""
-    return _console(sys.stdout)
-
-
-class _Console(Console):
-    """A console that prints text as it is: it has no markup, and nothing in it steers a terminal."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, **options)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(printable(text), **options)
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print; a text with a word that is longer than a line, such as a path, is left to the terminal to break.
-
-        A title with a word that is longer than its table is wide stands above it as such a text.
-        """
-        if len(objects) == 1 and isinstance(table := objects[0], _ReportTable) and (
-                parts := table.parts(self, self.options)):
-            word = max(map(len, table.title.split()), default=0)
-            if word > Measurement.get(self, self.options, parts[0]).maximum:
-                self.print(table.title, style="bold")
-                objects = (replace(table, title=""),)
-        texts = [one for one in objects if isinstance(one, str)]
-        if len(texts) == len(objects) and any(len(word) > self.width for text in texts for word in text.split()):
-            options = {"soft_wrap": True} | options
-        super().print(*objects, **options)
-
-    def on_broken_pipe(self) -> None:
-        """Leave it to the command line what an end of reading means; rich would end the program."""
-        raise BrokenPipeError
-
-
-def _console(file: TextIO) -> Console:
-    if file.isatty():
-        return _Console(file=file)
-    return _Console(width=PIPE_WIDTH, file=Trimmed(file))
-
-
-@contextmanager
-def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
-    """Show a bar per name on standard error.
-
-    Without a terminal there, it is one line when each is done, and now and then between.
-
-    The callback may be called as often as is convenient, and with names that were not announced.
-    """
-    console = _Console(stderr=True)
-    if not console.is_terminal:
-        finished: set[str] = set()
-        told = time.monotonic()
-
-        def log(name: str, fraction: float) -> None:
-            nonlocal told
-            if fraction >= 1 and name not in finished:
-                finished.add(name)
-                print(f"t3: {name} done", file=sys.stderr, flush=True)
-            elif fraction < 1 and time.monotonic() - told > SILENCE_SECONDS:
-                print(f"t3: {name} {fraction:.0%}", file=sys.stderr, flush=True)
-            else:
-                return
-            told = time.monotonic()
-
-        yield log
-        return
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(),
-               TimeElapsedColumn(), TimeRemainingColumn())
-    # Refreshed from a thread, and from the callback as well: compiled loops may hold the interpreter lock.
-    with Progress(*columns, console=console, transient=True) as progress:
-        tasks = {name: progress.add_task(name, total=1.0, start=False) for name in names}
-        shown = 0.0
-
-        def update(name: str, fraction: float) -> None:
-            nonlocal shown
-            if name not in tasks:
-                tasks[name] = progress.add_task(name, total=1.0, start=False)
-            if not progress.tasks[progress.task_ids.index(tasks[name])].started:
-                progress.start_task(tasks[name])
-            progress.update(tasks[name], completed=min(1.0, max(0.0, fraction)))
-            now = progress.get_time()
-            if fraction >= 1 or now - shown > 0.1:
-                shown = now
-                progress.refresh()
-
-        yield update
-
-
 def print_run(result: RunResult, console: Console) -> None:
     """Print what bounds one `t3 run`, its traffic, losses and simulation speed; at the end its times: the answer."""
     workload = result.workload
 
-    def show(table: _ReportTable) -> None:
+    def show(table: ReportTable) -> None:
         console.print(table.of(workload.producer))
 
     console.print(Text.assemble((printable(workload.title), "bold"), f": {workload.shape}, "
@@ -161,9 +54,10 @@ def print_run(result: RunResult, console: Console) -> None:
         return f"{alone.tflop_per_s * slower:,.1f}", f"{alone.share * slower:.0%}"
 
     if found := result.bounds:
-        show(_table("What bounds it", "technique", ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "bound by"),
-                    ((name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", *rate_of(name), one.words)
-                     for name, one in found.items())))
+        headings = ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "bound by")
+        show(report_table("What bounds it", "technique", headings, (
+            (name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", *rate_of(name), one.words)
+            for name, one in found.items())))
     if (terms := result.terms_by_arrival) > FIXED_TERMS and any(one.rtl_in_loop for one in result.techniques.values()):
         console.print(f"Sums of Track & Trigger have up to {terms} terms, added in the order in which they come: their "
                       "last bits may differ from run to run.")
@@ -178,9 +72,9 @@ def print_run(result: RunResult, console: Console) -> None:
         show(_losses(result))
     for name, one in result.techniques.items():
         if len(one.tried) > 1:
-            show(_table(f"What {name} could choose (µs)", "order of tiles", ("communication\ntiles", "kernels"),
-                        ((each.options["order"], f"{each.options['pieces']}", _microseconds(each.ns))
-                         for each in one.tried)))
+            show(report_table(f"What {name} could choose (µs)", "order of tiles", ("communication\ntiles", "kernels"),
+                              ((each.options["order"], f"{each.options['pieces']}", _microseconds(each.ns))
+                               for each in one.tried)))
     if any(one.hardware for one in result.techniques.values()):
         show(_hardware(result))
     if numbers := result.numbers:
@@ -202,76 +96,12 @@ def print_together(results: Sequence[RunResult], times: Sequence[int], console: 
     rows = [(one.title, f"{one.m}x{one.n}x{one.k}", f"{count:,}",
              *(_microseconds(result.techniques[name].total_ns) for name in names))
             for count, result in zip(times, results) for one in (result.workload,)]
-    console.print(_table("All of the file, each as often as it is there (µs)", "sub-layer",
-                         ("MxNxK", "times", *names), rows,
-                         ("all", "", f"{sum(times):,}", *(_microseconds(total[name]) for name in names))))
+    console.print(report_table("All of the file, each as often as it is there (µs)", "sub-layer",
+                               ("MxNxK", "times", *names), rows,
+                               ("all", "", f"{sum(times):,}", *(_microseconds(total[name]) for name in names))))
     if BASELINE in total:
         speedups = (f"{name} {total[BASELINE] / ns:.3f}" for name, ns in total.items())
         console.print(f"Speedup of all: {', '.join(speedups)}")
-
-
-@dataclass(frozen=True)
-class _ReportTable:
-    """A table with text to the left and numbers to the right, which is never wider than there is room.
-
-    Where room is short, the first column folds and headings break where they say so; where that is not enough, the
-    columns are spread over several tables, each with its rows' names, and a column that is too wide for a table of its
-    own folds, too.
-    """
-
-    title: str
-    first: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    total: tuple[str, ...] | None = None
-
-    def of(self, producer: str) -> "_ReportTable":
-        """Return the table with the name of the kernel that makes the output, where that is no GEMM."""
-        def named(words: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(word.replace("GEMM", producer) for word in words)
-        return replace(self, columns=named(self.columns), rows=[named(row) for row in self.rows])
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        parts = self.parts(console, options)
-        for part in parts[:1]:
-            part.title = self.title
-        yield from parts
-
-    def parts(self, console: Console, options: ConsoleOptions) -> list[Table]:
-        """Return the tables over which the columns are spread, without the title."""
-        left, unlimited, found = list(range(1, len(self.columns) + 1)), options.update(width=10_000), []
-        while left:
-            count = next((count for count in range(len(left), 0, -1) if options.max_width >=
-                          Measurement.get(console, unlimited, self._part(left[:count])).minimum), 0)
-            found.append(self._part(left[:max(1, count)], fold=count == 0))
-            left = left[max(1, count):]
-        return found
-
-    def _part(self, places: list[int], fold: bool = False) -> Table:
-        """Make the table with some of its columns. `fold`: they break between words, too."""
-        table = Table(title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
-                      padding=(0, 1, 0, 0))
-        everything = [*self.rows, self.total] if self.total else self.rows
-        longest_word = max((len(word) for row in everything for word in row[0].split()), default=1)
-        table.add_column(self.first, min_width=max(len(self.first), longest_word))
-        for place in places:
-            column = self.columns[place - 1]
-            widest = max(map(len, (*column.split("\n"), *(row[place] for row in everything))))
-            if fold:
-                table.add_column(column, justify="right", overflow="fold")
-            else:
-                table.add_column(column, justify="right", no_wrap=True, min_width=widest)
-        for row in self.rows:
-            table.add_row(row[0], *(row[place] for place in places))
-        if self.total:
-            table.add_section()
-            table.add_row(self.total[0], *(self.total[place] for place in places))
-        return table
-
-
-def _table(title: str, first: str, columns: Iterable[str], rows: Iterable[Sequence[str]],
-           total: Sequence[str] | None = None) -> _ReportTable:
-    return _ReportTable(title, first, tuple(columns), [tuple(row) for row in rows], tuple(total) if total else None)
 
 
 def _microseconds(ns: float) -> str:
@@ -289,8 +119,8 @@ def _initials(phase: str) -> str:
 def _times(result: RunResult) -> Table:
     speedup, efficiency = result.speedup, result.overlap_efficiency
     phases = dict.fromkeys(phase for one in result.techniques.values() for phase in one.phases_ns)
-    headings = (_initials(phase) if "-" in phase else _words(phase) for phase in phases)
-    return _table("Time (µs)", "technique", (*headings, "total", "speedup", "overlap\nefficiency"), (
+    headings = (_initials(phase) if "-" in phase else words_of_key(phase) for phase in phases)
+    return report_table("Time (µs)", "technique", (*headings, "total", "speedup", "overlap\nefficiency"), (
         (name, *(_microseconds(one.phases_ns[phase]) if phase in one.phases_ns else NOTHING for phase in phases),
          _microseconds(one.total_ns),
          f"{speedup[name]:.3f}" if name in speedup else NOTHING,
@@ -301,7 +131,7 @@ def _times(result: RunResult) -> Table:
 def _gpus(technique: str, gpus: Sequence[Mapping[str, float]]) -> Table:
     """Show who waits for whom: where each GPU's time ends."""
     times = ("start_ns", "gemm_end_ns", "first_packet_ns", "last_tile_ns", "window_held_ns")
-    return _table(f"Each GPU under {technique} (µs)", "GPU", (
+    return report_table(f"Each GPU under {technique} (µs)", "GPU", (
         "starts", "GEMM\nends", "first\npacket", "last tile\nhere", "window\nheld it", "fullest\nlink to", "busy"), (
         (str(number), *(_microseconds(one[name]) for name in times), str(one["link_to"]), f"{one['link_busy']:.0%}")
         for number, one in enumerate(gpus)))
@@ -312,8 +142,8 @@ def _traffic(result: RunResult) -> Table:
     streams = dict.fromkeys((*DRAM_STREAMS, *others))
     amounts = {name: [one.streams_bytes.get(stream, 0) for stream in streams]
                for name, one in result.techniques.items()}
-    headings = (_words(stream).replace(" ", "\n") for stream in streams)
-    return _table("DRAM traffic per GPU (MB)", "technique", (*headings, "total"), (
+    headings = (words_of_key(stream).replace(" ", "\n") for stream in streams)
+    return report_table("DRAM traffic per GPU (MB)", "technique", (*headings, "total"), (
         (name, *map(_megabytes, (*parts, sum(parts)))) for name, parts in amounts.items()))
 
 
@@ -321,10 +151,10 @@ def _losses(result: RunResult) -> Table:
     """Show causes as rows and techniques as columns, in the order in which causes first appear."""
     every = [one.loss_ns for one in result.techniques.values()]
     causes = dict.fromkeys(cause for losses in every for cause in losses)
-    return _table(
+    return report_table(
         "Where the time that is not hidden went (µs)", "cause",
         (name.replace("-", "-\n", 1) if len(name) > 8 else name for name in result.techniques),
-        ((_words(cause), *(_microseconds(losses[cause]) if cause in losses else NOTHING for losses in every))
+        ((words_of_key(cause), *(_microseconds(losses[cause]) if cause in losses else NOTHING for losses in every))
          for cause in causes),
         ("sum", *(_microseconds(sum(losses.values())) for losses in every)))
 
@@ -355,7 +185,7 @@ def _hardware(result: RunResult) -> Table:
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
-            sums = _words(result.exchange.collective)
+            sums = words_of_key(result.exchange.collective)
             of = {"AR": ("rs", "ag", "ar")}.get(sums, (result.exchange.collective,))
             reads = [_bytes(which, of, "read") for which in (result.baseline, one)]
             writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
@@ -365,7 +195,8 @@ def _hardware(result: RunResult) -> Table:
                                                        else "it writes nothing")
         for label, value in values.items():
             rows.setdefault(label, []).append(value)
-    return _table("Hardware, from its own counters", "what", fused, ((label, *cells) for label, cells in rows.items()))
+    return report_table("Hardware, from its own counters", "what", fused, (
+        (label, *cells) for label, cells in rows.items()))
 
 
 def _bytes(technique: TechniqueResult, phases: Iterable[str], direction: str) -> int:
@@ -373,18 +204,13 @@ def _bytes(technique: TechniqueResult, phases: Iterable[str], direction: str) ->
 
 
 def _speed(result: RunResult) -> Table:
-    return _table("Simulation", "technique", ("RTL in\nthe loop", "cycles", "host\nseconds", "cycles\nper second"), (
+    headings = "RTL in\nthe loop", "cycles", "host\nseconds", "cycles\nper second"
+    return report_table("Simulation", "technique", headings, (
         (name, "yes" if one.rtl_in_loop else "no", f"{one.mc_cycles:,}" if one.mc_cycles else NOTHING,
          f"{one.host_seconds:,.1f}", f"{one.cycles_per_second:,.0f}" if one.cycles_per_second else NOTHING)
         for name, one in result.techniques.items()))
 
 
-_ACRONYMS = {"gemm", "rs", "ag", "ar", "a2a", "dram", "dma", "rtl", "nmc", "cu", "llc"}
-
-
-def _words(key: str) -> str:
-    """Write a key for people: `gemm_read` as `GEMM read`."""
-    return " ".join(word.upper() if word in _ACRONYMS else word for word in key.split("_"))
 
 
 def print_kernel(result: KernelRun, console: Console) -> None:
@@ -393,11 +219,11 @@ def print_kernel(result: KernelRun, console: Console) -> None:
             *((("rate", f"{result.gemm.tflop_per_s:,.1f} TFLOP/s"), ("of peak", f"{result.gemm.share:.0%}"),
                ("tile", "{} x {}".format(*result.gemm.tile))) if result.gemm else ()),
             *((f"DRAM, {name.replace('gemm_', '')}", f"{count:,} bytes") for name, count in result.dram_bytes.items())]
-    console.print(_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
+    console.print(report_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
     if result.gemm:
         console.print(f"Limited by {result.gemm.limited_by}.")
     if (one := result.beside) is not None:
-        console.print(_table(f"Beside copies, {result.machine}", "what", ("value",), [
+        console.print(report_table(f"Beside copies, {result.machine}", "what", ("value",), [
             ("copies read", f"{one.copies_read_gb_per_s:,.1f} GB/s"),
             ("copies write", f"{one.copies_write_gb_per_s:,.1f} GB/s"),
             ("time", f"{one.kernel_ns:,.1f} ns"), ("over alone", f"{one.slowdown:.3f}"),
@@ -417,8 +243,8 @@ def print_collective(result: CollectiveRun, console: Console) -> None:
         rows += [(what, f"{result.switch[name]:,}") for what, name in (
             ("most sums in a merge table", "most_held"), ("sums that left whole", "completed"),
             ("in parts, as a table was full", "evicted"), ("in parts, as no part came", "expired"))]
-    console.print(_table(f"{result.collective} of {result.array_bytes:,} bytes alone, {result.devices} GPUs, "
-                         f"{result.algorithm} on {result.topology}; {result.machine}", "what", ("value",), rows))
+    console.print(report_table(f"{result.collective} of {result.array_bytes:,} bytes alone, {result.devices} GPUs, "
+                               f"{result.algorithm} on {result.topology}; {result.machine}", "what", ("value",), rows))
     bounds = ", ".join(f"{name} {ns:,.0f}" for name, ns in result.bounds_ns.items())
     console.print(f"Limited by {result.limited_by}; each alone would take (ns): {bounds}.")
 
@@ -432,10 +258,10 @@ def print_bench(result: BenchResult, console: Console) -> None:
             cycles = f"{result.cycles[engine]:,}" if engine in result.cycles else NOTHING
             rows.append((engine, f"{speed[engine]:,.0f}", ratio, cycles))
     if rows or not result.event:
-        console.print(_table("Engine speed on the same RTL and stimulus", "engine",
-                             ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
+        console.print(report_table("Engine speed on the same RTL and stimulus", "engine",
+                                   ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
     if result.event:
-        console.print(_table("Event level", "collective", (
+        console.print(report_table("Event level", "collective", (
             "GPUs", "of these\nsimulated", "messages", "of these\nsimulated", "simulated\nper second",
             "seconds\nof a core", "over\nclosed form"),
             [(one.what, f"{one.gpus:,}", f"{one.simulated_gpus:,}", f"{one.messages:,}",
@@ -484,42 +310,7 @@ def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> 
              cell(entry["paper"]), cell(entry["difference"], "+"), entry["unit"],
              {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, key, entry in shown]
     if rows:
-        console.print(_table("Ours beside the paper's", "quantity", (
+        console.print(report_table("Ours beside the paper's", "quantity", (
             "ours", *([second["machine"]["name"]] if two else []), *(["its range"] if ranged else []), "paper",
             "difference", "unit", "target"), rows))
     console.print(f"Report: {page}", soft_wrap=True)
-
-
-def print_pairs(title: str, pairs: Iterable[tuple[str, object]], console: Console) -> None:
-    """Print a table of names and values."""
-    console.print(_table(title, "quantity", ("value",), (
-        (_words(name), f"{value:,}" if isinstance(value, int) else
-         f"{value:,.3f}" if isinstance(value, float) else str(value)) for name, value in pairs)))
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], console: Console,
-                total: Sequence[str] | None = None) -> None:
-    """Print any table; the first column has the names, `total` is set apart."""
-    console.print(_table(title, columns[0], columns[1:], rows, total))
-
-
-def print_gpus(gpus: Sequence[Mapping[str, str]], console: Console | None = None) -> None:
-    """Print what each GPU of a run that stands still waits for: a column per GPU.
-
-    Columns stand side by side while words have room; it goes to standard error by default.
-    """
-    console = console or _console(sys.stderr)
-    first, *others = gpus[0]
-    widest = max(len(gpu[name]) for gpu in gpus for name in gpu)
-    room = console.width - max(map(len, gpus[0])) - 1
-    beside = max(1, room // (min(widest, _WORDS_WIDTH) + 1))
-    console.print("What waits, by GPU", style="bold")
-    for start in range(0, len(gpus), beside):
-        group = gpus[start:start + beside]
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        table.add_column(first, no_wrap=True)
-        for gpu in group:
-            table.add_column(gpu[first], overflow="fold")
-        for name in others:
-            table.add_row(name, *(gpu[name] for gpu in group))
-        console.print(table)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from t3sim import cli
+from t3sim.base.console import output_console
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import load_machine
@@ -16,7 +17,7 @@ from t3sim.mechanisms.flux.storing import FluxOptions, Owners, tuned
 from t3sim.runs import build
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.plan import Plan
-from t3sim.study.report import output_console, print_run
+from t3sim.study.report import print_run
 from t3sim.study.techniques import kernels_of, run_sublayer
 from t3sim.workload.workloads import gemm_workload
 from tests.mechanisms.test_flux import Unmirrored

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from t3sim.base.console import output_console
 from t3sim.machine import load_machine
 from t3sim.mechanisms.flux.storing import Owners
 from t3sim.mechanisms.fused_wg.kernels import SENDING_REGISTERS, sending_kernel
@@ -17,7 +18,7 @@ from t3sim.runs.operators import make_operator, make_tiling, resident
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.skew import Skew
-from t3sim.study.report import output_console, print_run
+from t3sim.study.report import print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import embedding_workload, gemm_workload, gemv_workload
 

@@ -2,13 +2,14 @@
 
 import pytest
 
+from t3sim.base.console import output_console
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.runs.plan import Plan
 from t3sim.runs.switch_kernels import ALL_GATHER, ALL_REDUCE
-from t3sim.study.report import output_console, print_run
+from t3sim.study.report import print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import gemm_workload
 

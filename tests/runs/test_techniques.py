@@ -8,6 +8,7 @@ import pytest
 from numba import njit
 
 from t3sim import cli
+from t3sim.base.console import output_console
 from t3sim.base.errors import BadInput
 from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.machine import load_machine
@@ -23,7 +24,7 @@ from t3sim.runs.phases import PURPOSES
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.study.bounds import who_waits
-from t3sim.study.report import output_console, print_run
+from t3sim.study.report import print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import gemm_workload, paper_workloads
 from tests.support.variants import variant

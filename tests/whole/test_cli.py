@@ -21,6 +21,7 @@ import pytest
 from rich.console import Console
 
 from t3sim import cli
+from t3sim.base import console as consoles
 from t3sim.base.errors import Failure
 from t3sim.base.output import collect_versions, json_text, write_json
 from t3sim.base.trimmed import Trimmed
@@ -31,7 +32,7 @@ from t3sim.rtl.geometry import GeometryError
 from t3sim.runs.exchange import FUSED_OPERATORS
 from t3sim.runs.kernels import ALL_GATHER, GEMM
 from t3sim.runs.phases import Moved
-from t3sim.study import report, techniques
+from t3sim.study import techniques
 from t3sim.study.report import print_bench, print_run
 from t3sim.study.results import (
     BenchResult,
@@ -122,8 +123,8 @@ def test_what_cannot_end_is_refused(calls, capsys):
 
 
 def test_a_long_technique_says_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(report, "SILENCE_SECONDS", 0.0)
-    with report.progress_bar(["t3"]) as progress:
+    monkeypatch.setattr(consoles, "SILENCE_SECONDS", 0.0)
+    with consoles.progress_bar(["t3"]) as progress:
         for fraction in (0.25, 0.5, 1.0):
             progress("t3", fraction)
     assert capsys.readouterr().err == "t3: t3 25%\nt3: t3 50%\nt3: t3 done\n"
@@ -222,7 +223,7 @@ def test_tables_never_cut_a_number_or_a_name(width):
 @pytest.mark.parametrize("width", [30, 40, 60, 120])
 def test_a_column_of_words_folds_where_room_is_short(width):
     printed = io.StringIO()
-    report.print_table("", ("technique", "GEMM", "bound by"), [
+    consoles.print_table("", ("technique", "GEMM", "bound by"), [
         ("t3-mca+", "78%", "the collective after the GEMM"), ("flux", "65%", "launches of kernels")],
         Console(width=width, file=Trimmed(printed), highlight=False))
     text = printed.getvalue()
@@ -468,7 +469,7 @@ def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("nothing moved for 200000 cycles\n") == 1
     table = printed.err.partition("What waits, by GPU\n")[2]
-    assert "device 0:" not in printed.err and max(map(len, table.splitlines())) <= report.PIPE_WIDTH
+    assert "device 0:" not in printed.err and max(map(len, table.splitlines())) <= consoles.PIPE_WIDTH
     assert all(f"{device} of 64" in table for device in range(8)) and table.count("partly") == 8
     assert table.count("cleared") == 8, "every word is there, however long what a GPU waits for is"
     assert not re.search(r"[ \t]$", printed.err, re.MULTILINE)

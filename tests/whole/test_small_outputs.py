@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from t3sim.base.console import output_console
 from t3sim.collectives.schedule import Ids, Limits
 from t3sim.machine import load_machine
 from t3sim.runs.build import late_starts
@@ -11,7 +12,7 @@ from t3sim.runs.data_mode import Variation, run_data_mode
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
-from t3sim.study.report import output_console, print_run
+from t3sim.study.report import print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.testbenches.exchanges import exchanges
 from t3sim.testbenches.soak import machine, pools_of

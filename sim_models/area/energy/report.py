@@ -11,8 +11,8 @@ from t3sim.area.liberty import Library
 from t3sim.area.measure import TOP
 from t3sim.area.node import ProcessNode
 from t3sim.area.report import Section, page
+from t3sim.base.console import print_table
 from t3sim.rtl.geometry import Geometry
-from t3sim.study.report import print_table
 
 _MOST_ROWS = 12
 _RANGE = ("low", "typical", "high")
