@@ -1,4 +1,4 @@
-"""Sections for closed forms: one GPU, as the event level of networks sees it, too, and how sure its numbers are."""
+"""Sections for closed forms and for the event level of networks: one GPU, and the uncertainty of its numbers."""
 
 from t3sim.machine.section import Count, NotNegative, Positive, Section, Share
 
@@ -6,8 +6,8 @@ from t3sim.machine.section import Count, NotNegative, Positive, Section, Share
 class Accelerator(Section):
     """One GPU: matrix units, memory, launches, power."""
 
-    peak_tflop_per_s: Positive  #: dense, operands of the workload's width: 16 bits if nothing else is said
-    cores: Count  #: that run one output tile each
+    peak_tflop_per_s: Positive  #: dense, operands of the workload's width, by default 16 bits
+    cores: Count  #: each runs one output tile
     tile_m: Count
     tile_n: Count
     matrix_efficiency: Share  #: of the peak, in the main loop of a GEMM
@@ -15,8 +15,8 @@ class Accelerator(Section):
     memory_gb: Positive
     memory_gb_per_s: Positive
     memory_efficiency: Share  #: of the peak, for kernels that only move data
-    kernel_ns: NotNegative  #: start and drain of a kernel on the device
-    host_ns_per_kernel: NotNegative  #: what the host spends per kernel; it limits small layers
+    kernel_ns: NotNegative  #: start and drain of a kernel on the GPU
+    host_ns_per_kernel: NotNegative  #: host time per kernel; it limits small layers
     busy_watts: Positive
     idle_watts: NotNegative  #: while it waits in a bubble or for the network
 

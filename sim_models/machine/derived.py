@@ -1,4 +1,4 @@
-"""Sections that a level needs and that follow from what a machine's file says for the cycle level."""
+"""Sections of other levels that follow from a machine's sections for the cycle level."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ _NO_LIMIT = 1e9
 
 
 def _with_tiles(machine: Machine, name_or_path: str) -> Machine:
-    """Return the node of eight whose GPUs are those of a machine of the cycle level, around a switch.
+    """Return a node of 8 GPUs of a cycle-level machine around a switch.
 
-    A tile's time besides its main loop is its prologue, its epilogue and its stores, which all units make at once; the
-    one kernel is the machine's, and its collectives start when a kernel is launched. Rows here are tokens, which that
-    machine's tiles have along their second extent.
+    A tile's time besides its main loop is its prologue, its epilogue, and its stores, which all units issue at once.
+    The only kernel is the machine's, and collectives start at a kernel launch. Rows here are tokens, which are the
+    second extent of that machine's tiles.
     """
     gpu, link, peak = machine.gpu, machine.link, machine.dram_peak_bytes_per_ns
     return machine.model_copy(update={
@@ -37,10 +37,10 @@ def _with_tiles(machine: Machine, name_or_path: str) -> Machine:
 
 
 def _with_cluster(machine: Machine, name_or_path: str) -> Machine:
-    """Return the cluster that has this machine of the cycle level, which has that name, as its GPU, all in one ring.
+    """Return a cluster of GPUs of a cycle-level machine, all in one ring.
 
-    The main loop's efficiency, the tile and the ports are the machine file's; a tile's overhead in steps of K is its
-    prologue, epilogue and the burst of its stores at an equal share of the memory's bandwidth, over one step's time.
+    The machine file gives the main loop's efficiency, the tile and the ports. A tile's overhead in steps of K is its
+    prologue, its epilogue and the burst of its stores at an equal share of memory bandwidth, over the time of one step.
     """
     gpu = machine.gpu
     step_ns = 2 * gpu.tile_m * gpu.tile_n / (gpu.matrix_flop_per_cycle_per_cu * gpu.clock_ghz * gpu.matrix_efficiency)
@@ -59,5 +59,5 @@ def _with_cluster(machine: Machine, name_or_path: str) -> Machine:
                                    host_ns_per_kernel=0.0)})
 
 
-#: By level. Takes the name or path of the machine, too.
+#: By level; arguments are the machine, and its name or path.
 DERIVED: dict[Level, Callable[[Machine, str], Machine]] = {TILES: _with_tiles, CLUSTER: _with_cluster}

@@ -23,7 +23,6 @@ AddressField = Literal["row", "bank", "bank_group_high", "bank_group", "column",
 
 
 def is_power_of_two(value: int) -> bool:
-    """Tell whether exactly one bit is set."""
     return value > 0 and value & (value - 1) == 0
 
 
@@ -31,9 +30,9 @@ class Dram(Section):
     """One machine's DRAM channels.
 
     The defaults are the 1 GHz timings of the public V100 configuration of GPGPU-Sim (SM7_QV100), which the T3 paper
-    cites for what its Table 1 leaves out, and `ccdwl_cycles` from that table. Two things are missing there and come
-    from DRAMsim3's HBM2_8Gb_x128 file: refresh (`trfc_cycles`, `trefi_cycles`). The activate window is missing too; 16
-    cycles is JEDEC's 16 ns and adds nothing to four times tRRD, so the default behaves as that configuration does.
+    cites for timings that its Table 1 omits, and `ccdwl_cycles` from that table. The configuration has no refresh
+    (`trfc_cycles`, `trefi_cycles`), which comes from DRAMsim3's HBM2_8Gb_x128 file. It also has no activate window; 16
+    cycles is JEDEC's 16 ns and adds nothing to 4 times tRRD, so the default behaves like that configuration.
     """
 
     # organisation
@@ -82,7 +81,7 @@ class Dram(Section):
     scheduler: Literal["fr_fcfs", "dramsim3", "gpgpusim"] = "fr_fcfs"
     queue_entries: Annotated[int, within(4, 127)] = 32  #: fr_fcfs, gpgpusim: unified queue of lines
     write_high_watermark: Annotated[int, within(1, 127)] = 16  #: fr_fcfs: queued writes that start a drain
-    write_low_watermark: Annotated[int, within(0, 126)] = 4  #: fr_fcfs: what such a drain may leave behind
+    write_low_watermark: Annotated[int, within(0, 126)] = 4  #: fr_fcfs: queued writes at which such a drain ends
     write_wait_limit_cycles: Annotated[int, within(0, 1 << 16)] = 256  #: fr_fcfs: until a queued write is drained
     row_hit_limit: Annotated[int, within(1, 1 << 12)] = 32  #: requests of an open row before a conflict closes it
     read_queue_entries: Annotated[int, within(1, 256)] = 32  #: dramsim3
@@ -143,17 +142,17 @@ class Dram(Section):
         if "bank_group_high" in fields and self.bank_groups == 1:
             raise ValueError(f"address_fields = {list(fields)}: one bank group has no bits")
         columns = {"column"} if "column" in fields else {"column_high", "column_low"}
-        wanted = {"row", "bank", "bank_group"} | {"bank_group_high"} & set(fields) | columns
-        if set(fields) != wanted:
+        allowed = {"row", "bank", "bank_group"} | {"bank_group_high"} & set(fields) | columns
+        if set(fields) != allowed:
             raise ValueError(f"address_fields = {list(fields)}: row, bank, bank_group and either column or both "
                              "column_high and column_low are needed")
         if fields[-1] not in ("column", "column_low") and self.columns_per_request > 1:
             raise ValueError(f"address_fields = {list(fields)}: a request spans {self.columns_per_request} columns, so "
                              "a column field must come last")
         if "column_low" in fields:
-            inside = (self.columns_per_request - 1).bit_length()
-            if not inside <= self.column_low_bits <= self.column_bits:
-                raise ValueError(f"column_low_bits = {self.column_low_bits}: {inside} (one request) to "
+            request_bits = (self.columns_per_request - 1).bit_length()
+            if not request_bits <= self.column_low_bits <= self.column_bits:
+                raise ValueError(f"column_low_bits = {self.column_low_bits}: {request_bits} (one request) to "
                                  f"{self.column_bits} (one row of row_bytes = {self.row_bytes})")
 
     @property
@@ -168,19 +167,19 @@ class Dram(Section):
 
     @property
     def refreshed(self) -> float:
-        """Share of the time that refresh leaves the channel: all, if the other banks serve meanwhile."""
+        """Share of the time that a channel is not refreshed: all of it if only one bank refreshes at a time."""
         if self.refresh == "per_bank":
             return 1.0
         return 1 - self.trfc_cycles / self.trefi_cycles if self.trefi_cycles else 1.0
 
     @property
     def held_requests(self) -> int:
-        """Requests that a channel holds: those of its queue, and where banks keep theirs, one per bank."""
+        """Requests that a channel can hold: its queue, and with the gpgpusim scheduler one more per bank."""
         return self.queue_entries + (self.banks if self.scheduler == "gpgpusim" else 0)
 
     @property
     def by_column(self) -> Dram:
-        """Such a channel under FR-FCFS whose requests are of one column, as DRAMsim3's and Ramulator's are."""
+        """The channel under FR-FCFS with requests of one column each, as in DRAMsim3 and Ramulator."""
         return self.model_copy(update={"scheduler": "fr_fcfs", "column_bytes": LINE_BYTES,
                                        "row_bytes": self.row_bytes * LINE_BYTES // self.column_bytes})
 

@@ -1,4 +1,4 @@
-"""Sections about DMA engines: their times, those of the kernels beside them, and power."""
+"""Sections about DMA engines: their times, times of concurrent kernels, and power."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ class Engine(Section):
     next_copy_ns: NotNegative  #: between copies back to back, which overlap
     sync_ns: NotNegative  #: until its signal is in the host's memory
     poll_ns: NotNegative  #: until it sees a flag that was set
-    bandwidth_gb_per_s: Positive  #: of one engine, what it writes
+    bandwidth_gb_per_s: Positive  #: writes of one engine
 
 
 _Range = Annotated[tuple[NotNegative, NotNegative], Field(strict=False)]
@@ -42,16 +42,16 @@ class PowerRange(Section):
 
 
 class Power(Section):
-    """Power that a GPU's dies draw at rest, and what work adds to it."""
+    """Power that a GPU's dies draw at rest, and energy of work."""
 
     compute_idle_w: NotNegative  #: all compute dies, clocks running
     io_idle_w: NotNegative  #: the dies with links, caches, memory controllers and DMA engines
     memory_idle_w: NotNegative
     compute_unit_w: NotNegative  #: a compute unit that a kernel occupies
-    compute_pj_per_bit: NotNegative  #: each bit that a kernel loads or stores, for caches and registers
-    engine_pj_per_bit: NotNegative  #: each bit that a DMA engine reads or writes
-    link_pj_per_bit: NotNegative  #: each bit that goes over a link, both ends
-    memory_pj_per_bit: NotNegative  #: each bit that memory reads or writes
+    compute_pj_per_bit: NotNegative  #: loads and stores of a kernel, for caches and registers
+    engine_pj_per_bit: NotNegative  #: reads and writes of a DMA engine
+    link_pj_per_bit: NotNegative  #: of a link, both ends
+    memory_pj_per_bit: NotNegative  #: reads and writes of memory
     range: PowerRange
 
     @model_validator(mode="after")

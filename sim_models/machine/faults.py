@@ -1,4 +1,4 @@
-"""Faults of a machine file, each in one line: the section, the key, its value, and what is allowed."""
+"""One-line messages for faults of a machine file: the section, the key, its value, and the allowed values."""
 
 import difflib
 import re
@@ -13,22 +13,22 @@ from t3sim.base.errors import choices, shown
 from t3sim.machine.section import Section, section_of
 from t3sim.rtl.geometry import GeometryError
 
-#: Where something is: sections, then a key, or an index into a list behind it.
+#: Path of a value: sections, then a key, or an index into a list behind it.
 Place = tuple[str | int, ...]
 
 
 @cache
-def fields_at(kind: type[Section], sections: Place) -> dict[str, FieldInfo]:
+def fields_at(schema: type[Section], sections: Place) -> dict[str, FieldInfo]:
     """Return the fields of a schema's section; none if it has no such section."""
     for name in sections:
-        inner = section_of(kind.model_fields.get(str(name)))
+        inner = section_of(schema.model_fields.get(str(name)))
         if inner is None:
             return {}
-        kind = inner
-    return dict(kind.model_fields)
+        schema = inner
+    return dict(schema.model_fields)
 
 
-_LONGEST_KEY = 30  #: of a key that no machine file has, beside the list of those that are allowed
+_LONGEST_KEY = 30  #: characters of an unknown key that a message repeats
 
 
 def is_lack(fault: ErrorDetails) -> bool:
@@ -36,24 +36,24 @@ def is_lack(fault: ErrorDetails) -> bool:
     return fault["type"] == "missing" and not isinstance(fault["loc"][-1], int)
 
 
-def explain(kind: type[Section], error: ValidationError, allowed: Callable[[Place], Iterable[str]],
-            missing: Callable[[Place], str]) -> str:
-    """Choose the fault to report, and explain it: an unknown key, a wrong value, a missing key.
+def explain(schema: type[Section], error: ValidationError, allowed: Callable[[Place], Iterable[str]],
+            missing_text: Callable[[Place], str]) -> str:
+    """Choose the fault to report, and explain it: first unknown keys, then wrong values, then missing keys.
 
-    `allowed`: keys of a section that a message may name; `missing`: the words for a key that is missing there.
+    `allowed`: keys of a section that a message may name; `missing_text`: words that follow "is missing".
     """
-    places: dict[Place, list[ErrorDetails]] = {}  # what may be of several types has a fault for each
+    faults_by_place: dict[Place, list[ErrorDetails]] = {}  # pydantic reports a fault for each type of a union
     for fault in sorted(error.errors(include_url=False),
                         key=lambda fault: (fault["type"] != "extra_forbidden", is_lack(fault))):
-        places.setdefault(_place(kind, fault["loc"]), []).append(fault)
-    (place, faults), *others = places.items()
+        faults_by_place.setdefault(_place(schema, fault["loc"]), []).append(fault)
+    (path, faults), *others = faults_by_place.items()
     more = f" ({len(others)} more of this kind or others)" if others else ""
-    return _explain_one(kind, place, faults, allowed, missing) + more
+    return _explain_one(schema, path, faults, allowed, missing_text) + more
 
 
-def unknown(place: Place, allowed: Iterable[str]) -> str:
-    """Say that no machine has such a key, and which one was meant."""
-    *sections, key = place
+def unknown(path: Place, allowed: Iterable[str]) -> str:
+    """Write that no machine has such a key, and which key was probably meant."""
+    *sections, key = path
     allowed = [*allowed, *([] if sections else ["extends"])]
     close = _closest(str(key), allowed)
     return f"{brackets(sections)}{_key(key)} is unknown; " + (
@@ -61,50 +61,50 @@ def unknown(place: Place, allowed: Iterable[str]) -> str:
 
 
 def brackets(sections: Sequence[str | int]) -> str:
-    """Write the sections that a key is in, for the beginning of a message."""
+    """Write the sections of a key, for the beginning of a message."""
     return f"[{'.'.join(map(str, sections))}] " if sections else ""
 
 
-def _place(kind: type[Section], loc: Place) -> Place:
-    """Return sections, key and place in a list, without the names of types that pydantic tried."""
+def _place(schema: type[Section], loc: Place) -> Place:
+    """Return the path without the names of types that pydantic tried."""
     keys = next((length for length in range(1, len(loc))
-                 if (field := _field(kind, loc[:length])) and not section_of(field)), len(loc))
+                 if (field := _field(schema, loc[:length])) and not section_of(field)), len(loc))
     return loc[:keys] + tuple(part for part in loc[keys:] if isinstance(part, int))
 
 
-def _field(kind: type[Section], where: Place) -> FieldInfo | None:
-    return fields_at(kind, where[:-1]).get(str(where[-1]))
+def _field(schema: type[Section], path: Place) -> FieldInfo | None:
+    return fields_at(schema, path[:-1]).get(str(path[-1]))
 
 
-def _explain_one(kind: type[Section], where: Place, faults: list[ErrorDetails],
-                 allowed: Callable[[Place], Iterable[str]], missing: Callable[[Place], str]) -> str:
+def _explain_one(schema: type[Section], path: Place, faults: list[ErrorDetails],
+                 allowed: Callable[[Place], Iterable[str]], missing_text: Callable[[Place], str]) -> str:
     fault = faults[0]
-    *sections, key = where or ("",)
-    is_section = where and section_of(_field(kind, where)) is not None
+    *sections, key = path or ("",)
+    is_section = path and section_of(_field(schema, path)) is not None
     if sections and isinstance(key, int):  # an element of a list: name the list
         sections, key = sections[:-1], sections[-1] if fault["type"] == "missing" else f"{sections[-1]}[{key}]"
-    place = brackets(sections)
+    prefix = brackets(sections)
     match fault["type"]:
         case "missing" if not is_lack(fault):
-            return f"{place}{key} = {shown(fault['input'])}: element {fault['loc'][-1]} is missing"
+            return f"{prefix}{key} = {shown(fault['input'])}: element {fault['loc'][-1]} is missing"
         case "missing":
-            return f"{brackets(where).strip() if is_section else place + str(key)} is missing{missing(where)}"
+            return f"{brackets(path).strip() if is_section else prefix + str(key)} is missing{missing_text(path)}"
         case "extra_forbidden":
-            return unknown(where, allowed(tuple(sections)))
+            return unknown(path, allowed(tuple(sections)))
         case "value_error":
             error = fault.get("ctx", {})["error"]
             if isinstance(error, GeometryError):
-                return f"{_section_named(kind, str(error).partition('=')[0])}{error}"
-            return brackets(where) + str(error)
+                return f"{_section_named(schema, str(error).partition('=')[0])}{error}"
+            return brackets(path) + str(error)
         case "model_type":
-            return f"{place}{key} = {shown(fault['input'])} must be a section, [{key}]"
+            return f"{prefix}{key} = {shown(fault['input'])} must be a section, [{key}]"
         case _:
-            may_be = " or ".join(dict.fromkeys(said(one, _field(kind, where)) for one in faults))
-            return f"{place}{key} = {shown(fault['input'])}: {may_be}"
+            may_be = " or ".join(dict.fromkeys(allowed_values(one, _field(schema, path)) for one in faults))
+            return f"{prefix}{key} = {shown(fault['input'])}: {may_be}"
 
 
-def said(fault: ErrorDetails, field: FieldInfo | None) -> str:
-    """Say what a key allows whose value has this fault."""
+def allowed_values(fault: ErrorDetails, field: FieldInfo | None) -> str:
+    """Describe the values that a key allows, given the fault of its value."""
     limits = {name: _number(value) for item in (field.metadata if field else ())
               for name in ("ge", "gt", "le") if (value := getattr(item, name, None)) is not None}
     match fault["type"], limits:
@@ -116,20 +116,20 @@ def said(fault: ErrorDetails, field: FieldInfo | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Write a limit as a person does: 10000 for 10000.0, 1e12 for 1000000000000.0."""
+    """Write a limit briefly: 10000 for 10000.0, 1e12 for 1000000000000.0."""
     if not isinstance(value, float):
         return str(value)
     return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}") if value % 1 or value >= 1e7 else f"{value:.0f}"
 
 
 def _key(key: str | int) -> str:
-    """Write a key as a message repeats it: one that no machine file would have is quoted and shortened."""
+    """Write a key for a message: quoted and shortened if it is not a plain word."""
     return str(key) if re.fullmatch(r"\w{1,40}", str(key)) else shown(str(key)[:_LONGEST_KEY])
 
 
-def _section_named(kind: type[Section], size: str) -> str:
-    """Name the section whose key a size of the geometry comes from, in brackets; empty for one that no key sets."""
-    return next((f"[{name}] " for name, field in kind.model_fields.items()
+def _section_named(schema: type[Section], size: str) -> str:
+    """Name the section that sets a size of the geometry, in brackets; empty if no key sets it."""
+    return next((f"[{name}] " for name, field in schema.model_fields.items()
                  if size in getattr(section_of(field), "model_fields", ())), "")
 
 
@@ -138,7 +138,6 @@ _UNITS = {"ns", "us", "ms", "s", "cycles", "bytes", "kb", "mb", "gb", "tb", "kib
 
 
 def _stem(key: str) -> str:
-    """Return the key without its unit."""
     words = key.split("_")
     while len(words) > 1 and words[-1].lower() in _UNITS:
         words.pop()

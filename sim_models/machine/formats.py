@@ -15,8 +15,8 @@ class Format:
     name: str
     bits: type[np.unsignedinteger]
     fraction_bits: int
-    infinite: bool = True  #: e4m3 has none: where its infinities would be are numbers, and a NaN of each sign
-    saturates: bool = False  #: what is too large becomes the largest number, not infinity or NaN
+    infinite: bool = True  #: e4m3 has no infinities: it uses their codes for numbers and a NaN of each sign
+    saturates: bool = False  #: numbers beyond the largest become the largest, not infinity or NaN
 
     @property
     def bytes(self) -> int:
@@ -95,8 +95,8 @@ class Format:
     def cut(self, values: np.ndarray, random: np.ndarray | None = None) -> np.ndarray:
         """Return the bits of float64 `values` in this format: the nearest, ties to even, or rounded stochastically.
 
-        `random`: whole numbers below 2**RANDOM_BITS, which are added to the first of the bits that are cut off; a carry
-        makes the magnitude the next larger one.
+        `random`: whole numbers below 2**RANDOM_BITS, which are added to the highest bits below the last place; a carry
+        rounds the magnitude up.
         """
         size = np.abs(values, dtype=np.float64)
         finite = np.where(np.isfinite(size), size, 0)
@@ -111,15 +111,15 @@ class Format:
         else:
             near = np.floor(units) + (np.floor(units % 1 * (1 << RANDOM_BITS)) + random >= 1 << RANDOM_BITS)
         near = np.ldexp(near, place(finite))
-        at = place(near)
+        last_place = place(near)
         # A hidden bit among the units adds one to the exponent.
-        bits = np.ldexp(near, -at).astype(np.int64) + (
-            at + self.fraction_bits - self.least_exponent << self.fraction_bits)
+        bits = np.ldexp(near, -last_place).astype(np.int64) + (
+            last_place + self.fraction_bits - self.least_exponent << self.fraction_bits)
         over = self.largest if self.saturates else self.infinity if self.infinite else self.quiet_nan
         bits = np.where((bits > self.largest) | np.isinf(size), over, bits)
         bits |= np.where(np.signbit(values), self.negative_zero, 0)
-        none = np.isnan(values) | (bits & self.negative_zero - 1 == self.quiet_nan)
-        return np.where(none, self.quiet_nan, bits).astype(self.bits)
+        nan = np.isnan(values) | (bits & self.negative_zero - 1 == self.quiet_nan)
+        return np.where(nan, self.quiet_nan, bits).astype(self.bits)
 
     def add(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return the bits of the correctly rounded sums.
@@ -130,25 +130,24 @@ class Format:
         with np.errstate(all="ignore"):
             return self.rounded(self.value(a) + self.value(b))
 
-
     def term(self, product: np.ndarray) -> np.ndarray:
-        """Return what is added of a GPU's own product: in one format, that."""
+        """Convert a GPU's own product to the format of memory's sums."""
         return product
 
     def sent_product(self, product: np.ndarray) -> np.ndarray:
-        """Return what a link carries of a product."""
+        """Convert a product to the format of links."""
         return product
 
     def sent_sum(self, total: np.ndarray) -> np.ndarray:
-        """Return what a link carries of a sum in memory."""
+        """Convert a sum in memory to the format of links."""
         return total
 
     def arrived(self, sent: np.ndarray) -> np.ndarray:
-        """Return what is added of something that a link brought."""
+        """Convert a number from a link to the format of memory's sums."""
         return sent
 
 
-#: What a layer's elements may be.
+#: Formats of a layer's elements.
 FORMATS = {one.name: one for one in (Format("fp16", np.uint16, 10), Format("bf16", np.uint16, 7),
                                      Format("fp32", np.uint32, 23))}
 FP16, BF16, FP32 = FORMATS.values()
@@ -158,9 +157,9 @@ E4M3, E5M2 = Format("e4m3", np.uint8, 3, infinite=False), Format("e5m2", np.uint
 
 @dataclass(frozen=True)
 class WideSums:
-    """Sums of 32 bits of fp32 products and of what links carry: in fp32, or as a fixed point in units of a scale.
+    """Sums of 32 bits of fp32 products and numbers from links: in fp32, or in fixed point in units of a scale.
 
-    It has what a `Format` has of memory's numbers.
+    It has the methods of a `Format` that memory uses.
     """
 
     wire: Format
@@ -183,11 +182,11 @@ class WideSums:
         if self.scale is None:
             return FP32.add(a, b)
         total = sum(one.astype(np.uint32).view(np.int32).astype(np.int64) for one in (a, b))
-        lost = (a == self.NONE) | (b == self.NONE) | (np.abs(total) >= self.NONE)
-        return np.where(lost, self.NONE, total & 0xFFFF_FFFF).astype(np.uint32)
+        overflow = (a == self.NONE) | (b == self.NONE) | (np.abs(total) >= self.NONE)
+        return np.where(overflow, self.NONE, total & 0xFFFF_FFFF).astype(np.uint32)
 
     def term(self, product: np.ndarray) -> np.ndarray:
-        """Return what is added of a GPU's own product, which is fp32."""
+        """Convert a GPU's own product, which is fp32, to the format of the sums."""
         return self._in_units(FP32.value(product), self.scale) if self.scale is not None else product
 
     def sent_product(self, product: np.ndarray) -> np.ndarray:
@@ -213,7 +212,7 @@ def scaled(number: Format, values: np.ndarray, block: int) -> tuple[np.ndarray, 
     """Return `values` as bits of a format, and an e8m0 scale for each `block` of them along the last axis.
 
     As OCP's Microscaling Formats (MX) 1.0, section 6.3, converts: a scale is the power of two of the block's largest
-    number over that of the format's; what is still too large becomes the format's largest.
+    number over that of the format's; numbers that are still too large become the format's largest.
     """
     blocks = np.asarray(values, np.float64).reshape(*values.shape[:-1], -1, block)
     top = np.abs(blocks).max(axis=-1)
@@ -223,7 +222,7 @@ def scaled(number: Format, values: np.ndarray, block: int) -> tuple[np.ndarray, 
 
 
 def unscaled(number: Format, bits: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return what blocks of elements stand for, exactly: float64."""
+    """Return the exact values of blocks of elements: float64."""
     scale = np.where(scales == 255, np.nan, np.ldexp(1.0, scales.astype(int) - SCALE_BIAS))
     blocks = number.value(bits).astype(np.float64).reshape(*scales.shape, -1)
     return (blocks * scale[..., None]).reshape(bits.shape)

@@ -19,7 +19,7 @@ SplitK = Annotated[tuple[Annotated[int, within(1, 64)], ...], Field(strict=False
 
 
 def check_split_k(parts: tuple[int, ...]) -> None:
-    """Refuse a library that has no kernel of whole K, which small GEMMs need. Raises ValueError."""
+    """Refuse a library without a kernel of whole K, which small GEMMs use. Raises ValueError."""
     if 1 not in parts:
         raise ValueError(f"split_k = {list(parts)}: 1, whole K, must be among them")
 
@@ -40,16 +40,16 @@ class Gpu(Section):
     tile_m: Annotated[int, within(32, 1024)] = needed_by(CYCLE)
     tile_n: Annotated[int, within(1, 1024)] = needed_by(CYCLE)  #: columns of C per workgroup
     block_k: Annotated[int, within(1, 1024)] = needed_by(CYCLE)  #: depth of one load of A and B; CUTLASS: 16 to 128
-    #: Parts that K is cut into, each computed by a workgroup of its own, whose sums are added (split-K).
+    #: Parts of K (split-K): each has a workgroup of its own, and their sums are added.
     k_parts: Annotated[int, within(1, 64)] = read_by(CYCLE, default=1)
     #: Blocks of K that a workgroup has room for; 1: it computes or it loads.
     load_buffers: Annotated[int, within(1, 8)] = needed_by(CYCLE)
     #: Along which extent of the output consecutive workgroups lie: "hidden" streams weights, "tokens" activations;
     #: "shorter": whichever has fewer tiles, cluster by cluster (CUTLASS's `RasterOrderOptions::Heuristic`).
     workgroup_order: Literal["hidden", "tokens", "shorter"] = needed_by(CYCLE)
-    #: Workgroups that follow one another and load what their tiles have in common once.
+    #: Consecutive workgroups that load the operands their tiles share only once.
     cluster: Annotated[int, within(1, 16)] = read_by(CYCLE, default=1)
-    #: Units take a GEMM's workgroups by turn, as persistent kernels do; else the first free place takes the next one.
+    #: Workgroups are dealt to compute units in turn, as in persistent kernels; else the first free slot takes the next.
     by_turn: bool = read_by(CYCLE, default=False)
     #: A workgroup of 1024 threads has 32.
     wavefronts_per_workgroup: Annotated[int, within(1, 64)] = needed_by(CYCLE)
@@ -64,14 +64,14 @@ class Gpu(Section):
     split_k: SplitK = needed_by(TILES)
     #: For the parts of a GEMM that is split along K.
     workspace_bytes: Annotated[int, within(0, 1 << 40)] = needed_by(TILES)
-    #: That a compute unit moves into its matrix units, and into its LDS.
+    #: From the LDS into a compute unit's matrix units, and into its LDS.
     lds_bytes_per_cycle_per_cu: Positive = needed_by(TILES)
     #: Rows and columns that a wavefront, or a group of them, multiplies from the LDS at once.
     matrix_block: Tile = needed_by(TILES)
-    #: Of these that keep a compute unit's matrix units busy.
+    #: Blocks at once that keep a compute unit's matrix units busy.
     blocks_at_once: Annotated[int, within(1, 64)] = needed_by(TILES)
     tile_ns: NotNegative = needed_by(TILES)  #: of a tile besides its main loop: first loads, last multiply-adds, stores
-    l2_bytes_per_cycle: Positive = needed_by(TILES)  #: that all compute units together load from the last-level cache
+    l2_bytes_per_cycle: Positive = needed_by(TILES)  #: loads of all compute units from the last-level cache
     command_ns: NotNegative = needed_by(ENGINES, QUEUE)  #: of a kernel, to write a command into a queue
     doorbell_ns: NotNegative = needed_by(ENGINES, QUEUE)  #: to tell an engine
     observe_ns: NotNegative = needed_by(ENGINES)  #: to see the signal of an engine
@@ -92,7 +92,7 @@ class Gpu(Section):
         return self.tile_m * self.tile_n // self.wavefronts_per_workgroup * FP16.bytes
 
     def matrix_rate(self, element_bytes: int) -> tuple[int, float]:
-        """Return a compute unit's peak with operands of this size, operations per cycle, and the share that it reaches.
+        """Return a compute unit's peak in operations per cycle, and its efficiency, for operands of this size.
 
         Raises BadInput.
         """
@@ -113,12 +113,12 @@ class Gpu(Section):
 
 
 class Occupancy(Section):
-    """Limits of how many wavefronts a compute unit holds at once, and the registers that they share."""
+    """Limits on the wavefronts that a compute unit holds at once, and the registers that they share."""
 
     wavefronts_per_cu: Annotated[int, within(1, 1024)]
     registers_per_lane: Annotated[int, within(1, 1 << 20)]  #: of all wavefronts on a SIMD unit together
     simd_units: Annotated[int, within(1, 64)]
-    register_step: Annotated[int, within(1, 1 << 16)]  #: registers are given out in so many
+    register_step: Annotated[int, within(1, 1 << 16)]  #: granularity of their allocation
     plain_registers: Annotated[int, within(1, 1 << 16)]  #: of a kernel that pools embeddings
     loads_at_once: Annotated[int, within(1, 1 << 16)]  #: of a wavefront, while it adds up rows
     lds_bytes_per_cu: Annotated[int, within(1, 1 << 24)] = needed_by(CYCLE)
@@ -128,8 +128,8 @@ class Occupancy(Section):
 
     def held(self, registers: int) -> int:
         """Return how many wavefronts with this many registers a compute unit holds."""
-        each = ceil(registers / self.register_step) * self.register_step
-        return min(self.wavefronts_per_cu, self.registers_per_lane // each * self.simd_units)
+        allocated = ceil(registers / self.register_step) * self.register_step
+        return min(self.wavefronts_per_cu, self.registers_per_lane // allocated * self.simd_units)
 
 
 class LlcSection(Section):
@@ -139,10 +139,10 @@ class LlcSection(Section):
     line_bytes: Annotated[int, within(64, 1024)]  #: whole 64-byte requests
     ways: Annotated[int, within(1, 64)]
     replacement: Literal["lru", "srrip"]  #: which line makes room: `fabric.replacement`
-    #: Caches, each of as many compute units that lie together, that share nothing; MI300X: 8 dies.
+    #: Separate caches, each for an equal group of neighbouring compute units; MI300X: 8 dies.
     parts: Annotated[int, within(1, 64)] = read_by(CYCLE, default=1)
-    slices: Annotated[int, within(0, 512)]  #: that serve loads in order each; 0: whoever comes first is served
-    slice_queue_loads: Annotated[int, within(1, 1024)]  #: that wait at a slice
+    slices: Annotated[int, within(0, 512)]  #: each serves its loads in order; 0: first come, first served
+    slice_queue_loads: Annotated[int, within(1, 1024)]  #: loads that can wait at a slice
     hit_latency_ns: Wait  #: from a CU's load to its data
     fill_latency_ns: Wait  #: what a miss adds besides the DRAM's own time
     bandwidth_bytes_per_ns: Annotated[float, within(1, 1_000_000)]  #: all banks together
@@ -178,8 +178,8 @@ class MemoryCacheSection(Section):
 
     def sets(self, channels: int) -> int:
         """Return the sets of a slice. Raises ValueError unless they are a power of two."""
-        sets, over = divmod(self.size_bytes, channels * self.ways * LINE_BYTES)
-        if over or not is_power_of_two(sets):
+        sets, remainder = divmod(self.size_bytes, channels * self.ways * LINE_BYTES)
+        if remainder or not is_power_of_two(sets):
             raise ValueError(f"[memory_cache] size_bytes = {self.size_bytes}: {channels} slices of ways = {self.ways} "
                              f"lines of {LINE_BYTES} bytes times a power of two are needed")
         return sets
@@ -190,7 +190,7 @@ class MemorySection(Section):
 
     bandwidth_gb_per_s: Positive = needed_by(TILES, ENGINES, COMMERCIAL)  #: all accesses together
     efficiency: Share = needed_by(TILES)  #: of the peak, for kernels that only move data
-    line_bytes: Count = needed_by(NETWORK)  #: read at once, where it is read at random
+    line_bytes: Count = needed_by(NETWORK)  #: of one random read
 
     @property
     def moved_bytes_per_ns(self) -> float:

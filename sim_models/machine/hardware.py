@@ -1,4 +1,4 @@
-"""Sections about the Track & Trigger hardware: its sizes."""
+"""Sections for the sizes of the Track & Trigger hardware."""
 
 from typing import Annotated, Literal
 
@@ -29,15 +29,15 @@ class Channels(Section):
     """Memory channels and their controllers."""
 
     count: Annotated[int, within(1, 255)]
-    interleave_bytes: Annotated[int, within(64, 1 << 16)]  #: at most some rows: beyond it a tile lies on one channel
+    interleave_bytes: Annotated[int, within(64, 1 << 16)]  #: larger ones would put a tile on one channel
     guard_buckets: Annotated[int, within(1, 256)]
     dma_fifo: Annotated[int, within(1, 64)]
     coalescer_timeout_cycles: Annotated[int, within(1, 255)]
     sample_bits: Annotated[int, within(1, 32)]
-    #: Names of `t3sim.rtl.formats.SUMS`, a + between: what memory adds beside plain sums; plain: no more than those;
-    #: None: what an exchange needs.
+    #: Formats that memory adds besides plain sums: names of `t3sim.rtl.formats.SUMS`, joined by +; plain: no others;
+    #: None: those that the exchange uses.
     sums: str | None = None
-    #: For how many parts of a sum a packet may count; an exchange in the switch gives it what its sums need.
+    #: Bits of a packet's count of parts of a sum; an exchange in the switch sets it as its sums require.
     more_bits: Annotated[int, within(0, 7)] = 0
 
 
@@ -46,26 +46,26 @@ class Dma(Section):
 
     engines: Annotated[int, within(1, 8)]
     regions: Annotated[int, within(2, 64)]
-    block_shapes: Annotated[int, within(1, 64)]  #: shapes of what one DMA command moves, of all regions together
+    block_shapes: Annotated[int, within(1, 64)]  #: shapes of DMA commands' blocks, of all regions together
     routes: Annotated[int, within(1, 64)]  #: destinations with offsets, of all regions together
     copies: Annotated[int, within(1, 64)]  #: destinations of one region
     ready_commands: Annotated[int, within(2, 4096)]
     outstanding_lines: Annotated[int, within(1, 65535)]
     egress_lanes: Annotated[int, within(1, 8)]
-    ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` gives it; 0: none
-    peers: Annotated[int, within(1, 31)]  #: GPUs whose dispatch windows' heads it knows: to so many it can send
+    ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` sets; 0: none
+    peers: Annotated[int, within(1, 31)]  #: GPUs to which it can send; it keeps the head of each dispatch window
     tiles_per_block: Annotated[int, within(1, 64)]  #: wavefront tiles that one DMA command moves
 
 
 class Arbiter(Section):
-    """The communication-aware arbiter, MCA (T3 paper, section 4.5): its limits."""
+    """Limits of the communication-aware arbiter, MCA (T3 paper, section 4.5)."""
 
     #: Longest wait of communication at a channel; 0: for ever, "derived": `Machine.starvation_limit_cycles`.
     starvation_limit_cycles: Literal["derived"] | Annotated[int, Field(strict=True, ge=0, le=LONGEST_STARVATION)]
-    #: DRAM queue occupancy from which communication is held back: "auto" lets the hardware choose, "none" never does.
+    #: DRAM queue occupancy from which communication waits: "auto" lets the hardware choose, "none" never does.
     threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]
-    #: Means of the producer's DRAM queue occupancy, in quarters of an entry, below which the threshold is
-    #: none, 15 and 5; 3 from the last one on.
+    #: Mean DRAM queue occupancy of the producer, in quarters of an entry: below these 3 values the threshold is none,
+    #: 15 and 5; from the last value on it is 3.
     monitor_breakpoints: Annotated[
         tuple[Annotated[int, Field(strict=True, ge=0, le=255)], ...], Field(strict=False, min_length=3, max_length=3)]
 
@@ -77,14 +77,14 @@ class Arbiter(Section):
 
 
 class SwitchSection(Section):
-    """Switch that adds the data that GPUs send (T3 paper, section 7.4); its clock is the memory's."""
+    """Switch that adds the data that GPUs send (T3 paper, section 7.4), clocked like the memory."""
 
-    merge_sets: Annotated[int, within(1, 65536)]  #: of the table of sums at each port that wait for parts, or to leave
-    merge_ways: Annotated[int, within(1, 16)]  #: lines of 64 bytes in each
-    timeout_ns: Wait  #: after which a sum leaves as it is, if no part comes; at the latest after twice as long
-    #: Switches side by side, each with a table at each port, where every GPU is simulated: lines take turns.
+    merge_sets: Annotated[int, within(1, 65536)]  #: of each port's table of sums that wait for parts or for the link
+    merge_ways: Annotated[int, within(1, 16)]  #: lines of 64 bytes in each set
+    timeout_ns: Wait  #: a sum without new parts leaves after 1 to 2 times this
+    #: Parallel switches, each with a table at each port, if every GPU is simulated; lines are dealt to them in turn.
     planes: Annotated[int, within(1, 16)] = 1
-    rtl: bool = False  #: its RTL, where every GPU is simulated; else a model of its size and latency
+    rtl: bool = False  #: its RTL, if every GPU is simulated; else a model of its size and latency
 
     @model_validator(mode="after")
     def _can_be_built(self) -> "SwitchSection":
@@ -94,5 +94,5 @@ class SwitchSection(Section):
         return self
 
     def hardware(self) -> SwitchGeometry:
-        """Return the sizes of its hardware. Raises `GeometryError`."""
+        """Return the geometry of its RTL. Raises `GeometryError`."""
         return SwitchGeometry(merge_sets=self.merge_sets, merge_ways=self.merge_ways)

@@ -1,7 +1,7 @@
-"""Levels of simulation, each with the sections and keys that it needs of a machine.
+"""Levels of simulation, each with the sections and keys that it requires of a machine.
 
-A machine's file serves every level for which it says enough. Which keys of a section that several levels read are for
-which of them, the section says (`section.needed_by`).
+A machine file serves every level whose keys it has. If several levels read a section, the section marks each key with
+its levels (`section.needed_by`).
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 class Level:
     """A level of simulation."""
 
-    called: str  #: in a message
-    example: str  #: a machine that has all that it needs
-    command: str  #: that simulates it, without its machine
-    needs: tuple[str, ...]  #: sections, and keys that are in none
-    takes: tuple[str, ...] = ()  #: those that a machine may have for it, too
+    called: str  #: name in messages
+    example: str  #: a machine with all required keys
+    command: str  #: command line that runs it, without its machine
+    needs: tuple[str, ...]  #: required sections, and keys outside of sections
+    takes: tuple[str, ...] = ()  #: optional sections and keys
     least_gpus: int = 1  #: of `gpus`
-    on: "Level | None" = None  #: a level all of whose keys it reads, too
+    on: "Level | None" = None  #: another level, all of whose keys this one also reads
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Sections and keys of a machine that it reads."""
+        """Sections and keys that the level reads, required or optional."""
         return ("name", *self.needs, *self.takes)
 
 

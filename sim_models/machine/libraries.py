@@ -1,4 +1,4 @@
-"""Sections for the models of libraries on GPUs that are sold: rates by operand, and what software costs."""
+"""Sections for models of libraries on commercial GPUs: rates by operand, and costs of software."""
 
 import re
 from typing import Annotated
@@ -12,7 +12,7 @@ from t3sim.machine.section import NotNegative, Positive, Section, Share, within
 class WidthRates(Section):
     """A number per width of the operands."""
 
-    bf16: Positive  #: fp16, too
+    bf16: Positive  #: also fp16
     fp8: Positive | None = None
     fp4: Positive | None = None
 
@@ -23,15 +23,15 @@ class Kernels(Section):
     shapes: Annotated[tuple[Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
     fp8_shapes: Annotated[tuple[Tile, ...], Field(strict=False, max_length=32)] = ()  #: with 8 bits, if others
     split_k: SplitK
-    cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, a tile each
-    #: Rounds up to which a cluster's tiles are dealt out before it starts; beyond, all but its first. 0: none is.
+    cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, with a tile each
+    #: Up to this many rounds, a cluster gets its tiles before it starts; beyond, all but its first. 0: none.
     dealt_rounds: Annotated[int, within(0, 16)] = 0
     tile_ns: NotNegative  #: of a tile besides its main loop: first loads, last products, stores
-    shown_stores: Annotated[float, within(0.0, 1.0)]  #: share of a tile's stores that nothing hides
-    unit_bytes_per_ns: Positive  #: that a compute unit loads from the cache
-    launch_ns: NotNegative  #: of a kernel by itself: start, drain, and what an event around it measures
+    shown_stores: Annotated[float, within(0.0, 1.0)]  #: share of a tile's stores that is exposed
+    unit_bytes_per_ns: Positive  #: a compute unit's loads from the cache
+    launch_ns: NotNegative  #: of a kernel by itself: start, drain, and the events around it
     next_ns: NotNegative  #: from a kernel's end to the start of the next one on its stream
-    call_ns: NotNegative  #: more for a framework's call whose end the host waits for
+    call_ns: NotNegative  #: additional time of a framework's call whose end the host waits for
     memory_efficiency: Share  #: of the peak, for kernels that only move data
     own_load_efficiency: Share | None = None  #: of the peak, of plain loads over own memory
     own_store_efficiency: Share | None = None  #: likewise of stores
@@ -43,22 +43,22 @@ class Kernels(Section):
 
 
 class RingProtocol(Section):
-    """Protocol by which a ring's or tree's kernels pass data on."""
+    """Protocol by which a ring's or tree's kernels forward data."""
 
     base_ns: NotNegative
     hop_ns: NotNegative  #: of a step along a ring
     tree_hop_ns: NotNegative
     efficiency: Share  #: of the wires
-    most_gb_per_s: Positive  #: bus bandwidth that its flags and channels allow
+    most_gb_per_s: Positive  #: largest bus bandwidth with its flags and channels
 
 
 class Rings(Section):
     """Collectives of the vendor's library by rings and trees."""
 
     channels: Annotated[int, within(1, 64)]  #: compute units that they occupy
-    call_ns: NotNegative  #: the least time between calls that the host makes
+    call_ns: NotNegative  #: shortest time between the host's calls
     launch_ns: NotNegative  #: of each call besides its protocol
-    in_switch_base_ns: NotNegative  #: of the library's in-switch kernels, whose buffers are copied through
+    in_switch_base_ns: NotNegative  #: of the library's in-switch kernels, which copy through buffers
     ll: RingProtocol
     ll128: RingProtocol
     simple: RingProtocol
@@ -67,10 +67,10 @@ class Rings(Section):
 class InSwitch(Section):
     """Sums and copies in the switch, by kernels that load and store at multicast addresses."""
 
-    #: Of a packet's payload: its header; on the way back as much for its request or acknowledgement.
+    #: A packet's header over its payload; requests and acknowledgements take as much in the other direction.
     header_share: Share
-    block_gb_per_s: Positive  #: of sums that one thread block loads: what it keeps in flight over the latency
-    block_store_gb_per_s: Positive  #: that one thread block stores at multicast addresses
+    block_gb_per_s: Positive  #: sums that one thread block loads: bytes in flight over the latency
+    block_store_gb_per_s: Positive  #: stores of one thread block at multicast addresses
     launch_ns: NotNegative
     barrier_ns: NotNegative  #: of all GPUs
     flag_ns: NotNegative  #: of data that carries its own flag, instead of a barrier
@@ -86,14 +86,14 @@ class Direct(Section):
 
 
 class Sharing(Section):
-    """Losses of kernels that run side by side, besides compute units and bytes."""
+    """Losses of concurrent kernels, besides compute units and bytes."""
 
     kernel_units: Annotated[int, within(0, 512)]  #: of a collective of the library beside another kernel
-    #: Of the clock: what power takes from a GEMM while links and memory are busy, too.
+    #: Loss of a GEMM's clock to power while links and memory are also busy.
     power_share: Annotated[float, within(0.0, 0.9)]
-    #: Of the rate of a GEMM measured alone: what it reaches in a prompt of many kernels, when the GPU is hot.
+    #: Rate of a GEMM in a prompt of many kernels, when the GPU is hot, over its rate alone.
     steady_share: Share
-    #: Of a unit: what a GEMM's kernel pulls of others' tiles beside its products; if not given, it stores at owners.
+    #: Of a unit in a GEMM's kernel that pulls other GPUs' tiles during its products; None: it stores at owners.
     pull_gb_per_s: Annotated[float, within(0.01, 1000.0)] | None = None
 
 

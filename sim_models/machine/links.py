@@ -23,16 +23,16 @@ class LinkSection(Section):
 
     bandwidth_gb_per_s: Bandwidth  #: of the port, or of the link to one GPU
     latency_ns: Wait = needed_by(CYCLE, TILES, NETWORK)
-    egress_buffer_bytes: Annotated[int, within(64, 1 << 26)] = needed_by(CYCLE)  #: what may wait to leave
-    head_bytes: Annotated[int, within(1, 256)] = needed_by(CYCLE)  #: that a dispatch window's head takes on it
-    #: before that: a store with room here holds its compute unit no longer; None: of the same size
+    egress_buffer_bytes: Annotated[int, within(64, 1 << 26)] = needed_by(CYCLE)  #: for packets that wait for the link
+    head_bytes: Annotated[int, within(1, 256)] = needed_by(CYCLE)  #: of a dispatch window's head on the link
+    #: Before the egress buffer: a store that has entered it frees its compute unit; None: of the same size.
     store_buffer_bytes: Annotated[int, within(64, 1 << 26)] | None = read_by(CYCLE)
     #: switch: a port into a switch; full: a link to each other GPU; host: a port into a CPU, two CPUs joined.
     kind: Literal["switch", "full", "host"] = needed_by(TILES)
-    store_efficiency: Share = needed_by(TILES, ENGINES)  #: what loads and stores of compute units leave of it
-    push_efficiency: Share = needed_by(TILES, ENGINES)  #: what a copy engine that writes to a peer leaves of it
-    pull_efficiency: Share = needed_by(TILES)  #: what a copy engine that reads from a peer leaves of it
-    between_hosts_gb_per_s: Positive | None = read_by(TILES)  #: host only: all that goes from one CPU to the other
+    store_efficiency: Share = needed_by(TILES, ENGINES)  #: of loads and stores of compute units
+    push_efficiency: Share = needed_by(TILES, ENGINES)  #: of a copy engine that writes to a peer
+    pull_efficiency: Share = needed_by(TILES)  #: of a copy engine that reads from a peer
+    between_hosts_gb_per_s: Positive | None = read_by(TILES)  #: host only: from one CPU to the other
 
     @model_validator(mode="after")
     def _hosts_are_joined(self) -> "LinkSection":
@@ -42,7 +42,7 @@ class LinkSection(Section):
 
     @property
     def stores_bytes(self) -> int:
-        """Return how many bytes of compute units' stores may wait for the egress buffer."""
+        """Bytes of compute units' stores that may wait for the egress buffer."""
         return self.egress_buffer_bytes if self.store_buffer_bytes is None else self.store_buffer_bytes
 
 
@@ -80,7 +80,7 @@ class WiresSection(Section):
     #: graph only: GPU, GPU, how many links.
     pairs: Annotated[tuple[_Pair, ...], Field(strict=False)] = ()
     store_efficiency: Share  #: of large streams of stores by compute units
-    all_efficiency: Share  #: of what units load or store at all others at once
+    all_efficiency: Share  #: of loads or stores at all other GPUs at once
     copy_efficiency: Share  #: of copy engines
     copy_ns: NotNegative  #: of one copy besides its bytes
 

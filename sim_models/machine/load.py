@@ -1,4 +1,4 @@
-"""Machines out of their files, each for a level of simulation."""
+"""Load machines from their files, each for a level of simulation."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,11 +18,11 @@ DEFAULT = CYCLE.example
 
 
 def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAULT, level: Level = CYCLE) -> Machine:
-    """Load a machine for a level, by the name of a preset, from a TOML file, or of what stands for one.
+    """Load a machine for a level: a preset by name, a TOML file, or its content.
 
-    A file either has every key that is needed, or starts with `extends = "NAME"` and has only those that differ. What
-    is there for other levels is checked, too, and left out. Raises `MachineError`, with one line that names the file,
-    the section, the key and what is allowed.
+    A file either has all required keys, or starts with `extends = "NAME"` and has only keys that differ. Keys of other
+    levels are checked and then dropped. Raises `MachineError` with one line that names the file, the section, the key
+    and the allowed values.
     """
     if isinstance(name_or_path, Machine):
         return _for_level(name_or_path.name, name_or_path, level)
@@ -36,17 +36,17 @@ def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAUL
 
 
 def sections(level: Level) -> tuple[str, ...]:
-    """Return the sections that a level needs."""
+    """Return the sections that a level requires."""
     return tuple(name for name in level.needs if section_of(Machine.model_fields[name]))
 
 
 def machines_of(level: Level) -> list[str]:
-    """Return the machines of the package that a level can take."""
+    """Return the presets that a level can simulate."""
     return [name for name in PRESETS if serves(name, level) or level in DERIVED and serves(name, CYCLE)]
 
 
 def serves(name_or_path: str, level: Level) -> bool:
-    """Say whether there is such a machine, whose file itself has all that this level needs."""
+    """Say whether such a machine exists and its file has every key that the level requires."""
     try:
         return not Machine.model_validate(read(name_or_path)).lacks(level)
     except (NoSuchMachine, ValidationError):
@@ -54,13 +54,13 @@ def serves(name_or_path: str, level: Level) -> bool:
 
 
 def _checked(name: str, content: dict[str, Any], level: Level) -> Machine:
-    """Return the machine whose file has this content, which a level asks for. Raises `MachineError`."""
+    """Check a machine file's content; messages name keys of this level. Raises `MachineError`."""
     try:
         return Machine.model_validate(content)
     except ValidationError as error:
-        lacking = [f"[{one}]" for one in sections(level) if one not in content]
-        if lacking and all(map(is_lack, error.errors())):
-            raise MachineError(_missing(name, lacking, level)) from None
+        missing = [f"[{one}]" for one in sections(level) if one not in content]
+        if missing and all(map(is_lack, error.errors())):
+            raise MachineError(_missing(name, missing, level)) from None
 
         def needed(place: Place) -> str:
             return _needed(name, level) if place[0] in level.reads else ""
@@ -73,22 +73,22 @@ def _checked(name: str, content: dict[str, Any], level: Level) -> Machine:
 
 
 def _for_level(name: str, machine: Machine, level: Level) -> Machine:
-    """Return what a level reads of a machine. Raises `MachineError` for what it lacks."""
-    lacking = machine.lacks(level)
+    """Return the machine with the keys that a level reads. Raises `MachineError` if required keys are missing."""
+    missing = machine.lacks(level)
     if level in DERIVED and any(getattr(machine, one) is None for one in level.needs) and not machine.lacks(CYCLE):
-        machine, lacking = DERIVED[level](machine, name), []
-    if lacking:
-        raise MachineError(_missing(name, lacking, level))
+        machine, missing = DERIVED[level](machine, name), []
+    if missing:
+        raise MachineError(_missing(name, missing, level))
     if machine.gpus is not None and machine.gpus < level.least_gpus:
         raise MachineError(f"{name}: gpus = {machine.gpus}: {level.called} needs at least {level.least_gpus}")
     return machine.part(level)
 
 
-def _missing(name: str, lacking: list[str], level: Level) -> str:
-    """Write the line for a machine that lacks sections of a level, or else keys, of which the first is named."""
-    keys = not lacking[0].endswith("]")
-    more = f" ({len(lacking) - 1} more)" if keys and lacking[1:] else ""
-    return (f"{name}: {lacking[0] if keys else ', '.join(lacking)} {'is' if keys or len(lacking) == 1 else 'are'} "
+def _missing(name: str, missing: list[str], level: Level) -> str:
+    """Write the message for missing sections, or for missing keys, of which it names the first."""
+    keys = not missing[0].endswith("]")
+    more = f" ({len(missing) - 1} more)" if keys and missing[1:] else ""
+    return (f"{name}: {missing[0] if keys else ', '.join(missing)} {'is' if keys or len(missing) == 1 else 'are'} "
             f"missing{_needed(name, level)}{more}")
 
 
@@ -98,11 +98,11 @@ def _needed(name: str, level: Level) -> str:
         f"a file with `extends = \"{level.example}\"` needs only what differs")
 
 
-def _elsewhere(name: str, asked: Level) -> str:
-    """Say which machines of other levels a name could mean, and by which commands they run."""
-    mine, found = machines_of(asked), []
+def _elsewhere(name: str, level_asked: Level) -> str:
+    """List machines of other levels whose names start alike, and the commands that run them."""
+    allowed, others = machines_of(level_asked), []
     for level in LEVELS:
         if names := [one for one in machines_of(level)
-                     if name and one.startswith(name[:4].lower()) and one not in mine]:
-            found.append(f"{', '.join(names)} by `{level.command}`")
-    return f"; others: {'; '.join(found)} (t3 machines lists all)" if found else ""
+                     if name and one.startswith(name[:4].lower()) and one not in allowed]:
+            others.append(f"{', '.join(names)} by `{level.command}`")
+    return f"; others: {'; '.join(others)} (t3 machines lists all)" if others else ""

@@ -1,4 +1,4 @@
-"""Machine files: TOML, each by itself or on top of another one that it extends."""
+"""Read machine files: TOML, complete or as changes to a machine that it extends."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _FOLDER = resources.files(__name__.rpartition(".")[0]).joinpath("machines")
 
 #: Machines that come with the package, each a file of that name.
 PRESETS = tuple(sorted(file.name.removesuffix(".toml") for file in _FOLDER.iterdir() if file.name.endswith(".toml")))
-GIVEN = "machine"  #: what messages call one that is no file
+GIVEN = "machine"  #: name in messages of a machine that is no file
 _LONGEST_CHAIN = 16  #: machines that extend one another
 
 
@@ -25,41 +25,39 @@ class MachineError(InFile):
 
 
 class NoSuchMachine(MachineError):
-    """A name that is neither a preset's nor a file's: the message is the name."""
+    """A name of neither a preset nor a file; the message is the name."""
 
 
-def read(name: str | Mapping[str, Any], seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the content of a preset, a TOML file or what stands for one, on top of what it extends.
+def read(name: str | Mapping[str, Any], chain: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read a preset, a TOML file or a file's content, and merge it into the machine that it extends.
 
-    A file either has all that is needed of it, or starts with `extends = "NAME"` and has only what differs. Raises
-    `MachineError`, with one line. `seen`: files that extend this one.
+    `chain`: files that extend this one. Raises `MachineError`, with one line.
     """
     if isinstance(name, Mapping):
-        return _on_top(GIVEN, dict(name), (*seen, GIVEN))
+        return _on_top(GIVEN, dict(name), (*chain, GIVEN))
     if "\0" in name:
         raise NoSuchMachine(name)
     identity = name if name in PRESETS else os.path.realpath(name)  # a circle may lead through folders and links
-    if identity in seen:
+    if identity in chain:
         raise MachineError(f"machine {shown(name)} extends itself")
-    if len(seen) == _LONGEST_CHAIN:
+    if len(chain) == _LONGEST_CHAIN:
         raise MachineError(f"extends = {shown(name)}: at most {_LONGEST_CHAIN} machines may extend one another")
-    return _on_top(name, _parsed(name), (*seen, identity))
+    return _on_top(name, _parsed(name), (*chain, identity))
 
 
-def _on_top(name: str, content: dict[str, Any], seen: tuple[str, ...]) -> dict[str, Any]:
-    """Return the content of a machine on top of what it extends."""
+def _on_top(name: str, content: dict[str, Any], chain: tuple[str, ...]) -> dict[str, Any]:
     base = content.pop("extends", None)
     if base is None:
         return content
     if not isinstance(base, str) or not base or "\0" in base:
         raise MachineError(f"{name}: extends = {shown(base)} is not the name of a machine")
-    if base not in PRESETS:  # a file named by a file is looked for beside it
+    if base not in PRESETS:  # relative to the file that names it
         base = str(Path(name).parent / base)
-    return _merge(read(base, seen), content)
+    return _merge(read(base, chain), content)
 
 
 def origin(name: str) -> str:
-    """Return the first sentence of what a preset's file says of itself."""
+    """Return the first sentence of a preset file's comment."""
     lines = []
     for line in _FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -70,7 +68,7 @@ def origin(name: str) -> str:
 
 def _parsed(name: str) -> dict[str, Any]:
     try:
-        raw = read_bounded(_FOLDER.joinpath(f"{name}.toml") if name in PRESETS else Path(name), LARGEST_TOML)
+        content = read_bounded(_FOLDER.joinpath(f"{name}.toml") if name in PRESETS else Path(name), LARGEST_TOML)
     except FileNotFoundError:
         raise NoSuchMachine(name) from None
     except TooLarge as error:
@@ -78,7 +76,7 @@ def _parsed(name: str) -> dict[str, Any]:
     except OSError as error:
         raise MachineError(f"machine file {shown(name)} cannot be read: {error.strerror}") from None
     try:
-        return dict(_toml(raw.decode("utf-8")))  # `read` takes a key away; sections are only read
+        return dict(_toml(content.decode("utf-8")))  # a copy, because `read` removes "extends"
     except RecursionError:
         raise MachineError(f"{name}: not a machine file: nested too deeply") from None
     except ValueError as error:  # TOML's, UTF-8's, or a number of thousands of digits
@@ -87,13 +85,13 @@ def _parsed(name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _toml(text: str) -> dict[str, Any]:
-    """Parse once: a study, and a refusal that lists machines, read the same files again and again."""
+    """Parse once: studies and messages that list machines read the same files many times."""
     return tomllib.loads(text)
 
 
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in changes.items():
+def _merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    content = dict(base)
+    for key, value in overrides.items():
         both_sections = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if both_sections else value
-    return merged
+        content[key] = _merge(base[key], value) if both_sections else value
+    return content

@@ -1,4 +1,4 @@
-"""The machine: one record, whose sections are there as far as its file says something."""
+"""The machine: one record, whose sections are None if its file has none of them."""
 
 from typing import Annotated, Any
 
@@ -23,16 +23,16 @@ _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 
 
 class Machine(Section):
-    """Equal GPUs, what joins them, and their software, as far as levels of simulation need it.
+    """Equal GPUs, the links between them, and their software.
 
-    `load_machine` returns one that has all that a level needs, and nothing else: what is left out is None.
+    `load_machine` returns a machine with the sections and keys that one level reads; all others are None.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
     #: The clock of memory controllers and Track & Trigger hardware.
     memory_clock_ghz: Annotated[float, within(0.1, 10)] = left_out()
     gpu: Gpu = left_out()
-    occupancy: Occupancy | None = None  #: None: only kernels that say nothing of registers can run
+    occupancy: Occupancy | None = None  #: None: kernels that state their registers cannot run
     llc: LlcSection = left_out()
     memory_cache: MemoryCacheSection | None = None  #: between memory channels and DRAM
     link: LinkSection = left_out()
@@ -57,14 +57,14 @@ class Machine(Section):
     topology: str = left_out()  #: as in `named_topology`
     accelerator: Accelerator = left_out()
     gpus_per_node: Count = left_out()
-    #: Of an iteration, besides everything that is modelled: input, loss scaling, logging.
+    #: Time of an iteration outside the model: input, loss scaling, logging.
     iteration_ns: NotNegative = left_out()
     cycle_machine: str | None = None  #: machine of the cycle level with these GPUs; None if there is none
     intra: Tier = left_out()
     inter: Tier = left_out()
     uncertainty: Uncertainty = left_out()
     peak: WidthRates = left_out()  #: TFLOP/s, dense
-    sustained: WidthRates = left_out()  #: of the peak, in the main loop of a large GEMM: what clock and power leave
+    sustained: WidthRates = left_out()  #: share of the peak in a large GEMM's main loop, limited by clock and power
     kernels: Kernels = left_out()
     wires: WiresSection = left_out()
     rings: Rings = left_out()
@@ -88,11 +88,11 @@ class Machine(Section):
 
     @model_validator(mode="after")
     def _agrees(self) -> "Machine":
-        """Refuse keys that say different things of the same hardware."""
-        for one, other in _SAME:
-            values = _at(self, one), _at(self, other)
+        """Refuse keys that contradict each other."""
+        for first, second in _SAME:
+            values = _at(self, first), _at(self, second)
             if None not in values and values[0] != values[1]:
-                raise ValueError(f"{_named(one)} = {values[0]} and {_named(other)} = {values[1]} must agree")
+                raise ValueError(f"{_named(first)} = {values[0]} and {_named(second)} = {values[1]} must agree")
         return self
 
     @model_validator(mode="after")
@@ -113,13 +113,14 @@ class Machine(Section):
             raise ValueError(f"[llc] slices = {self.llc.slices}: 0 or a multiple of [channels] count = "
                              f"{self.channels.count} is needed")
         geometry = self.geometry()
-        counted = 1 << (geometry.channel.occupancy_bits + 1)
+        guard_limit = 1 << (geometry.channel.occupancy_bits + 1)
         if self.memory_cache:
             self.memory_cache.sets(self.channels.count)
-            if self.memory_cache.requests >= counted:
+            if self.memory_cache.requests >= guard_limit:
                 raise ValueError(f"[memory_cache] requests = {self.memory_cache.requests}: with [dram] queue_entries = "
-                                 f"{self.dram.queue_entries} the hardware's order guard counts at most {counted - 1}")
-        elif self.dram.held_requests >= counted:
+                                 f"{self.dram.queue_entries} the hardware's order guard counts at most "
+                                 f"{guard_limit - 1}")
+        elif self.dram.held_requests >= guard_limit:
             raise ValueError(f"[dram] queue_entries = {self.dram.queue_entries}: with a request in each of "
                              f"{self.dram.banks} banks there are more than the hardware's order guard counts")
         if self.tracker.ways < self.gpu.wavefronts_per_workgroup:
@@ -144,14 +145,14 @@ class Machine(Section):
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup}")
 
     def _check_speeds(self) -> None:
-        """Refuse compute units that do something so seldom that their run would be taken for one that stands still."""
+        """Refuse compute units whose steps take so long that the run would be reported as a deadlock."""
         gpu, residents = self.gpu, self.gpu.workgroups_per_cu
         flop = 2 * gpu.tile_m * gpu.tile_n * gpu.block_k * residents
-        moved = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * FP16.bytes * residents
+        step_bytes = max((gpu.tile_m + gpu.tile_n) * gpu.block_k, gpu.tile_m * gpu.tile_n) * FP16.bytes * residents
         matrix = gpu.matrix_flop_per_cycle_per_cu, gpu.matrix_efficiency
         rates = {"matrix_flop_per_cycle_per_cu = {}, matrix_efficiency = {}".format(*matrix):
                  flop / (matrix[0] * matrix[1] * gpu.clock_ghz),
-                 f"cu_bytes_per_ns = {gpu.cu_bytes_per_ns}": moved / gpu.cu_bytes_per_ns}
+                 f"cu_bytes_per_ns = {gpu.cu_bytes_per_ns}": step_bytes / gpu.cu_bytes_per_ns}
         for rate, ns in rates.items():
             cycles = ns * self.memory_clock_ghz
             if cycles > _LONGEST_STEP_CYCLES:
@@ -159,7 +160,7 @@ class Machine(Section):
                                  f"takes {cycles:.1g} memory cycles, more than {_LONGEST_STEP_CYCLES}")
 
     def lacks(self, level: Level) -> list[str]:
-        """List what a level needs and this machine has not: sections, or keys if it has all sections."""
+        """List the sections that a level requires and this machine lacks, or the keys if it has all sections."""
         fields = type(self).model_fields
         absent = [name for name in level.needs if getattr(self, name) is None]
         return [f"[{name}]" for name in absent if section_of(fields[name])] or absent or [
@@ -169,20 +170,20 @@ class Machine(Section):
             if is_needed(field, level) and getattr(section, key) is None]
 
     def part(self, level: Level) -> "Machine":
-        """Return what a level reads of this machine, and nothing else."""
-        changes = {}
+        """Return the machine with only the sections and keys that a level reads."""
+        sections = {}
         for name in type(self).model_fields:
             section = getattr(self, name)
             if name not in level.reads:
-                changes[name] = None
+                sections[name] = None
             elif isinstance(section, Section):
-                unread = {key: field.default for key, field in type(section).model_fields.items()
+                defaults = {key: field.default for key, field in type(section).model_fields.items()
                           if not is_read(field, level)}
-                changes[name] = section.model_copy(update=unread)
-        return self.model_copy(update=changes)
+                sections[name] = section.model_copy(update=defaults)
+        return self.model_copy(update=sections)
 
     def described(self, level: Level = CYCLE) -> dict[str, Any]:
-        """Return what a level reads of this machine, for JSON."""
+        """Return the sections and keys that a level reads, for JSON."""
         fields = type(self).model_fields
         return {name: {key: one for key, one in value.items()
                        if is_read(kind.model_fields[key], level)} if value and (kind := section_of(fields[name]))
@@ -192,10 +193,10 @@ class Machine(Section):
 
     @property
     def starvation_limit_cycles(self) -> int:
-        """Memory cycles after which communication that waits at a channel goes first; 0: never.
+        """Memory cycles after which waiting communication gets priority at a channel; 0: never.
 
-        Derived: each line of a ring is written once and read once at a GPU, so a channel that serves communication this
-        often keeps up with the link. At least 1, for a link as fast as the channels.
+        Derived: a GPU writes and reads each line of a ring once, so a channel that serves communication this often
+        keeps up with the link. At least 1, for a link as fast as the channels.
         """
         if self.arbiter.starvation_limit_cycles != "derived":
             return self.arbiter.starvation_limit_cycles
@@ -230,7 +231,7 @@ class Machine(Section):
 
     @property
     def memory_bytes_per_ns(self) -> float:
-        """The rate that kernels that only move data reach, as libraries have them."""
+        """The rate of a library's kernels that only move data."""
         return self.memory.bandwidth_gb_per_s * self.kernels.memory_efficiency
 
     def without_software(self) -> "Machine":
@@ -250,7 +251,7 @@ def _named(where: str) -> str:
     return f"[{section}] {key}"
 
 
-#: Keys that say the same about the hardware.
+#: Pairs of keys for the same property of the hardware.
 _SAME = (("gpu.compute_units", "accelerator.cores"), ("memory.bandwidth_gb_per_s", "accelerator.memory_gb_per_s"),
          ("link.bandwidth_gb_per_s", "intra.bandwidth_gb_per_s"),
          ("network.bandwidth_gb_per_s", "inter.bandwidth_gb_per_s"))

@@ -19,8 +19,8 @@ class Section(BaseModel):
 
     @model_serializer(mode="wrap")
     def _what_it_says(self, write: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
-        """Leave out what the file does not say, which is None although no value of the key is."""
-        if self is None:  # pydantic asks a section that is left out, too
+        """Leave out keys that the file does not set: they are None, although no value of the key is."""
+        if self is None:  # pydantic also calls this for a missing section
             return None
         fields = type(self).model_fields
         return {key: value for key, value in write(self).items() if value is not None or may_be_none(fields[key])}
@@ -32,15 +32,15 @@ def within(low: float, high: float) -> Any:
 
 
 def needed_by(*levels: Level) -> Any:
-    """Make a key of a section that some levels need, and that other levels of the same section do not read.
+    """Make a key that some levels require, and that other levels of the same section do not read.
 
-    A file that says nothing of such a level lacks it: it is None there, and `lacking` refuses it for that level.
+    The key is None in a file without it, and `Machine.lacks` reports it for those levels.
     """
     return _marked(None, levels, True)
 
 
 def read_by(*levels: Level, default: Any = None) -> Any:
-    """Make a key of a section that only some levels read, and that may be left out."""
+    """Make an optional key that only some levels read."""
     return _marked(default, levels, False)
 
 
@@ -50,7 +50,7 @@ def _marked(default: Any, levels: tuple[Level, ...], needed: bool) -> Any:
 
 
 def left_out() -> Any:
-    """Make a section, or a key outside of all, that is there if a level of the file needs it (`Level.needs`)."""
+    """Make a section, or a key outside of all sections, that only some levels require (`Level.needs`)."""
     return Field(default=None)
 
 
@@ -59,18 +59,18 @@ def _marks(field: FieldInfo) -> dict[str, Any]:
 
 
 def is_read(field: FieldInfo, level: Level) -> bool:
-    """Say whether a level reads this key of a section that it reads."""
+    """Say whether a level that reads the section reads this key."""
     levels = _marks(field).get("levels", (level,))
     return level in levels or level.on in levels
 
 
 def is_needed(field: FieldInfo, level: Level) -> bool:
-    """Say whether a level needs this key of a section that it reads."""
+    """Say whether a level that reads the section requires this key."""
     return is_read(field, level) and _marks(field).get("needed", field.is_required())
 
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:
-    """Return the section that a field is, given or not; None for a key."""
+    """Return a field's section, also of an optional one; None for a key."""
     kinds = get_args(field.annotation) if field and isinstance(field.annotation, UnionType) else (
         field and field.annotation,)
     return next((one for one in kinds if isinstance(one, type) and issubclass(one, Section)), None)
@@ -81,14 +81,14 @@ def may_be_none(field: FieldInfo) -> bool:
     return type(None) in get_args(field.annotation)
 
 
-# For closed forms, which no value makes slow. What is simulated needs limits of its own.
+# For closed forms, which no value makes slow. Simulated levels have limits of their own.
 Count = Annotated[int, within(1, 1 << 40)]
-Positive = Annotated[float, within(1e-9, 1e12)]  # what is less takes longer than anybody waits
+Positive = Annotated[float, within(1e-9, 1e12)]  # a smaller rate would run for ever
 NotNegative = Annotated[float, within(0, 1e12)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
-#: One wait: a hundred times a network's across a data centre, and short enough that at the fastest memory clock no run
-#: takes it for a standstill (`engine.end.IDLE_LIMIT`).
+#: One wait in ns: at most 100 times the latency across a data centre, and short enough that at the fastest memory clock
+#: no run reports it as a deadlock (`engine.end.IDLE_LIMIT`).
 Wait = Annotated[float, within(0, 10_000)]
 #: 1e9 bytes per second, which is bytes per ns; from Ethernet to NVLink x 10.
 Bandwidth = Annotated[float, within(0.1, 10_000)]

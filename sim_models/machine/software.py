@@ -1,4 +1,4 @@
-"""Sections about software: what collectives by kernels, a library and a host cost."""
+"""Sections about software: costs of collectives by kernels, of a library, and of a host."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ class KernelSection(Section):
     """Collectives by kernels on compute units: a step's times, or the library's protocols."""
 
     launch_ns: NotNegative = needed_by(NETWORK)
-    #: From the arrival of a chunk to the first bytes that leave of the next step.
+    #: From the arrival of a chunk to the first bytes of the next step on the link.
     step_ns: NotNegative = needed_by(NETWORK)
     compute_units: Annotated[int, Field(ge=1, le=1024)] = needed_by(ENGINES)  #: that they occupy
     ll: KernelProtocol = needed_by(ENGINES)
@@ -48,13 +48,13 @@ class LibraryProtocol(Section):
 class LibrarySection(LibraryProtocol):
     """Collectives of the vendor's library."""
 
-    small: LibraryProtocol | None = None  #: taken where it is faster: for small messages
+    small: LibraryProtocol | None = None  #: used if it is faster, for small messages
 
 
 class Signals(Section):
     """Times of sending from within a kernel."""
 
-    mask_ns: NotNegative  #: a workgroup sets its bit and looks whether it is the last
+    mask_ns: NotNegative  #: a workgroup sets its bit and checks whether it is the last
     put_ns: NotNegative  #: the last one calls the library: data, fence, flag
     poll_ns: NotNegative  #: until a waiting workgroup sees a flag that has arrived
     trigger_ns: NotNegative  #: by Track & Trigger: from the last write to the first line that leaves
@@ -64,9 +64,9 @@ class Host(Section):
     """Times that the host's software adds to kernels and copies, and to commands for DMA engines."""
 
     launch_ns: NotNegative = needed_by(TILES)  #: from the end of a kernel to the start of the next on its stream
-    event_ns: NotNegative = needed_by(TILES)  #: until a stream goes on that waits for another one
+    event_ns: NotNegative = needed_by(TILES)  #: until a stream that waits for another one continues
     copy_ns: NotNegative = needed_by(TILES)  #: of a copy with its signal after another one, besides its bytes
-    call_ns: NotNegative = needed_by(TILES)  #: of one call that is waited for, as operators are measured alone
+    call_ns: NotNegative = needed_by(TILES)  #: of one call with a wait for its end, as single operators are measured
     command_ns: NotNegative = needed_by(ENGINES, QUEUE)  #: to write a command into an engine's queue
     doorbell_ns: NotNegative = needed_by(ENGINES, QUEUE)  #: to tell an engine
     trigger_ns: NotNegative = needed_by(ENGINES, QUEUE)  #: to set a flag that an engine polls

@@ -1,4 +1,4 @@
-"""GPUs that are alike: one of them stands for all that lie whole periods further, as a mirrored GPU does for all."""
+"""Symmetry of GPUs: a representative GPU stands for all GPUs that lie whole periods further."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,68 +12,69 @@ Gpu = TypeVar("Gpu", int, np.ndarray)
 
 @dataclass(frozen=True)
 class Alike:
-    """Positions in a shape of GPUs, of which those a period apart in a dimension do the same.
+    """Positions in a shape of GPUs, in which GPUs a period apart along a dimension behave alike.
 
-    The last dimension's positions follow each other. Methods take a GPU's number, or an array of them.
+    Numbers follow each other along the last dimension. Methods take a GPU's number, or an array of numbers.
     """
 
     shape: tuple[int, ...]
-    period: tuple[int, ...]  #: of each dimension, a divisor of its length; its length: none of it is alike
-    origin: int = 0  #: GPU from which on, in each dimension, a period stands for all
+    period: tuple[int, ...]  #: of each dimension, a divisor of its length; equal to the length: no symmetry
+    origin: int = 0  #: first representative GPU in each dimension
 
     @classmethod
     def none(cls, gpus: int) -> "Alike":
-        """Return that each GPU stands for itself only."""
+        """Return no symmetry: each GPU represents itself only."""
         return cls((gpus,), (gpus,))
 
     @property
     def copies(self) -> int:
-        """GPUs for which one stands."""
+        """GPUs per representative GPU, itself included."""
         return prod(length // step for length, step in zip(self.shape, self.period))
 
     @cached_property
     def standing(self) -> tuple[int, ...]:
-        """GPUs that stand for all."""
-        found = [0]
+        """The representative GPUs."""
+        representatives = [0]
         for _, length, step, first in self.dimensions:
-            found = [number * length + (first + place) % length for number in found for place in range(step)]
-        return tuple(found)
+            representatives = [number * length + (first + position) % length
+                               for number in representatives for position in range(step)]
+        return tuple(representatives)
 
     def home(self, gpu: Gpu) -> Gpu:
-        """Return who stands for a GPU."""
+        """Return a GPU's representative."""
         return self.seen(gpu, gpu)
 
     def seen(self, reference: Gpu, gpu: Gpu) -> Gpu:
-        """Return what becomes of a GPU when a reference is renamed to the one that stands for it, and all with it."""
-        found = gpu * 0
+        """Map a GPU under the shift that maps a reference GPU to its representative."""
+        renamed = gpu * 0
         for stride, length, step, first in self.dimensions:
-            ahead = (reference // stride - first) % length
-            found = found + (gpu // stride - ahead + ahead % step) % length * stride
-        return found
+            offset = (reference // stride - first) % length
+            renamed = renamed + (gpu // stride - offset + offset % step) % length * stride
+        return renamed
 
-    def moved(self, gpu: Gpu, by: tuple[int, ...]) -> Gpu:
+    def moved(self, gpu: Gpu, periods: tuple[int, ...]) -> Gpu:
         """Return the GPU that lies some periods further in each dimension."""
-        found = gpu * 0
-        for (stride, length, step, _), periods in zip(self.dimensions, by):
-            found = found + (gpu // stride + periods * step) % length * stride
-        return found
+        shifted = gpu * 0
+        for (stride, length, step, _), count in zip(self.dimensions, periods):
+            shifted = shifted + (gpu // stride + count * step) % length * stride
+        return shifted
 
     def moves(self, dimension: int) -> list[tuple[int, ...]]:
-        """Return moves along a dimension: by one period, of which all others are made, and half-way around."""
+        """Return shifts along a dimension: by 1 period, which generates all others, and half-way around."""
         periods = self.shape[dimension] // self.period[dimension]
-        return [tuple(by if other == dimension else 0 for other in range(len(self.shape)))
-                for by in sorted({1, periods // 2}) if 0 < by < periods]
+        return [tuple(shift if axis == dimension else 0 for axis in range(len(self.shape)))
+                for shift in sorted({1, periods // 2}) if 0 < shift < periods]
 
     @cached_property
     def dimensions(self) -> list[tuple[int, int, int, int]]:
-        """The dimensions: GPUs from one position to the next, length, period, position of the origin."""
-        strides = [prod(self.shape[place + 1:]) for place in range(len(self.shape))]
+        """The dimensions: stride in GPUs, length, period, position of the origin."""
+        strides = [prod(self.shape[axis + 1:]) for axis in range(len(self.shape))]
         return [(stride, length, step, self.origin // stride % length)
                 for stride, length, step in zip(strides, self.shape, self.period)]
 
 
 def along(alike: Alike | None, dimension: int) -> Alike | None:
-    """Return who is alike along one dimension only."""
+    """Return the symmetry along one dimension only."""
     if alike is None:
         return None
     _, length, step, first = alike.dimensions[dimension]

@@ -10,7 +10,7 @@ from t3sim.machine.topologies.switch import switch
 from t3sim.machine.topologies.topology import Topology, TopologyError
 from t3sim.machine.topologies.torus import torus
 
-#: Of each kind: its form, a function that builds it, and one that says how many links that has at most.
+#: Of each kind: its form, a function that builds it, and a function that returns its largest number of links.
 _KINDS: dict[str, tuple[str, Callable[..., Topology], Callable[..., int]]] = {
     "ring": ("N", ring, lambda gpus: 2 * gpus), "full": ("N", fully_connected, lambda gpus: gpus * (gpus - 1)),
     "switch": ("N", switch, lambda gpus: 2 * gpus), "torus": ("RxC", torus, lambda rows, columns: 4 * rows * columns),
@@ -20,7 +20,7 @@ _MOST_LINKS = 1_000_000
 
 
 def named_topology(text: str) -> Topology:
-    """Return the topology that `text` describes. Raises TopologyError with what is allowed."""
+    """Return the topology that `text` describes. Raises TopologyError, which lists the allowed forms."""
     kind, _, size = text.partition(":")
     shape, build, links = _KINDS.get(kind, ("", None, None))
     pattern = r"(\d{1,6})x(\d{1,6})" if "x" in shape else r"(\d{1,6})"
@@ -34,6 +34,6 @@ def named_topology(text: str) -> Topology:
         raise TopologyError(f"topology = {text!r} has {nodes} GPUs: 2 to {_LARGEST} are possible")
     if kind == "nodes" and lengths[0] < 2:
         raise TopologyError(f"topology = {text!r} joins {lengths[0]} nodes: at least 2 are needed, full:N is one")
-    if (many := links(*lengths)) > _MOST_LINKS:
-        raise TopologyError(f"topology = {text!r} has {many} links: up to {_MOST_LINKS} are possible")
+    if (link_count := links(*lengths)) > _MOST_LINKS:
+        raise TopologyError(f"topology = {text!r} has {link_count} links: up to {_MOST_LINKS} are possible")
     return build(*lengths)

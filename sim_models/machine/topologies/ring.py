@@ -4,7 +4,7 @@ from t3sim.machine.topologies.topology import Link, Topology, TopologyError
 
 
 class Ring(Topology):
-    """GPUs in a ring; the way to one goes the shorter way around, down if both are as long."""
+    """GPUs in a ring; routes take the shorter way around, downwards if both are as long."""
 
     def next_hop(self, node: int, destination: int) -> int:
         """Return the next neighbour. Raises TopologyError."""

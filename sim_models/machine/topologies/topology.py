@@ -23,9 +23,10 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """A network of `nodes`, of which the last `switches` are no GPUs, and their links.
+    """Nodes, of which the last `switches` are no GPUs, and their links.
 
-    A machine says what links of a kind carry; the way through a switch takes as long as one link, half on either side.
+    The machine sets the bandwidth of each kind of link. A route through a switch takes as long as one link, half on
+    either side.
     """
 
     name: str
@@ -47,27 +48,24 @@ class Topology:
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes that each node has a link to, in the order of the links."""
-        found: list[dict[int, None]] = [{} for _ in range(self.nodes)]
+        """Nodes to which each node has a link, in the order of the links."""
+        neighbours: list[dict[int, None]] = [{} for _ in range(self.nodes)]
         for link in self.links:
-            found[link.source][link.destination] = None
-        return tuple(map(tuple, found))
+            neighbours[link.source][link.destination] = None
+        return tuple(map(tuple, neighbours))
 
     def next_hop(self, node: int, destination: int) -> int:
-        """Return the neighbour that is next on a shortest way. Raises TopologyError.
-
-        Of several it is the one whose link is named first.
-        """
+        """Return the next neighbour on a shortest route, the first in the order of links. Raises TopologyError."""
         if (node, destination) in self.link_of:
             return destination
         distance = self._distances(destination)
-        reaching = [neighbour for neighbour in self.neighbours[node] if neighbour in distance]
-        if node == destination or not reaching:
+        candidates = [neighbour for neighbour in self.neighbours[node] if neighbour in distance]
+        if node == destination or not candidates:
             raise TopologyError(f"{self.name}: no way leads from {node} to {destination}")
-        return min(reaching, key=distance.__getitem__)
+        return min(candidates, key=distance.__getitem__)
 
     def way(self, source: int, destination: int) -> tuple[tuple[int, int], ...]:
-        """List the links from one node to another, each as (source, destination). Raises TopologyError."""
+        """Return the route between two nodes: its links, each as (source, destination). Raises TopologyError."""
         links = []
         while source != destination:
             links.append((source, self.next_hop(source, destination)))
@@ -75,16 +73,16 @@ class Topology:
         return tuple(links)
 
     def _distances(self, destination: int) -> dict[int, int]:
-        """Count the links on the shortest way from each node that has one."""
-        if destination not in self._known:
-            distance, front = {destination: 0}, [destination]
-            for node in front:
+        """Return the links on the shortest route from each node that reaches a destination."""
+        if destination not in self._distances_to:
+            distance, reached = {destination: 0}, [destination]
+            for node in reached:
                 for source in self._sources[node]:
                     if source not in distance:
                         distance[source] = distance[node] + 1
-                        front.append(source)
-            self._known[destination] = distance
-        return self._known[destination]
+                        reached.append(source)
+            self._distances_to[destination] = distance
+        return self._distances_to[destination]
 
     @cached_property
     def link_of(self) -> dict[tuple[int, int], Link]:
@@ -94,41 +92,41 @@ class Topology:
     @cached_property
     def _sources(self) -> tuple[tuple[int, ...], ...]:
         """Nodes that have a link to each node."""
-        found: list[list[int]] = [[] for _ in range(self.nodes)]
+        sources: list[list[int]] = [[] for _ in range(self.nodes)]
         for link in self.links:
-            found[link.destination].append(link.source)
-        return tuple(map(tuple, found))
+            sources[link.destination].append(link.source)
+        return tuple(map(tuple, sources))
 
     @cached_property
-    def _known(self) -> dict[int, dict[int, int]]:
+    def _distances_to(self) -> dict[int, dict[int, int]]:
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the dimensions in which GPUs are numbered, the last one's positions following each other."""
+        """Lengths of the dimensions in which GPUs are numbered; numbers follow each other along the last."""
         return (self.gpus,)
 
     def seen(self, alike: Alike, reference: int, node: int) -> int:
-        """Return what becomes of a node when GPUs are renamed, as in `Alike.seen`; a switch stays what it is."""
+        """Map a node under the symmetry, as `Alike.seen` does for GPUs; a switch maps to itself."""
         return alike.seen(reference, node) if node < self.gpus else node
 
-    def moved(self, alike: Alike, nodes: np.ndarray, by: tuple[int, ...]) -> np.ndarray:
-        """Return the nodes that lie some periods further, as in `Alike.moved`; a switch stays what it is."""
-        return np.where(nodes < self.gpus, alike.moved(nodes, by), nodes)
+    def moved(self, alike: Alike, nodes: np.ndarray, periods: tuple[int, ...]) -> np.ndarray:
+        """Return the nodes that lie some periods further, as in `Alike.moved`; a switch maps to itself."""
+        return np.where(nodes < self.gpus, alike.moved(nodes, periods), nodes)
 
-    def same_links(self, alike: Alike, by: tuple[int, ...]) -> bool:
-        """Say whether links are the same if nodes are renamed to those some periods further."""
+    def same_links(self, alike: Alike, periods: tuple[int, ...]) -> bool:
+        """Say whether a shift of all nodes by some periods maps the links onto themselves."""
         source, destination, network = self._link_table
-        renamed = self.moved(alike, source, by), self.moved(alike, destination, by)
-        return bool((np.sort((renamed[0] * self.nodes + renamed[1]) * 2 + network)
+        shifted = self.moved(alike, source, periods), self.moved(alike, destination, periods)
+        return bool((np.sort((shifted[0] * self.nodes + shifted[1]) * 2 + network)
                      == np.sort((source * self.nodes + destination) * 2 + network)).all())
 
     @cached_property
     def _link_table(self) -> np.ndarray:
-        return np.array([[link[place] for link in self.links] for place in range(3)], np.int64)
+        return np.array([[link[field] for link in self.links] for field in range(3)], np.int64)
 
     def invariant_under_shift(self) -> bool:
-        """Say whether the topology is the same if every GPU is renamed to the next one; switches stay what they are."""
+        """Say whether a shift of every GPU to the next one maps the links onto themselves; switches stay."""
         renamed = [*((gpu + 1) % self.gpus for gpu in range(self.gpus)), *range(self.gpus, self.nodes)]
         return {(renamed[link.source], renamed[link.destination]) for link in self.links} == {
             (link.source, link.destination) for link in self.links}

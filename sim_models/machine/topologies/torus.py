@@ -19,8 +19,8 @@ class Torus(Topology):
     def next_hop(self, node: int, destination: int) -> int:
         """Return the next neighbour in dimension order: along the row the shorter way around, then along the column.
 
-        Half-way around a ring both ways are as long: nodes with an even position take the one up, the others the one
-        down, so that neither direction carries more. Raises TopologyError.
+        Half-way around a ring both directions are as long: nodes at even positions go up, the others down, so that both
+        directions carry the same. Raises TopologyError.
         """
         if node == destination or not (0 <= node < self.nodes and 0 <= destination < self.nodes):
             raise TopologyError(f"{self.name}: no way leads from {node} to {destination}")
@@ -38,7 +38,7 @@ def _step(position: int, to: int, length: int) -> int:
 
 
 def torus(rows: int, columns: int) -> Torus:
-    """Build a torus of `rows` times `columns` GPUs; a ring of two shares one pair of links, one of one has none."""
+    """Build a torus of `rows` times `columns` GPUs; a ring of 2 has one pair of links, a ring of 1 has none."""
     if rows < 1 or columns < 1:
         raise TopologyError(f"torus: {rows} rows and {columns} columns are impossible")
     nodes = [(row, column) for row in range(rows) for column in range(columns)]
