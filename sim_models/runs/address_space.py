@@ -12,7 +12,7 @@ from t3sim.collectives.schedule.regions import Region, RegionDestination, Region
 from t3sim.collectives.schedule.schedule import NO_DEVICE
 from t3sim.collectives.schedule.sums import more_bits
 from t3sim.cosim.driver.driver import Destination, Driver, MemorySum, Write
-from t3sim.gpu.fabric.switch import CopyTarget
+from t3sim.gpu.setup import CopyTarget
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.port_map import Field
 from t3sim.workload.operators.kernel_table import KernelError, KernelTable, Route

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from t3sim.collectives.schedule import Ids, Limits, Schedule, ScheduleError, ScheduleOptions, Shuffle, sliced_schedule
 from t3sim.cosim.driver.driver import Driver
-from t3sim.gpu.agents.units.state import Condition
+from t3sim.gpu.setup import Condition
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import LinkSection
 from t3sim.runs.address_space import map_output

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from t3sim.base.errors import BadInput, shown
-from t3sim.gpu.agents.units.state import Condition
+from t3sim.gpu.setup import Condition
 from t3sim.machine import Machine
 from t3sim.machine.links import LinkSection
 from t3sim.machine.topologies import Topology

@@ -14,7 +14,8 @@ from t3sim.gpu.agents.compute_units import ComputeUnits
 from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import bits, memory
 from t3sim.gpu.fabric.network import Network
-from t3sim.gpu.fabric.switch import CopyTarget, SwitchState, make_switch
+from t3sim.gpu.fabric.switch import SwitchState, make_switch
+from t3sim.gpu.setup import CopyTarget
 from t3sim.machine import Machine
 from t3sim.runs import build
 from t3sim.workload.operators.copy import Pass

@@ -8,9 +8,10 @@ import pytest
 
 from t3sim import cli
 from t3sim.gpu.agents.compute_units import set_condition
-from t3sim.gpu.agents.units.state import ACCOUNTS, STATES, Condition, UnitState
+from t3sim.gpu.agents.units.state import ACCOUNTS, STATES, UnitState
 from t3sim.gpu.engine.end import DONE, RUNNING
 from t3sim.gpu.engine.loop import Lockstep
+from t3sim.gpu.setup import Condition
 from t3sim.machine import Machine, load_machine
 from t3sim.runs import build
 from t3sim.runs.failure import SimulationError

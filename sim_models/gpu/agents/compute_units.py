@@ -48,7 +48,6 @@ from t3sim.gpu.agents.units.state import (
     SENDING,
     SENT,
     STORE_MEMORY,
-    Condition,
     UnitRates,
     UnitState,
     UnitWork,
@@ -62,6 +61,7 @@ from t3sim.gpu.engine.hardware import nothing_to_start, show_producer
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric import queues
 from t3sim.gpu.hbm.bits import lowest_bit
+from t3sim.gpu.setup import Condition
 from t3sim.workload.operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
 
 if TYPE_CHECKING:

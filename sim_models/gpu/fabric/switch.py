@@ -16,6 +16,7 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.line import LINE_BYTES, LINE_SHIFT, lines_of
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import network as links
+from t3sim.gpu.setup import CopyTarget
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.state import Sim
@@ -41,14 +42,6 @@ class SwitchState(NamedTuple):
     copy_to: np.ndarray  # int64 [gpu, group, copy]; NOBODY: no more
     address_offset: np.ndarray  # int64 [gpu, group, copy]: to what the packet says
     id_offset: np.ndarray  # the same
-
-
-class CopyTarget(NamedTuple):
-    """A GPU to which a packet for a group is copied, and what it says there in addition."""
-
-    device: int
-    address_offset: int
-    id_offset: int
 
 
 class SwitchShape(NamedTuple):

@@ -34,13 +34,6 @@ class UnitRates(NamedTuple):
     link_retry_cycles: int  # a store that found the link's buffer full tries again after this long
 
 
-class Condition(NamedTuple):
-    """Condition of one GPU's compute units, where they are not the machine's."""
-
-    working_units: int  # the others never get a workgroup
-    clock_share: float  # of the machine's clock, for the units, their ports and the cache
-
-
 Records = Any  #: an array of records, whose fields compiled code reads as attributes
 
 
