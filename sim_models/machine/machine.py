@@ -178,7 +178,7 @@ class Machine(Section):
                 sections[name] = None
             elif isinstance(section, Section):
                 defaults = {key: field.default for key, field in type(section).model_fields.items()
-                          if not is_read(field, level)}
+                            if not is_read(field, level)}
                 sections[name] = section.model_copy(update=defaults)
         return self.model_copy(update=sections)
 

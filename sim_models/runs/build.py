@@ -43,7 +43,7 @@ from t3sim.workload.operators.copy import Copy, Pass
 from t3sim.workload.operators.gemm import Matrix
 from t3sim.workload.operators.kernel_alone import check_alone
 from t3sim.workload.operators.kernel_table import KernelError, KernelTable
-from t3sim.workload.operators.operator import Made
+from t3sim.workload.operators.operator import OutputParts
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import DispatchWorkload, Workload
 
@@ -54,8 +54,8 @@ def consumers_of(machine: Machine, workload: Workload, device: int) -> Consumers
     """Return what a device's workgroups make that wait for their inputs."""
     if isinstance(workload, DispatchWorkload):
         operator = experts_operator(machine, workload)
-        return Consumers(operator.made(device), int(workload.tokens_of[:device].sum()))
-    return Consumers(Made.of(make_tiling(machine, workload)), 0)
+        return Consumers(operator.output_parts(device), int(workload.tokens_of[:device].sum()))
+    return Consumers(OutputParts.of(make_tiling(machine, workload)), 0)
 
 
 def _gathering(machine: Machine, workload: Workload, space: AddressSpace) -> KernelTable:

@@ -31,7 +31,7 @@ from t3sim.workload.operators.kernel_table import (
     joined,
     rows_of,
 )
-from t3sim.workload.operators.operator import Made
+from t3sim.workload.operators.operator import OutputParts
 from t3sim.workload.operators.tiling import Tiling, TilingError
 from t3sim.workload.workloads import Workload
 
@@ -106,7 +106,7 @@ def groups_of(space: AddressSpace) -> GatherGroups:
 class Consumers(NamedTuple):
     """Workgroups of a device that are made of what comes, and the first column of the activations that is theirs."""
 
-    made: Made
+    made: OutputParts
     first_input: int
 
     def in_turn(self, space: AddressSpace) -> tuple[np.ndarray, np.ndarray]:

@@ -207,9 +207,9 @@ class _Custom:
         own = getattr(self.made, "resources", None)
         return None if own is None else of_kind(f"layer.operator = {self.source}'s resources", own, Resources)
 
-    def work(self, device: int) -> KernelTable:
+    def work(self, gpu: int) -> KernelTable:
         with of_a_user(f"layer.operator = {self.source}"):
-            table = self.made.work(device)
+            table = self.made.work(gpu)
         return of_kind(f"layer.operator = {self.source}'s work", table, KernelTable)
 
 
@@ -263,7 +263,7 @@ def largest_gemm(machine: Machine, workload: Workload) -> Gemm:
     """Make the GEMM of the GPU whose workgroups are the most."""
     operator = make_operator(machine, workload, make_tiling(machine, workload))
     if isinstance(operator, GroupedGemm):
-        operator = operator.devices[busiest(machine, workload)].gemm
+        operator = operator.gpus[busiest(machine, workload)].gemm
     assert isinstance(operator, Gemm)
     return operator
 

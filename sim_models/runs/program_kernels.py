@@ -84,9 +84,10 @@ class LevelPlan:
             if not sends:
                 raise ValueError(f"rank {self.rank} sends nothing in level {level}")
             together = self._level(level, sends)
-            found += [replace(one, arrivals=came * self.at.lines, beside=one is not together[0]) for one in together]
+            found += [replace(one, arrivals=came * self.at.lines, concurrent=one is not together[0])
+                      for one in together]
         last = [] if self.in_memory else self._sums
-        return found + [replace(self._add(chunk), beside=chunk != last[0]) for chunk in last]
+        return found + [replace(self._add(chunk), concurrent=chunk != last[0]) for chunk in last]
 
     def _level(self, level: int, sends: Sequence[int]) -> list[Pass]:
         """List the passes of a level: sums that are sent for the first time, then chunks that are there."""
@@ -94,7 +95,7 @@ class LevelPlan:
         for chunk in (chunk for chunk, first in self._sent_sums.items() if first == level):
             added = self._add(chunk)
             own = [index for index in sends if transfers[index].chunk == chunk]
-            found += [added, *(replace(self._send(index), sources=added.sources, again=True) for index in own)]
+            found += [added, *(replace(self._send(index), sources=added.sources, reuses_loads=True) for index in own)]
             of_sums += own
         return found + [self._send(index) for index in sends if index not in of_sums]
 
@@ -212,7 +213,7 @@ def uneven_passes(parts: np.ndarray, row_bytes: int, data: int, received: int) -
             passes.append(Pass((data + to * int(lines.max()) * LINE_BYTES,),
                                received + int(before[rank, to]) * LINE_BYTES, Route.PEER,
                                arrivals=int(lines[others, rank].sum()) if to == others[-1] else 0,
-                               peer=sorted(others).index(to), beside=to != others[0],
+                               peer=sorted(others).index(to), concurrent=to != others[0],
                                size_bytes=int(lines[rank, to]) * LINE_BYTES))
         found.append(passes)
     return found
@@ -222,7 +223,7 @@ def packing_passes(size_bytes: int, copies: int, reads: int, data: int, packed: 
     """List a GPU's passes that read its tokens once, `reads` arrays of `size_bytes`, and store `copies` of them."""
     pitch = lines_of(size_bytes) * LINE_BYTES
     sources = tuple(data + part * pitch for part in range(reads))
-    return [Pass(sources, packed + copy * pitch, beside=copy > 0, again=copy > 0) for copy in range(copies)]
+    return [Pass(sources, packed + copy * pitch, concurrent=copy > 0, reuses_loads=copy > 0) for copy in range(copies)]
 
 
 def combining_passes(parts: np.ndarray, row_bytes: int, terms: int, data: int, received: int) -> list[list[Pass]]:

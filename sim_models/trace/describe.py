@@ -282,7 +282,7 @@ def described_passes(run: ProgrammedCollective) -> TracedCollective:
             of_step, described = [share for share in shares if share.phase == step], []
             for share in of_step:
                 described.append(TracedShare(first=first, workgroups=share.workgroups, first_byte=share.first_byte,
-                                             apart=share.apart_bytes, size=share.size_bytes))
+                                             apart=share.stride_bytes, size=share.size_bytes))
                 first += share.workgroups
             steps.append(TracedStep(
                 over=int(state.phase_over[d, step]) if step < state.phase[d] else None, lines=int(arrivals[d, step]),

@@ -1,1 +1,1 @@
-"""What is computed: models, operators, kernel tables, routing of experts, readers of other tools' files."""
+"""Workloads: models, operators, kernel tables, routing of experts, and readers of other tools' files."""

@@ -12,7 +12,7 @@ LARGEST = 1 << 24  #: of a hyperparameter
 
 
 class TransformerError(BadInput):
-    """A model that is not known or not possible. The message names the key, its value and what is allowed."""
+    """A model that is unknown or impossible. The message names the key, its value and the allowed values."""
 
 
 #: Sub-layer of the gradient of an attention GEMM's inputs, by the GEMM's name in `Transformer.projections`.
@@ -21,10 +21,10 @@ INPUTS = {"qkv": "ip", "q_b": "ip-q", "kv_b": "ip-kv"}
 
 @dataclass(frozen=True)
 class Latent:
-    """Attention whose keys and values come from one narrow vector per token (DeepSeek-V2, arXiv 2405.04434, 2.1)."""
+    """Attention with keys and values from one narrow vector per token (DeepSeek-V2, arXiv 2405.04434, 2.1)."""
 
-    query_rank: int  #: columns between the two GEMMs of the queries; 0: there is one, from the hidden vector
-    kv_rank: int  #: columns of the vector that keys and values come from, and that a cache keeps
+    query_rank: int  #: columns between the queries' 2 GEMMs; 0: one GEMM, from the hidden vector
+    kv_rank: int  #: columns of the vector from which keys and values are computed; a cache keeps it
     plain: int  #: columns of a head's query and key without position
     rotated: int  #: columns with position, whose key all heads share
     value: int  #: columns of a head's value
@@ -32,7 +32,7 @@ class Latent:
 
 @dataclass(frozen=True)
 class Transformer:
-    """A decoder-only or encoder-only Transformer of equal layers, but for some without experts."""
+    """A decoder-only or encoder-only Transformer of equal layers, except for some without experts."""
 
     name: str
     hidden: int
@@ -41,19 +41,19 @@ class Transformer:
     feed_forward: int
     vocabulary: int
     kv_heads: int = 0  #: heads of keys and values; 0: as many as heads
-    head_width: int = 0  #: columns of a head; 0: all heads are as wide as the hidden vector
+    head_width: int = 0  #: columns of a head; 0: all heads together are as wide as the hidden vector
     gated: bool = False  #: the feed-forward part has a third matrix (SwiGLU)
     experts: int = 1  #: feed-forward networks per layer
     experts_per_token: int = 1
-    shared_experts: int = 0  #: feed-forward networks per layer that every token passes besides
-    shared_feed_forward: int = 0  #: their width; 0: that of an expert
+    shared_experts: int = 0  #: additional feed-forward networks per layer for every token
+    shared_feed_forward: int = 0  #: their width; 0: an expert's
     dense_layers: int = 0  #: layers that have one feed-forward network instead of experts
     dense_feed_forward: int = 0  #: its width
     latent: Latent | None = None
     tied: bool = True  #: logits are products with the embedding, not with a matrix of their own
-    #: Of weights and activations, as a config.json calls it: `bfloat16`, `fp8`; empty if it is silent.
+    #: Of weights and activations, as a config.json calls it: `bfloat16`, `fp8`; empty if the file has none.
     dtype: str = ""
-    left_out: tuple[str, ...] = field(default=(), compare=False)  #: what its file has besides, for people
+    left_out: tuple[str, ...] = field(default=(), compare=False)  #: parts of its file that are not modelled, for output
 
     def __post_init__(self) -> None:
         for key in ("hidden", "layers", "heads", "feed_forward", "vocabulary", "experts", "experts_per_token"):
@@ -92,23 +92,23 @@ class Transformer:
 
     @property
     def cached_width(self) -> int:
-        """Numbers per token and layer that decoding keeps."""
+        """Cached numbers per token and layer for decoding."""
         return 2 * self.kv_width if self.latent is None else self.latent.kv_rank + self.latent.rotated
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """Columns and depth of the attention's GEMMs: `op` is split by depth, `*_a` not at all, others by columns."""
+        """Columns and depth of the attention's GEMMs: `op` is split by depth, `*_a` is not split, others by columns."""
         if self.latent is None:
             return {"qkv": (self.heads_width, self.hidden), "op": (self.hidden, self.heads * self.head_widths[1])}
-        one, (query, value) = self.latent, self.head_widths
-        queries = {"q_a": (one.query_rank, self.hidden)} if one.query_rank else {}
-        return queries | {"q_b": (self.heads * query, one.query_rank or self.hidden),
-                          "kv_a": (one.kv_rank + one.rotated, self.hidden),
-                          "kv_b": (self.heads * (one.plain + value), one.kv_rank),
+        latent, (query, value) = self.latent, self.head_widths
+        queries = {"q_a": (latent.query_rank, self.hidden)} if latent.query_rank else {}
+        return queries | {"q_b": (self.heads * query, latent.query_rank or self.hidden),
+                          "kv_a": (latent.kv_rank + latent.rotated, self.hidden),
+                          "kv_b": (self.heads * (latent.plain + value), latent.kv_rank),
                           "op": (self.hidden, self.heads * value)}
 
     def not_shared_by(self, tp: int) -> str:
-        """Say why GPUs cannot share the heads of the attention, each with as many; empty if they can."""
+        """Say why GPUs cannot share the attention's heads evenly; empty if they can."""
         kv_heads = self.kv_heads or self.heads
         if self.heads % tp:
             return f"does not divide the {self.heads} heads of {self.name}"
@@ -117,9 +117,9 @@ class Transformer:
         return ""
 
     def more_kv_width(self, tp):
-        """Return the columns of keys and values that all GPUs have together beyond one of each.
+        """Return the columns of duplicated keys and values of all GPUs together.
 
-        Where tensor parallelism exceeds the heads of keys and values, several GPUs have the same one.
+        If tensor parallelism exceeds the heads of keys and values, several GPUs have the same head.
         """
         return 2 * self.kv_width * (np.maximum(1, tp // (self.kv_heads or self.heads)) - 1) * (self.latent is None)
 
@@ -131,7 +131,7 @@ class Transformer:
 
     @property
     def reduced(self) -> dict[str, tuple[int, int]]:
-        """Columns and depth, before it is split, of the GEMMs that tensor parallelism reduces (T3 paper, section 2.4).
+        """Columns and undivided depth of the GEMMs whose outputs tensor parallelism reduces (T3 paper, section 2.4).
 
         Forward `op` and `fc2`, backward the inputs' gradients: `fc1`, and `ip` or, with latents, `ip-q` and `ip-kv`.
         """
@@ -142,7 +142,7 @@ class Transformer:
 
     @property
     def kinds(self) -> tuple[tuple["Transformer", int], ...]:
-        """Transformers of equal layers that this one is made of, with how many layers are like theirs."""
+        """Transformers of equal layers that make up this one, each with its number of layers."""
         if not self.dense_layers:
             return ((self, self.layers),)
         dense = replace(self, experts=1, experts_per_token=1, shared_experts=0, shared_feed_forward=0,
@@ -161,12 +161,12 @@ class Transformer:
 
     @property
     def whole_weights(self) -> int:
-        """Those of them that tensor parallelism does not split."""
+        """Weights of a layer's attention that tensor parallelism does not split."""
         return sum(n * k for name, (n, k) in self.projections.items() if name.endswith("_a"))
 
     @property
     def shared_width(self) -> int:
-        """Columns of the feed-forward networks that every token passes besides its experts."""
+        """Columns of the shared experts of a layer."""
         return self.shared_experts * (self.shared_feed_forward or self.feed_forward)
 
     def _feed_forward_weights(self, width: float) -> float:
@@ -174,23 +174,23 @@ class Transformer:
 
     @property
     def routed_weights(self) -> float:
-        """Weights of a layer's feed-forward networks among which tokens are routed, on average over the layers."""
+        """Weights of a layer's routed experts, on average over the layers."""
         return self._feed_forward_weights(self._mean(lambda one: one.experts * one.feed_forward * (one.experts > 1)))
 
     @property
     def common_weights(self) -> float:
-        """Weights of a layer's feed-forward networks that all tokens pass, on average over the layers."""
+        """Weights of a layer's feed-forward networks for all tokens, on average over the layers."""
         return self._feed_forward_weights(self._mean(
             lambda one: one.shared_width + (one.experts == 1) * one.feed_forward))
 
     @property
     def active_feed_forward(self) -> float:
-        """Columns of the feed-forward networks that a token passes in a layer, on average over the layers."""
+        """Columns of a token's feed-forward networks in a layer, on average over the layers."""
         return self._mean(lambda one: one.experts_per_token * one.feed_forward + one.shared_width)
 
     @property
     def active_weights(self) -> float:
-        """Weights that a token meets in a layer, on average over the layers."""
+        """Weights that a token uses in a layer, on average over the layers."""
         return self.attention_weights + self._feed_forward_weights(self.active_feed_forward)
 
     @property
@@ -200,16 +200,16 @@ class Transformer:
 
     @property
     def weights(self) -> float:
-        """All parameters: layers, embedding, and the matrix of the logits if it is not the same."""
+        """All parameters: layers, embedding, and the matrix of the logits unless it is the embedding."""
         return self.layers * self.layer_weights + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def __str__(self) -> str:
-        """Return the model for people: parameters, layers, their widths, and what its file has besides."""
-        met = self.layers * self.active_weights + self.vocabulary * self.hidden * (1 if self.tied else 2)
+        """Describe the model: parameters, layers, their widths, and parts of its file that are left out."""
+        active_weights = self.layers * self.active_weights + self.vocabulary * self.hidden * (1 if self.tied else 2)
         kv = "latent keys and values" if self.latent else f"{self.kv_heads or self.heads} of keys and values"
         matrices = f"{3 if self.gated else 2} matrices"
         parts = [f"{self.name}: {self.weights / 1e9:,.4g} billion parameters" + (
-                     f" ({met / 1e9:,.4g} of them for a token)" if self.experts > 1 else ""),
+                     f" ({active_weights / 1e9:,.4g} of them for a token)" if self.experts > 1 else ""),
                  f"{self.layers} layers" + (f", {self.dense_layers} of them without experts" * (self.dense_layers > 0)),
                  f"{self.hidden} hidden, {self.heads} heads, {kv}",
                  f"{matrices} of {self.feed_forward}" if self.experts == 1 else
@@ -224,7 +224,7 @@ def _gpt(name: str, hidden: int, layers: int, heads: int, vocabulary: int = 5120
     return Transformer(name, hidden, layers, heads, 4 * hidden, vocabulary)
 
 
-#: The models of the papers. Heads and vocabularies that T3's table 2 leaves out are those of the cited models.
+#: The models of the papers. Heads and vocabularies, which T3's table 2 omits, are from the cited models.
 PRESETS = {model.name: model for model in (
     _gpt("mega-gpt-2", 3072, 74, 32), _gpt("t-nlg", 4256, 78, 28), _gpt("gpt-3", 12288, 96, 96),
     _gpt("palm", 18432, 118, 48, 256000), _gpt("mt-nlg", 20480, 105, 128),
@@ -239,7 +239,7 @@ def _today(name: str, hidden: int, layers: int, heads: int, feed_forward: int, v
                        **others)
 
 
-#: Models that run today, as their config.json files on Hugging Face have them. DeepSeek's weights are in fp8 there.
+#: Current models, from their config.json files on Hugging Face. DeepSeek's weights are in fp8 there.
 TODAY = {model.name: model for model in (
     _today("llama-3.1-8b", 4096, 32, 32, 14336, 128256, kv_heads=8),
     _today("llama-3.3-70b", 8192, 80, 64, 28672, 128256, kv_heads=8),

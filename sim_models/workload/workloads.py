@@ -21,11 +21,11 @@ MOST_DECODED = 512  #: tokens (Flux paper, section 5.2: batches of 64 and 512)
 #: Elements of an embedding (fused operators' paper, section IV-B), rows that are added up, rows of a table.
 DIMENSION, POOLED, TABLE_ROWS = 256, 10, 16384
 _INDEX_BYTES = 8
-_SCALED = 128  #: elements of 8 bits that have a scale together (DeepEP)
+_SCALED = 128  #: elements of 8 bits that share a scale (DeepEP)
 
 
 class WorkloadError(BadInput):
-    """A workload that cannot be run."""
+    """A workload that cannot be run; the message names the value and the allowed values."""
 
 
 @dataclass(frozen=True)
@@ -53,34 +53,34 @@ MODELS = {model.name: model for model in (
     Model("mt-nlg", "MT-NLG", 20 * 1024, 105, 1024, 2, (32,)),
 )}
 
-#: K of the whole layer in units of H; tensor parallelism splits it over the devices (T3 paper, section 2.4).
+#: K of the whole layer in units of H; tensor parallelism splits it over the GPUs (T3 paper, section 2.4).
 _K_IN_HIDDEN = {"op": 1, "fc1": 4, "fc2": 4, "ip": 3}
 SUBLAYERS = tuple(_K_IN_HIDDEN)
-_GATHERED = "gathered-"  #: in the `sublayer` of one behind an all-gather
+_GATHERED = "gathered-"  #: prefix of the name of a sub-layer behind an all-gather
 _SUBLAYER_TITLES = {"op": "OP", "fc1": "FC-1", "fc2": "FC-2", "ip": "IP", "ip-q": "IP of the queries",
                     "ip-kv": "IP of keys and values"}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One GEMM per device, C[M, N] = A[M, K] x B[K, N], whose C is then reduced over `tp` devices."""
+    """One GEMM per GPU, C[M, N] = A[M, K] x B[K, N], whose C is then reduced over `tp` GPUs."""
 
     model: str
     sublayer: str
-    tp: int  #: devices
+    tp: int  #: GPUs
     m: int  #: rows of C: tokens
     n: int  #: columns of C
-    k: int  #: per device
+    k: int  #: per GPU
     dtype: str = "fp16"  #: of `formats`; fp16 throughout in the T3 paper (section 5.2)
-    #: What memory holds of the output: fp32 or a fixed point, 32 bits either; None: the same as `dtype`.
+    #: Format of the output in memory: fp32 or fixed point, both of 32 bits; None: `dtype`.
     sums: str | None = field(default=None, kw_only=True)
-    wire: str | None = field(default=None, kw_only=True)  #: what links carry of it; None: the same as `dtype`
+    wire: str | None = field(default=None, kw_only=True)  #: format of the output on links; None: `dtype`
 
     kind: ClassVar[str] = "GEMM"
-    producer: ClassVar[str] = "GEMM"  #: what reports call the kernel that makes the output
+    producer: ClassVar[str] = "GEMM"  #: name in reports of the kernel that computes the output
     multiplies_matrices: ClassVar[bool] = True
     largest_extent: ClassVar[int] = LARGEST_EXTENT
-    formats: ClassVar[Mapping[str, Format]] = FORMATS  #: that its elements may have
+    formats: ClassVar[Mapping[str, Format]] = FORMATS  #: allowed formats of its elements
 
     def __post_init__(self) -> None:
         if self.dtype not in self.formats:
@@ -101,60 +101,57 @@ class Workload:
 
     @property
     def sum_bytes(self) -> int:
-        """Bytes that an element of the output has in memory."""
+        """Bytes of an element of the output in memory."""
         return self.format.bytes if self.sums is None else FP32.bytes
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that an element of what is exchanged has in memory."""
+        """Bytes in memory of an element that GPUs exchange."""
         return self.sum_bytes
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of one device's GEMM."""
+        """Floating-point operations of one GPU's GEMM."""
         return 2 * self.m * self.n * self.k
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of the array that is reduced. A ring chunk is this over `tp`, give or take the raggedness of tiles."""
+        """Bytes of the reduced array. A ring chunk is about this over `tp`; ragged tiles make chunks differ."""
         return self.m * self.n * self.format.bytes
 
     @property
     def activation_bytes(self) -> int:
-        """The input of all tokens, which an all-gather before the GEMM brings together."""
+        """Bytes of the input of all tokens, the result of an all-gather before the GEMM."""
         return self.m * self.k * self.format.bytes
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of A and B of one device, each counted once."""
+        """Bytes of A and B of one GPU, each counted once."""
         return (self.m + self.n) * self.k * self.format.bytes
 
     @property
     def shape(self) -> str:
-        """The extents for people."""
+        """The extents, for output."""
         return f"M={self.m} N={self.n} K={self.k}"
 
     @property
     def routed(self) -> str:
-        """Which experts its tokens go to, for people; nothing without experts."""
+        """Routing of tokens to experts, for output; empty without experts."""
         return ""
 
     @property
     def size(self) -> str:
-        """The extents as the command line has them: `512x512x96`."""
+        """The extents in the command line's form: `512x512x96`."""
         return f"{self.m}x{self.n}x{self.k}"
 
     @property
     def weights_transposed(self) -> bool:
-        """Say whether the weights lie along K in memory.
-
-        They do forward, where Y = X W^T, but not backward, where dX = dY W.
-        """
+        """Whether the weights are contiguous along K in memory: forward (Y = X W^T) yes, backward (dX = dY W) no."""
         return self.sublayer not in ("fc1", "ip", "ip-q", "ip-kv", _GATHERED + "op", _GATHERED + "fc2")
 
     @property
     def title(self) -> str:
-        """The workload for people: `T-NLG FC-2, TP=8`."""
+        """The workload's name, for output: `T-NLG FC-2, TP=8`."""
         if self.model == "custom":
             return f"{self.kind} on {self.tp} devices"
         if self.model == "chakra":
@@ -167,7 +164,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class GemvWorkload(Workload):
-    """M elements per device, a matrix of M x K times a vector; N is 1."""
+    """M elements per GPU, an M x K matrix times a vector; N is 1."""
 
     kind: ClassVar[str] = "GEMV"
     producer: ClassVar[str] = "GEMV"
@@ -176,14 +173,14 @@ class GemvWorkload(Workload):
 
 @dataclass(frozen=True)
 class DecodeWorkload(Workload):
-    """A GEMM of few tokens, by a kernel whose tile is as small as they are: see `runs.operators.with_its_kernel`."""
+    """A GEMM of few tokens, whose kernel has as small a tile: see `runs.operators.with_its_kernel`."""
 
 
 @dataclass(frozen=True)
 class CustomWorkload(Workload):
-    """M x N elements that a custom kernel makes, in the tiles of a GEMM; what it does with K is its own matter."""
+    """M x N elements of a custom kernel, in the tiles of a GEMM; the kernel may use K as it likes."""
 
-    source: str = ""  #: the function that makes the operator: see `t3sim.base.custom`
+    source: str = ""  #: reference to the function that makes the operator: see `t3sim.base.custom`
 
     kind: ClassVar[str] = "Custom kernel"
     producer: ClassVar[str] = "kernel"
@@ -192,13 +189,13 @@ class CustomWorkload(Workload):
 
 @dataclass(frozen=True)
 class EmbeddingWorkload(Workload):
-    """Sums of rows of embedding tables: of all devices M bags of K rows each, which have N elements."""
+    """Sums of rows of embedding tables: M bags on all GPUs, of K rows with N elements each."""
 
-    tables: int = 1  #: per device
+    tables: int = 1  #: per GPU
     rows: int = 1  #: of a table
-    locality: str = "uniform"  #: which rows are named how often: a name of `locality.named_weights`, or a file's
-    seed: int = 0  #: by which they are drawn
-    given: tuple[float, ...] = field(default=(), repr=False)  #: weights of rows that a file has
+    locality: str = "uniform"  #: frequencies of rows: a name of `locality.named_weights`, or a file's name
+    seed: int = 0  #: of the draw of rows
+    given: tuple[float, ...] = field(default=(), repr=False)  #: weights of rows from a file
 
     kind: ClassVar[str] = "Embedding pooling"
     producer: ClassVar[str] = "pooling"
@@ -224,28 +221,28 @@ class EmbeddingWorkload(Workload):
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of the rows that are added up, each time that they are named, and of the lists that name them."""
+        """Bytes of all rows in all bags, repeated rows included, and of the bags' lists."""
         return self.m * self.k * (self.n * self.format.bytes + _INDEX_BYTES)
 
     def weights(self) -> np.ndarray:
-        """Return how often each row of a table is named, in proportion: float64[row]."""
-        named = None if self.given else named_weights(self.locality, self.rows)
-        return np.array(self.given) if named is None else named
+        """Return the relative frequency of each row of a table: float64[row]."""
+        law_weights = None if self.given else named_weights(self.locality, self.rows)
+        return np.array(self.given) if law_weights is None else law_weights
 
 
 @dataclass(frozen=True)
 class ExpertsWorkload(Workload):
-    """The second GEMM of experts that devices share, each as many: of all devices M tokens that go to several of them.
+    """The second GEMM of experts, equally many on each GPU, for M tokens on all GPUs, each with several experts.
 
-    An expert multiplies its tokens, which have K elements, by its own weights; a token's N elements are summed over
+    An expert multiplies its tokens, which have K elements, by its own weights. A token's N elements are summed over
     its experts.
     """
 
-    experts: int = 2  #: of all devices
+    experts: int = 2  #: on all GPUs
     per_token: int = 1  #: experts of a token
-    zipf: float = 0.0  #: exponent of the experts' popularity over rank, 0: all are alike
-    seed: int = 0  #: by which tokens' experts are drawn
-    given: tuple[tuple[int, ...], ...] = field(default=(), repr=False)  #: tokens of each device for each expert instead
+    zipf: float = 0.0  #: exponent of the experts' popularity over rank, 0: all equally popular
+    seed: int = 0  #: of the draw of experts
+    given: tuple[tuple[int, ...], ...] = field(default=(), repr=False)  #: instead, tokens of each GPU for each expert
 
     kind: ClassVar[str] = "Experts' GEMM"
 
@@ -265,7 +262,7 @@ class ExpertsWorkload(Workload):
 
     @cached_property
     def routing(self) -> Routing:
-        """Which tokens go to which experts. Raises BadInput for one that is given and cannot be."""
+        """The routing of tokens to experts. Raises BadInput for impossible counts in `given`."""
         if self.given:
             return given(list(map(list, self.given)), self.tp, self.experts, self.per_token)
         return drawn(self.tp, self.experts, self.per_token, self.m, self.zipf, self.seed)
@@ -281,39 +278,39 @@ class ExpertsWorkload(Workload):
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of the device with the most tokens."""
+        """Floating-point operations of the GPU with the most tokens."""
         return 2 * max(map(sum, self.routing.groups)) * self.n * self.k
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of the tokens of the device with the most, and of its experts' weights."""
+        """Bytes of the tokens of the GPU with the most, and of its experts' weights."""
         rows, experts = max((sum(groups), len(groups)) for groups in self.routing.groups)
         return (rows + experts * self.n) * self.k * self.format.bytes
 
     @property
     def between(self) -> np.ndarray:
-        """Tokens of each device for another one's experts, as often as they go to one: int64[device, device]."""
+        """Tokens of each GPU for each GPU's experts, counted per expert: int64[source GPU, expert's GPU]."""
         return self.routing.counts.reshape(self.tp, self.tp, -1).sum(axis=2)
 
     @property
     def exchanged_elements(self) -> int:
-        """Elements of a token that are exchanged: an expert's output."""
+        """Elements that GPUs exchange per token and expert: the expert's output."""
         return self.n
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that the device with the most sends to others, or gets from them."""
-        across = self.between * (1 - np.eye(self.tp, dtype=np.int64))
-        return int(max(across.sum(axis=0).max(), across.sum(axis=1).max())) * self.exchanged_elements * (
+        """Most bytes that a GPU sends to others, or receives from them."""
+        remote_tokens = self.between * (1 - np.eye(self.tp, dtype=np.int64))
+        return int(max(remote_tokens.sum(axis=0).max(), remote_tokens.sum(axis=1).max())) * self.exchanged_elements * (
             self.format.bytes)
 
 
 @dataclass(frozen=True)
 class DispatchWorkload(ExpertsWorkload):
-    """The first GEMM of experts that devices share: of all devices M tokens of K elements that go to several of them.
+    """The first GEMM of experts on several GPUs: M tokens on all GPUs, of K elements, each with several experts.
 
-    What an expert makes, N elements of each of its tokens, stays on its device, in 16 bits where tokens have 8. Those
-    have a scale of 32 bits for each 128 elements after them.
+    An expert's output, N elements for each of its tokens, stays on its GPU, in at least 16 bits. Tokens of 8 bits have
+    a scale of 32 bits per 128 elements, which follows them in memory.
     """
 
     formats: ClassVar[Mapping[str, Format]] = {**FORMATS, E4M3.name: E4M3}
@@ -337,25 +334,26 @@ class DispatchWorkload(ExpertsWorkload):
 
     @property
     def tokens_of(self) -> np.ndarray:
-        """Tokens of each device's experts, one after the other: int64[device, expert of the device]."""
+        """Tokens of each GPU's experts: int64[GPU, expert of the GPU]."""
         return self.routing.counts.sum(axis=0).reshape(self.tp, -1)
 
 
 def transformer_workload(model: str = "t-nlg", sublayer: str = "fc2", tp: int = 8) -> Workload:
     """Return a sub-layer of a model of table 2. Raises `WorkloadError`."""
-    known = MODELS.get(model.lower())
-    if known is None:
+    table_model = MODELS.get(model.lower())
+    if table_model is None:
         raise WorkloadError(f"model {model!r} is unknown: allowed are {', '.join(MODELS)}")
-    multiple = _K_IN_HIDDEN.get(sublayer.lower())
-    if multiple is None:
+    depth_in_hidden = _K_IN_HIDDEN.get(sublayer.lower())
+    if depth_in_hidden is None:
         raise WorkloadError(f"sub-layer {sublayer!r} is unknown: allowed are {', '.join(SUBLAYERS)}")
     if tp not in DEVICES:
         raise WorkloadError(f"TP={tp} is not possible: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
-    k = multiple * known.hidden
+    k = depth_in_hidden * table_model.hidden
     if k % tp:
-        fitting = ", ".join(str(degree) for degree in DEVICES if k % degree == 0)
-        raise WorkloadError(f"TP={tp} does not divide K={k} of {known.name} {sublayer.lower()}: allowed are {fitting}")
-    return Workload(known.name, sublayer.lower(), tp, known.tokens, known.hidden, k // tp)
+        degrees = ", ".join(str(degree) for degree in DEVICES if k % degree == 0)
+        raise WorkloadError(f"TP={tp} does not divide K={k} of {table_model.name} {sublayer.lower()}: allowed are "
+                            f"{degrees}")
+    return Workload(table_model.name, sublayer.lower(), tp, table_model.tokens, table_model.hidden, k // tp)
 
 
 def gathered_workload(model: str = "t-nlg", sublayer: str = "fc1", tp: int = 8) -> Workload:
@@ -364,16 +362,16 @@ def gathered_workload(model: str = "t-nlg", sublayer: str = "fc1", tp: int = 8) 
 
 
 def behind_all_gather(workload: Workload) -> Workload:
-    """Return the GEMM of the same sub-layer that is behind an all-gather of its activations.
+    """Return the GEMM of the same sub-layer behind an all-gather of its activations.
 
-    These are split by tokens there (sequence parallelism): of IP and FC-1 forward, of OP and FC-2 backward. Its columns
-    are divided, not its depth.
+    Sequence parallelism splits these activations by tokens: of IP and FC-1 forward, of OP and FC-2 backward. The GEMM's
+    columns are divided, not its depth.
     """
     return replace(workload, sublayer=_GATHERED + workload.sublayer, n=workload.k, k=workload.n)
 
 
 def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:
-    """Return a custom GEMM, `MxNxK` with the K of one device. Raises `WorkloadError`."""
+    """Return a custom GEMM, `MxNxK` with the K of one GPU, on `devices` GPUs. Raises `WorkloadError`."""
     match = re.fullmatch(r"(\d{1,9})[xX](\d{1,9})[xX](\d{1,9})", shape.strip(), re.ASCII)
     if match is None:
         raise WorkloadError(f"GEMM shape {shape!r} is not MxNxK: three whole numbers, for example 8192x4256x2128")
@@ -382,43 +380,43 @@ def gemm_workload(shape: str, devices: int, dtype: str = "fp16") -> Workload:
 
 
 def gemv_workload(shape: str, devices: int) -> GemvWorkload:
-    """Return a product of one device's M x K matrix and a vector, `Mx1xK`. Raises `WorkloadError`."""
-    found = gemm_workload(shape, devices)
-    if found.n != 1:
-        raise WorkloadError(f"a GEMV multiplies by a vector: layer.gemm = {found.m}x1x{found.k}, not {shape.strip()}")
-    return GemvWorkload("custom", "gemv", devices, found.m, 1, found.k, found.dtype)
+    """Return a product of one GPU's M x K matrix and a vector, `Mx1xK`. Raises `WorkloadError`."""
+    gemm = gemm_workload(shape, devices)
+    if gemm.n != 1:
+        raise WorkloadError(f"a GEMV multiplies by a vector: layer.gemm = {gemm.m}x1x{gemm.k}, not {shape.strip()}")
+    return GemvWorkload("custom", "gemv", devices, gemm.m, 1, gemm.k, gemm.dtype)
 
 
 def decode_workload(shape: str, devices: int) -> DecodeWorkload:
-    """Return a GEMM of 1 to `MOST_DECODED` tokens, `MxNxK` with the K of one device. Raises `WorkloadError`."""
-    found = gemm_workload(shape, devices)
-    if found.m > MOST_DECODED:
+    """Return a GEMM of 1 to `MOST_DECODED` tokens, `MxNxK` with the K of one GPU. Raises `WorkloadError`."""
+    gemm = gemm_workload(shape, devices)
+    if gemm.m > MOST_DECODED:
         raise WorkloadError(f"layer.gemm = {shape.strip()}: {MOST_DECODED} tokens are decoded at once at most")
-    return DecodeWorkload("custom", "decode", devices, found.m, found.n, found.k, found.dtype)
+    return DecodeWorkload("custom", "decode", devices, gemm.m, gemm.n, gemm.k, gemm.dtype)
 
 
 def experts_workload(shape: str, devices: int, experts: str, zipf: float = 0.0, seed: int = 0,
                      given: tuple[tuple[int, ...], ...] = (), first: bool = False) -> ExpertsWorkload:
-    """Return a GEMM of experts that devices share, `MxNxK` with the tokens of all devices. Raises `WorkloadError`.
+    """Return a GEMM of experts on several GPUs, `MxNxK` with the tokens of all GPUs. Raises `WorkloadError`.
 
-    `experts`: of all devices, and of a token, `64x8`; `first`: to which tokens are dispatched, a `DispatchWorkload`;
-    the others as in `ExpertsWorkload`.
+    `experts`: of all GPUs, and of a token, `64x8`; `first`: the GEMM after the dispatch of tokens, a
+    `DispatchWorkload`; other parameters as in `ExpertsWorkload`.
     """
-    found = gemm_workload(shape, devices)
+    gemm = gemm_workload(shape, devices)
     match = re.fullmatch(r"(\d{1,5})[xX](\d{1,3})", experts.strip(), re.ASCII)
     if match is None:
         raise WorkloadError(f"layer.experts = {experts[:40]!r} is not EXPERTSxCHOSEN (of all GPUs, and of a token), "
                             "for example 64x8")
-    of_all, per_token = map(int, match.groups())
-    made = DispatchWorkload if first else ExpertsWorkload
-    return made("custom", "gemm", devices, found.m, found.n, found.k, found.dtype, experts=of_all,
-                per_token=per_token, zipf=zipf, seed=seed, given=given)
+    expert_count, per_token = map(int, match.groups())
+    workload_type = DispatchWorkload if first else ExpertsWorkload
+    return workload_type("custom", "gemm", devices, gemm.m, gemm.n, gemm.k, gemm.dtype, experts=expert_count,
+                         per_token=per_token, zipf=zipf, seed=seed, given=given)
 
 
 def custom_workload(source: str, shape: str, devices: int) -> CustomWorkload:
-    """Return the `MxNxK` of a custom kernel, by its reference. Raises `WorkloadError`."""
-    found = gemm_workload(shape, devices)
-    return CustomWorkload("custom", "gemm", devices, found.m, found.n, found.k, found.dtype, source)
+    """Return the workload of a custom kernel, by its reference and `MxNxK`. Raises `WorkloadError`."""
+    gemm = gemm_workload(shape, devices)
+    return CustomWorkload("custom", "gemm", devices, gemm.m, gemm.n, gemm.k, gemm.dtype, source)
 
 
 def batch_and_tables(text: str) -> tuple[int, int]:
@@ -433,10 +431,10 @@ def batch_and_tables(text: str) -> tuple[int, int]:
 
 def embedding_workload(shape: str, devices: int, locality: str = "uniform", seed: int = 0,
                        alone: bool = False) -> EmbeddingWorkload:
-    """Return a pooling of `BATCHxTABLES`: the batch of all devices, and the tables of each. Raises `BadInput`.
+    """Return a pooling of `BATCHxTABLES`: the batch of all GPUs, and the tables of each. Raises `BadInput`.
 
-    `locality`: a name, or a file of weights, whose tables have as many rows; `seed`: as in `EmbeddingWorkload`;
-    `alone`: on one device, which pools for the whole batch.
+    `locality`: a name, or a file with one weight per row of a table; `seed`: as in `EmbeddingWorkload`; `alone`: on one
+    GPU, which pools for the whole batch.
     """
     batch, tables = batch_and_tables(shape)
     if not alone and batch % devices:
@@ -448,7 +446,7 @@ def embedding_workload(shape: str, devices: int, locality: str = "uniform", seed
 
 
 def paper_workloads() -> Iterator[Workload]:
-    """Return every case of table 2: 16 of the small models, 12 of the large ones."""
+    """Return every case of table 2: 16 of the small models, 12 of the large models."""
     for model in MODELS.values():
         for tp in model.tp_degrees:
             for sublayer in SUBLAYERS:

@@ -22,7 +22,7 @@ def test_passes_are_as_long_as_what_each_peer_gets():
         others = [(rank + hop) % 3 for hop in (1, 2)]
         assert [one.size_bytes for one in passes] == [128 * PARTS[rank, to] for to in others]
         assert [one.arrivals for one in passes] == [0, 2 * PARTS[others, rank].sum()]
-        assert [one.beside for one in passes] == [False, True], "all peers' at once"
+        assert [one.concurrent for one in passes] == [False, True], "all peers' at once"
         assert all(one.route is Route.PEER for one in passes)
     added = combining_passes(PARTS, 128, 3, 0, 1 << 20)
     assert [passes[:-1] for passes in added] == plans

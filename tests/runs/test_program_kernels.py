@@ -56,7 +56,7 @@ def test_passes_read_what_came():
     program = algorithms("rs", named_topology("ring:3"))["both-rings"].program()
     at = Places(6400, 0, 1 << 20)
     found = LevelPlan(program, 1, at, in_memory=False, mirrored=False).passes()
-    assert [one.beside for one in found] == [False, True] * 3
+    assert [one.concurrent for one in found] == [False, True] * 3
     assert [len(one.sources) for one in found] == [1, 1, 2, 2, 2, 2] and [one.arrivals for one in found[:4]] == [
         200, 200, 400, 400]
     assert {one.peer for one in found[:2]} == {0, 1} and found[-1].destination == at.chunk(3 + 1)

@@ -49,7 +49,7 @@ def test_scales_of_tokens_of_8_bits_are_loaded_once_before_the_loop(k, scales):
     operator, at = make_operator(machine, workload, tiling), Addresses.of(workload, tiling)
     without = replace(operator, scales_bytes=0)
     for device, groups in enumerate(workload.routing.groups):
-        table, bare, made = operator.work(device), without.work(device), operator.made(device)
+        table, bare, made = operator.work(device), without.work(device), operator.output_parts(device)
         check_memory(table, at.copies)
         first = table.steps[table.groups["first_step"]]
         assert (first["repeats"] == 1).all() and (first["loads"] == 1).all() and not first["stores"].any()

@@ -97,7 +97,7 @@ def test_a_copy_reads_and_writes_every_byte_once():
 
 def test_passes_beside_each_other_go_on_when_shorter_ones_have_ended():
     sizes, apart = (6400, 0, 640, 1000 * 64), 1 << 20
-    passes = [Pass((place * apart,), place * apart, Route.PEER, peer=place, beside=place > 0, size_bytes=size)
+    passes = [Pass((place * apart,), place * apart, Route.PEER, peer=place, concurrent=place > 0, size_bytes=size)
               for place, size in enumerate(sizes)]
     table = Copy([passes], 0, 512, 1.0, 2.0).work(0)
     copied = [{}, {}]

@@ -47,7 +47,7 @@ def multi_node(groups: int, per_group: int) -> MultiNode:
     """Build `groups` nodes of `per_group` GPUs, each with a network card on its position's rail."""
     gpus = groups * per_group
     node_links = (Link(group * per_group + place, group * per_group + (place + step) % per_group)
-              for group in range(groups) for place in range(per_group) for step in range(1, per_group))
+                  for group in range(groups) for place in range(per_group) for step in range(1, per_group))
     rail_links = (link for gpu in range(gpus) for link in (Link(gpu, gpus + gpu % per_group, network=True),
-                                                      Link(gpus + gpu % per_group, gpu, network=True)))
+                                                           Link(gpus + gpu % per_group, gpu, network=True)))
     return MultiNode("nodes", gpus + per_group, (*node_links, *rail_links), groups, per_group, switches=per_group)

@@ -1,1 +1,1 @@
-"""Workloads out of other tools' files: a Hugging Face config.json, a Chakra execution trace."""
+"""Workloads from other tools' files: a Hugging Face config.json, a Chakra execution trace."""

@@ -1,4 +1,4 @@
-"""Kernel tables of .npz files."""
+"""Read kernel tables from .npz files."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -8,23 +8,23 @@ import numpy as np
 from t3sim.base.bounded import read_arrays, reading
 from t3sim.workload.operators.kernel_table import STORE, KernelError, KernelTable, rows_of
 
-_KINDS = {bool: "b", int: "iu", float: "iuf"}  #: of arrays that hold such a number
+_KINDS = {bool: "b", int: "iu", float: "iuf"}  #: numpy's kinds of arrays for a number of this type
 
 
 def load_kernel(path: Path) -> KernelTable:
     """Read a kernel from an .npz file whose arrays are the fields of `KernelTable`. Raises KernelError."""
-    known = {one.name: one.type for one in fields(KernelTable)}
+    field_types = {one.name: one.type for one in fields(KernelTable)}
     with reading(f"layer.kernel = {path}", "an .npz file of plain arrays", KernelError):
-        found = read_arrays(path)
-        if unknown := sorted(found.keys() - known):
-            raise KernelError(f"{path}: {unknown[0][:60]!r} is unknown: allowed are {', '.join(sorted(known))}")
-        if missing := [name for name in ("groups", "steps", "loads", "stores") if name not in found]:
-            raise KernelError(f"{path}: {missing[0]!r} is missing")
-        found["stores"] = _completed(found["stores"])
-        numbers = {name: _number(path, name, found[name], known[name]) for name in found
-                   if known[name] in _KINDS}
+        arrays = read_arrays(path)
+        if unknown := sorted(arrays.keys() - field_types):
+            raise KernelError(f"{path}: {unknown[0][:60]!r} is unknown: allowed are {', '.join(sorted(field_types))}")
+        if missing_arrays := [name for name in ("groups", "steps", "loads", "stores") if name not in arrays]:
+            raise KernelError(f"{path}: {missing_arrays[0]!r} is missing")
+        arrays["stores"] = _completed(arrays["stores"])
+        numbers = {name: _number(path, name, arrays[name], field_types[name]) for name in arrays
+                   if field_types[name] in _KINDS}
         try:
-            table = KernelTable(**{**found, **numbers})
+            table = KernelTable(**{**arrays, **numbers})
         except KernelError as error:
             raise KernelError(f"{path}: {error}") from None
         if not len(table.groups):
@@ -39,7 +39,7 @@ def _number(path: Path, name: str, array: np.ndarray, kind: type) -> bool | int 
 
 
 def _completed(stores: np.ndarray) -> np.ndarray:
-    """Complete store blocks of a file from before there were several peers, or parts: they have the first one."""
+    """Add the columns that older files lack: peer 0, part 0."""
     if stores.dtype.names not in (STORE.names[:-1], STORE.names[:-2]):
         return stores
     return rows_of(STORE, stores.size, **{name: stores[name].ravel() for name in stores.dtype.names})

@@ -1,1 +1,1 @@
-"""Operators: what a kernel computes and stores, as arrays. They know no devices' roles."""
+"""Operators: a kernel's loads, computation and stores as arrays, independent of a GPU's role in a collective."""

@@ -1,6 +1,6 @@
-"""A matrix times a vector as a kernel table: a workgroup multiplies some rows, and reads each element of them once.
+"""A matrix times a vector as a kernel table: a workgroup multiplies some rows, and reads each of their elements once.
 
-All wavefronts of a workgroup read its rows block by block, lane by lane; in the end a reduction among lanes leaves one
+All wavefronts of a workgroup read its rows block by block, lane by lane. In the end a reduction among lanes gives one
 line of the output, which one wavefront stores.
 """
 
@@ -14,13 +14,13 @@ from t3sim.workload.operators.operator import output_stores
 from t3sim.workload.operators.tiling import Tiling
 
 ROWS = 32  #: of a workgroup: a line of 16-bit elements
-BLOCK_BYTES = 256  #: of a row in one step: with eight wavefronts of 32 lanes two loads of 16 bytes per lane
+BLOCK_BYTES = 256  #: of a row in one step: with 8 wavefronts of 32 lanes, 2 loads of 16 bytes per lane
 REGISTERS = 32  #: of a lane: 8 for these loads, 4 for the vector, 4 sums, 16 for addresses
 LDS_BYTES = 1024  #: a sum of each wavefront for each row
 
 
 def gemv_tiling(rows: int, element_bytes: int) -> Tiling:
-    """Cut the output: a tile is what one workgroup makes, and one wavefront stores."""
+    """Cut the output: a tile is the result of one workgroup, and one wavefront stores it."""
     return Tiling(rows, 1, ROWS, 1, 1, element_bytes)
 
 
@@ -42,8 +42,8 @@ class Gemv:
     def resources(self) -> Resources:
         return Resources(self.wavefronts, REGISTERS, LDS_BYTES)
 
-    def work(self, device: int) -> KernelTable:
-        """Build one device's kernel: a group per tile, stored through the cache. It is the same on every device."""
+    def work(self, gpu: int) -> KernelTable:
+        """Build one GPU's kernel: a group per tile, stored through the cache. It is the same on every GPU."""
         tiling, size = self.tiling, self.tiling.element_bytes
         count, block = tiling.tiles, max(1, BLOCK_BYTES // size)
         depths = [(repeats, depth) for repeats, depth in ((self.k // block, block), (1, self.k % block))

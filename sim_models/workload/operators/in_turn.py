@@ -1,4 +1,4 @@
-"""Kernels one after the other as one table: a phase for each."""
+"""Join consecutive kernels into one table with a phase for each."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ from t3sim.workload.operators.kernel_table import KernelTable, joined
 
 
 def in_turn(kernels: Sequence[KernelTable], launch_cycles: float) -> KernelTable:
-    """Join kernels of one phase each, alike but for their rows, into one whose phases they are.
+    """Join kernels of one phase each, which differ only in their records, into one kernel of several phases.
 
-    `launch_cycles`: from one's last workgroup's end to the next one's first. A phase has a last wave of its own.
+    `launch_cycles`: from the end of a phase's last workgroup to the next phase's first. Each phase has a last wave of
+    its own.
     """
     first = kernels[0]
     groups, steps, loads, stores, row_lists = joined(kernels)

@@ -1,4 +1,4 @@
-"""Interface of an operator to a run: a kernel table per device. It knows no device's role."""
+"""Interface of an operator to a run: a kernel table per GPU, independent of the GPU's role in a collective."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -10,27 +10,26 @@ from t3sim.workload.operators.tiling import Tiling
 
 @runtime_checkable
 class Operator(Protocol):
-    """Makes an output that is cut into tiles, on every device."""
+    """Computes an output that is cut into tiles, on every GPU."""
 
-    def work(self, device: int) -> KernelTable:
-        """Build a device's kernel: a group per tile in the order of tiles, whose stores are those of `output_stores`.
+    def work(self, gpu: int) -> KernelTable:
+        """Build a GPU's kernel: a group per tile in the order of tiles, with the stores of `output_stores`.
 
-        With K in parts, a group for each part of a tile, one after the other.
-
-        Where a run fuses it with a collective, the schedule says in which order groups run, and where each store goes.
+        With split-K it has a group for each part of a tile, one after the other. If a run fuses it with a collective,
+        the schedule sets the order of groups and the destination of each store.
         """
 
 
-class Made(NamedTuple):
-    """Parts of an output that a kernel's workgroups make, in the order of its groups: int64[workgroup] each."""
+class OutputParts(NamedTuple):
+    """Parts of an output that a kernel's workgroups compute, in the order of its groups: int64[workgroup] each."""
 
     first_row: np.ndarray
     rows: np.ndarray
-    first_column: np.ndarray  # where it is, and the input's of which it is made
+    first_column: np.ndarray  # of the output, and of the input that it depends on
     columns: np.ndarray
 
     @classmethod
-    def of(cls, tiling: Tiling) -> "Made":
+    def of(cls, tiling: Tiling) -> "OutputParts":
         """Return all tiles of an output."""
         return cls(tiling.first_row, tiling.rows, tiling.first_column, tiling.columns)
 

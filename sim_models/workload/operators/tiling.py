@@ -1,7 +1,7 @@
 """Tiling of a GEMM's output into macro-tiles and wavefront tiles.
 
-Plain Python and numpy. Which device computes which tile when, and what becomes of it, is no matter of the operator's:
-that is in the schedule (`t3sim.collectives.schedule`).
+The schedule (`t3sim.collectives.schedule`), not the operator, decides which GPU computes a tile, when, and where its
+output is sent.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ class Tiling:
     """An m x n output in column-major order (m contiguous).
 
     This is the BLAS library's view. A framework keeps C[M, N] by rows, so to the library m = N and n = M.
-    Tile t covers rows (t % tile_rows)*tile_m and columns (t // tile_rows)*tile_n: m fastest, the order in which
-    CUTLASS and cuBLAS number workgroups. With `along_n`, n is fastest: a stage does not store contiguous memory, the
-    "row-major scheduling" over a "column-major allocation" of T3's section 4.2.1. Lines of tiles go `abreast`: so
-    many columns along m, or rows along n, together, which keeps a cluster's workgroups next to each other.
+    Tile t covers rows (t % tile_rows)*tile_m and columns (t // tile_rows)*tile_n: m is fastest, the order in which
+    CUTLASS and cuBLAS number workgroups. With `along_n`, n is fastest, and a stage does not store contiguous memory:
+    the "row-major scheduling" over a "column-major allocation" of T3's section 4.2.1. Numbers advance over `abreast`
+    lines of tiles together (columns along m, rows along n), which keeps a cluster's workgroups next to each other.
     """
 
     m: int
@@ -35,8 +35,8 @@ class Tiling:
     element_bytes: int = 2
     along_n: bool = False
     abreast: int = 1  #: lines of tiles
-    pitch_unit_bytes: int = LINE_BYTES  #: of which a column's pitch is a multiple
-    whole_columns: bool = False  #: it is cut between columns of tiles only
+    pitch_unit_bytes: int = LINE_BYTES  #: a column's pitch is a multiple of this
+    whole_columns: bool = False  #: `cut` cuts only between columns of tiles
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "tile_m", "tile_n", "wavefronts", "abreast"):
@@ -75,16 +75,16 @@ class Tiling:
 
     @cached_property
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Each tile's place among the tile rows and among the tile columns, two int64[tiles]."""
+        """Row and column of each tile in the grid of tiles, two int64[tiles]."""
         length, lines = self._lines
-        band, rest = np.divmod(np.arange(self.tiles), self.abreast * length)
-        fast, line = np.divmod(rest, np.minimum(self.abreast, lines - band * self.abreast))
-        slow = band * self.abreast + line
-        return (slow, fast) if self.along_n else (fast, slow)
+        band, in_band = np.divmod(np.arange(self.tiles), self.abreast * length)
+        fast_index, line = np.divmod(in_band, np.minimum(self.abreast, lines - band * self.abreast))
+        slow_index = band * self.abreast + line
+        return (slow_index, fast_index) if self.along_n else (fast_index, slow_index)
 
     @property
     def _lines(self) -> tuple[int, int]:
-        """Tiles of a line, and lines."""
+        """Tiles per line, and number of lines."""
         return (self.tile_columns, self.tile_rows) if self.along_n else (self.tile_rows, self.tile_columns)
 
     @cached_property
@@ -119,37 +119,38 @@ class Tiling:
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """Bytes from the output's first element to that of each tile, int64[tiles]."""
+        """Byte offset of each tile's first element in the output, int64[tiles]."""
         return self.first_column * self.pitch_bytes + self.first_row * self.element_bytes
 
     def holding(self, finer: "Tiling") -> np.ndarray:
-        """Return which of these tiles holds each tile of a finer tiling of the same output, int64[finer.tiles]."""
+        """Return the tile that contains each tile of a finer tiling of the same output, int64[finer.tiles]."""
         return self.at(finer.first_row, finer.first_column)
 
     @cached_property
     def column_of_tiles(self) -> np.ndarray:
-        """Column of tiles that has each column, int64[n]; -1: none has."""
+        """Column of tiles of each column, int64[n]; -1: none."""
         return np.arange(self.n) // self.tile_n
 
     def at(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """Return which tile has each element, by its row and column: int64 of their shape."""
+        """Return the tile of each element, by its row and column: int64 of their shape."""
         row, column = row // self.tile_m, self.column_of_tiles[column]
         length, lines = self._lines
-        slow, fast = (row, column) if self.along_n else (column, row)
-        band, line = np.divmod(slow, self.abreast)
-        return (band * length + fast) * self.abreast + line - fast * np.maximum(0, (band + 1) * self.abreast - lines)
+        slow_index, fast_index = (row, column) if self.along_n else (column, row)
+        band, line = np.divmod(slow_index, self.abreast)
+        missing_lines = np.maximum(0, (band + 1) * self.abreast - lines)  # of the last band
+        return (band * length + fast_index) * self.abreast + line - fast_index * missing_lines
 
     def cut(self, parts: int) -> np.ndarray:
-        """Cut the tiles into parts of consecutive ones, balanced by elements; if there are enough, each has some.
+        """Cut the tiles into parts of consecutive tiles, balanced by elements; no part is empty if tiles suffice.
 
         Returns the first tile of each part and one past the last, int64[parts + 1].
         """
         step = self.tile_rows if self.whole_columns else 1
         elements = np.concatenate([[0], np.cumsum(self.rows * self.columns)])[::step]
-        wanted = elements[-1] * np.arange(parts + 1) / parts
-        edges = np.searchsorted(elements, wanted)
-        before = np.maximum(edges - 1, 0)
-        edges = np.where(wanted - elements[before] < elements[edges] - wanted, before, edges)
+        targets = elements[-1] * np.arange(parts + 1) / parts
+        edges = np.searchsorted(elements, targets)
+        lower_edges = np.maximum(edges - 1, 0)
+        edges = np.where(targets - elements[lower_edges] < elements[edges] - targets, lower_edges, edges)
         if self.tiles >= parts * step:
             for part in range(1, parts):
                 edges[part] = max(edges[part], edges[part - 1] + 1)

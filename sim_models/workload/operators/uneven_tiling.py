@@ -1,4 +1,4 @@
-"""A tiling whose columns of tiles are not alike: each has its own width, and lies where it is said to lie."""
+"""A tiling whose columns of tiles each have a position and a width of their own."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,9 +10,9 @@ from t3sim.workload.operators.tiling import Tiling, TilingError
 
 @dataclass(frozen=True)
 class UnevenTiling(Tiling):
-    """Columns of tiles of up to `tile_n` columns each, of which some may have none, and each is a part of a cut.
+    """Columns of tiles of 0 to `tile_n` columns each; each column of tiles is a part of a cut.
 
-    What no column of tiles has is in the array and in no tile.
+    Columns of the array that are in no column of tiles are in no tile.
     """
 
     starts: tuple[int, ...] = field(kw_only=True)  #: first column of each column of tiles
@@ -38,10 +38,10 @@ class UnevenTiling(Tiling):
 
     @cached_property
     def column_of_tiles(self) -> np.ndarray:
-        found = np.full(self.n, -1)
-        for place, (start, width) in enumerate(zip(self.starts, self.widths)):
-            found[start:start + width] = place
-        return found
+        tile_columns = np.full(self.n, -1)
+        for tile_column, (start, width) in enumerate(zip(self.starts, self.widths)):
+            tile_columns[start:start + width] = tile_column
+        return tile_columns
 
     def cut(self, parts: int) -> np.ndarray:
         """Return the first tile of each column of tiles and one past the last. Raises TilingError for other parts."""
