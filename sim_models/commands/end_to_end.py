@@ -1,5 +1,6 @@
 """`t3 end-to-end`: a training iteration, prompt or decoding step of a Transformer on a cluster, in closed form."""
 
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
@@ -59,11 +60,10 @@ def end_to_end(
     from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import CLUSTER
-    from t3sim.mechanisms.table import TECHNIQUES
     from t3sim.study.end_to_end import PHASES, estimate
     from t3sim.workload.model_file import load_transformer
 
-    for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, TECHNIQUES),
+    for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, _techniques(technique)),
                                    ("--kernels", kernels, IMPLEMENTATIONS),
                                    ("--recompute", recompute or "none", RECOMPUTE)):
         if value not in allowed:
@@ -111,3 +111,12 @@ def end_to_end(
                    json)
     if json != "-":
         show.print_estimate(found, tokens, output_console())
+
+
+def _techniques(technique: str) -> Collection[str]:
+    """Return the techniques that are allowed; of the default, which simulates nothing, only itself."""
+    if technique == "sequential":
+        return (technique,)
+    from t3sim.mechanisms.table import TECHNIQUES
+
+    return TECHNIQUES

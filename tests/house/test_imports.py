@@ -159,7 +159,8 @@ PARTS = {
     "rtlsim": {"rtlsim", "base"},  # it compiles any Amaranth design
     "cosim/driver": {"cosim.driver", "base.errors", *PLAIN_RTL},
     "gpu/hbm": {"gpu.hbm", "machine", "base.compiled", "base.line"},
-    "gpu/fabric": {"gpu.fabric", "gpu.hbm", "base.compiled", "base.line", *PLAIN_RTL},  # neither matrices nor roles
+    # Neither matrices nor roles.
+    "gpu/fabric": {"gpu.fabric", "gpu.hbm", "gpu.setup", "base.compiled", "base.line", *PLAIN_RTL},
     "gpu/agents": {"gpu", "workload.operators", "cosim.ports", "base.compiled", "base.line"},
 }
 
