@@ -272,7 +272,8 @@ def register_map(geometry: Geometry) -> RegisterMap:
             Field("threshold", 0, 7, "occupancy at which MCA holds communication back (auto_threshold 0); 0 counts as "
                   "1; 127: none", NO_THRESHOLD),)),
         Register("STARVATION_LIMIT", 0x01C, "rw", (
-            Field("starvation_limit", 0, 16, "cycles after which MCA lets waiting communication go first; 0: never"),)),
+            Field("starvation_limit", 0, 16, "cycles since communication last went after which MCA lets it go first; "
+                  "0: never"),)),
         Register("MONITOR", 0x020, "rw", (
             Field("breakpoint0", 0, 8, "mean occupancy, in quarter entries, below which there is no threshold", 16),
             Field("breakpoint1", 8, 8, "below this mean: threshold 15", 64),

@@ -34,8 +34,8 @@ class BareGpu:
         self.dispatch = Dispatcher(bench, pauses=lambda: pauses.share(bench.rng, 0.2))
         self.commands: list[dict] = []  #: of all DRAMs
         self.drams = [Dram(bench, f"[{c}]", self.commands.append, self._performed) for c in channels if drams]
-        for name in () if drams else bench.elements("dram"):
-            StreamMonitor(bench, name, self.commands.append)
+        self.memory = [StreamMonitor(bench, name, self.commands.append)
+                       for name in (() if drams else bench.elements("dram"))]
         self.lanes = [StreamMonitor(bench, name) for name in bench.elements("packets")]
         self.events = StreamMonitor(bench, "events")
         self.heads, self.heard = StreamMonitor(bench, "heads"), StreamDriver(bench, "heads_in")

@@ -455,46 +455,34 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
 
 @rounds(2)
 async def every_arbiter_is_programmed(bench: Bench) -> None:
-    """Set a threshold that lets nothing go: a store waits in every channel exactly as long as the limit says."""
+    """Set a threshold that lets nothing go: of two stores in every channel one follows the other after the limit."""
     rng, channel, gpu = bench.rng, bench.geometry.channel, BareGpu(bench, drams=False)
-    accepted: dict[int, int] = {}
-    seen: dict[int, int] = {}
-    for c, stream in enumerate(gpu.inbound):
-        stream.on_accept = lambda _, c=c: accepted.setdefault(c, bench.now)
-
-    def look() -> None:
-        for c in range(channel.channels):
-            if bench.get(f"dram[{c}].valid"):
-                seen.setdefault(c, bench.now)
-
-    CycleMonitor(bench, look)
+    for stream in gpu.memory:
+        stream.pause = pauses.never()
     await gpu.map(0, gpu.mapping(event=1))
     await gpu.write("POLICY", policy=POLICIES["mca"], auto_threshold=0)
     await gpu.write("THRESHOLD", threshold=1)
     set_occupancy(bench, [1] * channel.channels)
     bench.set("producer_active", 1)
-    waits = {}
+    seen: list[list[int]] = []
+
+    def look() -> None:
+        for times, name in zip(seen, bench.elements("dram")):
+            if bench.get(f"{name}.valid"):
+                times.append(bench.now)
+
+    CycleMonitor(bench, look)
     for limit in (1, rng.randint(40, 90)):
-        accepted.clear()
-        seen.clear()
-        for upper in (1 << 15, 0):
-            await gpu.write("STARVATION_LIMIT", starvation_limit=upper | limit)
-            if upper:  # far away, for every channel
-                gpu.send([gpu.request(gpu.address_in(c), 0, 0, op=STORE, source=REMOTE)
-                          for c in range(channel.channels)])
-                await bench.until(lambda: len(accepted) == channel.channels, 2_000)
-                await bench.cycle(100)
-                assert not seen
-        await bench.until(lambda: len(seen) == channel.channels, 100)
         await gpu.quiet()
-        accepted.clear()
-        seen.clear()
-        gpu.send([gpu.request(gpu.address_in(c), 0, 0, op=STORE, source=REMOTE) for c in range(channel.channels)])
-        await bench.until(lambda: len(seen) == channel.channels, 2_000)
-        waits[limit] = {seen[c] - accepted[c] for c in seen}
-        await gpu.quiet()
-    (_, (first,)), (limit, (wait,)) = waits.items()
-    assert wait - first == limit - 1
+        seen[:] = [[] for _ in range(channel.channels)]
+        await gpu.write("STARVATION_LIMIT", starvation_limit=1 << 15 | limit)  # far away
+        gpu.send([gpu.request(gpu.address_in(c), 0, 0, op=STORE, source=REMOTE) for c in range(channel.channels)] * 2)
+        await bench.until(lambda: all(stream.idle for stream in gpu.inbound), 2_000)
+        await bench.cycle(100)
+        assert not any(seen)
+        await gpu.write("STARVATION_LIMIT", starvation_limit=limit)
+        await bench.until(lambda: all(len(times) == 2 for times in seen), 200)
+        assert {second - first for first, second in seen} == {limit + 1}
 
 
 class _BusyUnits:

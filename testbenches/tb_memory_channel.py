@@ -218,17 +218,18 @@ async def the_arbiter_decides(bench: Bench) -> None:
 
 @rounds(1)
 async def every_bit_of_the_limit_counts(bench: Bench) -> None:
-    """Let communication wait for a full DRAM queue: it starves once it has waited for as many cycles as the limit."""
+    """Let communication wait for a full DRAM queue: it starves once it last went as many cycles ago as the limit."""
     driver = StreamDriver(bench, "inbound", never())
     driver.send_all({**item, "region": 0} for item in traffic(bench, "inbound", 4))
     await bench.until(lambda: bench.get("dram.valid") and bench.get("communication_waiting"),
                       bench.geometry.channel.guard_buckets + 100)
-    waited = 0
+    elapsed = 0
     for bit in range(bench["starvation_limit"].width):
-        while waited < 1 << bit:
-            await bench.cycle()
-            waited += 1
-        for limit, starved in ((1 << bit, 1), ((1 << bit) + 1, 0)):
-            bench.set("starvation_limit", limit)
+        bench.set("starvation_limit", 1 << bit)
+        while elapsed < 1 << bit:  # it stood still at the limit before
             await bench.settle()
-            assert bench.get("starved") == starved, f"{limit} after {waited}"
+            assert not bench.get("starved"), f"{1 << bit} after {elapsed}"
+            await bench.cycle()
+            elapsed += 1
+        await bench.settle()
+        assert bench.get("starved"), f"{1 << bit} after {elapsed}"

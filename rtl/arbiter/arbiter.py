@@ -14,10 +14,10 @@ STARVATION_BITS = 16
 class Arbiter(wiring.Component):
     """Grants one of two streams per cycle (T3 paper, section 4.5).
 
-    The starvation counter counts cycles in which communication waits without a grant, whatever the
-    reason (compute, a full DRAM queue, the order guard); a grant clears it. `starved` rises when the count
-    has reached the limit: with limit t, a request that waits since cycle 0 is refused in cycle t - 1 and
-    has priority in cycle t. The count saturates at 65535. Which policies go by it is in their records.
+    The starvation counter counts cycles since communication was last granted, or since the reset, whether a request
+    waits or not, and stands still at the limit. `starved` rises when it is there: with limit t and a grant in cycle 0,
+    the next request may be refused up to cycle t and has priority from cycle t + 1 on, so the first one after a long
+    pause has it at once. Which policies go by it is in their records.
 
     Communication is late when the ring is, or when compute has overtaken it here: when `overtaken_at` compute requests
     went while communication could have, without a grant to it between them, and until none of it waits any more. The
@@ -74,8 +74,10 @@ class Arbiter(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         last_communication = Signal(init=1)  # compute has the first turn
-        waited = Signal(STARVATION_BITS)
-        m.d.comb += self.starved.eq((self.starvation_limit != 0) & (waited >= self.starvation_limit))
+        elapsed = Signal(STARVATION_BITS)
+        below_limit = Signal()
+        m.d.comb += [below_limit.eq(elapsed < self.starvation_limit),
+                     self.starved.eq((self.starvation_limit != 0) & ~below_limit)]
 
         overtakes = Signal(range(self.overtaken_at + 1))
         overtaken = Signal()
@@ -108,10 +110,10 @@ class Arbiter(wiring.Component):
         ]
 
         with m.If(self.grant_communication):
-            m.d.sync += [last_communication.eq(1), waited.eq(0)]
+            m.d.sync += [last_communication.eq(1), elapsed.eq(0)]
         with m.Else():
             with m.If(self.grant_compute):
                 m.d.sync += last_communication.eq(0)
-            with m.If(self.communication_waiting & ~waited.all()):
-                m.d.sync += waited.eq(waited + 1)
+            with m.If(below_limit):
+                m.d.sync += elapsed.eq(elapsed + 1)
         return m

@@ -12,7 +12,7 @@ from t3sim.rtl.arbiter.policy import (
     View,
 )
 
-_STARVED = Reason("communication has waited for the starvation limit")
+_STARVED = Reason("communication last went the starvation limit ago")
 _COMPUTE_FIRST = Reason("compute goes first",
                         loser="compute goes first while communication is not starved and the producer runs")
 _NO_THRESHOLD = Reason("compute is empty and no threshold is set")

@@ -26,7 +26,7 @@ class View(NamedTuple):
     occupancy: Any  #: entries of the DRAM queue in use, the request on its way there included
     threshold: Any  #: entries of the DRAM queue; `THRESHOLD_NONE` is no limit
     ring_late: Any  #: communication is behind: the ring behind the GEMM, or compute has overtaken it in this channel
-    starved: Any  #: communication has waited for the starvation limit
+    starved: Any  #: communication last went the starvation limit ago, or before
     drain: Any  #: the producer kernel has ended
 
 
@@ -75,5 +75,5 @@ class Policy:
 
     @property
     def ends_starvation(self) -> bool:
-        """Say whether communication that has waited for the starvation limit has priority."""
+        """Say whether communication that last went the starvation limit ago has priority."""
         return "starved" in self.goes_by

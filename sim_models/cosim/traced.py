@@ -57,7 +57,7 @@ def _decision(at: str, surroundings: list[tuple[str, ...] | None]) -> list[Slot]
     bits = [*((f"{at}{name}",) for name in own), *surroundings, (f"{at}late",), (f"{at}overtaken",)]
     return [*(slot(i, 1, *terms) for i, terms in enumerate(bits) if terms is not None),
             slot(24, 8, f"{at}occupancy"), slot(32, 7, f"{at}threshold"),
-            slot(40, 16, f"{at}waited"), slot(56, POLICY_BITS, f"{at}policy"),
+            slot(40, 16, f"{at}elapsed"), slot(56, POLICY_BITS, f"{at}policy"),
             slot(192, 16, f"{at}starvation_limit")]
 
 

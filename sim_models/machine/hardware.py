@@ -60,7 +60,8 @@ class Dma(Section):
 class Arbiter(Section):
     """Limits of the communication-aware arbiter, MCA (T3 paper, section 4.5)."""
 
-    #: Longest wait of communication at a channel; 0: for ever, "derived": `Machine.starvation_limit_cycles`.
+    #: Cycles since communication last went at a channel after which MCA lets it go first; 0: never, "derived":
+    #: `Machine.starvation_limit_cycles`.
     starvation_limit_cycles: Literal["derived"] | Annotated[int, Field(strict=True, ge=0, le=LONGEST_STARVATION)]
     #: DRAM queue occupancy from which communication waits: "auto" lets the hardware choose, "none" never does.
     threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]

@@ -193,7 +193,7 @@ class Machine(Section):
 
     @property
     def starvation_limit_cycles(self) -> int:
-        """Memory cycles after which waiting communication gets priority at a channel; 0: never.
+        """Memory cycles since communication last went at a channel after which it goes first; 0: never.
 
         Derived: a GPU writes and reads each line of a ring once, so a channel that serves communication this often
         keeps up with the link. At least 1, for a link as fast as the channels.

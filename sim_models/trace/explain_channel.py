@@ -5,7 +5,17 @@ import numpy as np
 from t3sim.base.errors import BadInput
 from t3sim.rtl.arbiter import OVERTAKEN_AT
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.trace.schema import NO_STREAM, POLICY_REASONS, REASONS, STREAMS, Kind, Reason, conditions, policy_of
+from t3sim.trace.schema import (
+    NO_STREAM,
+    POLICY_REASONS,
+    REASONS,
+    STREAMS,
+    Kind,
+    Reason,
+    conditions,
+    policy_of,
+    waits_of,
+)
 from t3sim.trace.store import Trace
 from t3sim.trace.words import Answer, access, plural, reason
 
@@ -34,7 +44,8 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
     offers = {stream: _head(mine, stream, cycle) for stream in range(len(STREAMS)) if saw[f"{STREAMS[stream]}_there"]}
     for stream, name in enumerate(STREAMS):
         answer.tell(cycle, f"{name:8} {_offer(offers, stream)}")
-    answer.tell(cycle, _state(trace, now, saw, cycle))
+    waited = int(waits_of(decisions)[index]) + (cycle - int(now["cycle"]) if saw["communication_waiting"] else 0)
+    answer.tell(cycle, _state(trace, now, saw, waited))
     if saw["ring_late"] and "ring_late" in policy_of(int(now["flags"])).goes_by:
         answer.tell(cycle, "communication is behind: compute requests have overtaken it in this channel "
                     f"{OVERTAKEN_AT:,} times, and it has not caught up since" if saw["overtaken"]
@@ -63,16 +74,16 @@ def _check(trace: Trace, channel: int, cycle: int, device: int) -> None:
                        "workgroups, and with kind = decide,enter if with a choice of kinds")
 
 
-def _state(trace: Trace, now, saw: dict[str, bool], cycle: int) -> str:
-    """Describe what the policy goes by."""
+def _state(trace: Trace, now, saw: dict[str, bool], waited: int) -> str:
+    """Describe what the policy goes by; `waited`: cycles that communication has."""
     policy, entries = policy_of(int(now["flags"])), trace.run["geometry"]["queue_entries"]
     parts = [f"policy {policy.name}, {plural(now['a'], 'request')} in or on the way to the DRAM queue of {entries}"]
     if policy.has_threshold:
         parts[0] += f" (threshold {'none' if now['b'] == NO_THRESHOLD else now['b']})"
     if policy.ends_starvation:
-        waits = now["stream"] == NO_STREAM and saw["communication_waiting"]
-        waited, limit = int(now["c"]) + (cycle - int(now["cycle"]) if waits else 0), trace.run["starvation_limit"]
-        parts.append(f"communication has waited {plural(waited, 'cycle')} (starvation limit {limit or 'none'})")
+        limit = trace.run["starvation_limit"]
+        parts.append(f"communication has waited {plural(waited, 'cycle')} (starvation limit {limit or 'none'}"
+                     f"{', reached' if saw['starved'] else ''})")
     if "drain" in policy.goes_by:
         parts.append(f"the producer {'has ended' if saw['drain'] else 'runs'}")
     if "last_communication" in policy.goes_by:

@@ -7,7 +7,7 @@ import numpy as np
 
 from t3sim.trace.explain_passes import explain_steps
 from t3sim.trace.explain_tile import IDLE
-from t3sim.trace.schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason
+from t3sim.trace.schema import COMPLETE, EXCEEDS, NO_STREAM, REASONS, REFUSED, STREAMS, Kind, Reason, waits_of
 from t3sim.trace.store import Trace
 from t3sim.trace.tile import miscounts, missed
 from t3sim.trace.words import Answer, caveats, owner, plural
@@ -30,7 +30,7 @@ def explain_run(trace: Trace) -> Answer:
             explain_steps(trace, device, answer)
         else:
             _tiles(trace, device, trace.of(Kind.UPDATE, device), answer)
-        _arbiters(trace.of(Kind.DECIDE, device), answer)
+        _arbiters(trace, trace.of(Kind.DECIDE, device), answer)
     return answer
 
 
@@ -96,7 +96,7 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
         answer.tell(None, f"  and {len(still_open) - _SHOWN} more")
 
 
-def _arbiters(decisions: np.ndarray, answer: Answer) -> None:
+def _arbiters(trace: Trace, decisions: np.ndarray, answer: Answer) -> None:
     if not len(decisions):
         return
     granted = decisions[decisions["stream"] != NO_STREAM]
@@ -105,5 +105,7 @@ def _arbiters(decisions: np.ndarray, answer: Answer) -> None:
     answer.tell(None, f"  the arbiters granted {counts} requests")
     for code, count in Counter(held["reason"].tolist()).most_common(_REASONS):
         answer.tell(None, f"  {plural(count, 'time')} they held all back: {REASONS[code]}")
-    longest = int(decisions["c"].max())
-    answer.tell(None, f"  longest that communication waited at an arbiter: {plural(longest, 'cycle')}")
+    if trace.run["filter"]["wgs"] is None:
+        longest = max(int(waits_of(decisions[decisions["unit"] == channel]).max())
+                      for channel in np.unique(decisions["unit"]))
+        answer.tell(None, f"  longest that communication waited at an arbiter: {plural(longest, 'cycle')}")

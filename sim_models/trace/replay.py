@@ -7,7 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from t3sim.base.errors import BadInput
-from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, NAMES, NO_STREAM, REFUSED, STREAMS, Kind, conditions
+from t3sim.trace.schema import (
+    ALLOCATED,
+    COMPLETE,
+    EXCEEDS,
+    NAMES,
+    NO_STREAM,
+    REFUSED,
+    STREAMS,
+    Kind,
+    conditions,
+    waits_of,
+)
 from t3sim.trace.store import Trace
 
 CONDITION_HELP = ("set 17 full", "count of wg 37 wf 2 reaches 96", "wg 37 wf 2 fires", "channel 3 grants dma",
@@ -20,6 +31,7 @@ class Channel:
     """One channel's arbiter as it was last seen deciding."""
 
     decision: np.void  #: DECIDE event
+    waited: int  #: cycles that communication had, then
     entered: tuple[int, int]  #: compute and inbound requests inside the front end
 
 
@@ -81,7 +93,7 @@ class DeviceReplay:
         if not len(decided):
             return None
         inside = [max(0, int((entered["stream"] == s).sum() - (decided["stream"] == s).sum())) for s in (0, 1)]
-        return Channel(decided[-1], (inside[0], inside[1]))
+        return Channel(decided[-1], int(waits_of(decided)[-1]), (inside[0], inside[1]))
 
     def commands(self, cycle: int) -> tuple[int, np.ndarray]:
         """Return how many DMA commands wait for an engine, and the READY events of those, oldest first.

@@ -43,9 +43,9 @@ IDLE, OUTPUT_BUSY, GUARD, COALESCER, CLEARING, DECIDED = (int(reason) for reason
     "compute_able", "communication_able", "ready", "grant_compute", "grant_communication", "compute_there",
     "inbound_there", "dma_there", "take_dma", "dma_able", "guard_ready", "update_reported"))
 CONDITION_BITS = (1 << len(CONDITIONS)) - 1
-OCCUPANCY_LSB, THRESHOLD_LSB, WAITED_LSB, POLICY_LSB = 24, 32, 40, 56
+OCCUPANCY_LSB, THRESHOLD_LSB, ELAPSED_LSB, POLICY_LSB = 24, 32, 40, 56
 #: All that says why, but for the starvation counter and what is no business of the arbiter's.
-SEEN_BITS = ((1 << WAITED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
+SEEN_BITS = ((1 << ELAPSED_LSB) - 1) & ~(1 << UPDATE_REPORTED) | 15 << POLICY_LSB
 
 
 @compiled
@@ -181,7 +181,7 @@ def put_decision(e: np.record, word: int, stream: int, reason: int) -> None:
     e.stream, e.reason = stream, reason
     e.a = (word >> OCCUPANCY_LSB) & 255
     e.b = (word >> THRESHOLD_LSB) & NO_THRESHOLD
-    e.c = (word >> WAITED_LSB) & 65535
+    e.c = (word >> ELAPSED_LSB) & 65535
     e.flags = (word & CONDITION_BITS) | ((word >> POLICY_LSB) & 15) << POLICY_AT
 
 

@@ -71,7 +71,8 @@ MEANINGS = {
     Kind.ENTER: Meaning("a request enters a channel's front end", "channel"),
     Kind.DECIDE: Meaning("the arbiter grants a request, or why it holds one changes", "channel",
                          "DRAM queue entries, the one on its way included", f"threshold, {NO_THRESHOLD}: none",
-                         "starvation counter, cycles", "CONDITIONS, and the policy's code from bit 24"),
+                         "cycles since communication last went, at most its limit",
+                         "CONDITIONS, and the policy's code from bit 24"),
     Kind.LATE: Meaning("communication falls behind the GEMM, or is no longer behind", "", "1: it has fallen behind",
                        "workgroups started since no command waited", "workgroups of a stage"),
     Kind.DRAM: Meaning("a row command of the DRAM", "channel", "bank, -1: all", "row", rtl=False),
@@ -162,6 +163,19 @@ UPDATE_MARKS = {ALLOCATED: "allocated", COMPLETE: "FIRES", EXCEEDS: "EXCEEDS", R
 def conditions(flags: int) -> dict[str, bool]:
     """Return what a DECIDE event's arbiter saw."""
     return {name: bool(flags >> bit & 1) for bit, name in enumerate(CONDITIONS)}
+
+
+def waits_of(decisions: np.ndarray) -> np.ndarray:
+    """Return how many cycles communication had waited at each of a channel's DECIDE events, of which none is left out.
+
+    A wait begins with a request, or after a grant, and not before the recording.
+    """
+    waiting, went = (decisions["flags"] >> CONDITIONS.index(name) & 1 == 1
+                     for name in ("communication_waiting", "grant_communication"))
+    begins = waiting.copy()
+    begins[1:] &= ~waiting[:-1] | went[:-1]
+    since = np.maximum.accumulate(np.where(begins, decisions["cycle"], 0))
+    return np.where(waiting, decisions["cycle"] - since, 0)
 
 
 def policy_of(flags: int) -> arbiter.Policy:

@@ -258,7 +258,7 @@ class Stepper(App):
                 continue
             d = channel.decision
             saw, ago = conditions(int(d["flags"])), self.cycle - int(d["cycle"])
-            waited = int(d["c"]) + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"] else ago)
+            waited = channel.waited + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"] else ago)
             granted = "–" if d["stream"] == NO_STREAM else STREAMS[d["stream"]]
             told = ("none" if d["b"] == NO_THRESHOLD else str(d["b"]), str(waited),
                     *map(str, channel.entered), f"{ago:,}" if ago else "")

@@ -14,8 +14,8 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 from t3sim.testbenches.geometries import GEOMETRIES
 
-#: Opportunities (cycles in which communication could go) that a policy may still give to compute after communication
-#: has waited for the starvation limit, or since the producer has ended. None: it may wait for ever. A policy that is
+#: Opportunities (cycles in which communication could go) that a policy may still give to compute once communication
+#: last went the starvation limit ago, or since the producer has ended. None: it may wait for ever. A policy that is
 #: not named here must give none.
 PASSED_OVER = {
     "round_robin": 1,  # it alternates, whatever the limit
@@ -50,16 +50,16 @@ def waiting(code: int, passed_over: int):
         limit = spec.any_constant(STARVATION_BITS)
         spec.connect(a.policy, code)
         spec.connect(a.starvation_limit, limit)
-        # The oldest request that waits: since when, and how often compute went past it when it could have gone.
-        waited = Signal(STARVATION_BITS + 1)
+        # Cycles since communication last went, and how often since then compute went when communication could have.
+        elapsed = Signal(STARVATION_BITS + 1)
         passed, passed_in_drain = Signal(2), Signal(2)
         spec.assume(implies(a.communication_valid, a.communication_waiting))
         opportunity = a.communication_valid & a.ready
-        starved = (limit != 0) & (waited >= limit)
+        starved = (limit != 0) & (elapsed >= limit)
         with m.If(a.grant_communication):
-            m.d.sync += [waited.eq(0), passed.eq(0), passed_in_drain.eq(0)]
+            m.d.sync += [elapsed.eq(0), passed.eq(0), passed_in_drain.eq(0)]
         with m.Else():
-            m.d.sync += waited.eq(waited + (a.communication_waiting & ~waited[-1]))
+            m.d.sync += elapsed.eq(elapsed + ~elapsed[-1])
             m.d.sync += passed.eq(passed + (starved & opportunity & ~passed.all()))
             m.d.sync += passed_in_drain.eq(passed_in_drain + (a.drain & opportunity & ~passed_in_drain.all()))
         spec.claim("goes at the limit", implies(
@@ -67,8 +67,8 @@ def waiting(code: int, passed_over: int):
         spec.claim("goes in the drain", implies(
             a.drain & opportunity & (passed_in_drain == passed_over), a.grant_communication))
 
-        counter, last = spec.inside("waited"), spec.inside("last_communication")
-        spec.invariant(counter == Mux(waited[-1], 2**len(counter) - 1, waited))
+        counter, last = spec.inside("elapsed"), spec.inside("last_communication")
+        spec.invariant(counter == Mux(elapsed < limit, elapsed, limit))
         spec.invariant((passed <= passed_over) & (passed_in_drain <= passed_over))
         if passed_over:  # it went past, so the last grant was compute's
             spec.invariant(implies((passed != 0) | (passed_in_drain != 0), ~last))
@@ -173,8 +173,10 @@ def _soon(package: ModuleType, geometry: Geometry) -> wiring.Component:
 
 #: For policies that listen to `starved` and `drain`.
 _LISTENING = (
-    Broken("the waiting time stands still", "goes at the limit", "arbiter/arbiter.py",
-           "waited.eq(waited + 1)", "waited.eq(waited)"),
+    Broken("the count stands still", "goes at the limit", "arbiter/arbiter.py",
+           "elapsed.eq(elapsed + 1)", "elapsed.eq(elapsed)"),
+    Broken("only cycles in which a request waits count", "goes at the limit", "arbiter/arbiter.py",
+           "m.If(below_limit)", "m.If(below_limit & self.communication_waiting)"),
     Broken("the policy does not see the drain", "goes in the drain", "arbiter/arbiter.py",
            "self.starved, self.drain", "self.starved, 0"),
 )
@@ -204,7 +206,7 @@ def properties() -> list[Property]:
             continue
         found.append(Property(
             f"waiting, {name}", "arbiter",
-            f"communication goes at opportunity {bound + 1} after the starvation limit, and of the drain",
+            f"communication goes at opportunity {bound + 1} once it last went the limit ago, and of the drain",
             waiting(code, bound), _ALTERNATING if bound else _LISTENING, quick=True))
 
     def broken(what: str, claim: str, old: str, new: str, file: str = "arbiter/ring_aware.py") -> Broken:

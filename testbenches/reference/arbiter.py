@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from t3sim.rtl.arbiter import OVERTAKEN_AT, POLICIES, View
 
-WAITED_MAX = 65535
-
 
 class Decision(NamedTuple):
     """Decision of the arbiter in one cycle."""
@@ -37,12 +35,12 @@ class ArbiterModel:
     """
 
     def __init__(self) -> None:
-        self.waited = 0  #: cycles that communication has waited since its last grant
+        self.elapsed = 0  #: cycles since communication last went, at most the starvation limit
         self.overtakes = 0  #: grants to compute that communication could have had; at most, until it has caught up
         self.last = "communication"
 
     def step(self, inputs: Inputs) -> Decision:
-        starved = inputs.starvation_limit > 0 and self.waited >= inputs.starvation_limit
+        starved = inputs.starvation_limit > 0 and self.elapsed >= inputs.starvation_limit
         overtaken = self.overtakes == OVERTAKEN_AT
         winner = None
         if inputs.ready and (inputs.compute_valid or inputs.communication_valid):
@@ -53,9 +51,9 @@ class ArbiterModel:
         if winner is not None:
             self.last = winner
         if winner == "communication":
-            self.waited = 0
-        elif inputs.communication_waiting:
-            self.waited = min(self.waited + 1, WAITED_MAX)
+            self.elapsed = 0
+        elif self.elapsed < inputs.starvation_limit:
+            self.elapsed += 1
         if not inputs.communication_waiting or (winner == "communication" and not overtaken):
             self.overtakes = 0
         elif winner == "compute" and inputs.communication_valid and not overtaken:

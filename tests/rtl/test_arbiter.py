@@ -150,27 +150,35 @@ def test_starvation_exactly_at_the_limit(limit, held_by):
     simulate(testbench)
 
 
-def test_waiting_counts_while_something_else_holds_it_back():
-    """The DRAM queue is full, or the guard blocks: the request still waits, and goes first afterwards."""
+@pytest.mark.parametrize("pause", [{"ready": 0, "communication_valid": 1, "communication_waiting": 1},
+                                   {"communication_waiting": 1}, {}], ids=["full", "guarded", "nothing waits"])
+def test_every_cycle_since_communication_last_went_counts(pause):
+    """Nothing of it needs to wait: what comes the limit after it last went, or later, has priority at once."""
     async def testbench(ctx, step, reset):
-        mca = {"policy": CODE["mca"], "starvation_limit": 4, "compute_valid": 1, "communication_waiting": 1}
-        for blocked in ({"ready": 0, "communication_valid": 1}, {"communication_valid": 0}):
-            for _ in range(6):
-                assert not (await step(**mca, **blocked)).grant_communication
-            assert await step(**mca, communication_valid=1) == (0, 1, 1)
+        mca = {"policy": CODE["mca"], "starvation_limit": 4, "compute_valid": 1}
+        both = {**mca, "communication_valid": 1, "communication_waiting": 1}
+        for cycles in (3, 4, 30):
+            for cycle in range(cycles):
+                assert await step(**{**mca, **pause}) == (pause.get("ready", 1), 0, cycle >= 4)
+            if cycles < 4:
+                assert await step(**both) == (1, 0, 0), "too early"
+            assert await step(**both) == (0, 1, 1)
 
     simulate(testbench)
 
 
-def test_limit_zero_never_starves_and_the_count_saturates():
+def test_limit_zero_never_starves_and_the_count_stands_still_at_a_limit():
     async def testbench(ctx, step, reset):
         wait = {"policy": CODE["mca"], "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1}
         assert await step(**wait) == (1, 0, 0)
         await ctx.tick().repeat(65_600)
+        wait.update(policy=CODE["compute_first"], starvation_limit=65535)
+        assert await step(**wait) == (1, 0, 0), "none is counted without a limit"
+        await ctx.tick().repeat(65_533)
         assert await step(**wait) == (1, 0, 0)
+        await ctx.tick().repeat(100)
         for policy, granted in (("compute_first", 0), ("mca", 1)):
-            wait.update(policy=CODE[policy], starvation_limit=65535)
-            assert await step(**wait) == (1 - granted, granted, 1)
+            assert await step(**{**wait, "policy": CODE[policy]}) == (1 - granted, granted, 1)
 
     simulate(testbench)
 

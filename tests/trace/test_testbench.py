@@ -118,7 +118,7 @@ def test_a_count_that_does_not_follow_from_the_one_before_is_named(tmp_path, cap
 def test_a_design_without_those_signals_has_no_trace(tmp_path):
     """The failure is told all the same."""
     text, ports = block_verilog("arbiter", SMALL)
-    broken = text.replace("waited", "counted").replace("assign starved =", "assign starved = ~")
+    broken = text.replace("last_communication", "counted").replace("assign starved =", "assign starved = ~")
     with pytest.raises(CocotbFailure, match="AssertionError: cycle [^\\n]*\\n[^T]*No trace: "):
         run_testbench(Testbench("arbiter", SMALL, 3), tmp_path, design=(broken, ports), explain=explain_failure)
     assert not Path(tmp_path / "trace").exists()

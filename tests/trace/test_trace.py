@@ -33,7 +33,7 @@ from tests.support.recorded import DEVICES, MACHINE, SHAPE, make
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
 ALONE, COMPUTE_FIRST = "the other side has no request that can go", "compute goes first"
-DRAIN, STARVED = "the producer has ended: communication goes first", "communication has waited for the starvation limit"
+DRAIN, STARVED = "the producer has ended: communication goes first", "communication last went the starvation limit ago"
 TURN = "round robin: the other stream went last"
 LATE = "communication is behind the GEMM: the streams take turns"
 

@@ -345,10 +345,10 @@ class Driver:
     def policy(self, name: str, threshold="auto", starvation_limit: int | str | None = "auto") -> list[Write]:
         """Set the arbitration policy, and what MCA goes by: the occupancy threshold and the starvation limit.
 
-        The threshold is a number, None (no threshold) or "auto"; the limit is the cycles after which waiting
-        communication goes first, None (never) or "auto" (`safe_starvation_limit`). The hardware takes a threshold of 0
-        for 1, without which communication might wait for a producer that waits for it. A policy without a limit
-        (`Policy.ends_starvation`) takes none: "auto" is then none, too.
+        The threshold is a number, None (no threshold) or "auto"; the limit is the cycles since
+        communication last went after which it goes first, None (never) or "auto" (`safe_starvation_limit`). The
+        hardware takes a threshold of 0 for 1, without which communication might wait for a producer that waits for it.
+        A policy without a limit (`Policy.ends_starvation`) takes none: "auto" is then none, too.
         """
         code = _choice("policy", name, POLICIES)
         auto = threshold == "auto"
