@@ -76,14 +76,14 @@ class _Threads:
         try:
             for thread in threads:
                 thread.start()
-            left = set(self._tasks)
-            while left:
+            unfinished = set(self._tasks)
+            while unfinished:
                 key, fraction, error = self._news.get()
                 if error is not None:
                     raise error
                 progress(key, 1.0 if fraction is None else fraction)
                 if fraction is None:
-                    left.discard(key)
+                    unfinished.discard(key)
         except BaseException:
             self._end(threads)
             raise

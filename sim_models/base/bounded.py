@@ -112,16 +112,16 @@ def read_json(path: Path | Traversable, nan: bool = False) -> Any:
 
     def short(text: str) -> int:
         return int(text) if len(text) <= _LONGEST_NUMBER else no_number(text)
-    found = json.loads(read_bounded(path, LARGEST_TEXT), parse_constant=float if nan else no_number,
-                       parse_float=finite, parse_int=short)
-    level, depth = [found], 0
+    content = json.loads(read_bounded(path, LARGEST_TEXT), parse_constant=float if nan else no_number,
+                         parse_float=finite, parse_int=short)
+    level, depth = [content], 0
     while level:
         if depth > _DEEPEST:
             raise ValueError("nested too deeply")
         level = [inner for one in level if isinstance(one, dict | list)
                  for inner in (one.values() if isinstance(one, dict) else one) if isinstance(inner, dict | list)]
         depth += 1
-    return found
+    return content
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

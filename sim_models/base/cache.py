@@ -98,12 +98,12 @@ class Entry:
 
 def entries(root: Path) -> list[Entry]:
     """List what the cache keeps, least recently used first. What vanishes meanwhile is left out."""
-    found = []
+    entries_found = []
     for path in root.iterdir() if root.is_dir() else ():
         with contextlib.suppress(OSError):
             size = sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
-            found.append(Entry(path, size, path.stat().st_mtime))
-    return sorted(found, key=lambda entry: entry.used)
+            entries_found.append(Entry(path, size, path.stat().st_mtime))
+    return sorted(entries_found, key=lambda entry: entry.used)
 
 
 def limit_bytes() -> int:

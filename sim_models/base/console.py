@@ -84,18 +84,18 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
     console = _Console(stderr=True)
     if not console.is_terminal:
         finished: set[str] = set()
-        told = time.monotonic()
+        last_line = time.monotonic()
 
         def log(name: str, fraction: float) -> None:
-            nonlocal told
+            nonlocal last_line
             if fraction >= 1 and name not in finished:
                 finished.add(name)
                 print(f"t3: {name} done", file=sys.stderr, flush=True)
-            elif fraction < 1 and time.monotonic() - told > SILENCE_SECONDS:
+            elif fraction < 1 and time.monotonic() - last_line > SILENCE_SECONDS:
                 print(f"t3: {name} {fraction:.0%}", file=sys.stderr, flush=True)
             else:
                 return
-            told = time.monotonic()
+            last_line = time.monotonic()
 
         yield log
         return
@@ -105,18 +105,18 @@ def progress_bar(names: Iterable[str]) -> Iterator[ProgressCallback]:
     # Refreshed from a thread, and from the callback as well: compiled loops may hold the interpreter lock.
     with Progress(*columns, console=console, transient=True) as progress:
         tasks = {name: progress.add_task(name, total=1.0, start=False) for name in names}
-        shown = 0.0
+        last_refresh = 0.0
 
         def update(name: str, fraction: float) -> None:
-            nonlocal shown
+            nonlocal last_refresh
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=1.0, start=False)
             if not progress.tasks[progress.task_ids.index(tasks[name])].started:
                 progress.start_task(tasks[name])
             progress.update(tasks[name], completed=min(1.0, max(0.0, fraction)))
             now = progress.get_time()
-            if fraction >= 1 or now - shown > 0.1:
-                shown = now
+            if fraction >= 1 or now - last_refresh > 0.1:
+                last_refresh = now
                 progress.refresh()
 
         yield update
@@ -151,13 +151,13 @@ class ReportTable:
 
     def parts(self, console: Console, options: ConsoleOptions) -> list[Table]:
         """Return the tables over which the columns are spread, without the title."""
-        left, unlimited, found = list(range(1, len(self.columns) + 1)), options.update(width=10_000), []
-        while left:
-            count = next((count for count in range(len(left), 0, -1) if options.max_width >=
-                          Measurement.get(console, unlimited, self._part(left[:count])).minimum), 0)
-            found.append(self._part(left[:max(1, count)], fold=count == 0))
-            left = left[max(1, count):]
-        return found
+        places_left, unlimited, tables = list(range(1, len(self.columns) + 1)), options.update(width=10_000), []
+        while places_left:
+            count = next((count for count in range(len(places_left), 0, -1) if options.max_width >=
+                          Measurement.get(console, unlimited, self._part(places_left[:count])).minimum), 0)
+            tables.append(self._part(places_left[:max(1, count)], fold=count == 0))
+            places_left = places_left[max(1, count):]
+        return tables
 
     def _part(self, places: list[int], fold: bool = False) -> Table:
         """Make the table with some of its columns. `fold`: they break between words, too."""

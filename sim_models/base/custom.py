@@ -62,10 +62,10 @@ def installed(key: str, kind: type[Made], known: Collection[str]) -> list[Made]:
 
 def _loaded(said: str, point: EntryPoint, kind: type[Made]) -> Made:
     with of_a_user(said):
-        made = point.load()
-    if not isinstance(made, kind) or getattr(made, "name", None) != point.name:
-        raise BadInput(f"{said}: {point.value} is {shown(made)}: a {kind.__name__} of this name is needed")
-    return made
+        part = point.load()
+    if not isinstance(part, kind) or getattr(part, "name", None) != point.name:
+        raise BadInput(f"{said}: {point.value} is {shown(part)}: a {kind.__name__} of this name is needed")
+    return part
 
 
 def make_custom(key: str, reference: str, kind: type[Made], *arguments: Any) -> Made:
@@ -75,8 +75,8 @@ def make_custom(key: str, reference: str, kind: type[Made], *arguments: Any) -> 
     """
     function = _function(key, reference)
     with of_a_user(f"{key} = {reference}"):
-        made = function(*arguments)
-    return of_kind(f"{key} = {reference}", made, kind)
+        part = function(*arguments)
+    return of_kind(f"{key} = {reference}", part, kind)
 
 
 def of_kind(said: str, made: object, kind: type[Made]) -> Made:
@@ -124,11 +124,11 @@ def fault_of_a_part(met: BaseException) -> str | None:
 
 def _function(key: str, reference: str) -> Callable[..., Any]:
     module, name = _module(key, reference), reference.rpartition(":")[2]
-    found = getattr(module, name, None)
-    if not callable(found):
-        there = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-        raise BadInput(f"{key} = {reference}: no function {name!r} is there: allowed are {choices(name, there)}")
-    return found
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+        raise BadInput(f"{key} = {reference}: no function {name!r} is there: allowed are {choices(name, functions)}")
+    return function
 
 
 _loaded_modules: set[str] = set()  #: names of those that references stand for

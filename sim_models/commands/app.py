@@ -63,9 +63,9 @@ class _Help:
 
 class _Command(_Help, TyperCommand):
     def invoke(self, ctx):
-        given = {parameter.opts[0]: str(value) for parameter in self.params
-                 if isinstance(value := ctx.params.get(parameter.name), str | Path)}
-        check_outputs(given)
+        outputs = {parameter.opts[0]: str(value) for parameter in self.params
+                   if isinstance(value := ctx.params.get(parameter.name), str | Path)}
+        check_outputs(outputs)
         return super().invoke(ctx)
 
 
@@ -104,5 +104,5 @@ def group() -> TyperGroup:
 
 def in_options_of(command: str, message: str) -> str:
     """Write a message's keys as the options of a command."""
-    known = group().commands[command].params if command in COMMANDS else ()
-    return in_options(message, own=[one.opts[0] for one in known if one.opts[0].startswith("--")])
+    parameters = group().commands[command].params if command in COMMANDS else ()
+    return in_options(message, own=[one.opts[0] for one in parameters if one.opts[0].startswith("--")])

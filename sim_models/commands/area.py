@@ -190,12 +190,12 @@ def _energy(machine: str, library: str | None, markdown: str | None, json: str |
     from t3sim.base.console import output_console, progress_bar
 
     with progress_bar(["netlists", "run", "ALU"]) as progress:
-        found = measure_energy(machine, cells, ASAP7, None, progress)
+        energy_report = measure_energy(machine, cells, ASAP7, None, progress)
     if markdown is not None:
         command = ["t3 area --energy", *((f"--machine {machine}",) if machine != "t3-table1" else ()),
                    *((f"--library {library}",) if library else ()), f"--markdown {markdown}"]
-        write_whole(Path(markdown), report.markdown(found, geometry, cells, ASAP7, command))
+        write_whole(Path(markdown), report.markdown(energy_report, geometry, cells, ASAP7, command))
     if json is not None:
-        write_json(found.to_json(), json)
+        write_json(energy_report.to_json(), json)
     if json != "-":
-        report.print_energy(found, cells, ASAP7, output_console())
+        report.print_energy(energy_report, cells, ASAP7, output_console())

@@ -42,13 +42,13 @@ def collective(
     from t3sim.collectives.msccl import msccl_text
     from t3sim.event.flow.runs import request
 
-    wanted = size_range(sizes)
-    asked = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
-                    None if plan is None else Path(plan), every_gpu or timeline is not None or write_plan is not None)
-    names = ", ".join(one.name for one in asked.chosen)
-    if write_plan is not None and len(asked.chosen) > 1:
+    sizes_bytes = size_range(sizes)
+    flow = request(kind, machine, topology, None if algorithm is None else algorithm.split(","),
+                   None if plan is None else Path(plan), every_gpu or timeline is not None or write_plan is not None)
+    names = ", ".join(one.name for one in flow.chosen)
+    if write_plan is not None and len(flow.chosen) > 1:
         raise BadInput(f"--write-plan {write_plan[:40]!r} holds one algorithm: give --algorithm, one of {names}")
-    if timeline is not None and (len(wanted) > 1 or len(asked.chosen) > 1):
+    if timeline is not None and (len(sizes_bytes) > 1 or len(flow.chosen) > 1):
         raise BadInput(f"--timeline {timeline[:40]!r} shows one run: give one size and one --algorithm of "
                        f"{names}")
     check_json_target(json)
@@ -56,29 +56,29 @@ def collective(
     check_json_target(write_plan, "--write-plan")
 
     if timeline is None:
-        found = asked.run(wanted)
+        result = flow.run(sizes_bytes)
     else:
         from t3sim.event.flow.timeline import LinkRates, write_timeline
 
         rates = LinkRates()
-        found = asked.run(wanted, lambda algorithm, size: rates, lambda algorithm, size, run: write_timeline(
-            Path(timeline), f"{COLLECTIVES[asked.collective]}, {algorithm}, {shown_size(size)}", asked.on, run, rates))
+        result = flow.run(sizes_bytes, lambda algorithm, size: rates, lambda algorithm, size, run: write_timeline(
+            Path(timeline), f"{COLLECTIVES[flow.collective]}, {algorithm}, {shown_size(size)}", flow.on, run, rates))
     if write_plan is not None:
-        (one,) = asked.chosen
-        write_whole(Path(write_plan).resolve(), msccl_text(asked.collective, one.program(), one.name))
+        (one,) = flow.chosen
+        write_whole(Path(write_plan).resolve(), msccl_text(flow.collective, one.program(), one.name))
     if json is not None:
-        write_json(found.to_json(), json)
+        write_json(result.to_json(), json)
     if json == "-":
         return
     console = output_console()
-    print_table(f"{COLLECTIVES[found.collective].capitalize()} on {found.nodes} GPUs, topology {found.topology}; "
-                f"machine {found.machine} (µs)",
+    print_table(f"{COLLECTIVES[result.collective].capitalize()} on {result.nodes} GPUs, topology {result.topology}; "
+                f"machine {result.machine} (µs)",
                 ("algorithm", "size", "events", "closed\nform", "difference", "messages", "GPUs\nsimulated",
                  "busiest\nlink"),
                 [(run.algorithm, shown_size(run.size_bytes), f"{run.collective_ns / 1e3:,.1f}",
                   *_closed(run), f"{run.messages:,}", f"{run.simulated:,}",
-                  f"{run.busiest_link_share:.0%}") for run in found.runs], console)
-    console.print(f"{found.links} links; {found.host_seconds:.1f} s on this computer.")
+                  f"{run.busiest_link_share:.0%}") for run in result.runs], console)
+    console.print(f"{result.links} links; {result.host_seconds:.1f} s on this computer.")
 
 
 def _closed(run) -> tuple[str, str]:

@@ -98,13 +98,13 @@ class CommandTask:
 
     def run(self, progress: Callable[[float], None]) -> WholeAnswer:
         """Run the command and return its answer. Raises Failure with its error line."""
-        said = io.StringIO()
+        errors = io.StringIO()
         with TemporaryDirectory(prefix="t3-point-") as folder, self.arguments() as words:
             answer = Path(folder) / "answer.json"
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
                 code = _called(self.command, [f"--json={answer}", *words[1:]])  # an argument is the last
             if code:
-                raise Failure((said.getvalue().strip().splitlines() or [f"exit code {code}"])[-1])
+                raise Failure((errors.getvalue().strip().splitlines() or [f"exit code {code}"])[-1])
             content = json.loads(answer.read_text(encoding="utf-8"))
         return WholeAnswer(flat(content))
 
@@ -117,9 +117,9 @@ class CommandTask:
                 file = Path(folder) / "machine.toml"
                 file.write_text(self._machine_file(str(options.get(MACHINE_KEY, _DEFAULT_MACHINE))), encoding="utf-8")
                 options[MACHINE_KEY] = str(file)
-            known = options_of(self.command)
-            words = [word for name, value in options.items() if (word := known[name].word(name, value))]
-            arguments = [str(options[name]) for name, kind in known.items()
+            forms = options_of(self.command)
+            words = [word for name, value in options.items() if (word := forms[name].word(name, value))]
+            arguments = [str(options[name]) for name, kind in forms.items()
                          if kind is SettingForm.ARGUMENT and name in options]
             yield [self.command, *words, *(["--", *arguments] if arguments else ())]
 

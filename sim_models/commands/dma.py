@@ -86,7 +86,7 @@ def dma(
 
     if collective not in COLLECTIVES:
         raise BadInput(f"--collective {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
-    wanted = size_range(sizes)
+    sizes_bytes = size_range(sizes)
     names = [name.strip() for name in variant.split(",")] if variant is not None else [*POSSIBLE[collective],
                                                                                        "prelaunch"]
     for name in names:
@@ -108,10 +108,11 @@ def dma(
     runs: dict[str, dict[int, object]] = {}
     for name in variants:
         for start in started:
-            runs[_TITLES[start] + name] = {size: run_collective(node, collective, name, size, start) for size in wanted}
-    kernel = {size: kernel_collective_ns(node, size, 2 if collective == "ar" else 1) for size in wanted}
+            runs[_TITLES[start] + name] = {
+                size: run_collective(node, collective, name, size, start) for size in sizes_bytes}
+    kernel = {size: kernel_collective_ns(node, size, 2 if collective == "ar" else 1) for size in sizes_bytes}
     reduces = collective in ("rs", "ar")
-    added = {size: copied_then_added_ns(node, collective, size) for size in wanted} if reduces else {}
+    added = {size: copied_then_added_ns(node, collective, size) for size in sizes_bytes} if reduces else {}
     others = {"kernels": kernel, **({"copies, then a\nkernel adds": added} if added else {})}
     if json is not None:
         details = {title: {size: {name: getattr(run, name) for name in _REPORTED} for size, run in by_size.items()}
@@ -122,14 +123,14 @@ def dma(
         return
     console = output_console()
     rows = []
-    for size in wanted:
+    for size in sizes_bytes:
         times = {title: by_size[size].ns for title, by_size in runs.items()}
         best = min(times, key=times.get)
         rows.append((shown_size(size), *(f"{ns / 1e3:,.1f}" for ns in (*(by_size[size] for by_size in others.values()),
                                                                        *times.values())), best))
     print_table(f"{COLLECTIVES[collective].capitalize()} on {node.gpus} GPUs of {node.name} (µs)",
                 ("size", *others, *(title.replace("-", "-\n") for title in runs), "fastest\nby DMA"), rows, console)
-    first, last = wanted[0], wanted[-1]
+    first, last = sizes_bytes[0], sizes_bytes[-1]
     print_table("What is commanded, and the phases of the engine that ends last (µs)",
                 ("variant", "commands", "engines", "syncs", *(f"{phase}\n{shown_size(size)}"
                                                               for size in (first, last) for phase in PHASES)),
@@ -157,27 +158,27 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
     from t3sim.runs.queued import BY_TRACKER, INITIATORS, check_asked, run_queued
 
-    wanted = size_range(sizes)
+    sizes_bytes = size_range(sizes)
     variants = [name.strip() for name in variant.split(",")] if variant is not None else [
         name for name, of in VARIANTS.items() if collective in of] or ["b2b"]
     started = [name.strip() for name in initiator.split(",")] if initiator is not None else list(INITIATORS)
-    asked = [(name if one == "b2b" else f"{name}-{one}", name, one)  # what it is called, initiator, variant
-             for one in dict.fromkeys(variants) for name in dict.fromkeys(started)]
+    variants_run = [(name if one == "b2b" else f"{name}-{one}", name, one)  # what it is called, initiator, variant
+                    for one in dict.fromkeys(variants) for name in dict.fromkeys(started)]
     if variant is None or initiator is None:
-        asked = [(called, name, one) for called, name, one in asked
-                 if name != "tracker" or collective in BY_TRACKER.get(one, ())] or asked
+        variants_run = [(called, name, one) for called, name, one in variants_run
+                        if name != "tracker" or collective in BY_TRACKER.get(one, ())] or variants_run
     chip = load_machine(machine, QUEUE)
-    for _, name, one in asked:
-        for size in wanted:
+    for _, name, one in variants_run:
+        for size in sizes_bytes:
             check_asked(chip, collective, gpus, size, name, one, waves)
     check_json_target(json)
     phases = 2 if collective.startswith("ar") else 1
-    expected = _estimate(chip, gpus, [phases * size for size in wanted for _ in asked])
+    expected = _estimate(chip, gpus, [phases * size for size in sizes_bytes for _ in variants_run])
     check_estimate(expected, SimpleNamespace(kind=f"{COLLECTIVES[collective]} by engines",
-                                             size=f"{shown_size(wanted[-1])} on {gpus} GPUs"), insist)
+                                             size=f"{shown_size(sizes_bytes[-1])} on {gpus} GPUs"), insist)
     print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=one, waves=waves)
-                   for called, name, one in asked} for size in wanted}
+                   for called, name, one in variants_run} for size in sizes_bytes}
     if json is not None:
         write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,
                     "initiators": {"host": chip.described(QUEUE)["host"],
@@ -189,11 +190,11 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     console = output_console()
     print_table(f"{COLLECTIVES[collective].capitalize()} on {gpus} GPUs with the RTL of {chip.name} (µs from the last "
                 "store of what is copied to the last copied line in memory); every bit checked",
-                ("size", *(called.replace("-", "-\n") for called, _, _ in asked)),
+                ("size", *(called.replace("-", "-\n") for called, _, _ in variants_run)),
                 [(shown_size(size), *(f"{run.exchange_ns / 1e3:,.2f}" for run in by_name.values()))
                  for size, by_name in runs.items()], console)
-    first = runs[wanted[0]]
-    print_table(f"What was commanded for {shown_size(wanted[0])}, all GPUs",
+    first = runs[sizes_bytes[0]]
+    print_table(f"What was commanded for {shown_size(sizes_bytes[0])}, all GPUs",
                 ("started by", "commands", "copies", "polls", "signals", "lines read"),
                 [(name, *(f"{value:,}" for value in (run.commands, run.copies, run.polls, run.signals, run.lines)))
                  for name, run in first.items()], console)

@@ -105,12 +105,12 @@ def end_to_end(
         chosen = parse_mapping(mapping, recompute or "none")
     check_mapping(chosen, described, gpus, global_batch, IMPLEMENTATIONS[kernels].heads_split)
     with progress_bar(() if technique == "sequential" else (technique,)) as progress:
-        found = estimate(cluster, job, chosen, phase, technique, seed, not ignore_memory, progress)
+        result = estimate(cluster, job, chosen, phase, technique, seed, not ignore_memory, progress)
     if json is not None:
-        write_json(found.to_json() | ({"training_days": found.training_days(tokens)} if phase == "training" else {}),
+        write_json(result.to_json() | ({"training_days": result.training_days(tokens)} if phase == "training" else {}),
                    json)
     if json != "-":
-        show.print_estimate(found, tokens, output_console())
+        show.print_estimate(result, tokens, output_console())
 
 
 def _techniques(technique: str) -> Collection[str]:

@@ -62,10 +62,10 @@ def print_estimate(found: ClusterEstimate, tokens: float, console: Console) -> N
 def ranking_json(ranking: MappingRanking, cluster: Machine, job: TrainingJob, gpus: int,
                  most: int = 1000) -> dict[str, Any]:
     """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
-    wanted = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
+    indices = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
     return {"model": model_json(job.model), "machine": cluster.described(CLUSTER), "gpus": gpus,
             "sequence": job.sequence, "global_batch": job.global_batch, "tried": ranking.tried,
-            "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in wanted]}
+            "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in indices]}
 
 
 def _entry(ranking: MappingRanking, index: int) -> dict[str, Any]:

@@ -20,19 +20,19 @@ def run_event_level(asked: "EventLevel", json: str | None) -> None:
     from t3sim.study.scenario.event import GemmRun
 
     print_notes(asked.notes)
-    found = asked.run()
+    result = asked.run()
     if json is not None:
-        write_json(found.to_json(), json)
+        write_json(result.to_json(), json)
     if json == "-":
         return
-    if isinstance(found, GemmRun):
-        _print_gemm(found)
-    elif isinstance(found, PersistentRun):
-        _print_persistent(found)
-    elif isinstance(found, FileRun):
-        _print_file(found, asked.node)
+    if isinstance(result, GemmRun):
+        _print_gemm(result)
+    elif isinstance(result, PersistentRun):
+        _print_persistent(result)
+    elif isinstance(result, FileRun):
+        _print_file(result, asked.node)
     else:
-        _print_overlap(found, asked.node)
+        _print_overlap(result, asked.node)
 
 
 def _print_gemm(found: "GemmRun") -> None:

@@ -31,15 +31,15 @@ def measure_event(progress: Callable[[float], None]) -> tuple[EventCase, ...]:
 
 def _measure(machine: str, topology: str, collective: str, name: str, every: bool) -> EventCase:
     started = processor_seconds()
-    asked = request(collective, machine, topology, [name], every=every)
-    program = asked.program(asked.chosen[0])
+    flow = request(collective, machine, topology, [name], every=every)
+    program = flow.program(flow.chosen[0])
     part = chunk_bytes(collective, program, _SIZE_BYTES)
-    network = FlowNetwork(Layout([Play(program, lambda chunk: part)], asked.on, asked.costs))
+    network = FlowNetwork(Layout([Play(program, lambda chunk: part)], flow.on, flow.costs))
     ready = processor_seconds()
     network.run()
     ended = processor_seconds()
-    closed_ns = closed_form_ns(collective, asked.on, name, asked.costs, _SIZE_BYTES)
-    ns = network.now + asked.costs.launch_ns + asked.costs.step_ns
+    closed_ns = closed_form_ns(collective, flow.on, name, flow.costs, _SIZE_BYTES)
+    ns = network.now + flow.costs.launch_ns + flow.costs.step_ns
     alike = network.layout.alike
-    return EventCase(f"{collective}, {name}, {topology}", asked.on.gpus, len(alike.standing), network.messages,
+    return EventCase(f"{collective}, {name}, {topology}", flow.on.gpus, len(alike.standing), network.messages,
                      alike.copies * network.messages, ended - started, ended - ready, ns / closed_ns - 1)

@@ -57,12 +57,12 @@ def hbm_replay(
         with progress_bar(["replay"]) as progress:
             rows = validate(described.dram, configs, progress=lambda share: progress("replay", share))
         micro = validate_micro(described.dram, configs)
-        found = verdicts(rows, micro)
+        results = verdicts(rows, micro)
         if json is not None:
             write_json({"rows": [row.to_json() for row in rows], "micro": [row.to_json() for row in micro],
-                        "verdicts": [one.to_json() for one in found]}, json)
+                        "verdicts": [one.to_json() for one in results]}, json)
         if json != "-":
-            print_validation(rows, micro, found, output_console())
+            print_validation(rows, micro, results, output_console())
         return
 
     from t3sim.testbenches.hbm_replay.replay import replay

@@ -58,23 +58,23 @@ def kernel(
     from t3sim.study.scenario.kernel import KernelAlone
     from t3sim.study.tasks.kept import KeptResults
 
-    given = {"--gemm": gemm, "--embedding": embedding, "--locality": locality, "--split-k": split_k}
+    options = {"--gemm": gemm, "--embedding": embedding, "--locality": locality, "--split-k": split_k}
     if what in _KERNELS:
         needed, form = ("--gemm", _GEMMS[what]) if what in _GEMMS else ("--embedding", "BATCHxTABLES")
-        _refuse(what, given, (needed, "--split-k") if what in _GEMMS else (needed, "--locality"))
-        if given[needed] is None:
+        _refuse(what, options, (needed, "--split-k") if what in _GEMMS else (needed, "--locality"))
+        if options[needed] is None:
             raise BadInput(f"kernel {what!r} needs {needed} {form}")
     elif what.endswith(".npz"):
-        _refuse(what, given, ())
+        _refuse(what, options, ())
     elif not what.endswith(".toml"):
         raise BadInput(f"kernel {what[:40]!r} is unknown: allowed are {choices(what, _KERNELS)}, and files that end "
                        "in .npz or .toml")
     check_json_target(json)
     file = what if what.endswith(".toml") else None
-    said = {} if file else {"operator" if what in _KERNELS else "kernel": what}
-    said |= {"gemm": gemm, "embedding": embedding, "locality": locality, "split-k": split_k, "machine": machine,
-             "seed": seed}
-    with scenario_of_file(file, keys_of(said), allow_code=allow_code) as scenario:
+    settings = {} if file else {"operator" if what in _KERNELS else "kernel": what}
+    settings |= {"gemm": gemm, "embedding": embedding, "locality": locality, "split-k": split_k, "machine": machine,
+                 "seed": seed}
+    with scenario_of_file(file, keys_of(settings), allow_code=allow_code) as scenario:
         run_kernel(KernelAlone(scenario, None if copies is None else Copies.of(copies)), insist, json, KeptResults())
 
 

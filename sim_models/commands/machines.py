@@ -17,18 +17,18 @@ def machines(
     from t3sim.base.output import write_json
 
     check_json_target(json)
-    found = _by_level() if machine is None else _capacities(machine)
+    content = _by_level() if machine is None else _capacities(machine)
     if json is not None:
-        write_json(found, json)
+        write_json(content, json)
     if json == "-":
         return
     from t3sim.base.console import output_console
 
     console = output_console()
     if machine is not None:
-        _show_capacities(console, found)
+        _show_capacities(console, content)
         return
-    _show_all(found, console)
+    _show_all(content, console)
 
 
 def _by_level() -> dict:

@@ -75,9 +75,9 @@ def file_name(text: str) -> str:
 def folder_name(text: str | Path) -> Path:
     """Parse the name of a folder as a path: no file, and an empty name is not the current folder."""
     path = Path(file_name(str(text)))
-    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))  # "." or "/" at the latest
-    if not there.is_dir():
-        raise typer.BadParameter(f"{str(there)!r} is not a folder")
+    existing = next(folder for folder in (path, *path.parents) if os.path.exists(folder))  # "." or "/" at the latest
+    if not existing.is_dir():
+        raise typer.BadParameter(f"{str(existing)!r} is not a folder")
     return path
 
 
@@ -86,16 +86,16 @@ _SIZE_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 def size_in_bytes(text: str | int) -> int:
     """Parse a size: 65536 or 64K; its error names the value."""
-    found = re.fullmatch(r"(\d{1,12})([KMG])", str(text).strip(), re.ASCII)
-    return int(found[1]) << _SIZE_UNITS[found[2]] if found else whole_number(text)
+    match = re.fullmatch(r"(\d{1,12})([KMG])", str(text).strip(), re.ASCII)
+    return int(match[1]) << _SIZE_UNITS[match[2]] if match else whole_number(text)
 
 
 def size_range(text: str) -> list[int]:
     """Parse what `--sizes` means: 64K, or 1K:1G, which doubles from the first to the last. Raises BadInput."""
     bounds = []
     for part in text.split(":"):
-        found = re.fullmatch(r"(\d{1,12})([KMG]?)", part.strip(), re.ASCII)
-        size = int(found[1]) << _SIZE_UNITS[found[2]] if found else 0
+        match = re.fullmatch(r"(\d{1,12})([KMG]?)", part.strip(), re.ASCII)
+        size = int(match[1]) << _SIZE_UNITS[match[2]] if match else 0
         if not 1024 <= size <= 1 << 40:
             raise BadInput(f"--sizes {part[:40]!r} is not possible: 1K to 1024G, as in 1K:1G")
         bounds.append(size)

@@ -62,11 +62,11 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
 
-    found = layer.run()
-    ranked, wrong, node, transformer, tp = found.ranked, found.expected_error, found.machine, found.model, found.tp
-    tokens, width = found.tokens, found.width
+    result = layer.run()
+    ranked, wrong, node, transformer, tp = result.ranked, result.expected_error, result.machine, result.model, result.tp
+    tokens, width = result.tokens, result.width
     if json is not None:
-        write_json(found.to_json(), json)
+        write_json(result.to_json(), json)
     if layer.width_chosen and transformer.dtype not in ("", "bfloat16", "float16"):
         print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16 (--dtype)"),
               file=sys.stderr)
@@ -75,7 +75,7 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     console = output_console()
     console.print(printable(str(transformer)), markup=False)
     timed = [f"{gemms_said({name: (*one.shape, 1)})} {'after its' if one.before else 'and its'} "
-             f"{one.kind.replace('_', '-')}" for name, one in found.gemms.items()]
+             f"{one.kind.replace('_', '-')}" for name, one in result.gemms.items()]
     console.print(f"GEMMs of one GPU that are timed (M x N x K): {', '.join(timed)}; the layer's others have no "
                   "collective.\n", markup=False)
     in_turn = next(one for one in ranked if one.mechanism == "in-turn").ns
@@ -103,22 +103,22 @@ def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
     from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
 
-    found = layer.run()
+    result = layer.run()
     if json is not None:
-        write_json(found.to_json(), json)
+        write_json(result.to_json(), json)
     if json == "-":
         return
-    console, routing, model = output_console(), found.routing, found.model
+    console, routing, model = output_console(), result.routing, result.model
     console.print(printable(str(model)), markup=False)
     console.print(f"GEMMs of one GPU that are timed (M x N x K), its experts' tokens as M: "
-                  f"{gemms_said(found.gemms)}\n", markup=False)
-    in_turn = next(one for one in found.ranked if one.mechanism == "in-turn").ns
+                  f"{gemms_said(result.gemms)}\n", markup=False)
+    in_turn = next(one for one in result.ranked if one.mechanism == "in-turn").ns
     print_table(f"Dispatch, GEMMs and combine of {model.experts} experts of {model.name}, {routing.tokens:,} tokens, "
-                f"{found.width}, on {routing.gpus} GPUs of {found.machine.name}",
+                f"{result.width}, on {routing.gpus} GPUs of {result.machine.name}",
                 ("mechanism", "µs", "than\nin turn", "to the first\nGEMM's end", "from\nthere", "units\nheld", "gates"),
                 [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", f"{one.first_ns / 1e3:,.1f}",
                   f"{one.second_ns / 1e3:,.1f}", f"{one.units}", f"{GATES:,}" if one.mechanism == "t3" else "0")
-                 for one in found.ranked], console)
+                 for one in result.ranked], console)
     console.print(f"The GPU with the most tokens has {routing.imbalance:.2f} times the mean; {routing.used} of "
                   f"{model.experts} experts have some. No measured row checks experts' GEMMs; DeepEP's dispatch and "
                   "combine are in `t3 validate`.")

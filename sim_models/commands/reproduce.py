@@ -48,10 +48,10 @@ def reproduce(
     figures = chosen(only, paper)
     check_json_target(json)
     described = load_machine(machine)
-    wanted = (_SECOND if machine == _FIRST else _NONE) if beside is None else beside
-    second = None if wanted == _NONE else load_machine(wanted)
+    second_name = (_SECOND if machine == _FIRST else _NONE) if beside is None else beside
+    second = None if second_name == _NONE else load_machine(second_name)
     if second is not None and second.name == described.name:
-        raise BadInput(f"--beside {wanted}: a machine other than --machine {machine} is needed, or {_NONE}")
+        raise BadInput(f"--beside {second_name}: a machine other than --machine {machine} is needed, or {_NONE}")
     check_out(out)
 
     from t3sim.base.console import output_console

@@ -48,15 +48,15 @@ def run(
             if value is not None:
                 raise BadInput(f"{option} {value} does not go with {ready.what}")
     check_json_target(json)
-    kept = None if fresh else KeptResults()
+    results = None if fresh else KeptResults()
     if isinstance(ready, LayerRequest):
         check_plot_target(plot)
-        run_sublayers(ready, plot, insist, simulations_at_once(jobs), json, kept)
+        run_sublayers(ready, plot, insist, simulations_at_once(jobs), json, results)
     elif isinstance(ready, EventLevel):
         run_event_level(ready, json)
     elif isinstance(ready, LayerToRank):
         run_ranking(ready, json)
     elif isinstance(ready, CollectiveRequest):
-        run_collective_alone(ready, insist, json, kept)
+        run_collective_alone(ready, insist, json, results)
     else:
-        run_kernel(ready, insist, json, kept)
+        run_kernel(ready, insist, json, results)

@@ -30,10 +30,10 @@ def run_sublayers(request: "LayerRequest", plot: str | None, insist: bool, jobs:
         missing, needed = request.missing(plan, kept), len(request.tasks(plan))
         expected = estimate(plan.machine, plan.workload, missing, jobs=jobs)
         check_estimate(expected, plan.workload, insist)
-        told = [f"{needed - len(missing)} of {needed} simulations are those of an earlier run (--fresh repeats them)"
-                ] if len(missing) < needed else []
-        told += [f"estimated: {expected}"] if missing else []
-        print(f"t3: {f'{plan.workload.title}: ' if several else ''}{'; '.join(told)}", file=sys.stderr, flush=True)
+        notes = [f"{needed - len(missing)} of {needed} simulations are those of an earlier run (--fresh repeats them)"
+                 ] if len(missing) < needed else []
+        notes += [f"estimated: {expected}"] if missing else []
+        print(f"t3: {f'{plan.workload.title}: ' if several else ''}{'; '.join(notes)}", file=sys.stderr, flush=True)
     results = []
     for plan in request.plans:
         with progress_bar(request.techniques) as progress:

@@ -59,13 +59,13 @@ def sweep(
     described = load_study(study)
     points = points_of(described, allow_code)  # refuses before a folder is made
     check_json_target(json)
-    made = not out.exists()
+    is_new = not out.exists()
     check_out(out)
     try:
         with show_progress() as monitor:
             swept = run_sweep(described, points, out, monitor, jobs, part, scheduler)
     except Failure:
-        for folder in (out / "cache", out) if made else ():
+        for folder in (out / "cache", out) if is_new else ():
             with contextlib.suppress(OSError):  # it keeps what is finished
                 folder.rmdir()
         raise
@@ -131,7 +131,7 @@ def _shard(text: str | None):
 
     if text is None:
         return Shard()
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise BadInput(f"--shard {text!r} is no part such as 2/8: the first number is 1 to the second")
-    return Shard(int(found[1]), int(found[2]))
+    return Shard(int(match[1]), int(match[2]))

@@ -97,24 +97,24 @@ def trace(
         if unknown:
             raise BadInput(f"--kind {unknown[0]!r} is unknown: allowed are {choices(unknown[0], NAMES)}")
         kinds = frozenset(NAMES[name.strip()] for name in kind.split(","))
-    asked = recorded(scenario, bug)
-    alone = asked if isinstance(asked, CollectiveRequest) else None
-    setup = asked if alone is None else alone.recorded(KeptResults())
-    expected = estimate(asked.machine, asked.workload, [asked.kernel], asked.mirrored) if alone is None else (
+    subject = recorded(scenario, bug)
+    alone = subject if isinstance(subject, CollectiveRequest) else None
+    setup = subject if alone is None else alone.recorded(KeptResults())
+    expected = estimate(subject.machine, subject.workload, [subject.kernel], subject.mirrored) if alone is None else (
         alone.estimate())
     print_notes(alone.notes if alone else [*workloads_of(scenario.layer, scenario.seed)[1], *check_limits(
         scenario, setup.machine, {setup.kernel.policy})])
     if until is None:
-        check_estimate(expected, alone or asked.workload, insist)  # before the schedule of what is too large is made
+        check_estimate(expected, alone or subject.workload, insist)  # before the schedule of what is too large is made
     channels, workgroups = setup.machine.geometry().channel.channels, setup.names
-    wanted = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
+    events = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
                     limit)
     if index:
-        wanted = replace(wanted, kinds=KINDS)
+        events = replace(events, kinds=KINDS)
     if until is None:
         print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
     with progress_bar([setup.what]) as progress:
-        result = record(setup, out, wanted, compare=compare, with_waves=waves,
+        result = record(setup, out, events, compare=compare, with_waves=waves,
                         progress=lambda fraction: progress(setup.what, fraction))
     if fst:
         from t3sim.trace.fst import to_fst
@@ -126,9 +126,9 @@ def trace(
 
         write_timeline(Trace.load(out))
     summary = asdict(result) | {"slowdown": result.slowdown, "slowdown_on_one_core": result.slowdown_on_one_core}
-    found = places(Trace.load(out)) if index else []
+    known_places = places(Trace.load(out)) if index else []
     if index:
-        summary["places"] = [place.to_json() for place in found]
+        summary["places"] = [place.to_json() for place in known_places]
     if json is not None:
         write_json(summary, json)
     if json != "-":
@@ -150,7 +150,7 @@ def trace(
             print_table("Where to look", ("what", "device", "cycle", "lasts", "tile", "--from", "--until"), (
                 (place.what, str(place.device), f"{place.cycle:,}",
                  "" if place.lasted_cycles is None else f"{place.lasted_cycles:,}", place.detail,
-                 *map(str, place.window)) for place in found), console)
+                 *map(str, place.window)) for place in known_places), console)
         if result.problem:
             problem = result.problem.partition(":")[0] if result.gpus else result.problem
             console.print(f"The run {result.outcome}: {problem}", highlight=False)

@@ -41,42 +41,42 @@ def validate(
         read += read_text(text_of(rows, "--rows"), rows)
     if log is not None:
         read += read_log(text_of(log, "--log"), log, machine)
-    found = compare(read if rows or log else own_rows(), machine)
+    comparison = compare(read if rows or log else own_rows(), machine)
     if json is not None:
-        write_json(found.to_json(), json)
+        write_json(comparison.to_json(), json)
     if plot is not None:
         from t3sim.analytic.validation.plots import draw_all
 
-        write_plot(plot, lambda: draw_all(found.rows))
+        write_plot(plot, lambda: draw_all(comparison.rows))
     if out is not None:
         from pathlib import Path
 
         from t3sim.analytic.validation.page import write_page
 
-        write_page(Path(out), found)
+        write_page(Path(out), comparison)
     if json == "-":
         return
     console = output_console()
     for title, by in (("quantity", "quantity"), ("machine", "machine")):
         print_table(f"Ours beside measured, by {title}", (title, "rows", "mean\nerror", "worst", "of them\nfitted",
                                                           "signs\nright", "points\nmean", "points\nworst"),
-                    [_summary_row(name, one) for name, one in found.grouped(by).items()], console)
-    worst = sorted(found.rows, key=lambda one: -abs(one.error))[:_WORST]
+                    [_summary_row(name, one) for name, one in comparison.grouped(by).items()], console)
+    worst = sorted(comparison.rows, key=lambda one: -abs(one.error))[:_WORST]
     if worst:
         print_table("Worst rows (µs)", ("machine", "scenario", "measured", "ours", "error"),
                     [(one.machine, one.row.scenario, f"{one.row.ns / 1e3:,.1f}", f"{one.ours_ns / 1e3:,.1f}",
                       f"{one.error:+.0%}") for one in worst], console)
-    wrong = [one for one in found.ratios if one.right is False]
+    wrong = [one for one in comparison.ratios if one.right is False]
     if wrong:
         print_table("Signs that are wrong", ("machine", "scenario", "measured\nratio", "ours"),
                     [(one.machine, one.row.scenario, f"{one.row.measured:.2f}", f"{one.ours:.2f}") for one in wrong],
                     console)
     if single := [(names, key) for (names, key), count in constants(
-            (one.row, one.machine) for one in found.rows).items() if count == 1]:
+            (one.row, one.machine) for one in comparison.rows).items() if count == 1]:
         print_table("Constants that come from a single row", ("machines", "constant"), single, console)
-    if found.left_out:
+    if comparison.left_out:
         print_table("Rows that no model here expresses", ("rows", "reason"),
-                    [(f"{len(some)}", reason) for reason, some in sorted(found.left_out.items())], console)
+                    [(f"{len(some)}", reason) for reason, some in sorted(comparison.left_out.items())], console)
 
 
 def _summary_row(name: str, one: dict[str, Any]) -> tuple[str, ...]:

@@ -91,14 +91,14 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
     sequential_ns = gemm.ns + node.host.launch_ns + collective_ns
     found: dict[str, EventTechnique] = {}
     for name in techniques:
-        whole = operator == "gemm-ar" and name in ("flux", "decomposed")
-        alone, chosen, losses = _play(name, node, "gemm-rs" if whole else operator, shape, gpus,
+        is_whole = operator == "gemm-ar" and name in ("flux", "decomposed")
+        alone, chosen, losses = _play(name, node, "gemm-rs" if is_whole else operator, shape, gpus,
                                       (collective_ns, choice, communication_units))
-        if whole:
+        if is_whole:
             alone, losses = alone + gather_ns, {**losses, "all-gather": gather_ns}
         ect = alone - gemm.ns
-        rest = ect - sum(losses.values())
-        losses["waiting and tails"] = rest if abs(rest) > _ROUNDING_NS else 0.0
+        rest_ns = ect - sum(losses.values())
+        losses["waiting and tails"] = rest_ns if abs(rest_ns) > _ROUNDING_NS else 0.0
         found[name] = EventTechnique(alone + after_ns, alone, ect, 1 - ect / (sequential_ns - gemm.ns),
                                      (sequential_ns + after_ns) / (alone + after_ns), chosen, losses)
     return OverlapRun(operator, node.name, gpus, shape.m, shape.n, shape.k, sublayer, gemm.ns, gemm.name, collective_ns,

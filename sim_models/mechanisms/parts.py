@@ -60,17 +60,17 @@ def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedK
     """
     late_ns = gemm.start_ns
     g = gemm.ns + late_ns
-    each = {phase: kernel.ns for phase, kernel in collectives.items()}
+    phases_ns = {phase: kernel.ns for phase, kernel in collectives.items()}
     simulated = () if ideal else (gemm, *collectives.values())
-    hidden = sum(each[phase] for phase in exchange.hides) if ideal else 0.0
+    hidden = sum(phases_ns[phase] for phase in exchange.hides) if ideal else 0.0
     total, loss = max(g, hidden), {"link_tail": max(0.0, hidden - g)} if ideal else {}
-    for phase, ns in each.items():
+    for phase, ns in phases_ns.items():
         if not ideal or phase not in exchange.hides:
             total, loss[phase.replace("-", "_")] = total + ns, ns
     if late_ns:
         loss["late_start"] = late_ns
     return TechniqueResult(
-        name=name, total_ns=total, phases_ns={"gemm": g, **each}, moved=summed(gemm, *collectives.values()),
+        name=name, total_ns=total, phases_ns={"gemm": g, **phases_ns}, moved=summed(gemm, *collectives.values()),
         mc_cycles=sum(kernel.simulated_cycles for kernel in simulated), rtl_in_loop=False,
         host_seconds=sum(kernel.host_seconds for kernel in simulated), loss_ns=loss)
 
@@ -105,6 +105,6 @@ def loss_ns(alone: IsolatedKernel, fused: FusedResult, clock: float,
 
 def summed(*parts: KernelResult) -> dict[str, Moved]:
     """Sum the bytes at one GPU's DRAM by phase."""
-    each = [(phase, moved) for part in parts for phase, moved in part.dram.items()]
-    return {phase: Moved(*map(sum, zip(*(moved for other, moved in each if other == phase))))
-            for phase in dict.fromkeys(phase for phase, _ in each)}
+    by_phase = [(phase, moved) for part in parts for phase, moved in part.dram.items()]
+    return {phase: Moved(*map(sum, zip(*(moved for other, moved in by_phase if other == phase))))
+            for phase in dict.fromkeys(phase for phase, _ in by_phase)}

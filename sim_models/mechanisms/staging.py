@@ -37,11 +37,11 @@ def gemm_read_bytes(machine: Machine, workload: Workload) -> float:
     if tiling.along_n:
         along, across = across, along
     streamed, tiles = along[0], along[1] * tiling.abreast
-    kept, rows = across[0], -(-across[1] // tiling.abreast)
+    kept_tiles, rows = across[0], -(-across[1] // tiling.abreast)
     if streamed <= machine.llc.size_bytes:
-        return streamed + kept
+        return streamed + kept_tiles
     at_once = machine.gpu.compute_units * machine.gpu.workgroups_per_cu / machine.gpu.k_parts
-    return streamed * min(rows, _stages(machine, tiling) * min(1.0, at_once / tiles)) + kept
+    return streamed * min(rows, _stages(machine, tiling) * min(1.0, at_once / tiles)) + kept_tiles
 
 
 def _stages(machine: Machine, tiling: Tiling) -> int:

@@ -118,9 +118,9 @@ class GatherAfter(Kernel):
         schedule = plan.schedule
         if not schedule.is_symmetric():  # the largest chunk decides each step, and nothing is left to arbitrate
             largest = schedule.largest_chunk * plan.workload.format.bytes
-            ran = run_collective(plan.machine, largest * plan.workload.tp, plan.workload.tp, ALL_GATHER.kind,
-                                 progress=progress)
-            return IsolatedKernel(ran.ns, ran.cycles, ran.dram)
+            result = run_collective(plan.machine, largest * plan.workload.tp, plan.workload.tp, ALL_GATHER.kind,
+                                    progress=progress)
+            return IsolatedKernel(result.ns, result.cycles, result.dram)
         with closing(fused_run(self.policy, plan)) as fused:
             cycles = fused.all_gather(progress, self.by_switch)
             return IsolatedKernel(cycles / plan.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))

@@ -124,10 +124,10 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                                 f"copies={geometry.dma.copies} sends a tile to as many")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
-    there, needed = geometry.channel.more_bits, more_bits(schedule.devices)
-    if schedule.program.in_switch and schedule.program.adds and there < needed:
-        raise ScheduleError(f"packets have up to {schedule.devices - 1} parts of a sum: [channels] more_bits={there} "
-                            f"counts {1 << there}")
+    counted_bits, needed = geometry.channel.more_bits, more_bits(schedule.devices)
+    if schedule.program.in_switch and schedule.program.adds and counted_bits < needed:
+        raise ScheduleError(f"packets have up to {schedule.devices - 1} parts of a sum: [channels] "
+                            f"more_bits={counted_bits} counts {1 << counted_bits}")
     needed, ids = schedule.rows(device).ids, 1 << geometry.tracker.wg_bits
     if needed > ids:
         raise ScheduleError(f"device {device}: {needed} ids are needed: [tracker] wg_bits={geometry.tracker.wg_bits} "
@@ -148,15 +148,15 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
         raise ScheduleError(f"device {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
                             "limits must be exact")
     table = plan_regions(schedule, device, tiles_per_block, geometry.dma.regions)
-    sent = [region for region in table.regions if region.destinations]
-    blocks = {(region.rows, region.columns, region.tiles_per_block) for region in sent
+    sending_regions = [region for region in table.regions if region.destinations]
+    blocks = {(region.rows, region.columns, region.tiles_per_block) for region in sending_regions
               if Action.SEND_DMA in region.actions}
-    routes = {region.destinations for region in sent}  # regions that go to the same ones share theirs
+    routes = {region.destinations for region in sending_regions}  # regions that go to the same ones share theirs
     entries = len(routes) if schedule.program.in_switch else sum(map(len, routes))
-    for key, needed, there in (("block_shapes", len(blocks), geometry.dma.block_shapes),
-                               ("routes", entries, geometry.dma.routes)):
-        if needed > there:
-            raise ScheduleError(f"device {device}: {needed} {key} are needed: [dma] {key}={there} are too few")
+    for key, needed, counted_bits in (("block_shapes", len(blocks), geometry.dma.block_shapes),
+                                      ("routes", entries, geometry.dma.routes)):
+        if needed > counted_bits:
+            raise ScheduleError(f"device {device}: {needed} {key} are needed: [dma] {key}={counted_bits} are too few")
     space = AddressSpace(schedule, device, peers, feeders, tuple(bases), table, memory_sum)
     Driver(geometry).memory_sums(space.sums)  # refuse before the work
     return space
@@ -197,27 +197,27 @@ def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTa
     stores["base"] += space.base
     stores["id"] = named[row]
     stores["region"] = space.table.own[row, narrow.astype(int)]
-    sent, kept = rows.actions[row] & Action.SEND_STORES, rows.actions[row] & Action.STORE
-    stores["route"] = np.where(sent, np.where(kept, Route.BOTH, Route.MAPPED), Route.MEMORY)
-    stores["updates"] = (rows.updates[row] > 0) | (kept == 0)
+    is_sent, is_stored = rows.actions[row] & Action.SEND_STORES, rows.actions[row] & Action.STORE
+    stores["route"] = np.where(is_sent, np.where(is_stored, Route.BOTH, Route.MAPPED), Route.MEMORY)
+    stores["updates"] = (rows.updates[row] > 0) | (is_stored == 0)
     return replace(work, groups=groups, stores=stores)
 
 
 def _check_output(work: KernelTable, tiling: Tiling, parts: int) -> None:
     """Raise KernelError unless a kernel has a group for each part of each tile, which stores its wavefront tiles."""
     if len(work.groups) != tiling.tiles * parts or (work.groups["workgroups"] != 1).any():
-        each = "a group" if parts == 1 else f"{parts} groups"
-        raise KernelError(f"groups: an operator makes each of its {tiling.tiles} tiles by {each} of one workgroup; "
+        groups = "a group" if parts == 1 else f"{parts} groups"
+        raise KernelError(f"groups: an operator makes each of its {tiling.tiles} tiles by {groups} of one workgroup; "
                           f"here are {len(work.groups)} groups of {int(work.groups['workgroups'].sum())} workgroups")
-    wanted = output_stores(tiling, 0, parts)
-    if len(work.stores) != len(wanted):
-        raise KernelError(f"stores: the {tiling.tiles} tiles have {len(wanted)} wavefront tiles, each stored by a "
-                          f"block; here are {len(work.stores)}")
+    expected_stores = output_stores(tiling, 0, parts)
+    if len(work.stores) != len(expected_stores):
+        raise KernelError(f"stores: the {tiling.tiles} tiles have {len(expected_stores)} wavefront tiles, each stored "
+                          f"by a block; here are {len(work.stores)}")
     for column in ("base", "pitch", "rows", "bytes", "wavefront", "part", "step_stride", "workgroup_stride"):
-        wrong = np.flatnonzero(work.stores[column] != wanted[column])
+        wrong = np.flatnonzero(work.stores[column] != expected_stores[column])
         if len(wrong):
             raise KernelError(f"stores[{wrong[0]}]: {column}={work.stores[column][wrong[0]]} is not that of the "
-                              f"output's wavefront tile there: {wanted[column][wrong[0]]}")
+                              f"output's wavefront tile there: {expected_stores[column][wrong[0]]}")
 
 
 def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field], made: Tiling) -> np.ndarray:
@@ -236,8 +236,8 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         tiles = np.where(rows.updates, space.schedule.tiling.wf_tiles[rows.tile], 0)
         region, narrow = space.table.own.T
         peer = np.where(requests.to_device == NO_DEVICE, 0, np.searchsorted(space.peers, requests.to_device))
-        own = requests.opens != 0
-        columns = {"tiles": np.where(own, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
+        is_opened = requests.opens != 0
+        columns = {"tiles": np.where(is_opened, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
                    "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()
         if space.schedule.placement is None and not space.schedule.policy.present:
             of_workgroup = rows_of_workgroups(space, made)

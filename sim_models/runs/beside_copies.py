@@ -40,15 +40,15 @@ class Copies:
     @classmethod
     def of(cls, text: str) -> "Copies":
         """Read RATE, read:RATE or write:RATE. Raises BadInput."""
-        found = re.fullmatch(r"(?:(read|write):)?([^:]+)", text)
+        match = re.fullmatch(r"(?:(read|write):)?([^:]+)", text)
         try:
-            rate = decimal(found[2]) if found else 0.0
+            rate = decimal(match[2]) if match else 0.0
         except ValueError:
             rate = 0.0
-        if found is None or not 1 <= rate <= _MOST_GB_PER_S:
+        if match is None or not 1 <= rate <= _MOST_GB_PER_S:
             raise BadInput(f"copies = {shown(text)} is not possible: 1 to {_MOST_GB_PER_S} GB/s, which are read and "
                            "written, or read:GB/s or write:GB/s alone")
-        return cls(0.0 if found[1] == "write" else rate, 0.0 if found[1] == "read" else rate)
+        return cls(0.0 if match[1] == "write" else rate, 0.0 if match[1] == "read" else rate)
 
     @property
     def rate(self) -> float:

@@ -130,9 +130,9 @@ def network_of(machine: Machine, topology: topologies.Topology,
                        "link:FROM-TO names them)")
     ports = []
     for source, destination, card in topology.links:
-        own = links_of_their_own.get((source, destination))
-        shape = link_shape(machine, card_of(machine) if card and own is None else own)
-        if own is None:
+        own_link = links_of_their_own.get((source, destination))
+        shape = link_shape(machine, card_of(machine) if card and own_link is None else own_link)
+        if own_link is None:
             shape = shape._replace(bytes_per_cycle=shape.bytes_per_cycle * topology.share)
         early, late = shape.latency_cycles // 2, shape.latency_cycles - shape.latency_cycles // 2
         if max(source, destination) >= topology.gpus:
@@ -190,11 +190,11 @@ def mirrored_network(machine: Machine, topology: topologies.Topology, device: in
 
     Each link brings what the GPU sends that comes as far before it.
     """
-    whole = network_of(machine, topology, {})
-    out = links.outgoing(whole, device)
-    ports = [links.LinkPort(0, 0, link_shape(machine)._replace(bytes_per_cycle=float(whole.bytes_per_cycle[port])))
+    every_link = network_of(machine, topology, {})
+    out = links.outgoing(every_link, device)
+    ports = [links.LinkPort(0, 0, link_shape(machine)._replace(bytes_per_cycle=float(every_link.bytes_per_cycle[port])))
              for port in out]
-    next_port = np.searchsorted(out, np.maximum(whole.next_port[[device]], out[0]))
+    next_port = np.searchsorted(out, np.maximum(every_link.next_port[[device]], out[0]))
     return links.make_network(ports, next_port, one_for_all=True)
 
 

@@ -144,10 +144,11 @@ class NumbersObserver(Observer):
             if len(wrong := np.flatnonzero(self.data.stored[rank, words] != times)):
                 raise SimulationError(f"device {rank}: word {wrong[0]} of chunk {chunk} was stored "
                                       f"{self.data.stored[rank, words][wrong[0]]} times instead of {times}")
-            found = self.data.memory[rank, words]
-            if len(wrong := np.flatnonzero(found != wanted)):
-                raise SimulationError(f"device {rank}: word {wrong[0]} of chunk {chunk} is {found[wrong[0]]:#x}, not "
-                                      f"{wanted[wrong[0]]:#x} ({len(wrong)} such words)")
+            stored_words = self.data.memory[rank, words]
+            if len(wrong := np.flatnonzero(stored_words != wanted)):
+                raise SimulationError(f"device {rank}: word {wrong[0]} of chunk {chunk} is "
+                                      f"{stored_words[wrong[0]]:#x}, not {wanted[wrong[0]]:#x} ({len(wrong)} such "
+                                      "words)")
 
     @property
     def words(self) -> int:
@@ -163,6 +164,6 @@ class NumbersObserver(Observer):
             holds[rank, chunk] = self._first[rank, first:first + length]
         for index in sorted(range(len(program.transfers)), key=program.levels.__getitem__):
             one = program.transfers[index]
-            sent, to = holds[one.source, one.chunk], (one.destination, one.chunk)
-            holds[to] = holds[to] + sent if one.op is Op.ADD and to in holds else sent
+            sent_words, target = holds[one.source, one.chunk], (one.destination, one.chunk)
+            holds[target] = holds[target] + sent_words if one.op is Op.ADD and target in holds else sent_words
         return {key: holds[key] for key in program.goal}

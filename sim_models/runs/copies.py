@@ -108,9 +108,9 @@ def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False
 
 def _by_level(program: Program, gpu: int) -> list[tuple[int, list[Transfer]]]:
     """Return what a GPU sends, by the length of the chain of transfers before it."""
-    sent = sorted((program.levels[index], index) for index, one in enumerate(program.transfers) if one.source == gpu)
+    sends = sorted((program.levels[index], index) for index, one in enumerate(program.transfers) if one.source == gpu)
     return [(level, [program.transfers[index] for _, index in same])
-            for level, same in groupby(sent, lambda one: one[0])]
+            for level, same in groupby(sends, lambda one: one[0])]
 
 
 def _peers(transfers: list[Transfer]) -> list[int]:
@@ -119,9 +119,9 @@ def _peers(transfers: list[Transfer]) -> list[int]:
 
 def _produced(program: Program, gpu: int) -> list[int]:
     """Order the chunks that a GPU produces as it sends them: what is added here but never sent comes last."""
-    sent = dict.fromkeys(one.chunk for _, transfers in _by_level(program, gpu) for one in transfers)
+    sent_chunks = dict.fromkeys(one.chunk for _, transfers in _by_level(program, gpu) for one in transfers)
     added = (number for number in program.held[gpu] if (gpu, number) in program.arrivals)
-    return [number for number in dict.fromkeys((*sent, *added)) if (gpu, number) in program.start]
+    return [number for number in dict.fromkeys((*sent_chunks, *added)) if (gpu, number) in program.start]
 
 
 def swapped(program: Program, chunk: int) -> CopyExchange:
@@ -143,8 +143,8 @@ def swapped(program: Program, chunk: int) -> CopyExchange:
             return Stage(((flag - 1, len(waits)),) if waits else (),
                          tuple(Copied(peer * chunk, peer, gpu * chunk, True) for peer in peers),
                          tuple(CopySignal(peer, flag, True) for peer in peers))
-        there = Stage((), (), tuple(CopySignal(peer, 1, True) for peer in second),
-                      tuple(peer * chunk for peer in second))
-        stages.append((there, stage(first, first, 2), stage(second, second, 3), stage(first, first, 4)))
+        meeting = Stage((), (), tuple(CopySignal(peer, 1, True) for peer in second),
+                        tuple(peer * chunk for peer in second))
+        stages.append((meeting, stage(first, first, 2), stage(second, second, 3), stage(first, first, 4)))
         produced.append((*second, *first, gpu))
     return CopyExchange(tuple(stages), tuple(produced), chunk, gpus * chunk, False, True)

@@ -151,21 +151,21 @@ class CopyLedger(Observer):
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
         """Compute what every word must hold, and how often peers' copies must have come there: stage after stage."""
         what, data = self._what, self.data
-        held, written = self._held.copy(), np.zeros(self._held.shape, np.uint8)
+        expected, written = self._held.copy(), np.zeros(self._held.shape, np.uint8)
         parts: dict[tuple[int, int], dict[int, np.ndarray]] = {}  # by GPU and first word of a chunk, by whose they are
         length = what.chunk_bytes // WORD_BYTES
 
         def value(gpu: int, first: int) -> np.ndarray:
             if (gpu, first) in parts:
                 return self._sum(gpu, first, parts[gpu, first])
-            return held[gpu, first:first + length].copy()
+            return expected[gpu, first:first + length].copy()
         for gpu, chunks in enumerate(what.produced):
             for first in (chunk * length for chunk in chunks):
-                own = data.produced[gpu, first:first + length]
+                produced = data.produced[gpu, first:first + length]
                 if what.adds:
-                    parts[gpu, first] = {gpu: own}
+                    parts[gpu, first] = {gpu: produced}
                 else:
-                    held[gpu, first:first + length] = own
+                    expected[gpu, first:first + length] = produced
         for number in range(max(map(len, what.stages))):
             now = [(gpu, one) for gpu, stages in enumerate(what.stages) for one in stages[number].copies]
             values = [value(gpu, one.source // WORD_BYTES) for gpu, one in now]
@@ -173,26 +173,26 @@ class CopyLedger(Observer):
                 first = one.to // WORD_BYTES
                 written[one.peer, first:first + length] += 1
                 if what.swaps:
-                    held[one.peer, first:first + length] ^= new
+                    expected[one.peer, first:first + length] ^= new
                 elif one.adds:
                     parts[one.peer, first][gpu] = new
                 else:
                     parts.pop((one.peer, first), None)
-                    held[one.peer, first:first + length] = new
+                    expected[one.peer, first:first + length] = new
         for gpu, first in parts:
-            held[gpu, first:first + length] = value(gpu, first)
-        return held, written
+            expected[gpu, first:first + length] = value(gpu, first)
+        return expected, written
 
     def _sum(self, gpu: int, first: int, parts: dict[int, np.ndarray]) -> np.ndarray:
         """Add up the parts of a chunk, column by column in the order in which DRAM did. Raises SimulationError."""
         columns = slice(first // _COLUMN, first // _COLUMN + len(parts[gpu]) // _COLUMN)
-        came, whose = self.data.came[:, gpu, columns], np.array(sorted(parts))
-        came = came[:len(parts)].astype(np.int64) - 1
-        if (self.data.added[gpu, columns] != len(parts)).any() or (np.sort(came, axis=0) != whose[:, None]).any():
+        order, gpus = self.data.came[:, gpu, columns], np.array(sorted(parts))
+        order = order[:len(parts)].astype(np.int64) - 1
+        if (self.data.added[gpu, columns] != len(parts)).any() or (np.sort(order, axis=0) != gpus[:, None]).any():
             raise SimulationError(f"device {gpu}: to bytes from {first * WORD_BYTES} on not each of the parts of GPUs "
-                                  f"{', '.join(map(str, whose))} was added once")
-        values = np.stack([parts[one] for one in whose]).view(np.uint16)
-        turns = np.repeat(np.searchsorted(whose, came), COLUMN_BYTES // FP16.bytes, axis=1)
+                                  f"{', '.join(map(str, gpus))} was added once")
+        values = np.stack([parts[one] for one in gpus]).view(np.uint16)
+        turns = np.repeat(np.searchsorted(gpus, order), COLUMN_BYTES // FP16.bytes, axis=1)
         return sum_in_turn(values, turns, FP16).view(np.int64)
 
     def close(self) -> None:

@@ -106,9 +106,9 @@ def final_tiles(run: ProgrammedRun, device: int) -> np.ndarray:
 def missing_tiles(run: ProgrammedRun, device: int) -> str:
     """Name the first of device d's final tiles that have not come; "" if none is missing."""
     missing = np.argwhere(final_tiles(run, device) & (run.sim.control.events[device] == 0))
-    told = ", ".join(f"workgroup {wg} wavefront {wf}" for wg, wf in missing[:_TOLD_TILES])
+    names = ", ".join(f"workgroup {wg} wavefront {wf}" for wg, wf in missing[:_TOLD_TILES])
     more = f" and {len(missing) - _TOLD_TILES} more" if len(missing) > _TOLD_TILES else ""
-    return f" (missing {told}{more})" if told else ""
+    return f" (missing {names}{more})" if names else ""
 
 
 def lost_packets(run: ProgrammedRun, device: int) -> str:

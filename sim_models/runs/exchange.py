@@ -74,19 +74,20 @@ class Exchange:
     def link_bytes(self, workload: Workload) -> float:
         """Compute what a GPU sends; of a gather by a switch what it gets, of several links what the fullest has."""
         if isinstance(workload, ExpertsWorkload):
-            sent = self._most_tokens(workload) * workload.exchanged_elements * workload.format.bytes if self.passed_on \
+            element_bytes = workload.format.bytes
+            sent_bytes = self._most_tokens(workload) * workload.exchanged_elements * element_bytes if self.passed_on \
                 else workload.sent_bytes
-            return sent * self.sums.wire_bytes(workload) / workload.format.bytes
+            return sent_bytes * self.sums.wire_bytes(workload) / workload.format.bytes
         if self.before:
             share = self._fullest(workload.tp) if self.by_levels else (workload.tp - 1) / workload.tp
             return workload.activation_bytes * share
-        whole = workload.output_bytes * (workload.tp - 1) / workload.tp * self.sums.wire_bytes(workload) / (
+        array_bytes = workload.output_bytes * (workload.tp - 1) / workload.tp * self.sums.wire_bytes(workload) / (
             workload.format.bytes)
         if self.algorithm == IN_SWITCH and self.collective == "ar":  # the others' parts, and a sum once
             return workload.output_bytes
         if self.by_levels:
             return workload.m * workload.n * self.sums.wire_bytes(workload) * self._fullest(workload.tp)
-        return whole / workload.tp if self.collective == "a2a" else whole * len(self.hides)
+        return array_bytes / workload.tp if self.collective == "a2a" else array_bytes * len(self.hides)
 
     def exchanged(self, workload: Workload) -> tuple[int, int]:
         """Return rows and columns of what it moves: the output, or the activations."""
@@ -108,16 +109,12 @@ class Exchange:
         if self.topology == "full":
             return fully_connected(ranks, divided=True)
         if is_custom(self.topology):
-            made = make_custom("exchange.topology", self.topology, Topology, ranks)
-            if made.gpus != ranks:
-                raise BadInput(f"exchange.topology = {self.topology} is of {made.gpus} GPUs, and here are {ranks}")
-            return made
-        if ":" not in self.topology:
-            return named_topology(f"{self.topology}:{ranks}")
-        found = named_topology(self.topology)
-        if found.gpus != ranks:
-            raise BadInput(f"exchange.topology = {self.topology} is of {found.gpus} GPUs, and here are {ranks}")
-        return found
+            topology = make_custom("exchange.topology", self.topology, Topology, ranks)
+        else:
+            topology = named_topology(self.topology if ":" in self.topology else f"{self.topology}:{ranks}")
+        if topology.gpus != ranks:
+            raise BadInput(f"exchange.topology = {self.topology} is of {topology.gpus} GPUs, and here are {ranks}")
+        return topology
 
     def _fullest(self, ranks: int) -> float:
         """Compute how much of the output the fullest link carries."""
@@ -174,11 +171,11 @@ class Exchange:
         topology = self.links(ranks)
         if self.collective == COMBINE:  # also over links of which sums of a whole array have other algorithms
             return direct.reduce_scatter(topology.gpus)
-        found = algorithms("a2a" if self.collective == DISPATCH else self.collective, topology)
-        if self.algorithm not in found:
+        possible = algorithms("a2a" if self.collective == DISPATCH else self.collective, topology)
+        if self.algorithm not in possible:
             raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible on {self.topology}:{ranks}: "
-                           f"allowed are {choices(self.algorithm, found)}")
-        return found[self.algorithm].program()
+                           f"allowed are {choices(self.algorithm, possible)}")
+        return possible[self.algorithm].program()
 
     def check_sums(self, order: str, workload: Workload, parts: int = 1) -> None:
         """Refuse sums whose bits depend on which term comes first, if their order is to be fixed. Raises BadInput."""
@@ -386,23 +383,23 @@ def custom_program(algorithm: str, collective: str, ranks: int) -> Program:
     It is checked: every chunk must end where the collective wants it, with every contribution once.
     """
     key = "exchange.algorithm"
-    made = make_custom(key, algorithm, Program, collective, ranks)
+    program = make_custom(key, algorithm, Program, collective, ranks)
     try:
-        made.check()
+        program.check()
     except CollectiveError as error:
         raise BadInput(f"{key} = {algorithm}: {error}") from None
     terms = 1 if collective == "ag" else ranks
     if collective == "a2a":
-        right = made.goal == all_to_all(ranks).goal
+        right = program.goal == all_to_all(ranks).goal
     else:
-        ends = [(rank, chunk) for rank in range(ranks) for chunk in range(made.chunks)]
-        right = all(len(one) == terms for one in made.goal.values()) and (
-            sorted(chunk for _, chunk in made.goal) == list(range(made.chunks)) if collective == "rs" else
-            sorted(made.goal) == ends)
-    if made.ranks != ranks or not right:
-        raise BadInput(f"{key} = {algorithm} makes a program of {made.ranks} ranks whose goal is not that of the "
+        ends = [(rank, chunk) for rank in range(ranks) for chunk in range(program.chunks)]
+        right = all(len(one) == terms for one in program.goal.values()) and (
+            sorted(chunk for _, chunk in program.goal) == list(range(program.chunks)) if collective == "rs" else
+            sorted(program.goal) == ends)
+    if program.ranks != ranks or not right:
+        raise BadInput(f"{key} = {algorithm} makes a program of {program.ranks} ranks whose goal is not that of the "
                        f"{COLLECTIVES[collective]} of {ranks}")
-    return made
+    return program
 
 
 def fused_collective(operator: str) -> str | None:
@@ -445,14 +442,14 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
         raise BadInput(f"layer.operator = {operator!r} is unknown: allowed are {choices(operator, FUSED_OPERATORS)}")
     topology = own_topology(collective) if topology is None else topology
     if algorithm is None:
-        each = collective in _TO_EACH and not is_custom(topology)
-        algorithm = "direct" if each else own_algorithm(collective, topology)
+        to_each = collective in _TO_EACH and not is_custom(topology)
+        algorithm = "direct" if to_each else own_algorithm(collective, topology)
     custom = is_custom(algorithm) or is_custom(topology)
     if algorithm not in ALGORITHMS and not is_custom(algorithm):
         raise BadInput(f"exchange.algorithm = {algorithm!r} is unknown: allowed are {choices(algorithm, ALGORITHMS)}")
     check_topology(topology)
-    each = collective in _TO_EACH and algorithm == "direct"
-    if not custom and not each and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
+    to_each = collective in _TO_EACH and algorithm == "direct"
+    if not custom and not to_each and (":" in topology) != (algorithm in ("hierarchical", "all-rings")) or (
             algorithm == "both-rings" and topology != "ring"):
         raise BadInput(f"exchange.algorithm = {algorithm} does not go with exchange.topology = {topology}: torus:RxC "
                        "has hierarchical and all-rings, nodes:NxG hierarchical, and both-rings are of a ring")
@@ -477,9 +474,9 @@ def fused_with(operator: str, topology: str | None = None, algorithm: str | None
                        "direct")
     first = before and collective == "ag"
     producer = operator.removeprefix(f"{collective}-") if first else operator.removesuffix(f"-{collective}")
-    found = Exchange(collective, algorithm, topology, before, producer, signal, sums)
-    sums.check(found.operator, algorithm)
-    return found
+    exchange = Exchange(collective, algorithm, topology, before, producer, signal, sums)
+    sums.check(exchange.operator, algorithm)
+    return exchange
 
 
 REDUCED = Exchange()  #: by a ring reduce-scatter, as in the T3 paper

@@ -65,9 +65,9 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
                    links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({}),
                    conditions: Mapping[int, Condition] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
-    known = (*KINDS, EXCHANGE, *switch_kernels.KINDS)
-    if kind not in known:
-        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(known)}")
+    kinds = (*KINDS, EXCHANGE, *switch_kernels.KINDS)
+    if kind not in kinds:
+        raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(kinds)}")
     if devices not in DEVICES:
         raise BadInput(f"{devices!r} devices cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
     if size_bytes < 1:
@@ -186,11 +186,11 @@ def packing_sim(machine: Machine, workload: DispatchWorkload) -> Sim:
     A workgroup reads one, in 16 bits or more, and stores it, in the bits that are sent, for each of its experts.
     """
     token = workload.exchanged_elements * workload.format.bytes
-    own = workload.m // workload.tp * token
+    own_bytes = workload.m // workload.tp * token
     reads = max(1, BF16.bytes // workload.format.bytes)
-    packed = -(-own * reads // (1 << 20)) + 1 << 20
-    passes = packing_passes(own, workload.per_token, reads, 0, packed)
-    copying = replace(build.copy_kernel(machine, [passes], own), workgroup_bytes=token * workload.per_token)
+    packed = -(-own_bytes * reads // (1 << 20)) + 1 << 20
+    passes = packing_passes(own_bytes, workload.per_token, reads, 0, packed)
+    copying = replace(build.copy_kernel(machine, [passes], own_bytes), workgroup_bytes=token * workload.per_token)
     return build.machine_state(machine, build.copy_units(machine, copying, memory.EXCHANGE),
                                build.loop_network(machine), [0])
 

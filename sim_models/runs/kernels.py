@@ -266,24 +266,24 @@ class CollectiveAlone(Kernel):
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
         ranks = plan.workload.tp
-        own = part_of(plan.workload) if self.kind == EXCHANGE else plan.workload
-        size = own.activation_bytes if self.of_input else own.output_bytes
+        part = part_of(plan.workload) if self.kind == EXCHANGE else plan.workload
+        size = part.activation_bytes if self.of_input else part.output_bytes
         if self.exchange:
             collective = {"all-gather": "ag", EXCHANGE: "a2a"}.get(self.kind, "rs")
             program = replace(self.exchange, collective=collective).program(ranks)
             # An all-to-all has a chunk for each pair, of each GPU's array.
             whole, kind = (size * ranks, "reduce-scatter") if self.kind == EXCHANGE else (size, self.kind)
-            ran = run_program(plan.machine, whole, kind, program, self.exchange.links(ranks), progress)
+            result = run_program(plan.machine, whole, kind, program, self.exchange.links(ranks), progress)
         else:  # the ring goes the other way around: its device d is the schedule's -d
             skew = self.skew or Skew()
             links = {(-source % ranks, -target % ranks): link
                      for (source, target), link in skew.links(plan.machine).items()}
             conditions = {-gpu % ranks: condition for gpu, condition in skew.conditions(plan.machine).items()}
-            ran = run_collective(plan.machine, size, ranks, self.kind, plan.mirrored and self.skew is None, progress,
-                                 links, conditions)
+            result = run_collective(plan.machine, size, ranks, self.kind, plan.mirrored and self.skew is None, progress,
+                                    links, conditions)
         name = {EXCHANGE: "a2a", SWITCHED_ALL_REDUCE: "ar"}.get(self.kind, "rs")
-        return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, ("gemm", name, "ag")),
-                              exchange_ns=ran.exchange_ns)
+        return IsolatedKernel(result.ns, result.cycles, named(result.dram, ("gemm", name, "ag")),
+                              exchange_ns=result.exchange_ns)
 
 
 @dataclass(frozen=True)
@@ -309,10 +309,10 @@ class ExpertsAlone(Kernel):
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
         skew = self.skew or Skew()
-        ran = run_experts(plan.machine, experts_of(plan.workload), self.exchange.links(plan.workload.tp), progress,
-                          skew.links(plan.machine), skew.conditions(plan.machine))
-        return IsolatedKernel(ran.ns, ran.cycles, named(ran.dram, phases_of(self.exchange)),
-                              exchange_ns=ran.exchange_ns)
+        result = run_experts(plan.machine, experts_of(plan.workload), self.exchange.links(plan.workload.tp), progress,
+                             skew.links(plan.machine), skew.conditions(plan.machine))
+        return IsolatedKernel(result.ns, result.cycles, named(result.dram, phases_of(self.exchange)),
+                              exchange_ns=result.exchange_ns)
 
 
 @dataclass(frozen=True)
@@ -336,14 +336,14 @@ class TokensPacked(Kernel):
             raise TypeError("tokens are packed before they are dispatched, and else not")
         unlike = self.skew.conditions(plan.machine) if self.skew else {}
         alike = [None] if len(unlike) < workload.tp else []
-        ran = []
+        finished = []
         for condition in dict.fromkeys([*alike, *unlike.values()]):
             sim = packing_sim(plan.machine, workload)
             if condition is not None:
                 set_condition(sim.kernel, 0, condition)
-            ran.append(Lockstep(sim))
-            to_end(ran[-1], "packing")
-        last = max(ran, key=attrgetter("now"))
+            finished.append(Lockstep(sim))
+            to_end(finished[-1], "packing")
+        last = max(finished, key=attrgetter("now"))
         return IsolatedKernel(
             last.now / plan.machine.memory_clock_ghz + plan.machine.collective.kernel_launch_ns, last.now,
             named(bytes_by_phase(last.sim.mem), (None, PACKING, None)))
@@ -398,8 +398,8 @@ def run_gemm(plan: Plan, progress: Progress, window_cycles: int = 0, skew: Skew 
         kind = gpu if isinstance(workload, ExpertsWorkload) else None, unlike.get(gpu)
         if kind not in ran:
             whose, condition = kind
-            own = replace(plan, conditions={} if condition is None else {0: condition}, gpu=whose)
-            ran[kind] = _alone("gemm", build.make_sim(own), machine, progress, window_cycles)
+            plan_of_kind = replace(plan, conditions={} if condition is None else {0: condition}, gpu=whose)
+            ran[kind] = _alone("gemm", build.make_sim(plan_of_kind), machine, progress, window_cycles)
         ends.append(replace(ran[kind], start_ns=late.get(gpu, 0.0)))
     return max(ends, key=lambda one: one.start_ns + one.ns)
 

@@ -30,9 +30,9 @@ class Alu(NamedTuple):
 
 def make_alu(alu: Simulator, dtype: str, operation: str = "add") -> Alu:
     """Return an ALU for numbers of a format (`DTYPES`) and one of `OPERATIONS`, whose results are always taken."""
-    made = alu_of(alu)
-    made.inputs[made.control] = control(alu, dtype=DTYPES[dtype], op=OPERATIONS[operation])
-    return made
+    configured = alu_of(alu)
+    configured.inputs[configured.control] = control(alu, dtype=DTYPES[dtype], op=OPERATIONS[operation])
+    return configured
 
 
 def alu_of(alu: Simulator) -> Alu:

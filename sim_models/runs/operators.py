@@ -86,12 +86,12 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
         return _placement(machine, workload).made[busiest(machine, workload)]
     if isinstance(workload, ExpertsWorkload):
         return _tokens_tiling(machine, workload)
-    made = Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes)
+    tiling = Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes)
     if gpu.workgroup_order == "shorter":
         high, wide = (gpu.cluster, 1) if gpu.tile_m <= gpu.tile_n else (1, gpu.cluster)  # near to a square
-        along_n = -(-made.tile_columns // wide) * wide <= -(-made.tile_rows // high) * high
-        return replace(made, along_n=along_n, abreast=high if along_n else wide)
-    return replace(made, along_n=gpu.workgroup_order == "tokens")
+        along_n = -(-tiling.tile_columns // wide) * wide <= -(-tiling.tile_rows // high) * high
+        return replace(tiling, along_n=along_n, abreast=high if along_n else wide)
+    return replace(tiling, along_n=gpu.workgroup_order == "tokens")
 
 
 def _check_columns(machine: Machine, workload: Workload) -> None:
@@ -131,23 +131,23 @@ def placement_of(machine: Machine, workload: Workload, along_n: bool = False) ->
 
 
 def _placement(machine: Machine, workload: ExpertsWorkload, along_n: bool = False) -> Placement:
-    gpu, each, own = machine.gpu, workload.experts // workload.tp, workload.m // workload.tp
+    gpu, experts_each, tokens_each = machine.gpu, workload.experts // workload.tp, workload.m // workload.tp
     chosen = workload.routing.experts_of
-    made, columns, parts = [], [], []
+    tilings, columns, parts = [], [], []
     for device in range(workload.tp):
-        token, place = np.nonzero(chosen // each == device)
+        token, place = np.nonzero(chosen // experts_each == device)
         expert = chosen[token, place]
-        order = np.lexsort((token, (token // own - device - 1) % workload.tp, expert))
-        counts = np.bincount(expert - device * each, minlength=each)
+        order = np.lexsort((token, (token // tokens_each - device - 1) % workload.tp, expert))
+        counts = np.bincount(expert - device * experts_each, minlength=experts_each)
         padded = -(-counts // gpu.tile_n) * gpu.tile_n
         at = np.arange(len(token)) + np.repeat(np.cumsum(padded) - padded - np.cumsum(counts) + counts, counts)
-        made.append(Tiling(workload.n, max(gpu.tile_n, int(padded.sum())), gpu.tile_m, gpu.tile_n,
-                           gpu.wavefronts_per_workgroup, workload.sum_bytes, along_n))
-        both = np.full((2, made[-1].n), NOWHERE)
-        both[:, at] = token[order], place[order]
-        columns.append(both[0])
-        parts.append(both[1])
-    return Placement(tuple(made), tuple(columns), tuple(parts), workload.per_token)
+        tilings.append(Tiling(workload.n, max(gpu.tile_n, int(padded.sum())), gpu.tile_m, gpu.tile_n,
+                              gpu.wavefronts_per_workgroup, workload.sum_bytes, along_n))
+        token_and_place = np.full((2, tilings[-1].n), NOWHERE)
+        token_and_place[:, at] = token[order], place[order]
+        columns.append(token_and_place[0])
+        parts.append(token_and_place[1])
+    return Placement(tuple(tilings), tuple(columns), tuple(parts), workload.per_token)
 
 
 def busiest(machine: Machine, workload: Workload, among: Iterable[int] | None = None) -> int:
@@ -305,13 +305,13 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
     if end > most:
         raise BadInput(f"weights, tokens and what experts make have {end / 1e9:,.1f} GB: machine {machine.name} has "
                        f"{most / 1e9:,.1f}")
-    each, found = workload.experts // workload.tp, []
+    experts_each, found = workload.experts // workload.tp, []
     for device, made in enumerate(placement.made):
         tile = np.arange(made.tile_columns)
         columns = (placement.of_tiles(placement.columns[device], device) != NOWHERE).sum(axis=1)
-        counts = workload.routing.counts[:, device * each:(device + 1) * each].sum(axis=0)
+        counts = workload.routing.counts[:, device * experts_each:(device + 1) * experts_each].sum(axis=0)
         ends = np.cumsum(-(-counts // made.tile_n))
-        group = np.minimum(np.searchsorted(ends, tile, side="right"), each - 1)
+        group = np.minimum(np.searchsorted(ends, tile, side="right"), experts_each - 1)
         gemm = gemm_operator(machine, workload, made, c_base, inputs)
         # Neighbours have other weights, and one may wait for its tokens: whichever place is free goes on.
         found.append(Groups(replace(gemm, cluster=1, by_turn=False), group, columns))
@@ -341,14 +341,14 @@ def resident(machine: Machine, resources: Resources) -> int:
     if not resources.wavefronts:
         return machine.gpu.workgroups_per_cu
     has = _occupancy(machine)
-    held = has.held(max(1, resources.registers)) // resources.wavefronts
+    workgroups = has.held(max(1, resources.registers)) // resources.wavefronts
     if resources.lds_bytes:
-        held = min(held, has.lds_bytes_per_cu // resources.lds_bytes)
-    if not held:
+        workgroups = min(workgroups, has.lds_bytes_per_cu // resources.lds_bytes)
+    if not workgroups:
         raise BadInput(f"a workgroup of {resources.wavefronts} wavefronts with {resources.registers} registers each "
                        f"and {resources.lds_bytes} bytes of LDS is more than a compute unit of machine {machine.name} "
                        "holds")
-    return held
+    return workgroups
 
 
 def workgroups_at_once(machine: Machine, workload: Workload) -> int:

@@ -78,14 +78,15 @@ class Plan:
                                             present=True))
         if isinstance(workload, ExpertsWorkload):
             return self._placed_schedule(machine, workload)
-        made, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
+        base_tiling, at_once = make_tiling(machine, workload), workgroups_at_once(machine, workload)
         byte_bits, column_bits = geometry.block_bits
-        tracked = tracked_tiling(made, self.signal, gpus, at_once, ((1 << byte_bits) - 1, (1 << column_bits) - 1))
+        most = (1 << byte_bits) - 1, (1 << column_bits) - 1
+        tracked = tracked_tiling(base_tiling, self.signal, gpus, at_once, most)
         schedule = Schedule(tracked, self.collective(gpus), self.topology(gpus), ScheduleOptions(
             self.slices, self.stage_first_chunk, self.ids, self.limits, self.shuffle, gpu.k_parts))
         window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
                                                  max(map(schedule.waits_for, range(schedule.devices))))
-        return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (made.tiles * gpu.k_parts)))
+        return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (base_tiling.tiles * gpu.k_parts)))
 
     def fused(self) -> "Plan":
         """Return the plan whose schedule fuses the GEMM with `exchange`, which the other fields of a kernel follow."""

@@ -63,9 +63,9 @@ class LevelPlan:
     @property
     def copied_to(self) -> list[tuple[int, int]]:
         """List the devices to which a switch copies its chunk, with what to add to the address of the first of them."""
-        found = [(one.destination, self._chunk(one.destination, one.chunk)) for one in self.program.transfers
-                 if one.source == self.rank and self._goes_to(one) == self.program.ranks]
-        return [(device, address - found[0][1]) for device, address in found]
+        targets = [(one.destination, self._chunk(one.destination, one.chunk)) for one in self.program.transfers
+                   if one.source == self.rank and self._goes_to(one) == self.program.ranks]
+        return [(device, address - targets[0][1]) for device, address in targets]
 
     def _goes_to(self, one: Transfer) -> int:
         return self.program.ranks if self.program.in_switch and one.op is Op.COPY else one.destination
@@ -94,9 +94,10 @@ class LevelPlan:
         transfers, found, of_sums = self.program.transfers, [], []
         for chunk in (chunk for chunk, first in self._sent_sums.items() if first == level):
             added = self._add(chunk)
-            own = [index for index in sends if transfers[index].chunk == chunk]
-            found += [added, *(replace(self._send(index), sources=added.sources, reuses_loads=True) for index in own)]
-            of_sums += own
+            sends_here = [index for index in sends if transfers[index].chunk == chunk]
+            found += [added, *(replace(self._send(index), sources=added.sources, reuses_loads=True)
+                               for index in sends_here)]
+            of_sums += sends_here
         return found + [self._send(index) for index in sends if index not in of_sums]
 
     @cached_property
@@ -131,8 +132,9 @@ class LevelPlan:
     def _send(self, index: int) -> Pass:
         one, arriving = self.program.transfers[index], self._arriving(index)
         adds = one.op is Op.ADD
-        came = self.program.transfers[arriving]
-        to = self._received(arriving) if adds and not self.in_memory else self._chunk(came.destination, came.chunk)
+        arrived = self.program.transfers[arriving]
+        to = (self._received(arriving) if adds and not self.in_memory else
+              self._chunk(arrived.destination, arrived.chunk))
         sources = self._parts(one.chunk, one.after) if adds else (self._chunk(self.rank, one.chunk),)
         return Pass(sources, to, Route.PEER, adds and self.in_memory, peer=self.peers.index(self._goes_to(one)))
 
@@ -231,6 +233,6 @@ def combining_passes(parts: np.ndarray, row_bytes: int, terms: int, data: int, r
 
     `terms`: of a row's sum; the others as for `uneven_passes`. A GPU's own rows are read where others' come, too.
     """
-    own = parts.sum(axis=0) // terms * row_bytes
+    own_bytes = parts.sum(axis=0) // terms * row_bytes
     return [[*passes, Pass(tuple(received + term * size for term in range(terms)), data, size_bytes=size)]
-            for passes, size in zip(uneven_passes(parts, row_bytes, data, received), own.tolist())]
+            for passes, size in zip(uneven_passes(parts, row_bytes, data, received), own_bytes.tolist())]

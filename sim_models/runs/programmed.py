@@ -172,9 +172,9 @@ class ProgrammedRun(ProgrammedGpus):
             return None
         if self.backends[0].design is None or sums_in_memory(self.workload):
             raise BadInput("[switch] rtl = true: it is stepped compiled, and adds fp16, bf16 and fp32")
-        made = SwitchRtl(machine, machine.switch, self.sim)
-        self.sim = self.sim._replace(hardware=made.beside(self.sim.hardware))
-        return made
+        switch_rtl = SwitchRtl(machine, machine.switch, self.sim)
+        self.sim = self.sim._replace(hardware=switch_rtl.beside(self.sim.hardware))
+        return switch_rtl
 
     def _program(self) -> None:
         """Do what a driver does before the kernel starts."""
@@ -208,15 +208,15 @@ class ProgrammedRun(ProgrammedGpus):
         """Bring the heads of the new kernel to those that wait for them: it is launched when all have restarted."""
         ports, network, b = self.sim.hardware.ports, self.sim.network, self.sim.b
         hardware = {space.device: backend for space, backend in zip(self.spaces, self.backends)}
-        told = []
+        heads = []
         for backend in self.backends:
             inputs, outputs = backend.inputs.view(np.int64), backend.outputs.view(np.int64)
             inputs[ports.head_ready] = 1
             while outputs[ports.head_valid]:
-                told.append(outputs[ports.head_packet])
+                heads.append(outputs[ports.head_packet])
                 backend.step()
             inputs[ports.head_ready] = 0
-        for head in told:
+        for head in heads:
             if network.one_for_all:
                 head, backend = come_back.py_func(head, network.gpus, b), self.backends[0]
             else:

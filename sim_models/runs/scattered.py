@@ -23,20 +23,20 @@ def scattered_work(work: KernelTable, space: AddressSpace) -> KernelTable:
     schedule, device = space.schedule, space.device
     placement, tiling, rows = schedule.placement, schedule.tiling, schedule.rows(device)
     assert placement is not None
-    made = placement.made[device]
-    in_turn = np.arange(made.tile_n).reshape(made.wavefronts, -1).T.ravel()
+    tiles_here = placement.made[device]
+    in_turn = np.arange(tiles_here.tile_n).reshape(tiles_here.wavefronts, -1).T.ravel()
     columns, parts = (one[:, in_turn] for one in placement.columns_of_workgroups(device))
     touched = schedule.rows_touched(device)[:, in_turn]
-    there = columns != NOWHERE
-    column, row, counts = columns[there], touched[there], there.sum(axis=1)
+    is_used = columns != NOWHERE
+    column, row, counts = columns[is_used], touched[is_used], is_used.sum(axis=1)
     tile = rows.tile[row]
     inside = column - tiling.first_column[tile]
-    sent = rows.actions[row] & Action.SEND_STORES != 0
+    is_sent = rows.actions[row] & Action.SEND_STORES != 0
     stores = rows_of(
         STORE, len(row), base=space.base + tiling.offsets[tile] + inside * tiling.pitch_bytes, rows=1,
         bytes=tiling.rows[tile] * tiling.element_bytes, id=schedule.named(device)[row], region=space.table.own[row, 0],
-        wavefront=inside // tiling.wf_columns, route=np.where(sent, Route.MAPPED, Route.MEMORY),
-        updates=schedule.policy.parts > 1, part=parts[there])
+        wavefront=inside // tiling.wf_columns, route=np.where(is_sent, Route.MAPPED, Route.MEMORY),
+        updates=schedule.policy.parts > 1, part=parts[is_used])
     steps = work.steps.copy()
     last = work.groups["first_step"] + work.groups["steps"] - 1
     steps["first_store"], steps["stores"] = 0, 0

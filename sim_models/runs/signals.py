@@ -38,10 +38,10 @@ def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int,
     if signal not in _OF_MANY:
         return tiling
     chunk = max(1, tiling.tiles // ranks)
-    wanted = chunk if signal == "shard" else min(at_once, chunk)
+    tiles_together = chunk if signal == "shard" else min(at_once, chunk)
     along, across = (tiling.tile_columns, tiling.tile_rows)[::1 if tiling.along_n else -1]
-    abreast = min(wanted, tiling.abreast)
-    of_line = wanted // abreast
+    abreast = min(tiles_together, tiling.abreast)
+    of_line = tiles_together // abreast
     lines = min(across, abreast * max(1, of_line // along))
     length = along if of_line >= along else -(-along // -(-along // of_line))
     high, wide = (lines, length) if tiling.along_n else (length, lines)

@@ -79,11 +79,12 @@ class Skew:
             if not 1 <= count < machine.gpu.compute_units:
                 raise BadInput(f"gpus.skew = dead:{gpu}:{count}: of {machine.gpu.compute_units} compute units 1 to "
                                f"{machine.gpu.compute_units - 1} may not work")
-        there = {(link.source, link.destination) for link in topology.links}
+        known_links = {(link.source, link.destination) for link in topology.links}
         for source, target, gb in self.links_gb_per_s:
-            if (source, target) not in there:
-                own = [f"{source}-{end}" for begin, end in sorted(there) if begin == source and end < topology.gpus]
-                allowed = (f"allowed from GPU {source} are {', '.join(own)}" if own else
+            if (source, target) not in known_links:
+                allowed_links = [f"{source}-{end}" for begin, end in sorted(known_links)
+                                 if begin == source and end < topology.gpus]
+                allowed = (f"allowed from GPU {source} are {', '.join(allowed_links)}" if allowed_links else
                            "only links between two GPUs can differ")
                 raise BadInput(f"gpus.skew = link:{source}-{target}:{gb:g}: topology {topology.name!r} has no such "
                                f"link: {allowed}")

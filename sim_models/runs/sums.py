@@ -102,9 +102,9 @@ class Sums:
 
 def sums_of(accumulate: str | None, wire: str | None, dtype: str) -> Sums:
     """Return sums of a layer of a format; its own is named or not. Raises BadInput."""
-    found = Sums(*(None if one == dtype else one for one in (accumulate, wire)))
-    found.check_dtype(dtype)
-    return found
+    sums = Sums(*(None if one == dtype else one for one in (accumulate, wire)))
+    sums.check_dtype(dtype)
+    return sums
 
 
 def _sum_names(workload: Workload) -> tuple[str, str]:

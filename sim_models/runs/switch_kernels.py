@@ -36,8 +36,8 @@ class Switched(NamedTuple):
 def all_reduce(machine: Machine, size_bytes: int, data: int) -> Switched:
     """Make the all-reduce of an array of `size_bytes` at address `data`. Raises BadInput without a [switch]."""
     lines = lines_of(size_bytes)
-    whole = Pass((data,), data, Route.PEER, updates=True, arrivals=lines)
-    kernel = build.copy_units(machine, build.copy_kernel(machine, [[whole]], size_bytes), memory.EXCHANGE)
+    array = Pass((data,), data, Route.PEER, updates=True, arrivals=lines)
+    kernel = build.copy_units(machine, build.copy_kernel(machine, [[array]], size_bytes), memory.EXCHANGE)
     shape = build.switch_shape(machine)
     return Switched(kernel, build.network_at_switch(machine, 1, 0), make_switch(
         1, 1, np.array([data]), size_bytes, shape, bits.STORE), 0)
@@ -47,8 +47,8 @@ def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switc
     """Make the all-gather of an array of `size_bytes`, whole, at address `data`. Raises BadInput without a [switch]."""
     chunk_bytes = -(-size_bytes // gpus)
     pitch = lines_of(chunk_bytes) * LINE_BYTES
-    own = Pass((data,), data + pitch, Route.PEER, arrivals=(gpus - 1) * lines_of(chunk_bytes))
-    kernel = build.copy_units(machine, build.copy_kernel(machine, [[own]], chunk_bytes), memory.OTHER)
+    own_chunk = Pass((data,), data + pitch, Route.PEER, arrivals=(gpus - 1) * lines_of(chunk_bytes))
+    kernel = build.copy_units(machine, build.copy_kernel(machine, [[own_chunk]], chunk_bytes), memory.OTHER)
     others = tuple(CopyTarget(0, other * pitch, 0) for other in range(gpus - 1))
     return Switched(kernel, build.network_at_switch(machine, gpus, 1), make_switch(
         gpus, 0, np.array([data]), 0, build.switch_shape(machine), groups=((others,),)), gpus)
@@ -56,6 +56,6 @@ def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switc
 
 def switched_sim(machine: Machine, size_bytes: int, gpus: int, kind: str) -> Sim:
     """Make the state at cycle 0 of one of `KINDS` on an array of `size_bytes`. Raises BadInput without a [switch]."""
-    own = all_reduce(machine, size_bytes, 0) if kind == ALL_REDUCE else all_gather(machine, size_bytes, gpus, 0)
-    sim = build.machine_state(machine, own.kernel, own.network, [own.downstream])
-    return sim._replace(switch=own.switch)
+    switched = all_reduce(machine, size_bytes, 0) if kind == ALL_REDUCE else all_gather(machine, size_bytes, gpus, 0)
+    sim = build.machine_state(machine, switched.kernel, switched.network, [switched.downstream])
+    return sim._replace(switch=switched.switch)

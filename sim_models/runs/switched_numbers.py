@@ -103,17 +103,18 @@ class SwitchedNumbers(Observer):
         for (rank, chunk), of in self._program.goal.items():
             first = (self._at.chunk(chunk) - self._at.data) >> _SHIFT
             mine = slice(first, first + (self._at.chunk_bytes >> _SHIFT))
-            for what, wanted, counted in (
+            for what, expected_sums, counted in (
                     ("parts of other GPUs were added", len(of) - 1 if rank == chunk else 0, self.data.parts),
                     ("times it was stored", int(rank != chunk), self.data.stored)):
-                if len(wrong := np.flatnonzero(counted[rank, mine] != wanted)):
+                if len(wrong := np.flatnonzero(counted[rank, mine] != expected_sums)):
                     raise SimulationError(f"device {rank}: element {wrong[0]} of chunk {chunk}: "
-                                          f"{counted[rank, mine][wrong[0]]} {what} instead of {wanted}")
-            wanted = self._first[sorted(of), mine].sum(axis=0, dtype=np.int64)
-            found = self.data.memory[rank, mine]
-            if len(wrong := np.flatnonzero(found != wanted)):
-                raise SimulationError(f"device {rank}: element {wrong[0]} of chunk {chunk} is {found[wrong[0]]:.0f}, "
-                                      f"not {wanted[wrong[0]]} ({len(wrong)} such elements)")
+                                          f"{counted[rank, mine][wrong[0]]} {what} instead of {expected_sums}")
+            expected_sums = self._first[sorted(of), mine].sum(axis=0, dtype=np.int64)
+            stored_sums = self.data.memory[rank, mine]
+            if len(wrong := np.flatnonzero(stored_sums != expected_sums)):
+                raise SimulationError(f"device {rank}: element {wrong[0]} of chunk {chunk} is "
+                                      f"{stored_sums[wrong[0]]:.0f}, not {expected_sums[wrong[0]]} ({len(wrong)} such "
+                                      "elements)")
 
     @property
     def words(self) -> int:

@@ -25,14 +25,14 @@ def answer(result: "RunResult") -> list[str]:
             f"More than 100% is no mistake: beside Track & Trigger the {producer} itself takes less time than alone, "
             f"as its output goes past the cache and most of it to other GPUs. {name} gains most by "
             f"\"{gained[0].replace('_', ' ')}\", {-gained[1] / 1e3:,.1f} µs.")
-    ran = {name: one for name, one in result.techniques.items()
-           if name != base.name and not name.startswith(_IDEAL)}
-    if not ran:
+    compared = {name: one for name, one in result.techniques.items()
+                if name != base.name and not name.startswith(_IDEAL)}
+    if not compared:
         return lines
-    name, best = min(ran.items(), key=lambda item: item[1].total_ns)
+    name, best = min(compared.items(), key=lambda item: item[1].total_ns)
     hidden = f"; it hides {efficiency[name]:.1%} of the {' and the '.join(result.exchange.hides)}" if (
         0 < efficiency.get(name, 0) <= 1 + _NOTABLE) else ""
-    which = "takes" if len(ran) == 1 else "is the fastest:"
+    which = "takes" if len(compared) == 1 else "is the fastest:"
     lines.append(f"{name} {which} {best.total_ns / 1e3:,.1f} µs, {result.speedup[name]:.3f} times as fast as "
                  f"{base.name} ({base.total_ns / 1e3:,.1f}){hidden}.")
     return lines

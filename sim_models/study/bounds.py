@@ -55,9 +55,10 @@ def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float, producer: st
     last = [gpu for gpu, end in enumerate(ends) if end >= max(ends) - notable_ns]
     ahead = min(ends[gpu] for gpu in last) - max((end for gpu, end in enumerate(ends) if gpu not in last),
                                                  default=max(ends))
-    held = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["window_held_ns"])
-    also = (f" The window held free compute units for up to {gpus[held]['window_held_ns'] / 1e3:,.1f} µs (GPU {held})."
-            if gpus[held]["window_held_ns"] > notable_ns else "")
+    held_gpu = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["window_held_ns"])
+    held_ns = gpus[held_gpu]["window_held_ns"]
+    also = (f" The window held free compute units for up to {held_ns / 1e3:,.1f} µs (GPU {held_gpu})."
+            if held_ns > notable_ns else "")
     if ahead > notable_ns:
         who = (f"GPU {last[0]}, whose {producer} ends" if len(last) == 1 else
                f"GPUs {', '.join(map(str, last))}, whose {producer}s end")
@@ -70,16 +71,16 @@ def bound_of(one: TechniqueResult, base: TechniqueResult, machine: Machine, work
     """Return what bounds a technique that overlaps something; `base`: the sequential one, which has the GEMM alone."""
     gathers = "all-gather" in exchange.hides
     time_ns = one.total_ns - one.packing_ns - (0.0 if gathers else one.ag_ns)
-    left = (PACKING,) if gathers else (PACKING, "ag")
-    in_memory = sum(sum(moved) for phase, moved in one.moved.items() if phase not in left)
+    left_out = (PACKING,) if gathers else (PACKING, "ag")
+    in_memory = sum(sum(moved) for phase, moved in one.moved.items() if phase not in left_out)
     shares = {"gemm": base.gemm_ns / time_ns,
               "link": exchange.link_bytes(workload) / machine.link.bandwidth_gb_per_s / time_ns,
               "dram": in_memory / machine.dram_peak_bytes_per_ns / time_ns}
     fullest = max(shares, key=shares.__getitem__)
-    held = {cause: ns for cause, ns in one.loss_ns.items() if cause in _CAUSES and ns > 0}
-    if shares[fullest] >= _FULL or not held:
+    losses_ns = {cause: ns for cause, ns in one.loss_ns.items() if cause in _CAUSES and ns > 0}
+    if shares[fullest] >= _FULL or not losses_ns:
         words = _RESOURCES[fullest]
     else:
-        words = _CAUSES[max(held, key=held.__getitem__)]
+        words = _CAUSES[max(losses_ns, key=losses_ns.__getitem__)]
     words = words.replace("GEMM", workload.producer).replace("all-gather", exchange.hides[-1])
     return Bound(**shares, words=words)

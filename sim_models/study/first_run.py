@@ -34,10 +34,10 @@ def _seconds(cache: str, *program: str) -> tuple[float, float]:
         return spent.ru_utime + spent.ru_stime
 
     # Our own loops' folder is in the environment, too; a program that is not told of one finds its own.
-    told = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     before, started = processor(), time.perf_counter()
-    ran = subprocess.run([sys.executable, "-c", *program], env=told | {"T3_CACHE": cache}, check=False,
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if ran.returncode:
-        raise Failure(f"the first run failed: {(ran.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+    process = subprocess.run([sys.executable, "-c", *program], env=environment | {"T3_CACHE": cache}, check=False,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if process.returncode:
+        raise Failure(f"the first run failed: {(process.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
     return processor() - before, time.perf_counter() - started

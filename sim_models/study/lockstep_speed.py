@@ -83,9 +83,9 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
     if "gpus" in engines:
         gpus = measure_gpus(machine, cycles, lambda done: progress("gpus", done))
         progress("gpus", 1.0)
-    whole = None
+    whole_run = None
     if "whole" in engines:
-        whole = measure_whole_run(machine, lambda done: progress("whole", done))
+        whole_run = measure_whole_run(machine, lambda done: progress("whole", done))
         progress("whole", 1.0)
     others = [name for name in engines if name not in ("lockstep", "gpus", *BenchResult.ON_REQUEST)]
     if others:
@@ -97,5 +97,5 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
         for name in others:
             progress(name, 1.0)
     return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},
-                       cycles={name: cycles for name in engines if name != "event"}, gpus=gpus, whole=whole,
+                       cycles={name: cycles for name in engines if name != "event"}, gpus=gpus, whole=whole_run,
                        versions=collect_versions())

@@ -280,9 +280,10 @@ def print_bench(result: BenchResult, console: Console) -> None:
         console.print(f"{gpus.gpus} GPUs over as many mirrored runs, a core's time: {gpus.over_mirrored:.2f}")
         console.print(f"two threads over one, {gpus.gpus} GPUs: {gpus.two_threads_over_one:.2f}")
     if result.whole is not None:
-        whole = result.whole
-        console.print(f"T-NLG FC-2 at TP 8, {whole.cycles:,} cycles of it: {whole.cycles_per_second:,.0f} per second; "
-                      f"no input of the RTL changes in {whole.quiet_share:.0%}, {whole.asleep:.0f} instances rest")
+        whole_run = result.whole
+        console.print(f"T-NLG FC-2 at TP 8, {whole_run.cycles:,} cycles of it: {whole_run.cycles_per_second:,.0f} per "
+                      f"second; no input of the RTL changes in {whole_run.quiet_share:.0%}, {whole_run.asleep:.0f} "
+                      "instances rest")
     if result.first is not None:
         first = result.first
         for what, core, passed in (("RTL built first", first.build_core_seconds, first.build_seconds),
@@ -301,14 +302,14 @@ def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> 
         entry = second["summary"].get(figure, {}).get(key)
         return "" if entry is None else cell(entry["ours"])
 
-    shown = [(figure, key, entry) for figure, entries in summary.items() for key, entry in entries.items()
-             if entry["section"]]
-    ranged = any("range" in entry for _, _, entry in shown)
+    entries_shown = [(figure, key, entry) for figure, entries in summary.items() for key, entry in entries.items()
+                     if entry["section"]]
+    ranged = any("range" in entry for _, _, entry in entries_shown)
     two = bool(second["summary"])
     rows = [(f"{figure} {entry['title']}", cell(entry["ours"]), *([also(figure, key)] if two else []),
              *([" to ".join(map(cell, entry.get("range", ())))] if ranged else []),
              cell(entry["paper"]), cell(entry["difference"], "+"), entry["unit"],
-             {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, key, entry in shown]
+             {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, key, entry in entries_shown]
     if rows:
         console.print(report_table("Ours beside the paper's", "quantity", (
             "ours", *([second["machine"]["name"]] if two else []), *(["its range"] if ranged else []), "paper",

@@ -103,11 +103,11 @@ class RunResult:
         import pandas
 
         workload = self.workload
-        asked = {"model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp, "m": workload.m,
-                 "n": workload.n, "k": workload.k, "dtype": workload.dtype, "machine": self.machine.name,
-                 "policy": self.policy, "seed": self.seed, **self.exchange.to_json()}
+        settings = {"model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp, "m": workload.m,
+                    "n": workload.n, "k": workload.k, "dtype": workload.dtype, "machine": self.machine.name,
+                    "policy": self.policy, "seed": self.seed, **self.exchange.to_json()}
         return pandas.DataFrame([{
-            **asked, "technique": name, "total_ns": one.total_ns, "speedup": self.speedup.get(name),
+            **settings, "technique": name, "total_ns": one.total_ns, "speedup": self.speedup.get(name),
             "overlap_efficiency": self.overlap_efficiency.get(name), "mc_cycles": one.mc_cycles,
             "rtl_in_loop": one.rtl_in_loop, "host_seconds": one.host_seconds,
             **{f"{phase.replace('-', '_')}_ns": ns for phase, ns in one.phases_ns.items()},

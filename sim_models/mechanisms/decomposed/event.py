@@ -33,24 +33,24 @@ class Decomposed:
 def decomposed(node: Machine, operator: str, shape: Shape, ranks: int,
                communication_units: int = COMMUNICATION_UNITS) -> Decomposed:
     """Return the best setting's run; `communication_units`: those that kernels which send take from the GEMMs."""
-    found = []
+    runs = []
     if operator == "gemm-rs":
-        found += [_pipeline(node, shape, ranks, communication_units, parts) for parts in _SPLITS
-                  if shape.m % (parts * ranks) == 0]
-        found.append(_ring_scatter(node, shape, ranks, communication_units))
+        runs += [_pipeline(node, shape, ranks, communication_units, parts) for parts in _SPLITS
+                 if shape.m % (parts * ranks) == 0]
+        runs.append(_ring_scatter(node, shape, ranks, communication_units))
     else:
-        found += [_ring_gather(node, shape, ranks, communication_units, together)
-                  for together in (1, 2) if ranks % together == 0]
-    return min(found, key=lambda run: run.ns)
+        runs += [_ring_gather(node, shape, ranks, communication_units, together)
+                 for together in (1, 2) if ranks % together == 0]
+    return min(runs, key=lambda run: run.ns)
 
 
 def _one_by_one(node: Machine, kernel: GemmKernel, transfer_ns: float, parts: int) -> tuple[float, float]:
     """Return (end of the last GEMM, end of the last transfer) of GEMMs one after the other, each before a transfer."""
-    gemm_end = sent = 0.0
+    gemm_end = sent_ns = 0.0
     for part in range(parts):
         gemm_end += kernel.ns + (node.host.launch_ns if part else 0.0)
-        sent = max(sent, gemm_end + node.host.event_ns) + transfer_ns
-    return gemm_end, sent
+        sent_ns = max(sent_ns, gemm_end + node.host.event_ns) + transfer_ns
+    return gemm_end, sent_ns
 
 
 def _pipeline(node: Machine, shape: Shape, ranks: int, units: int, parts: int) -> Decomposed:
@@ -65,9 +65,9 @@ def _ring_scatter(node: Machine, shape: Shape, ranks: int, units: int) -> Decomp
     kernel = best_tile_kernel(node, Shape(max(1, shape.m // ranks), shape.n, shape.k), node.gpu.compute_units - units)
     bytes_ = OPERAND_BYTES * kernel.shape.m * shape.n
     gemms, sent = _one_by_one(node, kernel, node.link.latency_ns + bytes_ / store_bytes_per_ns(node), ranks - 1)
-    own = gemms + node.host.launch_ns + kernel.ns
-    return Decomposed(max(own, sent) + node.host.event_ns + 3 * bytes_ / node.memory.moved_bytes_per_ns, kernel, ranks,
-                      "ring")
+    own_ns = gemms + node.host.launch_ns + kernel.ns
+    adding_ns = 3 * bytes_ / node.memory.moved_bytes_per_ns
+    return Decomposed(max(own_ns, sent) + node.host.event_ns + adding_ns, kernel, ranks, "ring")
 
 
 def _ring_gather(node: Machine, shape: Shape, ranks: int, units: int, together: int) -> Decomposed:
@@ -81,7 +81,7 @@ def _ring_gather(node: Machine, shape: Shape, ranks: int, units: int, together: 
     bytes_ = OPERAND_BYTES * ceil(shape.m / ranks) * shape.k
     hop_ns = node.host.event_ns + node.link.latency_ns + bytes_ / store_bytes_per_ns(node)
     hops = [part * together + together - 1 for part in range(parts)]
-    come = [count * hop_ns + (node.host.event_ns if count else 0.0) for count in hops]
-    free = [0.0] * (gpu.compute_units - units) + [come[-1]] * units  # of which the senders are rid then
-    end = run_tiles(free, kernel.tile_ns, (there for there in come for _ in range(kernel.tiles)))
+    arrivals_ns = [count * hop_ns + (node.host.event_ns if count else 0.0) for count in hops]
+    free = [0.0] * (gpu.compute_units - units) + [arrivals_ns[-1]] * units  # of which the senders are rid then
+    end = run_tiles(free, kernel.tile_ns, (there for there in arrivals_ns for _ in range(kernel.tiles)))
     return Decomposed(end + parts * kernel.sum_ns, kernel, parts, "ring")

@@ -72,7 +72,7 @@ def decomposed_sim(machine: Machine, workload: Workload, communication_units: in
 
     The reduce-scatter's kernels have `communication_units` of the compute units. Raises BadInput.
     """
-    left = units_left(machine.gpu.compute_units, communication_units)
+    gemm_units = units_left(machine.gpu.compute_units, communication_units)
     tiling = build.make_tiling(machine, workload)
     at = build.Addresses.of(workload, tiling)
     launch_cycles = machine.collective.kernel_launch_ns * machine.memory_clock_ghz
@@ -80,11 +80,11 @@ def decomposed_sim(machine: Machine, workload: Workload, communication_units: in
     gemm = build.gemm_operator(machine, workload, tiling)
     split = split_gemm(gemm, plan.order, launch_cycles)
     scatter = build.planned_copy(machine, [plan])
-    rates = build.unit_rates(machine, resident(machine, gemm.resources))._replace(units=left)
-    own = build.unit_rates(machine, machine.collective.workgroups_per_cu)._replace(units=communication_units)
+    rates = build.unit_rates(machine, resident(machine, gemm.resources))._replace(units=gemm_units)
+    scatter_rates = build.unit_rates(machine, machine.collective.workgroups_per_cu)._replace(units=communication_units)
     pair = SideBySide(
         make_units(rates, [split], memory.COMPUTE),
-        make_units(own, [scatter.work(0)], memory.EXCHANGE, released=True),
+        make_units(scatter_rates, [scatter.work(0)], memory.EXCHANGE, released=True),
         after=np.arange(1, workload.tp + 1), launch_cycles=round(launch_cycles))
     return build.machine_state(machine, pair, build.loop_network(machine), [0])
 

@@ -107,11 +107,11 @@ def _send_groups(egress: Egress, parts: Sequence[list[tuple[int, float]]], compu
     groups: dict[tuple[int, int], tuple[float, float]] = {}  # of a group of tiles and an owner: when, bytes
     for tile, of_owners in enumerate(parts):
         for owner, size in of_owners:
-            there, so_far = groups.get((tile // tiles, owner), (0.0, 0.0))
-            groups[tile // tiles, owner] = max(there, computed[tile]), so_far + size
+            ready_ns, so_far = groups.get((tile // tiles, owner), (0.0, 0.0))
+            groups[tile // tiles, owner] = max(ready_ns, computed[tile]), so_far + size
     free, host = 0.0, egress.node.host
-    for (_, owner), (there, size) in sorted(groups.items(), key=lambda one: one[1][0]):
-        free = egress.send(owner, size, max(free, there + host.event_ns) + host.copy_ns)
+    for (_, owner), (ready_ns, size) in sorted(groups.items(), key=lambda one: one[1][0]):
+        free = egress.send(owner, size, max(free, ready_ns + host.event_ns) + host.copy_ns)
 
 
 def _owners(first: int, last: int, firsts: list[int]) -> list[tuple[int, int]]:
@@ -149,11 +149,11 @@ def _with_pieces(choice: Choice, kernel: GemmKernel, ranks: int) -> Choice:
 
 def _pieces(first: int, last: int, firsts: list[int], pieces: int) -> list[tuple[int, int]]:
     """Return the ranks and communication tiles that rows [first, last) need."""
-    found = []
+    pairs = []
     for rank in range(len(firsts) - 1):
         cuts = [firsts[rank] + cut for cut in edges(firsts[rank + 1] - firsts[rank], pieces)]
-        found += [(rank, piece) for piece in range(pieces) if max(first, cuts[piece]) < min(last, cuts[piece + 1])]
-    return found
+        pairs += [(rank, piece) for piece in range(pieces) if max(first, cuts[piece]) < min(last, cuts[piece + 1])]
+    return pairs
 
 
 def arrivals(node: Machine, ranks: int, chunk_bytes: float, choice: Choice, rank: int = 0) -> dict[int, list[float]]:
@@ -216,7 +216,7 @@ def choices_of(operator: str, shape: Shape, ranks: int) -> list[Choice]:
 def fused(node: Machine, operator: str, shape: Shape, ranks: int, choice: Choice | None = None) -> Fused:
     """Return the fused kernel's run with `choice` and the fastest GEMM kernel for it; None: the best of all choices."""
     play = gemm_reduce_scatter if operator == "gemm-rs" else all_gather_gemm
-    found = tile_kernels(node, shape, split=False, band=max(1, shape.m // ranks))
-    found = [one for one in found if one.ns <= _WORTH_A_LOOK * found[0].ns]
+    candidates = tile_kernels(node, shape, split=False, band=max(1, shape.m // ranks))
+    candidates = [one for one in candidates if one.ns <= _WORTH_A_LOOK * candidates[0].ns]
     tried = choices_of(operator, shape, ranks) if choice is None else [choice]
-    return min((play(node, ranks, one, what) for one in found for what in tried), key=lambda run: run.ns)
+    return min((play(node, ranks, one, what) for one in candidates for what in tried), key=lambda run: run.ns)

@@ -62,9 +62,9 @@ class Arrivals:
 
     def needed(self, first: int, end: int) -> tuple[int, int]:
         """Return the first and the last signal of rows [first, end): (1, 0) if they are the rank's own."""
-        found = [self.signal(source, piece) for source in self.sources() for piece in range(self.options.pieces)
-                 if max(first, self.cuts(source)[piece]) < min(end, self.cuts(source)[piece + 1])]
-        return (min(found), max(found)) if found else (1, 0)
+        signals = [self.signal(source, piece) for source in self.sources() for piece in range(self.options.pieces)
+                   if max(first, self.cuts(source)[piece]) < min(end, self.cuts(source)[piece + 1])]
+        return (min(signals), max(signals)) if signals else (1, 0)
 
     def lines(self) -> np.ndarray:
         """Count the lines of each signal, int64[signal]."""
@@ -132,12 +132,12 @@ def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, to
     gemm = build.gemm_operator(machine, workload, tiling)
     rows = Owners(workload.m, workload.tp, gemm.b.pitch, gemm.b.base, 0)
     ranks = [0] if options.mirrored else range(workload.tp)
-    come = [Arrivals(rows, rank, options) for rank in ranks]
+    arrivals = [Arrivals(rows, rank, options) for rank in ranks]
     launch = round(machine.collective.kernel_launch_ns * machine.memory_clock_ghz)
-    engines = make_units(build.engine_rates(machine), [pushed_rows(come, rank) for rank in ranks], memory.OTHER,
+    engines = make_units(build.engine_rates(machine), [pushed_rows(arrivals, rank) for rank in ranks], memory.OTHER,
                          released=True)
     units = make_units(build.unit_rates(machine, resident(machine, gemm.resources)),
-                       [waiting_gemm(gemm, one) for one in come], memory.COMPUTE)
+                       [waiting_gemm(gemm, one) for one in arrivals], memory.COMPUTE)
     pair = SideBySide(
         units, engines, after=np.zeros(engines.work.arrivals.shape[1], np.int64), launch_cycles=launch)
     return build.machine_state(machine, pair, links_of(machine, topology, options.mirrored),

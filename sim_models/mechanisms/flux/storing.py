@@ -95,8 +95,8 @@ class Owners:
 
     def reduction(self, rank: int) -> Pass:
         """Add all parts of a rank's chunk."""
-        own = self.c_base + int(self.edges[rank]) * self.pitch_bytes
-        return Pass((own, *(int(self.received_at(distance)) for distance in range(1, self.ranks))), own)
+        own_rows = self.c_base + int(self.edges[rank]) * self.pitch_bytes
+        return Pass((own_rows, *(int(self.received_at(distance)) for distance in range(1, self.ranks))), own_rows)
 
 
 def peers_of(rank: int, ranks: int) -> list[int]:

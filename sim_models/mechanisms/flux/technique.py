@@ -45,8 +45,8 @@ class FluxGemm(Kernel):
         links = self.exchange.links(plan.workload.tp)
         if not self.exchange.before:
             return run_flux(plan.machine, plan.workload, self.options, links, progress)
-        ran = run_gathering(plan.machine, plan.workload, self.options, links, progress)
-        return replace(ran, dram=named(ran.dram, ("gemm", None, "ag")))
+        result = run_gathering(plan.machine, plan.workload, self.options, links, progress)
+        return replace(result, dram=named(result.dram, ("gemm", None, "ag")))
 
 
 def _refuses(plan: Plan) -> str | None:
@@ -81,19 +81,19 @@ def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueR
     options = _options(plan)
     alone, tried, after = parts[0], parts[1:1 + len(options)], parts[1 + len(options):]
     best = min(range(len(tried)), key=lambda index: tried[index].cycles)
-    ran, times = tried[best], tuple(
+    run, times = tried[best], tuple(
         Tried(asdict(option), one.cycles / clock_ghz) for option, one in zip(options, tried))
     if after:
         loss = losses.attribute_storing(
-            watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places,
-            launches=ran.launch_cycles, reduction=ran.reduction_cycles)
-        return replace(overlapped(name, ran, loss, *after, clock_ghz), tried=times)
-    loss = losses.attribute_sending(watched(alone, clock_ghz), watched_beside(ran), end=ran.cycles, units=ran.places)
+            watched(alone, clock_ghz), watched_beside(run), end=run.cycles, units=run.places,
+            launches=run.launch_cycles, reduction=run.reduction_cycles)
+        return replace(overlapped(name, run, loss, *after, clock_ghz), tried=times)
+    loss = losses.attribute_sending(watched(alone, clock_ghz), watched_beside(run), end=run.cycles, units=run.places)
     return TechniqueResult(
-        name=name, total_ns=ran.cycles / clock_ghz,
-        phases_ns={"gemm": ran.gemm_cycles / clock_ghz,
-                   "all-gather": (ran.collective_end - ran.collective_start) / clock_ghz},
-        moved=ran.dram, mc_cycles=ran.simulated_cycles, rtl_in_loop=False, host_seconds=ran.host_seconds,
+        name=name, total_ns=run.cycles / clock_ghz,
+        phases_ns={"gemm": run.gemm_cycles / clock_ghz,
+                   "all-gather": (run.collective_end - run.collective_start) / clock_ghz},
+        moved=run.dram, mc_cycles=run.simulated_cycles, rtl_in_loop=False, host_seconds=run.host_seconds,
         loss_ns={cause: cycles / clock_ghz for cause, cycles in loss.items()}, tried=times)
 
 

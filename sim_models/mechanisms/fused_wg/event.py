@@ -77,10 +77,10 @@ def places(node: Machine, sending: bool, share: float | None = None) -> int:
     has = node.occupancy
     if has is None:
         raise BadInput(f"machine {node.name} has no [occupancy]: persistent kernels need it")
-    held = has.held(has.plain_registers + (has.sending_registers if sending else 0))
+    wavefronts = has.held(has.plain_registers + (has.sending_registers if sending else 0))
     if share is not None:
-        held = round(share * has.wavefronts_per_cu)
-    return max(1, held // has.wavefronts_per_workgroup) * node.gpu.compute_units
+        wavefronts = round(share * has.wavefronts_per_cu)
+    return max(1, wavefronts // has.wavefronts_per_workgroup) * node.gpu.compute_units
 
 
 def embedding(node: Machine, gpus: int, batch: int, tables: int, dimension: int = 256, pooled: int = 10) -> Tasks:
@@ -198,9 +198,9 @@ class _Ways:
             rate, latency = network.bandwidth_gb_per_s * network.efficiency, network.latency_ns
             if not self.tracked:
                 begins = goes_on = computed + signals.put_ns
-        left = max(self._free.get(to, 0.0), begins) + tasks * self.task_bytes / rate
-        self._free[to], self.arrived[to] = left, left + latency
-        return goes_on if self.cards or self.tracked else left
+        left_ns = max(self._free.get(to, 0.0), begins) + tasks * self.task_bytes / rate
+        self._free[to], self.arrived[to] = left_ns, left_ns + latency
+        return goes_on if self.cards or self.tracked else left_ns
 
 
 def reduction(sequential_ns: float, fused_ns: float) -> float:
@@ -226,7 +226,7 @@ def fused_losses(node: Machine, gpus: int, tasks: Tasks, sending: Sending) -> di
     the tasks are transfers that nothing hides, and stores that workgroups wait for. Stores that Track & Trigger tracks
     have those only.
     """
-    found, before = {}, fused_run(node, gpus, tasks, sending).ns
+    costs_ns, before = {}, fused_run(node, gpus, tasks, sending).ns
     if not sending.tracked:
         no_flags, no_masks = (
             node.model_copy(update={"signals": node.signals.model_copy(update=dict.fromkeys(keys, 0.0))})
@@ -234,9 +234,9 @@ def fused_losses(node: Machine, gpus: int, tasks: Tasks, sending: Sending) -> di
         plain = replace(tasks, sending_places=tasks.plain_places)
         for cause, without, made in (("flags", no_flags, tasks), ("masks", no_masks, tasks),
                                      ("registers", no_masks, plain)):
-            left = fused_run(without, gpus, made, sending).ns
-            found[cause], before = before - left, left
-    return found | {"transfers": before - alone_ns(node, gpus, tasks)}
+            without_ns = fused_run(without, gpus, made, sending).ns
+            costs_ns[cause], before = before - without_ns, without_ns
+    return costs_ns | {"transfers": before - alone_ns(node, gpus, tasks)}
 
 
 @dataclass(frozen=True)
@@ -293,15 +293,15 @@ def run_persistent(node: Machine, operator: str, gpus: int, shape: tuple[int, ..
     if isinstance(sending, str):
         sending = Sending.by(sending, tasks)
     alone, collective = kernels_ns(node, gpus, tasks, launches)
-    found = {}
+    runs = {}
     for name in techniques:
         if name == "sequential":
-            found[name] = PersistentTimes(alone + collective, 0.0, {
+            runs[name] = PersistentTimes(alone + collective, 0.0, {
                 "kernels of a framework": alone - alone_ns(node, gpus, tasks), "collective": collective})
             continue
         how = replace(sending, tracked=name == "t3-model")
         one = fused_run(node, gpus, tasks, how)
-        found[name] = PersistentTimes(one.ns, reduction(alone + collective, one.ns),
-                                      fused_losses(node, gpus, tasks, how), one.computed_ns)
+        runs[name] = PersistentTimes(one.ns, reduction(alone + collective, one.ns),
+                                     fused_losses(node, gpus, tasks, how), one.computed_ns)
     return PersistentRun(operator, node.name, gpus, " x ".join(map(str, shape)), sending.slice_tasks, alone, collective,
-                         found)
+                         runs)

@@ -196,8 +196,8 @@ class SendingKernel(Kernel):
         options = FusedOptions(
             adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
             slice_tiles=tiles_of(exchange.signal, workgroups_at_once(plan.machine, made)))
-        ran = run_sending(plan.machine, made, exchange.links(made.tp), options, progress)
-        return replace(ran, dram=named(ran.dram, phases_of(exchange)))
+        result = run_sending(plan.machine, made, exchange.links(made.tp), options, progress)
+        return replace(result, dram=named(result.dram, phases_of(exchange)))
 
 
 def _refuses(plan: Plan) -> str | None:

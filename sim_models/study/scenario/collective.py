@@ -181,8 +181,8 @@ class CollectiveRequest:
 
 def _links(scenario: Scenario, whole: str) -> tuple[str, Topology]:
     """Return the links by name, and themselves. Raises BadInput, TopologyError."""
-    asked, devices = scenario.exchange.topology, scenario.layer.devices
-    topology = own_topology(scenario.layer.collective) if asked is None else asked
+    topology_name, devices = scenario.exchange.topology, scenario.layer.devices
+    topology = own_topology(scenario.layer.collective) if topology_name is None else topology_name
     check_topology(topology)
     if devices is None and ":" in topology and not is_custom(topology):
         devices = named_topology(topology).gpus

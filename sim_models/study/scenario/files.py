@@ -94,15 +94,15 @@ def _told(error: ValidationError) -> str:
     """Explain the first fault: what is wrong with which key, and what is allowed."""
     fault = error.errors(include_url=False)[0]
     section, *inner = map(str, fault["loc"])
-    known = sections()
-    key = ".".join((section, *inner[:1])) if section in known else section
+    section_types = sections()
+    key = ".".join((section, *inner[:1])) if section in section_types else section
     match fault["type"]:
         case "extra_forbidden":
             if "." not in key and (close := get_close_matches(key, Scenario.model_fields, 1)):
                 return f"{shown(key)} is unknown: did you mean {close[0]}?"
             allowed = keys() if "." in key else Scenario.model_fields
             return f"{shown(key)} is unknown: allowed are {choices(key, allowed)}"
-        case "model_type" if section in known:
+        case "model_type" if section in section_types:
             return f"{section} = {shown(fault['input'])}: a section is allowed, [{section}]"
         case "literal_error":
             expected = fault["ctx"]["expected"].replace("'", "").replace(" or ", ", ")

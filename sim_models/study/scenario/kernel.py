@@ -61,7 +61,7 @@ class KernelAlone:
         """Simulate it, unless it is kept. Raises KernelError for a kernel that cannot run on this machine."""
         machine, workload = self.machine, self.workload
         try:
-            found = [self._simulated(one, partial(progress, name), kept) for name, one in self.kernels.items()]
+            results = [self._simulated(one, partial(progress, name), kept) for name, one in self.kernels.items()]
         except (BadInput, KernelError, SimulationError) as error:
             if self.file is None:
                 raise
@@ -69,26 +69,26 @@ class KernelAlone:
             raise type(error)(f"{self.file}: {error}{why}") from None
         for name in self.kernels:
             progress(name, 1.0)
-        alone, moved = found[0], sum(map(sum, found[0].dram.values()))
+        alone, moved = results[0], sum(map(sum, results[0].dram.values()))
         return KernelRun(
             next(iter(self.kernels)), machine.name, alone.ns, alone.simulated_cycles, _served(alone.dram),
-            sum(one.host_seconds for one in found), collect_versions(),
+            sum(one.host_seconds for one in results), collect_versions(),
             None if workload is None else gemm_rate(machine, workload, alone.ns, moved),
             None if self.copies is None else BesideRun(
-                self.copies.read, self.copies.write, found[1].ns, found[1].ns / alone.ns,
+                self.copies.read, self.copies.write, results[1].ns, results[1].ns / alone.ns,
                 slowed_by_copies(machine, alone.ns, moved, self.copies.read, self.copies.write),
-                _served(found[1].dram)))
+                _served(results[1].dram)))
 
     def _simulated(self, kernel: kernels.Kernel, progress: Callable[[float], None],
                    kept: Results | None) -> kernels.IsolatedKernel:
         if self.table is not None:
             return kernels.run_table(self.table, self.machine, progress, getattr(kernel, "copies", None))
         task = kernel_task(kernel, self.machine, self.workload)
-        if kept is None or (found := kept.load(task)) is None:
-            found = kernels.simulate(kernel, self.machine, self.workload, progress)
+        if kept is None or (result := kept.load(task)) is None:
+            result = kernels.simulate(kernel, self.machine, self.workload, progress)
             if kept is not None:
-                kept.save(task, found)
-        return found
+                kept.save(task, result)
+        return result
 
 
 def _served(dram: dict[str, Moved]) -> dict[str, int]:

@@ -59,11 +59,11 @@ def check_keys(scenario: Scenario, kind: str) -> None:
     """
     if scenario.techniques is not None:
         named_once(setting("techniques", scenario.techniques), scenario.techniques)
-    own = kind if kind == "library" and scenario.level == "cycle" else kind_of(scenario)
+    own_kind = kind if kind == "library" and scenario.level == "cycle" else kind_of(scenario)
     for key, value in scenario.given().items():
-        if key in KINDS[own].keys or own == "event" and (key, value) in _SAYS_NOTHING:
+        if key in KINDS[own_kind].keys or own_kind == "event" and (key, value) in _SAYS_NOTHING:
             continue
-        match own:
+        match own_kind:
             case "layer" if key in KINDS["event"].keys:
                 why = "needs level = event"
             case "layer":
@@ -71,10 +71,10 @@ def check_keys(scenario: Scenario, kind: str) -> None:
             case "collective":
                 why = f"does not go with {setting('layer.collective', scenario.layer.collective)}, which is alone"
             case "library":
-                _, *keys, last = KINDS[own].keys
-                why = f"does not go with {KINDS[own].name}, which has {', '.join(keys)} and a {last}"
+                _, *keys, last = KINDS[own_kind].keys
+                why = f"does not go with {KINDS[own_kind].name}, which has {', '.join(keys)} and a {last}"
             case _:
-                why = f"does not go with {KINDS[own].name}"
+                why = f"does not go with {KINDS[own_kind].name}"
         raise BadInput(f"{setting(key, value)} {why}")
-    if own != kind:
-        raise BadInput(f"{KINDS[own].name} does not go with {KINDS[kind].name}")
+    if own_kind != kind:
+        raise BadInput(f"{KINDS[own_kind].name} does not go with {KINDS[kind].name}")

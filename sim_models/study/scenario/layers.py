@@ -36,24 +36,25 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
     Raises BadInput for keys that contradict each other.
     """
     if layer.workload is not None:
-        found, notes = [(layer.workload, 1)], []
+        workloads_and_counts, notes = [(layer.workload, 1)], []
     elif layer.operator in _OF_EXPERTS and layer.model is not None:
-        found, notes = _of_a_models_experts(layer, layer.model, seed)
+        workloads_and_counts, notes = _of_a_models_experts(layer, layer.model, seed)
     elif layer.operator in (*_SMALL, *_OF_EXPERTS) or is_custom(_producer(layer)):
         refuse(layer, ("model", "sublayer", "tp", "tokens", "chakra"),
                f" does not go with {setting('layer.operator', layer.operator)}")
-        found, notes = [(small_workload(layer, seed), 1)], []
+        workloads_and_counts, notes = [(small_workload(layer, seed), 1)], []
     elif layer.chakra is not None:
-        found, notes = _of_a_trace(layer)
+        workloads_and_counts, notes = _of_a_trace(layer)
     elif _is_described(layer.model or ""):
-        found, notes = _of_a_config(layer)
+        workloads_and_counts, notes = _of_a_config(layer)
     else:
         workload = _workload(layer)
-        found, notes = [(workload, 1)], [str(PRESETS[workload.model])] if workload.model in PRESETS else []
+        workloads_and_counts = [(workload, 1)]
+        notes = [str(PRESETS[workload.model])] if workload.model in PRESETS else []
     if _is_described(layer.model or ""):
         notes = [*notes, *(f"{one.sublayer} (M x N x K): {one.m:,} x {one.n:,} x {one.k:,} on a GPU, {count} times"
-                           for one, count in found)]
-    return [(in_format(one, layer.dtype), count) for one, count in found], notes
+                           for one, count in workloads_and_counts)]
+    return [(in_format(one, layer.dtype), count) for one, count in workloads_and_counts], notes
 
 
 def in_format(workload: Workload, dtype: str | None) -> Workload:
@@ -122,31 +123,31 @@ def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
     if layer.tp is None:
         raise BadInput(f"{trace} needs layer.tp = N: a trace is of one rank")
     left: list[str] = []
-    found = chakra_workloads(layer.chakra, layer.tp, layer.operator, left)
-    return [(one.workload, one.count) for one in found], left + [
+    trace_workloads = chakra_workloads(layer.chakra, layer.tp, layer.operator, left)
+    return [(one.workload, one.count) for one in trace_workloads], left + [
         f"found: {one.gemm}, {one.workload.size} {one.workload.dtype}, then {one.collective}; {one.count} times"
-        for one in found]
+        for one in trace_workloads]
 
 
 def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tuple[Workload, int]], list[str]]:
     refuse(layer, ("gemm", "devices", "experts", "sublayer", "chakra"), " does not go with "
            f"{setting('layer.model', model)} and {setting('layer.operator', layer.operator)}, which say it")
     one = config_experts(model, TOKENS if layer.tokens is None else layer.tokens, layer.operator == "moe-dispatch")
-    found = _experts(layer, one.gemm, 8 if layer.tp is None else layer.tp, one.experts, seed)
+    workload = _experts(layer, one.gemm, 8 if layer.tp is None else layer.tp, one.experts, seed)
     words = lacking(model) if layer.dtype is None else None
-    return [(replace(found, model=one.model, dtype=one.dtype), one.times)], [
+    return [(replace(workload, model=one.model, dtype=one.dtype), one.times)], [
         str(load_transformer(model)), *([words] if words else [])]
 
 
 def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
     refuse(layer, ("gemm", "devices"),
            f" does not go with {setting('layer.model', layer.model)}: give a model or a GEMM")
-    found = config_workloads(layer.model, 8 if layer.tp is None else layer.tp,
-                             TOKENS if layer.tokens is None else layer.tokens, layer.sublayer)
+    workloads_and_counts = config_workloads(layer.model, 8 if layer.tp is None else layer.tp,
+                                            TOKENS if layer.tokens is None else layer.tokens, layer.sublayer)
     if layer.operator == "ag-gemm":
-        found = [(behind_all_gather(one), count) for one, count in found]
+        workloads_and_counts = [(behind_all_gather(one), count) for one, count in workloads_and_counts]
     words = lacking(layer.model) if layer.dtype is None else None
-    return found, [str(load_transformer(layer.model)), *([words] if words else [])]
+    return workloads_and_counts, [str(load_transformer(layer.model)), *([words] if words else [])]
 
 
 def _workload(layer: Layer) -> Workload:
@@ -164,7 +165,7 @@ def _workload(layer: Layer) -> Workload:
         raise BadInput(f"{setting('layer.devices', layer.devices)} goes with layer.gemm only: for a model give "
                        "layer.tp")
     gathers = layer.operator == "ag-gemm"
-    given = {"model": layer.model, "sublayer": "fc1" if gathers and layer.sublayer is None else layer.sublayer,
-             "tp": layer.tp}
-    found = transformer_workload(**{name: value for name, value in given.items() if value is not None})
-    return behind_all_gather(found) if gathers else found
+    keys = {"model": layer.model, "sublayer": "fc1" if gathers and layer.sublayer is None else layer.sublayer,
+            "tp": layer.tp}
+    workload = transformer_workload(**{name: value for name, value in keys.items() if value is not None})
+    return behind_all_gather(workload) if gathers else workload

@@ -17,8 +17,8 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveRe
     kind = kind_of(scenario)
     if kind == "collective":
         if bug is not None:
-            whole = setting("layer.collective", scenario.layer.collective)
-            raise BadInput(f"{whole} is alone, without Track & Trigger, whose bug {bug} is")
+            collective = setting("layer.collective", scenario.layer.collective)
+            raise BadInput(f"{collective} is alone, without Track & Trigger, whose bug {bug} is")
         return CollectiveRequest(scenario)
     names = scenario.techniques or ("t3-mca",)
     for name in names:

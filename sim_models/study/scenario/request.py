@@ -93,8 +93,8 @@ def check_operator(scenario: Scenario) -> None:
         raise BadInput(f"{setting('layer.experts', layer.experts)} is for layer.operator = moe-dispatch and "
                        "moe-combine")
     for key in ("layer.embedding", "layer.locality"):
-        both = of_experts and key == "layer.locality"
-        if key in given and not layer.operator.startswith("embedding") and not both:
+        experts_locality = of_experts and key == "layer.locality"
+        if key in given and not layer.operator.startswith("embedding") and not experts_locality:
             raise BadInput(f"{setting(key, given[key])} is for layer.operator = embedding and embedding-a2a")
     if layer.kernel is None:
         return
@@ -114,8 +114,8 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
     check_keys(scenario, "layer")
     check_operator(scenario)
     layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
-    found, notes = workloads_of(layer, scenario.seed)
-    found = [(fraction_of_tokens(one, scenario), count) for one, count in found]
+    workloads_and_counts, notes = workloads_of(layer, scenario.seed)
+    workloads_and_counts = [(fraction_of_tokens(one, scenario), count) for one, count in workloads_and_counts]
     names = BY_DEFAULT if scenario.techniques is None else scenario.techniques
     check_techniques(names)
     check_policy(scenario.t3.policy, names)
@@ -124,10 +124,10 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
     notes += check_limits(scenario, described, {policy} if policy else {
         policy_of(name, scenario.t3.policy) for name in names if name in FUSIONS})
     _check_sections(scenario, names)
-    exchange = exchange_of(scenario, found[0][0].dtype)
-    for one, _ in found:
+    exchange = exchange_of(scenario, workloads_and_counts[0][0].dtype)
+    for one, _ in workloads_and_counts:
         described.gpu.matrix_rate(one.format.bytes)
-    workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in found]
+    workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in workloads_and_counts]
     if flux.pieces is not None and (not exchange.before or exchange.of_experts):
         raise BadInput(f"{setting('flux.pieces', flux.pieces)} cuts what an all-gather brings: it needs "
                        "layer.operator = ag-gemm")
@@ -159,7 +159,7 @@ def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
         check_split_k(plan.machine, exchange, names)
         for name in names:
             TECHNIQUES[name].kernels_of(plan)
-    return LayerRequest(scenario, tuple(names), plans, tuple(count for _, count in found), tuple(notes))
+    return LayerRequest(scenario, tuple(names), plans, tuple(count for _, count in workloads_and_counts), tuple(notes))
 
 
 def check_numbers(plans: Sequence[Plan], names: Sequence[str]) -> None:
@@ -180,9 +180,9 @@ def check_numbers(plans: Sequence[Plan], names: Sequence[str]) -> None:
 
 def exchange_of(scenario: Scenario, dtype: str) -> Exchange:
     """Return the collective of a scenario whose elements have a format. Raises BadInput."""
-    asked = scenario.exchange
-    return fused_with(scenario.layer.operator, asked.topology, asked.algorithm, asked.signal,
-                      sums_of(asked.accumulate, asked.wire, dtype))
+    section = scenario.exchange
+    return fused_with(scenario.layer.operator, section.topology, section.algorithm, section.signal,
+                      sums_of(section.accumulate, section.wire, dtype))
 
 
 def machine_of(scenario: Scenario) -> Machine:
@@ -250,10 +250,10 @@ def check_skew(scenario: Scenario) -> None:
 
 def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
     """Refuse keys of techniques that are not run."""
-    given = scenario.given()
+    keys_given = scenario.given()
     for key, needed in _OF_A_TECHNIQUE.items():
-        if key in given and needed not in names:
-            raise BadInput(f"{setting(key, given[key])} is for technique {needed}: it needs "
+        if key in keys_given and needed not in names:
+            raise BadInput(f"{setting(key, keys_given[key])} is for technique {needed}: it needs "
                            f"{setting('techniques', needed)}")
 
 

@@ -21,8 +21,8 @@ def _operator(name: str) -> str:
     kernel, dash, collective = name.rpartition("-")
     if name in FUSED_OPERATORS or name in ALONE:
         return name
-    whole = reference_of("layer.operator", name)
-    return f"{reference_of('layer.operator', kernel)}{dash}{collective}" if dash and whole == name else whole
+    reference = reference_of("layer.operator", name)
+    return f"{reference_of('layer.operator', kernel)}{dash}{collective}" if dash and reference == name else reference
 
 
 def _algorithm(name: str) -> str:
@@ -150,15 +150,15 @@ class Scenario(ScenarioSection):
 
     def given(self) -> dict[str, Any]:
         """Return what differs from a scenario that says nothing, by its key: `exchange.topology`."""
-        found = {}
+        given = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, ScenarioSection):
-                found |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields
+                given |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields
                           if getattr(value, key) != type(value).model_fields[key].default}
             elif value != type(self).model_fields[name].default:
-                found[name] = value
-        return found
+                given[name] = value
+        return given
 
 
 def setting(key: str, value: object) -> str:

@@ -35,9 +35,9 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
     drawings = [*((f"plot{number}", plot.title, partial(_draw, plot, rows)) for number, plot in enumerate(study.plots)),
                 *((f"map{number}", wanted.title, partial(_draw_map, wanted, rows))
                   for number, wanted in enumerate(study.maps))]
-    found = regimes(study.regimes, rows, study.varied) if study.regimes else []
-    if study.regimes and found:
-        drawings.append(("regimes", f"What each {study.regimes.over} loses", partial(_draw_regimes, found)))
+    found_regimes = regimes(study.regimes, rows, study.varied) if study.regimes else []
+    if study.regimes and found_regimes:
+        drawings.append(("regimes", f"What each {study.regimes.over} loses", partial(_draw_regimes, found_regimes)))
     for name, title, draw in drawings:
         svg, png = render(name, draw)
         write_whole(folder / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
@@ -45,12 +45,12 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
         plots.append((title, svg))
     compared = regrets(study.compare, rows, study.varied, study.compared) if study.compare else []
     drawn = [*(name for plot in study.plots for name in plot.y), *(name for one in study.maps for name in one.least_of)]
-    shown = list(dict.fromkeys([*study.varied, *(drawn or _times(study, rows))]))
-    cells = [[_text(row.get(name)) for name in shown] for row in rows]
+    columns = list(dict.fromkeys([*study.varied, *(drawn or _times(study, rows))]))
+    cells = [[_text(row.get(name)) for name in columns] for row in rows]
     page = Environment(loader=PackageLoader(__package__, "."), autoescape=True).get_template("page.html.j2")
-    write_whole(folder / FILE, page.render(study=study, plots=plots, columns=shown, rows=cells, failures=failures,
+    write_whole(folder / FILE, page.render(study=study, plots=plots, columns=columns, rows=cells, failures=failures,
                                            points=points, done=len(rows),
-                                           compared=compared, regimes=found))
+                                           compared=compared, regimes=found_regimes))
 
 
 def _times(study: Study, rows: Sequence[Row]) -> list[str]:
@@ -94,8 +94,8 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     for place, (value, name, points) in enumerate(lines):
         if numbers:
             points.sort()
-        told = (_named(name)[0] if len(plot.y) > 1 else "", _setting(plot.series, value) if plot.series else "")
-        label = ", ".join(filter(None, told))
+        labels = (_named(name)[0] if len(plot.y) > 1 else "", _setting(plot.series, value) if plot.series else "")
+        label = ", ".join(filter(None, labels))
         axes.plot(*zip(*points), marker="o", markersize=4, label=plain(label),
                   color=colours[place % len(colours)])
     axes.set_xlabel(_axis(plot.x))

@@ -42,16 +42,16 @@ def regimes(wanted: Regimes, rows: Sequence[Row], varied: Sequence[str]) -> list
     grouped is that of the setting's first value.
     """
     values = list(dict.fromkeys(row[wanted.over] for row in rows))
-    found = [case for rows_of_case in _cases(wanted, rows, varied).values() if (case := _case(
+    cases = [case for rows_of_case in _cases(wanted, rows, varied).values() if (case := _case(
         wanted, rows_of_case, values))]
     names = [*map(str, values), BEST]
-    told = []
+    summaries = []
     for along in wanted.along:
-        for group, members in _groups(along, found):
+        for group, members in _groups(along, cases):
             losses = np.array([[*case.losses, min(case.losses)] for case in members])
-            told.append(Regime(along, group, len(members), dict(zip(names, losses.mean(axis=0).tolist())),
-                               dict(zip(names, losses.max(axis=0).tolist()))))
-    return told
+            summaries.append(Regime(along, group, len(members), dict(zip(names, losses.mean(axis=0).tolist())),
+                                    dict(zip(names, losses.max(axis=0).tolist()))))
+    return summaries
 
 
 def _cases(wanted: Regimes, rows: Sequence[Row], varied: Sequence[str]) -> dict[tuple, dict[Scalar | None, Row]]:

@@ -165,8 +165,8 @@ class Study(_StudyPart):
 
 def value_of(point: Mapping[str, Scalar | None], compared: Sequence[str]) -> Scalar:
     """Return what a point or a row has of the compared settings; of several, the values with spaces between."""
-    found = [point[name] for name in compared if point.get(name) is not None]
-    return found[0] if len(compared) == 1 else " ".join(map(str, found))
+    values = [point[name] for name in compared if point.get(name) is not None]
+    return values[0] if len(compared) == 1 else " ".join(map(str, values))
 
 
 def load_study(name_or_path: str) -> Study:

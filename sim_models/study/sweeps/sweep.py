@@ -46,23 +46,23 @@ def sweep(study: Study, points: Sequence[Point], out: Path, monitor: Monitor, jo
     and `run_on_cluster` raise.
     """
     store, mine = Store(out / "cache", KeptResults()), points[shard.number - 1::shard.of]
-    wanted = {task.key: task for point in mine for task in point.tasks}
+    tasks = {task.key: task for point in mine for task in point.tasks}
     if scheduler is not None:
         from t3sim.study.sweeps.cluster import run_on_cluster
 
-        outcome = run_on_cluster(list(wanted.values()), store, scheduler, monitor)
+        outcome = run_on_cluster(list(tasks.values()), store, scheduler, monitor)
     else:
         first = next((first for point in mine if (first := point.warm_up()) is not None), None)
-        outcome = run_tasks(wanted.values(), store, jobs, monitor, first)
+        outcome = run_tasks(tasks.values(), store, jobs, monitor, first)
     rows = _rows(points, store, outcome)
     failures = tuple(_failures(study, mine, outcome))
     out.mkdir(parents=True, exist_ok=True)
     write_table(make_table(rows, study.varied), out)
-    known = dict.fromkeys(column for row in rows for column in row)
+    columns = dict.fromkeys(column for row in rows for column in row)
     for part, column in study.columns() if rows else ():
         # Of levels that have different results, those that are not there yet may have it.
-        if column not in known and ("level" not in study.varied or len(rows) == len(points)):
-            raise BadInput(f"{part} names {shown(column)}, which no result has: allowed are {choices(column, known)} "
+        if column not in columns and ("level" not in study.varied or len(rows) == len(points)):
+            raise BadInput(f"{part} names {shown(column)}, which no result has: allowed are {choices(column, columns)} "
                            f"(the results are kept in {out})")
     write_page(study, rows, sorted((one.label, one.message) for one in failures), len(points), out)
     log = out / "failures.log"
@@ -70,7 +70,7 @@ def sweep(study: Study, points: Sequence[Point], out: Path, monitor: Monitor, jo
     if failures:
         write_whole(log, "\n".join(f"{one.label}: {one.message}\n{one.traceback}" for one in failures))
     return Swept(len(points), len(rows), sum({task.key for task in point.tasks} <= outcome.kept for point in mine),
-                 len(wanted), failures,
+                 len(tasks), failures,
                  tuple(regrets(study.compare, rows, study.varied, study.compared)) if study.compare else (),
                  tuple(regimes(study.regimes, rows, study.varied)) if study.regimes else ())
 
@@ -80,13 +80,13 @@ def _rows(points: Sequence[Point], store: Store, outcome: Outcome) -> list[dict]
 
     A result that has the name of a setting is a repetition of it.
     """
-    found, rows = {task.key: result for task, result in outcome.results.items()}, []
+    results, rows = {task.key: result for task, result in outcome.results.items()}, []
     for point in points:
         for task in point.tasks:
-            if task.key not in found and (result := store.load(task)) is not None:
-                found[task.key] = result
-        if all(task.key in found for task in point.tasks):
-            rows.append({**point.answer(found), **point.values})
+            if task.key not in results and (result := store.load(task)) is not None:
+                results[task.key] = result
+        if all(task.key in results for task in point.tasks):
+            rows.append({**point.answer(results), **point.values})
     return rows
 
 

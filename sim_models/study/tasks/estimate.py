@@ -43,16 +43,16 @@ class Estimate:
 def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirrored: bool = True,
              jobs: int = 1) -> Estimate:
     """Estimate a run of these kernels, `jobs` at once, each once; what is not `mirrored` simulates every GPU."""
-    each = list(dict.fromkeys(asked))
+    kernels = list(dict.fromkeys(asked))
     tiles = make_tiling(machine, workload).tiles
     seconds = [_SETUP_SECONDS_PER_TILE * tiles * kernel.uses_depth + kernel_seconds(kernel, machine, workload, mirrored)
-               for kernel in each]
+               for kernel in kernels]
     of_a_run = _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes
     return Estimate(
-        cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in each),
+        cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in kernels),
         seconds=max([*(one / (min(jobs, workload.tp) if in_threads(kernel) else 1)
-                       for kernel, one in zip(each, seconds)), sum(seconds) / jobs]),
-        memory_bytes=_BASE_BYTES + min(jobs, len(each)) * of_a_run)
+                       for kernel, one in zip(kernels, seconds)), sum(seconds) / jobs]),
+        memory_bytes=_BASE_BYTES + min(jobs, len(kernels)) * of_a_run)
 
 
 def in_threads(kernel: Kernel) -> bool:

@@ -66,10 +66,10 @@ def run_tasks(tasks: Iterable[Task], store: Store, jobs: int, monitor: Monitor,
     `first` is done before any of them, if any is to be done at all.
     """
     started = time.perf_counter()
-    wanted = {task.key: task for task in tasks}
-    outcome = Outcome(results={task: kept for task in wanted.values() if (kept := store.load(task)) is not None})
+    tasks_by_key = {task.key: task for task in tasks}
+    outcome = Outcome(results={task: kept for task in tasks_by_key.values() if (kept := store.load(task)) is not None})
     outcome.kept = frozenset(task.key for task in outcome.results)
-    missing = [task for task in wanted.values() if task not in outcome.results]
+    missing = [task for task in tasks_by_key.values() if task not in outcome.results]
     if missing:
         needed = {need.key: need for task in missing for need in task.requires}
         _Pool(store, jobs, monitor, outcome).run([*needed.values(), *missing], first)
@@ -207,12 +207,12 @@ def _end_with_the_parent() -> None:
 
 def work(task: Task, store: Store) -> tuple[str, str] | None:
     """Run a task in this process and store its result. None, or what went wrong: one line and a traceback."""
-    told = 0.0
+    last_told = 0.0
 
     def progress(fraction: float) -> None:
-        nonlocal told
-        if time.monotonic() - told > _LOOK_SECONDS:
-            told = time.monotonic()
+        nonlocal last_told
+        if time.monotonic() - last_told > _LOOK_SECONDS:
+            last_told = time.monotonic()
             _tell((task.key, fraction))
 
     try:

@@ -52,11 +52,11 @@ def _sources(entry: str, rtl: bool) -> dict[str, str]:
     def follow(folder: Path) -> None:
         finder = _OurModules(excludes=[] if rtl else _DOORS_TO_RTL)
         finder.import_hook(entry)
-        found = sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
-        (folder / _LIST).write_text(json.dumps({str(path): digest(meaning(path.read_bytes())) for path in found}))
+        paths = sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
+        (folder / _LIST).write_text(json.dumps({str(path): digest(meaning(path.read_bytes())) for path in paths}))
 
-    kept = cached(f"imports-{digest(entry, str(rtl), _all_sources())}", follow)
-    return json.loads((kept / _LIST).read_text())
+    list_folder = cached(f"imports-{digest(entry, str(rtl), _all_sources())}", follow)
+    return json.loads((list_folder / _LIST).read_text())
 
 
 @cache
