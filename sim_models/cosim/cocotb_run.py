@@ -128,12 +128,12 @@ def run_cocotb(simulation: Simulation, test_module: str, folder: Path, seed: int
         tests, failures = get_results(results)
     except (RuntimeError, ElementTree.ParseError):
         raise CocotbFailure(f"{test_module} on {simulation.top} left no results: see {log}.") from None
-    told = ElementTree.parse(results)
-    tests -= sum(int(suite.get("skipped", 0)) for suite in told.iter("testsuite"))
+    report = ElementTree.parse(results)
+    tests -= sum(int(suite.get("skipped", 0)) for suite in report.iter("testsuite"))
     if not tests:
         raise CocotbFailure(f"No test of {test_module} ran on {simulation.top}: see {log}.")
     if failures:
-        failed = [case.get("name", "") for case in told.iter("testcase")
+        failed = [case.get("name", "") for case in report.iter("testcase")
                   if case.find("failure") is not None or case.find("error") is not None]
         raise CocotbFailure(f"{failures} of {tests} tests of {simulation.top} failed: {', '.join(failed)}; see {log}.")
     return tests

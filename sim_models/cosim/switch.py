@@ -16,9 +16,9 @@ from t3sim.rtlsim.simulator import Simulator
 
 def compiled_switch(geometry: Geometry, whole: int, timeout: int) -> Simulator:
     """Make a fresh instance for sums of `whole` parts, if there are any. Raises ToolchainError and BusError."""
-    made = Simulator(build_component(partial(Switch, geometry), "switch", geometry))
-    made.reset()
-    registers, bus = switch_registers(geometry), ApbMaster(made)
+    simulator = Simulator(build_component(partial(Switch, geometry), "switch", geometry))
+    simulator.reset()
+    registers, bus = switch_registers(geometry), ApbMaster(simulator)
 
     def is_busy() -> bool:  # it clears its tables, or looks for what is of kernels before the first
         return bool(registers["STATUS"].field("busy").decode(bus.read(registers["STATUS"].offset)))
@@ -29,7 +29,7 @@ def compiled_switch(geometry: Geometry, whole: int, timeout: int) -> Simulator:
         bus.write(registers[name].offset, value)
     while is_busy():
         pass
-    return made
+    return simulator
 
 
 def switch_ports(ports: PortMap, geometry: Geometry) -> SwitchPorts:

@@ -83,6 +83,6 @@ def run_testbench(testbench: Testbench, folder: Path, *, design: VerilogDesign |
     except CocotbFailure as failure:
         log = folder / "cocotb.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        told = [found[1] for line in lines if (found := re.match(r"\s*(?:[\w.]+\.)?(\w+Error: .*)", line))][:4]
+        errors = [found[1] for line in lines if (found := re.match(r"\s*(?:[\w.]+\.)?(\w+Error: .*)", line))][:4]
         more = explain(testbench, design, folder) if explain else []
-        raise CocotbFailure("\n".join([str(failure), *told, *more])) from None
+        raise CocotbFailure("\n".join([str(failure), *errors, *more])) from None

@@ -19,18 +19,18 @@ from t3sim.rtlsim.simulator import Design
 
 def groups(geometry: Geometry) -> Groups:
     """Return the groups of the top. The recorder (sim_models/trace/rtl_events.py) reads them at these places."""
-    found = {f"channel[{c}]": _channel(geometry, f"channel_{c}.") for c in range(geometry.channel.channels)}
-    found |= {f"bank[{b}]": _bank(geometry, f"tracker_{b}.") for b in range(geometry.tracker.banks)}
-    found["merge"] = _triggers(geometry, "merge.merged", slot(2, 2, "to_table"))
-    found["table"] = [slot(0, 1, "table.w_en", "table.w_rdy"),
-                      slot(8, geometry.dma.ready_commands.bit_length(), "table.ready_level"),
-                      _struct(64, trigger(geometry), "table.w_data"),
-                      _struct(192, trigger(geometry), "table.commands__payload")]
-    found |= {f"engine[{e}]": _engine(geometry, f"engine_{e}.") for e in range(geometry.dma.engines)}
+    groups = {f"channel[{c}]": _channel(geometry, f"channel_{c}.") for c in range(geometry.channel.channels)}
+    groups |= {f"bank[{b}]": _bank(geometry, f"tracker_{b}.") for b in range(geometry.tracker.banks)}
+    groups["merge"] = _triggers(geometry, "merge.merged", slot(2, 2, "to_table"))
+    groups["table"] = [slot(0, 1, "table.w_en", "table.w_rdy"),
+                       slot(8, geometry.dma.ready_commands.bit_length(), "table.ready_level"),
+                       _struct(64, trigger(geometry), "table.w_data"),
+                       _struct(192, trigger(geometry), "table.commands__payload")]
+    groups |= {f"engine[{e}]": _engine(geometry, f"engine_{e}.") for e in range(geometry.dma.engines)}
     count = geometry.tracker.wg_bits + 1
-    found["ring"] = [slot(0, 1, "ring_monitor.late"), slot(64, count, "ring_monitor.since_idle"),
-                     slot(128, count, "ring_monitor.stage")]
-    return found
+    groups["ring"] = [slot(0, 1, "ring_monitor.late"), slot(64, count, "ring_monitor.since_idle"),
+                      slot(128, count, "ring_monitor.stage")]
+    return groups
 
 
 def groups_of_block(block: str, geometry: Geometry) -> Groups | None:
@@ -52,9 +52,9 @@ def _struct(lsb: int, layout: data.Layout, path: str) -> Slot:
 
 def _decision(at: str, surroundings: list[tuple[str, ...] | None]) -> list[Slot]:
     """Return the lowest bits as in `t3sim.trace.schema.CONDITIONS`; `surroundings` are those outside the arbiter."""
-    own = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
-           "grant_communication", "starved", "last_communication"]
-    bits = [*((f"{at}{name}",) for name in own), *surroundings, (f"{at}late",), (f"{at}overtaken",)]
+    names = ["drain", "compute_valid", "communication_valid", "communication_waiting", "ready", "grant_compute",
+             "grant_communication", "starved", "last_communication"]
+    bits = [*((f"{at}{name}",) for name in names), *surroundings, (f"{at}late",), (f"{at}overtaken",)]
     return [*(slot(i, 1, *terms) for i, terms in enumerate(bits) if terms is not None),
             slot(24, 8, f"{at}occupancy"), slot(32, 7, f"{at}threshold"),
             slot(40, 16, f"{at}elapsed"), slot(56, POLICY_BITS, f"{at}policy"),

@@ -60,8 +60,8 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     tables = {name: each(field, missing) for name, field, missing in (
         ("tile", "tile", NOWHERE), ("position", "level", 0), ("made", "contributes", 0),
         ("to_device", "to_device", NOWHERE), ("to_wg", "to_id", NOWHERE))}
-    there = tables["tile"] >= 0
-    tables |= {name: np.where(there, values[tables["tile"]], 0) for name, values in (
+    has_tile = tables["tile"] >= 0
+    tables |= {name: np.where(has_tile, values[tables["tile"]], 0) for name, values in (
         ("m0", run.tiling.first_row), ("n0", run.tiling.first_column), ("rows", run.tiling.rows),
         ("columns", run.tiling.columns))}
     tables["region"] = padded([space.table.own[order] for space, order in zip(run.spaces, row_of)], 0)
@@ -103,9 +103,9 @@ def _placed(run: FusedRun, placement: Placement, row_of: list[np.ndarray]) -> di
     for space, order in zip(run.spaces, row_of):
         touched = run.schedule.rows_touched(space.device)
         columns, _ = placement.columns_of_workgroups(space.device)
-        there = touched >= 0
-        row = touched[there]
-        wavefront = (columns[there] - run.tiling.first_column[run.schedule.rows(space.device).tile[row]]) // (
+        is_touched = touched >= 0
+        row = touched[is_touched]
+        wavefront = (columns[is_touched] - run.tiling.first_column[run.schedule.rows(space.device).tile[row]]) // (
             run.tiling.wf_columns)
         counts = np.zeros((len(order), run.tiling.wavefronts), np.int64)
         np.add.at(counts, (row, wavefront), 1)
@@ -166,11 +166,12 @@ def geometry_of(geometry) -> dict[str, int]:
 
 def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
     """Describe a region as the driver programmed it."""
-    whole = region.rows * region.columns * run.tiling.element_bytes
+    region_bytes = region.rows * region.columns * run.tiling.element_bytes
     return {
         "kind": next(name for action, name in _KINDS.items() if action in region.actions),
-        "rows": region.rows, "columns": region.columns, "tile_bytes": whole, "updates_per_element": region.updates,
-        "counted_bytes": space.first_line_bytes(region.rows) if region.present else whole,
+        "rows": region.rows, "columns": region.columns, "tile_bytes": region_bytes,
+        "updates_per_element": region.updates,
+        "counted_bytes": space.first_line_bytes(region.rows) if region.present else region_bytes,
         "admitted": region.admitted, "present": region.present, "tiles_per_block": region.tiles_per_block,
         "to": [{"device": to.device, "region": space.table.number(to.region)} for to in region.destinations],
     }
@@ -237,8 +238,8 @@ def senders(space: AddressSpace) -> np.ndarray:
 
 def tiles_of(run: FusedRun, wanted: Filter) -> Subject:
     """Return what a recorder must know of a fused kernel: workgroups are named by the tiles that they make."""
-    made = build.make_tiling(run.machine, run.workload)
-    called, parts = (padded(columns, ALONE) for columns in zip(*(workgroups(space, made) for space in run.spaces)))
+    tiling = build.make_tiling(run.machine, run.workload)
+    called, parts = (padded(columns, ALONE) for columns in zip(*(workgroups(space, tiling) for space in run.spaces)))
     packet_wgs = None
     if wanted.wgs is not None:  # and the ids under which what leaves them arrives at their peers
         sent = [run.schedule.rows(space.device).to_id[np.isin(names(run.schedule, space.device), list(wanted.wgs))]

@@ -33,8 +33,8 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
         answer.tell(began, "the collective begins on this GPU" if not piece.step else
                     f"step {piece.step} is over on this GPU, and step {piece.step + 1} begins")
     mine = trace.of(None, device)
-    own = mine[mine["wg"] == wg]
-    started, stages = own[own["kind"] == Kind.DISPATCH], own[own["kind"] == Kind.STAGE]
+    events = mine[mine["wg"] == wg]
+    started, stages = events[events["kind"] == Kind.DISPATCH], events[events["kind"] == Kind.STAGE]
     for e in started:
         answer.tell(e["cycle"], f"the workgroup starts on compute unit {e['unit'] % trace.run['geometry']['units']}")
     for e in stages[np.isin(stages["b"], STORES)][:1]:
@@ -42,7 +42,7 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     ended = stages[stages["b"] == IDLE]
     for e in ended:
         answer.tell(e["cycle"], "the workgroup has ended")
-    if not len(own):
+    if not len(events):
         answer.conclude(_not_started(trace, piece, began, late))
     last = int(ended["cycle"][0]) if len(ended) else trace.window[1]
     _reads(trace, piece, int(started["cycle"][0]) if len(started) else trace.window[0], last, answer)
@@ -127,7 +127,7 @@ def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
             where = "here"
         else:
             where = f"at device {to}" if not trace.run["mirrored"] else "here, where it stands for another's"
-            came = trace.of(Kind.ARRIVE, span.device, [span])
+            arrivals = trace.of(Kind.ARRIVE, span.device, [span])
             if not move.copied:
                 _left(trace, piece, to, span, f"device {to}", answer)
             elif move.copied.address not in copied:
@@ -135,7 +135,7 @@ def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
                 first = move.copied.address + piece.first_byte
                 _left(trace, piece, move.copied.to, Span(span.device, first, first + piece.bytes),
                       "the switch, which copies them", answer)
-            answer.tell_all(came, f"{plural(len(came), 'packet')} arrived {where}")
+            answer.tell_all(arrivals, f"{plural(len(arrivals), 'packet')} arrived {where}")
         if len(stored):
             answer.tell(stored["cycle"][-1], f"{int(stored['amount'].sum()):,} bytes are in DRAM {where}")
         if int(stored["amount"].sum()) < piece.bytes:
@@ -148,21 +148,21 @@ def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
 
 def _left(trace: Trace, piece: Piece, to: int, span: Span, where: str, answer: Answer) -> None:
     """Tell what of it went onto a link."""
-    left = _packets(trace, piece.device, to, [span])
-    answer.tell_all(left, f"{plural(len(left), 'packet')} ({int(left['amount'].sum()):,} bytes) onto the link to "
-                          f"{where}")
+    packets = _packets(trace, piece.device, to, [span])
+    answer.tell_all(packets, f"{plural(len(packets), 'packet')} ({int(packets['amount'].sum()):,} bytes) onto the "
+                             f"link to {where}")
 
 
 def _origins(trace: Trace, piece: Piece, answer: Answer) -> None:
     """Say which workgroups had sent what it reads, and who reads what it stores."""
-    came = []
+    arrivals = []
     for span, origin in trace.passes.reads(piece):
         (sender, number), = trace.passes.stored_by(span.device, np.array([span.first]))
         if origin != HERE and number >= 0:
-            came.append(f"device {origin}" + (f", workgroup {number} there" if not trace.run["mirrored"] else
-                                              f", as workgroup {number} sends it"))
-    if came:
-        answer.conclude(f"What it reads came from {joined(came)}.")
+            arrivals.append(f"device {origin}" + (f", workgroup {number} there" if not trace.run["mirrored"] else
+                                                  f", as workgroup {number} sends it"))
+    if arrivals:
+        answer.conclude(f"What it reads came from {joined(arrivals)}.")
     for span, move in trace.passes.stores(piece):
         for group in trace.passes.readers(span, piece.step):
             numbers = (f"workgroup {group[0]}" if len(group) == 1 else f"workgroups {group[0]} to {group[-1]}")
@@ -214,11 +214,11 @@ def _missing(trace: Trace, device: int, step: int) -> Iterator[str]:
     """Say which lines have not come, and who has not sent them."""
     passes, arrived = trace.passes, trace.of(Kind.ARRIVE, device)
     needed = passes.lines(device, step)
-    came = int(_parts(arrived).sum())
-    if came >= needed:
+    arrived_parts = int(_parts(arrived).sum())
+    if arrived_parts >= needed:
         return
     lines = passes.lines_of_step(device, step)
-    yield f"{max(0, came - needed + lines):,} of {lines:,} lines that step {step + 1} waits for have come."
+    yield f"{max(0, arrived_parts - needed + lines):,} of {lines:,} lines that step {step + 1} waits for have come."
     short: dict[Span, list[Arriving]] = {}
     for part in passes.arriving(device):
         if part.step <= step:
@@ -246,12 +246,12 @@ def _sender(trace: Trace, device: int, part: Arriving) -> str:
     passes = trace.passes
     if not _from_the_start(trace, Kind.PACKET):
         return "what it has sent is not recorded."
-    sent = _packets(trace, part.sender, None if trace.run["mirrored"] else part.sent_to,
-                    [Span(device, part.sent_at, part.sent_at + part.span.end - part.span.first)])
-    if len(sent) >= passes.chunk_lines:
+    packets = _packets(trace, part.sender, None if trace.run["mirrored"] else part.sent_to,
+                       [Span(device, part.sent_at, part.sent_at + part.span.end - part.span.first)])
+    if len(packets) >= passes.chunk_lines:
         return _ALL_SENT
-    there = sent["address"].astype(np.int64) - part.sent_at + part.span.first
-    done = np.unique(passes.stored_by(device, there, part.sender)[:, 1]) if len(sent) else []
+    at_receiver = packets["address"].astype(np.int64) - part.sent_at + part.span.first
+    done = np.unique(passes.stored_by(device, at_receiver, part.sender)[:, 1]) if len(packets) else []
     first = next((wg for wg in passes.of_step(part.sender, part.step) if wg not in done), None)
     begun = passes.over(part.sender, part.step - 1) is not None
     return (f"there step {part.step + 1} has not begun." if not begun else
@@ -265,10 +265,10 @@ def _waiting(trace: Trace, span: Span) -> Iterator[str]:
     waiting = waiting[waiting["op"] != READ]
     number = trace.run["numbers"][span.device]
     on_links = waiting["c"] >= 0
-    there = np.where(on_links, (waiting["c"] == number) | trace.run["mirrored"], waiting["device"] == span.device)
-    found = waiting[there]
-    for queue in np.unique(found["b"]):
-        here = found[found["b"] == queue]
+    is_here = np.where(on_links, (waiting["c"] == number) | trace.run["mirrored"], waiting["device"] == span.device)
+    waiting_here = waiting[is_here]
+    for queue in np.unique(waiting_here["b"]):
+        here = waiting_here[waiting_here["b"] == queue]
         what = "to" if here["c"][0] >= 0 else "of"
         yield (f"At the end {plural(len(here), 'request')} of it waited in the "
                f"{place(here[0]) if len(np.unique(here['unit'])) == 1 else QUEUES[queue] + 's'} {what} device "
@@ -278,10 +278,10 @@ def _waiting(trace: Trace, span: Span) -> Iterator[str]:
 def _on_links(trace: Trace, piece: Piece, stages: np.ndarray, answer: Answer) -> None:
     """Say for how long a workgroup's stores waited for room on a link."""
     refused = stages[stages["b"] == _LINK]
-    sent = _packets(trace, piece.device, None,
-                    [span for span, move in trace.passes.stores(piece) if move.to != HERE])
-    if len(refused) and len(sent):
-        waited = int(sent["cycle"][-1]) - int(refused["cycle"][0])
+    packets = _packets(trace, piece.device, None,
+                       [span for span, move in trace.passes.stores(piece) if move.to != HERE])
+    if len(refused) and len(packets):
+        waited = int(packets["cycle"][-1]) - int(refused["cycle"][0])
         answer.conclude(f"Its stores waited {plural(waited, 'cycle')} for room on a link, from cycle "
                         f"{int(refused['cycle'][0]):,} on.")
 
@@ -293,8 +293,8 @@ def _parts(arrived: np.ndarray) -> np.ndarray:
 
 def _packets(trace: Trace, device: int, to: int | None, spans: list[Span]) -> np.ndarray:
     """Return the packets of these addresses that a device put onto its links for another one, None: for any."""
-    sent = trace.of(Kind.PACKET, device, spans)
-    return sent if to is None else sent[sent["a"] == to]
+    packets = trace.of(Kind.PACKET, device, spans)
+    return packets if to is None else packets[packets["a"] == to]
 
 
 def _from_the_start(trace: Trace, kind: Kind) -> bool:

@@ -100,10 +100,10 @@ def _arbiters(trace: Trace, decisions: np.ndarray, answer: Answer) -> None:
     if not len(decisions):
         return
     granted = decisions[decisions["stream"] != NO_STREAM]
-    held = decisions[(decisions["stream"] == NO_STREAM) & (decisions["reason"] != Reason.IDLE)]
+    held_up = decisions[(decisions["stream"] == NO_STREAM) & (decisions["reason"] != Reason.IDLE)]
     counts = ", ".join(f"{(granted['stream'] == stream).sum():,} {name}" for stream, name in enumerate(STREAMS))
     answer.tell(None, f"  the arbiters granted {counts} requests")
-    for code, count in Counter(held["reason"].tolist()).most_common(_REASONS):
+    for code, count in Counter(held_up["reason"].tolist()).most_common(_REASONS):
         answer.tell(None, f"  {plural(count, 'time')} they held all back: {REASONS[code]}")
     if trace.run["filter"]["wgs"] is None:
         longest = max(int(waits_of(decisions[decisions["unit"] == channel]).max())

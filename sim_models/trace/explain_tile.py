@@ -43,8 +43,8 @@ def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
         answer.conclude("The tile has no columns: its id keeps a place in the order, and nothing is sent or tracked.")
         return answer
     if tile.place:
-        whole = "output" if trace.run["group_tiles"] is None else "inputs"
-        answer.subject += f": {role(tile)}, {extent(tile.place)} of the {whole}, at {tile.place.base:#x}"
+        array = "output" if trace.run["group_tiles"] is None else "inputs"
+        answer.subject += f": {role(tile)}, {extent(tile.place)} of the {array}, at {tile.place.base:#x}"
     if tile.place and not tile.place.columns:
         answer.conclude("The wavefront has no columns of this ragged tile: there is nothing to track.")
         return answer
@@ -61,10 +61,10 @@ def explain_tile(trace: Trace, wg: int, wf: int, device: int = 0) -> Answer:
 
 def workgroup(tile: Tile, answer: Answer) -> None:
     """Tell when the workgroups of a tile start, store and end."""
-    there = "downstream" if tile.trace.run.get("around_a_ring") else "at the peer that is furthest behind"
+    where = "downstream" if tile.trace.run.get("around_a_ring") else "at the peer that is furthest behind"
     for e in tile.of(Kind.BLOCKED):
         answer.tell(e["cycle"], f"the dispatch window holds the workgroup{_part(e)} back "
-                                f"(window heads: {e['a']} here, {e['b']} {there})")
+                                f"(window heads: {e['a']} here, {e['b']} {where})")
     for e in tile.of(Kind.DISPATCH):
         answer.tell(e["cycle"], f"the workgroup{_part(e)} starts" + (
             f" on compute unit {e['unit']}" if e["a"] >= 0 else ""))
@@ -133,11 +133,11 @@ def _device(trace: Trace, index: int) -> str:
 def _stores_for_the_link(tile: Tile, answer: Answer) -> None:
     packets = tile.packets()
     copies = len({number for number, _ in tile.trace.map.routes(tile.id)}) if not tile.trace.run["in_switch"] else 1
-    sent, whole = int(packets["amount"].sum()), tile.stored_bytes * copies
-    answer.conclude(
-        f"Its stores leave for {receivers(tile)} as they are made (remote_map): nothing is tracked here, nothing "
-        "fires. " + (f"All {whole:,} bytes left." if sent == whole else f"{sent:,} of {whole:,} bytes left."))
-    if sent < whole:
+    sent_bytes, whole = int(packets["amount"].sum()), tile.stored_bytes * copies
+    left = f"All {whole:,} bytes left." if sent_bytes == whole else f"{sent_bytes:,} of {whole:,} bytes left."
+    answer.conclude(f"Its stores leave for {receivers(tile)} as they are made (remote_map): nothing is tracked here, "
+                    f"nothing fires. {left}")
+    if sent_bytes < whole:
         answer.conclude(*whereabouts(tile))
     _journey(tile, packets, answer)
 
@@ -270,12 +270,12 @@ def _missing(tile: Tile, totals: dict[str, int]) -> Iterator[str]:
         return
     where = (f"{others_of(tile)}, for which this GPU stands too" if trace.run["mirrored"] else
              f"upstream ({_device(trace, senders[0].device)})" if trace.run["around_a_ring"] else others_of(tile))
-    each = [Tile.of_id(trace, sender) for sender in senders]
-    late = [one for one in each if trace.run["mirrored"] or len(each) == 1 or _sent(one, tile) < _to_send(one)]
-    told = [_sender(tile, one, len(each) > 1) for one in late]
-    if done := [one.number for one in each if one not in late]:
-        told.append(f"All that {devices(done)} {'send' if len(done) > 1 else 'sends'} for it has left.")
-    yield f"Missing from {where}: {others:,} bytes. " + " ".join(told)
+    tiles = [Tile.of_id(trace, sender) for sender in senders]
+    late = [one for one in tiles if trace.run["mirrored"] or len(tiles) == 1 or _sent(one, tile) < _to_send(one)]
+    sentences = [_sender(tile, one, len(tiles) > 1) for one in late]
+    if done := [one.number for one in tiles if one not in late]:
+        sentences.append(f"All that {devices(done)} {'send' if len(done) > 1 else 'sends'} for it has left.")
+    yield f"Missing from {where}: {others:,} bytes. " + " ".join(sentences)
 
 
 def _sent(sender: Tile, tile: Tile) -> int:
@@ -289,9 +289,9 @@ def _to_send(sender: Tile) -> int:
 
 def _workgroups_now(tile: Tile) -> str:
     """Say what the workgroup of a tile does, or those of its parts that have not ended."""
-    told = {part: _workgroup_now(tile, part) for part in (
+    parts = {part: _workgroup_now(tile, part) for part in (
         range(tile.place.made) if tile.place.made > 1 else (ALONE,))}
-    waiting = {part: text for part, text in told.items() if text != _ENDED} or told
+    waiting = {part: text for part, text in parts.items() if text != _ENDED} or parts
     return " ".join(f"Part {part}: {text}" if part != ALONE else text for part, text in waiting.items())
 
 
@@ -315,36 +315,36 @@ def _workgroup_now(tile: Tile, part: int) -> str:
 
 def _sender(tile: Tile, sender: Tile, several: bool) -> str:
     """Say what has become of a tile that this one waits for; `several`: it waits for more than one."""
-    there = ("There the tile is" if not several else
-             "What stands for one of theirs is" if tile.trace.run["mirrored"] else
-             f"On device {sender.number} the tile is")
-    told = f"{there} workgroup {sender.wg}, wavefront {sender.wf}"
+    beginning = ("There the tile is" if not several else
+                 "What stands for one of theirs is" if tile.trace.run["mirrored"] else
+                 f"On device {sender.number} the tile is")
+    sentence = f"{beginning} workgroup {sender.wg}, wavefront {sender.wf}"
     if not tile.trace.run["mirrored"]:
-        told += f", which has sent {_sent(sender, tile):,} bytes under this tile's name"
+        sentence += f", which has sent {_sent(sender, tile):,} bytes under this tile's name"
     if sender.role == "remote":
-        return f"{told}, as stores for the link ({command(tile.trace, sender.id)})."
-    return f"{told} and has {'' if sender.fired else 'not '}fired ({command(tile.trace, sender.id)})."
+        return f"{sentence}, as stores for the link ({command(tile.trace, sender.id)})."
+    return f"{sentence} and has {'' if sender.fired else 'not '}fired ({command(tile.trace, sender.id)})."
 
 
 def _waited(tile: Tile, answer: Answer) -> None:
     """Say for whom a tile that fired waited last, and when each of the others had sent its part."""
     trace, life = tile.trace, next(life for life in tile.lives if life["flags"][-1] & COMPLETE)
-    left = []
+    remaining = []
     for sender in (Tile.of_id(trace, one) for one in trace.map.fed_by(tile.id)):
         packets = sender.sent_to(tile)
         packets = packets[packets["cycle"] <= life["cycle"][-1]]
         if len(packets):
-            left.append((int((packets["cycle"] + packets["b"]).max()), sender))
-    if not left:
+            remaining.append((int((packets["cycle"] + packets["b"]).max()), sender))
+    if not remaining:
         return
     ends = life["source"][-1]
-    own = life[life["source"] == LOCAL]
+    local = life[life["source"] == LOCAL]
     done = "its own request had gone" if tile.own_bytes == tile.admitted else "its own part was counted"
-    when = [f"{done} at cycle {int(own['cycle'][-1]):,}"] if len(own) else []
-    latest, last = max(left, key=lambda one: one[0])
+    when = [f"{done} at cycle {int(local['cycle'][-1]):,}"] if len(local) else []
+    latest, last = max(remaining, key=lambda one: one[0])
     when += ([f"the last packet that stands for theirs left at cycle {latest:,}"] if trace.run["mirrored"] else
-             [f"the last packet of device {sender.number} left at cycle {cycle:,}" for cycle, sender in left])
-    together = trace.run["mirrored"] or trace.run["in_switch"] or len(left) == 1
+             [f"the last packet of device {sender.number} left at cycle {cycle:,}" for cycle, sender in remaining])
+    together = trace.run["mirrored"] or trace.run["in_switch"] or len(remaining) == 1
     whom = origin(tile, ends) if ends == LOCAL or together else f"device {last.number}"
     answer.conclude(f"It waited last for {whom}: {joined(when)}.")
 
@@ -364,8 +364,8 @@ def _intruders(tile: Tile) -> Iterator[str]:
 def _dma(tile: Tile, answer: Answer) -> None:
     """Find the block's command, which carries the block's lowest wavefront; and where it stands if it is not done."""
     per_block = max(1, tile.place.region["tiles_per_block"]) if tile.place else tile.trace.run["wavefronts"]
-    own = tile.of_workgroup
-    in_block = own[own["wf"] // per_block == tile.wf // per_block]
+    of_workgroup = tile.of_workgroup
+    in_block = of_workgroup[of_workgroup["wf"] // per_block == tile.wf // per_block]
     ready, issued, walked = (in_block[in_block["kind"] == kind] for kind in (Kind.READY, Kind.ISSUE, Kind.WALKED))
     for e in ready:
         answer.tell(e["cycle"], f"the DMA block is complete; its command waits behind {plural(e['a'], 'other')}")
@@ -431,11 +431,11 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
 
 
 def _arrival(tile: Tile, target: TileId, answer: Answer) -> None:
-    there = Tile.of_id(tile.trace, target)
+    target_tile = Tile.of_id(tile.trace, target)
     name = f"{_device(tile.trace, target.device)}'s workgroup {target.wg}, wavefront {target.wf}"
-    arrived, updates = there.of(Kind.ARRIVE), there.updates
+    arrived, updates = target_tile.of(Kind.ARRIVE), target_tile.updates
     counted = updates[updates["source"] != SOURCES.index("local")]
     several = len(tile.trace.map.from_devices(target)) > 1
-    whose, of = (f" from {others_of(there)}", "these") if several else ("", "them")
+    whose, of = (f" from {others_of(target_tile)}", "these") if several else ("", "them")
     answer.tell_all(arrived, f"{plural(len(arrived), 'packet')} arrived for {name}{whose}")
     answer.tell_all(counted, f"{int(counted['amount'].sum()):,} bytes of {of} are counted there")

@@ -153,17 +153,17 @@ def waiting(sim: Sim, now: int, senders: Sequence[np.ndarray]) -> np.ndarray:
               "link": (flight, by_port), "link from the switch": (flight, switched),
               "stores for the link": (sim.stores_out, by_port),
               "DMA data for the link": (sim.mem.dma_returns, by_port)}
-    found = []
+    waits = []
     for name, (queue, place) in queues.items():
         for row in place:
-            held = (queue.head[row] + np.arange(queue.count[row])) % queue.lo.shape[1]
-            found += [_waiting(sim.b, now, name, *place[row], i, queue.lo[row, at],
-                               queue.hi[row, at]) for i, at in enumerate(held)]
+            slots = (queue.head[row] + np.arange(queue.count[row])) % queue.lo.shape[1]
+            waits += [_waiting(sim.b, now, name, *place[row], i, queue.lo[row, at],
+                               queue.hi[row, at]) for i, at in enumerate(slots)]
     for row in range(len(sim.mem.free)):
-        held = set(range(sim.mem.free.shape[1])) - set(sim.mem.free[row, :sim.mem.free_count[row]].tolist())
-        found += [_waiting(sim.b, now, "DRAM queue", *divmod(row, channels), i, sim.mem.lo[row, entry],
-                           sim.mem.hi[row, entry]) for i, entry in enumerate(sorted(held))]
-    events = np.array(found, EVENT)
+        slots = set(range(sim.mem.free.shape[1])) - set(sim.mem.free[row, :sim.mem.free_count[row]].tolist())
+        waits += [_waiting(sim.b, now, "DRAM queue", *divmod(row, channels), i, sim.mem.lo[row, entry],
+                           sim.mem.hi[row, entry]) for i, entry in enumerate(sorted(slots))]
+    events = np.array(waits, EVENT)
     for device, name in enumerate(senders):
         mine = (events["device"] == device) & (events["b"] == QUEUES.index("stores for the link"))
         events["wg"][mine] = name[events["region"][mine], events["wg"][mine]]

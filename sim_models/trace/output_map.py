@@ -147,8 +147,8 @@ class OutputMap:
             before = np.flatnonzero((plan["becomes"] == plan["group"][tile.wg]).any(axis=1))
             return [other for group in before.tolist() for other in self._tiles_of(group, tile.device)
                     if self._overlap(other, tile)]
-        sent = (plan["to_device"] == tile.device) & (plan["to_wg"] == tile.wg)
-        return [TileId(int(device), int(wg), tile.wf) for device, wg in np.argwhere(sent.any(axis=2))]
+        is_sent = (plan["to_device"] == tile.device) & (plan["to_wg"] == tile.wg)
+        return [TileId(int(device), int(wg), tile.wf) for device, wg in np.argwhere(is_sent.any(axis=2))]
 
     def from_devices(self, tile: TileId) -> list[int]:
         """List the devices, by their numbers, whose data update it; what one that stands for all has of them, too."""
@@ -156,9 +156,9 @@ class OutputMap:
             return [other.device for other in self.fed_by(tile)]
         devices, own = self._run["devices"], self._run["numbers"][tile.device]
         plan, group = self._plan, self._plan["group"][tile.wg]
-        found = {int(plan["to_device"][0, wg, route]) for before, route in np.argwhere(plan["becomes"] == group)
-                 for wg in np.flatnonzero(plan["group"] == before)[:1]}
-        return sorted((2 * own - device) % devices for device in found)  # it comes from as far as it goes
+        groups = {int(plan["to_device"][0, wg, route]) for before, route in np.argwhere(plan["becomes"] == group)
+                  for wg in np.flatnonzero(plan["group"] == before)[:1]}
+        return sorted((2 * own - device) % devices for device in groups)  # it comes from as far as it goes
 
     def destinations(self, device: int, number: int) -> list[int]:
         """List the devices to which a packet goes: one, or those of a group to which a switch copies it."""
@@ -178,9 +178,9 @@ class OutputMap:
         inside = ((plan["n0"][device] <= column) & (column < plan["n0"][device] + plan["columns"][device])
                   & (plan["m0"][device] <= row) & (row < plan["m0"][device] + plan["rows"][device]))
         meant = (plan["to_device"][device] == to[0]) & (plan["to_wg"][device] == packet["wg"])
-        found = np.flatnonzero(inside)
-        exact = found[meant[found].any(axis=1)]
-        return int((exact if len(exact) else found)[0]) if len(found) else None
+        tiles = np.flatnonzero(inside)
+        exact = tiles[meant[tiles].any(axis=1)]
+        return int((exact if len(exact) else tiles)[0]) if len(tiles) else None
 
     def _tiles_of(self, group: int, device: int) -> list[TileId]:
         """Return the tiles of one of the device's shares."""
@@ -198,9 +198,9 @@ class OutputMap:
     def _overlap(self, sender: TileId, receiver: TileId) -> bool:
         lines, group = self._plan["lines"], self._plan["group"]
         of_sender, of_receiver = int(lines[group[sender.wg]]), int(lines[group[receiver.wg]])
-        sent, there = (line * of_receiver // of_sender for line in self._lines(sender))
+        sent_lines, arriving_lines = (line * of_receiver // of_sender for line in self._lines(sender))
         first, behind = self._lines(receiver)
-        return max(sent, first) < min(there, behind)
+        return max(sent_lines, first) < min(arriving_lines, behind)
 
 
 #: Fields of the plan that `Consumer` is made of.

@@ -107,10 +107,10 @@ def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: P
     rows, ids = devices * channels, max(1 << fields.wg_bits, int(subject.names.max()) + 1, subject.count)
 
     def mask(chosen: Collection[int] | None, size: int) -> np.ndarray:
-        found = np.full(size, chosen is None)
+        is_chosen = np.full(size, chosen is None)
         if chosen is not None:
-            found[list(chosen)] = True
-        return found
+            is_chosen[list(chosen)] = True
+        return is_chosen
 
     def zeros(*shape: int) -> np.ndarray:
         return np.zeros(shape, np.int64)

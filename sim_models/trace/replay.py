@@ -83,8 +83,8 @@ class DeviceReplay:
 
     def open_tiles(self, cycle: int) -> np.ndarray:
         """Return the last UPDATE of each tile that the Tracker holds at a cycle's end, by sets and ways."""
-        held = self.updates[(self.updates["cycle"] <= cycle) & (self._superseded > cycle) & ~self._closed]
-        return held[np.lexsort((held["c"], held["wg"] % self.sets))]
+        open_updates = self.updates[(self.updates["cycle"] <= cycle) & (self._superseded > cycle) & ~self._closed]
+        return open_updates[np.lexsort((open_updates["c"], open_updates["wg"] % self.sets))]
 
     def channel(self, number: int, cycle: int) -> Channel | None:
         """Return a channel's state; None if it has not decided anything yet."""
@@ -101,18 +101,18 @@ class DeviceReplay:
         The events are of those commands that came since the recording began.
         """
         ready, issued = self._until(Kind.READY, cycle), self._until(Kind.ISSUE, cycle)
-        both = self.events[(self.events["kind"] == Kind.READY) | (self.events["kind"] == Kind.ISSUE)]
-        before = int(both["a"][0]) if len(both) else 0
+        ready_and_issue = self.events[(self.events["kind"] == Kind.READY) | (self.events["kind"] == Kind.ISSUE)]
+        before = int(ready_and_issue["a"][0]) if len(ready_and_issue) else 0
         return before + len(ready) - len(issued), ready[max(0, len(issued) - before):]
 
     def engines(self, cycle: int) -> list[np.void | None]:
         """Return the command (ISSUE) that each engine walks, None: idle."""
-        found = []
+        changes = []
         issued, walked = self._until(Kind.ISSUE, cycle), self._until(Kind.WALKED, cycle)
         for engine in range(self.trace.run["geometry"]["engines"]):
             mine, done = issued[issued["unit"] == engine], int((walked["unit"] == engine).sum())
-            found.append(mine[done] if done < len(mine) else None)
-        return found
+            changes.append(mine[done] if done < len(mine) else None)
+        return changes
 
     def units(self, cycle: int) -> np.ndarray:
         """Return the last STAGE of each compute unit that has done anything."""
@@ -156,8 +156,8 @@ class DeviceReplay:
         full = np.cumsum(change) >= self.ways
         refused = self.of(Kind.FULL)
         theirs = (refused["wg"] % self.sets == number) & (refused["a"] != 1)
-        both = np.concatenate([mine[_rises(full)], refused[theirs]])
-        return both[np.argsort(both["cycle"], kind="stable")]
+        waits = np.concatenate([mine[_rises(full)], refused[theirs]])
+        return waits[np.argsort(waits["cycle"], kind="stable")]
 
     def _count(self, wg: int, wf: int, count: int) -> np.ndarray:
         mine = self.updates[(self.updates["wg"] == wg) & (self.updates["wf"] == wf)]
@@ -174,8 +174,8 @@ class DeviceReplay:
 
     def _grants(self, channel: int, stream: str) -> np.ndarray:
         decided = self._decisions(channel)
-        wanted = NO_STREAM if stream == "nothing" else STREAMS.index(stream)
-        return decided[decided["stream"] == wanted]
+        number = NO_STREAM if stream == "nothing" else STREAMS.index(stream)
+        return decided[decided["stream"] == number]
 
     def _queue(self, channel: int, length: int) -> np.ndarray:
         decided = self._decisions(channel)

@@ -67,11 +67,11 @@ def places(trace: Trace) -> list[Happening]:
 
     A place whose kind was not recorded is left out.
     """
-    found = []
+    found_places = []
     for device in range(trace.devices):
         of = {kind: trace.of(kind, device) for kind in KINDS}
-        found += [*_milestones(trace, device, of), *_waits(trace, device, of)]
-    return sorted(found, key=lambda place: (place.cycle, place.device))
+        found_places += [*_milestones(trace, device, of), *_waits(trace, device, of)]
+    return sorted(found_places, key=lambda place: (place.cycle, place.device))
 
 
 def _milestones(trace: Trace, device: int, of: dict[Kind, np.ndarray]) -> Iterator[Happening]:

@@ -50,8 +50,8 @@ class Setup:
     def kernel(self) -> FusedGemm:
         """The kernel that is recorded, as `t3 run` names it."""
         skew = Skew() if self.skew is None and not self.mirrored else self.skew
-        found = fusion(self.technique, Plan(self.machine, self.workload, self.seed, self.exchange, skew=skew))
-        return found if self.policy is None else replace(found, policy=self.policy)
+        kernel = fusion(self.technique, Plan(self.machine, self.workload, self.seed, self.exchange, skew=skew))
+        return kernel if self.policy is None else replace(kernel, policy=self.policy)
 
     @cached_property
     def planned(self) -> Plan:

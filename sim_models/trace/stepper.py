@@ -166,13 +166,13 @@ class Stepper(App):
 
     def _find(self, condition: str, direction: int) -> None:
         try:
-            found = self.replay.find(condition, self.cycle, direction > 0)
+            event = self.replay.find(condition, self.cycle, direction > 0)
         except BadInput as error:
             self.message = str(error)
             self.show()
             return
-        self.go(found, f"{condition}: not {'after' if direction > 0 else 'before'} cycle {self.cycle:,}")
-        if found is not None:
+        self.go(event, f"{condition}: not {'after' if direction > 0 else 'before'} cycle {self.cycle:,}")
+        if event is not None:
             self.message = f"{condition}: here"
             self.show()
 
@@ -260,10 +260,10 @@ class Stepper(App):
             saw, ago = conditions(int(d["flags"])), self.cycle - int(d["cycle"])
             waited = channel.waited + (0 if d["stream"] != NO_STREAM or not saw["communication_waiting"] else ago)
             granted = "–" if d["stream"] == NO_STREAM else STREAMS[d["stream"]]
-            told = ("none" if d["b"] == NO_THRESHOLD else str(d["b"]), str(waited),
-                    *map(str, channel.entered), f"{ago:,}" if ago else "")
+            cells = ("none" if d["b"] == NO_THRESHOLD else str(d["b"]), str(waited),
+                     *map(str, channel.entered), f"{ago:,}" if ago else "")
             table.add_row(_MARK if number in channels else "", str(number), _bar(int(d["a"]), entries),
-                          *(() if slim else told),
+                          *(() if slim else cells),
                           Text(f"{granted}: {reason(d)}", style="dim" if ago else "bold"))
         if not table.row_count:
             table.add_row(*[""] * (3 + len(between)), "no decision yet")
@@ -273,28 +273,28 @@ class Stepper(App):
         slim = self._width < _SLIM
         table = _table("", "set", "way", "tile", "bytes counted", *(() if slim else ("region",)))
         geometry, marked = self.trace.run["geometry"], self._marked()
-        held, now = self.replay.open_tiles(self.cycle), self.replay.at(self.cycle)
+        open_tiles, now = self.replay.open_tiles(self.cycle), self.replay.at(self.cycle)
         updates = now[now["kind"] == Kind.UPDATE]
-        gone = updates[(updates["flags"] & (COMPLETE | EXCEEDS | REFUSED)) != 0]  # in this cycle
+        leaving = updates[(updates["flags"] & (COMPLETE | EXCEEDS | REFUSED)) != 0]  # in this cycle
         moved = {(int(e["wg"]), int(e["wf"])) for e in updates}
         because = {(int(e["wg"]), int(e["wf"])) for e in marked[marked["kind"] == Kind.UPDATE]}
-        sets = held["wg"] % geometry["sets"]
+        sets = open_tiles["wg"] % geometry["sets"]
         order = np.argsort(~np.isin(sets, [wg % geometry["sets"] for wg, _ in moved]), kind="stable")
-        held = held[order]  # sets of this cycle's updates first
+        open_tiles = open_tiles[order]  # sets of this cycle's updates first
         before = -1
-        for e in [*gone, *held[:_MOST_SETS]]:
+        for e in [*leaving, *open_tiles[:_MOST_SETS]]:
             tile, number = (int(e["wg"]), int(e["wf"])), int(e["wg"]) % geometry["sets"]
             used = int((sets == number).sum())
             filled = "" if slim else f" ({used}/{geometry['ways']})"
             label = f"{number}{filled}" if number != before else ""
             before = number
-            left = next((word for bit, word in UPDATE_MARKS.items() if int(e["flags"]) & bit
+            mark = next((word for bit, word in UPDATE_MARKS.items() if int(e["flags"]) & bit
                          and bit & (COMPLETE | EXCEEDS | REFUSED)), "")
             table.add_row(_MARK if tile in because else "",
-                          Text(label, style="red" if used == geometry["ways"] else ""), left or str(e["c"]),
+                          Text(label, style="red" if used == geometry["ways"] else ""), mark or str(e["c"]),
                           Text(owner(e), style="bold" if tile in moved else ""),
                           _bar(int(e["a"]), int(e["b"]), 0 if slim else _BAR), *(() if slim else (str(e["region"]),)))
-        if not len(held) and not len(gone):
+        if not len(open_tiles) and not len(leaving):
             table.add_row("", "", "", "no open tile", "", *(() if slim else ("",)))
         return table
 
@@ -308,12 +308,13 @@ class Stepper(App):
             table.add_row(f"engine {number}", none if command is None else
                           f"{owner(command)}, taken in cycle {int(command['cycle']):,}")
         packets = self.replay.of(Kind.PACKET)
-        sent = packets[packets["cycle"] <= self.cycle]
-        flying = sent[sent["cycle"] + sent["b"] + self.trace.run["link_latency_cycles"] > self.cycle]
-        table.add_row("link", f"{len(flying)} packets under way, {len(sent):,} sent")
+        sent_packets = packets[packets["cycle"] <= self.cycle]
+        arrival = sent_packets["cycle"] + sent_packets["b"] + self.trace.run["link_latency_cycles"]
+        flying = sent_packets[arrival > self.cycle]
+        table.add_row("link", f"{len(flying)} packets under way, {len(sent_packets):,} sent")
         states = self.replay.units(self.cycle)["b"]
-        told = ", ".join(f"{n} {STATES[s].replace('_', ' ')}" for s, n in zip(*np.unique(states, return_counts=True)))
-        table.add_row("compute units", told or "nothing yet")
+        words = ", ".join(f"{n} {STATES[s].replace('_', ' ')}" for s, n in zip(*np.unique(states, return_counts=True)))
+        table.add_row("compute units", words or "nothing yet")
         return table
 
 

@@ -78,14 +78,14 @@ class TraceWriter:
 
     def write(self, events: np.ndarray) -> None:
         """Write EVENT[n], later than all before; they may be read until the next call."""
-        kept = events[:self._limit - self.written]
-        if len(kept) < len(events) and self.complete_until is None:
-            self.complete_until = int(events["cycle"][len(kept)])
-        self.dropped += len(events) - len(kept)
+        events_kept = events[:self._limit - self.written]
+        if len(events_kept) < len(events) and self.complete_until is None:
+            self.complete_until = int(events["cycle"][len(events_kept)])
+        self.dropped += len(events) - len(events_kept)
         self._finish()  # although there may be nothing to write: the caller fills the last events' place anew
-        if len(kept):
-            self._pending = self._thread.submit(self._append, kept)
-            self.written += len(kept)
+        if len(events_kept):
+            self._pending = self._thread.submit(self._append, events_kept)
+            self.written += len(events_kept)
 
     def _append(self, events: np.ndarray) -> None:
         started = time.thread_time()
@@ -162,8 +162,8 @@ class Trace:
             try:
                 run = read_json(folder / RUN)
             except (FileNotFoundError, NotADirectoryError):
-                told = "a recording that did not finish" if part_of(folder / EVENTS).exists() else "no trace"
-                raise BadInput(f"{folder} holds {told}: `t3 trace` writes one into a folder") from None
+                what = "a recording that did not finish" if part_of(folder / EVENTS).exists() else "no trace"
+                raise BadInput(f"{folder} holds {what}: `t3 trace` writes one into a folder") from None
             version = run["version"]
         if version != VERSION:
             versions = run.get("versions")

@@ -35,12 +35,12 @@ _DISPATCH = int(Kind.DISPATCH)
 
 def explain_failure(testbench: Testbench, design: VerilogDesign, folder: Path) -> list[str]:
     """Write lines that name the commands which show what happened; none where a trace has nothing to say."""
-    shown = groups_of_block(testbench.block, testbench.geometry)
-    if shown is None or not (folder / FAILURE).exists():
+    groups = groups_of_block(testbench.block, testbench.geometry)
+    if groups is None or not (folder / FAILURE).exists():
         return []
     failure = json.loads((folder / FAILURE).read_text())
     again, out = folder / "again", folder / "trace"
-    traced = show(*design, shown)
+    traced = show(*design, groups)
     (again / _SAMPLES).unlink(missing_ok=True)
     try:
         testbench.run(traced, again, testcase=failure["test"],

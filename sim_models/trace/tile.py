@@ -32,10 +32,10 @@ def miscounts(updates: np.ndarray) -> list[tuple[np.void, str]]:
     freed = goes_on & (in_way >= 0) & closes[in_way]
     lost = open_before & (opens | (alone & closes))
     moved = goes_on & ~freed & open_before & (counted["c"][before] >= 0) & (counted["c"] != counted["c"][before])
-    held = np.where(goes_on, counted["a"][before], 0)
-    known = opens | (alone & closes) | (goes_on & open_before)
-    wrong = known & ~freed & (counted["a"] != held + counted["amount"])
-    found = []
+    level = np.where(goes_on, counted["a"][before], 0)
+    is_known = opens | (alone & closes) | (goes_on & open_before)
+    wrong = is_known & ~freed & (counted["a"] != level + counted["amount"])
+    mismatches = []
     for place in np.flatnonzero(freed | lost | moved | wrong):
         e, last, there = (counted[one] for one in (place, before[place], in_way[place]))
         if freed[place]:
@@ -46,18 +46,18 @@ def miscounts(updates: np.ndarray) -> list[tuple[np.void, str]]:
         elif moved[place]:
             what = f"counts on in way {e['c']}, while the tile's entry is in way {last['c']}"
         else:
-            what = f"makes {e['a']:,} bytes of {held[place]:,} and {e['amount']:,}"
-        found.append((e, what))
-    return found
+            what = f"makes {e['a']:,} bytes of {level[place]:,} and {e['amount']:,}"
+        mismatches.append((e, what))
+    return mismatches
 
 
 def _latest(keys: np.ndarray) -> np.ndarray:
     """Return for each place the one before it that has the same key; -1: there is none."""
     in_order = np.argsort(keys, kind="stable")
     same = keys[in_order][1:] == keys[in_order][:-1]
-    found = np.full(len(keys), -1)
-    found[in_order[1:][same]] = in_order[:-1][same]
-    return found
+    indices = np.full(len(keys), -1)
+    indices[in_order[1:][same]] = in_order[:-1][same]
+    return indices
 
 
 class Tile:
@@ -179,12 +179,12 @@ class Tile:
 
         Where the device has another tile at these addresses, the regions of the destination tell the two apart.
         """
-        found, sent = self.trace.map, self.trace.of(Kind.PACKET, self.device)
+        output_map, sent = self.trace.map, self.trace.of(Kind.PACKET, self.device)
         mine, own = np.zeros(len(sent), bool), self.trace.run["bases"][self.number]
         meant = {(to["device"], to["region"]) for to in (self.place.region or {}).get("to", ())}
-        alike = found.alike(self.id)
+        alike = output_map.alike(self.id)
         for number in np.unique(sent["a"]).tolist():
-            for to in found.destinations(self.device, number)[:1]:
+            for to in output_map.destinations(self.device, number)[:1]:
                 here = sent["a"] == number
                 here &= self.place.holds(sent["address"], self.place.base + self.trace.run["bases"][to] - own)
                 if alike:

@@ -145,14 +145,15 @@ def _pieces(out: TimelineWriter, links: list[int], arrivals: list[int], device: 
             continue
         sent, (first, shift) = packets[packets["a"] == number], copies[0]
         who = trace.passes.stored_by(first, sent["address"].astype(np.int64) + shift, device)
-        own = who[:, 0] == device
-        for p, (_, wg) in zip(*(rows[own][np.unique(who[own], axis=0, return_index=True)[1]] for rows in (sent, who))):
+        here = who[:, 0] == device
+        first_of_each = np.unique(who[here], axis=0, return_index=True)[1]
+        for p, (_, wg) in zip(*(rows[here][first_of_each] for rows in (sent, who))):
             flow, to = flow_of(device, wg, number), joined([str(trace.run["numbers"][there]) for there, _ in copies])
             named = number if trace.run["mirrored"] else to
             out.instant(p["cycle"], links[device], f"wg {wg} to GPU {named}", flow, bytes=p["amount"])
-            come = arrived[arrived["cycle"] >= p["cycle"]]
-            ends = [a for there, shift in copies for a in come[
-                (come["device"] == there) & (come["address"] == int(p["address"]) + shift)][:1]]
+            coming = arrived[arrived["cycle"] >= p["cycle"]]
+            ends = [a for there, shift in copies for a in coming[
+                (coming["device"] == there) & (coming["address"] == int(p["address"]) + shift)][:1]]
             for a in (ends := sorted(ends, key=lambda a: a["cycle"])):
                 out.instant(a["cycle"], arrivals[a["device"]], f"wg {wg} of GPU {trace.run['numbers'][device]}", flow,
                             last=a is ends[-1], channel=a["unit"])
@@ -169,9 +170,9 @@ def _arrivals(trace: Trace, device: int, source: int | None, packet, arrived: np
                          & (later["wg"] == packet["wg"])][:1]
         return
     for fed in trace.map.feeds(TileId(device, source, int(packet["wf"]))) if source is not None else ():
-        found = later[(later["device"] == fed.device) & (later["wg"] == fed.wg) & (later["wf"] == fed.wf)][:1]
-        if len(found):
-            yield found[0]
+        event = later[(later["device"] == fed.device) & (later["wg"] == fed.wg) & (later["wf"] == fed.wf)][:1]
+        if len(event):
+            yield event[0]
             if packet["a"] < trace.run["devices"]:
                 return
 

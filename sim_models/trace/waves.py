@@ -68,8 +68,8 @@ class Waves:
         states = np.bincount(units.state[d], minlength=len(STATES))
         leaving = [queue.count[outgoing(sim.network, d)].sum()
                    for queue in (sim.network.flight, sim.stores_out, sim.mem.dma_returns)]
-        rest = [*leaving, units.next_wg[d], units.finished[d]]
-        self._rows.append(np.concatenate([inputs, outputs, queues, rest, states]).astype(np.int64))
+        other_ports = [*leaving, units.next_wg[d], units.finished[d]]
+        self._rows.append(np.concatenate([inputs, outputs, queues, other_ports, states]).astype(np.int64))
 
     @property
     def rows(self) -> np.ndarray:
@@ -83,8 +83,8 @@ def _values(rows: np.ndarray, signal: Signal) -> np.ndarray:
     if low + signal.width <= 64:
         return (rows[:, word] >> np.uint64(low)) & np.uint64(mask)
     words = -(-(low + signal.width) // 64)
-    whole = sum(rows[:, word + i].astype(object) << 64 * i for i in range(words))
-    return (whole >> low) & mask
+    value = sum(rows[:, word + i].astype(object) << 64 * i for i in range(words))
+    return (value >> low) & mask
 
 
 def check_window(first: int, end: int | None) -> None:

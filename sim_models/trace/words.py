@@ -207,11 +207,11 @@ def origin(tile: Tile, source: int) -> str:
 
 def _senders(tile: Tile, source: int) -> list[int]:
     """List the devices whose data come so: those of whose tile it is the role, all if one stands for them."""
-    found = tile.trace.map
+    output_map = tile.trace.map
     if tile.trace.run["mirrored"]:
-        return found.from_devices(tile.id)
-    wanted = "remote" if source == _REMOTE else "dma"
-    return [one.device for one in found.fed_by(tile.id) if Tile.of_id(tile.trace, one).role == wanted]
+        return output_map.from_devices(tile.id)
+    key = "remote" if source == _REMOTE else "dma"
+    return [one.device for one in output_map.fed_by(tile.id) if Tile.of_id(tile.trace, one).role == key]
 
 
 def _switched(tile: Tile) -> bool:
@@ -258,11 +258,11 @@ def _at_arbiters(tile: Tile) -> Iterator[str]:
     granted = _granted(writes)
     decisions = tile.trace.of(Kind.DECIDE, tile.device)
     for channel in np.unique(entered["unit"]):
-        held = int((entered["unit"] == channel).sum() - (granted["unit"] == channel).sum())
-        if held > 0:
+        waiting = int((entered["unit"] == channel).sum() - (granted["unit"] == channel).sum())
+        if waiting > 0:
             last = decisions[decisions["unit"] == channel]
             why = f": {reason(last[-1])}" if len(last) else ""
-            yield f"{plural(held, 'request')} of it waited at the arbiter of channel {channel}{why}."
+            yield f"{plural(waiting, 'request')} of it waited at the arbiter of channel {channel}{why}."
 
 
 def _on_the_way_to_the_tracker(tile: Tile) -> Iterator[str]:
@@ -290,9 +290,9 @@ def _refused(tile: Tile) -> Iterator[str]:
     replay = DeviceReplay(tile.trace, tile.device)
     number = tile.wg % replay.sets
     at = int(full["cycle"][-1])
-    held = [owner(e) for e in replay.open_tiles(at) if e["wg"] % replay.sets == number]
+    owners = [owner(e) for e in replay.open_tiles(at) if e["wg"] % replay.sets == number]
     yield (f"{int(full['amount'].sum()):,} bytes of it were refused, the last at cycle {at:,}: set {number} had no "
-           "free way" + (f", {', '.join(held)} held them" if held else "") + ".")
+           "free way" + (f", {', '.join(owners)} held them" if owners else "") + ".")
 
 
 def _granted(events: np.ndarray) -> np.ndarray:

@@ -92,12 +92,12 @@ class _Table:
 
     def room(self, region: int, wanted: Sequence[Mapping[str, int]]) -> range:
         """Find adjacent entries that hold what a region wants, or may."""
-        held = self._without(region)
-        runs = [range(first, first + len(wanted)) for first in range(len(held) - len(wanted) + 1)]
-        possible = [run for run in runs if all(held[entry] in (None, one) for entry, one in zip(run, wanted))]
-        _check(bool(possible), "region", region, f"the hardware's table of {self.name} ({self._key}={len(held)}) has "
-               "no room for it: unmap another one")
-        return max(possible, key=lambda run: sum(held[entry] is not None for entry in run))
+        entries = self._without(region)
+        runs = [range(first, first + len(wanted)) for first in range(len(entries) - len(wanted) + 1)]
+        possible = [run for run in runs if all(entries[entry] in (None, one) for entry, one in zip(run, wanted))]
+        _check(bool(possible), "region", region, f"the hardware's table of {self.name} ({self._key}={len(entries)}) "
+               "has no room for it: unmap another one")
+        return max(possible, key=lambda run: sum(entries[entry] is not None for entry in run))
 
     def place(self, region: int, run: range, wanted: Sequence[Mapping[str, int]]) -> None:
         """Give a region these entries, and no others."""
@@ -312,13 +312,13 @@ class Driver:
         self._region(region)
         _whole("arrival_region", family, 1, self.geometry.dma.regions - 1)
         arrivals = self._ranges(new.arrivals)
-        wanted = {"block": [new.block] if new.block else [], "buffer": [new.buffer] if new.buffer else [],
-                  "route": new.routes}
-        runs = {name: table.room(region, wanted[name]) for name, table in self._tables.items() if wanted[name]}
+        new_rows = {"block": [new.block] if new.block else [], "buffer": [new.buffer] if new.buffer else [],
+                    "route": new.routes}
+        runs = {name: table.room(region, new_rows[name]) for name, table in self._tables.items() if new_rows[name]}
         writes = self.unmap(region)  # nothing may use a half-written entry
         for name, run in runs.items():
-            self._tables[name].place(region, run, wanted[name])
-            for entry, fields in zip(run, wanted[name]):
+            self._tables[name].place(region, run, new_rows[name])
+            for entry, fields in zip(run, new_rows[name]):
                 writes += self._entry_writes(name, entry, fields)
         return [*writes,
                 self._entry_write("region", region, "REGION_THRESHOLD", threshold=new.threshold),
@@ -328,9 +328,9 @@ class Driver:
                                   arrivals=arrivals, **self._sum(region))]
 
     def _sum(self, region: int) -> dict[str, int]:
-        found = self._sums.get(region)
-        return {"sum": NUMBERS[found.name], "scale": found.scale, "narrow": int(found.narrow),
-                "saturate": int(found.saturate)} if found else {}
+        region_sum = self._sums.get(region)
+        return {"sum": NUMBERS[region_sum.name], "scale": region_sum.scale, "narrow": int(region_sum.narrow),
+                "saturate": int(region_sum.saturate)} if region_sum else {}
 
     # Arbitration (section 4.5)
 
@@ -410,9 +410,9 @@ class Driver:
         writes = [self._write("DEVICE", device_number=device)]
         for peer in range(peers):
             heard = sends_to[peer] if peer < len(sends_to) else device  # nobody tells itself
-            told = {f"peer{peer}_told": receives_from[peer], f"peer{peer}_telling": 1} if (
+            told_peers = {f"peer{peer}_told": receives_from[peer], f"peer{peer}_telling": 1} if (
                 peer < len(receives_from)) else {}
-            writes.append(self._write(f"PEER{peer}", **{f"peer{peer}_heard": heard}, **told))
+            writes.append(self._write(f"PEER{peer}", **{f"peer{peer}_heard": heard}, **told_peers))
         return writes
 
     def largest_window(self, tiles_per_workgroup: int, waits_for: int | None = None) -> int:
@@ -608,21 +608,21 @@ class Driver:
         """
         if self.geometry.tracker.protection == "none":
             return {}
-        found = self.decode("TRACKER_FAULT", read(self.registers["TRACKER_FAULT"].offset))
-        kind = next(name for name, code in FAULTS.items() if code == found["fault_kind"])
+        fault = self.decode("TRACKER_FAULT", read(self.registers["TRACKER_FAULT"].offset))
+        kind = next(name for name, code in FAULTS.items() if code == fault["fault_kind"])
         return {} if kind == "none" else {
-            "kind": kind, "set": found["fault_set"], "way": found["fault_way"],
-            "memory": "entry" if found["fault_in_entry"] else "tag"}
+            "kind": kind, "set": fault["fault_set"], "way": fault["fault_way"],
+            "memory": "entry" if fault["fault_in_entry"] else "tag"}
 
     def check_identity(self, read) -> None:
         """Refuse hardware that is not T3, or has another geometry; `read(offset)` reads a register."""
         for name in ("ID", *(register.name for register in self.registers.fixed
                              if register.name.startswith("GEOMETRY"))):
-            found, expected = read(self.registers[name].offset), self.registers[name].reset
+            value, expected = read(self.registers[name].offset), self.registers[name].reset
             if name == "ID":
-                _check(found == expected, name, f"{found:#010x}", f"{IDENTITY:#010x} is allowed")
+                _check(value == expected, name, f"{value:#010x}", f"{IDENTITY:#010x} is allowed")
             for field in self.registers[name].fields:
-                _check(field.decode(found) == field.reset, field.name, field.decode(found),
+                _check(field.decode(value) == field.reset, field.name, field.decode(value),
                        f"this driver was made for {field.reset}")
 
     def _write(self, name: str, **values) -> Write:
