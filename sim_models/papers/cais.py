@@ -10,8 +10,8 @@ from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.papers.paper import Target, geomean
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
+from t3sim.papers.paper import geomean
 
 #: Geometric means of CAIS's speedup over each of its baselines (HPCA 2026, arXiv 2605.05628, section V-A): prompts,
 #: training, and the four sub-layers.
@@ -193,11 +193,12 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     columns = {"here": "H100's links", "at_ratio": "links at the paper's ratio",
                "without_switch": "the same, slower without the switch"}
     theirs, here, share = found["theirs"], found["here"], found["without_switch"]["share"]
-    ours = {f"over {name}": value for name, value in here["over"].items() if name != "CAIS"}
-    targets = {f"over {name}": Target(f"CAIS over {name}, geomean", "x", theirs[name], "V-A") for name in theirs
-               if name in here["over"]}
+    ours = Quantities()
+    for name, value in here["over"].items():
+        if name != "CAIS":
+            ours.add(f"over {name}", value, "x", f"CAIS over {name}, geomean", theirs[name], "V-A")
     for name, title in (("t3_over_sp", "T3 over SP-NVLS"), ("t3_over_tp", "T3 over TP-NVLS")):
-        ours[name], targets[name] = here[name], Target(title, "x", found[name], "V-A")
+        ours.add(name, here[name], "x", title, found[name], "V-A")
 
     def row(title: str, paper: str, form: str, *path: str) -> tuple[str, ...]:
         cells = []
@@ -216,7 +217,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              f"its rate, as the paper's T3 and T3-NVLS say. By its TP-NVLS and SP-NVLS its GEMMs would run at "
              f"{implied['gemm_tflops']:.0f} TFLOP/s on links of an H100, whose half has a peak of "
              f"{implied['peak_tflops']:.0f}.",
-        cases=[{"figure": "cais", **found}], ours=ours, targets=targets,
+        cases=[{"figure": "cais", **found}], ours=ours, targets=ours.targets,
         tables=[Table("CAIS over its baselines, geometric means of four sub-layers of three models",
                       ("CAIS over", "paper", *columns.values()),
                       [row(name, f"{mean:.2f}", "{:.2f}", "over", name) if name in here["over"] else

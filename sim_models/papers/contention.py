@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from t3sim.analytic.libraries.contention import slowed_by_copies
 from t3sim.base import plots
 from t3sim.machine import load_machine
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.papers.paper import Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 from t3sim.papers.variants import variant
 from t3sim.runs.beside_copies import Copies
 from t3sim.runs.kernels import GEMM, BesideCopies
@@ -59,19 +58,19 @@ def evaluate(setup: Scope, results: Results) -> Findings:
     within = {rate: [abs(error) <= _POINTS for error, one in zip(errors, rates) if float(one) <= float(rate)]
               for rate in (_OF_A_LINK, _RATES[-1])}
     of_a_link, all_of_them = (100 * sum(some) / len(some) for some in within.values())
+    ours = Quantities()
+    ours.add("contention_link_within", of_a_link, "%", f"slowdowns within {_POINTS} points, copies up to a link's rate",
+             at_least=100)
+    ours.add("contention_within", all_of_them, "%", "the same, of up to four links", at_least=100)
+    ours.add("contention_largest_points", max(map(abs, errors)), "points",
+             "slowdown, event against cycle level, largest", at_most=_POINTS)
     return Findings(
         text="Slowdowns that the event level gives kernels beside copies are within "
              f"{_POINTS} points of the cycle level's in {sum(within[_OF_A_LINK])} of {len(within[_OF_A_LINK])} cases "
              f"up to the rate of a link, and in {sum(within[_RATES[-1]])} of all {len(errors)}. It serves streams in "
              "turn, each up to what it asks for on average: a GEMM that loads one block of K ahead waits earlier, for "
              "loads that come late.",
-        ours={"contention_link_within": of_a_link, "contention_within": all_of_them,
-              "contention_largest_points": max(map(abs, errors))},
-        targets={"contention_link_within": Target(f"slowdowns within {_POINTS} points, copies up to a link's rate", "%",
-                                                  None, "beyond", at_least=100),
-                 "contention_within": Target("the same, of up to four links", "%", None, "beyond", at_least=100),
-                 "contention_largest_points": Target("slowdown, event against cycle level, largest", "points", None,
-                                                     "beyond", at_most=_POINTS)},
+        ours=ours, targets=ours.targets,
         tables=[Table("Slowdown beside copies",
                       ("kernel, machine", "copies (GB/s, read and written)", "alone (µs)", "DRAM alone (GB/s)",
                        "cycle level", "event level", "points between"), rows)],

@@ -76,6 +76,21 @@ def paper_setup(machine: Machine, seed: int = 0) -> Scope:
         seed=seed)
 
 
+class Quantities(dict[str, float]):
+    """Numbers of a figure's summary by name, each with what it is held to."""
+
+    def __init__(self, where: str = "beyond") -> None:
+        super().__init__()
+        self.targets: dict[str, Target] = {}
+        self._where = where  #: section of those that no paper has
+
+    def add(self, name: str, value: float, unit: str, title: str = "", paper: float | None = None, where: str = "",
+            tolerance: float | None = None, **condition: Any) -> None:
+        """Add a number; its title is its name if none is given, the rest is as for `Target`."""
+        self[name] = value
+        self.targets[name] = Target(title or name, unit, paper, where or self._where, tolerance, **condition)
+
+
 @dataclass(frozen=True)
 class Table:
     """Text cells; the first column is a label."""

@@ -4,10 +4,10 @@ from t3sim.base import plots
 from t3sim.papers.figure import (
     Figure,
     Findings,
+    Quantities,
     Results,
     Scope,
     Table,
-    Target,
     layer_result,
     layer_tasks,
 )
@@ -41,25 +41,23 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     series["both"] = [run.baseline.total_ns / ns for run, ns in zip(alone, fused_ns)]
     over_t3 = [run.techniques["t3-mca"].total_ns / ns for run, ns in zip(alone, fused_ns)]
     reached = [_bound_ns(run.workload, run) / ns for run, ns in zip(alone, fused_ns)]
-    ours = {"in_switch_geomean_percent": percent(geomean(series["in-switch"])),
-            "t3_mca_geomean_percent": percent(geomean(series["t3-mca"])),
-            "both_geomean_percent": percent(geomean(series["both"])),
-            "both_over_t3_mca_geomean_percent": percent(geomean(over_t3)),
-            "both_over_t3_mca_max_percent": percent(max(over_t3)),
-            "share_of_bound_percent": 100 * geomean(reached)}
-    titles = {"in_switch_geomean_percent": "all-reduce in the switch after the GEMM, over sequential, geomean",
-              "t3_mca_geomean_percent": "T3-MCA over sequential, geomean",
-              "both_geomean_percent": "T3-MCA with the switch over sequential, geomean",
-              "both_over_t3_mca_geomean_percent": "T3-MCA with the switch over T3-MCA, geomean",
-              "both_over_t3_mca_max_percent": "T3-MCA with the switch over T3-MCA, largest",
-              "share_of_bound_percent": "of the bound's speed, geomean"}
+    ours = Quantities("beyond the paper")
+    for name, value, title in (
+            ("in_switch_geomean", percent(geomean(series["in-switch"])),
+             "all-reduce in the switch after the GEMM, over sequential, geomean"),
+            ("t3_mca_geomean", percent(geomean(series["t3-mca"])), "T3-MCA over sequential, geomean"),
+            ("both_geomean", percent(geomean(series["both"])), "T3-MCA with the switch over sequential, geomean"),
+            ("both_over_t3_mca_geomean", percent(geomean(over_t3)), "T3-MCA with the switch over T3-MCA, geomean"),
+            ("both_over_t3_mca_max", percent(max(over_t3)), "T3-MCA with the switch over T3-MCA, largest"),
+            ("share_of_bound", 100 * geomean(reached), "of the bound's speed, geomean")):
+        ours.add(f"{name}_percent", value, "%", title)
     return Findings(
         text=f"Around a switch that adds and copies, T3-MCA is {ours['both_over_t3_mca_geomean_percent']:.1f} % faster "
              f"than without it on geometric mean, and {ours['both_geomean_percent']:.1f} % faster than sequential; the "
              f"switch without Track & Trigger is {ours['in_switch_geomean_percent']:.1f} %. The bound is the longer of "
              "the GEMM and its output once through a link.",
         cases=[_case(one, ns) for one, ns in zip(alone, fused_ns)], ours=ours,
-        targets={name: Target(title, "%", None, "beyond the paper") for name, title in titles.items()},
+        targets=ours.targets,
         tables=[_table(alone, both)], plots={"in-switch": lambda: _draw(alone, series)})
 
 

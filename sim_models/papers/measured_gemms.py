@@ -10,9 +10,8 @@ from typing import NamedTuple
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 from t3sim.papers.library_kernels import LibraryKernel
-from t3sim.papers.paper import Target
 from t3sim.runs.kernels import GEMM
 from t3sim.runs.operators import make_tiling, with_its_kernel
 from t3sim.study.tasks.task import KernelTask
@@ -114,17 +113,18 @@ class MeasuredGemms:
                          *(f"{2e-6 * row.m * row.n * row.k / us:,.0f}" for us in (row.us, ours[-1]))))
         within = {group: 100 * sum(abs(one) <= _WITHIN for one in some) / len(some) for group, some in errors.items()}
         mean = {group: sum(map(abs, some)) / len(some) for group, some in errors.items()}
-        groups = [(f"{self.key}_{name}{end}", group) for name, of in _KEYS.items()
-                  for end, group in (("", of), ("_library", f"{of}, {_LIBRARY}")) if group in errors]
+        ours = Quantities()
+        for name, of in _KEYS.items():
+            for end, group in (("", of), ("_library", f"{of}, {_LIBRARY}")):
+                if group in errors:
+                    ours.add(f"{self.key}_{name}{end}_within", within[group], "%",
+                             f"GEMMs within {_WITHIN} %, {group}", at_least=100)
+                    ours.add(f"{self.key}_{name}{end}_mean", mean[group], "%", f"mean error, {group}", at_most=_WITHIN)
         return Findings(
             text=f"{within[_WHOLE]:.0f} % of the {len(errors[_WHOLE])} GEMMs that have a tile for each unit are within "
                  f"{_WITHIN} % of an {self.called}'s times, {within[f'{_WHOLE}, {_LIBRARY}']:.0f} % with its library's "
                  f"kernel. {self.words}",
-            ours={f"{key}_{name}": numbers[group] for key, group in groups
-                  for name, numbers in (("within", within), ("mean", mean))},
-            targets={key: target for start, group in groups for key, target in (
-                (f"{start}_within", Target(f"GEMMs within {_WITHIN} %, {group}", "%", None, "beyond", at_least=100)),
-                (f"{start}_mean", Target(f"mean error, {group}", "%", None, "beyond", at_most=_WITHIN)))},
+            ours=ours, targets=ours.targets,
             tables=[Table(f"{self.machine_name} beside an {self.called}", (
                 *(["GPU"] if len(self.gpus) > 1 else []), "M x N x K", "kernel", "measured (µs)", "ours (µs)", "error",
                 "library's kernel", "with it (µs)", "its error",

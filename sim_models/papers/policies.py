@@ -15,10 +15,10 @@ from t3sim.papers.figure import (
     TECHNIQUE_TITLES,
     Figure,
     Findings,
+    Quantities,
     Results,
     Scope,
     Table,
-    Target,
     layer_result,
     layer_tasks,
 )
@@ -92,7 +92,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     runs = [_layer(setup, results, workload) for workload in (*setup.small, *setup.large)]
     times = np.array([list(run.total_ns.values()) for run in runs])
     verdicts = _verdicts(times)
-    ours, targets = {}, {}
+    ours = Quantities()
     for name in _OTHERS:
         one, title = verdicts[name], _TITLES[name]
         for what, value, words, bounds in (
@@ -101,15 +101,14 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                 ("unharmed", 100 * one.unharmed / len(runs), f"layers at most {_UNHARMED_PERCENT} % slower", {}),
                 ("near_best", 100 * one.near_best / len(runs), f"layers within {_NEAR_PERCENT} % of the best policy",
                  {"at_least": 95})):
-            ours[f"{key_of(name)}_{what}_percent"] = value
-            targets[f"{key_of(name)}_{what}_percent"] = Target(f"{title}, {words}", "%", None, "beyond", **bounds)
+            ours.add(f"{key_of(name)}_{what}_percent", value, "%", f"{title}, {words}", **bounds)
     near = ", ".join(f"{_TITLES[name]} on {one.near_best}" for name, one in verdicts.items())
     return Findings(
         text=f"T3-MCA is {ours['t3_mca_slower_max_percent']:.1f} % slower than round robin at most, ring-aware "
              f"arbitration {ours['ring_aware_slower_max_percent']:.1f} %, and T3-MCA+, which also stages, "
              f"{ours['t3_mca_plus_slower_max_percent']:.1f} %. Within {_NEAR_PERCENT} % of the best policy are, of "
              f"{len(runs)} layers, {near}.",
-        cases=[_case(run) for run in runs], ours=ours, targets=targets,
+        cases=[_case(run) for run in runs], ours=ours, targets=ours.targets,
         tables=[_layers(runs, times), _summary(verdicts, len(runs))],
         plots={"policies": lambda: _draw(runs, times)})
 

@@ -13,8 +13,7 @@ import numpy as np
 from t3sim.base import plots
 from t3sim.machine.formats import BF16, E4M3, E5M2, FP32, Format, lfsr, scaled, unscaled
 from t3sim.mechanisms.track_trigger import FusedGemm
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.papers.paper import Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 from t3sim.rtl.formats import FIXED_PART_BITS
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.kernels import CollectiveAlone
@@ -175,8 +174,11 @@ def _measured(draw: _Draw, seed: int) -> dict[str, _Found]:
 def evaluate(setup: Scope, results: Results) -> Findings:
     found = {name: _measured(draw, setup.seed) for name, draw in _DRAWN.items()}
 
-    def quantity(name: str, way: str) -> str:
-        return f"{name}_{way.replace('-', '_')}_percent"
+    ours = Quantities("beyond the paper")
+    for name, ways in found.items():
+        for way, one in ways.items():
+            ours.add(f"{name}_{way.replace('-', '_')}_percent", one.error[-1], "%",
+                     f"{name}, {WAYS[way].title}, {GPUS[-1]} parts, error")
     ring, array, moved = (found["gradients"][name] for name in ("ring-bf16", "array-fp32", "direct-bf16"))
     head = ("parts", *map(str, GPUS))
     return Findings(
@@ -187,9 +189,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
         cases=[{"figure": "sums", "numbers": name, "gpus": list(GPUS), "way": way} | {
             f"{key}_percent": values for key, values in asdict(one).items()}
             for name, ways in found.items() for way, one in ways.items()],
-        ours={quantity(name, way): one.error[-1] for name, ways in found.items() for way, one in ways.items()},
-        targets={quantity(name, way): Target(f"{name}, {WAYS[way].title}, {GPUS[-1]} parts, error", "%", None,
-                                             "beyond the paper") for name in found for way in WAYS},
+        ours=ours, targets=ours.targets,
         tables=[*(Table(f"Error of sums of {name} (%)", head, [
                     (WAYS[way].title, *(f"{each:.3f}" for each in one.error)) for way, one in ways.items()])
                   for name, ways in found.items()),
@@ -274,15 +274,16 @@ def evaluate_cost(setup: Scope, results: Results) -> Findings:
         rows.append((f"{name}, {place}", f"{times[name, place] / 1e3:,.1f}", f"{columns / 1e6:.2f}",
                      f"{exchange.link_bytes(_LAYER) / 1e6:.1f}"))
     slower = {name: times[name, "fp32 array, bf16 sent"] / times[name, "bf16"] for name in _EXCHANGES}
+    ours = Quantities("beyond the paper")
+    for name, value in slower.items():
+        ours.add(f"{name}_fp32_array_over_bf16", value, "x", f"fp32 array over bf16, {name}, time")
     return Findings(
         text=f"With sums in fp32 in memory and bf16 on links a GEMM with its reduce-scatter takes {slower['ring']:.2f} "
              f"times as long around a ring, and {slower['direct']:.2f} times directly: DRAM moves twice the bytes of "
              "the output, links the same.",
         cases=[{"figure": "sums-cost", "exchange": name, "sums": place, "ns": ns} for (name, place), ns
                in times.items()],
-        ours={f"{name}_fp32_array_over_bf16": value for name, value in slower.items()},
-        targets={f"{name}_fp32_array_over_bf16": Target(f"fp32 array over bf16, {name}, time", "x", None,
-                                                        "beyond the paper") for name in slower},
+        ours=ours, targets=ours.targets,
         tables=[Table("GEMM of 2048 x 4096 x 1024 with its reduce-scatter on 8 GPUs", (
             "exchange and sums", "fused (µs)", "DRAM columns (millions)", "sent by a GPU (MB)"), rows),
                 Table("A fixed order: that direct reduce-scatter alone", (

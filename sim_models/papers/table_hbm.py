@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from t3sim.base import plots
 from t3sim.machine import load_machine
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.papers.paper import Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 from t3sim.study.tasks.sources import source_digest
 from t3sim.testbenches.hbm_replay.configurations import RECORDED
 from t3sim.testbenches.hbm_replay.validation import (
@@ -69,23 +68,21 @@ def evaluate(setup: Scope, results: Results) -> Findings:
     done = [results[HbmTask(config)] for config in RECORDED["hbm2"]]
     rows, micro = [row for one in done for row in one.rows], [row for one in done for row in one.micro]
     found = verdicts(rows, micro)
-    steady = [one for one in found if one.unit != _SPEED]
+    ours = Quantities("–")
+    for one in found:
+        if one.unit != _SPEED:
+            ours.add(re.sub(r"\W+", "_", one.target).strip("_").lower(), float(one.worst),
+                     one.unit if one.unit == "%" else "", one.target, at_most=one.limit)
     agreed = sum(row.equal for row in micro)
     return Findings(
         text=f"{len(rows)} recorded traces, and {len(micro)} cases of a few requests, of which {agreed} issue the same "
              "commands in the same cycles as DRAMsim3. Where timing decides, ours ends when DRAMsim3 does; where "
              "scheduling decides, simulators of equal timing differ among themselves.",
-        ours={_key(one): float(one.worst) for one in steady},
-        targets={_key(one): Target(one.target, one.unit if one.unit == "%" else "", None, "–",
-                                   at_most=one.limit) for one in steady},
+        ours=ours, targets=ours.targets,
         cases=[{"figure": "hbm", **_without_speed(row)} for row in rows],
         tables=[_verdict_table(found), *(_table(group, [row for row in rows if row.group == group]) for group in GROUPS
                                          if any(row.group == group for row in rows))],
         plots={"hbm": lambda: _draw(rows)})
-
-
-def _key(one: Verdict) -> str:
-    return re.sub(r"\W+", "_", one.target).strip("_").lower()
 
 
 def _without_speed(row: ValidationRow) -> dict:

@@ -1,7 +1,7 @@
 """AMPeD's case studies: its equations as printed, on its machines, beside every number that its text states."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,23 +19,10 @@ from t3sim.papers.amped.equations import (
     batch_time,
     training_days,
 )
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.papers.paper import Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 
 _TOLERANCE = 0.12  #: of each stated number
 _HALF_WIDTH = 0.1  #: of efficiencies and bandwidths, relative: no source gives them to better
-
-
-@dataclass(frozen=True)
-class Stated:
-    """A number of the paper's text, and ours."""
-
-    key: str
-    title: str
-    unit: str
-    paper: float
-    where: str
-    ours: float
 
 
 def _sampled(device: Device, assumed: Assumptions, seed: int, quantities: Callable[[Device, Assumptions], dict]):
@@ -54,18 +41,17 @@ def _sampled(device: Device, assumed: Assumptions, seed: int, quantities: Callab
     return ranges(draw() for _ in range(SAMPLES))
 
 
-def _findings(text: str, section: str, stated: list[Stated], claims: list[tuple[str, bool]], **more) -> Findings:
-    """Compare the numbers, within 12 %, and the conclusions, as they hold or not."""
-    kept = sum(holds for _, holds in claims)
-    ours = {one.key: one.ours for one in stated} | {"conclusions_that_hold": float(kept)}
-    targets = {one.key: Target(one.title, one.unit, one.paper, one.where, round(_TOLERANCE * one.paper, 2))
-               for one in stated}
-    targets["conclusions_that_hold"] = Target(f"conclusions that hold, of {len(claims)}", "", float(len(claims)),
-                                              section, tolerance=0)
-    more.setdefault("tables", []).append(
-        Table("Conclusions", ("the paper's conclusion", "here"), [(text, "holds" if holds else "does not hold")
-                                                                for text, holds in claims]))
-    return Findings(text=text, ours=ours, targets=targets, **more)
+def _stated(ours: Quantities, key: str, value: float, unit: str, title: str, paper: float, section: str) -> None:
+    """Add a number that the paper's text states."""
+    ours.add(key, value, unit, title, paper, section, round(_TOLERANCE * paper, 2))
+
+
+def _conclusions(ours: Quantities, section: str, claims: list[tuple[str, bool]]) -> Table:
+    """Add how many conclusions hold, and return a table of them."""
+    ours.add("conclusions_that_hold", float(sum(holds for _, holds in claims)), "",
+             f"conclusions that hold, of {len(claims)}", float(len(claims)), section, tolerance=0)
+    return Table("Conclusions", ("the paper's conclusion", "here"),
+                 [(text, "holds" if holds else "does not hold") for text, holds in claims])
 
 
 #: Case study I: within | between nodes.
@@ -95,8 +81,9 @@ def evaluate_case1(setup: Scope, results: Results) -> Findings:
     assumed = Assumptions()
     days, small_batch = (_days(A100, assumed, batch) for batch in (16384, 4096))
     large = {name: batch_time(A100, MEGATRON_145B, at, 16384) for name, at in _MAPPINGS.items()}
-    stated = [Stated(key, title, "days", paper, where, days[name])
-              for name, (key, title, paper, where) in _CASE1.items()]
+    ours = Quantities()
+    for name, (key, title, paper, section) in _CASE1.items():
+        _stated(ours, key, days[name], "days", title, paper, section)
     spread = _sampled(A100, assumed, setup.seed, _days)
     gradients, bubble = large["TP 8 | DP 128"].gradients, large["TP 8 | PP 128"].bubble
     claims = [
@@ -127,17 +114,18 @@ def evaluate_case1(setup: Scope, results: Results) -> Findings:
         axes.legend(loc="upper right", ncols=3)
         return drawn
 
-    return _findings(
-        f"Megatron 145B on 1,024 A100, 300 billion tokens, batch 16,384: {days['TP 8 | DP 128']:.1f} days with tensor "
-        f"parallelism within the nodes and replicas between them. By equation 6, tensor parallelism over 128 nodes "
-        f"would take {days['PP 8 | TP 128']:.0f} days: the paper's 90 need a fraction of the "
-        "bytes that the equation has, although two-way tensor parallelism between nodes (57 days) fits.",
-        "VI-E", stated, claims, ranges={_CASE1[name][0]: spread[name] for name in _CASE1}, plots={"case1": draw},
+    return Findings(
+        text=f"Megatron 145B on 1,024 A100, 300 billion tokens, batch 16,384: {days['TP 8 | DP 128']:.1f} days with "
+             "tensor parallelism within the nodes and replicas between them. By equation 6, tensor parallelism over "
+             f"128 nodes would take {days['PP 8 | TP 128']:.0f} days: the paper's 90 need a fraction of the bytes that "
+             "the equation has, although two-way tensor parallelism between nodes (57 days) fits.",
+        ours=ours, targets=ours.targets, plots={"case1": draw},
+        ranges={_CASE1[name][0]: spread[name] for name in _CASE1},
         tables=[Table("Days by cause, batch 16,384", (
             "within | between nodes", "compute", "nonlinear", "TP", "PP", "gradients", "bubbles", "all"), [
                 (name, *(f"{part / one.total * days[name]:.1f}" for part in (
                     one.compute, one.nonlinear, one.tensor, one.pipeline, one.gradients, one.bubble)),
-                 f"{days[name]:.1f}") for name, one in large.items()])])
+                 f"{days[name]:.1f}") for name, one in large.items()]), _conclusions(ours, "VI-E", claims)])
 
 
 def _case2(device: Device, assumed: Assumptions) -> dict[str, float]:
@@ -161,22 +149,24 @@ def evaluate_case2(setup: Scope, results: Results) -> Findings:
         f"{one[f'dp_{node}']:.1f}", f"{one[f'pp_{node}']:.1f}", f"{one[f'pp_over_dp_{node}']:.2f}")),
               f"{bubbles[node]:.1f} %") for node in (1, 2, 4, 8)]
     spread = _sampled(device, Assumptions(), setup.seed, _case2)
-    stated = [
-        Stated("pp_over_dp_1", "case II: PP faster than DP, 1 GPU per node", "x", 1.80, "VII", ratio[1, 16]),
-        Stated("pp_over_dp_2", "case II: PP faster than DP, 2 GPUs per node", "x", 1.17, "VII", ratio[2, 16]),
-        Stated("pp_over_dp_4", "case II: PP against DP, 4 GPUs per node", "x", 0.96, "VII", ratio[4, 16]),
-        Stated("bubbles_4_percent", "case II: bubbles of PP, 4 GPUs per node", "%", 11, "VII", bubbles[4])]
+    ours = Quantities()
+    _stated(ours, "pp_over_dp_1", ratio[1, 16], "x", "case II: PP faster than DP, 1 GPU per node", 1.80, "VII")
+    _stated(ours, "pp_over_dp_2", ratio[2, 16], "x", "case II: PP faster than DP, 2 GPUs per node", 1.17, "VII")
+    _stated(ours, "pp_over_dp_4", ratio[4, 16], "x", "case II: PP against DP, 4 GPUs per node", 0.96, "VII")
+    _stated(ours, "bubbles_4_percent", bubbles[4], "%", "case II: bubbles of PP, 4 GPUs per node", 11, "VII")
+    ranges_of_stated = {key: spread[key] for key in ours}
     claims = [("PP between nodes is best where a node has one or two GPUs", min(ratio[1, 16], ratio[2, 16]) > 1),
               ("its advantage shrinks as nodes grow", ratio[1, 16] > ratio[2, 16] > ratio[4, 16] > ratio[8, 16]),
               ("DP between nodes is best with eight GPUs per node", ratio[8, 16] < 1)]
-    return _findings(
-        f"The crossing from pipelines to replicas as nodes grow is there, one step later and flatter than stated: "
-        f"{ratio[1, 16]:.2f}, {ratio[2, 16]:.2f}, {ratio[4, 16]:.2f}, {ratio[8, 16]:.2f}. Gradients of 32 bits steepen "
-        f"it ({ratio[1, 32]:.2f} with one GPU per node) but move the crossing further away; the paper states neither "
-        "their width nor the latencies.",
-        "VII", stated, claims, ranges={one.key: spread[one.key] for one in stated},
+    return Findings(
+        text="The crossing from pipelines to replicas as nodes grow is there, one step later and flatter than stated: "
+             f"{ratio[1, 16]:.2f}, {ratio[2, 16]:.2f}, {ratio[4, 16]:.2f}, {ratio[8, 16]:.2f}. Gradients of 32 bits "
+             f"steepen it ({ratio[1, 32]:.2f} with one GPU per node) but move the crossing further away; the paper "
+             "states neither their width nor the latencies.",
+        ours=ours, targets=ours.targets, ranges=ranges_of_stated,
         tables=[Table("Days, 16-bit and 32-bit gradients", (
-            "GPUs per node", "DP, 16", "PP, 16", "DP over PP", "DP, 32", "PP, 32", "DP over PP", "bubbles"), cells)])
+            "GPUs per node", "DP, 16", "PP, 16", "DP over PP", "DP, 32", "PP, 32", "DP over PP", "bubbles"), cells),
+                _conclusions(ours, "VII", claims)])
 
 
 def _glam(h100: Device, assumed: Assumptions, per_node: int, fibres: int | None, off_chip: float = 1.0) -> Batch:
@@ -212,24 +202,28 @@ def evaluate_case3(setup: Scope, results: Results) -> Findings:
     bars, found = _bars(H100, assumed), _case3(H100, assumed)
     reference, optical, large, twice, four = (bars[name] for name in (
         "8 per node, network cards", "8, fibres", "48, fibres", "48, twice off chip", "48, four times"))
-    stated = [Stated(key, f"case III: {title}", unit, paper, "VIII", found[key]) for key, title, unit, paper in (
-        ("optical_percent", "fibres between nodes", "%", 42),
-        ("experts_factor", "experts' communication falls", "x", 6),
-        ("large_nodes_percent", "48 GPUs per node on top", "%", 29),
-        ("twice_percent", "twice the bandwidth off chip", "%", 54), ("four_percent", "four times", "%", 110))]
+    ours = Quantities()
+    for key, unit, title, paper in (
+            ("optical_percent", "%", "fibres between nodes", 42),
+            ("experts_factor", "x", "experts' communication falls", 6),
+            ("large_nodes_percent", "%", "48 GPUs per node on top", 29),
+            ("twice_percent", "%", "twice the bandwidth off chip", 54), ("four_percent", "%", "four times", 110)):
+        _stated(ours, key, found[key], unit, f"case III: {title}", paper, "VIII")
     claims = [("more bandwidth between nodes helps most by the experts' communication",
                reference.experts - optical.experts > reference.gradients - optical.gradients),
               ("larger nodes compute more efficiently", large.compute < optical.compute),
               ("more bandwidth off chip helps further", four.total < twice.total < large.total),
               ("all three together approach four times", _gain(reference, four) > 250)]
-    return _findings(
-        f"Fibres between nodes make GLaM {_gain(reference, optical):.0f} % faster. Nodes of 48 do not pay here: by "
-        "equation 6 the tensor-parallel traffic of an accelerator grows with its replica's batch, six times that of "
-        "nodes of 8. The paper's own ratios imply communication that takes as long with 48 as with 8 per node.",
-        "VIII", stated, claims, ranges=_sampled(H100, assumed, setup.seed, _case3), tables=[Table("Seconds per batch", (
-            "GPUs per node", "compute", "TP", "experts", "gradients", "all"), [
-                (name, *(f"{part:.2f}" for part in (one.compute + one.nonlinear, one.tensor, one.experts, one.gradients,
-                                                   one.total))) for name, one in bars.items()])])
+    return Findings(
+        text=f"Fibres between nodes make GLaM {_gain(reference, optical):.0f} % faster. Nodes of 48 do not pay here: "
+             "by equation 6 the tensor-parallel traffic of an accelerator grows with its replica's batch, six times "
+             "that of nodes of 8. The paper's own ratios imply communication that takes as long with 48 as with 8 per "
+             "node.",
+        ours=ours, targets=ours.targets, ranges=_sampled(H100, assumed, setup.seed, _case3),
+        tables=[Table("Seconds per batch", ("GPUs per node", "compute", "TP", "experts", "gradients", "all"), [
+                    (name, *(f"{part:.2f}" for part in (one.compute + one.nonlinear, one.tensor, one.experts,
+                                                        one.gradients, one.total))) for name, one in bars.items()]),
+                _conclusions(ours, "VIII", claims)])
 
 
 CASE_1 = Figure("case1", "Case study I: mappings of Megatron 145B on 1,024 A100", lambda setup: (), evaluate_case1,

@@ -6,8 +6,8 @@ from t3sim.event.flow.commands import POSSIBLE, Command, Queue
 from t3sim.event.flow.dma import PHASES, run_collective, run_queues
 from t3sim.machine import load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.papers.paper import Target, geomean
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
+from t3sim.papers.paper import geomean
 
 _KB, _MB, _GB = 1 << 10, 1 << 20, 1 << 30
 _SIZES = [1 << bits for bits in range(10, 33)]  # 1 KB to 4 GB
@@ -19,25 +19,22 @@ _TITLES = {"ag": "all-gather", "a2a": "all-to-all"}
 
 
 def evaluate_figure6(setup: Scope, results: Results) -> Findings:
-    node, rows, ours = load_machine("mi300x", ENGINES), [], {}
+    node, rows, ours = load_machine("mi300x", ENGINES), [], Quantities()
     for size in (4 * _KB, 64 * _KB, _MB, 2 * _MB):
         run = run_queues(node, [Queue(0, (Command(0, (1,)),))], size)
         shares = {name: 100 * run.phases_ns[name] / run.ns for name in PHASES}
         rows.append((f"{size // _KB} KB", f"{run.ns / 1e3:.2f}", *(f"{shares[name]:.0f} %" for name in PHASES)))
         if size == 4 * _KB:
-            ours |= {"not_copying_4k_percent": 100 - shares["copy"],
-                     "control_schedule_4k_percent": shares["control"] + shares["schedule"]}
+            ours.add("not_copying_4k_percent", 100 - shares["copy"], "%", "not copying, 4 KB", 60, "3.3", 5)
+            ours.add("control_schedule_4k_percent", shares["control"] + shares["schedule"], "%",
+                     "control and schedule, 4 KB", where="4.1.1", at_least=10, at_most=40)
         if size == 2 * _MB:
-            ours["not_copying_2m_percent"] = 100 - shares["copy"]
+            ours.add("not_copying_2m_percent", 100 - shares["copy"], "%", "not copying, 2 MB", where="3.3", at_most=20)
     return Findings(
         text=f"A single copy of 4 KB spends {ours['not_copying_4k_percent']:.0f} % of its time not copying, one of 2 "
              f"MB {ours['not_copying_2m_percent']:.0f} %. Three of its constants were derived from these statements: "
              "what is tested by them are the other figures.",
-        ours=ours, targets={
-            "not_copying_4k_percent": Target("not copying, 4 KB", "%", 60, "3.3", 5),
-            "not_copying_2m_percent": Target("not copying, 2 MB", "%", None, "3.3", at_most=20),
-            "control_schedule_4k_percent": Target("control and schedule, 4 KB", "%", None, "4.1.1", at_least=10,
-                                                  at_most=40)},
+        ours=ours, targets=ours.targets,
         tables=[Table("Phases of one copy", ("size", "µs", *PHASES), rows)])
 
 
@@ -63,7 +60,7 @@ def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
 
     host = POSSIBLE[collective]
     every = [name for name in times if name != "kernels"]
-    found = {
+    factors = {
         "pcpy_slower_small": factor(["pcpy"], ["kernels"], _KB, 32 * _MB),
         "pcpy_faster_large": factor(["kernels"], ["pcpy"], 64 * _MB, 8 * _GB),
         "other_over_pcpy": factor(["pcpy"], [other], _KB, 8 * _MB),
@@ -78,16 +75,15 @@ def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
         "best_small": factor(["kernels"], every, _KB, 32 * _MB),
         "best_large": factor(["kernels"], every, 32 * _MB, 2 * _GB),
     }
-    targets = {key: Target(_WORDS[key].format(other=other), "x", value, "5.3", round(0.25 * value, 2))
-               for key, value in numbers.items()}
+    ours = Quantities()
+    for key, value in factors.items():
+        ours.add(key, value, "x", _WORDS[key].format(other=other), numbers[key], "5.3", round(0.25 * numbers[key], 2))
     for name, paper in _FASTEST[collective]:
-        key = f"fastest_until_{name.removeprefix('prelaunch-')}_mb"
         fastest = [size for size in _SIZES if min(every, key=lambda variant: times[variant][size]) == name]
-        found[key] = 2 * max(fastest) / _MB if fastest else 0.0
-        targets[key] = Target(f"{name} fastest below", "MB", paper / _MB, "5.3.5", at_least=paper / _MB / 2,
-                              at_most=2 * paper / _MB)
+        ours.add(f"fastest_until_{name.removeprefix('prelaunch-')}_mb", 2 * max(fastest, default=0) / _MB, "MB",
+                 f"{name} fastest below", paper / _MB, "5.3.5", at_least=paper / _MB / 2, at_most=2 * paper / _MB)
 
-    gain = 100 * (found["best_small"] - 1)
+    gain = 100 * (ours["best_small"] - 1)
 
     def draw():
         drawn, axes = plots.figure(3.2)
@@ -109,11 +105,11 @@ def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
 
     rows = [(f"{size / _MB:g} MB", *(f"{by_size[size] / 1e3:,.1f}" for by_size in times.values())) for size in _SIZES]
     return Findings(
-        text=f"Below 32 MB DMA engines take {found['pcpy_slower_small']:.1f} times as long as kernels with an engine "
+        text=f"Below 32 MB DMA engines take {ours['pcpy_slower_small']:.1f} times as long as kernels with an engine "
              f"per copy; with the best variant of each size they are {abs(gain):.0f} % "
              f"{'faster' if gain > 0 else 'slower'}. The kernels' times are those of a library's published constants, "
              "with one hop between any two GPUs.",
-        ours=found, targets=targets, plots={f"dma-{collective}": draw},
+        ours=ours, targets=ours.targets, plots={f"dma-{collective}": draw},
         tables=[Table("Time (µs)", ("size", *times), rows, folded=True)])
 
 

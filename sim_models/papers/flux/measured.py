@@ -10,8 +10,7 @@ from t3sim.base import plots
 from t3sim.base.csv_rows import csv_rows
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.papers.paper import Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 
 _MEASURED = "t3sim.event.tiles.measured"
 _MB = 1 << 20
@@ -48,15 +47,16 @@ def _evaluate_gemms(setup: Scope, results: Results) -> Findings:
     node = load_machine("a100-nvlink", TILES)
     errors = gemm_errors(node)
     sizes = [100 * abs(error) for error in errors.values()]
+    ours = Quantities()
+    ours.add("gemm_error_mean_percent", fmean(sizes), "%", "GEMMs on an A100, mean error", at_most=10)
+    ours.add("gemm_error_max_percent", max(sizes), "%", "GEMMs on an A100, largest error", at_most=20)
     rows = [(f"{shape.m} x {shape.n} x {shape.k}", float(row["time_ns"]), best_tile_kernel(node, shape), error)
             for row, (shape, error) in zip(csv_rows(_MEASURED, "gemms"), errors.items())]
     return Findings(
         text=f"Twenty GEMMs that LLMCompass measured on an A100 are met within {fmean(sizes):.1f} % on average and "
              f"{max(sizes):.1f} % at most, from one description; three of its numbers are from three of the rows "
              "(the main loop's efficiency, the memory's, the time of a call), as the machine file says.",
-        ours={"gemm_error_mean_percent": fmean(sizes), "gemm_error_max_percent": max(sizes)},
-        targets={"gemm_error_mean_percent": Target("GEMMs on an A100, mean error", "%", None, "beyond", at_most=10),
-                 "gemm_error_max_percent": Target("GEMMs on an A100, largest error", "%", None, "beyond", at_most=20)},
+        ours=ours, targets=ours.targets,
         tables=[Table("Time (µs), with the call that is waited for",
                       ("m x n x k", "measured", "here", "difference", "kernel", "rounds"),
                       [(name, f"{time / 1e3:,.1f}", f"{(one.ns + node.host.call_ns) / 1e3:,.1f}",
@@ -70,29 +70,29 @@ _GPUS = {"a100": "a100-nvlink", "v100": "dgx-v100"}
 
 
 def _evaluate_all_reduces(setup: Scope, results: Results) -> Findings:
-    ours, targets, rows, drawn = {}, {}, [], {}
+    ours, rows, drawn = Quantities(), [], {}
+
+    def compare(title: str, node: Machine, measured: list[tuple[int, float]]) -> list[float]:
+        """Add rows to the table, and return the errors, percent."""
+        errors = [100 * error for error in all_reduce_errors(node, measured)]
+        rows.extend((f"{title}, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}",
+                     f"{library_ring_ns(node, 4, size, 2) / 1e3:,.1f}", f"{error:+.1f} %")
+                    for (size, time), error in zip(measured, errors))
+        return errors
+
     for gpu, name in _GPUS.items():
         node, measured = load_machine(name, TILES), all_reduce_times(gpu)
-        errors = [100 * error for error in all_reduce_errors(node, measured)]
+        errors = compare(gpu.upper(), node, measured)
         drawn[gpu] = [size / _MB for size, _ in measured], errors
-        ours |= {f"{gpu}_error_max_percent": max(map(abs, errors)),
-                 f"{gpu}_least_possible_percent": 100 * least_error(node, measured)}
-        targets |= {f"{gpu}_error_max_percent": Target(f"all-reduce on 4 {gpu.upper()} from 4 MB, largest error", "%",
-                                                       None, "beyond", at_most=5),
-                    f"{gpu}_least_possible_percent": Target(f"the least that any efficiency and latency reach, "
-                                                            f"{gpu.upper()}", "%", None, "beyond")}
-        rows += [(f"{gpu.upper()}, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}",
-                  f"{library_ring_ns(node, 4, size, 2) / 1e3:,.1f}", f"{error:+.1f} %")
-                 for (size, time), error in zip(measured, errors)]
+        ours.add(f"{gpu}_error_max_percent", max(map(abs, errors)), "%",
+                 f"all-reduce on 4 {gpu.upper()} from 4 MB, largest error", at_most=5)
+        ours.add(f"{gpu}_least_possible_percent", 100 * least_error(node, measured), "%",
+                 f"the least that any efficiency and latency reach, {gpu.upper()}")
     node = load_machine("a100-nvlink", TILES)
     other = [(int(row["size_bytes"]), float(row["median_time_ns"])) for row in csv_rows(_MEASURED, "all_reduces_dgx")
              if row["box"] == "a100_dgx" and int(row["size_bytes"]) >= 4 * _MB]
-    errors = [100 * error for error in all_reduce_errors(node, other)]
-    ours["dgx_error_max_percent"] = max(map(abs, errors))
-    targets["dgx_error_max_percent"] = Target("on 4 GPUs of a DGX A100, which gave no number, largest error", "%", None,
-                                              "beyond")
-    rows += [(f"DGX A100, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}", f"{library_ring_ns(node, 4, size, 2) / 1e3:,.1f}",
-              f"{error:+.1f} %") for (size, time), error in zip(other, errors)]
+    ours.add("dgx_error_max_percent", max(map(abs, compare("DGX A100", node, other))), "%",
+             "on 4 GPUs of a DGX A100, which gave no number, largest error")
     quiet = node.without_software()
     return Findings(
         text=f"NCCL's all-reduce on 4 GPUs from 4 MB up is met within {ours['a100_error_max_percent']:.1f} % on A100 "
@@ -102,7 +102,7 @@ def _evaluate_all_reduces(setup: Scope, results: Results) -> Findings:
              f"two later, a V100 takes almost nothing. Without the library's software 4 MB would take "
              f"{library_ring_ns(quiet, 4, 4 * _MB, 2) / 1e3:.0f} µs instead of "
              f"{library_ring_ns(node, 4, 4 * _MB, 2) / 1e3:.0f}.",
-        ours=ours, targets=targets,
+        ours=ours, targets=ours.targets,
         tables=[Table("Time (µs)", ("all-reduce", "measured", "here", "difference"), rows, folded=True)],
         plots={"all-reduce-measured": lambda: _draw(drawn)})
 

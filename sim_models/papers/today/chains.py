@@ -10,7 +10,7 @@ from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.machine.levels import QUEUE
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 from t3sim.runs.queued import ProducerWaves, QueuedRun, run_queued
 from t3sim.study.tasks.sources import source_digest
 from t3sim.study.tasks.task import digest
@@ -97,17 +97,13 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     machine = _machine()
     one = {at: results[task] for at, task in _one(machine).items()}
     many = {at: results[task] for at, task in _many(machine).items()}
-    ours, targets = {}, {}
-
-    def quantity(name: str, value: float, unit: str) -> None:
-        ours[name], targets[name] = value, Target(name, unit, None, "beyond the papers")
-
+    ours = Quantities("beyond the papers")
     for start in _STARTS:
-        quantity(f"a tile of 4 KB, {start}", one[start, 4 * _KB].exchange_ns, "ns")
+        ours.add(f"a tile of 4 KB, {start}", one[start, 4 * _KB].exchange_ns, "ns")
     tracked = many["tracker", 1, False].whole_ns
     over = {at: 100 * (run.whole_ns / tracked - 1) for at, run in many.items()}
     for at, percent in over.items():
-        quantity(f"{_title(*at)}: over the Tracker", percent, "%")
+        ours.add(f"{_title(*at)}: over the Tracker", percent, "%")
     best = min(_WAVES, key=lambda wave: over["chain", wave, False])
     worst = max(_REVERSED, key=lambda wave: over["chain", wave, True])
     chain = many["chain", best, False]
@@ -123,7 +119,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
         cases=[{"figure": "today-chains", "gpus": _GPUS, **task.description, "machine": machine.name,
                 **{name: getattr(results[task], name) for name in QueuedRun.__dataclass_fields__}}
                for task in _tasks(setup)],
-        ours=ours, targets=targets,
+        ours=ours, targets=ours.targets,
         tables=[Table(f"A tile for each of {_GPUS} GPUs of {machine.name}: ns from the last store to the last line",
                       ("tile", *_STARTS), [(f"{size // _KB} KB", *(f"{one[start, size].exchange_ns:,.0f}"
                                                                    for start in _STARTS)) for size in _TILES]),

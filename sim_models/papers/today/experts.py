@@ -11,7 +11,7 @@ from t3sim.analytic.validation.requests import ExpertsExchange, Measured
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 from t3sim.papers.paper import percent
 from t3sim.workload.routing import Routing, drawn
 from t3sim.workload.transformer import TODAY, Transformer
@@ -55,21 +55,16 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     machine = load_machine(_MACHINE, COMMERCIAL)
     cases = {(name, phase): [_ExpertsCase(machine, TODAY[name].kinds[-1][0], phase, zipf, setup.seed) for zipf in _ZIPF]
              for name in _MODELS for phase in _PHASES}
-    ours, targets = {}, {}
-
-    def quantity(name: str, value: float, unit: str) -> None:
-        ours[name], targets[name] = value, Target(name, unit, None, "beyond the papers")
-
+    ours = Quantities("beyond the papers")
     for (name, phase), some in cases.items():
         for one in some:
             if one.zipf in _SHOWN:
-                quantity(f"{name}, {phase}, Zipf {one.zipf:g}: T3 over the best of today", percent(one.gain), "%")
+                ours.add(f"{name}, {phase}, Zipf {one.zipf:g}: T3 over the best of today", percent(one.gain), "%")
         lost = {way: some[-1].ranked[way].ns / some[0].ranked[way].ns for way in (some[0].today, _OURS)}
-        quantity(f"{name}, {phase}: T3's time at Zipf {_ZIPF[-1]:g} over even", lost[_OURS], "x")
+        ours.add(f"{name}, {phase}: T3's time at Zipf {_ZIPF[-1]:g} over even", lost[_OURS], "x")
     measured = _measured()
-    name = "DeepEP's measured exchanges: error, mean"
-    ours[name] = 100 * fmean(abs(row.error) for row in measured)
-    targets[name] = Target(name, "%", None, "beyond the papers", errors=True)
+    ours.add("DeepEP's measured exchanges: error, mean", 100 * fmean(abs(row.error) for row in measured), "%",
+             errors=True)
     decoding, prompt = (cases[_MODELS[0], phase] for phase in _PHASES)
     return Findings(
         text=f"For {_MODELS[0]}'s experts on {_GPUS} GPUs of {_MACHINE} Track & Trigger is "
@@ -83,7 +78,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                 "phase": one.phase, "tokens": one.routing.tokens, "zipf": one.zipf, "imbalance": one.routing.imbalance,
                 "width": _WIDTH, "ranking": [run.to_json() for run in one.ranked.values()]}
                for some in cases.values() for one in some],
-        ours=ours, targets=targets,
+        ours=ours, targets=ours.targets,
         tables=[Table(f"Dispatch, GEMMs and combine in {_WIDTH} on {_GPUS} GPUs of {_MACHINE} (µs)", (
             "layer, Zipf exponent", "most tokens over the mean", *EXPERTS_MECHANISMS, "best of today", "T3 over it"), [
             (f"{one.model.name}, {one.phase}, {one.zipf:g}", f"{one.routing.imbalance:.2f}",

@@ -18,10 +18,10 @@ from t3sim.papers.figure import (
     TECHNIQUE_TITLES,
     Figure,
     Findings,
+    Quantities,
     Results,
     Scope,
     Table,
-    Target,
     case,
     layer_result,
     layer_tasks,
@@ -130,23 +130,20 @@ def _evaluate(half: _Half, setup: Scope, results: Results) -> Findings:
     every, phase = _cases(half, setup), half.phase
     ran = [layer_result(setup, results, one.workload, one.techniques, one.machine, half.exchange) for one in every]
     cases, runs, narrow = every[:len(_ZIPF)], ran[:len(_ZIPF)], list(zip(every, ran))[len(_ZIPF):]
-    ours, targets = {}, {}
-
-    def quantity(name: str, value: float, unit: str = "%") -> None:
-        ours[name], targets[name] = value, Target(name, unit, None, "beyond the papers")
-
+    ours = Quantities("beyond the papers")
     for one, run in zip(cases, runs):
-        quantity(f"Zipf {one.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]))
-        quantity(f"Zipf {one.zipf:g}: {phase} hidden", 100 * run.overlap_efficiency[_OURS])
-        quantity(f"Zipf {one.zipf:g}: in turn over T3, event level", percent(one.over("in-turn")))
-        quantity(f"Zipf {one.zipf:g}: low latency over T3, event level", percent(one.over("low-latency")))
+        ours.add(f"Zipf {one.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]), "%")
+        ours.add(f"Zipf {one.zipf:g}: {phase} hidden", 100 * run.overlap_efficiency[_OURS], "%")
+        ours.add(f"Zipf {one.zipf:g}: in turn over T3, event level", percent(one.over("in-turn")), "%")
+        ours.add(f"Zipf {one.zipf:g}: low latency over T3, event level", percent(one.over("low-latency")), "%")
     for one, run in zip(cases, runs):
         if half.first:
-            quantity(f"Zipf {one.zipf:g}: a kernel that packs as it sends over {_OURS}", percent(_packing_beside(run)))
+            ours.add(f"Zipf {one.zipf:g}: a kernel that packs as it sends over {_OURS}",
+                     percent(_packing_beside(run)), "%")
     for one, run in narrow:
-        quantity(f"{_NARROW}, Zipf {one.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]))
+        ours.add(f"{_NARROW}, Zipf {one.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]), "%")
     times = [run.techniques[_OURS].total_ns for run in runs]
-    quantity(f"{_OURS}'s time at Zipf {_ZIPF[-1]:g} over even", times[-1] / times[0], "x")
+    ours.add(f"{_OURS}'s time at Zipf {_ZIPF[-1]:g} over even", times[-1] / times[0], "x")
     first, last = runs[0], runs[-1]
     return Findings(
         text=f"With {half.hides} the {half.gemm} GEMM of {_EXPERTS} experts on {_GPUS} GPUs and its {phase} "
@@ -157,7 +154,7 @@ def _evaluate(half: _Half, setup: Scope, results: Results) -> Findings:
              f"{percent(cases[-1].over('low-latency')):.0f} % slower than Track & Trigger there.",
         cases=[case(half.name, run, zipf=one.zipf, dtype=one.dtype, imbalance=one.workload.routing.imbalance,
                     event={name: one.event_ns(name) for name in _EVENT}) for one, run in zip(every, ran)],
-        ours=ours, targets=targets,
+        ours=ours, targets=ours.targets,
         tables=[Table(f"{half.gemm.capitalize()} GEMM and {phase} on {_GPUS} GPUs of 1/{_FRACTION} of {_MACHINE}, RTL "
                       "in the loop (µs)",
                       _columns(half, _TECHNIQUES), [_row(*pair) for pair in zip(cases, runs)]),

@@ -11,7 +11,7 @@ from t3sim.analytic.validation.comparison import expected_error
 from t3sim.base import plots
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 from t3sim.papers.paper import geomean, percent
 from t3sim.workload.transformer import TODAY, Transformer
 
@@ -76,16 +76,14 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
               for machine in _MACHINES for phase in _PHASES}
     over_best = {at: percent(geomean([one.gain(one.today) for one in cases])) for at, cases in groups.items()}
     over_turn = {at: percent(geomean([one.gain(_IN_TURN) for one in cases])) for at, cases in groups.items()}
-    ours, targets = {}, {}
+    ours = Quantities("beyond the papers")
     for what, found in (("in turn", over_turn), ("the best of today", over_best)):
         for (machine, phase), gain in found.items():
-            name = f"{machine}, {phase.title}: T3 over {what}, geomean"
-            ours[name], targets[name] = gain, Target(name, "%", None, "beyond the papers")
+            ours.add(f"{machine}, {phase.title}: T3 over {what}, geomean", gain, "%")
     for machine in _MACHINES:
         if wrong := expected_error(machine):
-            name = f"{machine}: error of measured rows that gave no constant, mean"
-            ours[name] = 100 * wrong["mean_abs_error"]
-            targets[name] = Target(name, "%", None, "beyond the papers", errors=True)
+            ours.add(f"{machine}: error of measured rows that gave no constant, mean", 100 * wrong["mean_abs_error"],
+                     "%", errors=True)
 
     def at(machine: str, title: str) -> str:
         return next(f"{gain:+.0f} %" for (name, phase), gain in over_best.items() if (name, phase.title) == (
@@ -101,7 +99,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              + " and ".join(at(machine, "decoding, 1") for machine in _MACHINES)
              + ", for there launches are what takes time, and one kernel with the norm in it has fewest. Models of "
                "libraries, not cycles; experts' GEMMs count as one of all their tokens.",
-        cases=[_case(one) for cases in groups.values() for one in cases], ours=ours, targets=targets,
+        cases=[_case(one) for cases in groups.values() for one in cases], ours=ours, targets=ours.targets,
         tables=[_table(machine) for machine in _MACHINES], plots={"today-layers": lambda: _draw(groups)})
 
 

@@ -18,7 +18,7 @@ from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.papers.dma.trigger import TriggerTask
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, Target
+from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
 
 _MACHINE, _GPUS = "h100-sxm", 8
 _RTL, _FRACTION, _TILE = "h100-t3", 4, (128, 128, 1)
@@ -124,18 +124,14 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     today = [name for name in times if name not in _OURS]
     best = {size: min(today, key=lambda name: times[name][size]) for size in _SIZES}
     last = times[_OURS[1]][_SIZES[-1]]
-    ours, targets = {}, {}
-
-    def quantity(name: str, value: float, unit: str) -> None:
-        ours[name], targets[name] = value, Target(name, unit, None, "beyond the papers")
-
+    ours = Quantities("beyond the papers")
     for name in times:
-        quantity(f"{name}: floor", floors[name] / 1e3, "µs")
-        quantity(f"{name}: knee", knees[name] / _KB, "KB")
+        ours.add(f"{name}: floor", floors[name] / 1e3, "µs")
+        ours.add(f"{name}: knee", knees[name] / _KB, "KB")
     for what, (least, median) in (("counted", measured.update_cycles), ("first line read", measured.read_cycles)):
-        quantity(f"trigger, {what}, least", least, "cycles")
-        quantity(f"trigger, {what}, median", median, "cycles")
-    quantity("trigger, first line read, median", trigger.read_ns, "ns")
+        ours.add(f"trigger, {what}, least", least, "cycles")
+        ours.add(f"trigger, {what}, median", median, "cycles")
+    ours.add("trigger, first line read, median", trigger.read_ns, "ns")
     return Findings(
         text=f"Of what can be had today {best[_KB]} has the lowest floor, {floors[best[_KB]] / 1e3:.1f} µs for 1 KB on "
              f"{_GPUS} GPUs of {_MACHINE}, and {best[_SIZES[-1]]} is the fastest at 1 MB, "
@@ -146,7 +142,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
         cases=[{"figure": "today-signals", "machine": _MACHINE, "gpus": _GPUS, "way": name, "carried":
                 known[name].carried, "floor_ns": floors[name], "knee_bytes": knees[name],
                 "ns": {str(size): ns for size, ns in by_size.items()}} for name, by_size in times.items()],
-        ours=ours, targets=targets,
+        ours=ours, targets=ours.targets,
         tables=[Table(f"All-reduce on {_GPUS} GPUs of {_MACHINE}, nothing hides it (µs)",
                       ("way", "what says that data have come", *(f"{size // _KB:,} KB" for size in _SHOWN),
                        "knee (KB)"),
