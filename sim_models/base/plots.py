@@ -2,7 +2,8 @@
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
@@ -121,6 +122,30 @@ def grouped_bars(axes, groups: list[str], series: dict[str, list[float]], colour
     axes.set_xticks(range(len(groups)), groups)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.tick_params(axis="x", length=0)
+
+
+def stacked_bars(axes, places: list[float], parts: Iterable[tuple[str | None, str, str, list[float]]],
+                 width: float = 0.7, **style: Any) -> list[float]:
+    """Draw each part (label, colour, hatch, heights) on top of those before it; return where the bars end."""
+    tops = [0.0] * len(places)
+    for label, colour, hatch, heights in parts:
+        axes.bar(places, heights, width, bottom=tops, color=colour, hatch=hatch, label=label, **style)
+        tops = [below + height for below, height in zip(tops, heights)]
+    return tops
+
+
+def name_groups(axes, names: Iterable[str], below: float) -> None:
+    """Write the names under the places 0, 1, ..., each once for all places beside each other that have it.
+
+    A line is between the groups; `below`: how far under the axis, of its height.
+    """
+    first = 0
+    for name, members in groupby(names):
+        count = len(list(members))
+        axes.text(first + (count - 1) / 2, -below, name, transform=axes.get_xaxis_transform(), ha="center", va="top",
+                  fontsize=8.5)
+        first += count
+        axes.axvline(first - 0.5, color="#999999", linewidth=0.6)
 
 
 def range_bars(entries: list[dict[str, Any]]):

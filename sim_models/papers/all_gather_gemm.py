@@ -15,7 +15,7 @@ from t3sim.papers.figure import (
     layer_result,
 )
 from t3sim.papers.figure import layer_tasks as tasks_of_layer
-from t3sim.papers.layers import name_groups
+from t3sim.papers.layers import layer_bars
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.gather_before import tiling_for
@@ -26,7 +26,7 @@ from t3sim.workload.workloads import Workload, behind_all_gather
 _GATHERED = Exchange("ag", before=True)
 _BOUND = "ideal-overlap"
 _SHOWN = ("t3", "t3-mca", _BOUND)
-_FORWARD = {"ip": "IP", "fc1": "FC-1"}  #: sub-layers that sequence parallelism gathers for in the forward pass
+_FORWARD = ("ip", "fc1")  #: sub-layers that sequence parallelism gathers for in the forward pass
 
 
 def _layers(setup: Scope) -> list[Workload]:
@@ -77,7 +77,8 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              f"group's stage is met within {ours['closed_form_off_max_percent']:.1f} %.",
         cases=[case("all-gather-gemm", run, closed_form_ns=form) for run, form in zip(runs, forms)], ours=ours,
         targets=ours.targets,
-        tables=[_table(runs, forms)], plots={"all-gather-gemm": lambda: _draw(runs, series)})
+        tables=[_table(runs, forms)], plots={"all-gather-gemm": lambda: layer_bars(
+            _layers(setup), series, plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES)})
 
 
 def _table(runs: list[RunResult], forms: list[float]) -> Table:
@@ -91,16 +92,6 @@ def _table(runs: list[RunResult], forms: list[float]) -> Table:
     return Table("Times in µs, and speedup over sequential", (
         "sub-layer", "GEMM alone", "all-gather alone", "sequential", "T3", "closed form",
         *(TECHNIQUE_TITLES[name] for name in _SHOWN), "inputs not there (µs)"), rows)
-
-
-def _draw(runs: list[RunResult], series: dict[str, list[float]]):
-    drawn, axes = plots.figure(3.6)
-    names = [_FORWARD[run.workload.sublayer.rpartition("-")[2]] for run in runs]
-    plots.grouped_bars(axes, names, series, plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES, baseline=1.0)
-    name_groups(axes, [run.workload for run in runs])
-    axes.set_ylabel("speedup over sequential")
-    axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.13))
-    return drawn
 
 
 ALL_GATHER_GEMM = Figure("all-gather-gemm", "GEMMs after an all-gather of their activations", _tasks, _evaluate,

@@ -11,7 +11,7 @@ from t3sim.papers.figure import (
     layer_result,
     layer_tasks,
 )
-from t3sim.papers.layers import name_groups, short_title
+from t3sim.papers.layers import layer_bars
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
 from t3sim.study.results import RunResult
@@ -19,6 +19,7 @@ from t3sim.study.tasks.task import KernelTask
 
 _GATHERED, _BOTH_WAYS = Exchange("ar"), Exchange("ar", "both-rings")
 _BOUND = "ideal-overlap"
+_COLOURS = {"after": plots.LIGHT, "within": plots.BLUE, "bound": plots.ORANGE, "both": plots.GREEN}
 _TITLES = {"after": "T3-MCA, then the all-gather", "within": "T3-MCA, all-reduce by slices",
            "bound": "longest of GEMM, RS + AG", "both": "both ways around, T3-MCA and sequence"}
 
@@ -63,7 +64,8 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              f"Both ways around they are {ours['both_ways_geomean_percent']:.1f} % faster than such a sequence.",
         cases=[_case(*runs) for runs in zip(after, within, both)], ours=ours,
         targets=ours.targets,
-        tables=[_table(after, within, both)], plots={"all-reduce": lambda: _draw(within, series)})
+        tables=[_table(after, within, both)],
+        plots={"all-reduce": lambda: layer_bars(workloads, series, _COLOURS, _TITLES, columns=2)})
 
 
 def _case(after: RunResult, within: RunResult, both: RunResult) -> dict:
@@ -87,17 +89,6 @@ def _table(after: list[RunResult], within: list[RunResult], both: list[RunResult
     return Table("Speedup over sequential, and where the rest went", (
         "sub-layer", "slices", "all-gather after it", "all-reduce by slices", "bound", "both ways around",
         "its bound", "window held it (µs)", "tail (µs)"), rows)
-
-
-def _draw(runs: list[RunResult], series: dict[str, list[float]]):
-    drawn, axes = plots.figure(3.6)
-    plots.grouped_bars(axes, [short_title(run.workload) for run in runs], series,
-                       {"after": plots.LIGHT, "within": plots.BLUE, "bound": plots.ORANGE, "both": plots.GREEN},
-                       _TITLES, baseline=1.0)
-    name_groups(axes, [run.workload for run in runs])
-    axes.set_ylabel("speedup over sequential")
-    axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 1.2))
-    return drawn
 
 
 ALL_REDUCE = Figure("all-reduce", "The all-gather after the GEMM, tile by tile, too", _tasks, _evaluate, paper="beyond")

@@ -48,15 +48,12 @@ def evaluate(setup: Scope, results: Results) -> Findings:
 
 def _draw(iterations: list[LayerIteration]):
     drawn, axes = plots.figure(3.2)
-    below = [0.0] * len(iterations)
-    for title, colour, share in (
+    plots.stacked_bars(axes, [*range(len(iterations))], (
+        (title, colour, "", [100 * share(one) for one in iterations]) for title, colour, share in (
             ("all-reduce", plots.ORANGE, lambda one: one.communication),
             ("sliced GEMM", plots.BLUE, lambda one: one.sliced - one.communication),
             ("attention", plots.SKY, lambda one: one.attention_ns / one.total_ns),
-            ("other", plots.LIGHT, lambda one: 1 - one.sliced - one.attention_ns / one.total_ns)):
-        parts = [100 * share(one) for one in iterations]
-        axes.bar(range(len(iterations)), parts, 0.7, bottom=below, color=colour, label=title)
-        below = [a + b for a, b in zip(below, parts)]
+            ("other", plots.LIGHT, lambda one: 1 - one.sliced - one.attention_ns / one.total_ns))))
     axes.set_xticks(range(len(iterations)), [f"{one.title}\n{one.phase}" for one in iterations], rotation=60,
                     ha="right", fontsize=7)
     axes.set_ylabel("share of the time (%)")

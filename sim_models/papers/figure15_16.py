@@ -6,9 +6,8 @@ from t3sim.papers.layers import (
     FASTER,
     draw_speedups,
     key_of,
-    name_groups,
+    name_layers,
     runs_of,
-    short_title,
     speedup_table,
     tasks_of,
 )
@@ -89,17 +88,11 @@ def evaluate_figure15(setup: Scope, results: Results) -> Findings:
 
 def _draw_shares(runs: list[RunResult]):
     drawn, axes = plots.figure(3.2)
-    below = [0.0] * len(runs)
-    for title, key, colour, hatch in (("GEMM", "gemm_ns", plots.BLUE, ""), ("RS", "rs_ns", plots.ORANGE, "////"),
-                                      ("AG", "ag_ns", plots.LIGHT, "")):
-        parts = [100 * getattr(run.baseline, key) / run.baseline.total_ns for run in runs]
-        axes.bar(range(len(runs)), parts, 0.7, bottom=below, color=colour, hatch=hatch, edgecolor="white",
-                 linewidth=0.5, label=title)
-        below = [a + b for a, b in zip(below, parts)]
-    axes.set_xticks(range(len(runs)), [short_title(run.workload) for run in runs])
-    axes.set_xlim(-0.6, len(runs) - 0.4)
-    axes.tick_params(axis="x", length=0)
-    name_groups(axes, [run.workload for run in runs])
+    plots.stacked_bars(axes, [*range(len(runs))], (
+        (title, colour, hatch, [100 * getattr(run.baseline, key) / run.baseline.total_ns for run in runs])
+        for title, key, colour, hatch in (("GEMM", "gemm_ns", plots.BLUE, ""), ("RS", "rs_ns", plots.ORANGE, "////"),
+                                          ("AG", "ag_ns", plots.LIGHT, ""))), edgecolor="white", linewidth=0.5)
+    name_layers(axes, [run.workload for run in runs])
     axes.set_ylabel("share of the time (%)")
     axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.14))
     return drawn

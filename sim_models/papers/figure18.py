@@ -4,7 +4,7 @@ from t3sim.base import plots
 from t3sim.mechanisms.result import DRAM_STREAMS
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, case
 from t3sim.papers.figure15_16 import small_tasks
-from t3sim.papers.layers import name_groups, runs_of, short_title
+from t3sim.papers.layers import name_layers, runs_of
 from t3sim.papers.paper import geomean
 from t3sim.study.results import RunResult
 
@@ -42,17 +42,12 @@ def evaluate(setup: Scope, results: Results) -> Findings:
 def _draw(runs: list[RunResult]):
     drawn, axes = plots.figure(3.8)
     for offset, name in ((-0.2, "sequential"), (0.2, "t3-mca")):
-        below = [0.0] * len(runs)
-        for stream in DRAM_STREAMS:
-            title, colour, hatch = plots.STREAM_STYLES[stream]
-            parts = [100 * run.techniques[name].dram[stream] / sum(run.baseline.dram.values()) for run in runs]
-            axes.bar([x + offset for x in range(len(runs))], parts, 0.36, bottom=below, color=colour, hatch=hatch,
-                     edgecolor="white", linewidth=0.4, label=title if name == "sequential" else None)
-            below = [a + b for a, b in zip(below, parts)]
-    axes.set_xticks(range(len(runs)), [short_title(run.workload) for run in runs])
-    axes.set_xlim(-0.6, len(runs) - 0.4)
-    axes.tick_params(axis="x", length=0)
-    name_groups(axes, [run.workload for run in runs])
+        plots.stacked_bars(axes, [x + offset for x in range(len(runs))], (
+            (title if name == "sequential" else None, colour, hatch,
+             [100 * run.techniques[name].dram[stream] / sum(run.baseline.dram.values()) for run in runs])
+            for stream in DRAM_STREAMS for title, colour, hatch in [plots.STREAM_STYLES[stream]]),
+                           0.36, edgecolor="white", linewidth=0.4)
+    name_layers(axes, [run.workload for run in runs])
     axes.set_ylabel("DRAM bytes (% of sequential)")
     axes.set_title("left bar: sequential, right bar: T3-MCA", fontsize=8.5, loc="left", pad=16)
     axes.legend(loc="upper right", ncols=6, bbox_to_anchor=(1.0, 1.13), columnspacing=1.2, handlelength=1.4)

@@ -11,7 +11,7 @@ from t3sim.papers.figure import (
     layer_result,
     layer_tasks,
 )
-from t3sim.papers.layers import name_groups, short_title
+from t3sim.papers.layers import layer_bars
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
 from t3sim.study.results import RunResult
@@ -20,6 +20,7 @@ from t3sim.workload.workloads import Workload
 
 _RING, _SWITCHED = Exchange(topology="switch"), Exchange("ar", "in-switch", "switch")
 _ALONE = ("sequential", "in-switch", "t3-mca")
+_COLOURS = {"in-switch": plots.LIGHT, "t3-mca": plots.ORANGE, "both": plots.BLUE}
 _TITLES = {"in-switch": "GEMM, then all-reduce in the switch", "t3-mca": "T3-MCA, ring, then all-gather",
            "both": "T3-MCA, all-reduce in the switch"}
 
@@ -58,7 +59,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              "the GEMM and its output once through a link.",
         cases=[_case(one, ns) for one, ns in zip(alone, fused_ns)], ours=ours,
         targets=ours.targets,
-        tables=[_table(alone, both)], plots={"in-switch": lambda: _draw(alone, series)})
+        tables=[_table(alone, both)], plots={"in-switch": lambda: layer_bars(layers, series, _COLOURS, _TITLES)})
 
 
 def _bound_ns(workload: Workload, run: RunResult) -> float:
@@ -83,16 +84,6 @@ def _table(alone: list[RunResult], both: list[RunResult]) -> Table:
     return Table("Time (µs), and what a port's memory held at most", (
         "sub-layer", "sequential", "in-switch", "T3-MCA", "T3-MCA in the switch", "bound", "over T3-MCA", "held (MB)"),
         rows)
-
-
-def _draw(runs: list[RunResult], series: dict[str, list[float]]):
-    drawn, axes = plots.figure(3.6)
-    plots.grouped_bars(axes, [short_title(run.workload) for run in runs], series,
-                       {"in-switch": plots.LIGHT, "t3-mca": plots.ORANGE, "both": plots.BLUE}, _TITLES, baseline=1.0)
-    name_groups(axes, [run.workload for run in runs])
-    axes.set_ylabel("speedup over sequential")
-    axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.13))
-    return drawn
 
 
 IN_SWITCH = Figure("in-switch", "A switch that adds and copies, with T3 and without", _tasks, _evaluate, paper="beyond")

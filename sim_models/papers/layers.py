@@ -1,7 +1,6 @@
 """Common parts of figures about sub-layers: names, the table of speedups, and its bars."""
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 
 from t3sim.base import plots
 from t3sim.mechanisms.result import BASELINE
@@ -29,7 +28,8 @@ def key_of(technique: str) -> str:
 
 
 def short_title(workload: Workload) -> str:
-    return _SUBLAYER_TITLES.get(workload.sublayer, f"{workload.m}x{workload.n}x{workload.k}")
+    """Name a sub-layer, whether its GEMM is before or behind its collective."""
+    return _SUBLAYER_TITLES.get(workload.sublayer.rpartition("-")[2], f"{workload.m}x{workload.n}x{workload.k}")
 
 
 def group_title(workload: Workload) -> str:
@@ -76,12 +76,25 @@ def draw_speedups(figure: str, runs: list[RunResult]):
     return drawn
 
 
-def name_groups(axes, workloads: list[Workload]) -> None:
-    """Write model and TP below the sub-layers' names, a line between the groups."""
-    first = 0
-    for title, members in groupby(map(group_title, workloads)):
-        count = len(list(members))
-        axes.text(first + (count - 1) / 2, -0.11, title, transform=axes.get_xaxis_transform(), ha="center", va="top",
-                  fontsize=8.5)
-        first += count
-        axes.axvline(first - 0.5, color="#999999", linewidth=0.6)
+def name_groups(axes, workloads: Iterable[Workload]) -> None:
+    """Write model and TP below the sub-layers' names."""
+    plots.name_groups(axes, map(group_title, workloads), 0.11)
+
+
+def name_layers(axes, workloads: Sequence[Workload]) -> None:
+    """Make an axis of sub-layers: their names, models and TP."""
+    axes.set_xticks(range(len(workloads)), map(short_title, workloads))
+    axes.set_xlim(-0.6, len(workloads) - 0.4)
+    axes.tick_params(axis="x", length=0)
+    name_groups(axes, workloads)
+
+
+def layer_bars(workloads: Sequence[Workload], series: dict[str, list[float]], colours: dict[str, str],
+               titles: dict[str, str], columns: int = 3):
+    """Draw speedups of sub-layers over sequential, under a legend of so many columns."""
+    drawn, axes = plots.figure(3.6)
+    plots.grouped_bars(axes, [*map(short_title, workloads)], series, colours, titles, baseline=1.0)
+    name_groups(axes, workloads)
+    axes.set_ylabel("speedup over sequential")
+    axes.legend(loc="upper center", ncols=columns, bbox_to_anchor=(0.5, 1.13 if columns > 2 else 1.2))
+    return drawn

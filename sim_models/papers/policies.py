@@ -22,7 +22,7 @@ from t3sim.papers.figure import (
     layer_result,
     layer_tasks,
 )
-from t3sim.papers.layers import key_of, name_groups, short_title
+from t3sim.papers.layers import key_of, name_layers
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import Workload
@@ -158,10 +158,8 @@ def _draw(runs: list[_PolicyLayer], times: np.ndarray):
     axes.axhline(0, color=plots.TECHNIQUE_COLOURS["t3"], linewidth=1.2, label="T3, round robin")
     axes.axhline(_UNHARMED_PERCENT, color=plots.GREY, linewidth=0.8, linestyle="--",
                  label=f"{_UNHARMED_PERCENT} % slower")
-    axes.set_xticks(range(len(runs)), [short_title(run.workload) for run in runs])
-    axes.set_xlim(-0.6, len(runs) - 0.4)
-    axes.tick_params(axis="x", length=0, labelsize=7)
-    name_groups(axes, [run.workload for run in runs])
+    name_layers(axes, [run.workload for run in runs])
+    axes.tick_params(axis="x", labelsize=7)
     axes.set_ylabel("slower than round robin (%)")
     axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
     return drawn

@@ -132,14 +132,7 @@ def _draw(rows: list[ValidationRow]):
             x += [place] * len(shown)
             y += [100 * one.difference(row.dramsim3) for one in shown]
         axes.plot(x, y, marker, color=colour, label=title, markersize=4, linestyle="", fillstyle="none")
-    first = 0
-    for group in GROUPS:
-        count = sum(row.group == group for row in ordered)
-        if count:
-            axes.text(first + (count - 1) / 2, -0.03, group, transform=axes.get_xaxis_transform(), ha="center",
-                      va="top", fontsize=8.5)
-            first += count
-            axes.axvline(first - 0.5, color="#999999", linewidth=0.6)
+    plots.name_groups(axes, [row.group for row in ordered], 0.03)
     axes.axhline(0, color=plots.BLACK, linewidth=0.8)
     axes.set_xticks([])
     axes.set_xlim(-0.6, len(ordered) - 0.4)

@@ -6,7 +6,7 @@ from t3sim.base import plots
 from t3sim.machine import Machine
 from t3sim.mechanisms.result import BASELINE
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, layer_result, layer_tasks
-from t3sim.papers.layers import name_groups, short_title
+from t3sim.papers.layers import name_layers
 from t3sim.papers.paper import geomean, percent
 from t3sim.papers.variants import variant
 from t3sim.rtl.registers import NO_THRESHOLD
@@ -66,10 +66,7 @@ def _draw(cases: list[dict], workloads: Sequence[Workload]):
                   label=name)
     axes.plot(range(len(cases)), [case["speedup"]["auto"] for case in cases], "_", color=plots.BLACK, markersize=26,
               markeredgewidth=1.2, linestyle="", label="chosen by the hardware")
-    axes.set_xticks(range(len(cases)), [short_title(workload) for workload in workloads])
-    axes.set_xlim(-0.6, len(cases) - 0.4)
-    axes.tick_params(axis="x", length=0)
-    name_groups(axes, workloads)
+    name_layers(axes, workloads)
     axes.set_ylabel("speedup over sequential")
     axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
     return drawn

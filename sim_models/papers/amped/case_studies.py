@@ -99,14 +99,11 @@ def evaluate_case1(setup: Scope, results: Results) -> Findings:
         drawn, axes = plots.figure(3.2)
         parts = (("compute", plots.BLUE), ("nonlinear", plots.SKY), ("tensor", plots.ORANGE),
                  ("pipeline", plots.YELLOW), ("gradients", plots.GREEN), ("bubble", plots.LIGHT))
-        below = [0.0] * len(large)
-        scale = {name: days[name] / large[name].total for name in large}
-        for part, colour in parts:
-            heights = [getattr(one, part) * scale[name] for name, one in large.items()]
-            axes.bar(range(len(large)), heights, 0.7, bottom=below, color=colour, label=part)
-            below = [a + b for a, b in zip(below, heights)]
+        tops = plots.stacked_bars(axes, [*range(len(large))], (
+            (part, colour, "", [getattr(one, part) * (days[name] / one.total) for name, one in large.items()])
+            for part, colour in parts))
         axes.set_ylim(0, 80)
-        for place, total in enumerate(below):
+        for place, total in enumerate(tops):
             if total > 80:
                 axes.annotate(f"{total:.0f}", (place, 78), ha="center", va="top", color="white")
         axes.set_xticks(range(len(large)), [name.replace(" | ", "\n") for name in large])
