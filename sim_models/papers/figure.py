@@ -1,9 +1,12 @@
 """Figure of a paper: the tasks that it needs, and a function from their results to numbers, tables and plots."""
 
+import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from t3sim.machine import Machine
 from t3sim.mechanisms.table import TECHNIQUES as KNOWN_TECHNIQUES
@@ -12,7 +15,8 @@ from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.kernels import Kernel
 from t3sim.runs.plan import Plan
 from t3sim.study.results import RunResult
-from t3sim.study.tasks.task import KernelTask, Task, kernel_task
+from t3sim.study.tasks.sources import source_digest
+from t3sim.study.tasks.task import KernelTask, Task, digest, kernel_task
 from t3sim.study.techniques import kernels_of, run_result
 from t3sim.workload.workloads import SUBLAYERS, Workload, transformer_workload
 
@@ -43,6 +47,28 @@ TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", 
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}
 #: What there is, in the order of the paper's figure 16.
 TECHNIQUES = tuple(name for name in TECHNIQUE_TITLES if name in KNOWN_TECHNIQUES)
+
+
+class ModelTask(ABC):
+    """Task of a figure's own: its key is of what it asks for and of the sources that its result comes from.
+
+    A subclass is a frozen dataclass with `description`, `label`, `seconds`, `result_type` and `run`.
+    """
+
+    kind: ClassVar[str]  #: first word of its key
+    source: ClassVar[str]  #: module that gives the result
+    needs_rtl: ClassVar[bool] = False
+    requires: ClassVar[tuple[Task, ...]] = ()
+
+    @property
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """Everything that was asked for, as JSON."""
+
+    @cached_property
+    def key(self) -> str:
+        text = json.dumps(self.description, sort_keys=True)
+        return f"{self.kind}-{digest(text, source_digest(self.source, rtl=self.needs_rtl))}"
 
 
 @dataclass(frozen=True)

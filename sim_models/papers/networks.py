@@ -1,9 +1,7 @@
 """Collectives on tori, switches and nodes of 8 to 128 GPUs: the event level held to closed forms."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from t3sim.analytic.closed_forms import chunk_bytes, closed_form_ns
@@ -13,10 +11,8 @@ from t3sim.event.flow.collective import run_program
 from t3sim.machine import load_machine
 from t3sim.machine.levels import NETWORK
 from t3sim.machine.topologies import named_topology
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
+from t3sim.papers.figure import Figure, Findings, ModelTask, Results, Scope, Table
 from t3sim.papers.paper import Target
-from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import digest
 
 #: Machine and topology.
 _NETWORKS = (("torus-128", "torus:4x4"), ("torus-128", "torus:8x8"), ("torus-128", "torus:8x16"),
@@ -34,7 +30,7 @@ class CollectiveTime:
 
 
 @dataclass(frozen=True)
-class EventCollectiveTask:
+class EventCollectiveTask(ModelTask):
     """A collective alone on the event level."""
 
     machine: str
@@ -43,8 +39,8 @@ class EventCollectiveTask:
     algorithm: str
     size_mb: int
 
-    needs_rtl = False
-    requires = ()
+    kind = "collective"
+    source = "t3sim.event.flow.runs"
     result_type = CollectiveTime
 
     @property
@@ -59,11 +55,6 @@ class EventCollectiveTask:
     def description(self) -> dict[str, Any]:
         return {"machine": load_machine(self.machine, NETWORK).model_dump(), "topology": self.topology,
                 "collective": self.collective, "algorithm": self.algorithm, "size_mb": self.size_mb}
-
-    @cached_property
-    def key(self) -> str:
-        sources = source_digest("t3sim.event.flow.runs")
-        return f"collective-{digest(json.dumps(self.description, sort_keys=True), sources)}"
 
     @property
     def _algorithm(self) -> Algorithm:

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from t3sim.base import plots
 from t3sim.machine import load_machine
-from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
-from t3sim.study.tasks.sources import source_digest
+from t3sim.papers.figure import Figure, Findings, ModelTask, Quantities, Results, Scope, Table
 from t3sim.testbenches.hbm_replay.configurations import RECORDED
 from t3sim.testbenches.hbm_replay.validation import (
     GROUPS,
@@ -37,26 +37,23 @@ class HbmResult:
 
 
 @dataclass(frozen=True)
-class HbmTask:
+class HbmTask(ModelTask):
     """The replay of one configuration."""
 
     config: str
-    needs_rtl = False
-    requires = ()
+
+    kind = "hbm"
+    source = "t3sim.testbenches.hbm_replay.validation"
     seconds = _SECONDS
     result_type = HbmResult
-
-    @property
-    def key(self) -> str:
-        return f"hbm-{self.config}-{source_digest('t3sim.testbenches.hbm_replay.validation', MACHINE)[:20]}"
 
     @property
     def label(self) -> str:
         return f"recorded DRAM traces, {self.config}"
 
     @property
-    def description(self) -> dict[str, str]:
-        return {"config": self.config, "machine": MACHINE}
+    def description(self) -> dict[str, Any]:
+        return {"config": self.config, "machine": load_machine(MACHINE).model_dump(mode="json")}
 
     def run(self, progress: Callable[[float], None]) -> HbmResult:
         dram = load_machine(MACHINE).dram

@@ -1,10 +1,8 @@
 """Cost of starting a copy, over the size of a tile: by host, kernel and poll, and by T3's Tracker from the RTL."""
 
-import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,7 @@ from t3sim.event.flow.commands import Command, Queue
 from t3sim.event.flow.dma import INITIATORS, run_queues
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
-from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import digest
+from t3sim.papers.figure import Figure, Findings, ModelTask, Results, Scope, Table
 from t3sim.trace.record import record
 from t3sim.trace.recorder import Filter
 from t3sim.trace.schema import COMPLETE, READ, Kind
@@ -46,7 +42,7 @@ class TriggerTimes:
 
 
 @dataclass(frozen=True)
-class TriggerTask:
+class TriggerTask(ModelTask):
     """A small fused GEMM on four GPUs, recorded from inside the RTL."""
 
     machine: Machine
@@ -54,8 +50,9 @@ class TriggerTask:
     tile_n: int
     tiles_per_block: int
 
+    kind = "triggers"
+    source = "t3sim.trace.record"
     needs_rtl = True
-    requires = ()
     result_type = TriggerTimes
     seconds = 60.0
 
@@ -68,11 +65,6 @@ class TriggerTask:
     def description(self) -> dict[str, Any]:
         return {"tile": [self.tile_m, self.tile_n, self.tiles_per_block],
                 "machine": self.machine.model_dump(mode="json")}
-
-    @cached_property
-    def key(self) -> str:
-        sources = source_digest("t3sim.trace.record", rtl=True)
-        return f"triggers-{digest(json.dumps(self.description, sort_keys=True), sources)}"
 
     def run(self, progress: Callable[[float], None]) -> TriggerTimes:
         machine = self.machine.model_copy(update={

@@ -1,9 +1,7 @@
 """Flux's figures 11 to 15: GEMMs of GPT-3 175B with their reduce-scatter or all-gather on three kinds of nodes."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -13,9 +11,7 @@ from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import TILES
 from t3sim.mechanisms.event_runs import run_overlap
 from t3sim.mechanisms.flux.event import OPERATORS, Choice
-from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
-from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import digest
+from t3sim.papers.figure import Figure, Findings, ModelTask, Quantities, Results, Scope, Table
 
 NODES = {"a100-pcie": "A100 PCIe", "a100-nvlink": "A100 NVLink", "h800-nvlink": "H800 NVLink"}
 TITLES = {"ag-gemm": "all-gather, GEMM", "gemm-rs": "GEMM, reduce-scatter"}
@@ -47,7 +43,7 @@ class SoftwareFactors:
 
 
 @dataclass(frozen=True)
-class OverlapTask:
+class OverlapTask(ModelTask):
     """One operator on one node, all techniques."""
 
     node: str
@@ -57,8 +53,8 @@ class OverlapTask:
     choice: Choice | None = None  #: of Flux; None: the best
     factors: SoftwareFactors = SoftwareFactors()
 
-    needs_rtl = False
-    requires = ()
+    kind = "overlap"
+    source = "t3sim.mechanisms.event_runs"
     result_type = OverlapTimes
 
     @property
@@ -96,11 +92,6 @@ class OverlapTask:
     def description(self) -> dict[str, Any]:
         return {"node": self.machine.model_dump(mode="json"), "operator": self.operator, "m": self.m,
                 "gpus": self.gpus, "choice": None if self.choice is None else asdict(self.choice)}
-
-    @cached_property
-    def key(self) -> str:
-        description = json.dumps(self.description, sort_keys=True)
-        return f"overlap-{digest(description, source_digest('t3sim.mechanisms.event_runs'))}"
 
     def run(self, progress: Callable[[float], None]) -> OverlapTimes:
         techniques = ("sequential", "flux") + (("decomposed",) if self.gpus <= self.machine.gpus else ())

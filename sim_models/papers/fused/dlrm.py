@@ -1,9 +1,7 @@
 """The fused operators' figure 15: a DLRM's training pass on a torus of 128 GPUs, on the event level."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -14,10 +12,8 @@ from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import NETWORK
 from t3sim.papers.dlrm import PAPER, Dlrm, PassOptions, PassTimes, training_pass
-from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
+from t3sim.papers.figure import Figure, Findings, ModelTask, Results, Scope, Table
 from t3sim.papers.paper import Target
-from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import digest
 
 #: "Hundreds of tables" on 128 GPUs.
 _TABLES_PER_GPU = (1, 2, 4)
@@ -33,15 +29,15 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class PassTask:
+class PassTask(ModelTask):
     """One training pass on the event level."""
 
     model: Dlrm
     graph: PassOptions
     factors: Factors = Factors()
 
-    needs_rtl = False
-    requires = ()
+    kind = "dlrm"
+    source = "t3sim.papers.dlrm"
     result_type = PassTimes
     seconds = 12.0
 
@@ -65,10 +61,6 @@ class PassTask:
     @property
     def description(self) -> dict[str, Any]:
         return {"model": asdict(self.model), "graph": asdict(self.graph), "machine": self.machine.model_dump()}
-
-    @cached_property
-    def key(self) -> str:
-        return f"dlrm-{digest(json.dumps(self.description, sort_keys=True), source_digest('t3sim.papers.dlrm'))}"
 
     def run(self, progress: Callable[[float], None]) -> PassTimes:
         return training_pass(self.model, self.machine, self.graph)

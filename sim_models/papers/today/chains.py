@@ -1,19 +1,15 @@
 """Copies that flags of a producer release, by the command queue's RTL, beside the Tracker's."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any
 
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.fraction import fraction_of
 from t3sim.machine.levels import QUEUE
-from t3sim.papers.figure import Figure, Findings, Quantities, Results, Scope, Table
+from t3sim.papers.figure import Figure, Findings, ModelTask, Quantities, Results, Scope, Table
 from t3sim.runs.queued import ProducerWaves, QueuedRun, run_queued
-from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import digest
 
 _MACHINE, _FRACTION, _GPUS, _KB = "h100-t3", 4, 4, 1 << 10
 #: Bytes of a tile; a GPU stores one for each GPU, or several.
@@ -30,7 +26,7 @@ class Queued(QueuedRun):
 
 
 @dataclass(frozen=True)
-class ChainTask:
+class ChainTask(ModelTask):
     """A reduce-scatter, added in memory, with numbers."""
 
     machine: Machine
@@ -40,8 +36,9 @@ class ChainTask:
     wave: int | None = None  #: tiles
     reverse: bool = False
 
+    kind = "chain"
+    source = "t3sim.runs.queued"
     needs_rtl = True
-    requires = ()
     result_type = Queued
     seconds = 30.0
 
@@ -53,13 +50,7 @@ class ChainTask:
 
     @property
     def description(self) -> dict[str, Any]:
-        asked = asdict(self)
-        return asked | {"machine": self.machine.model_dump(mode="json")}
-
-    @cached_property
-    def key(self) -> str:
-        sources = source_digest("t3sim.runs.queued", rtl=True)
-        return f"chain-{digest(json.dumps(self.description, sort_keys=True), sources)}"
+        return asdict(self) | {"machine": self.machine.model_dump(mode="json")}
 
     def run(self, progress: Callable[[float], None]) -> Queued:
         size = self.tile_bytes * self.per_peer * _GPUS
