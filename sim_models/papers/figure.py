@@ -196,3 +196,16 @@ def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:
         "write_ratio": writes[0] / max(1, writes[1]),
         "chosen_threshold": mca.hardware.chosen_threshold,
         "techniques": techniques, **more}
+
+
+# Machines that differ from a given one in a few parameters.
+
+def variant(machine: Machine, changes: dict[str, Any]) -> Machine:
+    """Return `machine` with, for example, {"gpu.compute_units": 160}; its name says so. Raises ValueError."""
+    content = machine.model_dump()
+    for key, value in changes.items():
+        section, name = key.split(".")
+        if content[section][name] != value:
+            content[section][name] = value
+            content["name"] = f"{content['name']}, {name}={value}"[:80]
+    return Machine.model_validate(content)

@@ -1,4 +1,4 @@
-"""Common parts of figures 4 and 19: the paper's models as operators on its MI210 nodes, with the attention unfused."""
+"""Figures 4 and 19: the paper's models as operators on its MI210 nodes, with the attention unfused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -6,10 +6,16 @@ from dataclasses import dataclass, replace
 from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.layer import UNFUSED, Implementation
 from t3sim.analytic.end_to_end.training import sliced_gemms
+from t3sim.analytic.end_to_end.uncertainty import ranges, samples
 from t3sim.analytic.gemm import OPERAND_BYTES
 from t3sim.analytic.rings import tier_all_reduce_ns
+from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
+from t3sim.papers.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Scope, Table
+from t3sim.papers.layers import key_of, runs_of, tasks_of
+from t3sim.papers.paper import geomean, percent
+from t3sim.study.results import RunResult
 from t3sim.workload.transformer import PRESETS
 from t3sim.workload.workloads import MODELS
 
@@ -74,3 +80,125 @@ def paper_iterations(cluster: Machine, kernels: Implementation = UNFUSED) -> Ite
         for tp in model.tp_degrees:
             for phase in ("training", "prompt"):
                 yield layer_iteration(cluster, model.name, tp, model.tokens, model.sequence_length, phase, kernels)
+
+
+# Figure 4: how much of an iteration is communication (section 2.4).
+
+#: "futuristic" models at TP 64: Megatron's of one trillion parameters; the paper does not describe its own.
+_FUTURE = ("megatron-1t", 64, 2048, 1024)
+_GROUPS = {"mega-gpt-2": "mega_gpt_2", "t-nlg": "t_nlg", "gpt-3": "large", "palm": "large", "mt-nlg": "large",
+           "megatron-1t": "future"}
+
+
+def _iterations(cluster: Machine, kernels) -> list[LayerIteration]:
+    future = [layer_iteration(cluster, *_FUTURE, phase, kernels) for phase in ("training", "prompt")]
+    return [*paper_iterations(cluster, kernels), *future]
+
+
+def _largest(iterations: list[LayerIteration]) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    for one in iterations:
+        key = f"{_GROUPS[one.model]}_communication_max_percent"
+        shares[key] = max(shares.get(key, 0.0), 100 * one.communication)
+    return shares
+
+
+def evaluate_figure4(setup: Scope, results: Results) -> Findings:
+    cluster = mi210()
+    iterations, split = _iterations(cluster, UNFUSED), _iterations(cluster, SPLIT)
+    ours, with_split = _largest(iterations), _largest(split)
+    rows = [(f"{one.title}, {one.phase}", f"{100 * one.communication:.0f} %", f"{100 * one.sliced:.0f} %",
+             f"{100 * one.attention_ns / one.total_ns:.0f} %", f"{100 * other.communication:.0f} %")
+            for one, other in zip(iterations, split)]
+    return Findings(
+        text=f"Communication takes up to {ours['mega_gpt_2_communication_max_percent']:.0f} % of an iteration of "
+             f"Mega-GPT-2 and {ours['t_nlg_communication_max_percent']:.0f} % of T-NLG's, if every GPU computes the "
+             "whole attention (section 6.3 says that it is not sliced, and gives it 40 to 45 % of the time). With the "
+             "attention split over the GPUs the shares are "
+             f"{with_split['mega_gpt_2_communication_max_percent']:.0f} and "
+             f"{with_split['t_nlg_communication_max_percent']:.0f} %: the paper's four shares lie between the two.",
+        ours={**ours, **{f"{key}_split_attention": value for key, value in with_split.items()}},
+        ranges=ranges(_largest(_iterations(sample, UNFUSED)) for sample in samples(cluster, setup.seed)),
+        tables=[Table("Shares of a layer's time", ("model", "all-reduce", "sliced GEMM and all-reduce", "attention",
+                                                  "all-reduce if the attention is split"), rows)],
+        plots={"figure4": lambda: _draw_figure4(iterations)})
+
+
+def _draw_figure4(iterations: list[LayerIteration]):
+    drawn, axes = plots.figure(3.2)
+    plots.stacked_bars(axes, [*range(len(iterations))], (
+        (title, colour, "", [100 * share(one) for one in iterations]) for title, colour, share in (
+            ("all-reduce", plots.ORANGE, lambda one: one.communication),
+            ("sliced GEMM", plots.BLUE, lambda one: one.sliced - one.communication),
+            ("attention", plots.SKY, lambda one: one.attention_ns / one.total_ns),
+            ("other", plots.LIGHT, lambda one: 1 - one.sliced - one.attention_ns / one.total_ns))))
+    axes.set_xticks(range(len(iterations)), [f"{one.title}\n{one.phase}" for one in iterations], rotation=60,
+                    ha="right", fontsize=7)
+    axes.set_ylabel("share of the time (%)")
+    axes.legend(loc="upper center", ncols=4, bbox_to_anchor=(0.5, 1.16))
+    return drawn
+
+
+FIGURE04 = Figure("figure4", "Communication in whole iterations (figure 4)", lambda setup: (), evaluate_figure4)
+
+
+# Figure 19: what faster sub-layers make of whole iterations (sections 6.3 and 6.4).
+
+_SHOWN = ("t3", "t3-mca", "t3-mca+", "ideal-overlap")
+
+
+def _speedups(runs: list[RunResult], iteration: LayerIteration) -> dict[str, float] | None:
+    """Return the speedup by technique; None if a sub-layer was not run."""
+    here = {run.workload.sublayer: run.speedup for run in runs
+            if (run.workload.model, run.workload.tp) == (iteration.model, iteration.tp)}
+    if not set(iteration.sliced_ns) <= set(here):
+        return None
+    return {name: iteration.speedup({sub: here[sub][name] for sub in iteration.sliced_ns}) for name in _SHOWN}
+
+
+def _found(cluster: Machine, runs: list[RunResult]) -> list[tuple[LayerIteration, dict[str, float]]]:
+    return [(one, speedups) for one in paper_iterations(cluster) if (speedups := _speedups(runs, one))]
+
+
+def _gains(found, large: set[str]) -> dict[str, float]:
+    """Return percent, by phase, size of the models and technique."""
+    ours = {}
+    for phase in ("training", "prompt"):
+        for size, members in (("", [s for one, s in found if one.phase == phase and one.model not in large]),
+                              ("large_", [s for one, s in found if one.phase == phase and one.model in large])):
+            for name in _SHOWN if members else ():
+                values, key = [speedups[name] for speedups in members], f"{size}{phase}_{key_of(name)}"
+                ours |= {f"{key}_geomean_percent": percent(geomean(values)), f"{key}_max_percent": percent(max(values))}
+    return ours
+
+
+def evaluate_figure19(setup: Scope, results: Results) -> Findings:
+    runs = runs_of(setup, results, (*setup.small, *setup.large))
+    large = {workload.model for workload in setup.large}
+    cluster = mi210()
+    found = _found(cluster, runs)
+    ours = _gains(found, large)
+    return Findings(
+        text=f"Whole iterations of the smaller models gain {ours['training_t3_mca_geomean_percent']:.1f} % in training "
+             f"and {ours['prompt_t3_mca_geomean_percent']:.1f} % in the prompt phase with T3-MCA, each sub-layer with "
+             "the speedup that was simulated for it; the shares of the sub-layers are those of figure 4.",
+        ours=ours,
+        ranges=ranges(_gains(_found(sample, runs), large) for sample in samples(cluster, setup.seed)),
+        tables=[Table("Speedup of whole iterations", ("model", "sliced share", *(TECHNIQUE_TITLES[name] for name in
+                                                                               _SHOWN)), [
+            (f"{one.title}, {one.phase}", f"{100 * one.sliced:.0f} %", *(f"{speedups[name]:.3f}" for name in _SHOWN))
+            for one, speedups in found])],
+        plots={"figure19": lambda: _draw_figure19(found)})
+
+
+def _draw_figure19(found):
+    drawn, axes = plots.figure(3.4)
+    series = {name: [speedups[name] for _, speedups in found] for name in _SHOWN}
+    plots.grouped_bars(axes, [f"{one.title}\n{one.phase}" for one, _ in found], series, plots.TECHNIQUE_COLOURS,
+                       TECHNIQUE_TITLES, baseline=1.0)
+    axes.tick_params(axis="x", labelrotation=60, labelsize=7)
+    return drawn
+
+
+FIGURE19 = Figure("figure19", "Speedup of whole iterations (figure 19)",
+                  lambda setup: tasks_of(setup, (*setup.small, *setup.large)), evaluate_figure19, per_machine=True)

@@ -3,43 +3,32 @@
 import re
 
 from t3sim.base.errors import BadInput, choices
-from t3sim.papers.all_gather_gemm import ALL_GATHER_GEMM
-from t3sim.papers.all_reduce import ALL_REDUCE
 from t3sim.papers.amped.case_studies import CASE_1, CASE_2, CASE_3
 from t3sim.papers.amped.measured import MEGATRON, SINGLE_NODE
 from t3sim.papers.amped.tables import TABLE_2, TABLE_3
+from t3sim.papers.arbiter import POLICIES, THRESHOLDS
 from t3sim.papers.cais import NINE
-from t3sim.papers.contention import CONTENTION
-from t3sim.papers.dma.after_gemm import AFTER_GEMM
-from t3sim.papers.dma.copies import COPIES
-from t3sim.papers.dma.figures import ALL_GATHER, ALL_TO_ALL, COPY
+from t3sim.papers.compute_units import FIGURE06, FIGURE20
+from t3sim.papers.dma.figures import AFTER_GEMM, ALL_GATHER, ALL_TO_ALL, COPIES, COPY
 from t3sim.papers.dma.misses import MISSES
 from t3sim.papers.dma.power import POWER
 from t3sim.papers.dma.trigger import TRIGGER
+from t3sim.papers.event_level import CONTENTION, LEVELS, NETWORKS
+from t3sim.papers.exchanges import ALL_GATHER_GEMM, ALL_REDUCE, IN_SWITCH
 from t3sim.papers.figure import PAPERS, Figure
-from t3sim.papers.figure04 import FIGURE04
-from t3sim.papers.figure06 import FIGURE06
 from t3sim.papers.figure14 import FIGURE14
-from t3sim.papers.figure15_16 import FIGURE15, FIGURE16
 from t3sim.papers.figure17 import FIGURE17
-from t3sim.papers.figure18 import FIGURE18
-from t3sim.papers.figure19 import FIGURE19
-from t3sim.papers.figure20 import FIGURE20
 from t3sim.papers.flux.choices import CHOICES
 from t3sim.papers.flux.measured import ALL_REDUCES, GEMMS
 from t3sim.papers.flux.operators import OVERLAP, SMALL, TWO_NODES
 from t3sim.papers.fused.dlrm import DLRM
 from t3sim.papers.fused.operators import OPERATORS, PROFILE
-from t3sim.papers.in_switch import IN_SWITCH
-from t3sim.papers.levels import LEVELS
+from t3sim.papers.iterations import FIGURE04, FIGURE19
 from t3sim.papers.measured_gemms import H100_GEMMS, MI300X_GEMMS
-from t3sim.papers.networks import NETWORKS
-from t3sim.papers.policies import POLICIES
 from t3sim.papers.sensitivity import SENSITIVITY
+from t3sim.papers.sublayers import FIGURE15, FIGURE16, FIGURE18, TABLE_TP32
 from t3sim.papers.sums import COST, SUMS
 from t3sim.papers.table_hbm import TABLE_HBM
-from t3sim.papers.table_tp32 import TABLE_TP32
-from t3sim.papers.thresholds import THRESHOLDS
 from t3sim.papers.today.chains import CHAINS
 from t3sim.papers.today.experts import EXPERTS
 from t3sim.papers.today.experts_on_rtl import COMBINE, DISPATCH

@@ -15,9 +15,9 @@ from t3sim.papers.figure import (
     case,
     layer_result,
     layer_tasks,
+    variant,
 )
 from t3sim.papers.paper import percent
-from t3sim.papers.variants import variant
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 

@@ -116,7 +116,7 @@ def test_ranges_are_seeded_and_hold_the_number(evaluate, monkeypatch):
 @pytest.mark.long
 def test_figure_4_s_shares_are_bracketed():
     """The paper's shares lie between an attention that every GPU computes whole and one that is split."""
-    from t3sim.papers.figure04 import evaluate
+    from t3sim.papers.iterations import evaluate_figure4 as evaluate
 
     ours = evaluate(SETUP, {}).ours
     for name, target in TARGETS["figure4"].items():

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from t3sim.machine import load_machine
-from t3sim.papers.variants import variant
+from t3sim.papers.figure import variant
 from t3sim.runs.build import make_tiling
 from t3sim.workload.operators.tiling import Tiling, TilingError
 from t3sim.workload.workloads import gemm_workload, paper_workloads

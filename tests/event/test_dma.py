@@ -10,8 +10,7 @@ from t3sim.event.flow.commands import POSSIBLE, Command, Queue, plan
 from t3sim.event.flow.dma import PHASES, copied_then_added_ns, run_collective, run_queues
 from t3sim.machine import load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.dma.after_gemm import AFTER_GEMM, with_engines_ns, with_kernels_ns
-from t3sim.papers.dma.copies import COPIES, interval_ns
+from t3sim.papers.dma.figures import AFTER_GEMM, COPIES, interval_ns, with_engines_ns, with_kernels_ns
 from t3sim.papers.dma.power import POWER, engine_watts, kernel_watts
 
 NODE = load_machine("mi300x", ENGINES)

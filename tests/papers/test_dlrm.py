@@ -6,9 +6,9 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.machine.levels import NETWORK
-from t3sim.papers.dlrm import PAPER, PassOptions, PassTimes, operators, training_pass
 from t3sim.papers.figure import paper_setup
 from t3sim.papers.fused.dlrm import DLRM
+from t3sim.papers.fused.dlrm_pass import PAPER, PassOptions, PassTimes, operators, training_pass
 from t3sim.papers.paper import compare
 
 MACHINE = load_machine("torus-128", NETWORK).model_copy(update={"topology": "torus:3x3"})

@@ -5,7 +5,7 @@ import pytest
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.library_kernels import LibraryKernel
+from t3sim.papers.measured_gemms import LibraryKernel
 
 
 @pytest.mark.parametrize(("name", "kernel", "lies"), [

@@ -9,10 +9,10 @@ import pytest
 from t3sim import cli
 from t3sim.machine import load_machine
 from t3sim.papers import pipeline
+from t3sim.papers.campaign import side_by_side
 from t3sim.papers.figure import Table, paper_setup
 from t3sim.papers.paper import CENTRAL_CLAIM
 from t3sim.papers.registry import FIGURES
-from t3sim.papers.two_machines import side_by_side
 from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure
 from tests.support.fake_kernels import fake_results
 

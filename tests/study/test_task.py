@@ -8,8 +8,7 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
-from t3sim.papers.figure import paper_setup
-from t3sim.papers.variants import variant
+from t3sim.papers.figure import paper_setup, variant
 from t3sim.runs import build, kernels
 from t3sim.runs.phases import by_stream
 from t3sim.study.tasks.sources import meaning, source_files

@@ -8,11 +8,11 @@ from t3sim.analytic.rings import ring_time_ns
 from t3sim.base.errors import Failure
 from t3sim.gpu.agents.units.state import ACCOUNTS
 from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
-from t3sim.papers.dlrm.training import PassTimes
 from t3sim.papers.dma.trigger import TriggerTask, TriggerTimes
+from t3sim.papers.event_level import CollectiveTime, EventCollectiveTask
 from t3sim.papers.flux.operators import OverlapTask, OverlapTimes
 from t3sim.papers.fused.dlrm import PassTask
-from t3sim.papers.networks import CollectiveTime, EventCollectiveTask
+from t3sim.papers.fused.dlrm_pass import PassTimes
 from t3sim.papers.table_hbm import HbmResult, HbmTask
 from t3sim.papers.today.chains import ChainTask, Queued
 from t3sim.runs import kernels

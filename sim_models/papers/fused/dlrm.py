@@ -11,8 +11,8 @@ from t3sim.analytic.end_to_end.uncertainty import ranges
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import NETWORK
-from t3sim.papers.dlrm import PAPER, Dlrm, PassOptions, PassTimes, training_pass
 from t3sim.papers.figure import Figure, Findings, ModelTask, Results, Scope, Table
+from t3sim.papers.fused.dlrm_pass import PAPER, Dlrm, PassOptions, PassTimes, training_pass
 from t3sim.papers.paper import Target
 
 #: "Hundreds of tables" on 128 GPUs.
@@ -37,7 +37,7 @@ class PassTask(ModelTask):
     factors: Factors = Factors()
 
     kind = "dlrm"
-    source = "t3sim.papers.dlrm"
+    source = "t3sim.papers.fused.dlrm_pass"
     result_type = PassTimes
     seconds = 12.0
 

@@ -1,6 +1,7 @@
-"""Figures 15 and 16: how the time of a sub-layer divides, and what each technique gains (section 6.1)."""
+"""Figures 15, 16 and 18 and section 6.4: time, speedup and DRAM traffic of sub-layers (sections 6.1, 6.2 and 6.4)."""
 
 from t3sim.base import plots
+from t3sim.mechanisms.result import DRAM_STREAMS
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table, case
 from t3sim.papers.layers import (
     FASTER,
@@ -15,6 +16,7 @@ from t3sim.papers.paper import geomean, percent
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 
+# Figures 15 and 16: how the time of a sub-layer divides, and what each technique gains (section 6.1).
 
 def small_tasks(setup: Scope) -> list[KernelTask]:
     return tasks_of(setup, setup.small)
@@ -101,3 +103,74 @@ def _draw_shares(runs: list[RunResult]):
 FIGURE15 = Figure("figure15", "Where a sub-layer's time goes (figure 15)", small_tasks, evaluate_figure15,
                   per_machine=True)
 FIGURE16 = Figure("figure16", "Speedup of the sub-layers (figure 16)", small_tasks, evaluate_figure16, per_machine=True)
+
+
+# Figure 18: DRAM accesses of a sub-layer by who made them (section 6.2).
+
+_RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")
+
+
+def evaluate_figure18(setup: Scope, results: Results) -> Findings:
+    runs = runs_of(setup, results, setup.small)
+    cases = [case("figure18", run) for run in runs]
+    changes = [100 * one["dram_change"] for one in cases]
+    ours = {"dram_change_mean_percent": sum(changes) / len(changes), "dram_change_max_percent": min(changes)}
+    for ratio in _RATIOS:
+        for tp in sorted({one["tp"] for one in cases}):
+            ours[f"{ratio}_tp{tp}"] = geomean(one[ratio] for one in cases if one["tp"] == tp)
+        ours[f"{ratio}_geomean"] = geomean(one[ratio] for one in cases)
+    rows = []
+    for run, one in zip(runs, cases):
+        base, mca = run.baseline.dram, run.techniques["t3-mca"].dram
+        rows.append((run.workload.title, *(f"{base[stream] / 1e6:,.0f} → {mca[stream] / 1e6:,.0f}"
+                                           for stream in DRAM_STREAMS[:4]),
+                     f"{(mca['ag_read'] + mca['ag_write']) / 1e6:,.0f}", f"{one['gemm_read_ratio']:.2f}",
+                     f"{one['rs_read_ratio']:.2f}", f"{one['write_ratio']:.3f}", f"{100 * one['dram_change']:+.1f} %"))
+    return Findings(
+        text=f"With T3-MCA a sub-layer moves {-ours['dram_change_mean_percent']:.1f} % fewer bytes to and from DRAM "
+             f"on average, {-ours['dram_change_max_percent']:.1f} % at most. Near-memory reduction takes away reads of "
+             "partial copies and the last pass, the first chunk never touches its own DRAM, and an output that "
+             "bypasses the cache leaves it to the inputs.",
+        cases=cases, ours=ours,
+        tables=[Table("DRAM traffic of one GPU, sequential → T3-MCA (MB), and ratios sequential over T3-MCA",
+                      ("sub-layer", "GEMM reads", "GEMM writes", "RS reads", "RS writes", "AG", "GEMM read ratio",
+                       "RS read ratio", "write ratio", "change"), rows)],
+        plots={"figure18": lambda: _draw_traffic(runs)})
+
+
+def _draw_traffic(runs: list[RunResult]):
+    drawn, axes = plots.figure(3.8)
+    for offset, name in ((-0.2, "sequential"), (0.2, "t3-mca")):
+        plots.stacked_bars(axes, [x + offset for x in range(len(runs))], (
+            (title if name == "sequential" else None, colour, hatch,
+             [100 * run.techniques[name].dram[stream] / sum(run.baseline.dram.values()) for run in runs])
+            for stream in DRAM_STREAMS for title, colour, hatch in [plots.STREAM_STYLES[stream]]),
+                           0.36, edgecolor="white", linewidth=0.4)
+    name_layers(axes, [run.workload for run in runs])
+    axes.set_ylabel("DRAM bytes (% of sequential)")
+    axes.set_title("left bar: sequential, right bar: T3-MCA", fontsize=8.5, loc="left", pad=16)
+    axes.legend(loc="upper right", ncols=6, bbox_to_anchor=(1.0, 1.13), columnspacing=1.2, handlelength=1.4)
+    return drawn
+
+
+FIGURE18 = Figure("figure18", "DRAM traffic (figure 18)", small_tasks, evaluate_figure18, per_machine=True)
+
+
+# Section 6.4: larger Transformers at TP 32.
+
+def evaluate_tp32(setup: Scope, results: Results) -> Findings:
+    runs = runs_of(setup, results, setup.large)
+    ours = {}
+    for name in FASTER:
+        speedups, key = [run.speedup[name] for run in runs], key_of(name)
+        ours[f"{key}_geomean_percent"], ours[f"{key}_max_percent"] = percent(geomean(speedups)), percent(max(speedups))
+    return Findings(
+        text=f"On the larger models T3-MCA gains {ours['t3_mca_geomean_percent']:.1f} % on geometric mean and "
+             f"{ours['t3_mca_max_percent']:.1f} % at most. A perfect overlap would give "
+             f"{ours['ideal_overlap_geomean_percent']:.1f} %.",
+        cases=[case("tp32", run) for run in runs], ours=ours, tables=[speedup_table(runs)],
+        plots={"tp32": lambda: draw_speedups("tp32", runs)})
+
+
+TABLE_TP32 = Figure("tp32", "Larger Transformers, TP 32 (section 6.4)",
+                    lambda setup: tasks_of(setup, setup.large), evaluate_tp32, short="TP 32", per_machine=True)

@@ -1,0 +1,255 @@
+"""Beyond the T3 paper: the all-gather behind the GEMM, a switch that adds, and GEMMs after an all-gather."""
+
+from t3sim.analytic.rings import ring_time_ns
+from t3sim.base import plots
+from t3sim.mechanisms.result import BASELINE
+from t3sim.papers.figure import (
+    TECHNIQUE_TITLES,
+    Figure,
+    Findings,
+    Quantities,
+    Results,
+    Scope,
+    Table,
+    case,
+    layer_result,
+    layer_tasks,
+)
+from t3sim.papers.figure import layer_tasks as tasks_of_layer
+from t3sim.papers.layers import layer_bars
+from t3sim.papers.paper import geomean, percent
+from t3sim.runs.exchange import Exchange
+from t3sim.runs.gather_before import tiling_for
+from t3sim.study.results import RunResult
+from t3sim.study.tasks.task import KernelTask
+from t3sim.workload.workloads import Workload, behind_all_gather
+
+# The all-gather, which it leaves after the fused kernel, hidden behind the GEMM as well.
+
+_SLICED, _BOTH_WAYS = Exchange("ar"), Exchange("ar", "both-rings")
+_BOUND = "ideal-overlap"
+_SLICED_COLOURS = {"after": plots.LIGHT, "within": plots.BLUE, "bound": plots.ORANGE, "both": plots.GREEN}
+_SLICED_TITLES = {"after": "T3-MCA, then the all-gather", "within": "T3-MCA, all-reduce by slices",
+           "bound": "longest of GEMM, RS + AG", "both": "both ways around, T3-MCA and sequence"}
+
+
+def _tasks_all_reduce(setup: Scope) -> list[KernelTask]:
+    return [task for workload in (*setup.small, *setup.large)
+            for task in (*layer_tasks(setup, workload, ("sequential", "t3-mca")),
+                         *layer_tasks(setup, workload, ("t3-mca",), exchange=_SLICED),
+                         *layer_tasks(setup, workload, ("sequential", "t3-mca"),
+                                      _BOTH_WAYS.hardware(setup.machine, workload), _BOTH_WAYS))]
+
+
+def _evaluate_all_reduce(setup: Scope, results: Results) -> Findings:
+    workloads = (*setup.small, *setup.large)
+    after = [layer_result(setup, results, workload, ("sequential", "t3-mca")) for workload in workloads]
+    within = [layer_result(setup, results, workload, ("sequential", "t3-mca", _BOUND), exchange=_SLICED)
+              for workload in workloads]
+    both = [layer_result(setup, results, workload, ("sequential", "t3-mca", _BOUND),
+                         _BOTH_WAYS.hardware(setup.machine, workload), _BOTH_WAYS) for workload in workloads]
+    series = {"after": [run.speedup["t3-mca"] for run in after], "within": [run.speedup["t3-mca"] for run in within],
+              "bound": [run.speedup[_BOUND] for run in within], "both": [run.speedup["t3-mca"] for run in both]}
+    over = [new / old for new, old in zip(series["within"], series["after"])]
+    reached = [new / best for new, best in zip(series["within"], series["bound"])]
+    both_reached = [one / run.speedup[_BOUND] for one, run in zip(series["both"], both)]
+    ours = Quantities("beyond the paper")
+    for name, value, title in (
+            ("all_reduce_geomean", percent(geomean(series["within"])), "speedup over sequential, geomean"),
+            ("all_reduce_max", percent(max(series["within"])), "speedup over sequential, largest"),
+            ("over_t3_mca_geomean", percent(geomean(over)), "speedup over T3-MCA, geomean"),
+            ("over_t3_mca_min", percent(min(over)), "speedup over T3-MCA, smallest"),
+            ("share_of_bound", 100 * geomean(reached), "of the bound's speedup, geomean"),
+            ("both_ways_geomean", percent(geomean(series["both"])),
+             "both ways around, over a sequence that goes both ways, geomean"),
+            ("both_ways_max", percent(max(series["both"])), "the same, largest"),
+            ("both_ways_share_of_bound", 100 * geomean(both_reached), "the same, of its bound's speedup, geomean")):
+        ours.add(f"{name}_percent", value, "%", title)
+    return Findings(
+        text=f"Gathered slice by slice while later slices are made and reduced, layers are "
+             f"{ours['all_reduce_geomean_percent']:.1f} % faster than sequential on geometric mean, and "
+             f"{ours['over_t3_mca_geomean_percent']:.1f} % faster than T3-MCA with an all-gather after it. That is "
+             f"{ours['share_of_bound_percent']:.0f} % of what the bound allows, the longer of GEMM and both rings. "
+             f"Both ways around they are {ours['both_ways_geomean_percent']:.1f} % faster than such a sequence.",
+        cases=[_case_all_reduce(*runs) for runs in zip(after, within, both)], ours=ours,
+        targets=ours.targets,
+        tables=[_table_all_reduce(after, within, both)],
+        plots={"all-reduce": lambda: layer_bars(workloads, series, _SLICED_COLOURS, _SLICED_TITLES, columns=2)})
+
+
+def _case_all_reduce(after: RunResult, within: RunResult, both: RunResult) -> dict:
+    fused = within.techniques["t3-mca"]
+    return {"figure": "all-reduce", "title": within.workload.title, "M": within.workload.m, "N": within.workload.n,
+            "K": within.workload.k, "tp": within.workload.tp, "slices": fused.hardware.slices,
+            "total_ns": {"sequential": within.baseline.total_ns, "t3-mca": after.techniques["t3-mca"].total_ns,
+                         "all-reduce": fused.total_ns, "bound": within.techniques[_BOUND].total_ns,
+                         **{f"{name} both ways": both.techniques[name].total_ns for name in ("sequential", "t3-mca")}},
+            "loss_ns": fused.loss_ns, "streams_bytes": fused.streams_bytes}
+
+
+def _table_all_reduce(after: list[RunResult], within: list[RunResult], both: list[RunResult]) -> Table:
+    rows = []
+    for one, other, two in zip(after, within, both):
+        fused, bound = other.techniques["t3-mca"], other.techniques[_BOUND].total_ns
+        rows.append((other.workload.title, str(fused.hardware.slices), f"{one.speedup['t3-mca']:.3f}",
+                     f"{other.speedup['t3-mca']:.3f}", f"{other.baseline.total_ns / bound:.3f}",
+                     f"{two.speedup['t3-mca']:.3f}", f"{two.speedup[_BOUND]:.3f}",
+                     f"{fused.loss_ns['window_blocked'] / 1e3:,.0f}", f"{fused.loss_ns['link_tail'] / 1e3:,.0f}"))
+    return Table("Speedup over sequential, and where the rest went", (
+        "sub-layer", "slices", "all-gather after it", "all-reduce by slices", "bound", "both ways around",
+        "its bound", "window held it (µs)", "tail (µs)"), rows)
+
+
+ALL_REDUCE = Figure("all-reduce", "The all-gather after the GEMM, tile by tile, too", _tasks_all_reduce,
+                    _evaluate_all_reduce, paper="beyond")
+
+
+# After section 7.4: Track & Trigger around a switch that adds and copies, and that alone.
+
+_RING, _SWITCHED = Exchange(topology="switch"), Exchange("ar", "in-switch", "switch")
+_ALONE = ("sequential", "in-switch", "t3-mca")
+_SWITCH_COLOURS = {"in-switch": plots.LIGHT, "t3-mca": plots.ORANGE, "both": plots.BLUE}
+_SWITCH_TITLES = {"in-switch": "GEMM, then all-reduce in the switch", "t3-mca": "T3-MCA, ring, then all-gather",
+           "both": "T3-MCA, all-reduce in the switch"}
+
+
+def _tasks_in_switch(setup: Scope) -> list[KernelTask]:
+    return [task for workload in (*setup.small, *setup.large)
+            for task in (*layer_tasks(setup, workload, _ALONE, exchange=_RING),
+                         *layer_tasks(setup, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload),
+                                      _SWITCHED))]
+
+
+def _evaluate_in_switch(setup: Scope, results: Results) -> Findings:
+    layers = (*setup.small, *setup.large)
+    alone = [layer_result(setup, results, workload, _ALONE, exchange=_RING) for workload in layers]
+    both = [layer_result(setup, results, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload), _SWITCHED)
+            for workload in layers]
+    fused_ns = [run.techniques["t3-mca"].total_ns for run in both]
+    series = {name: [run.speedup[name] for run in alone] for name in ("in-switch", "t3-mca")}
+    series["both"] = [run.baseline.total_ns / ns for run, ns in zip(alone, fused_ns)]
+    over_t3 = [run.techniques["t3-mca"].total_ns / ns for run, ns in zip(alone, fused_ns)]
+    reached = [_bound_ns(run.workload, run) / ns for run, ns in zip(alone, fused_ns)]
+    ours = Quantities("beyond the paper")
+    for name, value, title in (
+            ("in_switch_geomean", percent(geomean(series["in-switch"])),
+             "all-reduce in the switch after the GEMM, over sequential, geomean"),
+            ("t3_mca_geomean", percent(geomean(series["t3-mca"])), "T3-MCA over sequential, geomean"),
+            ("both_geomean", percent(geomean(series["both"])), "T3-MCA with the switch over sequential, geomean"),
+            ("both_over_t3_mca_geomean", percent(geomean(over_t3)), "T3-MCA with the switch over T3-MCA, geomean"),
+            ("both_over_t3_mca_max", percent(max(over_t3)), "T3-MCA with the switch over T3-MCA, largest"),
+            ("share_of_bound", 100 * geomean(reached), "of the bound's speed, geomean")):
+        ours.add(f"{name}_percent", value, "%", title)
+    return Findings(
+        text=f"Around a switch that adds and copies, T3-MCA is {ours['both_over_t3_mca_geomean_percent']:.1f} % faster "
+             f"than without it on geometric mean, and {ours['both_geomean_percent']:.1f} % faster than sequential; the "
+             f"switch without Track & Trigger is {ours['in_switch_geomean_percent']:.1f} %. The bound is the longer of "
+             "the GEMM and its output once through a link.",
+        cases=[_case_in_switch(one, ns) for one, ns in zip(alone, fused_ns)], ours=ours,
+        targets=ours.targets,
+        tables=[_table_in_switch(alone, both)],
+        plots={"in-switch": lambda: layer_bars(layers, series, _SWITCH_COLOURS, _SWITCH_TITLES)})
+
+
+def _bound_ns(workload: Workload, run: RunResult) -> float:
+    return max(run.baseline.gemm_ns, _SWITCHED.link_bytes(workload) / run.machine.link.bandwidth_gb_per_s)
+
+
+def _case_in_switch(run: RunResult, fused_ns: float) -> dict:
+    workload = run.workload
+    return {"figure": "in-switch", "title": workload.title, "M": workload.m, "N": workload.n, "K": workload.k,
+            "tp": workload.tp, "total_ns": {name: one.total_ns for name, one in run.techniques.items()} | {
+                "t3-mca in the switch": fused_ns, "bound": _bound_ns(workload, run)}}
+
+
+def _table_in_switch(alone: list[RunResult], both: list[RunResult]) -> Table:
+    rows = []
+    for one, other in zip(alone, both):
+        fused = other.techniques["t3-mca"]
+        times = (*(one.techniques[name].total_ns for name in _ALONE), fused.total_ns, _bound_ns(one.workload, one))
+        rows.append((one.workload.title, *(f"{ns / 1e3:,.1f}" for ns in times),
+                     f"{one.techniques['t3-mca'].total_ns / fused.total_ns:.3f}",
+                     f"{fused.hardware.switch_sum_bytes / 1e6:.2f}"))
+    return Table("Time (µs), and what a port's memory held at most", (
+        "sub-layer", "sequential", "in-switch", "T3-MCA", "T3-MCA in the switch", "bound", "over T3-MCA", "held (MB)"),
+        rows)
+
+
+IN_SWITCH = Figure("in-switch", "A switch that adds and copies, with T3 and without", _tasks_in_switch,
+                   _evaluate_in_switch, paper="beyond")
+
+
+# GEMMs after an all-gather, whose workgroups start when their activations have come.
+
+_GATHERED = Exchange("ag", before=True)
+_SHOWN = ("t3", "t3-mca", _BOUND)
+_FORWARD = ("ip", "fc1")  #: sub-layers that sequence parallelism gathers for in the forward pass
+
+
+def _gathered_layers(setup: Scope) -> list[Workload]:
+    return [behind_all_gather(one) for one in (*setup.small, *setup.large) if one.sublayer in _FORWARD]
+
+
+def _tasks_all_gather_gemm(setup: Scope) -> list[KernelTask]:
+    return [task for workload in _gathered_layers(setup) for task in tasks_of_layer(
+        setup, workload, (BASELINE, *_SHOWN), _GATHERED.hardware(setup.machine, workload), _GATHERED)]
+
+
+def closed_form_ns(run: RunResult) -> float:
+    """Compute the time from the GEMM's alone: it takes at least that, and ends a group's share after the ring.
+
+    The last group's workgroups start when the ring is over, and take a stage of the GEMM at least.
+    """
+    gpu, workload, gemm_ns = run.machine.gpu, run.workload, run.baseline.gemm_ns
+    tiles = -(-workload.m // gpu.tile_n) * -(-workload.n // gpu.tile_m)
+    stages = -(-tiles // (gpu.compute_units * gpu.workgroups_per_cu))
+    groups = tiling_for(run.machine, workload).tile_columns
+    ring_ns = ring_time_ns(run.machine, workload.activation_bytes, workload.tp)
+    return max(gemm_ns, ring_ns + max(gemm_ns / stages, gemm_ns / groups))
+
+
+def _evaluate_all_gather_gemm(setup: Scope, results: Results) -> Findings:
+    runs = [layer_result(setup, results, workload, (BASELINE, *_SHOWN), _GATHERED.hardware(setup.machine, workload),
+                         _GATHERED) for workload in _gathered_layers(setup)]
+    forms = [closed_form_ns(run) for run in runs]
+    off = [run.techniques["t3"].total_ns / form for run, form in zip(runs, forms)]
+    series = {name: [run.speedup[name] for run in runs] for name in _SHOWN}
+    reached = [t3 / bound for t3, bound in zip(series["t3"], series[_BOUND])]
+    ours = Quantities("beyond the paper")
+    for name, value, title in (
+            ("t3_geomean", percent(geomean(series["t3"])), "speedup of T3 over sequential, geomean"),
+            ("t3_max", percent(max(series["t3"])), "speedup of T3 over sequential, largest"),
+            ("t3_mca_geomean", percent(geomean(series["t3-mca"])), "speedup of T3-MCA over sequential, geomean"),
+            ("ideal_geomean", percent(geomean(series[_BOUND])), "speedup of the ideal overlap, geomean"),
+            ("share_of_bound", 100 * geomean(reached), "of the ideal's speedup, geomean"),
+            ("share_of_bound_min", 100 * min(reached), "of the ideal's speedup, smallest"),
+            ("closed_form_off_max", 100 * max(abs(one - 1) for one in off),
+             "distance of T3 from the closed form, largest")):
+        ours.add(f"{name}_percent", value, "%", title)
+    return Findings(
+        text=f"A GEMM whose workgroups start when their activations have come is {ours['t3_geomean_percent']:.1f} % "
+             f"faster than one after its all-gather on geometric mean (T3-MCA: "
+             f"{ours['t3_mca_geomean_percent']:.1f} %), where the longer of the two alone would give "
+             f"{ours['ideal_geomean_percent']:.1f} %. A closed form from the GEMM's time alone, the ring and the last "
+             f"group's stage is met within {ours['closed_form_off_max_percent']:.1f} %.",
+        cases=[case("all-gather-gemm", run, closed_form_ns=form) for run, form in zip(runs, forms)], ours=ours,
+        targets=ours.targets,
+        tables=[_table_all_gather_gemm(runs, forms)], plots={"all-gather-gemm": lambda: layer_bars(
+            _gathered_layers(setup), series, plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES)})
+
+
+def _table_all_gather_gemm(runs: list[RunResult], forms: list[float]) -> Table:
+    rows = []
+    for run, form in zip(runs, forms):
+        base, t3 = run.baseline, run.techniques["t3"]
+        rows.append((run.workload.title.replace(" after its all-gather", ""),
+                     *(f"{ns / 1e3:,.0f}" for ns in (base.gemm_ns, base.ag_ns, base.total_ns, t3.total_ns, form)),
+                     *(f"{run.speedup[name]:.3f}" for name in _SHOWN),
+                     f"{t3.loss_ns['inputs_not_there'] / 1e3:,.0f}"))
+    return Table("Times in µs, and speedup over sequential", (
+        "sub-layer", "GEMM alone", "all-gather alone", "sequential", "T3", "closed form",
+        *(TECHNIQUE_TITLES[name] for name in _SHOWN), "inputs not there (µs)"), rows)
+
+
+ALL_GATHER_GEMM = Figure("all-gather-gemm", "GEMMs after an all-gather of their activations",
+                         _tasks_all_gather_gemm, _evaluate_all_gather_gemm, paper="beyond")
