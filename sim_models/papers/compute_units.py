@@ -108,7 +108,7 @@ _LARGER, _SMALLER = "fc2", "op"
 
 
 def _layers_figure20(setup: Scope) -> list[Workload]:
-    return [one for one in (*setup.small, *setup.large) if one.sublayer in (_LARGER, _SMALLER)]
+    return [one for one in setup.layers if one.sublayer in (_LARGER, _SMALLER)]
 
 
 def _machines(setup: Scope) -> dict[int, Machine]:

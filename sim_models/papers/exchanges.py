@@ -12,11 +12,8 @@ from t3sim.papers.figure import (
     Scope,
     Table,
     case,
-    layer_result,
-    layer_tasks,
 )
-from t3sim.papers.figure import layer_tasks as tasks_of_layer
-from t3sim.papers.layers import layer_bars
+from t3sim.papers.layers import layer_bars, runs_of, tasks_of
 from t3sim.papers.paper import geomean, percent
 from t3sim.runs.exchange import Exchange
 from t3sim.runs.gather_before import tiling_for
@@ -24,35 +21,43 @@ from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import Workload, behind_all_gather
 
-# The all-gather, which it leaves after the fused kernel, hidden behind the GEMM as well.
+_BOUND = "ideal-overlap"
+_FUSED = (BASELINE, "t3-mca")
+
+# The all-gather, which the paper leaves after the fused kernel, hidden behind the GEMM as well.
 
 _SLICED, _BOTH_WAYS = Exchange("ar"), Exchange("ar", "both-rings")
-_BOUND = "ideal-overlap"
 _SLICED_COLOURS = {"after": plots.LIGHT, "within": plots.BLUE, "bound": plots.ORANGE, "both": plots.GREEN}
 _SLICED_TITLES = {"after": "T3-MCA, then the all-gather", "within": "T3-MCA, all-reduce by slices",
-           "bound": "longest of GEMM, RS + AG", "both": "both ways around, T3-MCA and sequence"}
+                  "bound": "longest of GEMM, RS + AG", "both": "both ways around, T3-MCA and sequence"}
 
 
 def _tasks_all_reduce(setup: Scope) -> list[KernelTask]:
-    return [task for workload in (*setup.small, *setup.large)
-            for task in (*layer_tasks(setup, workload, ("sequential", "t3-mca")),
-                         *layer_tasks(setup, workload, ("t3-mca",), exchange=_SLICED),
-                         *layer_tasks(setup, workload, ("sequential", "t3-mca"),
-                                      _BOTH_WAYS.hardware(setup.machine, workload), _BOTH_WAYS))]
+    return [*tasks_of(setup, setup.layers, _FUSED), *tasks_of(setup, setup.layers, ("t3-mca",), _SLICED),
+            *tasks_of(setup, setup.layers, _FUSED, _BOTH_WAYS)]
 
 
 def _evaluate_all_reduce(setup: Scope, results: Results) -> Findings:
-    workloads = (*setup.small, *setup.large)
-    after = [layer_result(setup, results, workload, ("sequential", "t3-mca")) for workload in workloads]
-    within = [layer_result(setup, results, workload, ("sequential", "t3-mca", _BOUND), exchange=_SLICED)
-              for workload in workloads]
-    both = [layer_result(setup, results, workload, ("sequential", "t3-mca", _BOUND),
-                         _BOTH_WAYS.hardware(setup.machine, workload), _BOTH_WAYS) for workload in workloads]
+    after = runs_of(setup, results, setup.layers, _FUSED)
+    within, both = (runs_of(setup, results, setup.layers, (*_FUSED, _BOUND), one) for one in (_SLICED, _BOTH_WAYS))
+    cases, rows = [], []
+    for one, other, two in zip(after, within, both):
+        layer, fused, bound_ns = one.workload, other.techniques["t3-mca"], other.techniques[_BOUND].total_ns
+        cases.append({
+            "figure": "all-reduce", "title": layer.title, "M": layer.m, "N": layer.n, "K": layer.k, "tp": layer.tp,
+            "slices": fused.hardware.slices,
+            "total_ns": {"sequential": other.baseline.total_ns, "t3-mca": one.techniques["t3-mca"].total_ns,
+                         "all-reduce": fused.total_ns, "bound": bound_ns,
+                         **{f"{name} both ways": two.techniques[name].total_ns for name in _FUSED}},
+            "loss_ns": fused.loss_ns, "streams_bytes": fused.streams_bytes})
+        rows.append((layer.title, str(fused.hardware.slices), f"{one.speedup['t3-mca']:.3f}",
+                     f"{other.speedup['t3-mca']:.3f}", f"{other.baseline.total_ns / bound_ns:.3f}",
+                     f"{two.speedup['t3-mca']:.3f}", f"{two.speedup[_BOUND]:.3f}",
+                     f"{fused.loss_ns['window_blocked'] / 1e3:,.0f}", f"{fused.loss_ns['link_tail'] / 1e3:,.0f}"))
     series = {"after": [run.speedup["t3-mca"] for run in after], "within": [run.speedup["t3-mca"] for run in within],
               "bound": [run.speedup[_BOUND] for run in within], "both": [run.speedup["t3-mca"] for run in both]}
     over = [new / old for new, old in zip(series["within"], series["after"])]
-    reached = [new / best for new, best in zip(series["within"], series["bound"])]
-    both_reached = [one / run.speedup[_BOUND] for one, run in zip(series["both"], both)]
+    reached, both_reached = ([run.speedup["t3-mca"] / run.speedup[_BOUND] for run in runs] for runs in (within, both))
     ours = Quantities("beyond the paper")
     for name, value, title in (
             ("all_reduce_geomean", percent(geomean(series["within"])), "speedup over sequential, geomean"),
@@ -71,65 +76,45 @@ def _evaluate_all_reduce(setup: Scope, results: Results) -> Findings:
              f"{ours['over_t3_mca_geomean_percent']:.1f} % faster than T3-MCA with an all-gather after it. That is "
              f"{ours['share_of_bound_percent']:.0f} % of what the bound allows, the longer of GEMM and both rings. "
              f"Both ways around they are {ours['both_ways_geomean_percent']:.1f} % faster than such a sequence.",
-        cases=[_case_all_reduce(*runs) for runs in zip(after, within, both)], ours=ours,
-        targets=ours.targets,
-        tables=[_table_all_reduce(after, within, both)],
-        plots={"all-reduce": lambda: layer_bars(workloads, series, _SLICED_COLOURS, _SLICED_TITLES, columns=2)})
-
-
-def _case_all_reduce(after: RunResult, within: RunResult, both: RunResult) -> dict:
-    fused = within.techniques["t3-mca"]
-    return {"figure": "all-reduce", "title": within.workload.title, "M": within.workload.m, "N": within.workload.n,
-            "K": within.workload.k, "tp": within.workload.tp, "slices": fused.hardware.slices,
-            "total_ns": {"sequential": within.baseline.total_ns, "t3-mca": after.techniques["t3-mca"].total_ns,
-                         "all-reduce": fused.total_ns, "bound": within.techniques[_BOUND].total_ns,
-                         **{f"{name} both ways": both.techniques[name].total_ns for name in ("sequential", "t3-mca")}},
-            "loss_ns": fused.loss_ns, "streams_bytes": fused.streams_bytes}
-
-
-def _table_all_reduce(after: list[RunResult], within: list[RunResult], both: list[RunResult]) -> Table:
-    rows = []
-    for one, other, two in zip(after, within, both):
-        fused, bound = other.techniques["t3-mca"], other.techniques[_BOUND].total_ns
-        rows.append((other.workload.title, str(fused.hardware.slices), f"{one.speedup['t3-mca']:.3f}",
-                     f"{other.speedup['t3-mca']:.3f}", f"{other.baseline.total_ns / bound:.3f}",
-                     f"{two.speedup['t3-mca']:.3f}", f"{two.speedup[_BOUND]:.3f}",
-                     f"{fused.loss_ns['window_blocked'] / 1e3:,.0f}", f"{fused.loss_ns['link_tail'] / 1e3:,.0f}"))
-    return Table("Speedup over sequential, and where the rest went", (
-        "sub-layer", "slices", "all-gather after it", "all-reduce by slices", "bound", "both ways around",
-        "its bound", "window held it (µs)", "tail (µs)"), rows)
+        cases=cases, ours=ours, targets=ours.targets,
+        tables=[Table("Speedup over sequential, and where the rest went", (
+            "sub-layer", "slices", "all-gather after it", "all-reduce by slices", "bound", "both ways around",
+            "its bound", "window held it (µs)", "tail (µs)"), rows)],
+        plots={"all-reduce": lambda: layer_bars(setup.layers, series, _SLICED_COLOURS, _SLICED_TITLES, columns=2)})
 
 
 ALL_REDUCE = Figure("all-reduce", "The all-gather after the GEMM, tile by tile, too", _tasks_all_reduce,
                     _evaluate_all_reduce, paper="beyond")
 
-
-# After section 7.4: Track & Trigger around a switch that adds and copies, and that alone.
+# After section 7.4: Track & Trigger around a switch that adds and copies, and that switch alone.
 
 _RING, _SWITCHED = Exchange(topology="switch"), Exchange("ar", "in-switch", "switch")
-_ALONE = ("sequential", "in-switch", "t3-mca")
+_ALONE = (BASELINE, "in-switch", "t3-mca")
 _SWITCH_COLOURS = {"in-switch": plots.LIGHT, "t3-mca": plots.ORANGE, "both": plots.BLUE}
 _SWITCH_TITLES = {"in-switch": "GEMM, then all-reduce in the switch", "t3-mca": "T3-MCA, ring, then all-gather",
-           "both": "T3-MCA, all-reduce in the switch"}
+                  "both": "T3-MCA, all-reduce in the switch"}
 
 
 def _tasks_in_switch(setup: Scope) -> list[KernelTask]:
-    return [task for workload in (*setup.small, *setup.large)
-            for task in (*layer_tasks(setup, workload, _ALONE, exchange=_RING),
-                         *layer_tasks(setup, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload),
-                                      _SWITCHED))]
+    return [*tasks_of(setup, setup.layers, _ALONE, _RING), *tasks_of(setup, setup.layers, ("t3-mca",), _SWITCHED)]
 
 
 def _evaluate_in_switch(setup: Scope, results: Results) -> Findings:
-    layers = (*setup.small, *setup.large)
-    alone = [layer_result(setup, results, workload, _ALONE, exchange=_RING) for workload in layers]
-    both = [layer_result(setup, results, workload, ("t3-mca",), _SWITCHED.hardware(setup.machine, workload), _SWITCHED)
-            for workload in layers]
-    fused_ns = [run.techniques["t3-mca"].total_ns for run in both]
-    series = {name: [run.speedup[name] for run in alone] for name in ("in-switch", "t3-mca")}
-    series["both"] = [run.baseline.total_ns / ns for run, ns in zip(alone, fused_ns)]
-    over_t3 = [run.techniques["t3-mca"].total_ns / ns for run, ns in zip(alone, fused_ns)]
-    reached = [_bound_ns(run.workload, run) / ns for run, ns in zip(alone, fused_ns)]
+    alone = runs_of(setup, results, setup.layers, _ALONE, _RING)
+    series = {name: [run.speedup[name] for run in alone] for name in ("in-switch", "t3-mca")} | {"both": []}
+    cases, rows, over_t3, reached = [], [], [], []
+    for run, both in zip(alone, runs_of(setup, results, setup.layers, ("t3-mca",), _SWITCHED)):
+        layer, fused = run.workload, both.techniques["t3-mca"]
+        bound_ns = max(run.baseline.gemm_ns, _SWITCHED.link_bytes(layer) / run.machine.link.bandwidth_gb_per_s)
+        series["both"].append(run.baseline.total_ns / fused.total_ns)
+        over_t3.append(run.techniques["t3-mca"].total_ns / fused.total_ns)
+        reached.append(bound_ns / fused.total_ns)
+        times = {name: one.total_ns for name, one in run.techniques.items()} | {
+            "t3-mca in the switch": fused.total_ns, "bound": bound_ns}
+        cases.append({"figure": "in-switch", "title": layer.title, "M": layer.m, "N": layer.n, "K": layer.k,
+                      "tp": layer.tp, "total_ns": times})
+        rows.append((layer.title, *(f"{ns / 1e3:,.1f}" for ns in times.values()), f"{over_t3[-1]:.3f}",
+                     f"{fused.hardware.switch_sum_bytes / 1e6:.2f}"))
     ours = Quantities("beyond the paper")
     for name, value, title in (
             ("in_switch_geomean", percent(geomean(series["in-switch"])),
@@ -145,54 +130,25 @@ def _evaluate_in_switch(setup: Scope, results: Results) -> Findings:
              f"than without it on geometric mean, and {ours['both_geomean_percent']:.1f} % faster than sequential; the "
              f"switch without Track & Trigger is {ours['in_switch_geomean_percent']:.1f} %. The bound is the longer of "
              "the GEMM and its output once through a link.",
-        cases=[_case_in_switch(one, ns) for one, ns in zip(alone, fused_ns)], ours=ours,
-        targets=ours.targets,
-        tables=[_table_in_switch(alone, both)],
-        plots={"in-switch": lambda: layer_bars(layers, series, _SWITCH_COLOURS, _SWITCH_TITLES)})
-
-
-def _bound_ns(workload: Workload, run: RunResult) -> float:
-    return max(run.baseline.gemm_ns, _SWITCHED.link_bytes(workload) / run.machine.link.bandwidth_gb_per_s)
-
-
-def _case_in_switch(run: RunResult, fused_ns: float) -> dict:
-    workload = run.workload
-    return {"figure": "in-switch", "title": workload.title, "M": workload.m, "N": workload.n, "K": workload.k,
-            "tp": workload.tp, "total_ns": {name: one.total_ns for name, one in run.techniques.items()} | {
-                "t3-mca in the switch": fused_ns, "bound": _bound_ns(workload, run)}}
-
-
-def _table_in_switch(alone: list[RunResult], both: list[RunResult]) -> Table:
-    rows = []
-    for one, other in zip(alone, both):
-        fused = other.techniques["t3-mca"]
-        times = (*(one.techniques[name].total_ns for name in _ALONE), fused.total_ns, _bound_ns(one.workload, one))
-        rows.append((one.workload.title, *(f"{ns / 1e3:,.1f}" for ns in times),
-                     f"{one.techniques['t3-mca'].total_ns / fused.total_ns:.3f}",
-                     f"{fused.hardware.switch_sum_bytes / 1e6:.2f}"))
-    return Table("Time (µs), and what a port's memory held at most", (
-        "sub-layer", "sequential", "in-switch", "T3-MCA", "T3-MCA in the switch", "bound", "over T3-MCA", "held (MB)"),
-        rows)
+        cases=cases, ours=ours, targets=ours.targets,
+        tables=[Table("Time (µs), and what a port's memory held at most", (
+            "sub-layer", "sequential", "in-switch", "T3-MCA", "T3-MCA in the switch", "bound", "over T3-MCA",
+            "held (MB)"), rows)],
+        plots={"in-switch": lambda: layer_bars(setup.layers, series, _SWITCH_COLOURS, _SWITCH_TITLES)})
 
 
 IN_SWITCH = Figure("in-switch", "A switch that adds and copies, with T3 and without", _tasks_in_switch,
                    _evaluate_in_switch, paper="beyond")
 
-
 # GEMMs after an all-gather, whose workgroups start when their activations have come.
 
 _GATHERED = Exchange("ag", before=True)
 _SHOWN = ("t3", "t3-mca", _BOUND)
-_FORWARD = ("ip", "fc1")  #: sub-layers that sequence parallelism gathers for in the forward pass
 
 
 def _gathered_layers(setup: Scope) -> list[Workload]:
-    return [behind_all_gather(one) for one in (*setup.small, *setup.large) if one.sublayer in _FORWARD]
-
-
-def _tasks_all_gather_gemm(setup: Scope) -> list[KernelTask]:
-    return [task for workload in _gathered_layers(setup) for task in tasks_of_layer(
-        setup, workload, (BASELINE, *_SHOWN), _GATHERED.hardware(setup.machine, workload), _GATHERED)]
+    """Return the layers for which sequence parallelism gathers in the forward pass."""
+    return [behind_all_gather(one) for one in setup.layers if one.sublayer in ("ip", "fc1")]
 
 
 def closed_form_ns(run: RunResult) -> float:
@@ -209,10 +165,16 @@ def closed_form_ns(run: RunResult) -> float:
 
 
 def _evaluate_all_gather_gemm(setup: Scope, results: Results) -> Findings:
-    runs = [layer_result(setup, results, workload, (BASELINE, *_SHOWN), _GATHERED.hardware(setup.machine, workload),
-                         _GATHERED) for workload in _gathered_layers(setup)]
-    forms = [closed_form_ns(run) for run in runs]
-    off = [run.techniques["t3"].total_ns / form for run, form in zip(runs, forms)]
+    runs = runs_of(setup, results, _gathered_layers(setup), (BASELINE, *_SHOWN), _GATHERED)
+    cases, rows, off = [], [], []
+    for run in runs:
+        base, t3, form = run.baseline, run.techniques["t3"], closed_form_ns(run)
+        cases.append(case("all-gather-gemm", run, closed_form_ns=form))
+        off.append(t3.total_ns / form)
+        rows.append((run.workload.title.replace(" after its all-gather", ""),
+                     *(f"{ns / 1e3:,.0f}" for ns in (base.gemm_ns, base.ag_ns, base.total_ns, t3.total_ns, form)),
+                     *(f"{run.speedup[name]:.3f}" for name in _SHOWN),
+                     f"{t3.loss_ns['inputs_not_there'] / 1e3:,.0f}"))
     series = {name: [run.speedup[name] for run in runs] for name in _SHOWN}
     reached = [t3 / bound for t3, bound in zip(series["t3"], series[_BOUND])]
     ours = Quantities("beyond the paper")
@@ -232,24 +194,15 @@ def _evaluate_all_gather_gemm(setup: Scope, results: Results) -> Findings:
              f"{ours['t3_mca_geomean_percent']:.1f} %), where the longer of the two alone would give "
              f"{ours['ideal_geomean_percent']:.1f} %. A closed form from the GEMM's time alone, the ring and the last "
              f"group's stage is met within {ours['closed_form_off_max_percent']:.1f} %.",
-        cases=[case("all-gather-gemm", run, closed_form_ns=form) for run, form in zip(runs, forms)], ours=ours,
-        targets=ours.targets,
-        tables=[_table_all_gather_gemm(runs, forms)], plots={"all-gather-gemm": lambda: layer_bars(
-            _gathered_layers(setup), series, plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES)})
+        cases=cases, ours=ours, targets=ours.targets,
+        tables=[Table("Times in µs, and speedup over sequential", (
+            "sub-layer", "GEMM alone", "all-gather alone", "sequential", "T3", "closed form",
+            *(TECHNIQUE_TITLES[name] for name in _SHOWN), "inputs not there (µs)"), rows)],
+        plots={"all-gather-gemm": lambda: layer_bars(_gathered_layers(setup), series, plots.TECHNIQUE_COLOURS,
+                                                     TECHNIQUE_TITLES)})
 
 
-def _table_all_gather_gemm(runs: list[RunResult], forms: list[float]) -> Table:
-    rows = []
-    for run, form in zip(runs, forms):
-        base, t3 = run.baseline, run.techniques["t3"]
-        rows.append((run.workload.title.replace(" after its all-gather", ""),
-                     *(f"{ns / 1e3:,.0f}" for ns in (base.gemm_ns, base.ag_ns, base.total_ns, t3.total_ns, form)),
-                     *(f"{run.speedup[name]:.3f}" for name in _SHOWN),
-                     f"{t3.loss_ns['inputs_not_there'] / 1e3:,.0f}"))
-    return Table("Times in µs, and speedup over sequential", (
-        "sub-layer", "GEMM alone", "all-gather alone", "sequential", "T3", "closed form",
-        *(TECHNIQUE_TITLES[name] for name in _SHOWN), "inputs not there (µs)"), rows)
-
-
-ALL_GATHER_GEMM = Figure("all-gather-gemm", "GEMMs after an all-gather of their activations",
-                         _tasks_all_gather_gemm, _evaluate_all_gather_gemm, paper="beyond")
+ALL_GATHER_GEMM = Figure(
+    "all-gather-gemm", "GEMMs after an all-gather of their activations",
+    lambda setup: tasks_of(setup, _gathered_layers(setup), (BASELINE, *_SHOWN), _GATHERED),
+    _evaluate_all_gather_gemm, paper="beyond")

@@ -83,6 +83,11 @@ class Scope:
     arrays: tuple[Workload, ...]  #: whose outputs are figure 14's arrays
     seed: int = 0
 
+    @property
+    def layers(self) -> tuple[Workload, ...]:
+        """All sub-layers of the paper."""
+        return (*self.small, *self.large)
+
     def task(self, kernel: Kernel, workload: Workload, machine: Machine | None = None, **options: Any) -> KernelTask:
         """Make the task of a kernel on this machine or on a variant of it."""
         return kernel_task(kernel, machine or self.machine, workload, self.seed, **options)
@@ -163,16 +168,17 @@ def layer_tasks(setup: Scope, workload: Workload, techniques: Iterable[str] = TE
                 policy: str | None = None) -> list[KernelTask]:
     """Return the kernels of one layer under these techniques.
 
-    `exchange`: what the GEMM is fused with; `policy`: the arbiters' in technique t3, if not its own.
+    `exchange`: what the GEMM is fused with, for which the machine gets the hardware; `policy`: the arbiters' in
+    technique t3, if not its own.
     """
-    plan = Plan(machine or setup.machine, workload, setup.seed, exchange, policy)
-    return [setup.task(kernel, workload, machine) for name in techniques for kernel in kernels_of(name, plan)]
+    plan = Plan(exchange.hardware(machine or setup.machine, workload), workload, setup.seed, exchange, policy)
+    return [setup.task(kernel, workload, plan.machine) for name in techniques for kernel in kernels_of(name, plan)]
 
 
 def layer_result(setup: Scope, results: Results, workload: Workload, techniques: Iterable[str] = TECHNIQUES,
                  machine: Machine | None = None, exchange: Exchange = REDUCED, policy: str | None = None) -> RunResult:
     """Put the layer under these techniques together from the kernels' results; the rest is as for `layer_tasks`."""
-    plan = Plan(machine or setup.machine, workload, setup.seed, exchange, policy)
+    plan = Plan(exchange.hardware(machine or setup.machine, workload), workload, setup.seed, exchange, policy)
     done = {kernel: results[setup.task(kernel, workload, plan.machine)]
             for name in techniques for kernel in kernels_of(name, plan)}
     return run_result(plan, list(techniques), done)

@@ -173,7 +173,7 @@ def _gains(found, large: set[str]) -> dict[str, float]:
 
 
 def evaluate_figure19(setup: Scope, results: Results) -> Findings:
-    runs = runs_of(setup, results, (*setup.small, *setup.large))
+    runs = runs_of(setup, results, setup.layers)
     large = {workload.model for workload in setup.large}
     cluster = mi210()
     found = _found(cluster, runs)
@@ -201,4 +201,4 @@ def _draw_figure19(found):
 
 
 FIGURE19 = Figure("figure19", "Speedup of whole iterations (figure 19)",
-                  lambda setup: tasks_of(setup, (*setup.small, *setup.large)), evaluate_figure19, per_machine=True)
+                  lambda setup: tasks_of(setup, setup.layers), evaluate_figure19, per_machine=True)

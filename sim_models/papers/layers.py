@@ -14,6 +14,7 @@ from t3sim.papers.figure import (
     layer_tasks,
 )
 from t3sim.papers.paper import TARGETS, geomean
+from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import MODELS, Workload
@@ -37,13 +38,17 @@ def group_title(workload: Workload) -> str:
     return f"{model.title if model else 'GEMM'}, TP {workload.tp}"
 
 
-def tasks_of(setup: Scope, workloads: Iterable[Workload]) -> list[KernelTask]:
-    """Make the tasks of all techniques on all of these."""
-    return [task for workload in workloads for task in layer_tasks(setup, workload)]
+def tasks_of(setup: Scope, workloads: Iterable[Workload], techniques: tuple[str, ...] = TECHNIQUES,
+             exchange: Exchange = REDUCED, policy: str | None = None) -> list[KernelTask]:
+    """Make the tasks of these techniques on all of these; the rest is as for `layer_tasks`."""
+    return [task for workload in workloads
+            for task in layer_tasks(setup, workload, techniques, exchange=exchange, policy=policy)]
 
 
-def runs_of(setup: Scope, results: Results, workloads: Iterable[Workload]) -> list[RunResult]:
-    return [layer_result(setup, results, workload) for workload in workloads]
+def runs_of(setup: Scope, results: Results, workloads: Iterable[Workload], techniques: tuple[str, ...] = TECHNIQUES,
+            exchange: Exchange = REDUCED, policy: str | None = None) -> list[RunResult]:
+    return [layer_result(setup, results, workload, techniques, exchange=exchange, policy=policy)
+            for workload in workloads]
 
 
 def speedup_table(runs: list[RunResult]) -> Table:
