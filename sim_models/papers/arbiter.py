@@ -1,7 +1,6 @@
 """The arbiter: thresholds of T3-MCA (section 6.1.3), and what each policy loses (beyond the paper)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from t3sim.papers.figure import (
     layer_tasks,
     variant,
 )
-from t3sim.papers.layers import key_of, name_layers
+from t3sim.papers.layers import key_of, name_layers, runs_of, tasks_of
 from t3sim.papers.paper import geomean, percent
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.study.tasks.task import KernelTask
@@ -37,6 +36,12 @@ def _machines(setup: Scope) -> dict[str, Machine]:
     return {str(choice): variant(setup.machine, {"arbiter.threshold": choice}) for choice in ("auto", *CHOICES)}
 
 
+def chosen_threshold(result: TechniqueResult) -> str:
+    """Write the occupancy threshold that the hardware chose."""
+    chosen = result.hardware.chosen_threshold
+    return "none" if chosen == NO_THRESHOLD else str(chosen)
+
+
 def tasks(setup: Scope) -> list[KernelTask]:
     return [task for layer in setup.small for machine in _machines(setup).values()
             for task in layer_tasks(setup, layer, (BASELINE, "t3-mca"), machine)]
@@ -48,8 +53,8 @@ def evaluate(setup: Scope, results: Results) -> Findings:
         runs = {name: layer_result(setup, results, layer, (BASELINE, "t3-mca"), machine)
                 for name, machine in _machines(setup).items()}
         speedup = {name: run.speedup["t3-mca"] for name, run in runs.items()}
-        hardware = runs["auto"].techniques["t3-mca"].hardware
-        chose = "none" if hardware.chosen_threshold == NO_THRESHOLD else str(hardware.chosen_threshold)
+        auto = runs["auto"].techniques["t3-mca"]
+        hardware, chose = auto.hardware, chosen_threshold(auto)
         best = max(map(str, CHOICES), key=speedup.__getitem__)
         cases.append({"figure": "thresholds", "model": layer.model, "sublayer": layer.sublayer, "tp": layer.tp,
                       "M": layer.m, "N": layer.n, "K": layer.k, "chosen_threshold": chose, "best_threshold": best,
@@ -97,9 +102,10 @@ THRESHOLDS = Figure("thresholds", "The arbiter's occupancy thresholds (section 6
 # So both are shown, and the best is that of the three policies.
 
 _TECHNIQUES, _RING_AWARE = ("t3", "t3-mca", "t3-mca+"), "ring_aware"
+#: The policies, then T3-MCA+.
 _TITLES = {name: TECHNIQUE_TITLES[name] for name in ("t3", "t3-mca")} | {
     _RING_AWARE: "ring-aware", "t3-mca+": TECHNIQUE_TITLES["t3-mca+"]}
-_ALL, _OTHERS, _POLICIES = tuple(_TITLES), tuple(_TITLES)[1:], 3
+_OTHERS, _POLICIES = tuple(_TITLES)[1:], 3
 _UNHARMED_PERCENT, _NEAR_PERCENT = 0.5, 1.5  #: slower than round robin, than the best of the three
 _ALIKE_PERCENT = 0.1  #: apart at most, of three of which none is called the fastest
 _POLICY_MARKERS = {"t3-mca": "s", _RING_AWARE: "o", "t3-mca+": "^"}
@@ -107,127 +113,67 @@ _COLOURS = plots.TECHNIQUE_COLOURS | {_RING_AWARE: plots.RED}
 
 
 def _tasks(setup: Scope) -> list[KernelTask]:
-    return [task for workload in (*setup.small, *setup.large)
-            for task in (*layer_tasks(setup, workload, _TECHNIQUES),
-                         *layer_tasks(setup, workload, ("t3",), policy=_RING_AWARE))]
-
-
-@dataclass(frozen=True)
-class _PolicyLayer:
-    """A layer's result under each policy, and under T3-MCA+."""
-
-    workload: Workload
-    techniques: Mapping[str, TechniqueResult]
-
-    @property
-    def total_ns(self) -> dict[str, float]:
-        return {name: self.techniques[name].total_ns for name in _ALL}
-
-    @property
-    def staged(self) -> bool:
-        """T3-MCA+'s first chunk goes through local memory."""
-        return self.techniques["t3-mca+"].hardware.staged_first_chunk
-
-
-def _layer(setup: Scope, results: Results, workload: Workload) -> _PolicyLayer:
-    run = layer_result(setup, results, workload, _TECHNIQUES)
-    aware = layer_result(setup, results, workload, ("t3",), policy=_RING_AWARE)
-    return _PolicyLayer(workload, {**run.techniques, _RING_AWARE: aware.techniques["t3"]})
-
-
-@dataclass(frozen=True)
-class _Verdict:
-    """Loss of one technique over all layers, percent of the other's time."""
-
-    slower_geomean: float  #: than round robin; less than 0: faster
-    slower_max: float
-    unharmed: int  #: layers at most `_UNHARMED_PERCENT` slower than round robin
-    near_best: int  #: layers within `_NEAR_PERCENT` of the best policy
-    behind_best_max: float
-
-
-def _verdicts(times: np.ndarray) -> dict[str, _Verdict]:
-    """Judge times[layer, technique]."""
-    best = times[:, :_POLICIES].min(axis=1, keepdims=True)
-    slower, behind = 100 * (times / times[:, :1] - 1), 100 * (times / best - 1)
-    means = 100 * np.expm1(np.log(times / times[:, :1]).mean(axis=0))
-    return {name: _Verdict(float(means[place]), float(slower[:, place].max()),
-                           int((slower[:, place] <= _UNHARMED_PERCENT).sum()),
-                           int((behind[:, place] <= _NEAR_PERCENT).sum()), float(behind[:, place].max()))
-            for place, name in enumerate(_ALL)}
+    return [*tasks_of(setup, setup.layers, _TECHNIQUES), *tasks_of(setup, setup.layers, ("t3",), policy=_RING_AWARE)]
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
-    runs = [_layer(setup, results, workload) for workload in (*setup.small, *setup.large)]
-    times = np.array([list(run.total_ns.values()) for run in runs])
-    verdicts = _verdicts(times)
+    cases, rows, times = [], [], np.zeros((len(setup.layers), len(_TITLES)))
+    for layer, run, aware, own in zip(
+            setup.layers, runs_of(setup, results, setup.layers, _TECHNIQUES),
+            runs_of(setup, results, setup.layers, ("t3",), policy=_RING_AWARE), times):
+        techniques = run.techniques | {_RING_AWARE: aware.techniques["t3"]}
+        total_ns = {name: techniques[name].total_ns for name in _TITLES}
+        own[:] = list(total_ns.values())
+        threshold = chosen_threshold(techniques["t3-mca"])
+        staged = techniques["t3-mca+"].hardware.staged_first_chunk  # the first chunk goes through local memory
+        alike = own[:_POLICIES].max() <= own[:_POLICIES].min() * (1 + _ALIKE_PERCENT / 100)
+        cases.append({"figure": "policies", "title": layer.title, "M": layer.m, "N": layer.n, "K": layer.k,
+                      "tp": layer.tp, "chosen_threshold": threshold, "staged": staged, "total_ns": total_ns})
+        rows.append((layer.title, f"{own[0] / 1e3:,.1f}", threshold,
+                     *(f"{100 * (time / own[0] - 1):+.2f} %" for time in own[1:]), "yes" if staged else "no",
+                     "alike" if alike else [*_TITLES.values()][own[:_POLICIES].argmin()]))
+    # By technique: slower than round robin, behind the best policy, and on how many layers not by much.
+    slower = 100 * (times / times[:, :1] - 1)
+    slower_geomean = 100 * np.expm1(np.log(times / times[:, :1]).mean(axis=0))
+    behind = 100 * (times / times[:, :_POLICIES].min(axis=1, keepdims=True) - 1)
+    unharmed, near = (slower <= _UNHARMED_PERCENT).sum(axis=0), (behind <= _NEAR_PERCENT).sum(axis=0)
     ours = Quantities()
-    for name in _OTHERS:
-        one, title = verdicts[name], _TITLES[name]
+    for place, name in enumerate(_OTHERS, 1):
         for what, value, words, bounds in (
-                ("slower_geomean", one.slower_geomean, "slower than round robin, geomean", {}),
-                ("slower_max", one.slower_max, "slower than round robin, most", {"at_most": _UNHARMED_PERCENT}),
-                ("unharmed", 100 * one.unharmed / len(runs), f"layers at most {_UNHARMED_PERCENT} % slower", {}),
-                ("near_best", 100 * one.near_best / len(runs), f"layers within {_NEAR_PERCENT} % of the best policy",
+                ("slower_geomean", slower_geomean[place], "slower than round robin, geomean", {}),
+                ("slower_max", slower[:, place].max(), "slower than round robin, most", {"at_most": _UNHARMED_PERCENT}),
+                ("unharmed", 100 * unharmed[place] / len(times), f"layers at most {_UNHARMED_PERCENT} % slower", {}),
+                ("near_best", 100 * near[place] / len(times), f"layers within {_NEAR_PERCENT} % of the best policy",
                  {"at_least": 95})):
-            ours.add(f"{key_of(name)}_{what}_percent", value, "%", f"{title}, {words}", **bounds)
-    near = ", ".join(f"{_TITLES[name]} on {one.near_best}" for name, one in verdicts.items())
+            ours.add(f"{key_of(name)}_{what}_percent", float(value), "%", f"{_TITLES[name]}, {words}", **bounds)
     return Findings(
         text=f"T3-MCA is {ours['t3_mca_slower_max_percent']:.1f} % slower than round robin at most, ring-aware "
              f"arbitration {ours['ring_aware_slower_max_percent']:.1f} %, and T3-MCA+, which also stages, "
              f"{ours['t3_mca_plus_slower_max_percent']:.1f} %. Within {_NEAR_PERCENT} % of the best policy are, of "
-             f"{len(runs)} layers, {near}.",
-        cases=[_case(run) for run in runs], ours=ours, targets=ours.targets,
-        tables=[_layers(runs, times), _summary(verdicts, len(runs))],
-        plots={"policies": lambda: _draw_policies(runs, times)})
+             f"{len(times)} layers, "
+             + ", ".join(f"{title} on {count}" for title, count in zip(_TITLES.values(), near)) + ".",
+        cases=cases, ours=ours, targets=ours.targets,
+        tables=[Table("Slower than round robin", (
+                    "sub-layer", "T3, round robin (µs)", "T3-MCA's threshold", *(_TITLES[name] for name in _OTHERS),
+                    "T3-MCA+ stages", "fastest policy"), rows),
+                Table("Over all layers", (
+                    "technique", "slower than round robin, geomean", "at most", f"at most {_UNHARMED_PERCENT} % slower",
+                    f"within {_NEAR_PERCENT} % of the best policy", "slower than it, at most"), [
+                    (title, f"{slower_geomean[place]:+.2f} %", f"{slower[:, place].max():+.2f} %",
+                     f"{unharmed[place]} of {len(times)}", f"{near[place]} of {len(times)}",
+                     f"{behind[:, place].max():.2f} %") for place, title in enumerate(_TITLES.values())])],
+        plots={"policies": lambda: _draw_policies(setup.layers, slower)})
 
 
-def _threshold(run: _PolicyLayer) -> str:
-    chosen = run.techniques["t3-mca"].hardware.chosen_threshold
-    return "none" if chosen == NO_THRESHOLD else str(chosen)
-
-
-def _case(run: _PolicyLayer) -> dict:
-    workload = run.workload
-    return {"figure": "policies", "title": workload.title, "M": workload.m, "N": workload.n, "K": workload.k,
-            "tp": workload.tp, "chosen_threshold": _threshold(run),
-            "staged": run.staged, "total_ns": run.total_ns}
-
-
-def _fastest(times: np.ndarray) -> str:
-    policies = times[:_POLICIES]
-    if policies.max() <= policies.min() * (1 + _ALIKE_PERCENT / 100):
-        return "alike"
-    return _TITLES[_ALL[int(policies.argmin())]]
-
-
-def _layers(runs: list[_PolicyLayer], times: np.ndarray) -> Table:
-    rows = [(run.workload.title, f"{own[0] / 1e3:,.1f}", _threshold(run),
-             *(f"{100 * (time / own[0] - 1):+.2f} %" for time in own[1:]),
-             "yes" if run.staged else "no", _fastest(own)) for run, own in zip(runs, times)]
-    return Table("Slower than round robin", (
-        "sub-layer", "T3, round robin (µs)", "T3-MCA's threshold", *(_TITLES[name] for name in _OTHERS),
-        "T3-MCA+ stages", "fastest policy"), rows)
-
-
-def _summary(verdicts: dict[str, _Verdict], layers: int) -> Table:
-    return Table("Over all layers", (
-        "technique", "slower than round robin, geomean", "at most", f"at most {_UNHARMED_PERCENT} % slower",
-        f"within {_NEAR_PERCENT} % of the best policy", "slower than it, at most"), [
-        (_TITLES[name], f"{one.slower_geomean:+.2f} %", f"{one.slower_max:+.2f} %",
-         f"{one.unharmed} of {layers}", f"{one.near_best} of {layers}", f"{one.behind_best_max:.2f} %")
-        for name, one in verdicts.items()])
-
-
-def _draw_policies(runs: list[_PolicyLayer], times: np.ndarray):
+def _draw_policies(layers: Sequence[Workload], slower: np.ndarray):
     drawn, axes = plots.figure(3.4)
     for place, name in enumerate(_OTHERS, 1):
-        axes.plot(range(len(runs)), 100 * (times[:, place] / times[:, 0] - 1), _POLICY_MARKERS[name], markersize=5,
-                  linestyle="", color=_COLOURS[name], label=_TITLES[name])
+        axes.plot(range(len(layers)), slower[:, place], _POLICY_MARKERS[name], markersize=5, linestyle="",
+                  color=_COLOURS[name], label=_TITLES[name])
     axes.axhline(0, color=plots.TECHNIQUE_COLOURS["t3"], linewidth=1.2, label="T3, round robin")
     axes.axhline(_UNHARMED_PERCENT, color=plots.GREY, linewidth=0.8, linestyle="--",
                  label=f"{_UNHARMED_PERCENT} % slower")
-    name_layers(axes, [run.workload for run in runs])
+    name_layers(axes, layers)
     axes.tick_params(axis="x", labelsize=7)
     axes.set_ylabel("slower than round robin (%)")
     axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
