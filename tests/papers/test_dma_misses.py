@@ -6,7 +6,8 @@ from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.machine import MachineError, load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.dma import misses, power
-from t3sim.papers.dma.misses import changed, engine_watt_savings, fastest_until, overtaken_from, quicker_kernels
+from t3sim.papers.dma.misses import changed, fastest_until, overtaken_from, quicker_kernels
+from t3sim.papers.dma.power import engine_watt_savings
 
 NODE = load_machine("mi300x", ENGINES)
 

@@ -4,15 +4,14 @@ None of the changed inputs is used anywhere else.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.event.flow.commands import POSSIBLE, Command, Queue
-from t3sim.event.flow.dma import DmaRun, run_collective, run_queues
+from t3sim.event.flow.dma import run_queues
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import ENGINES
-from t3sim.papers.dma.power import engine_watts
+from t3sim.papers.dma.power import engine_watt_savings, run_once
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import geomean
 
@@ -35,15 +34,10 @@ def quicker_kernels(node: Machine, factor: float) -> Machine:
     return changed(node, "kernel", **protocols)
 
 
-@cache
-def _run(node: Machine, collective: str, variant: str, size: int, initiator: str) -> DmaRun:
-    return run_collective(node, collective, variant, size, initiator)
-
-
 def _times(node: Machine, collective: str, variants: Sequence[str], sizes: Sequence[int],
            initiator: str = "host") -> list[float]:
     """Return the time of the best of the variants at each size."""
-    return [min(_run(node, collective, variant, size, initiator).ns for variant in variants) for size in sizes]
+    return [min(run_once(node, collective, variant, size, initiator).ns for variant in variants) for size in sizes]
 
 
 def _baselines(node: Machine) -> list[tuple[str, ...]]:
@@ -64,7 +58,7 @@ def _baselines(node: Machine) -> list[tuple[str, ...]]:
 def fastest_until(node: Machine, collective: str) -> int:
     """Return the size (bytes) below which prelaunched back-to-back copies are the fastest; 0: for none."""
     fastest = [size for size in _SMALL if size < 2 * _MB and min(
-        POSSIBLE[collective], key=lambda variant: _run(node, collective, variant, size, "poll").ns) == "b2b"]
+        POSSIBLE[collective], key=lambda variant: run_once(node, collective, variant, size, "poll").ns) == "b2b"]
     return 2 * max(fastest, default=0)
 
 
@@ -92,18 +86,6 @@ def _overtaking(node: Machine) -> list[tuple[str, ...]]:
     later = [(f"a poll of {poll_ns / 1e3:g} µs", changed(node, "engine", poll_ns=poll_ns)) for poll_ns in _POLLS_NS]
     return [*((title, *(overtaken_from(node, other, name) for name in ("ag", "a2a"))) for title, other in
               (*slower, *later)), ("paper", "512 MB", "1 GB")]
-
-
-def engine_watt_savings(node: Machine, engine_w: float) -> tuple[float, float]:
-    """Return the power of prelaunched b2b and bcst below that of pcpy, percent, if an engine that is awake has some."""
-    def watts(variant: str, size: int) -> float:
-        run = _run(node, "ag", variant, size, "poll")
-        return engine_watts(node, run).total + engine_w * run.engines / node.gpus
-
-    def below(variant: str, sizes: Sequence[int]) -> float:
-        ratios = [watts(variant, size) / watts("pcpy", size) for size in sizes]
-        return 100 * (1 - sum(ratios) / len(ratios))
-    return below("b2b", [16 * _KB, 32 * _KB, 64 * _KB]), below("bcst", [2 * _MB << step for step in range(5)])
 
 
 def _awake(node: Machine) -> list[tuple[str, ...]]:
@@ -135,7 +117,6 @@ def evaluate(setup: Scope, results: Results) -> Findings:
              f"{awake[1.0][1]:.1f} instead of {awake[0.0][1]:.1f}: both misses are this one number, which is not "
              "published. Copies of an MI355X to different places are nearer to what they would take one after the "
              "other.",
-        ours={}, targets={},
         tables=[
             Table("Engines slower than kernels below 32 MB, by the kernels' latency", (
                 "of the published latency", *(f"{collective}: {what}" for collective, other in (
