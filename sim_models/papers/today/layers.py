@@ -1,7 +1,7 @@
 """Layers of today's models on GPUs of today: in turn, by the best of today's mechanisms, and by Track & Trigger."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from textwrap import fill
 
 from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
@@ -39,10 +39,11 @@ class _LayersCase:
     model: Transformer
     phase: _Phase
 
-    @property
+    @cached_property
     def ranked(self) -> dict[str, Ranked]:
         """The mechanisms, the fastest first."""
-        return {one.mechanism: one for one in _ranked(self)}
+        return {one.mechanism: one for one in rank(
+            load_machine(self.machine, COMMERCIAL), self.model, self.phase.tokens, _TP, self.phase.sequence_parallel)}
 
     @property
     def today(self) -> str:
@@ -63,12 +64,6 @@ class _LayersCase:
     def gain(self, over: str) -> float:
         """Return the speedup of Track & Trigger."""
         return self.ns(over) / self.ns(self.ours)
-
-
-@cache
-def _ranked(case: _LayersCase) -> list[Ranked]:
-    return rank(load_machine(case.machine, COMMERCIAL), case.model, case.phase.tokens, _TP,
-                case.phase.sequence_parallel)
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
@@ -99,24 +94,21 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              + " and ".join(at(machine, "decoding, 1") for machine in _MACHINES)
              + ", for there launches are what takes time, and one kernel with the norm in it has fewest. Models of "
                "libraries, not cycles; experts' GEMMs count as one of all their tokens.",
-        cases=[_case(one) for cases in groups.values() for one in cases], ours=ours, targets=ours.targets,
-        tables=[_table(machine) for machine in _MACHINES], plots={"today-layers": lambda: _draw(groups)})
-
-
-def _case(one: _LayersCase) -> dict:
-    return {"figure": "today-layers", "machine": one.machine, "model": one.model.name, "phase": one.phase.title,
-            "tokens": one.phase.tokens, "tp": _TP, "norms_ns": one.ns(one.ours) - one.ranked[one.ours].ns,
-            "ranking": [ranked.to_json() for ranked in one.ranked.values()]}
-
-
-def _table(machine: str) -> Table:
-    cases = [_LayersCase(machine, model, phase) for model in TODAY.values() for phase in _PHASES]
-    return Table(f"A layer on {_TP} GPUs of {machine}", (
-        "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
-        "T3 bound by"), [
-        (f"{one.model.name}, {one.phase.title}", f"{one.ns(_IN_TURN) / 1e3:,.1f}", f"{one.ns(one.today) / 1e3:,.1f}",
-         one.today, str(one.ranked[one.today].units), f"{one.ns(one.ours) / 1e3:,.1f}",
-         one.ours, f"{percent(one.gain(one.today)):+.1f} %", one.ranked[one.ours].bound) for one in cases])
+        cases=[{"figure": "today-layers", "machine": one.machine, "model": one.model.name, "phase": one.phase.title,
+                "tokens": one.phase.tokens, "tp": _TP, "norms_ns": one.ns(one.ours) - one.ranked[one.ours].ns,
+                "ranking": [ranked.to_json() for ranked in one.ranked.values()]}
+               for cases in groups.values() for one in cases],
+        ours=ours, targets=ours.targets,
+        tables=[Table(f"A layer on {_TP} GPUs of {machine}", (
+            "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
+            "T3 bound by"), [
+            (f"{one.model.name}, {one.phase.title}", f"{one.ns(_IN_TURN) / 1e3:,.1f}",
+             f"{one.ns(one.today) / 1e3:,.1f}", one.today, str(one.ranked[one.today].units),
+             f"{one.ns(one.ours) / 1e3:,.1f}", one.ours, f"{percent(one.gain(one.today)):+.1f} %",
+             one.ranked[one.ours].bound)
+            for phases in zip(*(groups[machine, phase] for phase in _PHASES)) for one in phases])
+                for machine in _MACHINES],
+        plots={"today-layers": lambda: _draw(groups)})
 
 
 def _draw(groups: dict[tuple[str, _Phase], list[_LayersCase]]):
