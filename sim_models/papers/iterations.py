@@ -14,7 +14,7 @@ from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.papers.figure import TECHNIQUE_TITLES, Figure, Findings, Results, Scope, Table
 from t3sim.papers.layers import key_of, runs_of, tasks_of
-from t3sim.papers.paper import geomean, percent
+from t3sim.papers.paper import geomean_and_max
 from t3sim.study.results import RunResult
 from t3sim.workload.transformer import PRESETS
 from t3sim.workload.workloads import MODELS
@@ -167,8 +167,7 @@ def _gains(found, large: set[str]) -> dict[str, float]:
         for size, members in (("", [s for one, s in found if one.phase == phase and one.model not in large]),
                               ("large_", [s for one, s in found if one.phase == phase and one.model in large])):
             for name in _SHOWN if members else ():
-                values, key = [speedups[name] for speedups in members], f"{size}{phase}_{key_of(name)}"
-                ours |= {f"{key}_geomean_percent": percent(geomean(values)), f"{key}_max_percent": percent(max(values))}
+                ours |= geomean_and_max(f"{size}{phase}_{key_of(name)}", [speedups[name] for speedups in members])
     return ours
 
 

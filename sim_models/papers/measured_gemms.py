@@ -1,15 +1,14 @@
 """Isolated GEMMs of machines of the cycle level beside those that GPUs of today were measured with."""
 
-import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import resources
 from typing import NamedTuple
 
 from t3sim.analytic.gemm import library_kernel
 from t3sim.base import plots
+from t3sim.base.csv_rows import csv_rows
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine import Machine, load_machine
@@ -137,17 +136,17 @@ class MeasuredGemms:
     def machine_of(self, gpu: str) -> Machine:
         """Return the machine with as many compute units as a GPU has."""
         units, machine = self.gpus[gpu], self.machine
-        if units is None:
-            return machine
-        return _with_units(machine, units)
+        return machine if units is None else machine.model_copy(update={
+            "gpu": machine.gpu.model_copy(update={"compute_units": units}),
+            "name": f"{machine.name} with {units} units"})
 
     @cached_property
     def rows(self) -> tuple[MeasuredGemm, ...]:
         """List what was measured, in bf16."""
-        text = resources.files("t3sim.analytic.measured").joinpath(self.file).read_text(encoding="utf-8")
         found = [MeasuredGemm(row["gpu"], int(row["m"]), int(row["n"]), int(row["k"]), float(row["time_us_derived"]),
                               row.get("kernel", ""))
-                 for row in csv.DictReader(text.splitlines()) if row["gpu"] in self.gpus and row["dtype"] == "bf16"]
+                 for row in csv_rows("t3sim.analytic.measured", self.file)
+                 if row["gpu"] in self.gpus and row["dtype"] == "bf16"]
         return tuple(dict.fromkeys(row for row in found if row.us <= self.longest_us))
 
     def cases(self, setup: Scope) -> Iterator[Case]:
@@ -210,12 +209,6 @@ class MeasuredGemms:
         return Figure(f"{self.key}-gemms", title, self.tasks, self.evaluate, paper="beyond")
 
 
-def _with_units(machine: Machine, units: int) -> Machine:
-    """Return a machine with another number of compute units, all else alike."""
-    return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"compute_units": units}),
-                                      "name": f"{machine.name} with {units} units"})
-
-
 def _group(machine: Machine, task: KernelTask) -> str:
     if isinstance(task.workload, DecodeWorkload):
         return _FEW
@@ -223,12 +216,12 @@ def _group(machine: Machine, task: KernelTask) -> str:
 
 
 H100 = MeasuredGemms(
-    "h100", "H100", "h100-t3", "gemms_hopper.csv", {"NVIDIA H100 80GB HBM3": None}, {}, 650.0,
+    "h100", "H100", "h100-t3", "gemms_hopper", {"NVIDIA H100 80GB HBM3": None}, {}, 650.0,
     "A library has dozens of kernels, the machine two. Of cuBLAS's only what names say is taken, tile, stages and "
     "cluster, and where K is cut as many parts as fill the units. No constant comes from these rows but the share of "
     "the peak that clock and power leave.")
 MI300X = MeasuredGemms(
-    "mi300x", "MI300X", "mi300x-t3", "gemm_throughput.csv", {"AMD MI300X": None, "MI308X": 80},
+    "mi300x", "MI300X", "mi300x-t3", "gemm_throughput", {"AMD MI300X": None, "MI308X": 80},
     {"AMD MI300X": "mi300x", "MI308X": "mi308x"}, 4000.0,
     "An MI308X is one with 80 of its units. Which kernel ran is not published: it is the fastest of hipBLASLt's by the "
     "model of that library. The share of the peak that clock and power leave is one number for the "

@@ -164,6 +164,11 @@ def geomean(values) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def geomean_and_max(key: str, speedups: list[float]) -> dict[str, float]:
+    """Return both as quantities of a summary, in percent."""
+    return {f"{key}_geomean_percent": percent(geomean(speedups)), f"{key}_max_percent": percent(max(speedups))}
+
+
 def percent(factor: float) -> float:
     """Return a speedup as the paper gives it: 1.3 is 30 %."""
     return 100 * (factor - 1)
