@@ -27,10 +27,6 @@ _CAIS_HEADS, _CAIS_SEQUENCE = 32, 3072  #: of LLaMA-7B
 _GPUS = 8
 
 
-def of_rows(machine: Machine, kind: str, shape: tuple[int, int, int]) -> OverlapPlan:
-    return OverlapPlan(machine, {"rs": "gemm+rs", "ag": "ag+gemm", "ar": "gemm+ar"}[kind], _GPUS, shape)
-
-
 def exposed(plan: OverlapPlan) -> float:
     """Return the part of a GEMM that nothing hides: its first round of tiles, or one GPU's rows that come first."""
     rounds = max(1, ceil(plan.kernel().tiles / plan.machine.gpu.compute_units))
@@ -82,7 +78,8 @@ def sub_layer(machine: Machine, tokens: int, hidden: int, depth: int, columns: i
     """
     first, second = (tokens, hidden, depth // _GPUS), (tokens, columns // _GPUS, hidden)
     gemms = [gemm_job(machine, *shape).ns for shape in (first, second)]
-    rs, ag, ar = of_rows(machine, "rs", first), of_rows(machine, "ag", second), of_rows(machine, "ar", first)
+    rs, ag, ar = (OverlapPlan(machine, kind, _GPUS, shape) for kind, shape in (
+        ("gemm+rs", first), ("ag+gemm", second), ("gemm+ar", first)))
     size, switch = rs.size, machine.in_switch
 
     def switched(kind: str) -> float:
