@@ -7,7 +7,7 @@ from t3sim.analytic.libraries.contention import collective_job
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.load import machines_of
-from t3sim.papers.today.signals import Trigger, knee_bytes, signals
+from t3sim.papers.today.signals import CARRIED, Trigger, knee_bytes, signal_ns
 
 H100, KB = load_machine("h100-sxm", COMMERCIAL), 1 << 10
 MACHINES = [load_machine(name, COMMERCIAL) for name in machines_of(COMMERCIAL)]
@@ -15,7 +15,7 @@ NONE, SOME = Trigger(0.0, 0.0), Trigger(10.0, 50.0)
 
 
 def ns(name: str, size: float, trigger: Trigger = NONE, gpus: int = 8) -> float:
-    return signals(H100)[name].ns(H100, gpus, size, trigger)
+    return signal_ns(H100, gpus, size, trigger)[name]
 
 
 def test_flags_beside_words_are_the_first_and_counters_of_chunks_the_last_to_be_slower():
@@ -54,13 +54,12 @@ def test_tracked_collectives_wait_for_the_wires_and_pass_no_more_than_they_carry
 
 def test_a_knee_takes_twice_the_floor():
     assert knee_bytes(lambda size: 100 + size / 8, 100.0) == pytest.approx(800, abs=1)
-    for name, one in signals(H100).items():
-        floor = ns(name, KB)
-        knee = knee_bytes(lambda size, one=one: one.ns(H100, 8, size, NONE), floor)
-        assert one.ns(H100, 8, knee, NONE) == pytest.approx(2 * floor, rel=1e-3), name
+    for name, floor in signal_ns(H100, 8, KB, NONE).items():
+        knee = knee_bytes(lambda size, name=name: ns(name, size), floor)
+        assert ns(name, knee) == pytest.approx(2 * floor, rel=1e-3), name
 
 
 def test_ways_are_those_that_a_machine_has():
-    mi300x = signals(load_machine("mi300x", COMMERCIAL))
-    assert set(signals(H100)) - set(mi300x) == {"in-switch", "in-switch, flags", "two-shot, packets"}
-    assert all(one.carried for one in signals(H100).values())
+    h100, mi300x = (set(signal_ns(one, 8, KB, NONE)) for one in (H100, load_machine("mi300x", COMMERCIAL)))
+    assert h100 - mi300x == {"in-switch", "in-switch, flags", "two-shot, packets"}
+    assert h100 == set(CARRIED)

@@ -10,7 +10,7 @@ from t3sim.machine.levels import COMMERCIAL
 from t3sim.papers.dma.trigger import TriggerTimes
 from t3sim.papers.today import chains
 from t3sim.papers.today import signals as page
-from t3sim.papers.today.signals import Trigger, signals
+from t3sim.papers.today.signals import Trigger, signal_ns
 
 TABLES = Path(__file__).resolve().parents[2] / "docs" / "reports" / "today" / "tables"
 
@@ -26,8 +26,7 @@ def test_floors_hold_the_triggers_cycles_in_ns():
     found = page._evaluate(None, {page._task(): measured})
     clock, machine = page._task().machine.memory_clock_ghz, load_machine("h100-sxm", COMMERCIAL)
     assert clock == load_machine("h100-t3").memory_clock_ghz
-    for name, one in signals(machine).items():
-        ns = one.ns(machine, 8, 1024, Trigger(20 / clock, 131 / clock))
+    for name, ns in signal_ns(machine, 8, 1024, Trigger(20 / clock, 131 / clock)).items():
         assert found.ours[f"{name}: floor"] == pytest.approx(ns / 1e3)
     first, second = found.tables
     assert [row[0] for row in first.rows] == sorted((row[0] for row in first.rows),

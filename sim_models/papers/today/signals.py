@@ -8,8 +8,7 @@ is nothing in a graph.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import NamedTuple
+from functools import cache
 
 from t3sim.analytic.libraries.collectives import copies_ns, in_switch_ns, triggered_ns, ways
 from t3sim.analytic.rings import protocol_ring_ns, protocol_tree_ns, protocols
@@ -40,57 +39,29 @@ class Trigger:
     read_ns: float  #: until the first line that is sent on has been read
 
 
-class SignalMethod(NamedTuple):
-    """A way to learn that data have come."""
-
-    carried: str  #: what says so
-    ns: Callable[[Machine, int, float, Trigger], float]
-
-
-def _by_protocol(name: str, machine: Machine, gpus: int, size: float, trigger: Trigger) -> float:
-    one = protocols(machine)[name]
-    return machine.rings.launch_ns + min(protocol_ring_ns(machine, one, _KIND, gpus, size),
-                                         protocol_tree_ns(machine, one, gpus, size))
+#: What says that data have come.
+CARRIED = {
+    "LL": "a flag beside each word", "LL128": "a flag in each 128 bytes", "Simple": "a counter of chunks, polled",
+    "one-shot": "a flag of each GPU, polled", "two-shot": "the same, and a barrier",
+    "two-shot, packets": "a flag beside each word", "copy-engines": "signals to the host",
+    "in-switch": "counters to which the switch adds", "in-switch, flags": "a flag in the data, after one counter",
+    "tracker, ring": "bytes that memory took", "tracker, direct": "bytes that memory took"}
 
 
-def _by_kernel(way: str, machine: Machine, gpus: int, size: float, trigger: Trigger) -> float:
-    return ways(machine, _KIND, gpus, size)[way]
-
-
-def _by_engines(machine: Machine, gpus: int, size: float, trigger: Trigger) -> float:
-    return copies_ns(machine, _KIND, gpus, size)
-
-
-def _in_switch(flags: bool, machine: Machine, gpus: int, size: float, trigger: Trigger) -> float:
-    if flags:
-        return in_switch_ns(machine, _KIND, gpus, size, flags=True)
-    return min(in_switch_ns(machine, _KIND, gpus, size, shots=shots) for shots in (1, 2))
-
-
-def _by_tracker(way: str, machine: Machine, gpus: int, size: float, trigger: Trigger) -> float:
-    return triggered_ns(machine, _KIND, gpus, size, way, trigger.read_ns) + trigger.counted_ns
-
-
-_SIGNALS = {
-    "LL": SignalMethod("a flag beside each word", partial(_by_protocol, "LL")),
-    "LL128": SignalMethod("a flag in each 128 bytes", partial(_by_protocol, "LL128")),
-    "Simple": SignalMethod("a counter of chunks, polled", partial(_by_protocol, "Simple")),
-    "one-shot": SignalMethod("a flag of each GPU, polled", partial(_by_kernel, "one-shot")),
-    "two-shot": SignalMethod("the same, and a barrier", partial(_by_kernel, "two-shot")),
-    "two-shot, packets": SignalMethod("a flag beside each word", partial(_by_kernel, "two-shot, packets")),
-    "copy-engines": SignalMethod("signals to the host", _by_engines),
-    "in-switch": SignalMethod("counters to which the switch adds", partial(_in_switch, False)),
-    "in-switch, flags": SignalMethod("a flag in the data, after one counter", partial(_in_switch, True)),
-    "tracker, ring": SignalMethod("bytes that memory took", partial(_by_tracker, "ring")),
-    "tracker, direct": SignalMethod("bytes that memory took", partial(_by_tracker, "direct")),
-}
-
-
-def signals(machine: Machine) -> dict[str, SignalMethod]:
-    """Return the ways that a machine has, by name."""
-    without = {"in-switch", "in-switch, flags"} if machine.in_switch is None else set()
-    without |= set() if machine.direct.packets else {"two-shot, packets"}
-    return {name: one for name, one in _SIGNALS.items() if name not in without}
+def signal_ns(machine: Machine, gpus: int, size: float, trigger: Trigger) -> dict[str, float]:
+    """Return the times of the ways that a machine has, by name."""
+    times = {name: machine.rings.launch_ns + min(protocol_ring_ns(machine, one, _KIND, gpus, size),
+                                                 protocol_tree_ns(machine, one, gpus, size))
+             for name, one in protocols(machine).items()}
+    times |= ways(machine, _KIND, gpus, size)  # kernels that poll
+    times["copy-engines"] = copies_ns(machine, _KIND, gpus, size)
+    if machine.in_switch is not None:
+        times["in-switch"] = min(in_switch_ns(machine, _KIND, gpus, size, shots=shots) for shots in (1, 2))
+        times["in-switch, flags"] = in_switch_ns(machine, _KIND, gpus, size, flags=True)
+    for way in ("ring", "direct"):
+        times[f"tracker, {way}"] = (triggered_ns(machine, _KIND, gpus, size, way, trigger.read_ns)
+                                    + trigger.counted_ns)
+    return times
 
 
 def knee_bytes(of: Callable[[float], float], floor_ns: float) -> float:
@@ -107,19 +78,14 @@ def _task() -> TriggerTask:
     return TriggerTask(fraction_of(load_machine(_RTL), _FRACTION), *_TILE)
 
 
-def _of(machine: Machine, trigger: Trigger) -> dict[str, dict[int, float]]:
-    """Return the times by way and size."""
-    return {name: {size: one.ns(machine, _GPUS, size, trigger) for size in _SIZES}
-            for name, one in signals(machine).items()}
-
-
 def _evaluate(setup: Scope, results: Results) -> Findings:
     machine, measured = load_machine(_MACHINE, COMMERCIAL), results[_task()]
     clock = _task().machine.memory_clock_ghz
     trigger = Trigger(measured.update_cycles[1] / clock, measured.read_cycles[1] / clock)
-    times, known = _of(machine, trigger), signals(machine)
+    ways_at = {size: signal_ns(machine, _GPUS, size, trigger) for size in _SIZES}
+    times = {name: {size: ns[name] for size, ns in ways_at.items()} for name in ways_at[_KB]}
     floors = {name: by_size[_KB] for name, by_size in times.items()}
-    knees = {name: knee_bytes(lambda size, one=known[name]: one.ns(machine, _GPUS, size, trigger), floor)
+    knees = {name: knee_bytes(lambda size, name=name: signal_ns(machine, _GPUS, size, trigger)[name], floor)
              for name, floor in floors.items()}
     today = [name for name in times if name not in _OURS]
     best = {size: min(today, key=lambda name: times[name][size]) for size in _SIZES}
@@ -139,14 +105,14 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              f"needs {floors[_OURS[1]] / 1e3:.1f} and {last / 1e3:.1f} µs: no kernel starts, and its trigger is "
              f"{trigger.read_ns:.0f} ns of each step; around a ring the links' latencies alone make it "
              f"{floors[_OURS[0]] / 1e3:.1f} µs.",
-        cases=[{"figure": "today-signals", "machine": _MACHINE, "gpus": _GPUS, "way": name, "carried":
-                known[name].carried, "floor_ns": floors[name], "knee_bytes": knees[name],
+        cases=[{"figure": "today-signals", "machine": _MACHINE, "gpus": _GPUS, "way": name, "carried": CARRIED[name],
+                "floor_ns": floors[name], "knee_bytes": knees[name],
                 "ns": {str(size): ns for size, ns in by_size.items()}} for name, by_size in times.items()],
         ours=ours, targets=ours.targets,
         tables=[Table(f"All-reduce on {_GPUS} GPUs of {_MACHINE}, nothing hides it (µs)",
                       ("way", "what says that data have come", *(f"{size // _KB:,} KB" for size in _SHOWN),
                        "knee (KB)"),
-                      [(name, known[name].carried, *(f"{by_size[size] / 1e3:.1f}" for size in _SHOWN),
+                      [(name, CARRIED[name], *(f"{by_size[size] / 1e3:.1f}" for size in _SHOWN),
                         f"{knees[name] / _KB:,.0f}")
                        for name, by_size in sorted(times.items(), key=lambda one: floors[one[0]])]),
                 Table(f"A trigger on the RTL of 1/{_FRACTION} of {_RTL}, from the grant of a tile's last write",
