@@ -68,16 +68,6 @@ def test_a_batch_s_parts_add_up():
     assert one.experts > 0
 
 
-def test_equations_take_arrays():
-    """Many mappings at once give what each gives by itself."""
-    several = [Degrees(tp_intra=8, dp_inter=128), Degrees(pp_intra=8, tp_inter=128), Degrees(dp_intra=8, pp_inter=128),
-               Degrees(tp_intra=8, pp_inter=64, tp_inter=2)]
-    together = Degrees(**{name: np.array([getattr(at, name) for at in several]) for name in vars(several[0])})
-    batches = np.array([4096, 8192, 16384, 16384])
-    assert training_days(A100, MEGATRON_145B, together, batches) == pytest.approx(
-        [float(training_days(A100, MEGATRON_145B, at, int(batch))) for at, batch in zip(several, batches)])
-
-
 def test_equations_5_and_12():
     device = replace(A100, frequency_hz=1e9, cores=10, units_per_core=10, unit_width=10)
     assert update_s(device, MEGATRON_145B, 0.5) == pytest.approx(MEGATRON_145B.dense_weights / (1e12 * 0.5))

@@ -2,8 +2,7 @@
 
 `training.py` is the model to use. These functions exist to reproduce the paper's case studies, so they keep its
 simplifications: one efficiency for all GEMMs, and the bubble of equation 8 with its factor 1/L, which makes the compute
-part of a bubble L times too small (`bubble_s(..., printed=False)` is the physical form). Times in seconds; what a
-function takes may be arrays, degrees and batches of many mappings at once.
+part of a bubble L times too small (`bubble_s(..., printed=False)` is the physical form). Times in seconds.
 """
 
 from dataclasses import dataclass
@@ -63,12 +62,12 @@ GLAM = AmpedNetwork(8192, 64, 128, 1024, 256000, 32768, expert_layers=32, expert
 class Degrees:
     """Degrees of parallelism within and between nodes."""
 
-    tp_intra: np.ndarray | int = 1
-    tp_inter: np.ndarray | int = 1
-    pp_intra: np.ndarray | int = 1
-    pp_inter: np.ndarray | int = 1
-    dp_intra: np.ndarray | int = 1
-    dp_inter: np.ndarray | int = 1
+    tp_intra: int = 1
+    tp_inter: int = 1
+    pp_intra: int = 1
+    pp_inter: int = 1
+    dp_intra: int = 1
+    dp_inter: int = 1
 
     @property
     def tp(self):
@@ -101,29 +100,25 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Batch:
-    """Seconds of one batch, by cause; arrays if the degrees are."""
+    """Seconds of one batch, by cause."""
 
-    compute: np.ndarray
-    nonlinear: np.ndarray
-    tensor: np.ndarray
-    pipeline: np.ndarray
-    experts: np.ndarray
-    gradients: np.ndarray
-    bubble: np.ndarray
-    update: np.ndarray
+    compute: float
+    nonlinear: float
+    tensor: float
+    pipeline: float
+    experts: float
+    gradients: float
+    bubble: float
+    update: float
 
     @property
-    def total(self) -> np.ndarray:
+    def total(self) -> float:
         return sum(vars(self).values())
-
-    @property
-    def communication(self) -> np.ndarray:
-        return self.tensor + self.pipeline + self.experts + self.gradients
 
 
 def efficiency(assumed: Assumptions, micro_batch):
     """Return eff(ub) of equation 3."""
-    return np.maximum(assumed.efficiency_floor, micro_batch / (assumed.efficiency_half + micro_batch))
+    return max(assumed.efficiency_floor, micro_batch / (assumed.efficiency_half + micro_batch))
 
 
 def mac_s(device: Device, eff):
@@ -151,25 +146,23 @@ def ring_factor(ranks):
     return 2 * (ranks - 1) / ranks
 
 
-def _two_levels_s(device: Device, size, levels) -> np.ndarray:
-    """Return the time of all-reduces of `size` bytes within and between nodes: (ranks, bandwidth) of each level."""
-    return sum(np.where(ranks > 1, ring_factor(ranks) * (device.latency_s * ranks + size / bandwidth), 0.0)
-               for ranks, bandwidth in levels)
+def _two_levels_s(device: Device, size: float, intra: int, inter: int) -> float:
+    """Return the time of all-reduces of `size` bytes between so many within a node, and between nodes."""
+    return sum(ring_factor(ranks) * (device.latency_s * ranks + size / bandwidth) for ranks, bandwidth in (
+        (intra, device.intra_bytes_per_s), (inter, device.inter_bytes_per_s)) if ranks > 1)
 
 
 def tensor_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees, sequences):
     """Return M_TP of one layer, forward: within the nodes and between them (equation 6)."""
     size = 2 * sequences * net.sequence * net.hidden * assumed.operand_bits / 8
-    return _two_levels_s(device, size, ((np.asarray(at.tp_intra), device.intra_bytes_per_s),
-                                        (np.asarray(at.tp_inter), device.inter_bytes_per_s)))
+    return _two_levels_s(device, size, at.tp_intra, at.tp_inter)
 
 
 def pipeline_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees, sequences):
     """Return M_PP of one layer, forward: the slower of the two levels (equation 7)."""
     size = sequences * net.sequence * net.hidden * assumed.operand_bits / 8
-    return np.maximum(*(np.where(np.asarray(ranks) > 1, (device.latency_s + size / bandwidth) / net.layers, 0.0)
-                        for ranks, bandwidth in ((at.pp_intra, device.intra_bytes_per_s),
-                                                 (at.pp_inter, device.inter_bytes_per_s))))
+    return max((device.latency_s + size / bandwidth) / net.layers if ranks > 1 else 0.0 for ranks, bandwidth in (
+        (at.pp_intra, device.intra_bytes_per_s), (at.pp_inter, device.inter_bytes_per_s)))
 
 
 def experts_s(device: Device, net: AmpedNetwork, assumed: Assumptions, nodes, sequences):
@@ -190,8 +183,7 @@ def communication_s(assumed: Assumptions, tensor, experts, pipeline):
 def gradients_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees):
     """Return M_g of all layers: within the nodes, then between them (equations 10 and 11)."""
     size = net.dense_weights / (at.tp * at.pp) * assumed.gradient_bits / 8
-    return _two_levels_s(device, size, ((np.asarray(at.dp_intra), device.intra_bytes_per_s),
-                                        (np.asarray(at.dp_inter), device.inter_bytes_per_s)))
+    return _two_levels_s(device, size, at.dp_intra, at.dp_inter)
 
 
 def update_s(device: Device, net: AmpedNetwork, eff):
