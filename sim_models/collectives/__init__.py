@@ -1,4 +1,4 @@
-"""Collectives as data: who sends which chunk to whom, in which order. They know no bytes and no cycles."""
+"""Collectives as data: transfers of chunks between ranks and their order, without sizes in bytes or times."""
 
 from t3sim.collectives.program import CollectiveError, Op, Program, Transfer
 

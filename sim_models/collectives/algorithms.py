@@ -1,4 +1,4 @@
-"""Which algorithms there are for a collective on a topology, by name, each a program."""
+"""Algorithms of a collective on a topology, by name, each as a program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,33 +19,33 @@ _Build = Callable[[Alike | None], Program]
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to run a collective on a topology."""
+    """An algorithm of a collective on a topology."""
 
     name: str
     build: Callable[[Alike | None], Program]
 
     def program(self, alike: Alike | None = None) -> Program:
-        """Build it, or with `alike` only the chunks of ranks that stand for all."""
+        """Build the program; with `alike` only the chunks of representative ranks."""
         return self.build(alike)
 
 
 def algorithms(collective: str, topology: Topology) -> dict[str, Algorithm]:
-    """Return what is possible by name, the usual one first. Raises `BadInput` for an unknown collective."""
+    """Return the algorithms by name, the default first. Raises `BadInput` for an unknown collective."""
     if collective not in COLLECTIVES:
         raise BadInput(f"collective = {collective[:40]!r} is unknown: allowed are {', '.join(COLLECTIVES)}")
     if isinstance(topology, Torus):
-        found = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
+        builders = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
     elif isinstance(topology, MultiNode):
-        found = _of_nodes(collective, topology)
+        builders = _of_nodes(collective, topology)
     elif collective == "a2a":
-        found = {"direct": lambda alike: all_to_all(topology.gpus, alike)}
+        builders = {"direct": lambda alike: all_to_all(topology.gpus, alike)}
     elif topology.name == "ring":
-        found = _rings(collective, topology.gpus)
+        builders = _rings(collective, topology.gpus)
     else:
-        found = _direct(collective, topology.gpus)
-        if topology.switches:  # GPUs share one link each: a ring keeps it as busy as everybody at once does
-            found["ring"] = _rings(collective, topology.gpus)["ring"]
-    return {name: Algorithm(name, program) for name, program in found.items()}
+        builders = _direct(collective, topology.gpus)
+        if topology.switches:  # a GPU has one link, and a ring uses it as fully as direct transfers do
+            builders["ring"] = _rings(collective, topology.gpus)["ring"]
+    return {name: Algorithm(name, program) for name, program in builders.items()}
 
 
 def _joined(collective: str, scatter: Callable[..., Program], gather: Callable[..., Program], *arguments) -> Program:
@@ -60,42 +60,44 @@ def one_ring(collective: str, ranks: int, step: int = -1, alike: Alike | None = 
 
 
 def _rings(collective: str, ranks: int) -> dict[str, _Build]:
-    both = {} if ranks == 2 else {  # a ring of two has one link in each direction
-        "both-rings": lambda alike: together([one_ring(collective, ranks, step, alike) for step in _EITHER_WAY])}
-    return {"ring": lambda alike: one_ring(collective, ranks, alike=alike), **both}
+    both_rings = {} if ranks == 2 else {  # a ring of two has one link in each direction
+        "both-rings": lambda alike: together([one_ring(collective, ranks, step, alike)
+                                              for step in _EITHER_WAY])}
+    return {"ring": lambda alike: one_ring(collective, ranks, alike=alike), **both_rings}
 
 
 def _direct(collective: str, ranks: int) -> dict[str, _Build]:
     return {"direct": lambda alike: _joined(collective, direct.reduce_scatter, direct.all_gather, ranks, alike)}
 
 
-def _of_nodes(collective: str, on: MultiNode) -> dict[str, _Build]:
-    """Return everybody with everybody; and within nodes, then between GPUs of one place."""
+def _of_nodes(collective: str, topology: MultiNode) -> dict[str, _Build]:
+    """Return the direct algorithm, and the hierarchical one: within nodes, then between GPUs at one position."""
     if collective == "a2a":
-        return {"direct": lambda alike: all_to_all(on.gpus, alike)}
+        return {"direct": lambda alike: all_to_all(topology.gpus, alike)}
 
     def build(kind: str) -> _Build:
-        star, both = getattr(direct, kind), getattr(two_level, kind)
-        return lambda alike: both(star(on.per_group, along(alike, 1)), star(on.groups, along(alike, 0)),
-                                  lambda group, place: group * on.per_group + place, alike)
+        star, two_levels = getattr(direct, kind), getattr(two_level, kind)
+        return lambda alike: two_levels(
+            star(topology.per_group, along(alike, 1)), star(topology.groups, along(alike, 0)),
+            lambda group, position: group * topology.per_group + position, alike)
 
     return {"hierarchical": lambda alike: _joined(collective, build("reduce_scatter"), build("all_gather"), alike),
-            **_direct(collective, on.gpus)}
+            **_direct(collective, topology.gpus)}
 
 
-def _torus_rings(collective: str, on: Torus) -> dict[str, _Build]:
-    """Build one ring per row, then one per column; or four programs that share the data and use every link."""
-    def one(step: int, columns_first: bool, alike: Alike | None) -> Program:
-        return _joined(collective, torus.reduce_scatter, torus.all_gather, on.rows, on.columns, step, columns_first,
-                       alike)
+def _torus_rings(collective: str, topology: Torus) -> dict[str, _Build]:
+    """Return one ring per row, then one per column; and 4 such programs that share the data and use every link."""
+    def rings(step: int, columns_first: bool, alike: Alike | None) -> Program:
+        return _joined(collective, torus.reduce_scatter, torus.all_gather, topology.rows, topology.columns, step,
+                       columns_first, alike)
 
-    both = {} if 2 in (on.rows, on.columns) else {  # a ring of two has one link in each direction
-        "all-rings": lambda alike: together([one(step, order, alike) for order in (False, True)
+    all_rings = {} if 2 in (topology.rows, topology.columns) else {  # a ring of two has one link in each direction
+        "all-rings": lambda alike: together([rings(step, order, alike) for order in (False, True)
                                              for step in _EITHER_WAY])}
-    return {"hierarchical": lambda alike: one(-1, False, alike), **both}
+    return {"hierarchical": lambda alike: rings(-1, False, alike), **all_rings}
 
 
-def _torus_exchanges(on: Torus) -> dict[str, _Build]:
-    """Return the exchanges: every pair by itself on the network's routes; or along the rows, then along the columns."""
-    return {"direct": lambda alike: all_to_all(on.nodes, alike),
-            "hierarchical": lambda alike: torus.all_to_all(on.rows, on.columns, alike=alike)}
+def _torus_exchanges(topology: Torus) -> dict[str, _Build]:
+    """Return the all-to-alls: each pair separately on the network's routes; and along rows, then along columns."""
+    return {"direct": lambda alike: all_to_all(topology.nodes, alike),
+            "hierarchical": lambda alike: torus.all_to_all(topology.rows, topology.columns, alike=alike)}

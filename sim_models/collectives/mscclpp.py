@@ -1,9 +1,9 @@
-"""MSCCL++'s JSON: execution plans as programs.
+"""MSCCL++'s JSON: reads execution plans as programs.
 
-A GPU has threadblocks whose operations run in order. A signal over a channel is matched with the peer's next wait, a
-release of a semaphore with an acquisition, and whoever reads packets waits for who writes them. What an operation moves
-from GPU to GPU, either way, is a transfer; a part that is reduced counts as added where it arrives. Read are memory and
-port channels, with packets or without; not read are switch channels and groups of threadblocks.
+A GPU has threadblocks whose operations run in order. A signal over a channel is matched with the peer's next wait, and
+a release of a semaphore with an acquisition; an operation that reads packets waits for the operation that writes them.
+A move between GPUs, in either direction, is a transfer; a reduced part counts as added where it arrives. The reader
+takes memory and port channels, with or without packets, but no switch channels and no groups of threadblocks.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ _TYPES = {*_SIGNALS, *_WAITS, *_MOVES, *_REDUCTIONS, "nop", "flush", "barrier", 
           "pipeline"}
 
 _Number = Annotated[int, Field(ge=0, le=1 << 20)]
-_Name = tuple[int, int, int]  # GPU, threadblock, place
+_Name = tuple[int, int, int]  # GPU, threadblock, index
 _Slot = tuple[int, str, int]  # GPU, buffer, chunk
 
 
@@ -108,8 +108,8 @@ def read_mscclpp(path: Path) -> tuple[str, Program]:
                                  [] if plan.inplace is None else [plan.inplace])
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
-            where = ".".join(map(str, fault["loc"]))[:100] or "the file"
-            raise CollectiveError(f"{path.name}: {where}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
+            key = ".".join(map(str, fault["loc"]))[:100] or "the file"
+            raise CollectiveError(f"{path.name}: {key}: {fault['msg'][0].lower()}{fault['msg'][1:100]}") from None
         except CollectiveError as error:
             raise CollectiveError(f"{path.name}: {error}") from None
 
@@ -140,24 +140,24 @@ class _MscclppReader:
         self._join_packets()
         buffers = Buffers(kind, ranks, chunks, self.in_place, {
             gpu.id: gpu.scratch_chunks for gpu in plan.gpus if gpu.scratch_chunks is not None}, self.before, _named)
-        known: dict[_Name, frozenset[int]] = {}  # transfers of the operations before each one
-        room = MOST_DEPENDENCIES
+        transfers_before: dict[_Name, frozenset[int]] = {}  # of each operation and of those before it
+        dependencies_left = MOST_DEPENDENCIES
         for name in buffers.operations():
-            earlier = frozenset().union(*(known[one] for one in self.before[name]))
-            if (room := room - len(earlier)) < 0:
+            earlier = frozenset().union(*(transfers_before[one] for one in self.before[name]))
+            if (dependencies_left := dependencies_left - len(earlier)) < 0:
                 raise CollectiveError(f"its operations come after more than {MOST_DEPENDENCIES:,} transfers in all")
             first = len(buffers.transfers)
             self._move(name, earlier, buffers)
-            known[name] = earlier | frozenset(range(first, len(buffers.transfers)))
+            transfers_before[name] = earlier | frozenset(range(first, len(buffers.transfers)))
         return kind, buffers.program(ranks, chunks)
 
     def _read_operations(self) -> None:
         for gpu in self.plan.gpus:
             for block in gpu.threadblocks:
-                flat = [one for operation in block.ops for one in ([operation, *operation.ops]
-                                                                   if operation.name == "pipeline" else [operation])]
-                for place, operation in enumerate(flat):
-                    name = gpu.id, block.id, place
+                operations = [one for operation in block.ops
+                              for one in ([operation, *operation.ops] if operation.name == "pipeline" else [operation])]
+                for index, operation in enumerate(operations):
+                    name = gpu.id, block.id, index
                     if operation.name in _NOT_READ or operation.channel_type == "switch":
                         raise CollectiveError(f"{_named(name)}: {operation.name[:20]} is for switch channels, which "
                                               "are not read")
@@ -167,101 +167,102 @@ class _MscclppReader:
                     if operation.tbg_info is not None:
                         raise CollectiveError(f"{_named(name)}: groups of threadblocks are not read")
                     self.operations[name] = operation
-                    self.before[name] = {(gpu.id, block.id, place - 1)} if place else set()
+                    self.before[name] = {(gpu.id, block.id, index - 1)} if index else set()
 
     def _block(self, name: _Name) -> _Block:
         return next(block for block in self.plan.gpus[name[0]].threadblocks if block.id == name[1])
 
-    def _channel(self, name: _Name, type_: str, place: int) -> tuple[int, int]:
-        """Return (peer, how many channels of this GPU to that peer come before) of a threadblock's channel."""
-        own = [number for one in self._block(name).channels if one.channel_type == type_ for number in one.channel_ids]
-        peers = [peer for one in self.plan.gpus[name[0]].channels if one.channel_type == type_
+    def _channel(self, name: _Name, channel_type: str, index: int) -> tuple[int, int]:
+        """Return a threadblock's channel as (peer, number of earlier channels of the GPU to that peer)."""
+        channels = [number for one in self._block(name).channels if one.channel_type == channel_type
+                    for number in one.channel_ids]
+        peers = [peer for one in self.plan.gpus[name[0]].channels if one.channel_type == channel_type
                  for peer in one.connected_to]
-        if place >= len(own) or own[place] >= len(peers) or peers[own[place]] >= len(self.plan.gpus):
-            raise CollectiveError(f"{_named(name)} names {type_[:20]} channel {place}, which there is not")
-        return peers[own[place]], peers[:own[place]].count(peers[own[place]])
+        if index >= len(channels) or channels[index] >= len(peers) or peers[channels[index]] >= len(self.plan.gpus):
+            raise CollectiveError(f"{_named(name)} names {channel_type[:20]} channel {index}, which there is not")
+        return peers[channels[index]], peers[:channels[index]].count(peers[channels[index]])
 
     def _join_signals(self) -> None:
-        """Put each wait after the signal of the same channel that has as many before it."""
+        """Put the n-th wait of each channel after its n-th signal."""
         signals: dict[tuple, list[_Name]] = defaultdict(list)
         waits: dict[tuple, list[_Name]] = defaultdict(list)
         for name, operation in sorted(self.operations.items()):
             if operation.name in _SIGNALS | _WAITS:
-                for place in operation.channel_ids:
-                    peer, number = self._channel(name, operation.channel_type, place)
-                    kind = operation.channel_type, number
+                for index in operation.channel_ids:
+                    peer, channel_number = self._channel(name, operation.channel_type, index)
+                    kind = operation.channel_type, channel_number
                     if operation.name in _SIGNALS:
                         signals[name[0], peer, kind].append(name)
                     else:
                         waits[peer, name[0], kind].append(name)
-        for key, found in waits.items():
-            if len(found) > len(signals[key]):
-                raise CollectiveError(f"{_named(found[len(signals[key])])} waits for a signal that GPU {key[0]} does "
-                                      "not send")
-            for wait, signal in zip(found, signals[key]):
+        for key, channel_waits in waits.items():
+            if len(channel_waits) > len(signals[key]):
+                raise CollectiveError(f"{_named(channel_waits[len(signals[key])])} waits for a signal that GPU "
+                                      f"{key[0]} does not send")
+            for wait, signal in zip(channel_waits, signals[key]):
                 self.before[wait].add(signal)
 
     def _join_within_gpus(self) -> None:
-        """Put waits after what they wait for within a GPU: semaphores and barriers.
+        """Order operations within a GPU: acquisitions after releases, barriers after the operations before them.
 
-        Semaphores count from their initial value; a barrier comes after what is before it in any threadblock.
+        Semaphores count from their initial value; a barrier comes after earlier operations of all its threadblocks.
         """
         releases: dict[tuple[int, int], list[_Name]] = defaultdict(list)
-        takes: dict[tuple[int, int], list[_Name]] = defaultdict(list)
+        acquisitions: dict[tuple[int, int], list[_Name]] = defaultdict(list)
         barriers: dict[tuple[int, int, int], list[_Name]] = defaultdict(list)
-        passed: dict[tuple[int, int, int], int] = defaultdict(int)
+        barriers_passed: dict[tuple[int, int, int], int] = defaultdict(int)
         for name, operation in sorted(self.operations.items()):
             if operation.name in ("sem_acquire", "sem_release"):
                 for number in operation.semaphore_ids:
-                    (takes if operation.name == "sem_acquire" else releases)[name[0], number].append(name)
+                    (acquisitions if operation.name == "sem_acquire" else releases)[name[0], number].append(name)
             if operation.name == "barrier":
-                own = name[0], operation.barrier_id, name[1]
-                barriers[name[0], operation.barrier_id, passed[own]].append(name)
-                passed[own] += 1
-        for (rank, number), found in takes.items():
-            at_start = self.plan.gpus[rank].semaphores
-            if number >= len(at_start):
-                raise CollectiveError(f"{_named(found[0])} names semaphore {number}, which there is not")
-            waiting = found[at_start[number].init_value:]
-            if len(waiting) > len(releases[rank, number]):
-                raise CollectiveError(f"{_named(waiting[-1])} acquires semaphore {number}, which nobody releases")
-            for take, release in zip(waiting, releases[rank, number]):
-                self.before[take].add(release)
+                barrier = name[0], operation.barrier_id, name[1]
+                barriers[name[0], operation.barrier_id, barriers_passed[barrier]].append(name)
+                barriers_passed[barrier] += 1
+        for (rank, number), names in acquisitions.items():
+            semaphores = self.plan.gpus[rank].semaphores
+            if number >= len(semaphores):
+                raise CollectiveError(f"{_named(names[0])} names semaphore {number}, which there is not")
+            blocked = names[semaphores[number].init_value:]
+            if len(blocked) > len(releases[rank, number]):
+                raise CollectiveError(f"{_named(blocked[-1])} acquires semaphore {number}, which nobody releases")
+            for acquisition, release in zip(blocked, releases[rank, number]):
+                self.before[acquisition].add(release)
         for group in barriers.values():
-            ahead = set().union(*(self.before[one] for one in group))
+            predecessors = set().union(*(self.before[one] for one in group))
             for one in group:
-                self.before[one] |= ahead
+                self.before[one] |= predecessors
 
     def _join_packets(self) -> None:
-        """Put whoever reads packets after whoever writes them; a place that is written twice has no one order."""
-        written: dict[_Slot, _Name] = {}
+        """Put operations that read packets after those that write them; a slot may be written only once."""
+        writer_of: dict[_Slot, _Name] = {}
         for name, operation in self.operations.items():
             if operation.name in _PACKETS_WRITTEN:
                 for buffer in operation.dst_buff:
                     for slot in self._slots(name, buffer):
-                        if slot[1] == "s" and written.setdefault(slot, name) != name:
+                        if slot[1] == "s" and writer_of.setdefault(slot, name) != name:
                             raise CollectiveError(f"{_named(name)} writes packets to {shown_slot(slot)}, as "
-                                                  f"{_named(written[slot])} does")
+                                                  f"{_named(writer_of[slot])} does")
         for name, operation in self.operations.items():
             if operation.name in _PACKETS_READ:
-                self.before[name] |= {written[slot] for buffer in operation.src_buff
-                                      for slot in self._slots(name, buffer) if slot in written} - {name}
+                self.before[name] |= {writer_of[slot] for buffer in operation.src_buff
+                                      for slot in self._slots(name, buffer) if slot in writer_of} - {name}
 
     def _slots(self, name: _Name, buffer: _Buffer) -> Iterator[_Slot]:
-        rank, type_ = name[0], buffer.type
+        rank, buffer_type = name[0], buffer.type
         if buffer.buffer_id is not None:
-            wanted = self.operations[name].channel_type
-            ids = [number for one in self._block(name).remote_buffer_refs if one.access_channel_type == wanted
+            channel_type = self.operations[name].channel_type
+            ids = [number for one in self._block(name).remote_buffer_refs if one.access_channel_type == channel_type
                    for number in one.remote_buffer_ids]
             remote = self.plan.gpus[rank].remote_buffers
             if buffer.buffer_id >= len(ids) or ids[buffer.buffer_id] >= len(remote):
                 raise CollectiveError(f"{_named(name)} names remote buffer {buffer.buffer_id}, which there is not")
-            rank, type_ = remote[ids[buffer.buffer_id]].rank, remote[ids[buffer.buffer_id]].type
-        if type_ is None:
+            rank, buffer_type = remote[ids[buffer.buffer_id]].rank, remote[ids[buffer.buffer_id]].type
+        if buffer_type is None:
             raise CollectiveError(f"{_named(name)} names a buffer without type or buffer_id")
-        return ((rank, type_, buffer.index + offset) for offset in range(buffer.size))
+        return ((rank, buffer_type, buffer.index + offset) for offset in range(buffer.size))
 
-    def _move(self, name: _Name, known: frozenset[int], buffers: Buffers) -> None:
+    def _move(self, name: _Name, transfers_before: frozenset[int], buffers: Buffers) -> None:
         operation = self.operations[name]
         if operation.name not in _MOVES | _REDUCTIONS:
             return
@@ -280,25 +281,27 @@ class _MscclppReader:
                      for one, other in zip(source, target)]
         rank = name[0]
 
-        def sent(chunk: int, source: int, destination: int, op: Op, after: frozenset[int]) -> tuple[int, ...]:
-            """Move a chunk; what arrived at its source before may be waited for."""
+        def send(chunk: int, source: int, destination: int, op: Op, after: frozenset[int]) -> tuple[int, ...]:
+            """Add a transfer that waits for those of `after` that arrive at its source; return its index."""
             transfers = buffers.transfers
             transfers.append(Transfer(chunk, source, destination, op, tuple(sorted(
                 index for index in after if transfers[index].destination == source))))
             return (len(transfers) - 1,)
 
-        for some, others in moves:
-            parts = [buffers.read(name, slot) for slot in some]
-            if len(parts) == 1:  # put, got or copied
-                (held,), (source, *_), added = parts, some[0], frozenset()
+        for source_slots, target_slots in moves:
+            parts = [buffers.read(name, slot) for slot in source_slots]
+            if len(parts) == 1:  # put, get or copy
+                (content,), (source, *_), added_transfers = parts, source_slots[0], frozenset()
             else:
-                foreign = [part._replace(came=()) if slot[0] != rank else part for part, slot in zip(parts, some)]
-                held, source = buffers.total(name, *foreign), rank
-                added = frozenset(index for slot in some if slot[0] != rank
-                                  for index in sent(held.chunk, slot[0], rank, Op.ADD, known))
-            for target in others:
-                came = held.came if source == target[0] else sent(held.chunk, source, target[0], Op.COPY, known | added)
-                buffers.write(name, target, held._replace(came=came))
+                terms = [part._replace(arrivals=()) if slot[0] != rank else part
+                         for part, slot in zip(parts, source_slots)]
+                content, source = buffers.total(name, *terms), rank
+                added_transfers = frozenset(index for slot in source_slots if slot[0] != rank
+                                            for index in send(content.chunk, slot[0], rank, Op.ADD, transfers_before))
+            for target in target_slots:
+                arrivals = content.arrivals if source == target[0] else send(
+                    content.chunk, source, target[0], Op.COPY, transfers_before | added_transfers)
+                buffers.write(name, target, content._replace(arrivals=arrivals))
 
 
 def _named(name: _Name) -> str:

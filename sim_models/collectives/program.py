@@ -1,7 +1,7 @@
-"""A collective: transfers of chunks between ranks, and the check that they bring everything where it must be.
+"""A collective: transfers of chunks between ranks, and the check that they reach the collective's goal.
 
-For each chunk a reduce-scatter is a tree that leads to its owner, an all-gather a tree that leads away from it; an
-all-reduce is the two with one root, and an all-to-all has one edge for each chunk. A collective of another kind is a
+For each chunk, a reduce-scatter is a tree that leads to its owner, and an all-gather a tree that leads away from it. An
+all-reduce has both with one root, and an all-to-all has one edge for each chunk. A collective of another kind is a
 function `ranks -> Program`, in a file of its own.
 """
 
@@ -20,18 +20,18 @@ Contributions = frozenset[int]
 
 
 class CollectiveError(ValueError):
-    """A program that does not do what it claims; the message names the first transfer or chunk that is wrong."""
+    """A program that does not reach its goal; the message names the first faulty transfer or chunk."""
 
 
 class Op(enum.Enum):
     """Effect of a transfer on the chunk at its destination."""
 
-    ADD = "add"  #: it is added to what is there
-    COPY = "copy"  #: it is what is there from then on
+    ADD = "add"  #: it is added to the chunk
+    COPY = "copy"  #: it replaces the chunk
 
 
 class Transfer(NamedTuple):
-    """One chunk goes from one rank to another, once the transfers `after` (indices) have arrived at its source."""
+    """A transfer of one chunk between ranks, after the transfers `after` (indices) have arrived at its source."""
 
     chunk: int
     source: int
@@ -47,8 +47,8 @@ class Transfer(NamedTuple):
 class Program:
     """A collective over `ranks` ranks.
 
-    `start` and `goal` give, for each (rank, chunk) where there is something, whose contributions it contains. Ranks
-    outside `goal` may end with anything.
+    `start` and `goal` map (rank, chunk) to the contributions that the chunk contains there. The content of a (rank,
+    chunk) outside `goal` does not matter at the end.
     """
 
     ranks: int
@@ -57,9 +57,9 @@ class Program:
     start: dict[tuple[int, int], Contributions]
     goal: dict[tuple[int, int], Contributions]
     pairs: bool = False  #: a chunk for each pair of ranks, source * ranks + destination; else chunks are alike
-    in_switch: bool = False  #: what is added at one place is summed on the way, what is copied to several leaves once
-    #: If not None, only the chunks of ranks that stand for all are there. A transfer waits for each one of `after` as
-    #: renamed such that it arrives at the source.
+    in_switch: bool = False  #: the switch sums additions to one chunk of a rank, and copies chunks for several ranks
+    #: If not None, the program has only chunks of representative ranks. A transfer waits for the images of `after`
+    #: under the symmetry that arrive at its source.
     alike: Alike | None = None
 
     @cached_property
@@ -80,20 +80,20 @@ class Program:
 
     @property
     def adds(self) -> bool:
-        """Say whether any transfer is added."""
+        """Whether any transfer is added."""
         return any(one.op is Op.ADD for one in self.transfers)
 
     @cached_property
-    def held(self) -> tuple[tuple[int, ...], ...]:
-        """Chunks that each rank has at any time, in their order."""
-        found: list[set[int]] = [set() for _ in range(self.ranks)]
+    def rank_chunks(self) -> tuple[tuple[int, ...], ...]:
+        """Chunks that each rank has at any time, sorted."""
+        chunks_of: list[set[int]] = [set() for _ in range(self.ranks)]
         for rank, chunk in (*self.start, *self.arrivals):
-            found[rank].add(chunk)
-        return tuple(tuple(sorted(chunks)) for chunks in found)
+            chunks_of[rank].add(chunk)
+        return tuple(tuple(sorted(chunks)) for chunks in chunks_of)
 
     @cached_property
     def last_additions(self) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Transfers that are added at each (rank, chunk) where a sum ends and is not passed on."""
+        """Transfers that are added at each (rank, chunk) where a sum ends and is not sent on."""
         return {key: found for key, found in self.arrivals.items() if key in self.goal
                 and self.transfers[found[-1]].op is Op.ADD and key not in self.departures}
 
@@ -105,11 +105,11 @@ class Program:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """Length of the longest chain of transfers before each one. Raises CollectiveError if they wait in a circle."""
+        """Length of the longest chain of transfers before each one. Raises CollectiveError if they form a cycle."""
         levels = [0] * len(self.transfers)
-        waiting = TopologicalSorter({index: transfer.after for index, transfer in enumerate(self.transfers)})
+        order = TopologicalSorter({index: transfer.after for index, transfer in enumerate(self.transfers)})
         try:
-            for index in waiting.static_order():
+            for index in order.static_order():
                 levels[index] = 1 + max((levels[before] for before in self.transfers[index].after), default=-1)
         except CycleError as error:
             raise CollectiveError(f"{self.transfers[error.args[1][0]]} waits for itself through others") from None
@@ -120,10 +120,10 @@ class Program:
         return max((self.levels[index] + 1 for index in self.arrivals.get((rank, chunk), ())), default=0)
 
     def check(self) -> None:
-        """Follow whose contributions each rank holds and compare with the goal, for every order that `after` allows.
+        """Follow the contributions at each rank and compare them with the goal, for every order that `after` allows.
 
-        Raises CollectiveError if contributions are missing, counted twice, sent before they are there, or depend on
-        which of two transfers happens to be first.
+        Raises CollectiveError if contributions are missing, counted twice, sent before they arrive, or depend on the
+        order of two transfers.
         """
         self._check_form()
         self._check_order()
@@ -132,19 +132,19 @@ class Program:
         holds = dict(self.start)
         for index in sorted(range(len(self.transfers)), key=self.levels.__getitem__):
             transfer = self.transfers[index]
-            sent = holds.get((transfer.source, transfer.chunk))
-            if not sent:
+            sent_contributions = holds.get((transfer.source, transfer.chunk))
+            if not sent_contributions:
                 raise CollectiveError(f"{transfer}: there is nothing to send")
-            to = transfer.destination, transfer.chunk
-            there = holds.get(to, frozenset()) if transfer.op is Op.ADD else frozenset()
-            if twice := sent & there:
+            target = transfer.destination, transfer.chunk
+            present = holds.get(target, frozenset()) if transfer.op is Op.ADD else frozenset()
+            if twice := sent_contributions & present:
                 raise CollectiveError(f"{transfer}: the contribution of rank {min(twice)} is counted twice")
-            holds[to] = sent | there
-        for (rank, chunk), wanted in self.goal.items():
-            found = holds.get((rank, chunk), frozenset())
-            if found != wanted:
-                raise CollectiveError(f"chunk {chunk} at rank {rank} ends with contributions of {sorted(found)} "
-                                      f"instead of {sorted(wanted)}")
+            holds[target] = sent_contributions | present
+        for (rank, chunk), expected in self.goal.items():
+            contributions = holds.get((rank, chunk), frozenset())
+            if contributions != expected:
+                raise CollectiveError(f"chunk {chunk} at rank {rank} ends with contributions of "
+                                      f"{sorted(contributions)} instead of {sorted(expected)}")
 
     def _check_form(self) -> None:
         for transfer in self.transfers:
@@ -160,16 +160,13 @@ class Program:
                                           f"{transfer.source}")
 
     def _check_switch(self) -> None:
-        """Check that parts of a sum, which leaves the switch when all have come, do not wait for one another.
-
-        And that a chunk's copies leave at once.
-        """
+        """Check that parts of a switch's sum do not wait for one another, and that a chunk's copies leave together."""
         for arriving in self.arrivals.values():
-            added = {index for index in arriving if self.transfers[index].op is Op.ADD}
-            for index in added:
-                if waits := added & self._before(index):
-                    raise CollectiveError(f"{self.transfers[index]} waits for {self.transfers[min(waits)]}, with which "
-                                          "the switch sums it")
+            additions = {index for index in arriving if self.transfers[index].op is Op.ADD}
+            for index in additions:
+                if earlier := additions & self._before(index):
+                    raise CollectiveError(f"{self.transfers[index]} waits for {self.transfers[min(earlier)]}, with "
+                                          "which the switch sums it")
         for leaving in self.departures.values():
             copies = [self.transfers[index] for index in leaving if self.transfers[index].op is Op.COPY]
             for one in copies[1:]:
@@ -178,7 +175,7 @@ class Program:
                                           "that leaves once")
 
     def _check_order(self) -> None:
-        """Check that every two transfers that touch one chunk at one rank, and do not commute, have an order."""
+        """Check that any two transfers that use one chunk at one rank and do not commute have an order."""
         for key, arriving in self.arrivals.items():
             for index in arriving:
                 others = [*self.departures.get(key, ()),
@@ -191,13 +188,13 @@ class Program:
         return self.transfers[one].op is Op.ADD and self.transfers[other].op is Op.ADD
 
     def _before(self, index: int) -> frozenset[int]:
-        """Find all transfers that have arrived when this one starts."""
+        """Return all transfers that have arrived when this one starts."""
         if index not in self._ancestors:
-            found, front = set(), set(self.transfers[index].after)
-            while front:
-                found |= front
-                front = {before for one in front for before in self.transfers[one].after} - found
-            self._ancestors[index] = frozenset(found)
+            ancestors, frontier = set(), set(self.transfers[index].after)
+            while frontier:
+                ancestors |= frontier
+                frontier = {before for one in frontier for before in self.transfers[one].after} - ancestors
+            self._ancestors[index] = frozenset(ancestors)
         return self._ancestors[index]
 
     @cached_property
@@ -205,14 +202,14 @@ class Program:
         return {}
 
     def invariant_under_shift(self) -> bool:
-        """Return whether the program stays the same if each rank, and its chunks with it, is renamed to the next one.
+        """Return whether the program is invariant if each rank, with its chunks, is renamed to the next one.
 
-        Chunks of programs side by side stay in their program's part.
+        Chunks of joined programs (`together`) stay in their program's part.
         """
         return (self.pairs or self.chunks % self.ranks == 0) and self._renamed(1) == self._renamed(0)
 
     def _renamed(self, step: int) -> set[tuple]:
-        """Return the transfers with what they wait for, ranks and chunks renamed to those `step` further."""
+        """Return the transfers and their predecessors, with ranks and chunks shifted by `step`."""
         def rank(number: int) -> int:
             return (number + step) % self.ranks
 
@@ -226,40 +223,36 @@ class Program:
 
 
 def all_ranks(ranks: int) -> Contributions:
-    """Return contributions of every rank."""
     return frozenset(range(ranks))
 
 
 def owners(ranks: int, alike: Alike | None) -> Sequence[int]:
-    """Return the ranks whose chunks are in a program: all, or those that stand for all."""
-    return range(ranks) if alike is None else alike.standing
+    """Return the ranks whose chunks are in a program: all, or the representatives."""
+    return range(ranks) if alike is None else alike.representatives
 
 
 def reduce_scatter_ends(ranks: int, alike: Alike | None = None) -> dict[str, Any]:
     """Return `start`, `goal` and `alike` of a reduce-scatter.
 
-    Everybody has a part of every chunk; chunk c ends summed at rank c.
+    Every rank starts with a part of every chunk; the sum of chunk c ends at rank c.
     """
-    chunks, everybody = owners(ranks, alike), all_ranks(ranks)
+    chunks, contributions = owners(ranks, alike), all_ranks(ranks)
     return {"start": {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in chunks},
-            "goal": {(chunk, chunk): everybody for chunk in chunks}, "alike": alike}
+            "goal": {(chunk, chunk): contributions for chunk in chunks}, "alike": alike}
 
 
 def all_gather_ends(ranks: int, alike: Alike | None = None) -> dict[str, Any]:
-    """Return `start`, `goal` and `alike` of an all-gather: rank c has chunk c; everybody ends with every chunk."""
+    """Return `start`, `goal` and `alike` of an all-gather: rank c starts with chunk c, all end with all chunks."""
     chunks = owners(ranks, alike)
     return {"start": {(chunk, chunk): frozenset({chunk}) for chunk in chunks},
             "goal": {(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in chunks}, "alike": alike}
 
 
 def in_turn(transfers: Iterable[tuple[int, int, int, Op]]) -> tuple[Transfer, ...]:
-    """Make a program of transfers (chunk, source, destination, op) that are given in an order.
-
-    Each waits for the earlier arrivals of its chunk at its source.
-    """
-    done: list[Transfer] = []
-    arrived: dict[tuple[int, int], list[int]] = defaultdict(list)
+    """Return transfers from (chunk, source, destination, op); each waits for earlier arrivals of its chunk."""
+    program: list[Transfer] = []
+    arrivals: dict[tuple[int, int], list[int]] = defaultdict(list)
     for chunk, source, destination, op in transfers:
-        arrived[destination, chunk].append(len(done))
-        done.append(Transfer(chunk, source, destination, op, tuple(arrived[source, chunk])))
-    return tuple(done)
+        arrivals[destination, chunk].append(len(program))
+        program.append(Transfer(chunk, source, destination, op, tuple(arrivals[source, chunk])))
+    return tuple(program)

@@ -1,4 +1,4 @@
-"""Several programs side by side, each with its own part of the data: rings both ways around, either dimension first."""
+"""Concurrent programs, each with its own part of the data: rings in both directions, or with either dimension first."""
 
 from collections.abc import Sequence
 
@@ -19,6 +19,6 @@ def together(programs: Sequence[Program]) -> Program:
         transfers += [transfer._replace(chunk=transfer.chunk + shift,
                                         after=tuple(before + offset for before in transfer.after))
                       for transfer in program.transfers]
-        start |= {(rank, chunk + shift): by for (rank, chunk), by in program.start.items()}
-        goal |= {(rank, chunk + shift): by for (rank, chunk), by in program.goal.items()}
+        start |= {(rank, chunk + shift): contributions for (rank, chunk), contributions in program.start.items()}
+        goal |= {(rank, chunk + shift): contributions for (rank, chunk), contributions in program.goal.items()}
     return Program(ranks, chunks * len(programs), tuple(transfers), start, goal, alike=programs[0].alike)

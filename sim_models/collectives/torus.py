@@ -1,7 +1,7 @@
 """Collectives on a 2-D torus, one dimension after the other: rings along all rows, then along all columns.
 
 Rank number = row * columns + column, as in the topology. With `columns_first` the dimensions change places. Programs
-with another dimension first, or the other way around their rings, use other links: `together` runs them side by side.
+with another first dimension or ring direction use other links; `together` runs them concurrently.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,8 @@ def reduce_scatter(rows: int, columns: int, step: int = -1, columns_first: bool 
                    alike: Alike | None = None) -> Program:
     """Build the reduce-scatter of a torus, along rows and then along columns. Chunk c ends at rank c.
 
-    In each row every chunk gathers a part at its owner's column; along the column these are gathered at the owner. With
-    `columns_first` it is the other way around.
+    Each row reduces a chunk's partial sum at its owner's column; the column then reduces these sums at the owner. With
+    `columns_first`, columns come before rows.
     """
     within, between, rank = _dimensions(rows, columns, columns_first)
     first, second = _alike(alike, columns_first)
@@ -29,7 +29,7 @@ def reduce_scatter(rows: int, columns: int, step: int = -1, columns_first: bool 
 
 def all_gather(rows: int, columns: int, step: int = -1, columns_first: bool = False,
                alike: Alike | None = None) -> Program:
-    """Build the all-gather, which takes the reduce-scatter's way back: along the owner's column, then along rows."""
+    """Build the all-gather, the reverse of the reduce-scatter: along the owner's column, then along rows."""
     within, between, rank = _dimensions(rows, columns, columns_first)
     first, second = _alike(alike, columns_first)
     return two_level.all_gather(ring.all_gather(within, step, first), ring.all_gather(between, step, second), rank,
@@ -37,29 +37,29 @@ def all_gather(rows: int, columns: int, step: int = -1, columns_first: bool = Fa
 
 
 def _dimensions(rows: int, columns: int, columns_first: bool) -> tuple[int, int, two_level.Rank]:
-    """Return the length of the dimension in which a reduce-scatter begins, of the other, and a rank's number."""
+    """Return the length of a reduce-scatter's first dimension and of its second one, and a function to rank numbers."""
     if columns_first:
         return rows, columns, lambda column, row: row * columns + column
     return columns, rows, lambda row, column: row * columns + column
 
 
 def _alike(alike: Alike | None, columns_first: bool) -> tuple[Alike | None, Alike | None]:
-    """Return who is alike along the dimension in which a reduce-scatter begins, and along the other."""
+    """Return the symmetry along a reduce-scatter's first dimension, and along its second one."""
     return along(alike, 0 if columns_first else 1), along(alike, 1 if columns_first else 0)
 
 
 def all_to_all(rows: int, columns: int, columns_first: bool = False, alike: Alike | None = None) -> Program:
-    """Build the all-to-all: a chunk goes to its destination's column within the row, then along that column.
+    """Build the all-to-all: a chunk moves to its destination's column within the row, then along that column.
 
-    Chunk s * ranks + d, made by rank s, ends at rank d. On a dimension's ring a chunk is sent straight to the rank
-    where it leaves that ring; the topology's links in between are shared with the others.
+    Chunk s * ranks + d starts at rank s and ends at rank d. Within a dimension's ring a chunk is one transfer to the
+    rank where it leaves the ring; it shares the links in between with other chunks.
     """
     ranks = rows * columns
-    made = {(source, source * ranks + destination): frozenset({source})
-            for source in owners(ranks, alike) for destination in range(ranks)}
-    received = {(destination, chunk): by for (source, chunk), by in made.items() for destination in (chunk % ranks,)}
+    start = {(source, source * ranks + destination): frozenset({source})
+             for source in owners(ranks, alike) for destination in range(ranks)}
+    goal = {(chunk % ranks, chunk): contributions for (_, chunk), contributions in start.items()}
     return Program(ranks, ranks * ranks, in_turn(_exchange(rows, columns, columns_first, owners(ranks, alike))),
-                   start=made, goal=received, alike=alike)
+                   start=start, goal=goal, alike=alike)
 
 
 def _exchange(rows: int, columns: int, columns_first: bool, sources: Sequence[int]) -> Iterator[_Hop]:
@@ -68,8 +68,8 @@ def _exchange(rows: int, columns: int, columns_first: bool, sources: Sequence[in
         for source in sources:
             for hop in range(1, ranks):
                 destination = (source + hop) % ranks
-                turn = (destination // columns * columns + source % columns if columns_first
-                        else source // columns * columns + destination % columns)
-                at, to = (source, turn) if first else (turn, destination)
-                if at != to:
-                    yield source * ranks + destination, at, to, Op.COPY
+                corner = (destination // columns * columns + source % columns if columns_first
+                          else source // columns * columns + destination % columns)
+                sender, receiver = (source, corner) if first else (corner, destination)
+                if sender != receiver:
+                    yield source * ranks + destination, sender, receiver, Op.COPY

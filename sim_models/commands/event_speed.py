@@ -41,5 +41,5 @@ def _measure(machine: str, topology: str, collective: str, name: str, every: boo
     closed_ns = closed_form_ns(collective, flow.on, name, flow.costs, _SIZE_BYTES)
     ns = network.now + flow.costs.launch_ns + flow.costs.step_ns
     alike = network.layout.alike
-    return EventCase(f"{collective}, {name}, {topology}", flow.on.gpus, len(alike.standing), network.messages,
+    return EventCase(f"{collective}, {name}, {topology}", flow.on.gpus, len(alike.representatives), network.messages,
                      alike.copies * network.messages, ended - started, ended - ready, ns / closed_ns - 1)

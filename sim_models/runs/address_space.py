@@ -9,7 +9,7 @@ import numpy as np
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action, Limits, Schedule, ScheduleError
 from t3sim.collectives.schedule.regions import Region, RegionDestination, RegionTable, plan_regions
-from t3sim.collectives.schedule.schedule import NO_DEVICE
+from t3sim.collectives.schedule.schedule import NO_GPU
 from t3sim.collectives.schedule.sums import more_bits
 from t3sim.cosim.driver.driver import Destination, Driver, MemorySum, Write
 from t3sim.gpu.setup import CopyTarget
@@ -89,7 +89,7 @@ class AddressSpace:
         to = [self._destination(one) for one in region.destinations]
         if region.destinations not in self.groups:
             return to
-        return [to[0]._replace(device=self.schedule.devices + self.groups.index(region.destinations))]
+        return [to[0]._replace(device=self.schedule.gpus + self.groups.index(region.destinations))]
 
     def group_offsets(self, group: Sequence[RegionDestination]) -> tuple[CopyTarget, ...]:
         """Return what the switch adds to what a packet says to a group's first GPU."""
@@ -98,8 +98,8 @@ class AddressSpace:
                      for one in map(self._destination, group))
 
     def _destination(self, to: RegionDestination) -> Destination:
-        return Destination(to.device, self.table.number(to.region), "store" if to.region.copied else "update",
-                           self.bases[to.device] - self.base, to.id_offset)
+        return Destination(to.gpu, self.table.number(to.region), "store" if to.region.copied else "update",
+                           self.bases[to.gpu] - self.base, to.id_offset)
 
     def first_line_bytes(self, rows: int) -> int:
         """Bytes of the first line of a tile of this many rows."""
@@ -124,9 +124,9 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
                                 f"copies={geometry.dma.copies} sends a tile to as many")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
             raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
-    counted_bits, needed = geometry.channel.more_bits, more_bits(schedule.devices)
+    counted_bits, needed = geometry.channel.more_bits, more_bits(schedule.gpus)
     if schedule.program.in_switch and schedule.program.adds and counted_bits < needed:
-        raise ScheduleError(f"packets have up to {schedule.devices - 1} parts of a sum: [channels] "
+        raise ScheduleError(f"packets have up to {schedule.gpus - 1} parts of a sum: [channels] "
                             f"more_bits={counted_bits} counts {1 << counted_bits}")
     needed, ids = schedule.rows(device).ids, 1 << geometry.tracker.wg_bits
     if needed > ids:
@@ -235,7 +235,7 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         rows, requests = space.schedule.rows(space.device), space.schedule.requests(space.device)
         tiles = np.where(rows.updates, space.schedule.tiling.wf_tiles[rows.tile], 0)
         region, narrow = space.table.own.T
-        peer = np.where(requests.to_device == NO_DEVICE, 0, np.searchsorted(space.peers, requests.to_device))
+        peer = np.where(requests.to_gpu == NO_GPU, 0, np.searchsorted(space.peers, requests.to_gpu))
         is_opened = requests.opens != 0
         columns = {"tiles": np.where(is_opened, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
                    "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()

@@ -180,7 +180,7 @@ def switch_of(machine: Machine, spaces: Sequence[AddressSpace], planes: int) -> 
         return NO_SWITCH
     adds = schedule.program.adds
     return make_switch(
-        schedule.devices, schedule.devices - 1 if adds else 0, np.array([space.base for space in spaces]),
+        schedule.gpus, schedule.gpus - 1 if adds else 0, np.array([space.base for space in spaces]),
         schedule.tiling.output_bytes, switch_shape(machine, planes),
         groups=tuple(tuple(map(space.group_offsets, space.groups)) for space in spaces))
 
@@ -333,7 +333,7 @@ def make_sim(plan: Plan, *, spaces: Sequence[AddressSpace] = (), mirrored: bool 
     if not fused:
         network = loop_network(machine)
     elif mirrored and spaces[0].schedule.program.in_switch:
-        network = network_at_switch(machine, spaces[0].schedule.devices, len(spaces[0].groups))
+        network = network_at_switch(machine, spaces[0].schedule.gpus, len(spaces[0].groups))
     elif mirrored:
         network = mirrored_network(machine, spaces[0].schedule.topology, spaces[0].device)
     else:
@@ -350,7 +350,7 @@ def make_sim(plan: Plan, *, spaces: Sequence[AddressSpace] = (), mirrored: bool 
         for number, region in enumerate(space.regions, start=1):
             ways = region.destinations[:1] if region.destinations in space.groups else region.destinations
             for copy, to in enumerate(ways):
-                sim.control.region_ports[d, number, copy] = network.next_port[d, to.device]
+                sim.control.region_ports[d, number, copy] = network.next_port[d, to.gpu]
         sim.control.picks_ports[d] = len(set(network.next_port[d, list(space.peers)])) * network.planes > 1
     mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
                          spaces[0].table.arrivals) if mirrored else NO_MIRROR

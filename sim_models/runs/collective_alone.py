@@ -179,7 +179,7 @@ class ProgrammedCollective(ProgrammedGpus):
 def held_bytes(machine: Machine, plans: list[LevelPlan]) -> int:
     """Return the bytes of memory that a GPU's chunks, and what comes to be added, reach to. Raises BadInput."""
     program, there = plans[0].program, build.memory_bytes(machine)
-    end = plans[0].at.received(max(map(len, program.held)) * most_additions(program))
+    end = plans[0].at.received(max(map(len, program.rank_chunks)) * most_additions(program))
     if end > there:
         raise BadInput(f"a GPU would hold {end:,} bytes, chunks and what comes to be added: machine {machine.name!r} "
                        f"has {there:,}")

@@ -94,7 +94,7 @@ class NumbersObserver(Observer):
     def __init__(self, plans: Sequence[LevelPlan], seed: int) -> None:
         """Fill every GPU's memory with numbers; `plans`: of each GPU."""
         self._program, self._at = plans[0].program, plans[0].at
-        self._most = max(map(len, self._program.held))  #: chunks of a GPU; blocks from then on are received parts
+        self._most = max(map(len, self._program.rank_chunks))  #: chunks of a GPU; later blocks are received parts
         passes = [plan.passes() for plan in plans]
         every = [(rank, plan, one) for rank, plan in enumerate(plans) for one in passes[rank]]
         blocks = 1 + max(self._block(address) for _, _, one in every for address in (one.destination, *one.sources))
@@ -138,7 +138,7 @@ class NumbersObserver(Observer):
             device = int(np.argmax(self.data.outside))
             raise SimulationError(f"device {device}: {self.data.outside[device]} accesses to what is no chunk's")
         for (rank, chunk), wanted in self._expected().items():
-            block = self._program.held[rank].index(chunk)
+            block = self._program.rank_chunks[rank].index(chunk)
             words = slice(block * self._block_words, block * self._block_words + len(wanted))
             times = int(self.data.sender[rank, block] != _NOBODY)
             if len(wrong := np.flatnonzero(self.data.stored[rank, words] != times)):
@@ -160,7 +160,7 @@ class NumbersObserver(Observer):
         program, length = self._program, self._at.chunk_bytes // WORD_BYTES
         holds = {}
         for rank, chunk in program.start:
-            first = program.held[rank].index(chunk) * self._block_words
+            first = program.rank_chunks[rank].index(chunk) * self._block_words
             holds[rank, chunk] = self._first[rank, first:first + length]
         for index in sorted(range(len(program.transfers)), key=program.levels.__getitem__):
             one = program.transfers[index]

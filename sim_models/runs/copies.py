@@ -81,7 +81,8 @@ def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False
     `turn`: chunk c lies at place c + turn; or, `apart`, a chunk that arrives lies after all that the GPU starts with,
     at the place of its sender. `counted`: peers count up the flag of a level; otherwise one is there alone and sets it.
     """
-    starts = [[held for held in program.held[gpu] if (gpu, held) in program.start] for gpu in range(program.ranks)]
+    starts = [[chunk for chunk in program.rank_chunks[gpu] if (gpu, chunk) in program.start]
+              for gpu in range(program.ranks)]
 
     def kept(gpu: int, number: int) -> int:
         return starts[gpu].index(number) if apart else (number + turn) % program.chunks
@@ -120,7 +121,7 @@ def _peers(transfers: list[Transfer]) -> list[int]:
 def _produced(program: Program, gpu: int) -> list[int]:
     """Order the chunks that a GPU produces as it sends them: what is added here but never sent comes last."""
     sent_chunks = dict.fromkeys(one.chunk for _, transfers in _by_level(program, gpu) for one in transfers)
-    added = (number for number in program.held[gpu] if (gpu, number) in program.arrivals)
+    added = (number for number in program.rank_chunks[gpu] if (gpu, number) in program.arrivals)
     return [number for number in dict.fromkeys((*sent_chunks, *added)) if (gpu, number) in program.start]
 
 

@@ -346,7 +346,7 @@ class Products:
            wide: Workload | None = None) -> "Products":
         """Make products of random matrices; `scale` multiplies A. `wide`: whose sums are wider than its elements."""
         random, tiling, parts = np.random.default_rng(seed), schedule.tiling, schedule.policy.parts
-        shape = schedule.devices * parts, tiling.n, tiling.pitch_bytes // tiling.element_bytes
+        shape = schedule.gpus * parts, tiling.n, tiling.pitch_bytes // tiling.element_bytes
         rounds = FP32 if wide else number
         product = np.full(shape, rounds.negative_zero, rounds.bits)
         exact = np.zeros((tiling.n, tiling.m))
@@ -354,10 +354,10 @@ class Products:
         def matrix(rows: int, columns: int, scale: float = 1.0) -> np.ndarray:
             values = random.standard_normal((rows, columns)) * scale
             return number.value(number.rounded(values.astype(np.float32)))
-        for d in range(schedule.devices):
+        for d in range(schedule.gpus):
             with np.errstate(over="ignore", invalid="ignore"):
                 if schedule.placement is not None:
-                    made = matrix(k, schedule.placement.made[d].n)
+                    made = matrix(k, schedule.placement.tilings[d].n)
                     a = matrix(tiling.m, k, scale)
                     columns, of_part = schedule.placement.columns[d], schedule.placement.parts[d]
                     some = columns != NOWHERE
@@ -398,10 +398,10 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
     if schedule.placement is not None:
         return _placed_reduction(schedule, schedule.placement, product, number, came)
     tiling, split = schedule.tiling, schedule.policy.parts
-    memory = np.full_like(product[:schedule.devices], number.negative_zero)
+    memory = np.full_like(product[:schedule.gpus], number.negative_zero)
     tally = np.zeros((len(ACCESSES), *memory.shape), np.uint8)
     owner = np.full(product.shape[1:], -1)
-    shares = sorted(((device, share) for device in range(schedule.devices) for share in schedule.shares(device)),
+    shares = sorted(((device, share) for device in range(schedule.gpus) for share in schedule.shares(device)),
                     key=lambda one: one[1].role.level)
     sent: dict[tuple[int, int, int], list[np.ndarray]] = {}  # what a device's role sends of a tile, store by store
     for d, share in shares:
@@ -412,8 +412,8 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             own = range(d * split, (d + 1) * split) if role.contributes else ()
             parts = {row: number.term(product[(row, *part)]) for row in own}
             stores = [number.arrived(number.sent_product(product[(row, *part)])) for row in own]
-            parts |= {source.device * split + turn: one for source in role.fed_by
-                      for turn, one in enumerate(sent[source.device, source.role, tile])}
+            parts |= {source.gpu * split + turn: one for source in role.fed_by
+                      for turn, one in enumerate(sent[source.gpu, source.role, tile])}
             switched = schedule.program.in_switch and len(role.fed_by) > 1
             order = None if came is None or not (switched or role.tracked) else came[
                 (slice(len(parts) - 1 if switched else role.updates), d, *part)]
@@ -425,7 +425,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             else:
                 total = _sum(parts, order, number)
             for source in role.fed_by:
-                stored = Action.SEND_STORES in schedule.roles[source.device][source.role].actions
+                stored = Action.SEND_STORES in schedule.roles[source.gpu][source.role].actions
                 tally[((bits.REMOTE if stored else bits.DMA) + PLAIN * role.copied, d, *part)] += split if stored else 1
             sent[d, share.number, tile] = stores if Action.SEND_STORES in role.actions else [
                 number.arrived(number.sent_sum(total))]
@@ -446,14 +446,14 @@ def _placed_reduction(schedule: Schedule, placement: Placement, product: np.ndar
                       came: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Add up each column's parts at its owner: those of the experts that are there, and what came; as `reduction`."""
     tiling, split = schedule.tiling, schedule.policy.parts
-    memory = np.full_like(product[:schedule.devices], number.negative_zero)
+    memory = np.full_like(product[:schedule.gpus], number.negative_zero)
     tally = np.zeros((len(ACCESSES), *memory.shape), np.uint8)
     owner = np.full(product.shape[1:], -1)
     maker = np.zeros((split, tiling.n), np.int64)
     for device, (columns, parts) in enumerate(zip(placement.columns, placement.parts)):
         maker[parts[columns != NOWHERE], columns[columns != NOWHERE]] = device
     plain = PLAIN * (split == 1)
-    for d, share in ((device, share) for device in range(schedule.devices) for share in schedule.shares(device)):
+    for d, share in ((device, share) for device in range(schedule.gpus) for share in schedule.shares(device)):
         if not share.role.tracked:
             continue
         for tile in share.tiles:
@@ -543,7 +543,7 @@ class DataLedger(Observer):
         self._format = number = wide_sums(wide) if wide else workload.format
         updates = max(role.updates for roles in run.schedule.roles for role in roles)
         self._switched = run.sim.switch.parts > 0
-        devices, parts = run.schedule.devices, run.schedule.policy.parts
+        devices, parts = run.schedule.gpus, run.schedule.policy.parts
         product = self.products.product.reshape(devices * parts, -1).astype(np.uint32)
         empty = np.zeros_like(product[:devices])
         gathers, operands = run.schedule.policy.present, product[:0]
@@ -572,7 +572,7 @@ class DataLedger(Observer):
 
     def _at_first(self, product: np.ndarray, gathers: bool) -> np.ndarray:
         """Memory before the run: what each device has of its own, if anything."""
-        memory = np.full_like(product[:self._run.schedule.devices], self._format.negative_zero)
+        memory = np.full_like(product[:self._run.schedule.gpus], self._format.negative_zero)
         if gathers:
             tiling, shape = self._run.tiling, self.products.product.shape
             for d in range(len(product)):
@@ -638,12 +638,12 @@ class DataLedger(Observer):
         run = self._run
         owner = self.products.owner[:, :run.tiling.m]
         memory = self.data.memory.reshape(self.products.memory.shape)[:, :, :run.tiling.m]
-        counters = [run.counters(d) for d in range(run.schedule.devices)]
+        counters = [run.counters(d) for d in range(run.schedule.gpus)]
 
         def total(name: str) -> int:
             return sum(one[name] for one in counters)
         return DataResult(
-            run.schedule.devices, run.now, run.schedule.policy.slices, owner.size, int(self.data.additions[0]),
+            run.schedule.gpus, run.now, run.schedule.policy.slices, owner.size, int(self.data.additions[0]),
             total("triggers"), total("packets"), int(run.sim.control.blocked_cycles.sum()), total("guard_stall"),
             reduced := np.take_along_axis(memory, owner[None], axis=0)[0].astype(self._format.bits),
             self._error(reduced))

@@ -107,7 +107,7 @@ def program_sim(machine: Machine, size_bytes: int, kind: str, program: Program, 
 def program_plans(chunk_bytes: int, kind: str, program: Program, alone: bool) -> list[LevelPlan]:
     """Plan a collective by any program on chunks of this size; `alone`: on one GPU that stands for all."""
     at = Places(chunk_bytes, 0, 0)
-    at = at._replace(copies=-(-at.chunk(max(map(len, program.held))) // (1 << 20)) << 20)
+    at = at._replace(copies=-(-at.chunk(max(map(len, program.rank_chunks))) // (1 << 20)) << 20)
     return [LevelPlan(program, rank, at, KINDS[kind], alone) for rank in ([0] if alone else range(program.ranks))]
 
 
@@ -126,7 +126,7 @@ def _switch(machine: Machine, plans: Sequence[LevelPlan], copied: Sequence[list[
     """Make the switch around which GPUs with these plans are; `copied`: as `LevelPlan.copied_to`, of each."""
     program = plans[0].program
     return make_switch(program.ranks, program.ranks - 1 if program.adds else 0, np.array([
-        plan.at.chunk(program.held[plan.rank].index(plan.rank)) for plan in plans]), plans[0].at.chunk_bytes,
+        plan.at.chunk(program.rank_chunks[plan.rank].index(plan.rank)) for plan in plans]), plans[0].at.chunk_bytes,
         build.switch_shape(machine, build.planes_of(machine, True)),
         groups=tuple((tuple(CopyTarget(device, offset, 0) for device, offset in one),) if one else ()
                      for one in copied))

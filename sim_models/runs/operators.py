@@ -83,7 +83,7 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
         return _decode_tiling(machine, workload)
     _check_columns(machine, workload)
     if isinstance(workload, DispatchWorkload):
-        return _placement(machine, workload).made[busiest(machine, workload)]
+        return _placement(machine, workload).tilings[busiest(machine, workload)]
     if isinstance(workload, ExpertsWorkload):
         return _tokens_tiling(machine, workload)
     tiling = Tiling(workload.n, workload.m, gpu.tile_m, gpu.tile_n, gpu.wavefronts_per_workgroup, element_bytes)
@@ -306,7 +306,7 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
         raise BadInput(f"weights, tokens and what experts make have {end / 1e9:,.1f} GB: machine {machine.name} has "
                        f"{most / 1e9:,.1f}")
     experts_each, found = workload.experts // workload.tp, []
-    for device, made in enumerate(placement.made):
+    for device, made in enumerate(placement.tilings):
         tile = np.arange(made.tile_columns)
         columns = (placement.of_tiles(placement.columns[device], device) != NOWHERE).sum(axis=1)
         counts = workload.routing.counts[:, device * experts_each:(device + 1) * experts_each].sum(axis=0)

@@ -85,7 +85,7 @@ class Plan:
         schedule = Schedule(tracked, self.collective(gpus), self.topology(gpus), ScheduleOptions(
             self.slices, self.stage_first_chunk, self.ids, self.limits, self.shuffle, gpu.k_parts))
         window = Driver(geometry).largest_window(min(geometry.tracker.ways, gpu.wavefronts_per_workgroup),
-                                                 max(map(schedule.waits_for, range(schedule.devices))))
+                                                 max(map(schedule.waits_for, range(schedule.gpus))))
         return sliced_schedule(schedule, window, -(-at_once * tracked.tiles // (base_tiling.tiles * gpu.k_parts)))
 
     def fused(self) -> "Plan":

@@ -158,12 +158,13 @@ class LevelPlan:
         return self._chunk(self.rank, chunk), *map(self._received, added)
 
     def _chunk(self, rank: int, chunk: int) -> int:
-        return self.at.chunk(self.program.held[rank].index(chunk))
+        return self.at.chunk(self.program.rank_chunks[rank].index(chunk))
 
     def _received(self, index: int) -> int:
         """Return where a transfer is received to be added: its chunk's place, in the order in which parts come."""
         one = self.program.transfers[index]
-        return self.at.received(self.program.held[one.destination].index(one.chunk) * most_additions(self.program)
+        chunk_index = self.program.rank_chunks[one.destination].index(one.chunk)
+        return self.at.received(chunk_index * most_additions(self.program)
                                 + self.program.additions[one.destination, one.chunk].index(index))
 
     def _renamed(self, chunk: int, step: int) -> int:

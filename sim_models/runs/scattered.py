@@ -23,7 +23,7 @@ def scattered_work(work: KernelTable, space: AddressSpace) -> KernelTable:
     schedule, device = space.schedule, space.device
     placement, tiling, rows = schedule.placement, schedule.tiling, schedule.rows(device)
     assert placement is not None
-    tiles_here = placement.made[device]
+    tiles_here = placement.tilings[device]
     in_turn = np.arange(tiles_here.tile_n).reshape(tiles_here.wavefronts, -1).T.ravel()
     columns, parts = (one[:, in_turn] for one in placement.columns_of_workgroups(device))
     touched = schedule.rows_touched(device)[:, in_turn]

@@ -110,7 +110,7 @@ def _placed(run: FusedRun, placement: Placement, row_of: list[np.ndarray]) -> di
         counts = np.zeros((len(order), run.tiling.wavefronts), np.int64)
         np.add.at(counts, (row, wavefront), 1)
         stored.append(counts[order])
-        tiling, workgroups = placement.made[space.device], placement.workgroups(space.device)
+        tiling, workgroups = placement.tilings[space.device], placement.workgroups(space.device)
         for name, values in (("m0", tiling.first_row), ("n0", tiling.first_column), ("rows", tiling.rows)):
             made[name].append(values[workgroups])
         made["columns"].append((columns >= 0).sum(axis=1))
@@ -123,7 +123,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
     """Describe settings, geometry, and what the hardware said at the end."""
     sim, workload, schedule = run.sim, run.workload, run.schedule
     tiles = [len(schedule.rows(space.device).tile) for space in run.spaces]
-    to_the_next_only = all(len(schedule.peers(d)) == 1 for d in range(schedule.devices))
+    to_the_next_only = all(len(schedule.peers(d)) == 1 for d in range(schedule.gpus))
     return described_gpus(run, run.machine, sim.mirrored) | {
         "title": f"{workload.title}, {technique}, {run.machine.name}",
         "workload": {"m": workload.m, "n": workload.n, "k": workload.k, "tp": workload.tp},
@@ -137,7 +137,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
         "wf_columns": run.tiling.wf_columns, "pitch_bytes": run.tiling.pitch_bytes,
         "element_bytes": run.tiling.element_bytes,
         "bases": list(run.spaces[0].bases),
-        "switch_groups": [[[to.device for to in group] for group in space.groups] for space in run.spaces],
+        "switch_groups": [[[to.gpu for to in group] for group in space.groups] for space in run.spaces],
         "regions": [[_region(run, space, region) for region in space.regions] for space in run.spaces],
         "final_tiles": {"come": sim.control.event_count.tolist(), "expected": sim.expected_events.tolist()},
     }
@@ -173,7 +173,7 @@ def _region(run: FusedRun, space: AddressSpace, region: Region) -> dict:
         "updates_per_element": region.updates,
         "counted_bytes": space.first_line_bytes(region.rows) if region.present else region_bytes,
         "admitted": region.admitted, "present": region.present, "tiles_per_block": region.tiles_per_block,
-        "to": [{"device": to.device, "region": space.table.number(to.region)} for to in region.destinations],
+        "to": [{"device": to.gpu, "region": space.table.number(to.region)} for to in region.destinations],
     }
 
 
@@ -190,9 +190,9 @@ def names(schedule: Schedule, device: int) -> np.ndarray:
 
 def count_names(schedule: Schedule, made: Tiling) -> int:
     """Return how many names there are on the device that has most; `made` as for `workgroups`."""
-    tiles = max(len(schedule.rows(device).tile) for device in range(schedule.devices))
+    tiles = max(len(schedule.rows(device).tile) for device in range(schedule.gpus))
     if schedule.placement is not None:
-        return tiles + max(len(schedule.placement.workgroups(device)) for device in range(schedule.devices))
+        return tiles + max(len(schedule.placement.workgroups(device)) for device in range(schedule.gpus))
     return tiles + made.tiles if schedule.policy.present else tiles
 
 
@@ -204,7 +204,7 @@ def workgroups(space: AddressSpace, made: Tiling) -> tuple[np.ndarray, np.ndarra
     in the order of dispatch.
     """
     if space.schedule.placement is not None:
-        tiles = max(len(space.schedule.rows(device).tile) for device in range(space.schedule.devices))
+        tiles = max(len(space.schedule.rows(device).tile) for device in range(space.schedule.gpus))
         numbers = tiles + np.arange(len(space.schedule.placement.workgroups(space.device)))
         return numbers, np.full(len(numbers), ALONE)
     called = names(space.schedule, space.device)
@@ -299,7 +299,7 @@ def _traced(plan: LevelPlan, move: Pass, step: int) -> list[TracedPass]:
     What a switch copies is a pass to each that gets it, with the number and the address under which it leaves.
     """
     at, program, ranks = plan.at, plan.program, plan.program.ranks
-    held, pitch = program.held[plan.rank], at.received(1) - at.copies
+    held, pitch = program.rank_chunks[plan.rank], at.received(1) - at.copies
     chunk = held[(move.sources[0] - at.data) // pitch]
     copied_from = [index for index in program.arrivals.get((plan.rank, chunk), ())
                    if program.transfers[index].op is Op.COPY and program.levels[index] < step]

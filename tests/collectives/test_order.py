@@ -53,7 +53,7 @@ class Machine:
 
     def __init__(self, schedule: Schedule, window: int, seed: int, held_back: bool = True) -> None:
         self.rng, self.window, self.held_back = random.Random(seed), window, held_back
-        self.gpus = [Gpu(schedule, device) for device in range(schedule.devices)]
+        self.gpus = [Gpu(schedule, device) for device in range(schedule.gpus)]
         self.flying: list[tuple[int, int]] = []  #: (device, id) of updates under way, the device's own included
 
     def may_start(self, device: int) -> bool:
@@ -119,7 +119,7 @@ def test_a_window_above_the_slack_lets_every_schedule_end(schedule, more, seed):
 @given(schedule=schedules(most_devices=9), seed=st.integers(0, 2**32))
 def test_small_outputs_end_in_a_window_that_holds_them_causal_or_not(schedule, seed):
     """Nothing waits for a window then. With fewer tiles than chunks, ids need not be causal."""
-    window = max(schedule.rows(device).ids for device in range(schedule.devices))
+    window = max(schedule.rows(device).ids for device in range(schedule.gpus))
     assume(window <= 40 and schedule.slack < window)
     assert schedule.is_live(window) and Machine(schedule, window, seed).run()
 

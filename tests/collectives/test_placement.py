@@ -6,7 +6,7 @@ import pytest
 from t3sim.base.errors import BadInput
 from t3sim.collectives.schedule import Action, ScheduleError
 from t3sim.collectives.schedule.placement import NOWHERE
-from t3sim.collectives.schedule.schedule import NO_DEVICE, Schedule
+from t3sim.collectives.schedule.schedule import NO_GPU, Schedule
 from t3sim.machine import Machine, load_machine
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.operators import make_tiling, placement_of
@@ -46,7 +46,7 @@ def test_each_column_has_each_of_its_parts_once_and_by_its_expert(shape, experts
         of_expert = chosen[columns[there], parts[there]]
         assert (of_expert // (workload.experts // GPUS) == device).all()
         assert (np.diff(of_expert) >= 0).all(), "an expert's tokens follow one another"
-        tile = np.flatnonzero(there) // placement.made[device].tile_n
+        tile = np.flatnonzero(there) // placement.tilings[device].tile_n
         assert all(len(set(of_expert[tile == one])) == 1 for one in set(tile)), "a tile has one expert's weights"
     assert (made == 1).all()
 
@@ -59,10 +59,10 @@ def test_a_tile_waits_for_the_bytes_that_are_stored(shape, experts, zipf):
     for device in range(GPUS):
         rows, touched = schedule.rows(device), schedule.rows_touched(device)
         row = touched[touched != NOWHERE]
-        here = rows.to_device[row, 0] == NO_DEVICE
+        here = rows.to_gpu[row, 0] == NO_GPU
         assert ((rows.actions[row] & Action.SEND_STORES != 0) == ~here).all()
         np.add.at(stored[device], rows.id[row[here]], 1)
-        for to, there in zip(rows.to_device[row[~here], 0], rows.to_id[row[~here], 0]):
+        for to, there in zip(rows.to_gpu[row[~here], 0], rows.to_id[row[~here], 0]):
             stored[to][there] += 1
     for device in range(GPUS):
         rows = schedule.rows(device)
@@ -98,14 +98,14 @@ def play(schedule: Schedule, window: int) -> bool:
             while at[d] < len(one.row):
                 index = at[d]
                 if one.opens[index] and one.id[index] >= heads[d] + window or (
-                        one.reaches[index] and one.there[index] >= heads[one.to_device[index]] + window):
+                        one.reaches[index] and one.there[index] >= heads[one.to_gpu[index]] + window):
                     break
                 at[d], moved = index + 1, True
                 opened[d][one.id[index]] |= bool(one.opens[index])
                 if one.starts[index]:
                     for row in touched[d][started[d]][touched[d][started[d]] != NOWHERE]:
-                        to = rows[d].to_device[row, 0]
-                        there = (d, rows[d].id[row]) if to == NO_DEVICE else (to, rows[d].to_id[row, 0])
+                        to = rows[d].to_gpu[row, 0]
+                        there = (d, rows[d].id[row]) if to == NO_GPU else (to, rows[d].to_id[row, 0])
                         left[there[0]][there[1]] -= 1
                     started[d] += 1
     return all(one == len(asked[d].row) for d, one in enumerate(at)) and not any(one.any() for one in left)

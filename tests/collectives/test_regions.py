@@ -58,8 +58,8 @@ def scheduled(m: int, n: int, devices: int, slices: int = 1, collective=ring.red
 
 
 def map_everything(schedule: Schedule, geometry: Geometry, blocks: int, devices=None):
-    bases = [(device + 1) * SKEW for device in range(schedule.devices)]
-    return [map_output(schedule, device, bases, geometry, blocks) for device in devices or range(schedule.devices)]
+    bases = [(device + 1) * SKEW for device in range(schedule.gpus)]
+    return [map_output(schedule, device, bases, geometry, blocks) for device in devices or range(schedule.gpus)]
 
 
 def stored(space) -> KernelTable:
@@ -104,7 +104,7 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
                 if under:  # what arrives for the tile is let in, and joins what is stored here
                     assert tables[device][under]["arrivals"] == 1 and tables[device][under]["family"] == entry["family"]
                     assert tables[device][under]["threshold"] == entry["threshold"]
-                goes = [(peer, to) for peer, to in zip(rows.to_device[row], rows.to_id[row]) if to >= 0]
+                goes = [(peer, to) for peer, to in zip(rows.to_gpu[row], rows.to_id[row]) if to >= 0]
                 assert not goes or len(entry["routes"]) == len(goes)
                 for route, (peer, to_id) in zip(entry["routes"], goes):
                     there, bits = schedule.rows(peer), geometry.tracker
@@ -166,8 +166,8 @@ def test_a_tile_that_goes_to_all_others(collective, ids):
             assert (np.diff(own) == 1).all()
             assert not (requests.opens[own[:-1]].any() or requests.starts[own[:-1]].any())
             assert requests.starts[own[-1]] == rows.contributes[row] and requests.opens[own[-1]] == (rows.id[row] >= 0)
-            asked = {(requests.to_device[i], requests.there[i]) for i in own if requests.reaches[i]}
-            assert asked == {pair for pair in zip(rows.to_device[row], rows.to_id[row]) if pair[1] >= 0}
+            asked = {(requests.to_gpu[i], requests.there[i]) for i in own if requests.reaches[i]}
+            assert asked == {pair for pair in zip(rows.to_gpu[row], rows.to_id[row]) if pair[1] >= 0}
 
 
 @pytest.mark.long
@@ -175,7 +175,7 @@ def test_the_papers_workloads_fit_the_papers_machine():
     machine = load_machine()
     for w in {(w.m, w.n, w.tp): w for w in paper_workloads()}.values():
         schedule = Plan(machine, w).schedule
-        ends = (0, schedule.devices - 1)  # the last device's own chunk has the narrow tiles
+        ends = (0, schedule.gpus - 1)  # the last device's own chunk has the narrow tiles
         for space in map_everything(schedule, machine.geometry(), machine.dma.tiles_per_block, ends):
             assert 3 <= len(space.regions) < machine.geometry().dma.regions
             space.program(Driver(machine.geometry()))

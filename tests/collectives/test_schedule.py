@@ -65,10 +65,10 @@ def test_who_sends_is_who_is_heard(schedule):
     for device, roles in enumerate(schedule.roles):
         for index, role in enumerate(roles):
             for route in role.routes:
-                there = schedule.roles[route.device][route.role]
+                there = schedule.roles[route.gpu][route.role]
                 assert (device, index) in there.fed_by and there.chunk == role.chunk and there.level > role.level
             for source in role.fed_by:
-                assert (device, index) in schedule.roles[source.device][source.role].routes
+                assert (device, index) in schedule.roles[source.gpu][source.role].routes
             if role.tracked:
                 assert role.updates == len(role.fed_by) + role.contributes
                 assert role.actions & (Action.SEND_DMA | Action.EVENT)
@@ -95,7 +95,7 @@ def test_every_chunk_ends_where_the_collective_wants_it(schedule):
 @given(schedules(names=("ring rs", "ring rs up", "direct rs")))
 def test_a_reduce_scatter_gives_each_tile_one_owner(schedule):
     owners = np.zeros(schedule.tiling.tiles, int)
-    for device in range(schedule.devices):
+    for device in range(schedule.gpus):
         rows = schedule.rows(device)
         np.testing.assert_array_equal(np.sort(rows.tile), np.arange(schedule.tiling.tiles))
         assert rows.contributes.all()
@@ -107,7 +107,7 @@ def test_a_reduce_scatter_gives_each_tile_one_owner(schedule):
 @settings(max_examples=60, deadline=None)
 @given(schedules())
 def test_ids_are_counted_in_order_and_routes_lead_to_the_same_tile(schedule):
-    tables = [schedule.rows(device) for device in range(schedule.devices)]
+    tables = [schedule.rows(device) for device in range(schedule.gpus)]
     for device, rows in enumerate(tables):
         counted = rows.id[np.argsort(schedule.order(device))]
         numbered = counted[counted >= 0]
@@ -117,7 +117,7 @@ def test_ids_are_counted_in_order_and_routes_lead_to_the_same_tile(schedule):
             assert (rows.updates[rows.id >= 0] > 0).all()
         goes = np.argwhere(rows.to_id >= 0)
         for row, route in goes[:: max(1, len(goes) // 20)]:
-            there = tables[rows.to_device[row, route]]
+            there = tables[rows.to_gpu[row, route]]
             (arrival,) = np.flatnonzero(there.id == rows.to_id[row, route])
             assert there.tile[arrival] == rows.tile[row] and there.slice_index[arrival] == rows.slice_index[row]
     if schedule.policy.slices == 1 and no_chunk_is_empty(schedule):
@@ -153,13 +153,13 @@ def touched(schedule: Schedule, device: int) -> list[set[int]]:
 @settings(max_examples=60, deadline=None)
 @given(schedules(most_devices=12))
 def test_slack_is_its_definition(schedule):
-    for device in range(schedule.devices):
+    for device in range(schedule.gpus):
         ahead, worst = -1, 0
         for ids in touched(schedule, device):
             ahead = max(ahead, *ids)
             worst = max(worst, ahead - min(ids))
         assert schedule.slack_of(device) == worst
-    assert schedule.slack == max(map(schedule.slack_of, range(schedule.devices)))
+    assert schedule.slack == max(map(schedule.slack_of, range(schedule.gpus)))
 
 
 @pytest.mark.long
@@ -167,14 +167,14 @@ def test_slack_is_its_definition(schedule):
 @given(schedules(names=("ring rs", "ring rs up"), shuffled=(False,)))
 def test_the_slack_of_a_ring_is_the_next_devices_first_chunk(schedule):
     assume(schedule.policy.ids is Ids.TOUCHED and no_chunk_is_empty(schedule))
-    for device in range(schedule.devices):
+    for device in range(schedule.gpus):
         assert schedule.slack_of(device) == max(len(schedule.chunk(s, device)) for s in range(schedule.policy.slices))
 
 
 @settings(max_examples=40, deadline=None)
 @given(schedules(names=("direct rs",), staged=(False,), ids=(Ids.TRACKED,), shuffled=(False,)))
 def test_the_slack_of_a_star_is_a_sub_chunk(schedule):
-    lengths = [[len(schedule.chunk(s, c)) for c in range(schedule.devices)] for s in range(schedule.policy.slices)]
+    lengths = [[len(schedule.chunk(s, c)) for c in range(schedule.gpus)] for s in range(schedule.policy.slices)]
     if schedule.policy.slices == 1:
         assert schedule.slack == max(lengths[0]) - 1
     # Several slices: each device counts its own ids, so ragged ones shift them against each other, too.
@@ -199,8 +199,8 @@ def test_the_papers_layers(workload):
 @given(schedule=schedules())
 def test_what_waits_for_an_engine_is_open_at_so_many_peers(schedule):
     """Of every device's peers some set of that size holds one of each tile that DMA sends."""
-    for device in range(schedule.devices):
-        waiting = [{route.device for route in role.routes} for role in schedule.roles[device]
+    for device in range(schedule.gpus):
+        waiting = [{route.gpu for route in role.routes} for role in schedule.roles[device]
                    if Action.SEND_DMA in role.actions]
         sets = combinations(schedule.peers(device), schedule.waits_for(device))
         assert any(all(peers & set(held) for peers in waiting) for held in sets)

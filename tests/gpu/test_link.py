@@ -185,7 +185,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
                     expected[address, size, region, wf, int(rows.id[row])] += 1
                 if last:
                     continue
-                peer, there = int(rows.to_device[row, 0]), int(rows.to_id[row, 0])
+                peer, there = int(rows.to_gpu[row, 0]), int(rows.to_id[row, 0])
                 lo, hi = bits.pack(B, address, size, op, source, 0, wf, there)  # as the egress lane does
                 links.send_mirrored(sending, 0, 0, size, lo, links.bound_for(hi, peer, B), 0)
                 lines_out += 1

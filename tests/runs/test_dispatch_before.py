@@ -73,7 +73,7 @@ def test_all_gpus_have_as_many_ids_and_what_is_sent_has_a_smaller_one(case):
         np.testing.assert_array_equal(requests.id[requests.opens != 0], np.sort(ids))
         assert requests.starts.sum() == len(rows_sent(mapped(plan, device)[0]))
         kept = rows.contributes & (rows.actions & Action.SEND_DMA == 0)
-        assert (rows.id[kept] == NO_ID).all() and (rows.to_device[kept] == -1).all()
+        assert (rows.id[kept] == NO_ID).all() and (rows.to_gpu[kept] == -1).all()
         assert not np.isin(np.flatnonzero(kept), requests.row).any(), "nobody asks for what stays"
 
 

@@ -79,7 +79,7 @@ def wf_tiles(run: FusedRun, device: int, positions) -> int:
 
 def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
     """Bytes, triggers and packets that follow from the shape alone."""
-    n = run.schedule.devices
+    n = run.schedule.gpus
     total, counted = traffic(run, index), run.counters(index)
     assert total["rs_read"] == output_bytes(run, device, range(1, n - 1))
     assert total["gemm_write"] == total["rs_write"] == output_bytes(run, device, range(1, n))
@@ -137,7 +137,7 @@ def test_other_shapes_run_to_the_end(machine, shape, devices):
 def test_a_staged_first_chunk_costs_a_write_and_a_read_of_it(machine):
     run = fused(machine, "1024x1024x64", stage_first_chunk=True)
     run.run()
-    n, total, counted = run.schedule.devices, traffic(run), run.counters()
+    n, total, counted = run.schedule.gpus, traffic(run), run.counters()
     assert total["gemm_write"] == output_bytes(run, 0, range(n))
     assert total["rs_read"] == output_bytes(run, 0, range(n - 1))
     assert total["rs_write"] == output_bytes(run, 0, range(1, n))

@@ -85,7 +85,7 @@ def test_the_life_of_a_tile_is_told_across_gpus(recorded):
         if action is Action.EVENT:
             assert feeds is None
         else:
-            assert (feeds.device, feeds.wg) == (rows.to_device[row, 0], rows.to_id[row, 0])
+            assert (feeds.device, feeds.wg) == (rows.to_gpu[row, 0], rows.to_id[row, 0])
             assert any(f"as workgroup {rows.to_id[row, 0]} there" in text for text in told)
             assert any(f"arrived for device {feeds.device}'s workgroup {feeds.wg}" in text for text in told)
 

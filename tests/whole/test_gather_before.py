@@ -75,7 +75,7 @@ def test_activations_come_from_several_gpus_at_once(topology, algorithm, devices
         rows = run.schedule.rows(0)
         senders = [share.role.fed_by for share in run.schedule.shares(0)]
         of_group = {int(row.id) // run.tiling.tile_rows: senders[row.share] for row in map(Rows._make, zip(*rows))}
-        neighbours = [{source.device for source in of_group[number]} for number in groups.in_turn]
+        neighbours = [{source.gpu for source in of_group[number]} for number in groups.in_turn]
         field = run.backends[0].ports.port("asks.payload").fields["group"]
         asked = run.sim.hardware.asks[0] >> field.lsb & (1 << field.width) - 1
         assert plan.slices > 1 and all(neighbours) and asked.tolist() == groups.in_turn.tolist()

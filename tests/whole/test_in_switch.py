@@ -50,7 +50,7 @@ def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_wa
 
 def link_bytes(run) -> tuple[np.ndarray, np.ndarray]:
     """Bytes that each GPU sent to the switches, and got from them."""
-    network, gpus = run.sim.network, run.schedule.devices
+    network, gpus = run.sim.network, run.schedule.gpus
     up = np.array([network.sent_bytes[outgoing(network, gpu)].sum() for gpu in range(gpus)])
     return up, network.sent_bytes[outgoing(network, gpus)].reshape(gpus, -1).sum(axis=1)
 

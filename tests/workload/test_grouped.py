@@ -20,7 +20,7 @@ def test_bytes_are_those_of_tokens_and_of_a_tile_s_weights(shape, experts, zipf)
     operator, at = make_operator(MACHINE, workload, tiling), Addresses.of(workload, tiling)
     size, heaviest = workload.format.bytes, []
     for device, groups in enumerate(workload.routing.groups):
-        table, made = operator.work(device), placement.made[device]
+        table, made = operator.work(device), placement.tilings[device]
         tiles = sum(-(-rows // made.tile_n) for rows in groups) * (workload.n // made.tile_m)
         heaviest.append(tiles)
         assert len(table.groups) == tiles == len(placement.workgroups(device))

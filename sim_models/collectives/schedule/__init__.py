@@ -1,7 +1,7 @@
-"""The schedule: what every device does with every tile, computed once from operator, collective and topology.
+"""The schedule: each GPU's actions on each tile, computed once from operator, collective and topology.
 
-Everything that depends on a device's role is read off from it: register writes, the compute units' plan, mirroring,
-data mode's sums, self-checks, traces.
+Everything that depends on a GPU's role follows from it: register writes, the compute units' plan, mirroring, sums in
+data mode, self-checks, traces.
 """
 
 from t3sim.collectives.schedule.order_of_sums import FIXED_TERMS, most_terms

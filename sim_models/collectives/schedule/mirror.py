@@ -1,8 +1,8 @@
-"""Mirrored mode: one GPU's traffic as that of the neighbour that feeds it (T3 paper, section 5.1.1: all behave alike).
+"""Mirrored mode: a representative GPU whose own traffic stands for its upstream neighbour's (T3 paper, section 5.1.1).
 
-What this GPU sends of a share stands for what its upstream neighbour sends at the same moment, which is data of the
-next rank's chunk. The k-th line of the one becomes the k-th line of the other (in proportion, where a ragged edge makes
-their line counts differ).
+All GPUs behave alike, so a line that this GPU sends of a share becomes a line that its upstream neighbour sends at the
+same moment, of the next rank's chunk. The k-th line of one share becomes the k-th line of the other (in proportion, if
+a ragged edge makes their line counts differ).
 """
 
 from typing import NamedTuple
@@ -15,17 +15,17 @@ from t3sim.collectives.schedule.schedule import NO_ID, Schedule
 
 
 class Mirror(NamedTuple):
-    """Line ranks of mirrored mode, by row of `Schedule.rows`; groups are the device's shares."""
+    """Line ranks of mirrored mode, by row of `Schedule.rows`; groups are the GPU's shares."""
 
     group: np.ndarray  # int64 [row]
-    sender: np.ndarray  # int64 [device that it goes to, id there]: this device's row of the same tile, -1 none
+    sender: np.ndarray  # int64 [destination GPU, id there]: this GPU's row of the same tile, -1 none
     rank: np.ndarray  # int64 [row, wavefront]: rank of the wavefront tile's first line in its group
     base: np.ndarray  # int64 [row, wavefront]: address of its first line
-    region: np.ndarray  # int64 [row, wavefront]: under which its arrivals are tracked
+    region: np.ndarray  # int64 [row, wavefront]: region of its arrivals
     column_bytes: np.ndarray  # int64 [row]: of one column of the tile
     id: np.ndarray  # int64 [row]
-    route: np.ndarray  # int64 [device that it goes to, id there]: which of the row's routes leads there, -1 none
-    becomes: np.ndarray  # int64 [group, route]: group whose data arrive when this one's are sent, -1 none
+    route: np.ndarray  # int64 [destination GPU, id there]: index of the row's route to it, -1 none
+    becomes: np.ndarray  # int64 [group, route]: group whose data arrive when this group's are sent, -1 none
     list_start: np.ndarray  # int64 [group + 1]: first entry of each group in the lists below
     list_rank: np.ndarray
     list_row: np.ndarray
@@ -36,21 +36,21 @@ class Mirror(NamedTuple):
 
 _TABLES = {"sender", "rank", "base", "region", "route", "becomes"}  #: of two dimensions
 
-#: What stands in a run that is not mirrored.
+#: Placeholder in a run that is not mirrored.
 NO_MIRROR = Mirror(*(np.zeros((1,) * (2 if name in _TABLES else 1), np.int64)
                      for name in Mirror._fields[:-1]), pitch=0)
 
 
-def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray) -> Mirror:
-    """Build the tables for one device whose output is at `base`; `arrivals` as in `RegionTable`.
+def make_mirror(schedule: Schedule, gpu: int, base: int, arrivals: np.ndarray) -> Mirror:
+    """Build the tables for a GPU whose output is at `base`; `arrivals` as in `RegionTable`.
 
-    Raises ScheduleError if it cannot stand for all.
+    Raises ScheduleError if it cannot represent all GPUs.
     """
     if not schedule.is_symmetric():
         raise ScheduleError("one GPU cannot stand for all: renaming every rank to the next one changes the "
                             "collective or the topology, or a chunk is empty; every GPU must be simulated "
                             "(gpus.every = true)")
-    tiling, rows = schedule.tiling, schedule.rows(device)
+    tiling, rows = schedule.tiling, schedule.rows(gpu)
     widths = tiling.wf_widths[rows.tile]
     column_bytes = tiling.rows[rows.tile] * tiling.element_bytes
     lines = widths * lines_of(column_bytes)[:, None]
@@ -61,28 +61,28 @@ def make_mirror(schedule: Schedule, device: int, base: int, arrivals: np.ndarray
     wf_offsets = np.arange(tiling.wavefronts) * tiling.wf_columns * tiling.pitch_bytes
     region = np.where(widths == tiling.wf_columns, arrivals[:, :1], np.where(widths > 0, arrivals[:, 1:], 0))
     row, wf = map(np.ascontiguousarray, np.nonzero(lines))
-    sender = np.full((schedule.devices, rows.to_id.max() + 1), -1)
+    sender = np.full((schedule.gpus, rows.to_id.max() + 1), -1)
     route = sender.copy()
-    goes = np.nonzero(rows.to_id != NO_ID)
-    there = rows.to_device[goes], rows.to_id[goes]
-    sender[there], route[there] = goes
+    routed = np.nonzero(rows.to_id != NO_ID)
+    target = rows.to_gpu[routed], rows.to_id[routed]
+    sender[target], route[target] = routed
     return Mirror(
         group=rows.share, sender=sender, rank=rank, base=base + tiling.offsets[rows.tile][:, None] + wf_offsets,
-        region=region, column_bytes=column_bytes, id=rows.id, route=route, becomes=_becomes(schedule, device),
+        region=region, column_bytes=column_bytes, id=rows.id, route=route, becomes=_becomes(schedule, gpu),
         list_start=np.searchsorted(rows.share[row], np.arange(len(starts))), list_rank=rank[row, wf], list_row=row,
         list_wf=wf, lines=np.diff(first), pitch=tiling.pitch_bytes)
 
 
-def _becomes(schedule: Schedule, device: int) -> np.ndarray:
+def _becomes(schedule: Schedule, gpu: int) -> np.ndarray:
     """Return the group of each group's counterpart on each of its routes.
 
-    Ranks renamed to the next one have the same roles in the same order, so what a peer's role receives from here, the
-    role of that number here receives from another.
+    A shift of all ranks keeps the order of roles. If a peer's role receives data from here, the role with the same
+    number here therefore receives the same data from another GPU.
     """
-    shares = list(schedule.shares(device))
+    shares = list(schedule.shares(gpu))
     group = {(share.slice_index, share.number): index for index, share in enumerate(shares)}
-    found = np.full((len(shares), max(1, *(len(share.role.routes) for share in shares))), -1)
+    groups = np.full((len(shares), max(1, *(len(share.role.routes) for share in shares))), -1)
     for index, share in enumerate(shares):
         for number, route in enumerate(share.role.routes):
-            found[index, number] = group[share.slice_index, route.role]
-    return found
+            groups[index, number] = group[share.slice_index, route.role]
+    return groups

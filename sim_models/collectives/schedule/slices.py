@@ -1,20 +1,20 @@
-"""Number of slices that a schedule needs so that the Tracker's window holds what is under way."""
+"""Cut a schedule into slices so that the Tracker's window holds all ids in flight."""
 
 from dataclasses import replace
 
 from t3sim.collectives.schedule.schedule import Schedule
 
 
-def sliced_schedule(schedule: Schedule, window: int, concurrent: int) -> Schedule:
-    """Cut a schedule into the fewest slices with which slack, one and a half stages and the window fit together.
+def sliced_schedule(schedule: Schedule, window: int, workgroups_at_once: int) -> Schedule:
+    """Cut a schedule into the fewest slices such that slack and 1.5 stages of workgroups fit into the window.
 
-    `window` and `concurrent`: ids that the window holds, workgroups that a device runs at once. A tile that a neighbour
-    has sent waits until this device has made its own part; the workgroups in flight need room beside it. Half a stage
-    more lets early compute units run ahead of late ones. A device whose own chunk is the ragged one may have more slack
-    than that, but never as much as the window. If no number of slices fits, as many are made as leave two tiles for
-    each. Raises ScheduleError and TilingError.
+    `window`: ids that the window holds; `workgroups_at_once`: of a GPU. A tile from a neighbour waits until this GPU
+    has computed its own part, and the workgroups in flight need room in addition. Half a stage more lets early compute
+    units run ahead of late ones. A GPU whose own chunk is the ragged one may have more slack than that, but less than
+    the window. If no number of slices fits, each slice of a chunk keeps at least 2 tiles. Raises ScheduleError and
+    TilingError.
     """
-    room = window - concurrent - concurrent // 2
+    room = window - workgroups_at_once - workgroups_at_once // 2
     if room < 1:
         room = max(1, window // 2)
     while True:

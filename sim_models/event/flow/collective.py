@@ -53,7 +53,7 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
         ns, copies * sum(carried.values()),
         copies * sum(size for name, size in moved.items() if name[0] == "memory"),
         max((size / (network.capacity(name) * ns) for name, size in carried.items()), default=0.0),
-        copies * network.messages, len(network.layout.alike.standing), network)
+        copies * network.messages, len(network.layout.alike.representatives), network)
 
 
 class FlowNetwork:

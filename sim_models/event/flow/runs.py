@@ -86,7 +86,7 @@ class Request:
         transfers = len(program.transfers) * (alike.copies if self.every else 1)
         if transfers > MOST_TRANSFERS:
             raise BadInput(f"algorithm {algorithm.name} has {transfers:,} transfers of "
-                           f"{self.on.gpus if self.every else len(alike.standing):,} GPUs to simulate: up to "
+                           f"{self.on.gpus if self.every else len(alike.representatives):,} GPUs to simulate: up to "
                            f"{MOST_TRANSFERS:,} are possible")
         return algorithm.program() if self.every else program
 

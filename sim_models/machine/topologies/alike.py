@@ -32,7 +32,7 @@ class Alike:
         return prod(length // step for length, step in zip(self.shape, self.period))
 
     @cached_property
-    def standing(self) -> tuple[int, ...]:
+    def representatives(self) -> tuple[int, ...]:
         """The representative GPUs."""
         representatives = [0]
         for _, length, step, first in self.dimensions:
