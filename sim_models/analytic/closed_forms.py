@@ -1,8 +1,8 @@
 """Times of a collective's algorithms in closed form.
 
-They know links, latencies and the last addition of a reduce-scatter, but no memory that holds a step back.
-Along a ring of 2, 6, 10, ... messages for the opposite node cannot be split evenly over both ways: there the form of
-the hierarchical all-to-all is a bound.
+The forms include links, latencies and the last addition of a reduce-scatter, but no memory that delays a step. Along a
+ring of 2, 6, 10, ... messages for the opposite node cannot be split evenly over both directions: there the form of the
+hierarchical all-to-all is a bound.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ Form = Callable[[KernelCosts, float], float]
 
 def closed_form_ns(collective: str, topology: Topology, algorithm: str, costs: KernelCosts,
                    size_bytes: float) -> float:
-    """Return what one of `algorithms(collective, topology)` takes if each GPU's array has `size_bytes`."""
+    """Return the time of one of `algorithms(collective, topology)` if each GPU's array has `size_bytes`."""
     if isinstance(topology, Torus):
-        found = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
+        forms = _torus_exchanges(topology) if collective == "a2a" else _torus_rings(collective, topology)
     elif isinstance(topology, MultiNode):
-        found = _of_nodes(collective, topology)
+        forms = _of_nodes(collective, topology)
     elif collective == "a2a":
-        found = {"direct": _direct_exchange(topology)}
+        forms = {"direct": _direct_exchange(topology)}
     else:
-        found = {"direct": _direct(collective, topology), **_rings(collective, topology.gpus)}
-    return found[algorithm](costs, size_bytes)
+        forms = {"direct": _direct(collective, topology), **_rings(collective, topology.gpus)}
+    return forms[algorithm](costs, size_bytes)
 
 
 def chunk_bytes(collective: str, program: Program, size_bytes: float) -> float:
@@ -64,45 +64,45 @@ def _rings(collective: str, ranks: int) -> dict[str, Form]:
     return {"ring": closed(1), "both-rings": closed(2)}
 
 
-def _direct(collective: str, on: Topology) -> Form:
-    """Return the time in which all send to all; GPUs of a switch share one link each."""
-    ranks, shared = on.gpus, on.gpus - 1 if on.switches else 1
+def _direct(collective: str, topology: Topology) -> Form:
+    """Return the form in which all send to all; at a switch, a GPU's messages share one link."""
+    ranks, link_messages = topology.gpus, topology.gpus - 1 if topology.switches else 1
     return lambda costs, size: _start_ns(costs) + _passes(collective) * (
-        costs.step_ns + costs.link_ns + shared * size / ranks / costs.link_bytes_per_ns
+        costs.step_ns + costs.link_ns + link_messages * size / ranks / costs.link_bytes_per_ns
     ) + _addition_ns(costs, collective, ranks, ranks - 1, size)
 
 
-def _of_nodes(collective: str, on: MultiNode) -> dict[str, Form]:
-    """Return everybody with everybody; and within nodes, then between GPUs of one place."""
-    groups, places, ranks = on.groups, on.per_group, on.gpus
+def _of_nodes(collective: str, topology: MultiNode) -> dict[str, Form]:
+    """Return the forms of the direct algorithm, and of the hierarchical one: within nodes, then between nodes."""
+    groups, per_group, ranks = topology.groups, topology.per_group, topology.gpus
 
     def flat_ns(costs: KernelCosts, size: float) -> float:
-        """Return the time of everybody with everybody.
+        """Return the time of direct messages between all pairs.
 
-        A message to another node crosses its own node first, unless it starts at its destination's place.
+        A message to another node crosses its own node first, unless it starts at its destination's position.
         """
         part = size / ranks
-        carried = max(groups * part / costs.link_bytes_per_ns if places > 1 else 0.0,
-                      places * (groups - 1) * part / costs.network_bytes_per_ns)
-        latency_ns = costs.network_ns + (costs.link_ns if places > 1 else 0.0)
-        return (_start_ns(costs) + _passes(collective) * (costs.step_ns + latency_ns + carried)
+        link_ns = max(groups * part / costs.link_bytes_per_ns if per_group > 1 else 0.0,
+                      per_group * (groups - 1) * part / costs.network_bytes_per_ns)
+        latency_ns = costs.network_ns + (costs.link_ns if per_group > 1 else 0.0)
+        return (_start_ns(costs) + _passes(collective) * (costs.step_ns + latency_ns + link_ns)
                 + _addition_ns(costs, collective, ranks, ranks - 1, size))
 
     def hierarchical_ns(costs: KernelCosts, size: float) -> float:
-        within = costs.step_ns + costs.link_ns + size / places / costs.link_bytes_per_ns if places > 1 else 0.0
+        within = costs.step_ns + costs.link_ns + size / per_group / costs.link_bytes_per_ns if per_group > 1 else 0.0
         between = costs.step_ns + costs.network_ns + (groups - 1) * size / ranks / costs.network_bytes_per_ns
         return (_start_ns(costs) + _passes(collective) * (within + between)
-                + _addition_ns(costs, collective, ranks, groups - 1 + (places > 1) * (places - 1), size))
+                + _addition_ns(costs, collective, ranks, groups - 1 + (per_group > 1) * (per_group - 1), size))
 
     return {"direct": flat_ns, "hierarchical": hierarchical_ns}
 
 
-def _torus_rings(collective: str, on: Torus) -> dict[str, Form]:
+def _torus_rings(collective: str, topology: Torus) -> dict[str, Form]:
     """Return the time of one ring per row, then one per column; or of four programs that share the data."""
-    rows, columns = on.rows, on.columns
+    rows, columns = topology.rows, topology.columns
 
     def addition_ns(costs: KernelCosts, size: float) -> float:
-        return _addition_ns(costs, collective, on.nodes, (rows > 1) + (columns > 1), size)
+        return _addition_ns(costs, collective, topology.nodes, (rows > 1) + (columns > 1), size)
 
     def hierarchical_ns(costs: KernelCosts, size: float) -> float:
         one_pass = _ring_ns(costs, columns, size) + _ring_ns(costs, rows, size / columns)
@@ -135,28 +135,28 @@ def _side_by_side_ns(*jobs: list[tuple[str, float]]) -> float:
 
     On the same resource each has half of it.
     """
-    now, left = 0.0, [list(job) for job in jobs]
-    while any(left):
-        users = [job[0][0] for job in left if job]
-        wait = min(job[0][1] * users.count(job[0][0]) for job in left if job)
-        now += wait
-        for job in left:
+    now_ns, remaining = 0.0, [list(job) for job in jobs]
+    while any(remaining):
+        users = [job[0][0] for job in remaining if job]
+        step_ns = min(job[0][1] * users.count(job[0][0]) for job in remaining if job)
+        now_ns += step_ns
+        for job in remaining:
             if job:
                 resource, ns = job[0]
-                job[0] = resource, ns - wait / users.count(resource)
-        for job in left:
-            while job and job[0][1] <= 1e-9 * now:
+                job[0] = resource, ns - step_ns / users.count(resource)
+        for job in remaining:
+            while job and job[0][1] <= 1e-9 * now_ns:
                 del job[0]
-    return now
+    return now_ns
 
 
-def _torus_exchanges(on: Torus) -> dict[str, Form]:
+def _torus_exchanges(topology: Torus) -> dict[str, Form]:
     """Return the exchanges: every pair by itself on the network's routes; or along the rows, then along the columns."""
-    rows, columns = on.rows, on.columns
+    rows, columns = topology.rows, topology.columns
 
     def carried_ns(costs: KernelCosts, size: float) -> tuple[float, float]:
         """Return the time that a row's and a column's links are busy."""
-        pair_ns = size / on.nodes / costs.link_bytes_per_ns
+        pair_ns = size / topology.nodes / costs.link_bytes_per_ns
         return rows * _messages_per_link(columns) * pair_ns, columns * _messages_per_link(rows) * pair_ns
 
     def direct_ns(costs: KernelCosts, size: float) -> float:
@@ -166,8 +166,8 @@ def _torus_exchanges(on: Torus) -> dict[str, Form]:
     def hierarchical_ns(costs: KernelCosts, size: float) -> float:
         """Return the time of exchanges along the rows, then along the columns.
 
-        What is in its column from the start need not wait for the rows; their nearest arrivals then keep the columns
-        busy.
+        Messages that start in their column need not wait for the rows; the nearest arrivals from the rows then keep the
+        columns busy.
         """
         along_rows, along_columns = carried_ns(costs, size)
         early = min(along_rows, along_columns / columns)
@@ -189,11 +189,11 @@ def _messages_per_link(length: int, ties_both_ways: bool = True) -> int:
 
 def _direct_exchange(topology: Topology) -> Form:
     ranks = topology.gpus
-    hops, carried = {"full": (1, 1), "switch": (1, ranks - 1)}.get(
+    hops, link_messages = {"full": (1, 1), "switch": (1, ranks - 1)}.get(
         topology.name, (ranks // 2, _messages_per_link(ranks, ties_both_ways=False)))
 
     def closed(costs: KernelCosts, size: float) -> float:
         return _start_ns(costs) + costs.step_ns + hops * costs.link_ns + (
-            carried * size / ranks / costs.link_bytes_per_ns)
+            link_messages * size / ranks / costs.link_bytes_per_ns)
 
     return closed

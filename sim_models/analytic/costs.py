@@ -13,11 +13,11 @@ class KernelCosts:
     """Costs of collective kernels on compute units besides their bytes, ns and bytes per ns."""
 
     launch_ns: float
-    step_ns: float  #: from the arrival of a chunk to the first bytes that leave of the next step
-    last_writes_ns: float  #: that a pass over this memory waits for at its end
+    step_ns: float  #: from the arrival of a chunk to the first bytes of the next step on the link
+    last_writes_ns: float  #: wait for the last writes at the end of a pass over this memory
     link_ns: float
     link_bytes_per_ns: float
-    memory_bytes_per_ns: float  #: that streams of reads and writes reach together
+    memory_bytes_per_ns: float  #: of streams of reads and writes together
     network_ns: float | None = None  #: of links between nodes; None: the machine has none
     network_bytes_per_ns: float | None = None
 
@@ -26,40 +26,41 @@ class KernelCosts:
         return self.network_bytes_per_ns if link.network else self.link_bytes_per_ns
 
     def latency_ns(self, link: Link, topology: Topology) -> float:
-        """Return the latency of a link, which is half of the way if it leads to or from a switch."""
-        whole = self.network_ns if link.network else self.link_ns
-        return whole / 2 if max(link.source, link.destination) >= topology.gpus else whole
+        """Return the latency of a link, half of the route's if it leads to or from a switch."""
+        route_ns = self.network_ns if link.network else self.link_ns
+        return route_ns / 2 if max(link.source, link.destination) >= topology.gpus else route_ns
 
 
 def kernel_costs(machine: Machine) -> KernelCosts:
     """Derive the costs from a machine of the cycle level.
 
-    A step starts with a workgroup on each compute unit at once: instructions, loads from DRAM, which they share, more
-    instructions, stores. A pass that ends in this memory waits for the last writes, which are too few for a batch.
-    Memory: what refresh leaves of the peak, less the turns of the bus: a batch of writes for twice as many reads, and
-    the change from reads to writes and back.
+    A step starts with a workgroup on each compute unit at once: instructions, loads from the DRAM that they share, more
+    instructions, stores. A pass that ends in this memory waits for the last writes, which are too few for a batch. The
+    memory rate is the peak without refresh and bus turnarounds: one turnaround to writes and back for a batch of writes
+    and twice as many reads.
     """
     dram, clock = machine.dram, machine.memory_clock_ghz
-    load = dram.trcdrd_cycles + dram.cl_cycles + dram.burst_cycles
-    store = dram.trcdwr_cycles + dram.cwl_cycles + dram.burst_cycles
-    turn = dram.cl_cycles + dram.burst_cycles + dram.twtr_l_cycles + dram.cwl_cycles + dram.trcdrd_cycles
-    batch = dram.write_high_watermark - dram.write_low_watermark
-    columns = 64 // dram.column_bytes * batch * dram.burst_cycles
-    memory = dram.channels * dram.peak_bytes_per_cycle * clock * dram.refreshed * 3 * columns / (3 * columns + turn)
-    first = machine.collective.workgroup_bytes * max(1 / machine.gpu.cu_bytes_per_ns,
-                                                     machine.gpu.compute_units / memory)
+    load_cycles = dram.trcdrd_cycles + dram.cl_cycles + dram.burst_cycles
+    store_cycles = dram.trcdwr_cycles + dram.cwl_cycles + dram.burst_cycles
+    turnaround_cycles = dram.cl_cycles + dram.burst_cycles + dram.twtr_l_cycles + dram.cwl_cycles + dram.trcdrd_cycles
+    batch_writes = dram.write_high_watermark - dram.write_low_watermark
+    batch_cycles = 64 // dram.column_bytes * batch_writes * dram.burst_cycles
+    memory_bytes_per_ns = (dram.channels * dram.peak_bytes_per_cycle * clock * dram.refreshed
+                           * 3 * batch_cycles / (3 * batch_cycles + turnaround_cycles))
+    first_wave_ns = machine.collective.workgroup_bytes * max(1 / machine.gpu.cu_bytes_per_ns,
+                                                             machine.gpu.compute_units / memory_bytes_per_ns)
     card = machine.network
     return KernelCosts(
         launch_ns=machine.collective.kernel_launch_ns,
-        step_ns=2 * machine.collective.workgroup_overhead_ns + machine.llc.fill_latency_ns + (load + store) / clock
-        + first,
+        step_ns=2 * machine.collective.workgroup_overhead_ns + machine.llc.fill_latency_ns
+        + (load_cycles + store_cycles) / clock + first_wave_ns,
         last_writes_ns=dram.write_wait_limit_cycles / clock, link_ns=machine.link.latency_ns,
-        link_bytes_per_ns=machine.link.bandwidth_gb_per_s, memory_bytes_per_ns=memory,
+        link_bytes_per_ns=machine.link.bandwidth_gb_per_s, memory_bytes_per_ns=memory_bytes_per_ns,
         network_ns=card.latency_ns if card else None, network_bytes_per_ns=card.bandwidth_gb_per_s if card else None)
 
 
 def network_costs(network: Machine) -> KernelCosts:
-    """Return what collectives on a network cost; memory at the rate of kernels that only move data."""
+    """Return the costs of collectives on a network; memory at the rate of kernels that only move data."""
     gpu = network.accelerator
     return KernelCosts(network.kernel.launch_ns, network.kernel.step_ns, 0.0, network.link.latency_ns,
                        network.link.bandwidth_gb_per_s, gpu.moved_bytes_per_ns,
@@ -67,9 +68,9 @@ def network_costs(network: Machine) -> KernelCosts:
 
 
 def load_costs(name_or_path: str) -> tuple[str, KernelCosts, Topology]:
-    """Return name, costs and usual topology of a network. Raises `MachineError`.
+    """Return name, costs and default topology of a network. Raises `MachineError`.
 
-    A machine that says only what the cycle level needs is a network, too (a ring of eight).
+    A machine with only the cycle level's sections is a ring of 8.
     """
     if serves(name_or_path, CYCLE) and not serves(name_or_path, NETWORK):
         machine = load_machine(name_or_path)

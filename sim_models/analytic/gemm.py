@@ -1,15 +1,15 @@
-"""GEMMs on one GPU: compute units take one tile after the other, and a library takes the fastest of its kernels.
+"""GEMMs on one GPU: compute units process one tile after the other, and a library uses its fastest kernel.
 
-What does not fit the rounds of all units is their tail. A GEMM split along K has a kernel of its own that adds the
-parts. Rows are those of the output (tokens), columns its width. What a tile costs, a machine says in one of three ways:
+Tiles beyond whole rounds of all units are the tail. A GEMM split along K has a kernel of its own that adds the parts.
+Rows are the output's (tokens), columns its width. There are 3 models of a tile's time:
 
 - `tile_kernel`: from the hardware, for the event level of tiles. In a tile's main loop operands come from the
-  last-level cache into the LDS and from there into the matrix units while these work, whichever takes longest. Where
-  all tiles together need more of the memory than it gives, each takes longer by as much.
-- `library_kernel`: by rates that were measured on GPUs that are sold. A tile costs its main loop, or the loads that
-  feed it, a fixed time, and the part of its stores that nothing hides. Memory takes at least the time in which it gives
-  the operands once and takes the output.
-- `accelerator_gemm_ns`: by tiles of one size, for whole trainings, where extents are arrays of many mappings at once.
+  last-level cache into the LDS and from there into the matrix units while these compute; the slowest limits. If all
+  tiles together exceed the memory's rate, each takes proportionally longer.
+- `library_kernel`: from rates measured on commercial GPUs. A tile takes its main loop, or the loads that feed it, a
+  fixed time, and the exposed part of its stores. The kernel takes at least the time to read the operands and write the
+  output once.
+- `accelerator_gemm_ns`: tiles of one size, for whole trainings, where extents are arrays of many mappings at once.
 """
 
 from dataclasses import dataclass, replace
@@ -26,8 +26,8 @@ OPERAND_BYTES = 2  #: of 16 bits, as the output has
 _SUM_BYTES = 4
 #: Bytes of an operand, by width.
 BYTES = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
-#: Blocks of another kernel that each take a unit of another cluster; later ones take the units left over of those.
-#: Read off the H100's rows, as `dealt_rounds` is; the H200's are predictions.
+#: The first blocks of another kernel each occupy a unit of a different cluster; later ones fill these clusters. Read
+#: off the H100's rows, as `dealt_rounds` is; the H200's are predictions.
 _APART = 4
 
 
@@ -45,12 +45,12 @@ class Shape:
 
     @property
     def gathered_bytes(self) -> int:
-        """The input rows that an all-gather brings together."""
+        """Bytes of the input rows, the result of an all-gather."""
         return OPERAND_BYTES * self.m * self.k
 
     @property
     def scattered_bytes(self) -> int:
-        """The output that a reduce-scatter adds."""
+        """Bytes of the output, the input of a reduce-scatter."""
         return OPERAND_BYTES * self.m * self.n
 
     def compulsory_bytes(self, operand_bytes: float = OPERAND_BYTES, groups: int = 1) -> float:
@@ -60,12 +60,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class GemmKernel:
-    """A kernel of the library on a GEMM, or on several that share its units.
+    """A kernel of the library on a GEMM, or on several GEMMs that share its units.
 
-    What held units cost was measured on an H100 and an H200 (`beside_hopper.csv`). The library's kernels start as many
-    clusters of units as the GPU has, and each has its first tile, or all of them where there are `dealt_rounds` at
-    most, before it starts. A cluster whose units are held starts when the others have ended: four units of 132 make a
-    GEMM of two rounds take almost twice as long. Few units then work, at the peak's rate rather than the sustained one.
+    The cost of held units was measured on an H100 and an H200 (`beside_hopper.csv`). The library's kernels start as
+    many clusters of units as the GPU has, and each has its first tile, or up to `dealt_rounds` rounds all its tiles,
+    before it starts. A cluster with held units starts when the others have ended: 4 held units of 132 make a GEMM of 2
+    rounds take almost twice as long. Few units then run, at the peak rate instead of the sustained one.
     """
 
     shape: Shape  #: of all together
@@ -98,20 +98,21 @@ class GemmKernel:
     def name(self) -> str:
         return f"{self.tile[0]}x{self.tile[1]}" + (f", K in {self.split}" if self.split > 1 else "")
 
-    def ns_beside(self, held: int) -> float:
+    def ns_beside(self, held_units: int) -> float:
         """Return the time while another kernel holds this many compute units."""
-        return max(self.rounds(held) * self.tile_ns, self.memory_ns) + self.sum_ns
+        return max(self.rounds(held_units) * self.tile_ns, self.memory_ns) + self.sum_ns
 
-    def rounds(self, held: int = 0) -> float:
-        """Return how many tiles the unit with most of them takes, one after the other."""
-        clusters, waiting = max(1, self.units // self.cluster), ceil(self.tiles / self.cluster)
-        lost = min(clusters - 1, held if self.cluster == 1 else max(min(held, _APART), ceil(held / self.cluster)))
-        left, whole = clusters - lost, ceil(waiting / clusters)
-        if not lost or not self.dealt_rounds:
-            return ceil(waiting / left)
-        if whole <= self.dealt_rounds:
-            return whole + whole * self.lone * (ceil(ceil(waiting / whole) / left) - 1)
-        return ceil((waiting - lost) / left) + self.lone * ceil(lost / left)
+    def rounds(self, held_units: int = 0) -> float:
+        """Return the most tiles that a unit processes, one after the other."""
+        clusters, tile_clusters = max(1, self.units // self.cluster), ceil(self.tiles / self.cluster)
+        clusters_held = min(clusters - 1, held_units if self.cluster == 1 else
+                            max(min(held_units, _APART), ceil(held_units / self.cluster)))
+        clusters_free, full_rounds = clusters - clusters_held, ceil(tile_clusters / clusters)
+        if not clusters_held or not self.dealt_rounds:
+            return ceil(tile_clusters / clusters_free)
+        if full_rounds <= self.dealt_rounds:
+            return full_rounds + full_rounds * self.lone * (ceil(ceil(tile_clusters / full_rounds) / clusters_free) - 1)
+        return ceil((tile_clusters - clusters_held) / clusters_free) + self.lone * ceil(clusters_held / clusters_free)
 
 
 def _sums_ns(shape: Shape, split: int, bytes_per_ns: float, start_ns: float) -> float:
@@ -121,18 +122,18 @@ def _sums_ns(shape: Shape, split: int, bytes_per_ns: float, start_ns: float) -> 
 
 def tile_kernel(node: Machine, shape: Shape, tile: tuple[int, int], split: int = 1, units: int | None = None,
                 band: int | None = None) -> GemmKernel:
-    """Return one kernel as the hardware has it.
+    """Return one kernel, timed from the hardware.
 
-    `units`: compute units that it has, all if not given; `band`: rows that it finishes before it goes on to others, all
-    if not given.
+    `units`: its compute units, by default all; `band`: rows that it finishes before it continues with others, by
+    default all.
     """
     gpu, memory, units = node.gpu, node.memory.moved_bytes_per_ns, units or node.gpu.compute_units
     tiles = ceil(shape.m / tile[0]) * ceil(shape.n / tile[1]) * split
     kernel = GemmKernel(shape, tile, split, tiles, units,
                         ceil(shape.k / split) * _step_cycles(node, *tile) / gpu.clock_ghz + gpu.tile_ns,
                         _sums_ns(shape, split, memory, node.host.launch_ns))
-    moved = _read_bytes(kernel, band or shape.m) + OPERAND_BYTES * shape.m * shape.n + _part_bytes(shape, split)
-    return replace(kernel, tile_ns=max(kernel.tile_ns, moved / memory / kernel.rounds()))
+    memory_bytes = _read_bytes(kernel, band or shape.m) + OPERAND_BYTES * shape.m * shape.n + _part_bytes(shape, split)
+    return replace(kernel, tile_ns=max(kernel.tile_ns, memory_bytes / memory / kernel.rounds()))
 
 
 def _part_bytes(shape: Shape, split: int) -> int:
@@ -145,16 +146,16 @@ def _step_cycles(node: Machine, tile_m: int, tile_n: int) -> float:
     rows, columns = min(gpu.matrix_block[0], tile_m), min(gpu.matrix_block[1], tile_n)
     while (blocks := ceil(tile_m / rows) * ceil(tile_n / columns)) < gpu.blocks_at_once:
         rows, columns = (rows, columns / 2) if columns >= rows else (rows / 2, columns)
-    through_lds = OPERAND_BYTES * (blocks * (rows + columns) + tile_m + tile_n)
+    lds_bytes = OPERAND_BYTES * (blocks * (rows + columns) + tile_m + tile_n)
     return max(2 * tile_m * tile_n / (gpu.matrix_flop_per_cycle_per_cu * gpu.matrix_efficiency),
                OPERAND_BYTES * (tile_m + tile_n) * gpu.compute_units / gpu.l2_bytes_per_cycle,
-               through_lds / gpu.lds_bytes_per_cycle_per_cu)
+               lds_bytes / gpu.lds_bytes_per_cycle_per_cu)
 
 
 def _read_bytes(kernel: GemmKernel, band: int) -> float:
-    """Return the bytes of operands that are read from memory.
+    """Return the bytes of operands that a kernel reads from memory.
 
-    Tiles of a round lie in a block as square as the band allows and share what they read.
+    Tiles of a round form a block, as square as the band allows, and share their reads.
     """
     shape, (tile_m, tile_n) = kernel.shape, kernel.tile
     area = kernel.units * tile_m * tile_n / kernel.split
@@ -168,7 +169,7 @@ def _read_bytes(kernel: GemmKernel, band: int) -> float:
 
 def tile_kernels(node: Machine, shape: Shape, units: int | None = None, split: bool = True,
                  band: int | None = None) -> list[GemmKernel]:
-    """Return all kernels that the library has, the fastest first; `split`: along K, too, as its workspace allows."""
+    """Return all kernels of the library, the fastest first; `split`: also along K, within its workspace."""
     kernels = [tile_kernel(node, shape, tile, parts, units, band) for tile in node.gpu.tiles
                for parts in (node.gpu.split_k if split else (1,))
                if parts <= shape.k and _part_bytes(shape, parts) <= node.gpu.workspace_bytes]
@@ -182,27 +183,27 @@ def best_tile_kernel(node: Machine, shape: Shape, units: int | None = None) -> G
 
 
 def width_of(dtype: str) -> str | None:
-    """Return the width that a source's words mean; None for one without a rate."""
-    word = dtype.lower().split(",")[0].strip()
+    """Return the width for a source's name of a format; None if there is no rate for it."""
+    name = dtype.lower().split(",")[0].strip()
     for width, words in (("fp8", ("fp8", "e4m3", "e5m2", "mxfp8", "float8")), ("fp4", ("fp4", "nvfp4", "mxfp4")),
                          ("bf16", ("bf16", "fp16", "half", "bfloat16", "float16", "", "?"))):
-        if word in words:
+        if name in words:
             return width
     return None
 
 
 def library_kernel(machine: Machine, m: int, n: int, k: int, width: str = "bf16",
                    units: int | None = None) -> GemmKernel:
-    """Return the library's fastest kernel; `units`: that it is made for, all if not given. Raises BadInput."""
+    """Return the library's fastest kernel for this many compute units, by default all. Raises BadInput."""
     return grouped_kernel(machine, (m,), n, k, width, units)
 
 
 @lru_cache(maxsize=1 << 14)
 def grouped_kernel(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: str = "bf16",
                    units: int | None = None) -> GemmKernel:
-    """Return the library's fastest kernel for GEMMs that share its units, as those of experts do.
+    """Return the library's fastest kernel for GEMMs that share its units, such as experts' GEMMs.
 
-    `rows`: of each, which has weights of its own. Of several none is split along K. Raises BadInput.
+    `rows`: of each GEMM, which has weights of its own. Several GEMMs are not split along K. Raises BadInput.
     """
     kernels, bytes_, shape = machine.kernels, BYTES[width], Shape(sum(rows), n, k)
     units, memory = units or machine.gpu.compute_units, machine.memory_bytes_per_ns
@@ -211,21 +212,21 @@ def grouped_kernel(machine: Machine, rows: tuple[int, ...], n: int, k: int, widt
         raise BadInput(f"{machine.name} has no rate of {width}")
     flop_per_ns = 1e3 * peak * sustained / machine.gpu.compute_units
     memory_share = memory / machine.gpu.compute_units
-    possible = []
-    for high, wide in (kernels.fp8_shapes if width == "fp8" else ()) or kernels.shapes:
+    candidates = []
+    for tile_m, tile_n in (kernels.fp8_shapes if width == "fp8" else ()) or kernels.shapes:
         for split in kernels.split_k if len(rows) == 1 else (1,):
             depth = ceil(k / split)
             if split > 1 and depth < 128:
                 continue
-            loop = max(2 * high * wide * depth / flop_per_ns,
-                       bytes_ * (high + wide) * depth / kernels.unit_bytes_per_ns)
-            stores = kernels.shown_stores * OPERAND_BYTES * high * wide / memory_share
-            tiles = sum(ceil(one / high) for one in rows) * ceil(n / wide) * split
-            possible.append(GemmKernel(
-                shape, (high, wide), split, tiles, units, loop + kernels.tile_ns + stores,
+            loop = max(2 * tile_m * tile_n * depth / flop_per_ns,
+                       bytes_ * (tile_m + tile_n) * depth / kernels.unit_bytes_per_ns)
+            stores = kernels.shown_stores * OPERAND_BYTES * tile_m * tile_n / memory_share
+            tiles = sum(ceil(one / tile_m) for one in rows) * ceil(n / tile_n) * split
+            candidates.append(GemmKernel(
+                shape, (tile_m, tile_n), split, tiles, units, loop + kernels.tile_ns + stores,
                 _sums_ns(shape, split, memory, kernels.next_ns + kernels.tile_ns),
                 shape.compulsory_bytes(bytes_, len(rows)) / memory, kernels.cluster, kernels.dealt_rounds, sustained))
-    return min(possible, key=lambda kernel: kernel.ns)
+    return min(candidates, key=lambda kernel: kernel.ns)
 
 
 def library_gemm_ns(machine: Machine, m: int, n: int, k: int, width: str = "bf16") -> float:
@@ -246,9 +247,9 @@ def accelerator_gemm_ns(gpu: Accelerator, m, n, k, count=1, element_bytes=OPERAN
     """
     rounds = ceil_div(ceil_div(m, gpu.tile_m) * ceil_div(n, gpu.tile_n) * count, gpu.cores)
     flop_per_ns_and_core = gpu.peak_tflop_per_s * 1e3 * gpu.matrix_efficiency / gpu.cores
-    computing = rounds * (2 * gpu.tile_m * gpu.tile_n * (k + gpu.tile_overhead_k) / flop_per_ns_and_core)
+    compute_ns = rounds * (2 * gpu.tile_m * gpu.tile_n * (k + gpu.tile_overhead_k) / flop_per_ns_and_core)
     operands = element_bytes * count * (m * k + k * n + m * n)
-    return np.maximum(computing, operands / gpu.moved_bytes_per_ns) + gpu.kernel_ns
+    return np.maximum(compute_ns, operands / gpu.moved_bytes_per_ns) + gpu.kernel_ns
 
 
 def accelerator_move_ns(gpu: Accelerator, size_bytes):

@@ -24,15 +24,15 @@ def ring_pass_ns(ranks, step_ns, size_bytes, bytes_per_ns):
     return (ranks - 1) * (step_ns + size_bytes / ranks / bytes_per_ns)
 
 
-def ring_time_ns(machine: Machine, size_bytes: int, devices: int) -> float:
+def ring_time_ns(machine: Machine, size_bytes: int, gpus: int) -> float:
     """Return the time of a pass over the links of a machine of the cycle level, without what a kernel adds."""
-    return ring_pass_ns(devices, machine.link.latency_ns, size_bytes, machine.link.bandwidth_gb_per_s)
+    return ring_pass_ns(gpus, machine.link.latency_ns, size_bytes, machine.link.bandwidth_gb_per_s)
 
 
 # The vendor's library on the event level, of tiles and, last, of DMA engines
 
 def port_bytes_per_ns(node: Machine, gpus: int) -> float:
-    """Return what a GPU sends to all others together, as many rings as its links allow."""
+    """Return a GPU's rate to all others together, over as many rings as its links allow."""
     bandwidth = node.link.bandwidth_gb_per_s
     return bandwidth * (min(gpus, node.gpus) - 1) if node.link.kind == "full" else bandwidth
 
@@ -93,8 +93,8 @@ def protocol_ring_ns(machine: Machine, protocol: RingProtocol, kind: str, gpus: 
                      nodes: int = 1) -> float:
     """Return the time of a ring without what the host adds; steps between nodes have the cards' latency."""
     passes = PASSES[kind]
-    steps, between = passes * (gpus - 1), passes * nodes if nodes > 1 else 0
-    hops = (steps - between) * protocol.hop_ns + between * (machine.cards.hop_ns if machine.cards else 0.0)
+    steps, node_steps = passes * (gpus - 1), passes * nodes if nodes > 1 else 0
+    hops = (steps - node_steps) * protocol.hop_ns + node_steps * (machine.cards.hop_ns if machine.cards else 0.0)
     return protocol.base_ns + hops + steps * size / gpus / _bus_gb_per_s(machine, protocol, gpus, nodes)
 
 
@@ -122,37 +122,37 @@ def group_all_reduce_ns(cluster: Machine, size_bytes, ranks, stride):
 
     `stride`: GPUs between neighbours. Source: AMPeD, equations 6 and 10.
     """
-    inside, outside = _split(cluster, ranks, stride)
-    return (tier_all_reduce_ns(cluster.intra, size_bytes, inside)
-            + tier_all_reduce_ns(cluster.inter, size_bytes / inside, outside))
+    node_ranks, nodes = _split(cluster, ranks, stride)
+    return (tier_all_reduce_ns(cluster.intra, size_bytes, node_ranks)
+            + tier_all_reduce_ns(cluster.inter, size_bytes / node_ranks, nodes))
 
 
 def group_exchange_ns(cluster: Machine, size_bytes, ranks, stride):
     """Return the time of a pairwise exchange in which each rank sends size/ranks to each other one."""
-    inside, outside = _split(cluster, ranks, stride)
+    node_ranks, nodes = _split(cluster, ranks, stride)
     share = size_bytes / ranks
-    return ((inside - 1) * (cluster.intra.step_ns + share / cluster.intra.bytes_per_ns)
-            + (ranks - inside) * (np.minimum(1, outside - 1) * cluster.inter.step_ns / np.maximum(inside, 1)
-                                  + share / cluster.inter.bytes_per_ns))
+    return ((node_ranks - 1) * (cluster.intra.step_ns + share / cluster.intra.bytes_per_ns)
+            + (ranks - node_ranks) * (np.minimum(1, nodes - 1) * cluster.inter.step_ns / np.maximum(node_ranks, 1)
+                                      + share / cluster.inter.bytes_per_ns))
 
 
 def send_ns(cluster: Machine, size_bytes, distance):
     """Return the time of one message to the GPU `distance` ranks away."""
-    near = distance < cluster.gpus_per_node
-    return np.where(near, cluster.intra.step_ns + size_bytes / cluster.intra.bytes_per_ns,
+    same_node = distance < cluster.gpus_per_node
+    return np.where(same_node, cluster.intra.step_ns + size_bytes / cluster.intra.bytes_per_ns,
                     cluster.inter.step_ns + size_bytes / cluster.inter.bytes_per_ns)
 
 
 def _split(cluster: Machine, ranks, stride):
     """Return (ranks in one node, nodes) of a group whose neighbours are `stride` GPUs apart."""
-    inside = np.clip(cluster.gpus_per_node // np.maximum(stride, 1), 1, ranks)
-    return inside, -(-ranks // inside)
+    node_ranks = np.clip(cluster.gpus_per_node // np.maximum(stride, 1), 1, ranks)
+    return node_ranks, -(-ranks // node_ranks)
 
 
 # Wires between some of a node's GPUs: rings through their links, and each GPU to all others at once
 
 def ring_gb_per_s(machine: Machine, gpus: int) -> float:
-    """Return what each GPU sends while rings through `gpus` of them are full, before any efficiency."""
+    """Return each GPU's rate while rings through `gpus` GPUs are full, before any efficiency."""
     wires = machine.wires
     if wires.kind == "full":
         return wires.gb_per_s * max(1, gpus - 1)
@@ -162,17 +162,17 @@ def ring_gb_per_s(machine: Machine, gpus: int) -> float:
 
 
 def pair_gb_per_s(machine: Machine, gpus: int) -> float:
-    """Return what goes from one GPU to each other one while all send to all."""
+    """Return the rate from one GPU to each other one while all send to all."""
     wires = machine.wires
     if wires.kind == "full":
         return wires.gb_per_s
-    if wires.kind == "graph":  # what has no link of its own crosses another GPU
+    if wires.kind == "graph":  # pairs without a link cross another GPU
         return ring_gb_per_s(machine, gpus) / max(1, gpus - 1) / 2
     return wires.gb_per_s / max(1, gpus - 1)
 
 
 def link_gb_per_s(wires: WiresSection) -> float:
-    """Return what one GPU sends to one other while nobody else sends."""
+    """Return the rate from one GPU to another while no other GPU sends."""
     if wires.kind == "graph":
         return wires.gb_per_s * max(count for *_, count in wires.pairs)
     return wires.gb_per_s
@@ -180,41 +180,42 @@ def link_gb_per_s(wires: WiresSection) -> float:
 
 @cache
 def _rings(pairs: tuple[tuple[int, int, int], ...], gpus: int) -> int:
-    """Return how many rings of one direction lead through the first `gpus` GPUs without sharing a link.
+    """Return the number of one-directional rings through the first `gpus` GPUs that share no link.
 
-    A link has two directions, so that each cycle is two rings. Two GPUs have as many as links.
+    A link has 2 directions, so each cycle is 2 rings. Two GPUs have as many rings as links.
     """
-    left = {(min(one, other), max(one, other)): count for one, other, count in pairs if max(one, other) < gpus}
+    free_links = {(min(one, other), max(one, other)): count for one, other, count in pairs if max(one, other) < gpus}
     if gpus == 2:
-        return left.get((0, 1), 0) or 1
-    cycles = [cycle for cycle in _cycles(gpus) if all(edge in left for edge in cycle)]
+        return free_links.get((0, 1), 0) or 1
+    cycles = [cycle for cycle in _cycles(gpus) if all(edge in free_links for edge in cycle)]
 
-    def most(left: dict[tuple[int, int], int], first: int) -> int:
+    def most_rings(free_links: dict[tuple[int, int], int], first: int) -> int:
         best = 0
-        bound = sum(left.values()) // gpus
-        for place in range(first, len(cycles)):
+        bound = sum(free_links.values()) // gpus
+        for index in range(first, len(cycles)):
             if best == bound:
                 break
-            if all(left[edge] for edge in cycles[place]):
-                best = max(best, 1 + most({**left, **{edge: left[edge] - 1 for edge in cycles[place]}}, place))
+            if all(free_links[edge] for edge in cycles[index]):
+                rest = {**free_links, **{edge: free_links[edge] - 1 for edge in cycles[index]}}
+                best = max(best, 1 + most_rings(rest, index))
         return best
 
-    return 2 * most(left, 0) or 1
+    return 2 * most_rings(free_links, 0) or 1
 
 
 @cache
 def _cycles(gpus: int) -> list[tuple[tuple[int, int], ...]]:
     """Return the edges of every cycle through all GPUs."""
-    found = []
+    cycles = []
 
     def walk(path: list[int]) -> None:
         if len(path) == gpus:
             if path[1] < path[-1]:
-                found.append(tuple((min(edge), max(edge)) for edge in zip(path, [*path[1:], path[0]])))
+                cycles.append(tuple((min(edge), max(edge)) for edge in zip(path, [*path[1:], path[0]])))
             return
-        for after in range(1, gpus):
-            if after not in path:
-                walk([*path, after])
+        for gpu in range(1, gpus):
+            if gpu not in path:
+                walk([*path, gpu])
 
     walk([0])
-    return found
+    return cycles

@@ -20,25 +20,25 @@ def prompt(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overla
     Replicas share the batch; pipeline stages work one after the other.
     """
     sequences = ceil_div(job.global_batch, mapping.dp)
-    ahead = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence,
-                           layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
-    return _phase(cluster, job, mapping, ahead, sequences, job.sequence, overlap)
+    forward = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence,
+                             layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
+    return _phase(cluster, job, mapping, forward, sequences, job.sequence, overlap)
 
 
 def decode(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap | None = None) -> Result:
     """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
     gpu, model = cluster.accelerator, job.model
     sequences = ceil_div(job.global_batch, mapping.dp)
-    ahead = layers.forward(gpu, model, job.kernels, sequences, 1,
-                           layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
-    context = _cache_bytes(job, mapping, sequences)
-    ahead = layers.LayerTimes(ahead.gemms, ahead.attention + accelerator_move_ns(gpu, context), ahead.elementwise,
-                              ahead.kernels + 1)
-    return _phase(cluster, job, mapping, ahead, sequences, 1, overlap)
+    forward = layers.forward(gpu, model, job.kernels, sequences, 1,
+                             layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
+    context_bytes = _cache_bytes(job, mapping, sequences)
+    forward = layers.LayerTimes(forward.gemms, forward.attention + accelerator_move_ns(gpu, context_bytes),
+                                forward.elementwise, forward.kernels + 1)
+    return _phase(cluster, job, mapping, forward, sequences, 1, overlap)
 
 
 def _cache_bytes(job: TrainingJob, mapping: Mapping, sequences):
-    """Return the bytes that one GPU keeps of a layer's context: at least one head; all heads have the same latents."""
+    """Return one GPU's bytes of a layer's context: at least one head; all heads share latents."""
     model, share = job.model, 1.0
     if job.kernels.heads_split and model.latent is None:
         kv_heads = model.kv_heads or model.heads
@@ -46,33 +46,33 @@ def _cache_bytes(job: TrainingJob, mapping: Mapping, sequences):
     return OPERAND_BYTES * sequences * job.sequence * model.cached_width * share
 
 
-def _phase(cluster: Machine, job: TrainingJob, m: Mapping, ahead: layers.LayerTimes, sequences, length,
+def _phase(cluster: Machine, job: TrainingJob, m: Mapping, forward: layers.LayerTimes, sequences, length,
            overlap) -> Result:
     gpu, model = cluster.accelerator, job.model
-    moved = OPERAND_BYTES * sequences * length * model.hidden
-    one = group_all_reduce_ns(cluster, moved, m.tp, 1)
-    tp = 2 * one
+    token_bytes = OPERAND_BYTES * sequences * length * model.hidden
+    all_reduce_ns = group_all_reduce_ns(cluster, token_bytes, m.tp, 1)
+    tp = 2 * all_reduce_ns
     if overlap is not None:
-        tp = tp - sum(gemm + one - overlap(name, gemm, one)
-                      for name, gemm in sliced_gemms(ahead, ahead)["forward"].items())
+        tp = tp - sum(gemm + all_reduce_ns - overlap(name, gemm, all_reduce_ns)
+                      for name, gemm in sliced_gemms(forward, forward)["forward"].items())
     ep = 0.0
     if model.experts > 1:
-        ep = 2 * group_exchange_ns(cluster, moved * model.experts_per_token / m.tp, m.ep, m.tp)
+        ep = 2 * group_exchange_ns(cluster, token_bytes * model.experts_per_token / m.tp, m.ep, m.tp)
         ep = ep * (1 - model.dense_layers / model.layers)
-    device = ahead.total + tp + ep
-    parts = {"gemm": ahead.gemm, "attention": ahead.attention, "elementwise": ahead.elementwise, "tp": tp, "ep": ep,
-             "host": np.maximum(0.0, ahead.kernels * gpu.host_ns_per_kernel - device)}
+    gpu_ns = forward.total + tp + ep
+    parts = {"gemm": forward.gemm, "attention": forward.attention, "elementwise": forward.elementwise,
+             "tp": tp, "ep": ep, "host": np.maximum(0.0, forward.kernels * gpu.host_ns_per_kernel - gpu_ns)}
     parts = {name: ns * model.layers for name, ns in parts.items()}
     # Logits of the last tokens only.
     parts["head"] = accelerator_gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)
-    parts["pp"] = (m.pp - 1) * send_ns(cluster, moved / m.tp, m.tp * m.dp)
+    parts["pp"] = (m.pp - 1) * send_ns(cluster, token_bytes / m.tp, m.tp * m.dp)
     parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
     memory = WEIGHT_BYTES * weights_per_gpu(model, m) + _cache_bytes(job, m, sequences) * model.layers / m.pp
     flop = job.global_batch * (length * model.layers * (2 * model.active_weights
-                                                         + 2 * job.sequence * model.heads * sum(model.head_widths))
+                                                        + 2 * job.sequence * model.heads * sum(model.head_widths))
                                + 2 * model.hidden * model.vocabulary)
-    total = sum(parts.values())
-    waiting = parts["tp"] + parts["ep"] + parts["pp"] + parts["host"] + (total - parts["pp"]) * (1 - 1 / m.pp)
-    energy = m.gpus * ((total - waiting) * gpu.busy_watts + waiting * gpu.idle_watts) * 1e-9
+    total_ns = sum(parts.values())
+    idle_ns = parts["tp"] + parts["ep"] + parts["pp"] + parts["host"] + (total_ns - parts["pp"]) * (1 - 1 / m.pp)
+    energy = m.gpus * ((total_ns - idle_ns) * gpu.busy_watts + idle_ns * gpu.idle_watts) * 1e-9
     return Result(breakdown_ns=parts, memory_bytes=memory, flop=flop + np.zeros(np.shape(m.tp)), gpus=m.gpus,
                   energy_joules=energy)

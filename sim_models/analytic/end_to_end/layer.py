@@ -101,12 +101,12 @@ def gemm_shapes(model: Transformer, tokens, tp, ep=1) -> dict[str, tuple]:
     Tokens are spread evenly over experts, of which `ep` GPUs share all: `fc1` and `fc2` have a GEMM for each expert of
     this GPU that has a token, with its tokens. Networks that all tokens pass besides are `shared1` and `shared2`.
     """
-    wide = ceil_div(model.feed_forward * (2 if model.gated else 1), tp)
-    one, two = (wide, model.hidden), (model.hidden, ceil_div(model.feed_forward, tp))
-    routed = tokens * model.experts_per_token
-    count = np.minimum(np.maximum(1, model.experts // ep), routed)
+    fc1_columns = ceil_div(model.feed_forward * (2 if model.gated else 1), tp)
+    fc1, fc2 = (fc1_columns, model.hidden), (model.hidden, ceil_div(model.feed_forward, tp))
+    routed_tokens = tokens * model.experts_per_token
+    count = np.minimum(np.maximum(1, model.experts // ep), routed_tokens)
     shapes = model.attention_gemms(tokens, tp) | {
-        "fc1": (ceil_div(routed, count), *one, count), "fc2": (ceil_div(routed, count), *two, count)}
+        "fc1": (ceil_div(routed_tokens, count), *fc1, count), "fc2": (ceil_div(routed_tokens, count), *fc2, count)}
     if model.shared_experts:
         width = model.shared_width // model.shared_experts
         columns = ceil_div(width * (2 if model.gated else 1), tp)
@@ -146,14 +146,14 @@ def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequ
                          _sizes(model, kernels, sequences, length, split))
 
 
-def _mean_layer(model: Transformer, of: Callable[[Transformer], LayerTimes]) -> LayerTimes:
+def _mean_layer(model: Transformer, layer_times: Callable[[Transformer], LayerTimes]) -> LayerTimes:
     """Return the mean over layers of several kinds."""
-    parts = [(of(one), count / model.layers) for one, count in model.kinds]
-    gemms = {name: sum(share * times.gemms.get(name, 0.0) for times, share in parts)
-             for name in dict.fromkeys(name for times, _ in parts for name in times.gemms)}
-    attention, elementwise, launched = (sum(share * getattr(times, name) for times, share in parts)
-                                        for name in ("attention", "elementwise", "kernels"))
-    return LayerTimes(gemms, attention, elementwise, launched)
+    kinds = [(layer_times(one), count / model.layers) for one, count in model.kinds]
+    gemms = {name: sum(share * times.gemms.get(name, 0.0) for times, share in kinds)
+             for name in dict.fromkeys(name for times, _ in kinds for name in times.gemms)}
+    attention, elementwise, kernels = (sum(share * getattr(times, name) for times, share in kinds)
+                                       for name in ("attention", "elementwise", "kernels"))
+    return LayerTimes(gemms, attention, elementwise, kernels)
 
 
 def _heads(model, kernels, tp):
@@ -163,28 +163,28 @@ def _heads(model, kernels, tp):
 
 def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
     """Return the time of queries times keys, and scores times values, of this GPU's heads."""
-    count, (query, value) = sequences * _heads(model, kernels, tp), model.head_widths
-    return (accelerator_gemm_ns(gpu, length, length, query, count)
-            + accelerator_gemm_ns(gpu, length, value, length, count))
+    head_count, (query, value) = sequences * _heads(model, kernels, tp), model.head_widths
+    return (accelerator_gemm_ns(gpu, length, length, query, head_count)
+            + accelerator_gemm_ns(gpu, length, value, length, head_count))
 
 
 def _sizes(model, kernels, sequences, length, split: Split):
     """Return the bytes of what element-wise kernels move, by tensor."""
     tokens = OPERAND_BYTES * sequences * length * model.hidden
-    wide = model.active_feed_forward / model.hidden * (2 if model.gated else 1)
+    widening = model.active_feed_forward / model.hidden * (2 if model.gated else 1)
     return {
-        "tokens": tokens / np.where(split.sp, split.tp, 1), "widened": tokens * wide / split.tp,
+        "tokens": tokens / np.where(split.sp, split.tp, 1), "widened": tokens * widening / split.tp,
         "heads": tokens * (model.heads_width + model.more_kv_width(split.tp)) / model.hidden / split.tp,
         "scores": OPERAND_BYTES * sequences * _heads(model, kernels, split.tp) * length * length,
     }
 
 
 def _with_kernels(gpu, kernels, direction, gemms, score_gemms, score_kernels, sizes) -> LayerTimes:
-    moved = {"scores": 0.0, "rest": 0.0}
-    launched = score_kernels + len(gemms) * (2 if direction == "backward" else 1)
+    kernel_ns = {"scores": 0.0, "rest": 0.0}
+    launches = score_kernels + len(gemms) * (2 if direction == "backward" else 1)
     for kernel in kernels.kernels:
         if passes := kernel.passes(direction):
             part = "scores" if kernel.tensor == "scores" else "rest"
-            moved[part] += accelerator_move_ns(gpu, passes * sizes[kernel.tensor])
-            launched += 1
-    return LayerTimes(gemms, score_gemms + moved["scores"], moved["rest"], launched)
+            kernel_ns[part] += accelerator_move_ns(gpu, passes * sizes[kernel.tensor])
+            launches += 1
+    return LayerTimes(gemms, score_gemms + kernel_ns["scores"], kernel_ns["rest"], launches)

@@ -1,6 +1,6 @@
 """Mapping of a model to GPUs: tensor, pipeline, data and expert parallelism, micro-batches, recomputation.
 
-Every field is an integer or an array of them, so that the same equations serve one mapping and a hundred thousand.
+Every field is an integer or an array, so that the same equations serve 1 mapping or 100,000.
 """
 
 import math
@@ -12,7 +12,7 @@ from t3sim.base.bounded import MOST_MAPPINGS
 from t3sim.base.errors import BadInput
 from t3sim.workload.transformer import Transformer
 
-#: What the backward pass computes again, by code.
+#: Forms of recomputation in the backward pass, by code.
 RECOMPUTE = ("none", "selective", "full")
 NONE, SELECTIVE, FULL = range(3)
 
@@ -54,7 +54,7 @@ class Mapping:
 def parse_mapping(text: str, recompute: str) -> Mapping:
     """Return the mapping of `tp=8,pp=4,dp=2,micro=1`. Raises `MappingError`.
 
-    What is not named is 1, `sp` and `zero` 0.
+    Missing keys are 1, `sp` and `zero` are 0.
     """
     allowed = [field.name for field in fields(Mapping) if field.name != "recompute"]
     values: dict[str, int] = {}
@@ -72,23 +72,23 @@ def parse_mapping(text: str, recompute: str) -> Mapping:
 
 
 def check_mapping(mapping: Mapping, model: Transformer, gpus: int, global_batch: int, heads_split: bool = True) -> None:
-    """Refuse a single mapping that cannot be. Raises `MappingError` with the two numbers that do not agree.
+    """Refuse an impossible mapping. Raises `MappingError` with the two numbers that do not agree.
 
-    `heads_split`: GPUs share the heads, so that each needs as many; else all have all heads, whatever their number.
+    `heads_split`: GPUs share the heads evenly; else every GPU has all heads.
     """
     m = mapping
     if m.gpus != gpus:
         raise MappingError(f"tp={m.tp} x pp={m.pp} x dp={m.dp} are {m.gpus} GPUs instead of gpus = {gpus}")
     if m.tp > model.heads:
         raise MappingError(f"tp={m.tp} exceeds heads={model.heads}")
-    if heads_split and (why := model.not_shared_by(m.tp)):
-        raise MappingError(f"tp={m.tp} {why}")
-    for value, what, whole, of in (
+    if heads_split and (reason := model.not_shared_by(m.tp)):
+        raise MappingError(f"tp={m.tp} {reason}")
+    for value, name, total, total_name in (
             (m.pp * m.interleave, "pp x interleave", model.layers, "layers"),
             (m.dp * m.micro, "dp x micro", global_batch, "global_batch"), (m.ep, "ep", model.experts, "experts"),
             (m.ep, "ep", m.dp, "dp")):
-        if whole % value:
-            raise MappingError(f"{what} = {value} must divide {of} = {whole}")
+        if total % value:
+            raise MappingError(f"{name} = {value} must divide {total_name} = {total}")
     steps = global_batch // (m.dp * m.micro)
     if m.interleave > 1 and (m.pp == 1 or steps % m.pp):
         raise MappingError(f"interleave={m.interleave} needs pp > 1 and micro-batches ({steps}) in multiples of "
@@ -128,10 +128,11 @@ def every_mapping(model: Transformer, gpus: int, global_batch: int, recomputatio
     if not rows:
         raise MappingError(f"no mapping of {model.name} (heads={model.heads}, layers={model.layers}) has gpus = "
                            f"{gpus} with global_batch = {global_batch}")
-    basic = np.array(rows, np.int64)
-    options = np.array([(sp, zero, again) for sp in (0, 1) for zero in (0, 1, 2, 3) for again in recomputations])
-    every = np.hstack([np.repeat(basic, len(options), axis=0), np.tile(options, (len(basic), 1))])
-    tp, dp, sp, zero = every[:, 0], every[:, 2], every[:, 6], every[:, 7]
-    every = every[~((sp == 1) & (tp == 1)) & ~((zero > 0) & (dp == 1))]
-    tp, pp, dp, micro, chunks, ep, sp, zero, again = every.T
-    return Mapping(tp, pp, dp, micro, chunks, sp, zero, ep, again)
+    degrees = np.array(rows, np.int64)
+    options = np.array([(sp, zero, recompute)
+                        for sp in (0, 1) for zero in (0, 1, 2, 3) for recompute in recomputations])
+    mappings = np.hstack([np.repeat(degrees, len(options), axis=0), np.tile(options, (len(degrees), 1))])
+    tp, dp, sp, zero = mappings[:, 0], mappings[:, 2], mappings[:, 6], mappings[:, 7]
+    mappings = mappings[~((sp == 1) & (tp == 1)) & ~((zero > 0) & (dp == 1))]
+    tp, pp, dp, micro, chunks, ep, sp, zero, recompute = mappings.T
+    return Mapping(tp, pp, dp, micro, chunks, sp, zero, ep, recompute)

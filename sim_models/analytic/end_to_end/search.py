@@ -1,4 +1,4 @@
-"""All mappings of a model onto a cluster, ranked, and those that no other beats in time, memory and energy."""
+"""Rank all mappings of a model onto a cluster, and mark the Pareto front of time, memory and energy."""
 
 import time
 from dataclasses import dataclass, fields
@@ -23,38 +23,39 @@ class MappingRanking:
 
 def search(cluster: Machine, job: TrainingJob, gpus: int) -> MappingRanking:
     """Return all mappings that fit, ranked by time. Raises `MappingError` if none does."""
-    started = time.process_time()
-    every = every_mapping(job.model, gpus, job.global_batch)
-    results = train(cluster, job, every)
-    seconds = time.process_time() - started
+    start_s = time.process_time()
+    candidates = every_mapping(job.model, gpus, job.global_batch)
+    results = train(cluster, job, candidates)
+    seconds = time.process_time() - start_s
     limit = cluster.accelerator.memory_gb * 1e9
     fits = np.flatnonzero(results.memory_bytes <= limit)
     if not fits.size:
         least = int(np.argmin(results.memory_bytes))
         raise MappingError(f"no mapping of {job.model.name} fits into {cluster.accelerator.memory_gb:g} GB on {gpus} "
-                           f"GPUs: the smallest, {every.at(least)}, needs {results.memory_bytes[least] / 1e9:,.1f} GB")
+                           f"GPUs: the smallest, {candidates.at(least)}, needs "
+                           f"{results.memory_bytes[least] / 1e9:,.1f} GB")
     order = fits[np.argsort(results.iteration_ns[fits], kind="stable")]
-    chosen = _take(results, order)
-    mappings = Mapping(*(getattr(every, field.name)[order] for field in fields(Mapping)))
-    costs = np.stack([chosen.iteration_ns, chosen.memory_bytes, chosen.energy_joules])
-    return MappingRanking(mappings, chosen, pareto_front(costs), len(every.tp), seconds)
+    ranked = _take(results, order)
+    mappings = Mapping(*(getattr(candidates, field.name)[order] for field in fields(Mapping)))
+    costs = np.stack([ranked.iteration_ns, ranked.memory_bytes, ranked.energy_joules])
+    return MappingRanking(mappings, ranked, pareto_front(costs), len(candidates.tp), seconds)
 
 
 def _take(results: Iteration, order: np.ndarray) -> Iteration:
     values = {field.name: getattr(results, field.name) for field in fields(Iteration)}
     breakdown = {name: ns[order] for name, ns in values.pop("breakdown_ns").items()}
     return Iteration(breakdown_ns=breakdown, **{name: np.broadcast_to(value, results.memory_bytes.shape)[order]
-                                   for name, value in values.items()})
+                                                for name, value in values.items()})
 
 
 def pareto_front(costs: np.ndarray) -> np.ndarray:
-    """Return which columns of `costs` [criterion, candidate] no other column dominates. Of equal ones the first."""
+    """Mark the columns of `costs` [criterion, candidate] that no other column dominates; of equal ones the first."""
     order = np.lexsort(costs[::-1])
     front = np.zeros(costs.shape[1], bool)
-    best = np.empty((costs.shape[0], 0))
+    front_costs = np.empty((costs.shape[0], 0))
     for candidate in order:
         point = costs[:, candidate:candidate + 1]
-        if not (best <= point).all(axis=0).any():
+        if not (front_costs <= point).all(axis=0).any():
             front[candidate] = True
-            best = np.hstack([best, point])
+            front_costs = np.hstack([front_costs, point])
     return front

@@ -28,7 +28,7 @@ Overlap = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Model that is trained, how much per iteration, and with which kernels."""
+    """A model in training, its batch per iteration, and its kernels."""
 
     model: Transformer
     sequence: int
@@ -67,96 +67,97 @@ class Iteration(Result):
 def train(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap | None = None) -> Iteration:
     """Return one iteration's time, memory and energy.
 
-    `overlap` replaces the time of a GEMM and the all-reduce after it by that of a technique; what it saves is taken
-    from the part `tp`.
+    `overlap` replaces the time of a GEMM and the all-reduce after it by a technique's; the saving is subtracted from
+    the part `tp`.
     """
     gpu, model, m = cluster.accelerator, job.model, mapping
     steps = job.global_batch // (m.dp * m.micro)
-    ahead = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
-    back = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
-    reduced = OPERAND_BYTES * m.micro * job.sequence * model.hidden
-    tp = _tensor_parallel_ns(cluster, model, reduced, m, ahead, back, overlap)
-    ep = _experts_ns(cluster, model, reduced, m)
-    again = np.select([m.recompute == FULL, m.recompute == SELECTIVE],
-                      [ahead.total + tp["forward"] + ep, ahead.attention], 0.0)
+    forward = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
+    backward = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
+    reduced_bytes = OPERAND_BYTES * m.micro * job.sequence * model.hidden
+    tp = _tensor_parallel_ns(cluster, model, reduced_bytes, m, forward, backward, overlap)
+    ep = _experts_ns(cluster, model, reduced_bytes, m)
+    recompute_ns = np.select([m.recompute == FULL, m.recompute == SELECTIVE],
+                             [forward.total + tp["forward"] + ep, forward.attention], 0.0)
     per_layer = {
-        "gemm": ahead.gemm + back.gemm, "attention": ahead.attention + back.attention,
-        "elementwise": ahead.elementwise + back.elementwise, "recompute": again,
+        "gemm": forward.gemm + backward.gemm, "attention": forward.attention + backward.attention,
+        "elementwise": forward.elementwise + backward.elementwise, "recompute": recompute_ns,
         "tp": tp["forward"] + tp["backward"], "ep": 2 * ep,
     }
-    device_ns = sum(per_layer.values())
-    launches = ahead.kernels + back.kernels + np.where(m.recompute == FULL, ahead.kernels, 0)
-    per_layer["host"] = np.maximum(0.0, launches * gpu.host_ns_per_kernel - device_ns)
+    gpu_ns = sum(per_layer.values())
+    launches = forward.kernels + backward.kernels + np.where(m.recompute == FULL, forward.kernels, 0)
+    per_layer["host"] = np.maximum(0.0, launches * gpu.host_ns_per_kernel - gpu_ns)
     share = model.layers / m.pp
     stage = {name: ns * share for name, ns in per_layer.items()}
     stage_ns = sum(stage.values())
-    head = _head_ns(cluster, job, m, reduced)
-    message = send_ns(cluster, reduced / m.tp, m.tp * m.dp)
+    head = _head_ns(cluster, job, m, reduced_bytes)
+    message_ns = send_ns(cluster, reduced_bytes / m.tp, m.tp * m.dp)
     parts = {name: ns * steps for name, ns in stage.items()}
     parts |= {
         "head": steps * head,
         "bubble": (m.pp - 1) / m.interleave * stage_ns,
-        "pp": np.where(m.pp > 1, 2 * message * (steps + m.pp - 1) * m.interleave, 0.0),
+        "pp": np.where(m.pp > 1, 2 * message_ns * (steps + m.pp - 1) * m.interleave, 0.0),
         "dp": _gradients_ns(cluster, model, m),
         "update": _update_ns(cluster, model, m),
         "other": np.full(np.shape(m.tp), cluster.iteration_ns),
     }
     parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
     flop, model_flop = _flop(job, m)
-    total = sum(parts.values())
-    waiting = parts["bubble"] + parts["pp"] + parts["dp"] + parts["tp"] + parts["ep"] + parts["host"]
-    energy = m.gpus * ((total - waiting) * gpu.busy_watts + waiting * gpu.idle_watts) * 1e-9
+    total_ns = sum(parts.values())
+    idle_ns = parts["bubble"] + parts["pp"] + parts["dp"] + parts["tp"] + parts["ep"] + parts["host"]
+    energy = m.gpus * ((total_ns - idle_ns) * gpu.busy_watts + idle_ns * gpu.idle_watts) * 1e-9
     memory = memory_bytes(model, job.kernels, m, job.sequence, steps)
     return Iteration(breakdown_ns=parts, memory_bytes=memory, flop=flop, model_flop=model_flop, gpus=m.gpus,
                      energy_joules=energy)
 
 
-def _tensor_parallel_ns(cluster: Machine, model: Transformer, reduced, m: Mapping, ahead: LayerTimes, back: LayerTimes,
-                        overlap: Overlap | None) -> dict[str, np.ndarray]:
-    """Return the time of two all-reduces per layer and direction; those of latents, backward, are narrower.
+def _tensor_parallel_ns(cluster: Machine, model: Transformer, reduced_bytes, m: Mapping, forward: LayerTimes,
+                        backward: LayerTimes, overlap: Overlap | None) -> dict[str, np.ndarray]:
+    """Return the time of 2 all-reduces per layer and direction; backward, latents' all-reduces are narrower.
 
-    With sequence parallelism each is a reduce-scatter and an all-gather, of the same time. What a technique saves of a
-    GEMM and its all-reduce is taken from the latter.
+    With sequence parallelism each is a reduce-scatter and an all-gather, of the same total time. A technique's saving
+    is subtracted from the all-reduce.
     """
-    found = {}
-    for direction, gemms in sliced_gemms(ahead, back).items():
-        each = {name: group_all_reduce_ns(cluster, reduced * model.reduced[name][0] / model.hidden, m.tp, 1)
-                for name in gemms}
-        found[direction] = sum(one if overlap is None else overlap(name, gemms[name], one) - gemms[name]
-                               for name, one in each.items())
-    return found
+    times_ns = {}
+    for direction, gemms in sliced_gemms(forward, backward).items():
+        all_reduces_ns = {
+            name: group_all_reduce_ns(cluster, reduced_bytes * model.reduced[name][0] / model.hidden, m.tp, 1)
+            for name in gemms}
+        times_ns[direction] = sum(one if overlap is None else overlap(name, gemms[name], one) - gemms[name]
+                                  for name, one in all_reduces_ns.items())
+    return times_ns
 
 
-def sliced_gemms(ahead: LayerTimes, back: LayerTimes) -> dict[str, dict[str, np.ndarray]]:
+def sliced_gemms(forward: LayerTimes, backward: LayerTimes) -> dict[str, dict[str, np.ndarray]]:
     """Return the GEMMs whose outputs tensor parallelism reduces, by direction and name (T3 paper, section 2.4).
 
     OP and FC-2 forward; backward the input gradients, half of their GEMMs, of FC-1 and of the heads ("ip").
     """
-    return {"forward": {name: ahead.gemms[name] for name in ("op", "fc2")},
-            "backward": {"fc1": back.gemms["fc1"] / 2} | {
-                name: back.gemms[gemm] / 2 for gemm, name in INPUTS.items() if gemm in back.gemms}}
+    return {"forward": {name: forward.gemms[name] for name in ("op", "fc2")},
+            "backward": {"fc1": backward.gemms["fc1"] / 2} | {
+                name: backward.gemms[gemm] / 2 for gemm, name in INPUTS.items() if gemm in backward.gemms}}
 
 
-def _experts_ns(cluster: Machine, model: Transformer, reduced, m: Mapping):
-    """Return the time per direction in which tokens go to their experts and come back (AMPeD, equation 9)."""
+def _experts_ns(cluster: Machine, model: Transformer, reduced_bytes, m: Mapping):
+    """Return the time per direction of tokens' exchanges to experts and back (AMPeD, equation 9)."""
     if model.experts == 1:
         return 0.0
     share = 1 - model.dense_layers / model.layers
-    return share * 2 * group_exchange_ns(cluster, reduced * model.experts_per_token / m.tp, m.ep, m.tp)
+    return share * 2 * group_exchange_ns(cluster, reduced_bytes * model.experts_per_token / m.tp, m.ep, m.tp)
 
 
-def _head_ns(cluster: Machine, job: TrainingJob, m: Mapping, reduced):
+def _head_ns(cluster: Machine, job: TrainingJob, m: Mapping, reduced_bytes):
     """Return the time of logits, their loss, and the embedding, per micro-batch on the last stage.
 
-    The first one's is hidden by it.
+    The last stage hides the embedding of the first one.
     """
     gpu, tokens, columns = cluster.accelerator, m.micro * job.sequence, ceil_div(job.model.vocabulary, m.tp)
     hidden = job.model.hidden
     logits = (accelerator_gemm_ns(gpu, tokens, columns, hidden) + accelerator_gemm_ns(gpu, tokens, hidden, columns)
               + accelerator_gemm_ns(gpu, columns, hidden, tokens))
     loss = accelerator_move_ns(gpu, 12 * OPERAND_BYTES * tokens * columns)  # 32-bit logits read and written three times
-    embedding = np.where(m.pp == 1, accelerator_move_ns(gpu, 6 * reduced), 0.0)
-    return logits + loss + embedding + 2 * tier_all_reduce_ns(cluster.intra, reduced, m.tp)
+    embedding = np.where(m.pp == 1, accelerator_move_ns(gpu, 6 * reduced_bytes), 0.0)
+    return logits + loss + embedding + 2 * tier_all_reduce_ns(cluster.intra, reduced_bytes, m.tp)
 
 
 def _gradients_ns(cluster: Machine, model: Transformer, m: Mapping):
@@ -183,5 +184,5 @@ def _flop(job: TrainingJob, m: Mapping):
     scores = 2 * tokens * job.sequence * model.heads * sum(model.head_widths) * model.layers
     forward = 2 * tokens * model.active_weights * model.layers + scores
     head = 6 * tokens * model.hidden * model.vocabulary
-    again = np.select([m.recompute == FULL, m.recompute == SELECTIVE], [forward, scores], 0.0)
-    return 3 * forward + head + again, 3 * forward + head + np.zeros(np.shape(m.tp))
+    recomputed = np.select([m.recompute == FULL, m.recompute == SELECTIVE], [forward, scores], 0.0)
+    return 3 * forward + head + recomputed, 3 * forward + head + np.zeros(np.shape(m.tp))

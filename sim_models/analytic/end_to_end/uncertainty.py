@@ -11,10 +11,11 @@ SAMPLES = 200
 
 def samples(cluster: Machine, seed: int, count: int = SAMPLES):
     """Yield clusters whose uncertain inputs are drawn from their ranges; shares stay at most 1."""
-    random, half = np.random.default_rng(seed), cluster.uncertainty
+    rng, limits = np.random.default_rng(seed), cluster.uncertainty
+    half_widths = (limits.matrix_efficiency, limits.memory_efficiency, limits.network_efficiency,
+                   limits.host_ns_per_kernel)
     for _ in range(count):
-        matrix, memory, network, host = 1 + random.uniform(-1, 1, 4) * (
-            half.matrix_efficiency, half.memory_efficiency, half.network_efficiency, half.host_ns_per_kernel)
+        matrix, memory, network, host = 1 + rng.uniform(-1, 1, 4) * half_widths
         gpu = cluster.accelerator
         yield cluster.model_copy(update={
             "accelerator": gpu.model_copy(update={

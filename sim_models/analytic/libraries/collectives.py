@@ -1,4 +1,4 @@
-"""Collectives of libraries on GPUs that are sold: which algorithm one takes, by size, and what each takes.
+"""Collectives of libraries on commercial GPUs: the algorithms' times, and the library's choice by size.
 
 Besides rings and trees there are kernels that load or store at all other GPUs (what serving frameworks have for small
 messages), copies by engines, sums and copies in the switch, Track & Trigger, and exchanges of tokens.
@@ -44,7 +44,7 @@ class NoSuchWay(BadInput):
 
 @dataclass(frozen=True)
 class Chosen:
-    """The way that a library takes."""
+    """A library's choice of algorithm."""
 
     algorithm: str
     ns: float
@@ -52,9 +52,9 @@ class Chosen:
 
 def library_collective(machine: Machine, kind: str, gpus: int, size: float, nodes: int = 1,
                        library: str = "", algorithm: str = "") -> Chosen:
-    """Return what a library takes, and its time; `size`: bytes of the whole tensor. Raises `NoSuchWay`.
+    """Return a library's choice and its time; `size`: bytes of the whole tensor. Raises `NoSuchWay`.
 
-    `library` and `algorithm` in the words of a source: what says nothing is the vendor's library as it comes.
+    `library` and `algorithm`: in the words of a source; other words mean the vendor's library with its defaults.
     """
     if kind not in KINDS:
         raise NoSuchWay(f"no library's {kind[:40]!r} is modelled: {', '.join(KINDS)}")
@@ -76,7 +76,7 @@ def library_collective(machine: Machine, kind: str, gpus: int, size: float, node
 
 
 def _check(machine: Machine, gpus: int, nodes: int) -> None:
-    """Refuse GPUs that a machine has not."""
+    """Refuse a number of GPUs or nodes that a machine does not have."""
     if gpus < 2 or nodes < 1 or gpus % nodes or gpus // nodes > machine.gpus:
         raise NoSuchWay(f"{machine.name} has up to {machine.gpus} GPUs in a node")
     if nodes > 1 and machine.cards is None:
@@ -87,8 +87,8 @@ def _multicast(machine: Machine, kind: str, gpus: int, size: float, words: str) 
     if machine.in_switch is None:
         raise NoSuchWay(f"the switch of {machine.name} adds nothing")
     blocks = re.search(r"(\d+) (?:cta|thread block|block|sm)", words)
-    how = {"shots": 1 if "one-shot" in words else 2, "flags": "flag" in words, "graph": "graph" in words}
-    return Chosen("in-switch", in_switch_ns(machine, kind, gpus, size, int(blocks[1]) if blocks else BLOCKS, **how))
+    options = {"shots": 1 if "one-shot" in words else 2, "flags": "flag" in words, "graph": "graph" in words}
+    return Chosen("in-switch", in_switch_ns(machine, kind, gpus, size, int(blocks[1]) if blocks else BLOCKS, **options))
 
 
 def _send(machine: Machine, size: float, nodes: int) -> Chosen:
@@ -102,40 +102,40 @@ def _send(machine: Machine, size: float, nodes: int) -> Chosen:
 
 
 def copies_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
-    """Return the time of copy engines, which add nothing: a kernel then adds what has come."""
+    """Return the time of copy engines, which cannot add; a kernel adds the received parts."""
     wires = machine.wires
-    once = wires.copy_ns + size / gpus / (pair_gb_per_s(machine, gpus) * wires.copy_efficiency)
-    adds = 0.0
+    pass_ns = wires.copy_ns + size / gpus / (pair_gb_per_s(machine, gpus) * wires.copy_efficiency)
+    addition_ns = 0.0
     if kind in ("all_reduce", "reduce_scatter"):
-        adds = machine.kernels.launch_ns + (gpus + 1) * size / gpus / machine.memory_bytes_per_ns
-    return PASSES.get(kind, 1) * once + adds
+        addition_ns = machine.kernels.launch_ns + (gpus + 1) * size / gpus / machine.memory_bytes_per_ns
+    return PASSES.get(kind, 1) * pass_ns + addition_ns
 
 
 def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, words: str) -> Chosen:
     """Return the vendor's library's choice."""
-    found: dict[str, float] = {}
+    times_ns: dict[str, float] = {}
     if kind == "all_to_all":
         if nodes > 1:
             raise NoSuchWay("all-to-alls over several nodes have no model")
         rate = pair_gb_per_s(machine, gpus) * machine.rings.simple.efficiency
-        found["direct"] = machine.rings.simple.base_ns + machine.rings.simple.hop_ns + size / gpus / rate
+        times_ns["direct"] = machine.rings.simple.base_ns + machine.rings.simple.hop_ns + size / gpus / rate
     else:
-        for name, one in protocols(machine).items():
-            found[f"ring, {name}"] = protocol_ring_ns(machine, one, kind, gpus, size, nodes)
+        for name, protocol in protocols(machine).items():
+            times_ns[f"ring, {name}"] = protocol_ring_ns(machine, protocol, kind, gpus, size, nodes)
             if kind == "all_reduce":
-                found[f"tree, {name}"] = protocol_tree_ns(machine, one, gpus, size, nodes)
+                times_ns[f"tree, {name}"] = protocol_tree_ns(machine, protocol, gpus, size, nodes)
         # A framework's buffers are not registered with the switch: its library stays with rings.
         if machine.in_switch is not None and nodes == 1 and kind in ("all_reduce", "all_gather", "reduce_scatter") \
                 and gpus > 2 and not re.search(r"torch|\bring\b|\btree\b", words):
-            found["in-switch"] = machine.rings.in_switch_base_ns + transfer_ns(machine, kind, gpus, size)
-        if newer := re.search(r"2\.(\d+)", words):
-            if int(newer[1]) >= 27 and nodes == 1:  # kernels over symmetric memory
-                found |= {f"symmetric, {name}": ns - machine.rings.launch_ns
-                          for name, ns in ways(machine, kind, gpus, size).items()}
+            times_ns["in-switch"] = machine.rings.in_switch_base_ns + transfer_ns(machine, kind, gpus, size)
+        if version := re.search(r"2\.(\d+)", words):
+            if int(version[1]) >= 27 and nodes == 1:  # kernels over symmetric memory
+                times_ns |= {f"symmetric, {name}": ns - machine.rings.launch_ns
+                             for name, ns in ways(machine, kind, gpus, size).items()}
     if "tree" in words.split() or "ring" in words.split():
-        found = {name: ns for name, ns in found.items() if name.split(",")[0] in words.split()} or found
-    algorithm = min(found, key=found.__getitem__)
-    ns = machine.rings.launch_ns + found[algorithm]
+        times_ns = {name: ns for name, ns in times_ns.items() if name.split(",")[0] in words.split()} or times_ns
+    algorithm = min(times_ns, key=times_ns.__getitem__)
+    ns = machine.rings.launch_ns + times_ns[algorithm]
     return Chosen(algorithm, ns if algorithm.startswith("symmetric") else max(machine.rings.call_ns, ns))
 
 
@@ -153,19 +153,19 @@ def ways(machine: Machine, kind: str, gpus: int, size: float) -> dict[str, float
         return {"one-shot": direct.base_ns + direct.phase_ns + part / stores}
     if kind in ("all_gather", "reduce_scatter"):
         return {"one-shot": direct.base_ns + part / rate}
-    found = {"one-shot": direct.base_ns + size / rate,
-             "two-shot": direct.base_ns + direct.phase_ns + 2 * part / rate}
+    times_ns = {"one-shot": direct.base_ns + size / rate,
+                "two-shot": direct.base_ns + direct.phase_ns + 2 * part / rate}
     if direct.packets:
-        found["two-shot, packets"] = direct.base_ns + 4 * part / rate
-    return found
+        times_ns["two-shot, packets"] = direct.base_ns + 4 * part / rate
+    return times_ns
 
 
 def symmetric_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
     """Return the time of kernels over symmetric memory."""
-    found = [direct_ns(machine, kind, gpus, size)]
+    times_ns = [direct_ns(machine, kind, gpus, size)]
     if machine.in_switch is not None and kind != "all_to_all":
-        found.append(in_switch_ns(machine, kind, gpus, size))
-    return min(found)
+        times_ns.append(in_switch_ns(machine, kind, gpus, size))
+    return min(times_ns)
 
 
 def in_switch_ns(machine: Machine, kind: str, gpus: int, size: float, blocks: int = BLOCKS, *,
@@ -185,15 +185,16 @@ def transfer_ns(machine: Machine, kind: str, gpus: int, size: float, blocks: int
     """Return the time in which the wires, or the thread blocks, move the bytes."""
     switch: InSwitch = machine.in_switch
     header, part = switch.header_share, size / gpus
-    loaded = size if shots == 1 else part if kind != "all_gather" else 0.0  # sums of this GPU
-    stored = part if kind != "reduce_scatter" and shots == 2 else 0.0
-    sent = (gpus * loaded if kind != "all_gather" else 0.0) * (1 + header) + stored * (1 + header) + loaded * header
-    got = loaded * (1 + header) + gpus * stored * (1 + header) + gpus * loaded * header
-    acknowledged = gpus * stored * header
-    wires = max(sent + acknowledged, got) / machine.wires.gb_per_s
-    in_blocks = (max(0.0, loaded - blocks * IN_FLIGHT) / switch.block_gb_per_s
-                 + stored / switch.block_store_gb_per_s) / blocks
-    return max(wires, in_blocks)
+    loaded_bytes = size if shots == 1 else part if kind != "all_gather" else 0.0  # sums of this GPU
+    stored_bytes = part if kind != "reduce_scatter" and shots == 2 else 0.0
+    sent_bytes = ((gpus * loaded_bytes if kind != "all_gather" else 0.0) * (1 + header) + stored_bytes * (1 + header)
+                  + loaded_bytes * header)
+    received_bytes = loaded_bytes * (1 + header) + gpus * stored_bytes * (1 + header) + gpus * loaded_bytes * header
+    acknowledgement_bytes = gpus * stored_bytes * header
+    wires_ns = max(sent_bytes + acknowledgement_bytes, received_bytes) / machine.wires.gb_per_s
+    blocks_ns = (max(0.0, loaded_bytes - blocks * IN_FLIGHT) / switch.block_gb_per_s
+                 + stored_bytes / switch.block_store_gb_per_s) / blocks
+    return max(wires_ns, blocks_ns)
 
 
 def triggered_ns(machine: Machine, kind: str, gpus: int, size: float, way: str = "ring",
@@ -205,19 +206,19 @@ def triggered_ns(machine: Machine, kind: str, gpus: int, size: float, way: str =
     passes = PASSES.get(kind, 1)
     if way == "ring":
         steps, rate = gpus - 1, ring_gb_per_s(machine, gpus) * machine.rings.simple.efficiency
-        sent = (gpus - 1) / gpus * size
+        sent_bytes = (gpus - 1) / gpus * size
     else:
         steps, rate = 1, pair_gb_per_s(machine, gpus) * machine.wires.all_efficiency
-        sent = size / gpus
-    return passes * (steps * (machine.wires.latency_ns + trigger_ns) + sent / rate)
+        sent_bytes = size / gpus
+    return passes * (steps * (machine.wires.latency_ns + trigger_ns) + sent_bytes / rate)
 
 
 def exchange_ns(machine: Machine, gpus: int, nodes: int, token_bytes: float, tokens: int) -> float:
     """Return the time in which each GPU sends this many tokens, counted per expert, evenly to all."""
-    sent, far = tokens * token_bytes, 1 - 1 / nodes
+    sent_bytes, remote_share = tokens * token_bytes, 1 - 1 / nodes
     card = machine.cards.gb_per_s * machine.cards.efficiency if machine.cards else float("inf")
-    within = (1 - far) * sent / (ring_gb_per_s(machine, max(2, gpus // nodes)) * _WITHIN)
-    return machine.rings.simple.base_ns + machine.direct.base_ns + max(within, far * sent / card)
+    node_ns = (1 - remote_share) * sent_bytes / (ring_gb_per_s(machine, max(2, gpus // nodes)) * _WITHIN)
+    return machine.rings.simple.base_ns + machine.direct.base_ns + max(node_ns, remote_share * sent_bytes / card)
 
 
 def token_bytes(hidden: int, dtype: str) -> float:

@@ -1,7 +1,7 @@
-"""Experts that GPUs share: tokens are dispatched to them, one kernel multiplies all groups, outputs are combined.
+"""Experts on several GPUs: tokens are dispatched to them, one kernel multiplies all groups, outputs are combined.
 
-All of it takes as long as the GPU with the most tokens. A piece of an exchange is a group's tokens, or a round's tiles:
-the first of them hides behind nothing, nor does the GEMM of the last.
+The GPU with the most tokens sets the time. A piece of an exchange is a group's tokens, or a round's tiles: the first
+piece and the GEMM of the last one are exposed.
 """
 
 from collections.abc import Callable
@@ -56,14 +56,14 @@ class _Layer:
 
     @property
     def sent(self) -> tuple[float, float]:
-        """Bytes that the heaviest GPU dispatches, and combines, own ones included."""
+        """Bytes that the heaviest GPU dispatches, and combines, its own tokens included."""
         return tuple(self.routing.heaviest * token_bytes(self.model.hidden, dtype) for dtype in (self.width, _OUT))
 
     @property
     def sums_ns(self) -> float:
-        """Time of a kernel that adds what each token's experts made of it."""
-        own = ceil(self.routing.tokens / self.routing.gpus)
-        return stream_job(self.machine, 2.0 * own * (self.model.experts_per_token + 1) * self.model.hidden).ns
+        """Time of a kernel that adds the outputs of each token's experts."""
+        own_tokens = ceil(self.routing.tokens / self.routing.gpus)
+        return stream_job(self.machine, 2.0 * own_tokens * (self.model.experts_per_token + 1) * self.model.hidden).ns
 
     @property
     def packed_ns(self) -> float:
@@ -84,9 +84,10 @@ class _Layer:
 
 def _in_turn(layer: _Layer) -> ExpertsRun:
     machine, gpus = layer.machine, layer.routing.gpus
-    moved = [library_collective(machine, "all_to_all", gpus, size, library="torch").ns for size in layer.sent]
-    first, second = layer.packed_ns + moved[0] + layer.job(0).ns, layer.job(1).ns + moved[1] + layer.sums_ns
-    return ExpertsRun("in-turn", first + second, 0, first, second)
+    exchanges_ns = [library_collective(machine, "all_to_all", gpus, size, library="torch").ns for size in layer.sent]
+    first_ns = layer.packed_ns + exchanges_ns[0] + layer.job(0).ns
+    second_ns = layer.job(1).ns + exchanges_ns[1] + layer.sums_ns
+    return ExpertsRun("in-turn", first_ns + second_ns, 0, first_ns, second_ns)
 
 
 def _exchanged(layer: _Layer, tokens: int) -> list[float]:
@@ -95,49 +96,51 @@ def _exchanged(layer: _Layer, tokens: int) -> list[float]:
 
 
 def _low_latency(layer: _Layer) -> ExpertsRun:
-    moved = _exchanged(layer, layer.routing.heaviest)
-    first, second = moved[0] + layer.job(0).ns, layer.job(1).ns + moved[1]
-    return ExpertsRun("low-latency", first + second, 0, first, second)
+    exchanges_ns = _exchanged(layer, layer.routing.heaviest)
+    first_ns, second_ns = exchanges_ns[0] + layer.job(0).ns, layer.job(1).ns + exchanges_ns[1]
+    return ExpertsRun("low-latency", first_ns + second_ns, 0, first_ns, second_ns)
 
 
-def _beside(machine: Machine, whole: TimedJob, held: TimedJob, moved: TimedJob) -> float:
-    """Return the time of GEMMs beside an exchange; `held`: with the units that it leaves.
+def _beside(machine: Machine, alone: TimedJob, with_held_units: TimedJob, exchange: TimedJob) -> float:
+    """Return the time of GEMMs during an exchange; `with_held_units`: with the units that it leaves.
 
-    Power takes from their clock while both run, and memory serves both streams, one waiting for the other.
+    Power lowers their clock while both run, and memory serves one stream after the other.
     """
-    power = machine.sharing.power_share / (1 - machine.sharing.power_share)
-    computed = held.ns if moved.ns >= held.ns else whole.ns + moved.ns * (1 - whole.ns / held.ns)
-    bytes_ = whole.memory_bytes + moved.memory_bytes
-    return max(computed + min(computed, moved.ns) * power, moved.ns, bytes_ / machine.memory_bytes_per_ns)
+    power_loss = machine.sharing.power_share / (1 - machine.sharing.power_share)
+    compute_ns = with_held_units.ns
+    if exchange.ns < with_held_units.ns:
+        compute_ns = alone.ns + exchange.ns * (1 - alone.ns / with_held_units.ns)
+    memory_ns = (alone.memory_bytes + exchange.memory_bytes) / machine.memory_bytes_per_ns
+    return max(compute_ns + min(compute_ns, exchange.ns) * power_loss, exchange.ns, memory_ns)
 
 
 def _two_batches(layer: _Layer) -> ExpertsRun:
     """Play halves of the tokens: one's exchange runs beside the other's GEMMs, which read all weights twice."""
-    machine, moved = layer.machine, _exchanged(layer, ceil(layer.routing.heaviest / 2))
-    held = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
-    half = tuple(ceil(one / 2) for one in layer.rows)
+    machine, exchanges_ns = layer.machine, _exchanged(layer, ceil(layer.routing.heaviest / 2))
+    held_units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
+    half_rows = tuple(ceil(one / 2) for one in layer.rows)
 
-    def gemms(held: int) -> TimedJob:
-        jobs = [grouped_job(machine, half, *shape, layer.width, held) for shape in layer.shapes]
+    def gemms(held_units: int) -> TimedJob:
+        jobs = [grouped_job(machine, half_rows, *shape, layer.width, held_units) for shape in layer.shapes]
         return TimedJob(sum(one.ns for one in jobs), sum(one.memory_bytes for one in jobs))
-    first, second = (ns + _beside(machine, gemms(0), gemms(held), TimedJob(ns, size))
-                     for ns, size in zip(moved, layer.sent))
-    return ExpertsRun("two-batches", first + second, held, first, second)
+    first_ns, second_ns = (ns + _beside(machine, gemms(0), gemms(held_units), TimedJob(ns, size))
+                           for ns, size in zip(exchanges_ns, layer.sent))
+    return ExpertsRun("two-batches", first_ns + second_ns, held_units, first_ns, second_ns)
 
 
 def _fused_units(layer: _Layer) -> ExpertsRun:
     """Play a kernel for each GEMM, some of whose units bring tokens, or store outputs at other GPUs."""
     machine, gpus = layer.machine, layer.routing.gpus
-    held = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
-    times = []
+    held_units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
+    times_ns = []
     for gemm, size in enumerate(layer.sent):
-        kernel = layer.kernel(gemm, machine.gpu.compute_units - held)
-        pieces, alone = layer.pieces(gemm, kernel), kernel.ns / (1 - machine.sharing.power_share)
-        moved = size / gpus / pair_gb_per_s(machine, gpus) / machine.wires.all_efficiency
-        times.append(machine.kernels.launch_ns + 2 * machine.wires.latency_ns
-                     + max(alone + moved / pieces, moved + alone / pieces))
-    first, second = times[0], times[1] + layer.sums_ns
-    return ExpertsRun("fused-units", first + second, held, first, second)
+        kernel = layer.kernel(gemm, machine.gpu.compute_units - held_units)
+        pieces, compute_ns = layer.pieces(gemm, kernel), kernel.ns / (1 - machine.sharing.power_share)
+        exchange_ns = size / gpus / pair_gb_per_s(machine, gpus) / machine.wires.all_efficiency
+        times_ns.append(machine.kernels.launch_ns + 2 * machine.wires.latency_ns
+                        + max(compute_ns + exchange_ns / pieces, exchange_ns + compute_ns / pieces))
+    first_ns, second_ns = times_ns[0], times_ns[1] + layer.sums_ns
+    return ExpertsRun("fused-units", first_ns + second_ns, held_units, first_ns, second_ns)
 
 
 def _t3(layer: _Layer) -> ExpertsRun:
@@ -145,15 +148,15 @@ def _t3(layer: _Layer) -> ExpertsRun:
 
     The second GEMM's stores go to the tokens' owners, weighted; memory adds them.
     """
-    machine, times = layer.machine, []
+    machine, times_ns = layer.machine, []
     for gemm, size in enumerate(layer.sent):
-        moved = TimedJob(triggered_ns(machine, "all_to_all", layer.routing.gpus, size, "direct"), 2 * size)
-        alone = layer.job(gemm)
+        exchange = TimedJob(triggered_ns(machine, "all_to_all", layer.routing.gpus, size, "direct"), 2 * size)
+        gemm_job = layer.job(gemm)
         pieces = layer.pieces(gemm, layer.kernel(gemm))
-        both = _beside(machine, alone, alone, moved)
-        times.append(max(both + moved.ns / pieces, moved.ns + alone.ns / pieces))
-    first, second = layer.packed_ns + times[0], times[1]
-    return ExpertsRun("t3", first + second, 0, first, second)
+        both_ns = _beside(machine, gemm_job, gemm_job, exchange)
+        times_ns.append(max(both_ns + exchange.ns / pieces, exchange.ns + gemm_job.ns / pieces))
+    first_ns, second_ns = layer.packed_ns + times_ns[0], times_ns[1]
+    return ExpertsRun("t3", first_ns + second_ns, 0, first_ns, second_ns)
 
 
 class ExpertsMechanism(NamedTuple):

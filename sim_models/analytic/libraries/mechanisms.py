@@ -1,4 +1,4 @@
-"""Mechanisms that users of today have to overlap a GEMM with its collective, and Track & Trigger beside them.
+"""Current mechanisms to overlap a GEMM with its collective, and Track & Trigger for comparison.
 
 `MECHANISMS`, at the end, has each with its source.
 """
@@ -114,8 +114,9 @@ def _one_after_the_other(mechanism: str, plan: OverlapPlan, collective_ns: float
 
 def _in_turn(plan: OverlapPlan) -> OverlapTime:
     job = plan.collective(library="torch")
-    packed = 2 * plan.size / plan.machine.memory_bytes_per_ns if plan.kind == "all_to_all" else 0.0
-    return OverlapTime("in-turn", plan.gemm_ns + job.ns + packed, "one after the other", job.units, job.memory_bytes)
+    packing_ns = 2 * plan.size / plan.machine.memory_bytes_per_ns if plan.kind == "all_to_all" else 0.0
+    return OverlapTime("in-turn", plan.gemm_ns + job.ns + packing_ns, "one after the other", job.units,
+                       job.memory_bytes)
 
 
 def _symmetric(plan: OverlapPlan) -> OverlapTime:
@@ -124,20 +125,20 @@ def _symmetric(plan: OverlapPlan) -> OverlapTime:
 
 
 def _direct(plan: OverlapPlan, way: str) -> OverlapTime:
-    read = plan.size * (plan.gpus if way == "one-shot" else 2)  # by others, of this GPU's memory
+    read_bytes = plan.size * (plan.gpus if way == "one-shot" else 2)  # by others, of this GPU's memory
     return _one_after_the_other(way, plan, ways(plan.machine, plan.kind, plan.gpus, plan.size)[way],
-                                replace(plan.collective(), memory_bytes=read + plan.size))
+                                replace(plan.collective(), memory_bytes=read_bytes + plan.size))
 
 
 def _fused_norm(plan: OverlapPlan) -> OverlapTime:
     """Play a kernel that norms a GPU's own tokens between its sums and its stores.
 
-    The others leave the norm to a kernel of its own, whose time this one saves: it is subtracted.
+    Other mechanisms have a separate kernel for the norm; this one subtracts its time.
     """
     m, n, _ = plan.shape
     run = _symmetric(plan)
-    saved = norm_ns(plan.machine, plan.rows or m, n) - plan.machine.wires.latency_ns
-    return replace(run, mechanism="fused-norm", ns=max(plan.gemm_ns, run.ns - saved))
+    saved_ns = norm_ns(plan.machine, plan.rows or m, n) - plan.machine.wires.latency_ns
+    return replace(run, mechanism="fused-norm", ns=max(plan.gemm_ns, run.ns - saved_ns))
 
 
 def _copy_engines(plan: OverlapPlan) -> OverlapTime:
@@ -146,116 +147,118 @@ def _copy_engines(plan: OverlapPlan) -> OverlapTime:
 
 
 def _decomposed(plan: OverlapPlan) -> OverlapTime:
-    """Play pieces beside copies: a piece per GPU, whose tiles fill rounds badly, and each with its launch and event."""
+    """Play a piece of the GEMM per GPU during copies; each has a partial last round, a launch and an event."""
     machine, (m, n, k), gpus, wires = plan.machine, plan.shape, plan.gpus, plan.machine.wires
-    piece = library_kernel(machine, ceil(m / gpus), n, k, plan.width).ns
-    slower = 1 / (1 - machine.sharing.power_share) - 1  # while a copy runs
-    hop = wires.copy_ns + plan.size / gpus / (pair_gb_per_s(machine, 2) * wires.copy_efficiency)
-    end = copied = 0.0
+    piece_ns = library_kernel(machine, ceil(m / gpus), n, k, plan.width).ns
+    slowdown = 1 / (1 - machine.sharing.power_share) - 1  # while a copy runs
+    copy_ns = wires.copy_ns + plan.size / gpus / (pair_gb_per_s(machine, 2) * wires.copy_efficiency)
+    end_ns = copied_ns = 0.0
     side_by_side = wires.kind == "full"  # a link for each copy
-    for place in range(gpus):
+    for index in range(gpus):
         if plan.before:
-            copied = min(place, 1) * hop if side_by_side else place * hop
-            end = max(end, copied)
-            last = hop if side_by_side else (gpus - 1) * hop
-            end += piece + slower * min(piece, max(0.0, last - end)) + _PIECE_NS
+            copied_ns = min(index, 1) * copy_ns if side_by_side else index * copy_ns
+            end_ns = max(end_ns, copied_ns)
+            last_copy_ns = copy_ns if side_by_side else (gpus - 1) * copy_ns
+            end_ns += piece_ns + slowdown * min(piece_ns, max(0.0, last_copy_ns - end_ns)) + _PIECE_NS
         else:
-            end += piece + slower * min(piece, hop if place else 0.0) + _PIECE_NS
-            sent = hop if place < gpus - 1 else 0.0
-            copied = max(copied, end + sent) if side_by_side else max(copied, end) + sent
+            end_ns += piece_ns + slowdown * min(piece_ns, copy_ns if index else 0.0) + _PIECE_NS
+            sent_ns = copy_ns if index < gpus - 1 else 0.0
+            copied_ns = max(copied_ns, end_ns + sent_ns) if side_by_side else max(copied_ns, end_ns) + sent_ns
     if plan.kind in ("all_reduce", "reduce_scatter"):
-        end = copied + machine.kernels.launch_ns + (gpus + 1) * plan.size / gpus / machine.memory_bytes_per_ns
+        end_ns = copied_ns + machine.kernels.launch_ns + (gpus + 1) * plan.size / gpus / machine.memory_bytes_per_ns
     if plan.kind == "all_reduce":
-        end += copies_ns(machine, "all_gather", gpus, plan.size)
-    return OverlapTime("decomposed", end, _bound(gpus * piece, gpus * hop), 0, 2 * plan.size)
+        end_ns += copies_ns(machine, "all_gather", gpus, plan.size)
+    return OverlapTime("decomposed", end_ns, _bound(gpus * piece_ns, gpus * copy_ns), 0, 2 * plan.size)
 
 
-def fused(plan: OverlapPlan, transfer: float, fixed: float, senders: int) -> tuple[float, float]:
-    """Return the time of one kernel of both, and its GEMM's.
+def fused(plan: OverlapPlan, transfer_ns: float, fixed_ns: float, senders: int) -> tuple[float, float]:
+    """Return the time of a kernel of both, and of its GEMM.
 
-    The first round of tiles has nothing to send, or the own rows come first; the last has nothing to hide behind.
+    The first round of tiles (or the own rows) overlaps with no transfer, and the last transfer with no tile.
     """
     machine = plan.machine
     kernel = plan.kernel(machine.gpu.compute_units - senders)
-    gemm = kernel.ns / (1 - machine.sharing.power_share)
+    gemm_ns = kernel.ns / (1 - machine.sharing.power_share)
     rounds = max(1, ceil(kernel.tiles / kernel.units))
-    exposed = gemm / (plan.gpus if plan.before else rounds)
-    return machine.kernels.launch_ns + fixed + max(gemm + transfer / plan.gpus, transfer + exposed), gemm
+    exposed_ns = gemm_ns / (plan.gpus if plan.before else rounds)
+    overlap_ns = max(gemm_ns + transfer_ns / plan.gpus, transfer_ns + exposed_ns)
+    return machine.kernels.launch_ns + fixed_ns + overlap_ns, gemm_ns
 
 
 def _flux(plan: OverlapPlan) -> OverlapTime:
-    """Play a kernel that stores at owners, which then add, or that waits for rows that copy engines bring.
+    """Play a kernel that stores at owners, which then add, or that waits for rows from copy engines.
 
-    Hopper's pulls instead: two warps of each unit fetch a part of a tile from its GPU, store it, and fetch the next.
+    On Hopper it pulls: 2 warps of each unit fetch a part of a tile from its GPU, store it, and fetch the next.
     """
     machine, gpus, size = plan.machine, plan.gpus, plan.size
-    part = size / gpus / pair_gb_per_s(machine, gpus)
+    part_ns = size / gpus / pair_gb_per_s(machine, gpus)
     if plan.before:
-        transfer, fixed = machine.wires.copy_ns + part / machine.wires.copy_efficiency, machine.wires.copy_ns
+        transfer_ns, fixed_ns = machine.wires.copy_ns + part_ns / machine.wires.copy_efficiency, machine.wires.copy_ns
     else:
-        transfer = part / machine.wires.all_efficiency
+        transfer_ns = part_ns / machine.wires.all_efficiency
         if machine.sharing.pull_gb_per_s is not None:
-            transfer = max(transfer, size / (machine.gpu.compute_units * machine.sharing.pull_gb_per_s))
-        fixed = ((gpus + 1) * size / gpus / machine.memory_bytes_per_ns + machine.kernels.launch_ns
-                 + machine.direct.phase_ns)
+            transfer_ns = max(transfer_ns, size / (machine.gpu.compute_units * machine.sharing.pull_gb_per_s))
+        fixed_ns = ((gpus + 1) * size / gpus / machine.memory_bytes_per_ns + machine.kernels.launch_ns
+                    + machine.direct.phase_ns)
     if plan.kind == "all_reduce":
-        fixed += library_collective(machine, "all_gather", gpus, size, library="torch").ns
-    ns, gemm = fused(plan, transfer, fixed, 0)
-    return OverlapTime("flux", ns, _bound(gemm, transfer), 0, 2 * size)
+        fixed_ns += library_collective(machine, "all_gather", gpus, size, library="torch").ns
+    ns, gemm_ns = fused(plan, transfer_ns, fixed_ns, 0)
+    return OverlapTime("flux", ns, _bound(gemm_ns, transfer_ns), 0, 2 * size)
 
 
 def _fused_units(plan: OverlapPlan) -> OverlapTime:
-    """Play a kernel some of whose units bring rows from, or store them at, other GPUs, and multiply nothing."""
+    """Play a kernel in which some units only load rows from other GPUs, or store rows there."""
     machine, wires = plan.machine, plan.machine.wires
     units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
-    transfer = plan.size / plan.gpus / pair_gb_per_s(machine, plan.gpus) / wires.all_efficiency
-    ns, gemm = fused(plan, transfer, 2 * wires.latency_ns, units)
-    return OverlapTime("fused-units", ns, _bound(gemm, transfer), units, 2 * plan.size)
+    transfer_ns = plan.size / plan.gpus / pair_gb_per_s(machine, plan.gpus) / wires.all_efficiency
+    ns, gemm_ns = fused(plan, transfer_ns, 2 * wires.latency_ns, units)
+    return OverlapTime("fused-units", ns, _bound(gemm_ns, transfer_ns), units, 2 * plan.size)
 
 
 def _in_switch_fused(plan: OverlapPlan) -> OverlapTime:
     transfer = transfer_ns(plan.machine, plan.kind, plan.gpus, plan.size)
-    ns, gemm = fused(plan, transfer, 2 * plan.machine.in_switch.barrier_ns, _SENDERS)
-    return OverlapTime("in-switch-fused", ns, _bound(gemm, transfer), _SENDERS, 2 * plan.size)
+    ns, gemm_ns = fused(plan, transfer, 2 * plan.machine.in_switch.barrier_ns, _SENDERS)
+    return OverlapTime("in-switch-fused", ns, _bound(gemm_ns, transfer), _SENDERS, 2 * plan.size)
 
 
 def _sdma_chain(plan: OverlapPlan) -> OverlapTime:
-    """Play copies that flags release. After a collective the GEMM polls each shard and starts with its own.
+    """Play copies that flags release. After a collective, the GEMM polls each shard and starts with its own.
 
-    Before one a round of tiles sets flags, for which chains of poll, copy and signal wait, a part of every shard each;
-    a kernel adds what has come, and the sums of an all-reduce are copied in turn.
+    Before a collective, each round of tiles sets flags that release chains of poll, copy and signal, with a part of
+    every shard; a kernel adds the received parts, and the sums of an all-reduce are then copied.
     """
     machine, gpus, size = plan.machine, plan.gpus, plan.size
-    transfer = copies_ns(machine, plan.kind if plan.before else "all_gather", gpus, size)
+    transfer_ns = copies_ns(machine, plan.kind if plan.before else "all_gather", gpus, size)
     # Power takes from the GEMM's clock while copies run.
-    power = machine.sharing.power_share
-    whole = plan.gemm_ns + min(plan.gemm_ns, transfer) * power / (1 - power)
-    polls = 2 * machine.wires.latency_ns * gpus
+    power_share = machine.sharing.power_share
+    gemm_ns = plan.gemm_ns + min(plan.gemm_ns, transfer_ns) * power_share / (1 - power_share)
+    polls_ns = 2 * machine.wires.latency_ns * gpus
     if plan.before:
-        ns = max(whole + polls, transfer + whole / gpus)
+        ns = max(gemm_ns + polls_ns, transfer_ns + gemm_ns / gpus)
     else:
         kernel, copy_ns = plan.kernel(), machine.wires.copy_ns
         rounds = min(gpus, ceil(kernel.tiles / kernel.units))
-        last = copy_ns + (transfer - copy_ns) / rounds  # when nothing is left to compute
-        adds = copies_ns(machine, "reduce_scatter", gpus, size) - transfer
-        ns = max(whole + polls + last, transfer + (rounds - 1) * copy_ns + whole / rounds) + adds
-        ns += transfer if plan.kind == "all_reduce" else 0.0
-    return OverlapTime("sdma-chain", ns, _bound(whole, transfer), 0, 2 * size)
+        last_copy_ns = copy_ns + (transfer_ns - copy_ns) / rounds  # when nothing is left to compute
+        additions_ns = copies_ns(machine, "reduce_scatter", gpus, size) - transfer_ns
+        copies_end_ns = transfer_ns + (rounds - 1) * copy_ns + gemm_ns / rounds
+        ns = max(gemm_ns + polls_ns + last_copy_ns, copies_end_ns) + additions_ns
+        ns += transfer_ns if plan.kind == "all_reduce" else 0.0
+    return OverlapTime("sdma-chain", ns, _bound(gemm_ns, transfer_ns), 0, 2 * size)
 
 
 def _t3(plan: OverlapPlan, way: str = "ring") -> OverlapTime:
-    """Play Track & Trigger: the collective is triggered by what is stored, and memory adds what arrives.
+    """Play Track & Trigger: stores trigger the collective, and memory adds arriving data.
 
-    An all-reduce's all-gather comes after it, as the paper has it. `way`: of `collectives.WAYS`.
+    An all-reduce's all-gather follows, as in the paper. `way`: of `collectives.WAYS`.
     """
     def exchange(kind: str) -> TimedJob:
         ring = collective_job(plan.machine, kind, plan.gpus, plan.size, "near-memory")
         return replace(ring, ns=triggered_ns(plan.machine, kind, plan.gpus, plan.size, way))
 
     job = exchange({"all_reduce": "reduce_scatter", "all_to_all": "all_gather"}.get(plan.kind, plan.kind))
-    together = beside(plan.machine, plan.shape, plan.width, job)
+    overlap = beside(plan.machine, plan.shape, plan.width, job)
     rounds = max(1, ceil(plan.kernel().tiles / plan.machine.gpu.compute_units))
-    ns = max(together.ns, job.ns + plan.gemm_ns / (plan.gpus if plan.before else rounds))
+    ns = max(overlap.ns, job.ns + plan.gemm_ns / (plan.gpus if plan.before else rounds))
     if plan.kind == "all_reduce":
         ns += exchange("all_gather").ns
     return OverlapTime("t3" if way == "ring" else f"t3-{way}", ns, _bound(plan.gemm_ns, job.ns), 0, job.memory_bytes)
@@ -299,5 +302,5 @@ MECHANISMS = {
     "t3": Mechanism("Track & Trigger with near-memory addition around a ring: no units, no launch", "T3, ASPLOS 2024",
                     _t3),
     "t3-direct": Mechanism("the same, each tile straight to its owner", "T3, ASPLOS 2024, section 7.1",
-                            partial(_t3, way="direct")),
+                           partial(_t3, way="direct")),
 }

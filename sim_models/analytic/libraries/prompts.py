@@ -36,26 +36,27 @@ class PromptLayer:
 
 
 def model_of(name: str) -> Transformer | None:
-    """Return the Transformer that a source's name means; None if it is not known."""
-    word = name.lower().replace("_", "-")
-    return next((one for known, one in TODAY.items() if word.startswith(known)), None)
+    """Return the Transformer for a source's name of a model; None if it is not known."""
+    lower_name = name.lower().replace("_", "-")
+    return next((one for known, one in TODAY.items() if lower_name.startswith(known)), None)
 
 
 def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> PromptLayer:
     """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
-    steady, starts = machine.sharing.steady_share, machine.kernels.launch_ns
-    gemms = sum(count * library_kernel(machine, m, n, k).ns / steady + starts
-                for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
+    steady, launch_ns = machine.sharing.steady_share, machine.kernels.launch_ns
+    gemms_ns = sum(count * library_kernel(machine, m, n, k).ns / steady + launch_ns
+                   for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
     flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
-    attention = starts + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * ATTENTION_SHARE)
-    widened = 2 * model.active_feed_forward
-    moved = 2.0 * tokens * (model.heads_width + model.more_kv_width(gpus) + widened) / gpus
-    others = 3 * starts + _SMALL_PASSES * moved / machine.memory_bytes_per_ns
+    attention_ns = launch_ns + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * ATTENTION_SHARE)
+    widened_columns = 2 * model.active_feed_forward
+    moved_bytes = 2.0 * tokens * (model.heads_width + model.more_kv_width(gpus) + widened_columns) / gpus
+    others_ns = 3 * launch_ns + _SMALL_PASSES * moved_bytes / machine.memory_bytes_per_ns
     if model.experts > 1:  # tokens are sorted by their experts, and weighted sums taken
-        others += 4 * starts + 6 * 2.0 * tokens * model.experts_per_token * model.hidden / machine.memory_bytes_per_ns
-    reduced = 2.0 * tokens * model.hidden
-    return PromptLayer(gemms, attention, 2 * norm_ns(machine, tokens, model.hidden), others,
-                       2 * symmetric_ns(machine, "all_reduce", gpus, reduced))
+        others_ns += (4 * launch_ns + 6 * 2.0 * tokens * model.experts_per_token * model.hidden
+                      / machine.memory_bytes_per_ns)
+    reduced_bytes = 2.0 * tokens * model.hidden
+    return PromptLayer(gemms_ns, attention_ns, 2 * norm_ns(machine, tokens, model.hidden), others_ns,
+                       2 * symmetric_ns(machine, "all_reduce", gpus, reduced_bytes))
 
 
 def prompt_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way: str = "baseline") -> float:
@@ -68,17 +69,17 @@ def prompt_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way:
 
 
 def _layer_ns(machine: Machine, model: Transformer, tokens: int, gpus: int, way: str) -> float:
-    whole = layer(machine, model, tokens, gpus)
+    whole_layer = layer(machine, model, tokens, gpus)
     if way == "without":
-        return whole.without
+        return whole_layer.without
     if way == "baseline" or machine.in_switch is None:
-        return whole.without + whole.all_reduce
-    half = layer(machine, model, tokens // 2, gpus)
+        return whole_layer.without + whole_layer.all_reduce
+    half_layer = layer(machine, model, tokens // 2, gpus)
     # Queries of the second half look back at both: attention is not less than of the whole.
-    computed = half.gemms + whole.attention / 2 + half.others
-    reduced = 2 * in_switch_ns(machine, "all_reduce", gpus, 2.0 * (tokens // 2) * model.hidden)
-    computed += min(reduced, computed) * BLOCKS / machine.gpu.compute_units  # units that the all-reduces hold
-    return 2 * max(computed, reduced + 2 * machine.wires.latency_ns)
+    compute_ns = half_layer.gemms + whole_layer.attention / 2 + half_layer.others
+    all_reduces_ns = 2 * in_switch_ns(machine, "all_reduce", gpus, 2.0 * (tokens // 2) * model.hidden)
+    compute_ns += min(all_reduces_ns, compute_ns) * BLOCKS / machine.gpu.compute_units  # all-reduces hold units
+    return 2 * max(compute_ns, all_reduces_ns + 2 * machine.wires.latency_ns)
 
 
 def norm_ns(machine: Machine, tokens: float, hidden: int) -> float:
@@ -93,7 +94,7 @@ def part_ns(machine: Machine, gpus: int, tokens: int, hidden: int, part: str) ->
     def switch(kind: str) -> float:
         return in_switch_ns(machine, kind, gpus, size)
 
-    found = {
+    times_ns = {
         "norm": lambda: norm_ns(machine, tokens, hidden),
         "partial norm": lambda: norm_ns(machine, tokens / gpus, hidden),
         "nccl": lambda: library_collective(machine, "all_reduce", gpus, size, library="torch/NCCL").ns,
@@ -105,4 +106,4 @@ def part_ns(machine: Machine, gpus: int, tokens: int, hidden: int, part: str) ->
         "simple fusion": lambda: (switch("all_reduce") + norm_ns(machine, tokens, hidden) + machine.in_switch.barrier_ns
                                   - machine.kernels.launch_ns),
         "in turn": lambda: switch("all_reduce") + norm_ns(machine, tokens, hidden)}
-    return found[part]()
+    return times_ns[part]()

@@ -34,12 +34,14 @@ def layer_plans(machine: Machine, model: Transformer, tokens: int, gpus: int, se
     """
     model = model.kinds[-1][0]
     gemms = gemm_shapes(model, tokens, gpus)
-    passed = model.experts_per_token + ceil(model.shared_width / model.feed_forward)
-    shapes = {name: (tokens * (passed if name in ("fc1", "fc2") else 1), n, k) for name, (_, n, k, _) in gemms.items()}
-    after = "gemm+rs" if sequence_parallel else "gemm+ar"
-    before = [name for name in (*INPUTS, "fc1") if name in gemms] if sequence_parallel else []
-    return {name: OverlapPlan(machine, after if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name], width, tokens)
-            for name in ("op", "fc2", *before)}
+    networks = model.experts_per_token + ceil(model.shared_width / model.feed_forward)
+    shapes = {name: (tokens * (networks if name in ("fc1", "fc2") else 1), n, k)
+              for name, (_, n, k, _) in gemms.items()}
+    reduced_operator = "gemm+rs" if sequence_parallel else "gemm+ar"
+    gathered_gemms = [name for name in (*INPUTS, "fc1") if name in gemms] if sequence_parallel else []
+    return {name: OverlapPlan(machine, reduced_operator if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name],
+                              width, tokens)
+            for name in ("op", "fc2", *gathered_gemms)}
 
 
 def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
@@ -48,15 +50,15 @@ def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
 
     `width`: of the GEMMs' operands. Raises BadInput.
     """
-    ranked = []
+    results = []
     plans = layer_plans(machine, model, tokens, gpus, sequence_parallel, width)
     for mechanism in MECHANISMS:
-        has = [name for name, plan in plans.items() if mechanism in possible(plan)]
-        if not has:
+        covered = [name for name, plan in plans.items() if mechanism in possible(plan)]
+        if not covered:
             continue
-        runs = {name: play(plan, mechanism if name in has else "in-turn") for name, plan in plans.items()}
-        longest = max(has, key=lambda name: runs[name].ns)
-        ranked.append(Ranked(mechanism, sum(run.ns for run in runs.values()), runs[longest].bound,
-                             max(runs[name].units for name in has), sum(run.memory_bytes for run in runs.values()),
-                             {name: run.ns for name, run in runs.items()}))
-    return sorted(ranked, key=lambda one: one.ns)
+        runs = {name: play(plan, mechanism if name in covered else "in-turn") for name, plan in plans.items()}
+        longest = max(covered, key=lambda name: runs[name].ns)
+        results.append(Ranked(mechanism, sum(run.ns for run in runs.values()), runs[longest].bound,
+                              max(runs[name].units for name in covered), sum(run.memory_bytes for run in runs.values()),
+                              {name: run.ns for name, run in runs.items()}))
+    return sorted(results, key=lambda one: one.ns)

@@ -37,9 +37,9 @@ MB = 1 << 20
 
 #: Files of the package that `t3 validate` reads, by package.
 FILES = {"t3sim.analytic.measured": ("collectives_over_size", "gemm_throughput", "fused_operators", "contention",
-                            "allreduce_rmsnorm_fusion_h100", "prefill_latency_with_without_allreduce_h100",
-                            "moe_dispatch_combine", "remote_access", "network_vidur", "gemms_hopper",
-                            "beside_hopper", "steady_hopper"),
+                                     "allreduce_rmsnorm_fusion_h100", "prefill_latency_with_without_allreduce_h100",
+                                     "moe_dispatch_combine", "remote_access", "network_vidur", "gemms_hopper",
+                                     "beside_hopper", "steady_hopper"),
          "t3sim.event.tiles.measured": ("gemms", "all_reduces"), "t3sim.event.flow.measured": ("sdma_copies",),
          "t3sim.analytic.end_to_end.measured": ("single_node",)}
 
