@@ -40,7 +40,7 @@ class Exchange:
         """Count the others that a GPU sends to or receives from, of the GPU with most."""
         schedule = self._schedule
         return max(len(others(gpu)) for others in (schedule.peers, schedule.feeders)
-                   for gpu in range(schedule.devices))
+                   for gpu in range(schedule.gpus))
 
     @cached_property
     def copies(self) -> int:

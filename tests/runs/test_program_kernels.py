@@ -69,7 +69,7 @@ def test_a_sum_that_is_sent_on_is_added_up_once():
     at = Places(6400, 0, 1 << 20)
     found = LevelPlan(program, 1, at, in_memory=False, mirrored=False).passes()
     kept, *sent = found[3:]
-    assert [one.again for one in found] == [False] * 4 + [True] * 3 and kept.route is Route.MEMORY
+    assert [one.reuses_loads for one in found] == [False] * 4 + [True] * 3 and kept.route is Route.MEMORY
     assert kept.destination == at.chunk(1) == kept.sources[0] and len(set(kept.sources)) == 4
     assert {(one.sources, one.destination, one.route) for one in sent} == {(kept.sources, at.chunk(1), Route.PEER)}
     work = Copy([found], 6400, 512, 0.0, 0.0).work(0)
@@ -79,7 +79,7 @@ def test_a_sum_that_is_sent_on_is_added_up_once():
 def test_chunks_for_pairs_lie_side_by_side():
     """A GPU has 2N - 1 of the chunks of an all-to-all, its own and those for it, not all N * N."""
     program = algorithms("a2a", named_topology("switch:4"))["direct"].program()
-    assert [len(chunks) for chunks in program.held] == [7] * 4 and program.held[1] == (1, 4, 5, 6, 7, 9, 13)
+    assert [len(chunks) for chunks in program.rank_chunks] == [7] * 4 and program.rank_chunks[1] == (1, 4, 5, 6, 7, 9, 13)
 
 
 @pytest.mark.slow  # hardware of its own
