@@ -1,14 +1,17 @@
 """Amaranth designs drawn at random, compiled and compared cycle by cycle: `make fuzz MINUTES=10`.
 
 A design is drawn from one number: values of 1 to 150 bits, signed and unsigned, every operator, slices, parts,
-concatenations, arrays, If and Switch, memories, modules that exist several times, resets. It is text, so the smallest
-design that fails is printed as a program. The compiled RTL has to equal Amaranth's own simulator and, for some seeds,
+concatenations, arrays, If and Switch, memories, modules that exist several times, resets, a second clock, which may
+fall or have an asynchronous reset. It is text, so the smallest design that fails is printed as a program.
+The compiled RTL has to equal Amaranth's own simulator and, for some seeds,
 Verilator, whose Verilog is what becomes hardware. Designs leave out what the two are known to answer differently
 (Amaranth 0.5.10):
 
 - Parts (`bit_select`) beyond the highest bit of a signed value, or of a number that Amaranth's simulator keeps with
   more bits than the value has, as of `~x`: there it gives sign bits, the hardware zeros.
 - A registered read port of a memory during a reset: Amaranth's simulator clears its data, the hardware keeps them.
+- A register without reset in a domain with an asynchronous one: there the reset's edge acts on it as a clock's.
+- Edges of two clocks at once, of which one is assigned from a port: there it comes later than the other.
 - Two writes to one address of a memory in one cycle, which no language defines.
 """
 
@@ -35,11 +38,11 @@ from amaranth.lib import wiring
 from t3sim.cosim.cocotb_run import build_simulation, replay_cocotb
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import generate_verilog
-from t3sim.rtlsim import graph
+from t3sim.rtlsim import compile, graph
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
 from t3sim.rtlsim.graph import UnsupportedDesign
 from t3sim.rtlsim.port_map import RESET, Port, PortMap
-from t3sim.rtlsim.simulator import Simulator
+from t3sim.rtlsim.simulator import Backend, Simulator
 
 HEAD = """\
 from amaranth.hdl import *
@@ -76,7 +79,8 @@ class Drawing:
     a register reads any value.
     """
 
-    def __init__(self, rng: random.Random, name: str, values: int, below: list["Drawing"], beyond: bool) -> None:
+    def __init__(self, rng: random.Random, name: str, values: int, below: list["Drawing"], beyond: bool,
+                 domain: str = "") -> None:
         self._rng, self._beyond, self._below = rng, beyond, below
         self.name, self.inputs = name, [f"i{n}" for n in range(rng.randint(3, 7))]
         self._values = [f"s{n}" for n in range(values)]
@@ -84,6 +88,8 @@ class Drawing:
                   for value in (*self.inputs, *self._values)}
         self._signals = {value: hdl.Signal(eval(shape, NAMES)) for value, shape in shapes.items()}
         self._registers = {value for value in self._values if rng.random() < 0.3}
+        self._in_second = {value for value in self._values if domain and rng.random() < 0.5}
+        self._always_reset = self._in_second if "async" in domain else set()
         self._driven = 0
         lines: list[str] = []
         while self._driven < values:
@@ -93,9 +99,15 @@ class Drawing:
             self._driven += driven
             lines += more
         self.outputs = rng.sample(self._values, min(values, rng.randint(2, 12)))
+        own = domain not in ("", "plain")
+        if own:
+            lines = [f"m.domains.second = ClockDomain({domain})",
+                     "m.d.comb += ClockSignal('second').eq(self.second_clk)",
+                     "m.d.comb += ResetSignal('second').eq(self.second_rst)", *lines]
         self.text = "\n".join([
             f"class {name}(wiring.Component):",
             *(f"    {one}: In({shapes[one]})" for one in self.inputs),
+            *(f"    second_{pin}: In(1)" for pin in ("clk", "rst") if own),
             *(f"    o{one}: Out({shapes[one]})" for one in self.outputs),
             "",
             "    def elaborate(self, platform):",
@@ -111,7 +123,8 @@ class Drawing:
             return ""
         width = len(self._signals[value])
         least = -(1 << width - 1) if self._signals[value].shape().signed else 0
-        return f", init={least + self._rng.getrandbits(width)}" + self._rng.choice(["", "", ", reset_less=True"])
+        init = f", init={least + self._rng.getrandbits(width)}"
+        return init + self._rng.choice(["", "", "" if value in self._always_reset else ", reset_less=True"])
 
     # Expressions: texts, with what `_value` makes of them.
 
@@ -172,7 +185,7 @@ class Drawing:
             case "product":
                 text = f"({number(63)} * {number(63)})"
             case "quotient":
-                one, other = (self._bits(_WIDEST_NUMBER, **how) for _ in range(2))
+                one, other = rng.choice([[self._bits(_WIDEST_NUMBER, **how) for _ in range(2)], [number(), number()]])
                 text = f"({one} {rng.choice(['//', '%'])} {other})"
             case "left":
                 text = f"({any_()} << {self._bits(rng.choice([1, 3, 6]), **how)})"
@@ -229,7 +242,8 @@ class Drawing:
         return value in self._registers
 
     def _into(self, value: str, target: str | None = None, module: str = "m") -> str:
-        return f"{module}.d.{'sync' if value in self._registers else 'comb'} += {target or value}"
+        clocked = "second" if value in self._in_second else "sync"
+        return f"{module}.d.{clocked if value in self._registers else 'comb'} += {target or value}"
 
     def _branches(self, values: list[str]) -> tuple[int, list[str]]:
         return 1, [*self._body(values[0]), *self._body(values[0], 2)]
@@ -328,7 +342,8 @@ def draw(seed: int) -> RandomDesign:
     beyond, parts = rng.random() < 0.05, []
     for n in range(rng.choice([0, 0, 1, 2])):
         parts.append(Drawing(rng, f"Part{n}", rng.randint(2, 8), list(parts), beyond))
-    parts.append(Drawing(rng, "Top", rng.randint(3, 40), list(parts), beyond))
+    domain = rng.choice(["", "", "", "plain", "async_reset=True", "clk_edge='neg'"])
+    parts.append(Drawing(rng, "Top", rng.randint(3, 40), list(parts), beyond, domain))
     return RandomDesign(seed, "\n".join([HEAD, *(part.text for part in parts)]), rng.random() < 0.5)
 
 
@@ -338,7 +353,7 @@ def stimulus(ports: PortMap, seed: int, cycles: int = _CYCLES) -> np.ndarray:
     for port in ports.inputs.values():
         rng, now = random.Random(f"{seed} {port.name}"), 0
         for row in rows:
-            if port.name == RESET:
+            if port.name.endswith(RESET):
                 now = int(rng.random() < 0.03)
             elif rng.random() < 0.6:
                 ones = (1 << port.width) - 1
@@ -367,13 +382,31 @@ def fault_of(design: RandomDesign, verilator: bool) -> Fault | None:
         return Fault(type(error).__name__, None, traceback.format_exc())
 
 
+def _run(backend: Backend, rows: np.ndarray, design: RandomDesign) -> np.ndarray:
+    """Run rows of inputs; of several clocks, a part has its edge in each cycle."""
+    clocks, rng = backend.ports.clocks, random.Random(design.seed)
+    most = 1 if "ClockDomain(" in design.text else len(clocks)
+    if not clocks:
+        return backend.run(rows)
+    outputs = np.zeros((len(rows), backend.ports.output_words), np.uint64)
+    for row, shown in zip(rows, outputs):
+        backend.inputs[:len(row)] = row
+        backend.step(1, *rng.sample(clocks, rng.randint(1, most)))
+        shown[:] = backend.outputs[:len(shown)]
+    return outputs
+
+
 def _difference(design: RandomDesign, verilator: bool) -> Fault | None:
     factory = design.factory()
-    with _apart(design.apart):
-        library = build_component(factory, "top")
+    if ".d.second" in design.text:
+        library, verilator = compile(factory(), "top"), False
+    else:
+        with _apart(design.apart):
+            library = build_component(factory, "top")
     rows = stimulus(library.ports, design.seed)
     with Simulator(library) as compiled, AmaranthBackend(factory(), library.ports) as amaranth:
-        ours, others = compiled.run(rows), {"Amaranth": amaranth.run(rows)}
+        ours, theirs = (_run(backend, rows, design) for backend in (compiled, amaranth))
+    others = {"Amaranth": theirs}
     if verilator:
         verilog, ports = generate_verilog(factory(), "top")
         others["Verilator"], _ = replay_cocotb(build_simulation(verilog, ports), ports, rows)

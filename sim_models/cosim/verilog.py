@@ -16,7 +16,7 @@ from t3sim.rtl.arbiter import INSTALLED
 from t3sim.rtlsim import hierarchy, signature
 from t3sim.rtlsim.hierarchy import rtlil_modules
 from t3sim.rtlsim.port_map import PortMap
-from t3sim.rtlsim.signature import port_map
+from t3sim.rtlsim.signature import declared_ports_of, port_map
 
 _RTL = Path(rtl.__file__).parent
 
@@ -34,7 +34,7 @@ def generate_verilog(component: wiring.Component, name: str) -> tuple[str, PortM
     except YosysError as error:  # its last line: what comes before is a traceback where memory is short
         raise Failure(f"{name}: Yosys writes no Verilog: {(str(error).splitlines() or ['it says nothing'])[-1].strip()}"
                       ) from None
-    return text, port_map(component, name, declared_ports(text, name))
+    return text, port_map(declared_ports_of(component), name, declared_ports(text, name))
 
 
 def _yosys_version() -> str:

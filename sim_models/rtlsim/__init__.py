@@ -27,6 +27,6 @@ def compile(component: "wiring.Component", name: str | None = None, inner: str =
     Raises UnsupportedDesign, with file and line, for a construct that is not simulated, and ToolchainError where there
     is no C++ compiler or it fails: both are `base.errors.Failure`.
     """
-    from t3sim.rtlsim.build import compile_text, component_text  # not above: models read ports without Amaranth
+    from t3sim.rtlsim.build import compile_text, flat_text  # not above: models read ports without Amaranth
     from t3sim.rtlsim.hierarchy import module_name
-    return compile_text(*component_text(component, name or module_name(component), {}, inner), cache)
+    return compile_text(*flat_text(component, name or module_name(component), inner), cache)

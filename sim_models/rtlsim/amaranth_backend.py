@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from amaranth import Cat, ClockDomain, Module, Signal, Value
+from amaranth import Cat, ClockDomain, Module, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from t3sim.rtlsim.port_map import RESET, WORD_BITS, Port, PortMap
-from t3sim.rtlsim.signature import path_name
+from t3sim.rtlsim.port_map import FALLING, WORD_BITS, Port, PortMap
+from t3sim.rtlsim.signature import CLOCK, path_name
 from t3sim.rtlsim.simulator import checked_stimulus
 
 _HALF_PERIOD_SECONDS = 0.5e-9  #: the 1 GHz memory clock, for waveforms
@@ -33,10 +33,15 @@ class AmaranthBackend:
         module = Module()
         module.submodules.dut = component
         signals = {path_name(path): Value.cast(value) for path, _, value in component.signature.flatten(component)}
-        self._clock: Signal | None = None
-        if ports.clock:
-            module.domains.sync = domain = ClockDomain("sync")
-            self._clock, signals[RESET] = domain.clk, domain.rst
+        self._names = ports.clocks or tuple(filter(None, [ports.clock]))
+        for clock in dict.fromkeys(name.removesuffix(FALLING) for name in self._names):
+            if clock not in signals:  # not the component's own: of a domain
+                domain = ClockDomain(clock.removesuffix(CLOCK).rstrip("_") or "sync")
+                module.domains += domain
+                signals |= {clock: domain.clk, domain.rst.name: domain.rst}
+        self._clocks = Cat(signals[name.removesuffix(FALLING)] for name in self._names)
+        self._idle = sum(name.endswith(FALLING) << n for n, name in enumerate(self._names))
+        self._edges = 0
         # One assignment and one read per cycle: every access makes the simulator settle.
         self._inputs = Cat(signals[name] for name in ports.inputs)
         self._outputs = Cat(signals[name] for name in ports.outputs)
@@ -56,7 +61,8 @@ class AmaranthBackend:
         self._simulator.reset()
         self._advance(self._settle)
 
-    def step(self, cycles: int = 1) -> None:
+    def step(self, cycles: int = 1, *clocks: str) -> None:
+        self._edges = sum(1 << self._names.index(clock) for clock in clocks or self._names)
         for _ in range(cycles):
             self._advance(self._rise)
             self._advance(self._fall)
@@ -92,18 +98,20 @@ class AmaranthBackend:
         self._simulator.advance()
 
     def _settle(self, context) -> None:
+        if self._names:
+            context.set(self._clocks, self._idle)
         context.set(self._inputs, pack(self.ports.inputs, self.inputs))
         unpack(self.ports.outputs, context.get(self._outputs), self.outputs)
 
     def _rise(self, context) -> None:
         context.set(self._inputs, pack(self.ports.inputs, self.inputs))
-        if self._clock is not None:
-            context.set(self._clock, 1)
+        if self._names:
+            context.set(self._clocks, self._idle ^ self._edges)
         unpack(self.ports.outputs, context.get(self._outputs), self.outputs)
 
     def _fall(self, context) -> None:
-        if self._clock is not None:
-            context.set(self._clock, 0)
+        if self._names:
+            context.set(self._clocks, self._idle)
 
 
 def pack(ports: dict[str, Port], words: np.ndarray) -> int:

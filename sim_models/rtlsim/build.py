@@ -7,13 +7,15 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from amaranth.hdl import Elaboratable
+from amaranth.hdl import _ir as hdl_design
 from amaranth.lib import wiring
 
 from t3sim.base.cache import cached, digest
 from t3sim.rtlsim import clusters, expressions, graph, graph_code, hierarchy, part_code, port_map, shown, signature
 from t3sim.rtlsim import design_code as design_code_module
 from t3sim.rtlsim.design_code import design_code
-from t3sim.rtlsim.graph import graphs_of
+from t3sim.rtlsim.graph import flat_graphs_of, graphs_of
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import Groups, with_inner, with_shown
 from t3sim.rtlsim.signature import port_map as signature_map
@@ -27,14 +29,20 @@ _SELF_TEST_CYCLES = 2000
 _SELF_TEST_SECONDS = 100
 
 
-def component_text(component: wiring.Component, name: str, groups: Groups, inner: str = "") -> tuple[str, PortMap]:
-    """Write the C++ of a fresh component, and lay out its ports.
+def component_text(component: wiring.Component, name: str, groups: Groups) -> tuple[str, PortMap]:
+    """Write the C++ of a fresh component, with `groups` of inner signals as further outputs, and lay out its ports.
 
-    `name` becomes its module's. Further outputs are `groups` of inner signals, and those whose path matches `inner`.
-    Raises UnsupportedDesign.
+    `name` becomes its module's. Raises UnsupportedDesign.
     """
-    design = graphs_of(component, name, groups, inner)
-    ports = with_shown(signature_map(component, name, design.ports), groups)
+    design = graphs_of(component, name, groups)
+    ports = with_shown(signature_map(design.pins, name, design.ports, design.clocks), groups)
+    return design_code(design, ports), ports
+
+
+def flat_text(top: Elaboratable | hdl_design.Design, name: str, inner: str) -> tuple[str, PortMap]:
+    """Write the C++ of a design as one module, and lay out its ports. See `flat_graphs_of`."""
+    design = flat_graphs_of(top, name, inner)
+    ports = signature_map(design.pins, name, design.ports, design.clocks)
     ports = with_inner(ports, design.inner, design.memories)
     return design_code(design, ports), ports
 

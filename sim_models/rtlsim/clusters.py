@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from t3sim.rtlsim.graph import STATE, Graph, Graphs, Value, node_of, uses
+from t3sim.rtlsim.graph import STATE, ZERO, Graph, Graphs, Value, node_of, uses
 
 #: The share of cycles in which a source changes, and what a cluster costs besides its words, most of it for branches
 #: that are guessed wrong: of the top, which rests for the most part, and of instances.
@@ -21,9 +21,10 @@ _MOST_READERS = 80  #: of a source whose clusters are looked at for merging
 class Sink(NamedTuple):
     """End of a computation: a register's next value, writes of a memory, a port of its own or of an instance."""
 
-    kind: str  #: `next`, `write`, `output`, `input`
+    kind: str  #: `next`, `clear`, `write`, `output`, `input`
     what: tuple
     values: tuple[Value, ...]
+    clock: int | None = None  #: of registers and memories
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Cluster:
     sinks: list[Sink] = field(default_factory=list)
     shown: bool = False  #: whether outputs of the top depend on it
     round: int = 0
+    clock: int | None = None  #: of its registers and memories
 
 
 @dataclass
@@ -44,8 +46,11 @@ class View:
 
 def sinks_of(graph: Graph, design: Graphs | None) -> list[Sink]:
     """List the sinks; `design` for the top."""
-    found = [Sink("next", (number,), (register.next,)) for number, register in enumerate(graph.registers)]
-    found += [Sink("write", (number,), tuple(value for write in memory.writes for value in write))
+    found = [Sink("next", (number,), (register.next,), register.clock)
+             for number, register in enumerate(graph.registers)]
+    found += [Sink("clear", (number,), ((register.clear,),)) for number, register in enumerate(graph.registers)
+              if register.clear != ZERO]
+    found += [Sink("write", (number,), tuple(value for write in memory.writes for value in write), memory.clock)
               for number, memory in enumerate(graph.memories) if memory.writes]
     found += [Sink("output", where, (value,)) for where, value in graph.outputs.items()]
     if design is not None:
@@ -96,6 +101,8 @@ class _Clusters:
         for item in order:
             self._members[self._owner[item]].append(item)
         self._key = {cluster: key[cluster] for cluster in self._members}
+        self._clock = {cluster: next((sinks[item - self._count].clock for item in items if item >= self._count), None)
+                       for cluster, items in self._members.items()}
         self._merge()
         self.clusters = self._finished()
 
@@ -144,7 +151,7 @@ class _Clusters:
             _, one, other, versions = heapq.heappop(heap)
             if one not in members or other not in members or versions != (self._version[one], self._version[other]):
                 continue
-            if self._path(one, other) or self._path(other, one):
+            if self._two_clocks(one, other) or self._path(one, other) or self._path(other, one):
                 continue
             self._join(one, other)
             self._propose(heap, one)
@@ -167,7 +174,7 @@ class _Clusters:
         near.discard(cluster)
         mine = self._sources[cluster]
         for other in near:
-            if self._key[other] != self._key[cluster]:
+            if self._key[other] != self._key[cluster] or self._two_clocks(cluster, other):
                 continue
             theirs = self._sources[other]
             inner = ({node for node in theirs if self._owner.get(node) == cluster}
@@ -180,6 +187,9 @@ class _Clusters:
                     - self._expense(self._size[cluster] + self._size[other], together))
             if gain > 0:
                 heapq.heappush(heap, (-gain, cluster, other, (self._version[cluster], self._version[other])))
+
+    def _two_clocks(self, one: int, other: int) -> bool:
+        return None not in (clocks := {self._clock[one], self._clock[other]}) and len(clocks) == 2
 
     def _path(self, start: int, end: int) -> bool:
         """Return whether one cluster is read by another through a third."""
@@ -200,6 +210,8 @@ class _Clusters:
     def _join(self, one: int, other: int) -> None:
         inside = self._members.pop(other)
         self._members[one] += inside
+        if self._clock[one] is None:
+            self._clock[one] = self._clock[other]
         for item in inside:
             self._owner[item] = one
         for node in self._sources.pop(other):
@@ -238,7 +250,7 @@ class _Clusters:
             items = sorted(self._members[cluster], key=self._place.__getitem__)
             found.append(Cluster([item for item in items if item < self._count],
                                  [self._sinks[item - self._count] for item in items if item >= self._count],
-                                 self._key[cluster][1], self._key[cluster][0]))
+                                 self._key[cluster][1], self._key[cluster][0], self._clock[cluster]))
         return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from t3sim.rtlsim.clusters import Cluster, Sink, Views, clusters_of, sinks_of
 from t3sim.rtlsim.expressions import mask
 from t3sim.rtlsim.graph import ONE, WORD, Graphs, Value, bit_of, node_of
-from t3sim.rtlsim.graph_code import GraphWriter, by_word
+from t3sim.rtlsim.graph_code import GraphWriter, by_word, if_so
 from t3sim.rtlsim.part_code import PartWriter
 from t3sim.rtlsim.port_map import RESET, PortMap
 
@@ -193,6 +193,17 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
 
 
 
+_TICK = """\
+T3_API void t3_tick(void* handle, std::uint64_t clocks) {
+    Simulation& one = *static_cast<Simulation*>(handle);
+    load(one.top, one.top.in);
+    one.settle_all();
+    edge(one.top, clocks);
+    if (one.top.all) wake_all(one.top);
+    show(one.top);
+}
+"""
+
 _MEMORY = """\
 T3_API void t3_memory(void* handle, int which, std::uint64_t address, std::uint64_t* word, int write) {
     memory(static_cast<Simulation*>(handle)->top, which, address, word, write);
@@ -237,6 +248,8 @@ def design_code(design: Graphs, ports: PortMap) -> str:
         rest_cycles=_REST_CYCLES, rare_reset=reset))
     if ports.memories:
         lines.append(_MEMORY)
+    if ports.clocks:
+        lines.append(_TICK)
     return "\n".join(lines)
 
 
@@ -282,6 +295,7 @@ class TopWriter(GraphWriter):
                 self._shown[instance, tuple(port)].append(self._offsets[sink.what[0]] + sink.what[1])
         self._parts = list(parts.values())
         self.port_map = ports
+        self.clocks = ports.clocks
         #: of instances: which of their graph's
         seen: dict[int, int] = defaultdict(int)
         self.place: list[tuple[PartWriter, int]] = []
@@ -464,9 +478,15 @@ class TopWriter(GraphWriter):
             if self._circular:
                 yield f"    }} while ({phase}_again(s));"
             yield "}"
-        yield "static void edge(Top& s) {"
+        yield f"static void edge(Top& s{', const std::uint64_t clocks = ~0ull' if self.clocks else ''}) {{"
         for word in range(self.words_of_bits):
-            yield f"    if (s.pending[{word}]) edge{word}(s);"
+            if not self.clocks:
+                yield f"    if (s.pending[{word}]) edge{word}(s);"
+                continue
+            masks = [by_word(i for i, cluster in enumerate(self.clusters) if cluster.clock == clock).get(word, 0)
+                     for clock in range(len(self.clocks))]
+            ticking = " | ".join(f"{if_so(f'clocks >> {n} & 1')} & 0x{bits:x}ull" for n, bits in enumerate(masks))
+            yield f"    if (const std::uint64_t now = {ticking}; s.pending[{word}] & now) edge{word}(s, now);"
         for writer in self._parts:
             for at, first in self._each_set(writer):
                 for word in range(writer.words_of_bits):

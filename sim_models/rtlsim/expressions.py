@@ -126,6 +126,11 @@ class Expressions:
             return self.cut(first + self.word(args[-1]), width)
         if op in ("u//", "u%"):
             return f"{self.word(args[1])} ? {self.word(args[0])} {op[1]} {self.word(args[1])} : 0"
+        if op in ("s//", "s%"):  # rounded down, as in Python
+            rest = "a % b && (a < 0) != (b < 0)"
+            result = f"a / b - ({rest})" if op == "s//" else f"a % b + ({rest} ? b : 0)"
+            values = ", ".join(self.signed(arg + arg[-1:] * (len(arg) == WORD)) for arg in args)  # -2**63 // -1
+            return self.cut(f"({local(width)})[](auto a, auto b) {{ return b ? {result} : 0; }}({values})", width)
         if op in ("<<", "u>>", "s>>"):
             return self._shift(op, args, width)
         if op in ("==", "!="):

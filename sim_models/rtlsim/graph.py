@@ -11,14 +11,15 @@ from fnmatch import fnmatchcase
 from functools import partial, reduce
 from typing import NamedTuple
 
-from amaranth.hdl import _nir
+from amaranth.hdl import Elaboratable, _ast, _nir
+from amaranth.hdl._ir import Design
 from amaranth.lib import wiring
 
 from t3sim.base.errors import Failure
-from t3sim.rtlsim.hierarchy import Elaborated, elaborate
-from t3sim.rtlsim.port_map import Field, InnerMemory
+from t3sim.rtlsim.hierarchy import Elaborated, elaborate, elaborate_flat
+from t3sim.rtlsim.port_map import FALLING, Field, InnerMemory
 from t3sim.rtlsim.shown import Groups, Slot, output_name
-from t3sim.rtlsim.signature import signal_fields
+from t3sim.rtlsim.signature import CLOCK, DeclaredPort, declared_ports_of, signal_fields
 
 WORD = 64
 _BITS = 16  # of a reference: which bit of a node
@@ -26,7 +27,7 @@ _MOST_PARTS = 8  # a cell is cut where it is assigned in parts, but not into mor
 _FEWEST_CASES = 4
 _KEPT_CELLS, _KEPT_INSTANCES = 800, 4  # modules with fewer, all instances together, are part of their parent
 _INNER = "inner signals"  #: further outputs of instances
-_UP_TO_128_BITS = ("*", "u//", "u%", "s>>", "s<", "s>", "s<=", "s>=")
+_UP_TO_128_BITS = ("*", "s//", "s%", "u//", "u%", "s>>", "s<", "s>", "s<=", "s>=")
 ONE = 1
 ZERO = 0
 
@@ -35,7 +36,7 @@ Value = tuple[Ref, ...]  #: lowest bit first
 
 
 class UnsupportedDesign(Failure):
-    """The design has something that is not simulated, as a second clock, a falling edge, a signed division."""
+    """The design has something that is not simulated, as a product of more than 128 bits."""
 
     @classmethod
     def at(cls, cell: _nir.Cell, module: str, what: str) -> "UnsupportedDesign":
@@ -89,6 +90,7 @@ class WordMemory:
     depth: int
     init: tuple[int, ...]
     writes: list[tuple[Value, Value, Value]] = field(default_factory=list)  #: enable by bit, address, data
+    clock: int = 0  #: of its writes
 
 
 @dataclass
@@ -96,6 +98,8 @@ class Register:
     node: int
     init: int
     next: Value = ()
+    clock: int = 0
+    clear: Ref = ZERO  #: an asynchronous reset
 
 
 @dataclass
@@ -125,28 +129,43 @@ class Graphs:
     ports: dict[tuple[str, str], int]  #: of the top: direction and name, bits
     inner: dict[str, tuple[str, int, dict[str, Field]]]  #: by path: the output that shows it, its bits and fields
     memories: dict[str, InnerMemory]  #: by path
+    pins: list[DeclaredPort]
+    clocks: list[str]  #: by the numbers of registers and memories; empty if it is `clk` alone
 
     @property
     def graphs(self) -> list[Graph]:
         return list({id(one.graph): one.graph for one in self.instances}.values())
 
 
-def graphs_of(component: wiring.Component, name: str, shown: Groups | None = None, inner: str = "") -> Graphs:
-    """Elaborate a fresh component to graphs. Raises UnsupportedDesign.
+def graphs_of(component: wiring.Component, name: str, shown: Groups | None = None) -> Graphs:
+    """Elaborate a fresh component to graphs, and show some of its inner signals. Raises UnsupportedDesign."""
+    return _graphs(elaborate(component, name), shown or {}, "", declared_ports_of(component))
 
-    Groups of inner signals are shown a cycle later, those whose path matches `inner` and memories at once.
+
+def flat_graphs_of(top: Elaboratable | Design, name: str, inner: str) -> Graphs:
+    """Elaborate anything to one graph, and show inner signals and memories whose path matches `inner`.
+
+    Of what is no component, outputs are the signals that its own module uses. Raises UnsupportedDesign.
     """
-    elaborated = elaborate(component, name, flat=bool(inner))
+    pins = declared_ports_of(top) if isinstance(top, wiring.Component) else []
+    return _graphs(elaborate_flat(top, name), {}, inner, pins)
+
+
+def _graphs(elaborated: Elaborated, shown: Groups, inner: str, pins: list[DeclaredPort]) -> Graphs:
     fine: set[tuple[str, int]] = set()
     while True:
         try:
-            return _Converter(elaborated, fine, shown or {}, inner).graphs
+            graphs = _Converter(elaborated, fine, shown, inner).graphs
         except _FalseCycle as cycle:
             module, index = cycle.args[0]
             if cycle.args[0] in fine:
                 raise UnsupportedDesign.at(elaborated.netlists[module].cells[index], module,
                                            "bits of this value depend on each other") from None
             fine.add(cycle.args[0])
+        else:
+            graphs.pins = pins + [DeclaredPort("input", path, path, signal)
+                                  for path, signal in elaborated.signals.items() if ("input", path) in graphs.ports]
+            return graphs
 
 
 @dataclass(eq=False)
@@ -184,15 +203,25 @@ class _Converter:
         for name in elaborated.netlists:  # children come before their parents
             self._cells[name] = cells[name] + sum(self._cells[child] for child in elaborated.instances[name].values())
         top = self._scope(elaborated.top, Graph(elaborated.top), None, None, keep=True)
+        self._inner_signals: dict[str, tuple[str, int, dict[str, Field]]] = {}
+        self._inner_memories: dict[str, InnerMemory] = {}
+        self._first_of: dict[_nir.Value, str] = {}
+        self._clocks: list[str] = []
+        for cell in top.netlist.cells:
+            if isinstance(cell, (_nir.SyncPrint, _nir.AsyncPrint, _nir.SyncProperty, _nir.AsyncProperty)):
+                raise UnsupportedDesign.at(cell, top.module, "Print, Assert, Assume and Cover are not simulated")
+        self._clock_nets = {cell.clk for cell in top.netlist.cells if hasattr(cell, "clk")}
         for port, value in top.netlist.top.ports_o.items():
+            if port in elaborated.signals:
+                if elaborated.open and "." not in port or fnmatchcase(port, inner):
+                    self._show_now(top, port, value, elaborated.signals[port])
+                continue
             for word in range(-(-len(value) // WORD)):
                 top.graph.outputs[port, word] = self._value(top, value[word * WORD:(word + 1) * WORD])
         for group, slots in shown.items():
             self._show(top, output_name(group), slots)
-        self._inner_signals: dict[str, tuple[str, int, dict[str, Field]]] = {}
-        self._inner_memories: dict[str, InnerMemory] = {}
         if inner:
-            self._expose(top, inner)
+            self._show_matching(top, inner)
         for module, bits in self._shown_bits.items():
             bits += [ZERO] * (-len(bits) % WORD)
             self._scopes[module].graph.outputs |= {
@@ -204,8 +233,13 @@ class _Converter:
                 raise UnsupportedDesign(f"{scope.module}: {len(scope.graph.outputs)} words of outputs and of inner "
                                         f"signals, of {WORD} at most")
         ports = {("input", port): width for port, (_, width) in top.netlist.top.ports_i.items()}
-        ports |= {("output", port): len(value) for port, value in top.netlist.top.ports_o.items()}
-        self.graphs = Graphs(top.graph, self._instances, ports, self._inner_signals, self._inner_memories)
+        ports |= {("output", port): len(value) for port, value in top.netlist.top.ports_o.items()
+                  if port not in elaborated.signals}
+        clocks = [] if self._clocks == [CLOCK] else self._clocks
+        for clock in clocks:
+            if (clock.removesuffix(FALLING), 0) in top.graph.inputs:
+                raise UnsupportedDesign(f"{top.module}: the clock {clock} is read as data")
+        self.graphs = Graphs(top.graph, self._instances, ports, self._inner_signals, self._inner_memories, [], clocks)
 
     def _scope(self, module: str, graph: Graph, parent: _Scope | None, cell: _nir.Instance | None, *,
                keep: bool) -> _Scope:
@@ -232,21 +266,24 @@ class _Converter:
                     scope.children[index] = self._scope(inner.type, graph, scope, inner, keep=keep)
         return scope
 
-    def _expose(self, top: _Scope, pattern: str) -> None:
-        """Add outputs for inner signals, one for all that are the same bits; keep memories. All is one netlist."""
-        netlist, outputs = top.netlist, {}
+    def _show_now(self, top: _Scope, path: str, nets: _nir.Value, signal: _ast.Signal) -> None:
+        """Add an output for an inner signal, one for all that are the same bits; clocks are no data."""
+        if len(nets) and nets[0] not in self._clock_nets:
+            first = self._first_of.setdefault(nets, path)
+            if first == path:
+                for word in range(-(-len(nets) // WORD)):
+                    top.graph.outputs[path, word] = self._value(top, nets[word * WORD:(word + 1) * WORD])
+            self._inner_signals[path] = first, len(nets), signal_fields(signal)
+
+    def _show_matching(self, top: _Scope, pattern: str) -> None:
+        """Add outputs for inner signals and keep memories; all is one netlist."""
+        netlist = top.netlist
         for module in netlist.modules:
             for signal, name in module.signal_names.items():
                 path = ".".join((*module.name[1:], name))
-                nets = netlist.signals[signal]
-                if (not len(nets) or not fnmatchcase(path, pattern) or path in netlist.top.ports_i
-                        or path in netlist.top.ports_o or top.input_bits.get(nets[0], ("",))[0] == "clk"):
-                    continue
-                if nets not in outputs:
-                    outputs[nets] = path
-                    for word in range(-(-len(nets) // WORD)):
-                        top.graph.outputs[path, word] = self._value(top, nets[word * WORD:(word + 1) * WORD])
-                self._inner_signals[path] = outputs[nets], len(nets), signal_fields(signal)
+                if (fnmatchcase(path, pattern) and path not in self._inner_signals and path not in netlist.top.ports_i
+                        and path not in netlist.top.ports_o):
+                    self._show_now(top, path, netlist.signals[signal], signal)
         for index, cell in enumerate(netlist.cells):
             if isinstance(cell, _nir.Memory):
                 path = ".".join((*netlist.modules[cell.module_idx].name[1:], cell.name))
@@ -377,8 +414,8 @@ class _Converter:
             case _nir.Operator(operator="&" | "|" | "^" | "~" | "m"):
                 width, cuts = cell.width, {0}
             case _nir.Operator():
-                if cell.operator in ("s//", "s%") or cell.operator in _UP_TO_128_BITS and max(map(
-                        len, cell.inputs)) > 2 * WORD:
+                most = 2 * WORD - (cell.operator in ("s//", "s%"))
+                if cell.operator in _UP_TO_128_BITS and max(map(len, cell.inputs)) > most:
                     raise UnsupportedDesign.at(cell, scope.module, f"{cell.operator} of "
                                                f"{max(map(len, cell.inputs))} bits is not simulated")
                 return [0]
@@ -458,23 +495,41 @@ class _Converter:
                 return self._node(graph, Node("out", width, (), (child, port, word)))
         raise AssertionError(cell)
 
-    def _clock(self, scope: _Scope, cell) -> None:
-        if cell.clk_edge != "pos" or getattr(cell, "arst", 0) != 0 or scope.input_bits.get(
-                cell.clk & 0xffff if cell.clk >> 16 == 0 else -1, ("",))[0] != "clk":
+    def _clock(self, scope: _Scope, cell) -> int:
+        """Return the number of a cell's clock."""
+        port, _ = scope.input_bits.get(cell.clk & 0xffff if cell.clk >> 16 == 0 else -1, ("", 0))
+        if not port:
+            raise UnsupportedDesign.at(cell, scope.module, "a clock that the design makes itself is not simulated")
+        name = port + FALLING * (cell.clk_edge == "neg")
+        if len(self._elaborated.netlists) > 1 and (name != CLOCK or getattr(cell, "arst", 0) != 0):
             raise UnsupportedDesign.at(cell, scope.module, "a clock that is not clk, or an asynchronous reset")
+        if name not in self._clocks:
+            self._clocks.append(name)
+            if {port, port + FALLING} <= set(self._clocks):
+                raise UnsupportedDesign.at(cell, scope.module, f"both edges of the clock {port}")
+        return self._clocks.index(name)
 
     def _register(self, scope: _Scope, index: int, first: int, data, init: int, cell) -> Value:
-        self._clock(scope, cell)
-        graph = scope.graph
+        clock, graph = self._clock(scope, cell), scope.graph
         sync_read = isinstance(cell, _nir.SyncReadPort)
         width = min(WORD, cell.width - first) if sync_read else len(data)
         register, value = self._new_register(graph, width, init & (1 << width) - 1)
+        register.clock, kept = clock, value
+        if not sync_read and cell.arst != ZERO:
+            # While the reset lasts, the register shows and keeps its initial value.
+            register.clear = self._bit(scope, cell.arst)
+            value = self._cleared(graph, register, kept)
 
         def follow() -> None:
-            register.next = (self._sync_read(scope, cell, first, value) if sync_read else self._value(scope, data))
+            new = self._sync_read(scope, cell, first, kept) if sync_read else self._value(scope, data)
+            register.next = new if register.clear == ZERO else self._cleared(graph, register, new)
 
         self._pending.append(follow)
         return value
+
+    def _cleared(self, graph: Graph, register: Register, value: Value) -> Value:
+        init = tuple(register.init >> i & 1 for i in range(len(value)))
+        return self._node(graph, Node("select", len(value), (value, (register.clear,), init), (0,)))
 
     def _new_register(self, graph: Graph, width: int, init: int) -> tuple[Register, Value]:
         register = Register(len(graph.nodes), init)
@@ -527,7 +582,10 @@ class _Converter:
 
             def follow() -> None:
                 for port, write in enumerate(writes):
-                    self._clock(scope, write)
+                    clock = self._clock(scope, write)
+                    if port and clock != memory.clock:
+                        raise UnsupportedDesign.at(write, scope.module, "a memory that two clocks write")
+                    memory.clock = clock
                     enable, address, data = (self._value(scope, part) for part in (write.en, write.addr, write.data))
                     memory.writes[port] = enable, address, data
 

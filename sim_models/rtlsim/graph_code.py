@@ -31,6 +31,8 @@ def by_word(clusters: Iterable[int]) -> dict[int, int]:
 class GraphWriter(Expressions, ABC):
     """Writes a graph's struct and functions; `s` is the struct, `holder` what has the bits of its clusters."""
 
+    clocks: Sequence[str] = ()  #: if there is not only one
+
     def __init__(self, graph: Graph, clusters: list[Cluster], type_: str, holder: str, holder_type: str) -> None:
         super().__init__(graph)
         self.clusters = clusters
@@ -145,9 +147,10 @@ class GraphWriter(Expressions, ABC):
                 yield f"    {self.holder}.dirty[{word}] = dirty & ~0x{sum(1 << i % WORD for i in which):x}ull;"
                 yield "}"
             stateful = [i for i in numbers if any(sink.kind in ("next", "write") for sink in self.clusters[i].sinks)]
-            yield f"static void edge{word}({self.holder_type}& {self.holder}) {{"
-            yield f"    const std::uint64_t pending = {self.holder}.pending[{word}];"
-            yield f"    {self.holder}.pending[{word}] = 0;"
+            ticking = [", const std::uint64_t ticking", " & ticking", "&= ~ticking"] if self.clocks else ["", "", "= 0"]
+            yield f"static void edge{word}({self.holder_type}& {self.holder}{ticking[0]}) {{"
+            yield f"    const std::uint64_t pending = {self.holder}.pending[{word}]{ticking[1]};"
+            yield f"    {self.holder}.pending[{word}] {ticking[2]};"
             yield f"    std::uint64_t dirty = {self.holder}.dirty[{word}];"
             yield from self.in_groups("pending", stateful, self.take)
             yield f"    {self.holder}.dirty[{word}] = dirty;"
@@ -242,6 +245,10 @@ class GraphWriter(Expressions, ABC):
             yield f"const std::uint64_t x{register.node} = {self.word(sink.values[0])};"
             yield f"s.x{register.node} = x{register.node};"
             pending.append(f"(x{register.node} ^ v{register.node})")
+        elif sink.kind == "clear":
+            register = graph.registers[sink.what[0]]
+            name = f"{register.node} = {self.literal(register.init, False)};"
+            yield f"if ({self.word(sink.values[0])}) s.v{register.node} = s.x{name}"
         elif sink.kind == "write":
             number, = sink.what
             for port in range(len(sink.values) // 3):

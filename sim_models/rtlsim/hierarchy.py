@@ -10,16 +10,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import reduce
 from operator import or_
 from pathlib import Path
 
-from amaranth import ClockSignal, Fragment, Instance, ResetSignal, Signal, Value
+from amaranth import ClockSignal, Elaboratable, Fragment, Instance, ResetSignal, Signal, Value
 from amaranth.back import rtlil
 from amaranth.hdl._ast import SignalSet
-from amaranth.hdl._ir import PortDirection, build_netlist
+from amaranth.hdl._ir import Design, PortDirection, build_netlist
 from amaranth.hdl._mem import MemoryInstance
 from amaranth.hdl._nir import Netlist
 from amaranth.lib import wiring
@@ -263,13 +263,33 @@ class Elaborated:
     top: str
     netlists: dict[str, Netlist]  #: children before their parents
     instances: dict[str, dict[str, str]]  #: module: {name of the instance: its module}
+    open: bool = False  #: the top has no signature: what it uses is shown
+    signals: dict[str, Signal] = field(default_factory=dict)  #: further ports, by path
 
 
-def elaborate(component: wiring.Component, name: str, flat: bool = False) -> Elaborated:
-    """Elaborate a fresh component and all below it; `name` becomes its module's. `flat`: to one netlist."""
-    if flat:
-        netlist = build_netlist(Fragment.get(component, None), signature_ports(component), name=name)
-        return Elaborated(name, {name: netlist}, {name: {}})
+def elaborate_flat(top: Elaboratable | Design, name: str) -> Elaborated:
+    """Elaborate to one netlist.
+
+    Signals of what is no component, and clocks and resets of a component's own domains, are ports: what nothing drives
+    is an input.
+    """
+    signals, open_ = {}, not isinstance(top, wiring.Component)
+    ports = () if open_ else signature_ports(top)
+    design = top if isinstance(top, Design) else Fragment.get(top, None).prepare(ports, hierarchy=(name,))
+    known = SignalSet(signal for _, signal, _ in design.ports)
+    pins = SignalSet(pin for domain in design.fragment.domains.values() for pin in (domain.clk, domain.rst)
+                     if pin is not None)
+    for signal, fragment in design.signal_lca.items():
+        if signal not in known and len(signal) and (open_ or signal in pins):
+            where = design.fragments[fragment]
+            path = ".".join((*where.name[1:], where.signal_names.get(signal, f"signal${len(signals)}")))
+            signals[path] = signal
+            design.ports.append((path, signal, None))
+    return Elaborated(name, {name: build_netlist(design)}, {name: {}}, open_, signals)
+
+
+def elaborate(component: wiring.Component, name: str) -> Elaborated:
+    """Elaborate a fresh component and all below it; `name` becomes its module's."""
     writer = _Netlists(name)
     writer.add_top(component, name)
     return Elaborated(name, writer.netlists, writer.instances)

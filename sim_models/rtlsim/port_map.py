@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 WORD_BITS = 64
+FALLING = " falling"  #: behind a clock whose registers change when it falls
 RESET = "rst"  #: name of the synchronous reset in a PortMap, an input like the others
 
 
@@ -78,6 +79,7 @@ class PortMap:
     outputs: dict[str, Port]
     clock: str | None  #: name of the clock in the Verilog; None for a block without registers
     memories: dict[str, InnerMemory] = field(default_factory=dict)  #: inner ones, by path
+    clocks: tuple[str, ...] = ()  #: inputs that are clocks, if it is not `clk` alone; each can be stepped by itself
 
     @cached_property
     def input_words(self) -> int:
@@ -168,7 +170,8 @@ class PortMap:
                     for name, port in raw[side].items()}
 
         memories = {name: InnerMemory(**memory) for name, memory in raw["memories"].items()}
-        return cls(raw["top"], ports("inputs"), ports("outputs"), raw["clock"], memories)
+        return cls(raw["top"], ports("inputs"), ports("outputs"), raw["clock"], memories,
+                   tuple(raw["clocks"]))
 
     @classmethod
     def load(cls, path: Path) -> "PortMap":

@@ -45,7 +45,7 @@ def with_shown(ports: PortMap, contents: Groups) -> PortMap:
         width = max(slot.lsb + slot.width for slot in slots)
         found[PREFIX + name] = Port(PREFIX + name, output_name(name), width, offset)
         offset += found[PREFIX + name].words
-    return PortMap(f"{ports.top}_traced", ports.inputs, ports.outputs | found, ports.clock)
+    return replace(ports, top=f"{ports.top}_traced", outputs=ports.outputs | found)
 
 
 def with_inner(ports: PortMap, signals: dict[str, tuple[str, int, dict[str, Field]]],

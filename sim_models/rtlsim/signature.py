@@ -1,11 +1,14 @@
 """Ports of a component's signature: names, directions, and where they are in words."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from amaranth.hdl import Format, Signal, Value
 from amaranth.hdl._ast import Slice
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 
-from t3sim.rtlsim.port_map import RESET, Field, Port, PortMap, words_for
+from t3sim.rtlsim.port_map import FALLING, RESET, Field, Port, PortMap, words_for
 
 CLOCK = "clk"
 
@@ -24,11 +27,33 @@ def signature_ports(component: wiring.Component) -> dict[str, tuple[Value, PortD
     return ports
 
 
-def port_map(component: wiring.Component, name: str, declared: dict[tuple[str, str], int]) -> PortMap:
-    """Lay the ports out in words and check them against those that the module has: direction and name, bits."""
+class DeclaredPort(NamedTuple):
+    """A port as it was declared in Python."""
+
+    side: str  #: `input` or `output`
+    path: str  #: `compute[3].payload`
+    verilog: str
+    signal: Signal
+
+
+def declared_ports_of(component: wiring.Component) -> list[DeclaredPort]:
+    pins = [(path, member, Value.cast(value)) for path, member, value in component.signature.flatten(component)]
+    return [DeclaredPort("input" if member.flow == wiring.In else "output", path_name(path), signal.name, signal)
+            for path, member, signal in pins if len(signal)]
+
+
+def port_map(pins: list[DeclaredPort], name: str, declared: dict[tuple[str, str], int],
+             clocks: Sequence[str] = ()) -> PortMap:
+    """Lay the ports out in words and check them against those that the module has: direction and name, bits.
+
+    `clocks` are inputs that are clocks, if it is not `clk` alone.
+    """
     declared = dict(declared)
+    clock_inputs = {clock.removesuffix(FALLING) for clock in clocks}
+    for port in clock_inputs:
+        declared.pop(("input", port), None)
     clock = CLOCK if declared.pop(("input", CLOCK), None) else None
-    reset = declared.pop(("input", RESET), None)
+    resets = [port for side, port in declared if side == "input" and (port == RESET or port.endswith(f"_{RESET}"))]
     sides: dict[str, dict[str, Port]] = {"input": {}, "output": {}}
     offsets = {"input": 0, "output": 0}
 
@@ -36,20 +61,18 @@ def port_map(component: wiring.Component, name: str, declared: dict[tuple[str, s
         sides[side][path] = Port(path, verilog_name, width, offsets[side], fields)
         offsets[side] += words_for(width)
 
-    for path, member, value in component.signature.flatten(component):
-        signal = Value.cast(value)
-        if len(signal) == 0:
+    for side, path, verilog, signal in pins:
+        if verilog in clock_inputs or verilog == clock:
             continue
-        side = "input" if member.flow == wiring.In else "output"
-        if declared.pop((side, signal.name), None) != len(signal):
-            raise PortError(f"{name}: {side} {path_name(path)} is not {signal.name} with {len(signal)} bits "
-                            "in its module")
-        add(side, path_name(path), signal.name, len(signal), signal_fields(signal))
-    if reset:
-        add("input", RESET, RESET, 1, {})
+        if declared.pop((side, verilog), None) != len(signal):
+            raise PortError(f"{name}: {side} {path} is not {verilog} with {len(signal)} bits in its module")
+        add(side, path, verilog, len(signal), signal_fields(signal))
+    for reset in resets:
+        if declared.pop(("input", reset), None):
+            add("input", reset, reset, 1, {})
     if declared:
         raise PortError(f"{name}: the module has ports that the signature lacks: {sorted(declared)}")
-    return PortMap(name, sides["input"], sides["output"], clock)
+    return PortMap(name, sides["input"], sides["output"], clock, clocks=tuple(clocks))
 
 
 def path_name(path: tuple[str | int, ...]) -> str:

@@ -34,6 +34,8 @@ class Design:
         self.step = self._function("t3_step", None, _HANDLE)
         self.eval = self._function("t3_eval", None, _HANDLE)
         self.run = self._function("t3_run", ctypes.c_uint64, _HANDLE, _POINTER, _POINTER, ctypes.c_int64)
+        if ports.clocks:
+            self.tick = self._function("t3_tick", None, _HANDLE, ctypes.c_uint64)
         if ports.memories:
             self.memory = self._function("t3_memory", None, _HANDLE, ctypes.c_int, ctypes.c_uint64, _POINTER,
                                          ctypes.c_int)
@@ -65,8 +67,8 @@ class Backend(Protocol):
     def reset(self) -> None:
         """Go back to the state after power-on, all inputs 0. For a reset in flight drive the input `rst`."""
 
-    def step(self, cycles: int = 1) -> None:
-        """Step that many clock cycles with the inputs as they are."""
+    def step(self, cycles: int = 1, *clocks: str) -> None:
+        """Step that many clock cycles with the inputs as they are, of all clocks together or of those named."""
 
     def settle(self) -> None:
         """Bring combinational outputs up to date with the inputs, without a clock edge."""
@@ -190,19 +192,29 @@ class Simulator:
     def reset(self) -> None:
         self.design.reset(self._open_handle())
 
-    def step(self, cycles: int = 1) -> None:
+    def step(self, cycles: int = 1, *clocks: str) -> None:
         handle = self._open_handle()
+        mask = sum(1 << self.clock_number(clock) for clock in set(clocks))
         for _ in range(cycles):
             if self._sample is not None:
                 self.settle()
-            self.design.step(handle)
+            if clocks:
+                self.design.tick(handle, mask)
+            else:
+                self.design.step(handle)
             if self._sample is not None:
-                self._sample(self.inputs, self.outputs, rises=True)
+                self._sample(self.inputs, self.outputs, clocks or self.ports.clocks or ("clk",))
+
+    def clock_number(self, clock: str) -> int:
+        if clock not in self.ports.clocks:
+            raise KeyError(f"{self.ports.top} has no clock {clock!r} besides others: its clocks are "
+                           f"{', '.join(self.ports.clocks) or 'clk alone'}")
+        return self.ports.clocks.index(clock)
 
     def settle(self) -> None:
         self.design.eval(self._open_handle())
         if self._sample is not None:
-            self._sample(self.inputs, self.outputs, rises=False)
+            self._sample(self.inputs, self.outputs, ())
 
     def run(self, stimulus: np.ndarray) -> np.ndarray:
         stimulus = checked_stimulus(self.ports, stimulus)

@@ -1,7 +1,7 @@
 """Ports as signals of a wave viewer, and VCD files of them."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from vcd import VCDWriter
 
-from t3sim.rtlsim.port_map import WORD_BITS, Port, PortMap
+from t3sim.rtlsim.port_map import FALLING, WORD_BITS, Port, PortMap
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def port_signals(port: Port, scope: str, first_word: int) -> Iterator[Signal]:
 
 @contextmanager
 def recording(ports: PortMap, path: Path) -> Iterator[Callable]:
-    """Write a VCD file; gives what takes a sample: inputs, outputs, and whether the clock has just risen."""
+    """Write a VCD file; gives what takes a sample: inputs, outputs, and the clocks that have just had their edge."""
     split = max(1, ports.input_words)
     signals = [signal for port in ports.inputs.values() for signal in port_signals(port, ports.top, 0)]
     signals += [signal for port in ports.outputs.values() for signal in port_signals(port, ports.top, split)]
@@ -55,14 +55,15 @@ def recording(ports: PortMap, path: Path) -> Iterator[Callable]:
         for word in range(signal.bit // WORD_BITS, -(-(signal.bit + signal.width) // WORD_BITS)):
             users[word].append(number)
     with path.open("w") as file, VCDWriter(file, timescale="1 ns", comment="the clock rises every 2 ns") as writer:
-        clock = writer.register_var(ports.top, ports.clock, "wire", size=1, init=0) if ports.clock else None
+        clocks = {clock: writer.register_var(ports.top, clock, "wire", size=1, init=int(clock.endswith(FALLING)))
+                  for clock in ports.clocks or filter(None, [ports.clock])}
         variables = [writer.register_var(signal.scope, signal.name, "wire", size=signal.width) for signal in signals]
         last: np.ndarray | None = None
         time = 0
 
-        def sample(inputs: np.ndarray, outputs: np.ndarray, rises: bool) -> None:
+        def sample(inputs: np.ndarray, outputs: np.ndarray, ticked: Sequence[str]) -> None:
             nonlocal last, time
-            time += time % 2 == (0 if rises else 1)  # edges at odd times
+            time += time % 2 == (0 if ticked else 1)  # edges at odd times
             row = np.concatenate([inputs, outputs])
             changed = range(len(row)) if last is None else np.flatnonzero(row != last)
             data = row.tobytes()
@@ -71,8 +72,8 @@ def recording(ports: PortMap, path: Path) -> Iterator[Callable]:
                 first, end = signal.bit // 8, -(-(signal.bit + signal.width) // 8)
                 value = int.from_bytes(data[first:end], "little") >> signal.bit % 8 & (1 << signal.width) - 1
                 writer.change(variables[number], time, value)
-            if clock is not None:
-                writer.change(clock, time, int(rises))
+            for clock, variable in clocks.items():
+                writer.change(variable, time, int((clock in ticked) != clock.endswith(FALLING)))
             last = row
 
         try:  # what failed is there to be looked at

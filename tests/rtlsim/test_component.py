@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
-from amaranth.hdl import ClockDomain, ClockSignal, ResetSignal
+from amaranth.hdl import ClockDomain, ClockSignal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -213,9 +213,9 @@ class Clocked(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        if self._kind == "edge":
-            m.domains.other = other = ClockDomain(clk_edge="neg")
-            m.d.comb += [other.clk.eq(ClockSignal()), other.rst.eq(ResetSignal())]
+        if self._kind == "gated":
+            m.domains.other = other = ClockDomain(reset_less=True)
+            m.d.comb += other.clk.eq(ClockSignal() & self.data[0])
         if self._kind == "data":
             m.d.comb += self.out.eq(ClockSignal())
         elif self._kind == "product":
@@ -225,7 +225,8 @@ class Clocked(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize("kind, message", [("edge", "a clock that is not clk"), ("data", "the clock is read as data"),
+@pytest.mark.parametrize("kind, message", [("gated", "a clock that the design makes itself"),
+                                           ("data", "the clock is read as data"),
                                            ("product", r"\* of 280 bits is not simulated")])
 def test_what_is_not_simulated_is_refused(kind, message):
     with pytest.raises(UnsupportedDesign, match=message):

@@ -24,7 +24,7 @@ from t3sim.rtlsim import build, lanes, toolchain
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend, pack, unpack
 from t3sim.rtlsim.port_map import Lane, PortMap
 from t3sim.rtlsim.shown import slot
-from t3sim.rtlsim.signature import PortError, port_map
+from t3sim.rtlsim.signature import PortError, declared_ports_of, port_map
 from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import checksum, random_stimulus
 from t3sim.rtlsim.toolchain import ToolchainError
@@ -129,10 +129,11 @@ def test_verilog_with_other_ports_is_refused():
     component = Widths()
     text, _ = generate_verilog(component, "widths")
     with pytest.raises(PortError, match="output word is not word with 64 bits"):
-        port_map(component, "widths", declared_ports(text.replace("[63:0] word;", "[62:0] word;"), "widths"))
+        port_map(declared_ports_of(component), "widths",
+                 declared_ports(text.replace("[63:0] word;", "[62:0] word;"), "widths"))
     more = text.replace("  input clk;", "  input clk;\n  input extra;")
     with pytest.raises(PortError, match="lacks.*'extra'"):
-        port_map(component, "widths", declared_ports(more, "widths"))
+        port_map(declared_ports_of(component), "widths", declared_ports(more, "widths"))
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -5,10 +5,11 @@ import stat
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
-from amaranth import Instance, Module, Signal, signed
+from amaranth import ClockDomain, ClockSignal, Instance, Module, Signal, signed
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from vcd.reader import TokenKind, tokenize
@@ -26,7 +27,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "simulate-your-
 
 
 def test_the_pages_example_prints_what_it_says():
-    program, output = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    program, output, *_ = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert (ran.stdout, ran.returncode) == (output, 0), ran.stderr
 
@@ -161,8 +162,8 @@ def waves_of(path: Path, start: float, step: float, count: int) -> dict[str, lis
 def test_inner_signals_and_waves_are_those_of_amaranths_simulator(seed, tmp_path):
     """Of random designs, every signal by its path, at every cycle."""
     cycles, compared = 60, 0
-    for number in range(100 * seed, 100 * seed + 3):
-        drawn = fuzz.draw(number)
+    for drawn in islice((one for one in map(fuzz.draw, count(100 * seed)) if "second" not in one.text), 3):
+        number = drawn.seed
         top = rtlsim.compile(drawn.factory()(), "top", inner="*", cache=tmp_path / "cache")
         rows = fuzz.stimulus(top.ports, number, cycles)
         theirs = drawn.factory()()
@@ -185,7 +186,7 @@ def test_inner_signals_and_waves_are_those_of_amaranths_simulator(seed, tmp_path
 
 @pytest.mark.parametrize("what, message", [
     ("instance", r"test_rtlsim.py:\d+: foreign: an instance of black_box, which is not Amaranth"),
-    ("edge", r"test_rtlsim.py:\d+: foreign: .*clock")])
+    ("gated", r"test_rtlsim.py:\d+: foreign: a clock that the design makes itself is not simulated")])
 def test_what_is_not_supported_is_named_with_file_and_line(what, message):
     class Foreign(wiring.Component):
         data: In(8)
@@ -196,7 +197,9 @@ def test_what_is_not_supported_is_named_with_file_and_line(what, message):
             if what == "instance":
                 m.submodules.box = Instance("black_box", i_a=self.data, o_b=self.out)
             else:
-                m.d.other += self.out.eq(self.data)
+                m.domains.gated = gated = ClockDomain(reset_less=True)
+                m.d.comb += gated.clk.eq(ClockSignal() & self.data[0])
+                m.d.gated += self.out.eq(self.data)
             return m
 
     with pytest.raises(Failure, match=message):

@@ -1,0 +1,240 @@
+"""Open Amaranth designs on the compiled simulator: `python scripts/open_designs.py [DESIGN ...] [--path CHECKOUT ...]`.
+
+Each design gets the same random inputs in Amaranth's simulator and compiled, by the same testbench, and every signal
+has to be equal in every cycle. The table has cycles per second of Amaranth's simulator, of the same
+testbench on the compiled design, and of the compiled design alone; or why a design is not supported. What is not
+installed and in no checkout is named.
+"""
+
+import argparse
+import copy
+import importlib
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from amaranth.hdl import Cat, ClockDomain, DomainRenamer, Elaboratable, Fragment, Module, Signal
+from amaranth.sim import Simulator
+from amaranth.sim.pysim import PySimEngine
+
+from t3sim.rtlsim.engine import CompiledEngine
+from t3sim.rtlsim.graph import UnsupportedDesign
+from t3sim.rtlsim.stimulus import random_stimulus
+
+CYCLES = 2000
+_PERIOD_SECONDS = 1e-6
+_MEASURED_SECONDS = 1.0  #: of the compiled design alone
+_READ_TOGETHER = 32  #: signals
+
+
+class Between(Elaboratable):
+    """Something of Amaranth's library between two signals."""
+
+    def __init__(self, make: Callable) -> None:
+        self._make = make
+        self.i = Signal()
+        self.o = Signal()
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.inner = self._make(self.i, self.o)
+        return m
+
+
+class ResetCounter(Elaboratable):
+    """A counter in a domain whose reset is synchronized."""
+
+    def __init__(self) -> None:
+        self.arst = Signal()
+        self.count = Signal(8)
+
+    def elaborate(self, platform) -> Module:
+        from amaranth.lib.cdc import ResetSynchronizer
+        m = Module()
+        m.domains.sync = ClockDomain()
+        m.submodules.synchronizer = ResetSynchronizer(self.arst)
+        m.d.sync += self.count.eq(self.count + 1)
+        return m
+
+
+def of(module: str, name: str, *arguments, **named) -> Callable[[], Elaboratable]:
+    """Return what imports and makes a design."""
+    return lambda: getattr(importlib.import_module(module), name)(*arguments, **named)
+
+
+def _crc() -> Elaboratable:
+    from amaranth.lib.crc.catalog import CRC32_ETHERNET
+    return CRC32_ETHERNET(data_width=32).create()
+
+
+#: Of Amaranth's own library: these are in the tests.
+LIBRARY: dict[str, Callable[[], Elaboratable]] = {
+    "amaranth SyncFIFO": of("amaranth.lib.fifo", "SyncFIFO", width=16, depth=13),
+    "amaranth SyncFIFOBuffered": of("amaranth.lib.fifo", "SyncFIFOBuffered", width=70, depth=16),
+    "amaranth AsyncFIFO": of("amaranth.lib.fifo", "AsyncFIFO", width=16, depth=16),
+    "amaranth AsyncFIFOBuffered": of("amaranth.lib.fifo", "AsyncFIFOBuffered", width=16, depth=17),
+    "amaranth CRC-32": _crc,
+    "amaranth FFSynchronizer": lambda: Between(partial(_cdc, "FFSynchronizer")),
+    "amaranth AsyncFFSynchronizer": lambda: Between(partial(_cdc, "AsyncFFSynchronizer")),
+    "amaranth PulseSynchronizer": of("amaranth.lib.cdc", "PulseSynchronizer", "read", "write"),
+    "amaranth ResetSynchronizer": ResetCounter,
+}
+
+
+def _cdc(name: str, i: Signal, o: Signal) -> Elaboratable:
+    return getattr(importlib.import_module("amaranth.lib.cdc"), name)(i, o)
+
+
+def _luna_device() -> Elaboratable:
+    from luna.gateware.interface.utmi import UTMIInterface
+    from luna.gateware.usb.usb2.device import USBDevice
+    from usb_protocol.emitters import DeviceDescriptorCollection
+    device, descriptors = USBDevice(bus=UTMIInterface()), DeviceDescriptorCollection()
+    with descriptors.DeviceDescriptor() as about:
+        about.idVendor, about.idProduct, about.bNumConfigurations = 0x16d0, 0xf3b, 1
+    with descriptors.ConfigurationDescriptor() as configuration:
+        with configuration.InterfaceDescriptor() as interface:
+            interface.bInterfaceNumber = 0
+    device.add_standard_control_endpoint(descriptors)
+    return DomainRenamer({"usb": "sync"})(device)
+
+
+def _gpio() -> Elaboratable:
+    return importlib.import_module("amaranth_soc.gpio").Peripheral(pin_count=8, addr_width=4, data_width=8)
+
+
+def _csr_bridge() -> Elaboratable:
+    from amaranth_soc.csr import bus, wishbone
+    from amaranth_soc.memory import MemoryMap
+    interface = bus.Interface(addr_width=10, data_width=8, path=("csr",))
+    interface.memory_map = MemoryMap(addr_width=10, data_width=8)
+    return wishbone.WishboneCSRBridge(interface, data_width=32)
+
+
+def _glasgow_pins(module: str, name: str, pins: tuple[str, ...], *arguments) -> Elaboratable:
+    from amaranth.lib import io
+    ports = type("Ports", (), {pin: io.SimulationPort("io", 1, name=pin) for pin in pins})()
+    return getattr(importlib.import_module(f"glasgow.gateware.{module}"), name)(ports, *arguments)
+
+
+class Coreblocks(Elaboratable):
+    """The core of that name, in one of its configurations."""
+
+    def __init__(self, configuration: str) -> None:
+        self._configuration = getattr(importlib.import_module("coreblocks.params.configurations"), configuration)
+
+    def elaborate(self, platform) -> Fragment:
+        from coreblocks.core import Core
+        from coreblocks.params.genparams import GenParams
+        from transactron import TransactionComponent
+        from transactron.utils import DependencyContext, DependencyManager
+        with DependencyContext(DependencyManager()):
+            core = Core(gen_params=GenParams(self._configuration))
+            return Fragment.get(TransactionComponent(core, dependency_manager=DependencyContext.get()), platform)
+
+
+DESIGNS = LIBRARY | {
+    "amaranth-soc GPIO": _gpio,
+    "amaranth-soc Wishbone bridge": _csr_bridge,
+    "smolarith pipelined multiplier": of("smolarith.mul", "PipelinedMul", 32),
+    "smolarith divider": of("smolarith.div", "MulticycleDiv", 32),
+    "sentinel-cpu RV32I": of("sentinel_cpu.top", "Top"),
+    "minerva RV32I": of("minerva.core", "Minerva"),
+    "luna USB device": _luna_device,
+    "glasgow COBS encoder": of("glasgow.gateware.cobs", "Encoder"),
+    "glasgow COBS decoder": of("glasgow.gateware.cobs", "Decoder"),
+    "glasgow I2C initiator": lambda: _glasgow_pins("i2c", "I2CInitiator", ("scl", "sda"), 16),
+    "coreblocks, tiny": partial(Coreblocks, "tiny_core_config"),
+    "coreblocks, full": partial(Coreblocks, "full_core_config"),
+}
+
+
+def run(simulator: Simulator, inputs: Cat, shown: list[Cat], cycles: int) -> tuple[list[list[int]], float]:
+    """Change inputs at random in every third cycle; return what is shown in each, and cycles per second without that.
+
+    It runs twice: for the speed nothing is read.
+    """
+    trace, reads = [], True
+
+    async def testbench(ctx) -> None:
+        rng = random.Random(1)
+        for cycle in range(cycles):
+            if cycle % 3 == 0:
+                ctx.set(inputs, rng.getrandbits(len(inputs)))
+            await ctx.delay(_PERIOD_SECONDS)
+            if reads:
+                trace.append([ctx.get(some) for some in shown])
+
+    simulator.add_testbench(testbench)
+    simulator.run()
+    simulator.reset()
+    reads, start = False, time.perf_counter()
+    simulator.run()
+    return trace, cycles / (time.perf_counter() - start)
+
+
+def compare(make: Callable[[], Elaboratable], cycles: int = CYCLES) -> dict[str, float]:
+    """Return cycles per second. Raises UnsupportedDesign, and AssertionError where the compiled design differs."""
+    top = make()
+    start = time.perf_counter()
+    compiled = Simulator(top, engine=CompiledEngine)
+    seconds = time.perf_counter() - start
+    ports, signals = compiled._engine._hardware.simulator.ports, compiled._design.ports
+    clocks = ports.clocks or (ports.clock,)
+    # No resets, else a processor never starts.
+    inputs = Cat(signal for name, signal, _ in signals if name in ports.inputs and "rst" not in name)
+    outputs = [signal for name, signal, _ in signals if name in ports.outputs]
+    shown = [Cat(outputs[at:at + _READ_TOGETHER]) for at in range(0, len(outputs), _READ_TOGETHER)]
+    plain = copy.copy(compiled)  # a design can be elaborated only once
+    plain._engine = PySimEngine(compiled._design)
+    both = [compiled, plain]
+    for simulator in both:
+        for number, (name, signal, _) in enumerate(signals):
+            if name in clocks:
+                # No two edges at once: which comes first is Amaranth's simulator's own business.
+                simulator._engine.add_clock_process(signal, phase=int(4e8 + 1e7 * number), period=int(1e9))
+    (ours, testbench), (theirs, amaranth) = (run(simulator, inputs, shown, cycles) for simulator in both)
+    different = next((cycle for cycle in range(cycles) if ours[cycle] != theirs[cycle]), None)
+    assert different is None, f"differs in cycle {different}"
+    hardware = compiled._engine._hardware.simulator
+    stimulus = random_stimulus(ports, 4096, 1)
+    stimulus[:] = np.repeat(stimulus[::3], 3, 0)[:len(stimulus)]
+    alone, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < _MEASURED_SECONDS:
+        hardware.checksum(stimulus)
+        alone += len(stimulus)
+    return {"signals": len(ports.outputs), "build_seconds": seconds, "amaranth": amaranth, "testbench": testbench,
+            "alone": alone / spent}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("designs", nargs="*", help="what the names have to contain")
+    parser.add_argument("--cycles", type=int, default=CYCLES)
+    parser.add_argument("--path", action="append", default=[], help="a folder with packages, such as a checkout")
+    arguments = parser.parse_args()
+    sys.path[:0] = arguments.path
+    warnings.simplefilter("ignore")
+    print(f"{'design':32} {'signals':>7} {'build s':>7} {'Amaranth':>9} {'testbench':>9} {'alone':>11}  cycles/s")
+    for name, make in DESIGNS.items():
+        if arguments.designs and not any(part in name for part in arguments.designs):
+            continue
+        try:
+            found = compare(make, arguments.cycles)
+        except ImportError as error:
+            print(f"{name:32} not here: {error}", flush=True)
+        except UnsupportedDesign as error:
+            print(f"{name:32} not supported: {error}", flush=True)
+        except Exception as error:
+            print(f"{name:32} FAILED: {type(error).__name__}: {error}", flush=True)
+        else:
+            print(f"{name:32} {found['signals']:7} {found['build_seconds']:7.1f} {found['amaranth']:9,.0f} "
+                  f"{found['testbench']:9,.0f} {found['alone']:11,.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
