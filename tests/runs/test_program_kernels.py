@@ -79,7 +79,8 @@ def test_a_sum_that_is_sent_on_is_added_up_once():
 def test_chunks_for_pairs_lie_side_by_side():
     """A GPU has 2N - 1 of the chunks of an all-to-all, its own and those for it, not all N * N."""
     program = algorithms("a2a", named_topology("switch:4"))["direct"].program()
-    assert [len(chunks) for chunks in program.rank_chunks] == [7] * 4 and program.rank_chunks[1] == (1, 4, 5, 6, 7, 9, 13)
+    assert [len(chunks) for chunks in program.rank_chunks] == [7] * 4
+    assert program.rank_chunks[1] == (1, 4, 5, 6, 7, 9, 13)
 
 
 @pytest.mark.slow  # hardware of its own

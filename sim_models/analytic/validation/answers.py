@@ -137,14 +137,14 @@ def _(request: OverlapRequest, machine: Machine) -> float:
 
 def _operator_beside(request: OverlapRequest, machine: Machine) -> float:
     """Answer a GEMM beside a collective of 128 MB per GPU, whose row gives the ratio to one after the other."""
-    kind = {"rs": "reduce_scatter", "ag": "all_gather"}.get(request.operator.rpartition(" ")[2])
-    if kind is None:
+    collective = {"rs": "reduce_scatter", "ag": "all_gather"}.get(request.operator.rpartition(" ")[2])
+    if collective is None:
         raise NotExpressible(f"operator {request.operator[:40]!r} has no model")
     shape, size = (request.gemm.m, request.gemm.n, request.gemm.k), 128.0 * (1 << 20) * request.gpus
     mover = "engines" if "sdma" in request.way.lower() else "units"
-    job = collective_job(machine, kind, request.gpus, size, mover)
+    job = collective_job(machine, collective, request.gpus, size, mover)
     if request.part == "baseline":
-        return gemm_job(machine, *shape).ns + collective_job(machine, kind, request.gpus, size).ns
+        return gemm_job(machine, *shape).ns + collective_job(machine, collective, request.gpus, size).ns
     return beside(machine, shape, "bf16", job).ns
 
 
@@ -169,19 +169,19 @@ _EXTENTS = re.compile(r"(gemm|attention|add of|rms_norm) ([1-9]\d{0,8}(?:x[1-9]\
 _PASSES = {("add of", 1): 3, ("rms_norm", 2): 2}  #: over the tensor, by kernel and how many extents it has
 
 
-def _kernel(machine: Machine, compute: str, held: int) -> contention.TimedJob:
+def _kernel(machine: Machine, compute: str, held_units: int) -> contention.TimedJob:
     """Return a kernel that a row names, beside another one that holds units."""
-    found = _EXTENTS.match(compute)
-    width = width_of(found[3]) if found else None
-    if found and width:
-        extents = tuple(map(int, found[2].split("x")))
-        kind = found[1], len(extents)
-        if kind == ("gemm", 3):
-            return gemm_job(machine, *extents, width, held)
-        if kind == ("attention", 4) and width == "bf16":
-            return contention.attention_job(machine, *extents, held)
-        if kind in _PASSES and width == "bf16":
-            return contention.stream_job(machine, 2.0 * _PASSES[kind] * prod(extents))
+    match = _EXTENTS.match(compute)
+    width = width_of(match[3]) if match else None
+    if match and width:
+        extents = tuple(map(int, match[2].split("x")))
+        kernel_kind = match[1], len(extents)
+        if kernel_kind == ("gemm", 3):
+            return gemm_job(machine, *extents, width, held_units)
+        if kernel_kind == ("attention", 4) and width == "bf16":
+            return contention.attention_job(machine, *extents, held_units)
+        if kernel_kind in _PASSES and width == "bf16":
+            return contention.stream_job(machine, 2.0 * _PASSES[kernel_kind] * prod(extents))
     raise NotExpressible(f"kernels called {compute[:40]!r} have no model")
 
 

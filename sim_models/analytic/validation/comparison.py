@@ -65,23 +65,23 @@ class Validation:
     ratios: tuple[ComparedRatio, ...]
     left_out: dict[str, list[str]]  #: scenarios by reason
 
-    def summary(self, chosen: Iterable[Compared], ratios: Iterable[ComparedRatio]) -> dict[str, Any]:
+    def summary(self, compared: Iterable[Compared], ratios: Iterable[ComparedRatio]) -> dict[str, Any]:
         """Return counts and errors of some rows; errors are those of predictions, apart from what was fitted."""
-        chosen, ratios = list(chosen), list(ratios)
-        errors = [abs(one.error) for one in chosen]
+        compared, ratios = list(compared), list(ratios)
+        errors = [abs(one.error) for one in compared]
         signs = [one.right for one in ratios if one.right is not None]
         points = [abs(one.points) for one in ratios if one.points is not None]
-        found: dict[str, Any] = {"rows": len(chosen), "mean_abs_error": fmean(errors) if errors else None,
-                                 "worst": max(errors) if errors else None, "signs_right": sum(signs),
-                                 "signs": len(signs)}
+        summary: dict[str, Any] = {"rows": len(compared), "mean_abs_error": fmean(errors) if errors else None,
+                                   "worst": max(errors) if errors else None, "signs_right": sum(signs),
+                                   "signs": len(signs)}
         for name, fitted in (("predicted", False), ("fitted", True)):
-            some = [abs(one.error) for one in chosen if one.fitted == fitted]
-            found[name] = {"rows": len(some), "mean_abs_error": fmean(some) if some else None,
-                           "worst": max(some) if some else None}
+            group_errors = [abs(one.error) for one in compared if one.fitted == fitted]
+            summary[name] = {"rows": len(group_errors), "mean_abs_error": fmean(group_errors) if group_errors else None,
+                             "worst": max(group_errors) if group_errors else None}
         if points:
-            found |= {"percentages": len(points), "mean_abs_points": fmean(points), "worst_points": max(points),
-                      "within_10_points": sum(one <= 10 for one in points)}
-        return found
+            summary |= {"percentages": len(points), "mean_abs_points": fmean(points), "worst_points": max(points),
+                        "within_10_points": sum(one <= 10 for one in points)}
+        return summary
 
     def grouped(self, by: str) -> dict[str, dict[str, Any]]:
         """Return the summary by `machine` or `quantity`."""
@@ -100,32 +100,32 @@ class Validation:
                                     for reason, some in sorted(self.left_out.items())]}
 
 
-def compare(read: Sequence[Read], only: str | None = None) -> Validation:
+def compare(readings: Sequence[Read], only: str | None = None) -> Validation:
     """Answer every row; `only`: those of one machine."""
     rows: list[Compared] = []
     ratios: list[ComparedRatio] = []
     left_out: dict[str, list[str]] = defaultdict(list)
-    for one in read:
-        if isinstance(one, Unread) and not one.gpu:  # of no machine that is known
-            left_out[one.reason].append(one.scenario)
+    for row in readings:
+        if isinstance(row, Unread) and not row.gpu:  # of no machine that is known
+            left_out[row.reason].append(row.scenario)
             continue
         try:
-            machine = machine_of(one.gpu)
+            machine = machine_of(row.gpu)
         except NotExpressible as reason:
             if only is None:
-                left_out[str(reason)].append(one.scenario)
+                left_out[str(reason)].append(row.scenario)
             continue
         if only not in (None, machine):
             continue
         try:
-            if isinstance(one, Measured):
-                rows.append(Compared(one, machine, answer(one.ask, machine), is_fitted(one, machine)))
-            elif isinstance(one, Ratio):
-                ratios.append(_ratio(one, machine))
-            elif isinstance(one, Unread):
-                left_out[one.reason].append(one.scenario)
+            if isinstance(row, Measured):
+                rows.append(Compared(row, machine, answer(row.ask, machine), is_fitted(row, machine)))
+            elif isinstance(row, Ratio):
+                ratios.append(_ratio(row, machine))
+            elif isinstance(row, Unread):
+                left_out[row.reason].append(row.scenario)
         except NotExpressible as reason:
-            left_out[str(reason)].append(one.scenario)
+            left_out[str(reason)].append(row.scenario)
     return Validation(tuple(rows), tuple(ratios), dict(left_out))
 
 

@@ -44,10 +44,10 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
     """Read a log; `gpu`: of a log that does not name its GPUs. Raises `BadRows`."""
     if re.match(r'\s*(?:\[\s*)?\{\s*"', text):
         raise BadRows(f"{name}: a JSON report is not read: give the text that nccl-tests or rccl-tests prints")
-    found: list[Measured | Unread] = []
+    rows_read: list[Measured | Unread] = []
     tables = [_LogTest([], {}, gpu)]
     for number, coloured in enumerate(text.splitlines(), 1):
-        line, place, table = _COLOUR.sub("", coloured), f"{name}, line {number}", tables[-1]
+        line, position, table = _COLOUR.sub("", coloured), f"{name}, line {number}", tables[-1]
         rank, header, tests = _RANK.search(line), _HEADER.search(line), _TEST.findall(line)
         if table.results and (rank or header or "nThread" in line or tests and "concluded" not in line):
             table = _LogTest(table.tests, table.hosts, table.gpu)
@@ -59,30 +59,31 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
         if header:
             table.headed = True
             if "cputime" in header[0]:
-                raise BadRows(f"{place}: the test reports CPU time (-C), not the time of a collective")
+                raise BadRows(f"{position}: the test reports CPU time (-C), not the time of a collective")
         if rank:
             if not table.ranked or table.headed:
                 table.hosts, table.ranked, table.headed = {}, True, False
             at = rank[2], int(rank[1])
             if at in table.hosts:
-                raise BadRows(f"{place}: rank {at[1]} is there twice, on {shown(table.hosts[at])} and "
+                raise BadRows(f"{position}: rank {at[1]} is there twice, on {shown(table.hosts[at])} and "
                               f"{shown(rank[3])}: each process ran a test of its own, as nccl-tests does without MPI=1")
             table.hosts[at] = rank[3]
             table.gpu = gpu or rank[4] or table.gpu
         elif result := _RESULT.search(line):
-            table.results.append((place, result))
+            table.results.append((position, result))
             if not table.hosts:
-                raise BadRows(f"{place}: the log has no line `#  Rank ... device ... GPU` before its results")
+                raise BadRows(f"{position}: the log has no line `#  Rank ... device ... GPU` before its results")
             if table.gpu is None:
                 raise BadRows(f"{name}: the log does not name its GPUs: give the machine, too")
         elif _BEGUN.search(line):
-            found.append(Unread(name, table.gpu or "", place, f"{place}: the line of results is not whole", name))
+            rows_read.append(Unread(name, table.gpu or "", position,
+                                    f"{position}: the line of results is not whole", name))
     library = "RCCL" if "rccl" in text.lower() else "NCCL"
     rows = [row for table in tables if table.results for row in _rows(table, name, library)]
     if not rows:
         raise BadRows(f"{name}: no line of results of nccl-tests or rccl-tests: "
                       "size, count, type, redop, root, time, algbw, busbw")
-    return found + rows
+    return rows_read + rows
 
 
 def _rows(table: _LogTest, name: str, library: str) -> list[Measured | Unread]:
@@ -90,21 +91,21 @@ def _rows(table: _LogTest, name: str, library: str) -> list[Measured | Unread]:
     group = next(iter(table.hosts))[0]  # the first process prints, and its group's results
     hosts = [host for (other, _), host in table.hosts.items() if other == group]
     gpus, nodes, groups = len(hosts), len({*hosts}), len({other for other, _ in table.hosts})
-    place, gpu = table.results[0][0], table.gpu or ""
+    first_position, gpu = table.results[0][0], table.gpu or ""
     ranks = {rank for _, rank in table.hosts}
     if missing := [rank for rank in range(len(ranks)) if rank not in ranks]:
-        raise BadRows(f"{place}: the log has no line of rank {missing[0]}")
+        raise BadRows(f"{first_position}: the log has no line of rank {missing[0]}")
     if gpus == 1:
-        raise BadRows(f"{place}: the test ran on one GPU alone, so nothing was communicated "
+        raise BadRows(f"{first_position}: the test ran on one GPU alone, so nothing was communicated "
                       "(several processes need nccl-tests built with MPI=1)")
     lines = []
-    for where, result in table.results:
+    for position, result in table.results:
         fields = result[3].split()
         root = fields[0] if len(fields) % 2 else ""
         numbers = [float("nan" if one == "N/A" else one) for one in fields[len(fields) % 2:][:4]]
         if len(numbers) < 3:
-            raise BadRows(f"{where}: {shown(result[0].strip())} has no time, algbw and busbw")
-        lines.append((where, int(result[1]), root, numbers))
+            raise BadRows(f"{position}: {shown(result[0].strip())} has no time, algbw and busbw")
+        lines.append((position, int(result[1]), root, numbers))
     if table.tests and not {*table.tests} & _KINDS.keys():
         raise BadRows(f"{name}: '{table.tests[0]}_perf' has no model: {', '.join(f'{one}_perf' for one in _KINDS)}")
     one_pass = (gpus - 1) / gpus
@@ -115,31 +116,31 @@ def _rows(table: _LogTest, name: str, library: str) -> list[Measured | Unread]:
         return not any(abs(bus - ratio * algorithm) > 0.005 * bus + 0.01 * (1 + ratio)
                        for _, _, _, (_, algorithm, bus, *_) in lines)
 
-    fitting = [test for test in _KINDS if fits(ratios.get(test, one_pass))]
+    fitting_tests = [test for test in _KINDS if fits(ratios.get(test, one_pass))]
     reduces, rooted = table.results[0][1][2] not in (None, "none"), lines[0][2].isdigit()
-    possible = [test for test in fitting if reduces == (test not in ("all_gather", "alltoall", "broadcast"))
-                and rooted == (test in ("broadcast", "reduce"))]
-    if table.named and (stated := [test for test in table.tests if test in fitting]):
-        possible = stated
-    elif not possible and (first := [test for test in table.tests if test not in ratios and fits(1.0)]):
-        possible = first  # the first versions' bus bandwidth is the algorithm bandwidth
-    elif not possible:
+    candidates = [test for test in fitting_tests if reduces == (test not in ("all_gather", "alltoall", "broadcast"))
+                  and rooted == (test in ("broadcast", "reduce"))]
+    if table.named and (stated := [test for test in table.tests if test in fitting_tests]):
+        candidates = stated
+    elif not candidates and (first := [test for test in table.tests if test not in ratios and fits(1.0)]):
+        candidates = first  # the first versions' bus bandwidth is the algorithm bandwidth
+    elif not candidates:
         _, _, _, (_, algorithm, bus, *_) = lines[-1]
         raise BadRows(f"{lines[-1][0]}: busbw / algbw is {bus / algorithm if algorithm else 0:.3f}, which no test with "
                       f"this operation has on {gpus} GPUs: are ranks missing?")
-    test, *others = sorted(possible, key=lambda one: one not in table.tests)
+    test, *others = sorted(candidates, key=lambda one: one not in table.tests)
     kind, nodes_of = _KINDS[test], f" of {nodes} nodes" if nodes > 1 else ""
     guess = f" (a guess, or {' or '.join(others)})" if others else ""  # no line names the test
     group_of = f", one of {groups} groups" if groups > 1 else ""
-    found: list[Measured | Unread] = []
-    for where, size, _, (us, *rest) in lines:
+    rows: list[Measured | Unread] = []
+    for position, size, _, (us, *others_read) in lines:
         scenario = f"{kind}{guess} on {gpus} GPUs{nodes_of}{group_of}, {size_name(size)}"
         if not size or not us > 0:
-            found.append(Unread(name, gpu, scenario, f"{where}: the line has no size or no time", name))
-        elif rest[2:] and rest[2] >= 1:  # a smaller one is the largest error of an old version
-            found.append(Unread(name, gpu, scenario, "the test itself found wrong values", name))
+            rows.append(Unread(name, gpu, scenario, f"{position}: the line has no size or no time", name))
+        elif others_read[2:] and others_read[2] >= 1:  # a smaller one is the largest error of an old version
+            rows.append(Unread(name, gpu, scenario, "the test itself found wrong values", name))
         else:
             quantity = "collective from 1 MB" if size >= MB else "collective below 1 MB"
-            found.append(Measured(name, gpu, "send and receive" if kind == "send_recv" else quantity, scenario,
-                                  Collective(kind, gpus, nodes, size, library), 1e3 * us, name))
-    return found
+            rows.append(Measured(name, gpu, "send and receive" if kind == "send_recv" else quantity, scenario,
+                                 Collective(kind, gpus, nodes, size, library), 1e3 * us, name))
+    return rows

@@ -58,13 +58,13 @@ def _machines_of(key: str, value: str) -> tuple[str, ...]:
 
 def _value(machine: Machine, key: str) -> str:
     """Return a constant, or several: `rings.call_ns, rings.launch_ns`, or a whole section."""
-    found = []
-    for place in key.split(", "):
+    values = []
+    for path in key.split(", "):
         value: object = machine
-        for part in place.split("."):
-            value = getattr(value, part)
-        found.append(str(value))
-    return ", ".join(found)
+        for name in path.split("."):
+            value = getattr(value, name)
+        values.append(str(value))
+    return ", ".join(values)
 
 
 def constants(rows: Iterable[tuple[Measured, str]]) -> dict[tuple[str, str], int]:
@@ -72,9 +72,9 @@ def constants(rows: Iterable[tuple[Measured, str]]) -> dict[tuple[str, str], int
 
     A constant that machines share comes from the rows of all of them.
     """
-    counted: dict[tuple[str, str], int] = defaultdict(int)
+    row_counts: dict[tuple[str, str], int] = defaultdict(int)
     for row, machine in rows:
         for key in {one.key for one in _fits(machine) if _gave(row, one)}:
-            named = _machines_of(key, _value(loaded(machine), key))
-            counted[", ".join(dict.fromkeys(named)), key] += 1
-    return dict(sorted(counted.items()))
+            machines = _machines_of(key, _value(loaded(machine), key))
+            row_counts[", ".join(dict.fromkeys(machines)), key] += 1
+    return dict(sorted(row_counts.items()))

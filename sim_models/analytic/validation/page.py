@@ -105,58 +105,59 @@ class Curve:
 
 def curves(rows: tuple[Compared, ...]) -> dict[str, Curve]:
     """Return the rows of every curve along it, by `machine: title`."""
-    found: dict[str, Curve] = {}
-    for one in rows:
-        if (place := curve_of(one)) is not None:
-            name, along, at = place
-            found.setdefault(name, Curve(along, [])).points.append((at, one))
-    return {name: Curve(some.along, sorted(some.points, key=lambda point: point[0]))
-            for name, some in sorted(found.items())}
+    by_name: dict[str, Curve] = {}
+    for row in rows:
+        if (place := curve_of(row)) is not None:
+            name, along, x = place
+            by_name.setdefault(name, Curve(along, [])).points.append((x, row))
+    return {name: Curve(curve.along, sorted(curve.points, key=lambda point: point[0]))
+            for name, curve in sorted(by_name.items())}
 
 
-def write_page(folder: Path, found: Validation) -> None:
+def write_page(folder: Path, validation: Validation) -> None:
     """Write `validation.md`, tables of it as CSV files, and an SVG of each machine that has curves."""
     by_machine: dict[str, dict[str, Curve]] = defaultdict(dict)
-    for name, curve in curves(found.rows).items():
+    for name, curve in curves(validation.rows).items():
         machine, _, title = name.partition(": ")
         by_machine[machine][title] = curve
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("validation-*.svg"):
         stale.unlink()
-    for machine, some in by_machine.items():
-        if drawn := {title: (curve.along, curve.points) for title, curve in some.items() if len(curve.points) > 1}:
-            svg, _ = plots.render(f"validation-{machine}", lambda drawn=drawn: draw_curves(drawn))
+    for machine, machine_curves in by_machine.items():
+        if drawable := {title: (curve.along, curve.points) for title, curve in machine_curves.items()
+                        if len(curve.points) > 1}:
+            svg, _ = plots.render(f"validation-{machine}", lambda drawable=drawable: draw_curves(drawable))
             write_whole(folder / f"validation-{machine}.svg", svg)
-    write_whole(folder / "validation.csv", _csv(found))
-    if crowded := [one for one in found.ratios if isinstance(one.row.first, Crowded)]:
-        write_whole(folder / "validation-units.csv", _units_csv(crowded))
-        if held := [one for one in crowded if one.row.quantity == _HELD]:
-            svg, _ = plots.render("validation-units", lambda: draw_units(held))
+    write_whole(folder / "validation.csv", _csv(validation))
+    if unit_ratios := [one for one in validation.ratios if isinstance(one.row.first, Crowded)]:
+        write_whole(folder / "validation-units.csv", _units_csv(unit_ratios))
+        if held_ratios := [one for one in unit_ratios if one.row.quantity == _HELD]:
+            svg, _ = plots.render("validation-units", lambda: draw_units(held_ratios))
             write_whole(folder / "validation-units.svg", svg)
-    if gave := _constants(found):
+    if constants := _constants(validation):
         write_whole(folder / "validation-constants.csv", "machines,constant,rows\n" + "".join(
-            f'"{names}","{key}",{count}\n' for (names, key), count in gave.items()))
-    write_whole(folder / "validation.md", _text(found, by_machine))
+            f'"{names}","{key}",{count}\n' for (names, key), count in constants.items()))
+    write_whole(folder / "validation.md", _text(validation, by_machine))
 
 
-def _constants(found: Validation) -> dict[tuple[str, str], int]:
-    return constants((one.row, one.machine) for one in found.rows)
+def _constants(validation: Validation) -> dict[tuple[str, str], int]:
+    return constants((one.row, one.machine) for one in validation.rows)
 
 
-def _csv(found: Validation) -> str:
+def _csv(validation: Validation) -> str:
     """Write the tables by quantity and by machine for other pages to take numbers from: errors in percent."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("of", "predicted rows", "mean error", "worst", "fitted rows", "fitted mean error", "signs right",
                      "signs", "mean points", "worst points", "within 10 points", "points"))
-    whole = {"all": found.summary(found.rows, found.ratios)}
-    for name, one in (whole | found.grouped("quantity") | found.grouped("machine")).items():
-        predicted, fitted = one["predicted"], one["fitted"]
+    overall = {"all": validation.summary(validation.rows, validation.ratios)}
+    for name, summary in (overall | validation.grouped("quantity") | validation.grouped("machine")).items():
+        predicted, fitted = summary["predicted"], summary["fitted"]
         errors = [None if value is None else 100 * value for value in
                   (predicted["mean_abs_error"], predicted["worst"], fitted["mean_abs_error"])]
-        writer.writerow((name, predicted["rows"], *errors[:2], fitted["rows"], errors[2], one["signs_right"],
-                         one["signs"], *(one.get(key) for key in ("mean_abs_points", "worst_points",
-                                                                  "within_10_points", "percentages"))))
+        writer.writerow((name, predicted["rows"], *errors[:2], fitted["rows"], errors[2], summary["signs_right"],
+                         summary["signs"], *(summary.get(key) for key in ("mean_abs_points", "worst_points",
+                                                                          "within_10_points", "percentages"))))
     return text.getvalue()
 
 
@@ -169,24 +170,24 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def _figures(name: str, one: dict[str, Any]) -> str:
-    signs = f"{one['signs_right']} of {one['signs']}" if one["signs"] else "–"
-    points = (f"{one['mean_abs_points']:.1f}, {one['worst_points']:.1f}, "
-              f"{one['within_10_points']}/{one['percentages']}") if "worst_points" in one else "–"
-    predicted, fitted = one["predicted"], one["fitted"]
+def _figures(name: str, summary: dict[str, Any]) -> str:
+    signs = f"{summary['signs_right']} of {summary['signs']}" if summary["signs"] else "–"
+    points = (f"{summary['mean_abs_points']:.1f}, {summary['worst_points']:.1f}, "
+              f"{summary['within_10_points']}/{summary['percentages']}") if "worst_points" in summary else "–"
+    predicted, fitted = summary["predicted"], summary["fitted"]
     return (f"| {name} | {predicted['rows']} | {_percent(predicted['mean_abs_error'])} | "
             f"{_percent(predicted['worst'])} | {fitted['rows']} | {_percent(fitted['mean_abs_error'])} | {signs} | "
             f"{points} |")
 
 
-def _summary(name: str, one: dict[str, Any]) -> str:
+def _summary(name: str, summary: dict[str, Any]) -> str:
     """Return the figures of a quantity, its target, and whether that is reached."""
     target, reached = TARGETS.get(name, ("", None))
-    verdict = "" if reached is None or not (one["rows"] or one.get("percentages")) else (
-        "reached" if reached(one) else "missed")
-    if verdict and one["fitted"]["rows"] and not one["predicted"]["rows"]:
+    verdict = "" if reached is None or not (summary["rows"] or summary.get("percentages")) else (
+        "reached" if reached(summary) else "missed")
+    if verdict and summary["fitted"]["rows"] and not summary["predicted"]["rows"]:
         verdict += ", but on fitted rows alone"
-    return f"{_figures(name, one)} {target} | {verdict} |"
+    return f"{_figures(name, summary)} {target} | {verdict} |"
 
 
 def reason_of(one: Compared | ComparedRatio) -> str:
@@ -198,20 +199,20 @@ def reason_of(one: Compared | ComparedRatio) -> str:
 
 def _crowded(ratios: tuple[ComparedRatio, ...]) -> list[str]:
     """Return a table of what kernels lose in the mean while others hold units, or copy with them."""
-    found: dict[tuple[str, str], dict[int, list[ComparedRatio]]] = defaultdict(lambda: defaultdict(list))
+    by_group: dict[tuple[str, str], dict[int, list[ComparedRatio]]] = defaultdict(lambda: defaultdict(list))
     for one in ratios:
         if isinstance(one.row.first, Crowded) and one.row.first.units:
-            found[one.machine, one.row.quantity][one.row.first.units].append(one)
-    if not found:
+            by_group[one.machine, one.row.quantity][one.row.first.units].append(one)
+    if not by_group:
         return []
     picture = ["![what each kernel loses by units held](validation-units.svg)\n"] if any(
-        by == _HELD for _, by in found) else []
-    units = sorted({count for some in found.values() for count in some})
+        quantity == _HELD for _, quantity in by_group) else []
+    units = sorted({count for by_units in by_group.values() for count in by_units})
     return ["## What kernels lose beside units of others\n",
             "Percent of their time alone, measured / ours, in the mean over the kernels of `validation-units.csv`.\n",
             f"| machine | units | {' | '.join(map(str, units))} |\n|---|---|{'--:|' * len(units)}\n" + "\n".join(
-                f"| {machine} | {by} | {' | '.join(_means(some.get(count, [])) for count in units)} |"
-                for (machine, by), some in found.items()) + "\n", *picture]
+                f"| {machine} | {quantity} | {' | '.join(_means(by_units.get(count, [])) for count in units)} |"
+                for (machine, quantity), by_units in by_group.items()) + "\n", *picture]
 
 
 def _means(ratios: list[ComparedRatio]) -> str:
@@ -220,58 +221,59 @@ def _means(ratios: list[ComparedRatio]) -> str:
     return f"{fmean(one.row.measured for one in ratios):.0f} / {fmean(one.ours for one in ratios):.0f}"
 
 
-def _units_csv(crowded: list[ComparedRatio]) -> str:
+def _units_csv(unit_ratios: list[ComparedRatio]) -> str:
     """Write what each kernel lost, and loses here, in percent of its time alone."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("machine", "kernel", "beside", "units", "memory_gb_per_s", "measured_percent", "ours_percent"))
-    for one in crowded:
-        ask = one.row.first
-        writer.writerow((one.machine, ask.compute, one.row.quantity.removeprefix("beside "), ask.units,
-                         f"{ask.gb_per_s:.0f}", f"{one.row.measured:.1f}", f"{one.ours:.1f}"))
+    for ratio in unit_ratios:
+        ask = ratio.row.first
+        writer.writerow((ratio.machine, ask.compute, ratio.row.quantity.removeprefix("beside "), ask.units,
+                         f"{ask.gb_per_s:.0f}", f"{ratio.row.measured:.1f}", f"{ratio.ours:.1f}"))
     return text.getvalue()
 
 
-def _text(found: Validation, by_machine: dict[str, dict[str, Curve]]) -> str:
+def _text(validation: Validation, by_machine: dict[str, dict[str, Curve]]) -> str:
     head = ("| {} | predicted rows | mean error | worst | fitted rows | mean error | signs right "
             "| points: mean, worst, ≤10 |{}\n|---|--:|--:|--:|--:|--:|--:|--:|{}\n")
     lines = ["# Measurements and models\n",
              _INTRODUCTION,
              "## By quantity\n", head.format("quantity", " target | |", "---|---|") + "\n".join(
-                 _summary(name, one) for name, one in found.grouped("quantity").items()) + "\n",
+                 _summary(name, one) for name, one in validation.grouped("quantity").items()) + "\n",
              "## By machine\n", head.format("machine", "", "") + "\n".join(
-                 _figures(name, one) for name, one in found.grouped("machine").items()) + "\n"]
+                 _figures(name, one) for name, one in validation.grouped("machine").items()) + "\n"]
     misses = []
-    for machine, some in by_machine.items():
-        for title, curve in some.items():
-            worst = max((row for _, row in curve.points), key=lambda row: abs(row.error))
-            if abs(worst.error) > _WORST_OF_A_CURVE:
-                scenario = worst.row.scenario
-                at = scenario if isinstance(worst.row.ask, GemmRequest) else scenario.rpartition(", ")[2]
-                misses.append(f"| {_cell(f'{machine}: {title}')} | {len(curve.points)} | {_cell(at)} | "
-                              f"{worst.error:+.0%} | {reason_of(worst)} |")
+    for machine, machine_curves in by_machine.items():
+        for title, curve in machine_curves.items():
+            worst_row = max((row for _, row in curve.points), key=lambda row: abs(row.error))
+            if abs(worst_row.error) > _WORST_OF_A_CURVE:
+                scenario = worst_row.row.scenario
+                position = scenario if isinstance(worst_row.row.ask, GemmRequest) else scenario.rpartition(", ")[2]
+                misses.append(f"| {_cell(f'{machine}: {title}')} | {len(curve.points)} | {_cell(position)} | "
+                              f"{worst_row.error:+.0%} | {reason_of(worst_row)} |")
     lines += ["## Curves with a row that misses by more than 25 %\n",
               "| curve | rows | worst at | error | reason |\n|---|--:|---|--:|---|\n" + "\n".join(misses) + "\n"]
-    wrong = [one for one in found.ratios if one.right is False]
-    if wrong:
+    wrong_signs = [one for one in validation.ratios if one.right is False]
+    if wrong_signs:
         lines += ["## Signs that are wrong\n",
                   "| row | measured ratio | ours | reason |\n|---|--:|--:|---|\n" + "\n".join(
             f"| {_cell(f'{one.machine}: {one.row.scenario}')} | {one.row.measured:.2f} | {one.ours:.2f} | "
             f"{reason_of(one)} |"
-            for one in wrong) + "\n"]
-    lines += _crowded(found.ratios)
-    if gave := _constants(found):
-        single = [f"- {names}: {key}" for (names, key), count in gave.items() if count == 1]
+            for one in wrong_signs) + "\n"]
+    lines += _crowded(validation.ratios)
+    if constants := _constants(validation):
+        single = [f"- {names}: {key}" for (names, key), count in constants.items() if count == 1]
         lines += ["## Constants that come from a single row\n",
                   "Only the rows that they predict can show them wrong. `validation-constants.csv` has all.\n",
                   "\n".join(single or ["None does."]) + "\n"]
     lines += ["## Rows that no model expresses\n", "| rows | reason |\n|--:|---|\n" + "\n".join(
-        f"| {len(some)} | {_cell(reason)} |" for reason, some in sorted(found.left_out.items())) + "\n"]
-    for machine, some in by_machine.items():
+        f"| {len(scenarios)} | {_cell(reason)} |"
+        for reason, scenarios in sorted(validation.left_out.items())) + "\n"]
+    for machine, machine_curves in by_machine.items():
         lines += [f"## {machine}\n"]
-        if any(len(curve.points) > 1 for curve in some.values()):
+        if any(len(curve.points) > 1 for curve in machine_curves.values()):
             lines += [f"![measured and ours on {machine}](validation-{machine}.svg)\n"]
-        if single := [curve.points[0][1] for curve in some.values() if len(curve.points) == 1]:
+        if single := [curve.points[0][1] for curve in machine_curves.values() if len(curve.points) == 1]:
             lines += ["| row by itself | measured (µs) | ours | error | |\n|---|--:|--:|--:|---|\n" + "\n".join(
                 f"| {_cell(one.row.quantity)}: {_cell(one.row.scenario)} | {one.row.ns / 1e3:,.1f} | "
                 f"{one.ours_ns / 1e3:,.1f} | {one.error:+.1%} | {'fitted' if one.fitted else ''} |"

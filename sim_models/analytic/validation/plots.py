@@ -17,12 +17,12 @@ _LEAST_SPAN = 4  #: of an axis, as a ratio: between a number and four times that
 
 def draw_all(rows: Sequence[Compared]):
     """Draw ours over measured against the measured time, a colour per machine."""
-    drawn, axes = plots.figure(4.0)
+    figure, axes = plots.figure(4.0)
     colours = (plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED, plots.PURPLE, plots.SKY, plots.BLACK, plots.GREY)
-    for place, machine in enumerate(sorted({one.machine for one in rows})):
-        some = [one for one in rows if one.machine == machine]
-        axes.plot([one.row.ns / 1e3 for one in some], [one.ours_ns / one.row.ns for one in some],
-                  "o" if place < len(colours) else "^", color=colours[place % len(colours)], markersize=3,
+    for index, machine in enumerate(sorted({one.machine for one in rows})):
+        machine_rows = [one for one in rows if one.machine == machine]
+        axes.plot([one.row.ns / 1e3 for one in machine_rows], [one.ours_ns / one.row.ns for one in machine_rows],
+                  "o" if index < len(colours) else "^", color=colours[index % len(colours)], markersize=3,
                   label=machine)
     axes.axhline(1, color=plots.BLACK, linewidth=0.8)
     axes.set_xscale("log")
@@ -31,7 +31,7 @@ def draw_all(rows: Sequence[Compared]):
     axes.set_ylabel("ours over measured")
     if rows:
         axes.legend(ncols=4, fontsize=7)
-    return drawn
+    return figure
 
 
 def draw_curves(curves: Mapping[str, tuple[str, Sequence[tuple[float, Compared]]]]):
@@ -42,26 +42,26 @@ def draw_curves(curves: Mapping[str, tuple[str, Sequence[tuple[float, Compared]]
     rcParams["svg.fonttype"] = "none"  # of this drawing alone: `render` restores it
     columns = min(_COLUMNS, len(curves))
     rows = -(-len(curves) // columns)
-    drawn, axes = plots.figure(2.2 * rows + 0.4, rows, columns, squeeze=False)
-    for place, (title, (along, points)) in enumerate(curves.items()):
-        one = axes[place // columns][place % columns]
-        at = [x for x, _ in points]
-        joined = len(set(at)) > 2 and along != FLOP  # GEMMs of as many operations may have different shapes
-        one.plot(at, [row.ours_ns / 1e9 for _, row in points], "-" if joined else "x", color=plots.BLUE,
-                 linewidth=1.2, label="ours")
+    figure, axes = plots.figure(2.2 * rows + 0.4, rows, columns, squeeze=False)
+    for index, (title, (along, points)) in enumerate(curves.items()):
+        plot = axes[index // columns][index % columns]
+        xs = [x for x, _ in points]
+        is_line = len(set(xs)) > 2 and along != FLOP  # GEMMs of as many operations may have different shapes
+        plot.plot(xs, [row.ours_ns / 1e9 for _, row in points], "-" if is_line else "x", color=plots.BLUE,
+                  linewidth=1.2, label="ours")
         for fitted, face, label in ((False, "none", "measured"), (True, plots.BLACK, "measured, gave a constant")):
-            some = [(x, row.row.ns / 1e9) for x, row in points if row.fitted == fitted]
-            one.plot([x for x, _ in some], [seconds for _, seconds in some], "o", color=plots.BLACK, markersize=3.5,
-                     markerfacecolor=face, markeredgewidth=0.8, label=label)
-        one.set_title(plots.plain(fill(title, 46)), fontsize=7.5)
-        one.set_xlabel(along, fontsize=7)
-        one.tick_params(which="both", labelsize=7)
-        _round_ticks(one)
-        if place == 0:
-            drawn.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    for place in range(len(curves), rows * columns):
-        axes[place // columns][place % columns].set_axis_off()
-    return drawn
+            times = [(x, row.row.ns / 1e9) for x, row in points if row.fitted == fitted]
+            plot.plot([x for x, _ in times], [seconds for _, seconds in times], "o", color=plots.BLACK, markersize=3.5,
+                      markerfacecolor=face, markeredgewidth=0.8, label=label)
+        plot.set_title(plots.plain(fill(title, 46)), fontsize=7.5)
+        plot.set_xlabel(along, fontsize=7)
+        plot.tick_params(which="both", labelsize=7)
+        _round_ticks(plot)
+        if index == 0:
+            figure.legend(*plot.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    for index in range(len(curves), rows * columns):
+        axes[index // columns][index % columns].set_axis_off()
+    return figure
 
 
 def draw_units(ratios: Sequence[ComparedRatio]):
@@ -71,13 +71,13 @@ def draw_units(ratios: Sequence[ComparedRatio]):
     machines = list(dict.fromkeys(one.machine for one in ratios))
     columns = min(_COLUMNS, len(kernels))
     rows = -(-len(kernels) // columns)
-    drawn, axes = plots.figure(1.7 * rows + 0.4, rows, columns, squeeze=False, sharex=True)
-    for place, kernel in enumerate(kernels):
-        one = axes[place // columns][place % columns]
+    figure, axes = plots.figure(1.7 * rows + 0.4, rows, columns, squeeze=False, sharex=True)
+    for index, kernel in enumerate(kernels):
+        one = axes[index // columns][index % columns]
         for machine, marker, colour in zip(machines, cycle("os^v"), cycle((plots.BLUE, plots.ORANGE, plots.GREEN))):
-            some = sorted((ratio.row.first.units, ratio.row.measured, ratio.ours) for ratio in ratios
-                          if (ratio.row.first.compute, ratio.machine) == (kernel, machine))
-            units, measured, ours = zip(*some) if some else ((), (), ())
+            points = sorted((ratio.row.first.units, ratio.row.measured, ratio.ours) for ratio in ratios
+                            if (ratio.row.first.compute, ratio.machine) == (kernel, machine))
+            units, measured, ours = zip(*points) if points else ((), (), ())
             one.plot(units, ours, "-", color=colour, linewidth=1.0, label=f"ours, {machine}")
             one.plot(units, measured, marker, color=colour, markersize=3, markerfacecolor="none",
                      markeredgewidth=0.8, label=f"measured, {machine}")
@@ -85,15 +85,15 @@ def draw_units(ratios: Sequence[ComparedRatio]):
         one.set_ylim(min(-5, one.get_ylim()[0]), max(50, one.get_ylim()[1]))
         one.tick_params(labelsize=7)
         one.locator_params(nbins=4)
-        if place % columns == 0:
+        if index % columns == 0:
             one.set_ylabel("slower by, %", fontsize=7)
-        if place // columns == rows - 1:
+        if index // columns == rows - 1:
             one.set_xlabel("units held", fontsize=7)
-        if place == 0:
-            drawn.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7)
-    for place in range(len(kernels), rows * columns):
-        axes[place // columns][place % columns].set_axis_off()
-    return drawn
+        if index == 0:
+            figure.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7)
+    for index in range(len(kernels), rows * columns):
+        axes[index // columns][index % columns].set_axis_off()
+    return figure
 
 
 def _round_ticks(axes) -> None:

@@ -118,8 +118,8 @@ def _collective(row: Row) -> Iterator[Read]:
     if size is None:
         raise BadRows(f"{row.where}: size_bytes is empty: a number is needed")
     library, algorithm = row.text("library"), row.text("algorithm")
-    written = row.text("collective")
-    kind = _KINDS.get(re.sub(r"[-_ ]", "", written.lower()), written)
+    collective_name = row.text("collective")
+    kind = _KINDS.get(re.sub(r"[-_ ]", "", collective_name.lower()), collective_name)
     scenario = (f"{kind} on {gpus} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, {library}"
                 f"{f', {algorithm}' if algorithm else ''}, {size_name(size)}")
     yield _timed(row.source, row.gpu, _band(size), scenario,
@@ -193,20 +193,20 @@ def _beside(row: Row) -> Iterator[Read]:
     compute, collective, by = row.text("compute"), row.text("collective"), row.text("by")
     ask = Beside(compute, collective, by, row.text("bytes_or_rate"), gpus, "together")
     scenario = f"{compute} beside {collective} by {by} ({ask.amount})"
-    together, alone = row.number("together_ms"), row.number("compute_alone_ms")
+    together_ms, alone_ms = row.number("together_ms"), row.number("compute_alone_ms")
     in_turn = re.search(r"sequential (\d{1,9}(?:\.\d{1,9})?) ms", row.text("remark"))
-    if together is not None:
-        yield Measured(row.source, row.gpu, "beside a collective", scenario, ask, 1e6 * together)
-    if in_turn and together is not None:
+    if together_ms is not None:
+        yield Measured(row.source, row.gpu, "beside a collective", scenario, ask, 1e6 * together_ms)
+    if in_turn and together_ms is not None:
         second = replace(ask, way="in turn")
         yield Measured(row.source, row.gpu, "beside a collective", f"{scenario}, in turn", second,
                        1e6 * float(in_turn[1]))
         yield Ratio(row.source, row.gpu, "beside a collective", f"{scenario} against in turn", "sign", second, ask,
-                    float(in_turn[1]) / together)
-    if together is not None and alone is not None:
+                    float(in_turn[1]) / together_ms)
+    if together_ms is not None and alone_ms is not None:
         yield Ratio(row.source, row.gpu, "slowdown beside a collective", scenario, "slowdown", ask,
-                    replace(ask, way="alone"), 100 * (together / alone - 1))
-    if together is None:
+                    replace(ask, way="alone"), 100 * (together_ms / alone_ms - 1))
+    if together_ms is None:
         yield Unread(row.source, row.gpu, scenario, "the row has no time")
 
 
@@ -215,18 +215,18 @@ _BY = ("held units", "copying units", "copy engines", "units that copy to anothe
 
 
 def _crowded(row: Row) -> Iterator[Read]:
-    compute, by = row.text("compute"), row.text("by")
+    compute, neighbour = row.text("compute"), row.text("by")
     units, rate = row.count("units") if row.text("units") else 0, row.number("gb_per_s") or 0.0
-    alone, beside = row.number("alone_us"), row.number("beside_us")
-    if by not in _BY:
-        raise BadRows(f"{row.where}: by = {shown(by)} is unknown: allowed are {', '.join(_BY)}")
-    scenario = f"{compute} beside {f'{units} ' if units else ''}{by}{f' at {rate:.0f} GB/s' if rate else ''}"
-    if alone is None or beside is None:
+    alone_us, beside_us = row.number("alone_us"), row.number("beside_us")
+    if neighbour not in _BY:
+        raise BadRows(f"{row.where}: by = {shown(neighbour)} is unknown: allowed are {', '.join(_BY)}")
+    scenario = f"{compute} beside {f'{units} ' if units else ''}{neighbour}{f' at {rate:.0f} GB/s' if rate else ''}"
+    if alone_us is None or beside_us is None:
         yield Unread(row.source, row.gpu, scenario, "the row has no time")
         return
-    moved = rate * (2 if by == "copying units" else 1)  # within the GPU each byte is read and written
-    yield Ratio(row.source, row.gpu, f"beside {by}", scenario, "slowdown", Crowded(compute, units, moved),
-                Crowded(compute, 0, 0.0), 100 * (beside / alone - 1))
+    memory_rate = rate * (2 if neighbour == "copying units" else 1)  # within the GPU each byte is read and written
+    yield Ratio(row.source, row.gpu, f"beside {neighbour}", scenario, "slowdown", Crowded(compute, units, memory_rate),
+                Crowded(compute, 0, 0.0), 100 * (beside_us / alone_us - 1))
 
 
 def _steady(row: Row) -> Iterator[Read]:
@@ -297,15 +297,15 @@ _BUFFER = re.compile(r"buffer (\d{1,9}(?:\.\d{1,9})?) MiB|copy (\d{1,9}(?:\.\d{1
 
 
 def _access(row: Row) -> Iterator[Read]:
-    operation, where, rate = row.text("operation"), row.text("where"), row.number("gib_per_s_mean")
-    scenario = f"{operation}, {where}"
+    operation, location, rate = row.text("operation"), row.text("where"), row.number("gib_per_s_mean")
+    scenario = f"{operation}, {location}"
     if rate is None:
         yield Unread(row.source, row.gpu, scenario, "the row has no rate")
         return
-    found = _BUFFER.search(scenario)
-    size = 1 << 30 if found is None else float(found[1] or 0) * MB + float(found[2] or 0) * 1024
+    match = _BUFFER.search(scenario)
+    size = 1 << 30 if match is None else float(match[1] or 0) * MB + float(match[2] or 0) * 1024
     unit = 1e9 if "GB/s in the source" in row.source else float(1 << 30)
-    yield Measured(row.source, row.gpu, "remote access", scenario, MemoryAccess(operation, where, size),
+    yield Measured(row.source, row.gpu, "remote access", scenario, MemoryAccess(operation, location, size),
                    1e9 * size / (rate * unit))
 
 
@@ -373,24 +373,24 @@ def read_text(text: str, name: str) -> list[Read]:
         columns = [_VTRAIN.get(column.strip(), column.strip()) for column in header]
         reader = next((one for one in READERS if one.columns <= {*columns}), None)
         if reader is None:
-            near = max(READERS, key=lambda one: len(one.columns & {*columns}))
+            nearest = max(READERS, key=lambda one: len(one.columns & {*columns}))
             raise BadRows(f"{name}: columns {shown(','.join(columns))} are of no known kind of rows: the nearest lacks "
-                          f"{', '.join(sorted(near.columns - {*columns}))}")
-        found: list[Read] = []
-        unread: list[BadRows] = []
+                          f"{', '.join(sorted(nearest.columns - {*columns}))}")
+        rows: list[Read] = []
+        faulty_rows: list[BadRows] = []
         for fields in table:
             if not fields:
                 continue
-            where = f"{name}, line {table.line_num}"
+            position = f"{name}, line {table.line_num}"
             try:
                 if len(fields) != len(columns):
-                    raise BadRows(f"{where}: {len(fields)} fields, but {len(columns)} columns")
-                found += [replace(one, file=name) for one in reader.read(Row(where, dict(zip(columns, fields))))]
+                    raise BadRows(f"{position}: {len(fields)} fields, but {len(columns)} columns")
+                rows += [replace(one, file=name) for one in reader.read(Row(position, dict(zip(columns, fields))))]
             except BadRows as error:
-                unread.append(error)
-        if not found:
-            raise unread[0] if unread else BadRows(f"{name}: no rows below its line of column names")
-        return found + [Unread(name, "", name, str(error), name) for error in unread]
+                faulty_rows.append(error)
+        if not rows:
+            raise faulty_rows[0] if faulty_rows else BadRows(f"{name}: no rows below its line of column names")
+        return rows + [Unread(name, "", name, str(error), name) for error in faulty_rows]
     except csv.Error as error:
         raise BadRows(f"{name}, line {table.line_num}: {error}") from None
 
@@ -407,8 +407,8 @@ def text_of(path: str, option: str) -> str:
 
 def own_rows() -> list[Read]:
     """Return all rows that come with the package."""
-    found: list[Read] = []
+    rows: list[Read] = []
     for package, names in FILES.items():
         for name in names:
-            found += read_text(resources.files(package).joinpath(f"{name}.csv").read_text("utf-8"), f"{name}.csv")
-    return found
+            rows += read_text(resources.files(package).joinpath(f"{name}.csv").read_text("utf-8"), f"{name}.csv")
+    return rows

@@ -47,12 +47,12 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
     network.watch = watch
     network.run()
     ns, copies = network.now + costs.launch_ns + costs.step_ns, network.layout.alike.copies
-    moved = network.moved()
-    carried = {name: size for name, size in moved.items() if name[0] == "link"}
+    moved_bytes = network.moved()
+    link_bytes = {name: size for name, size in moved_bytes.items() if name[0] == "link"}
     return CollectiveFlow(
-        ns, copies * sum(carried.values()),
-        copies * sum(size for name, size in moved.items() if name[0] == "memory"),
-        max((size / (network.capacity(name) * ns) for name, size in carried.items()), default=0.0),
+        ns, copies * sum(link_bytes.values()),
+        copies * sum(size for name, size in moved_bytes.items() if name[0] == "memory"),
+        max((size / (network.capacity(name) * ns) for name, size in link_bytes.items()), default=0.0),
         copies * network.messages, len(network.layout.alike.representatives), network)
 
 
@@ -88,13 +88,13 @@ class FlowNetwork:
         """Go on until a collective has ended, and return True; or until a time, or to the end of what can be done."""
         self.state.number[WATCH] = self.watch is not None
         while True:
-            why = run(self.state, until)
-            if why == FULL:
+            reason = run(self.state, until)
+            if reason == FULL:
                 self.state = _with_more_entries(self.state)
-            elif why == CHANGED:
+            elif reason == CHANGED:
                 self.watch(self.now, self._link_rates())
             else:
-                return why == ENDED
+                return reason == ENDED
 
     @property
     def due(self) -> float | None:
@@ -114,27 +114,27 @@ class FlowNetwork:
         movers = np.concatenate([state.order[:state.number[ARRIVED]], np.arange(len(state.kind), len(state.bytes))])
         size = np.bincount(state.mover_kind[movers], state.bytes[movers], len(self.layout.pairs))
         kind = np.repeat(np.arange(len(size)), np.diff(state.uses_first))
-        moved = np.bincount(state.uses, state.weight * size[kind], len(state.capacity))
-        return {name: float(moved[place]) for name, place in self.layout.resources.items()}
+        resource_bytes = np.bincount(state.uses, state.weight * size[kind], len(state.capacity))
+        return {name: float(resource_bytes[index]) for name, index in self.layout.resources.items()}
 
     @property
     def messages(self) -> int:
         """Count what was sent between two GPUs from one time to another."""
-        state, sent = self.state, self.state.order[:self.state.number[ARRIVED]]
-        pair = np.array(self.layout.pairs, np.int64).reshape(-1, 2)[state.mover_kind[sent]]
-        return len(np.unique(np.column_stack([pair, state.started[sent], state.ended[sent]]), axis=0))
+        state, arrivals = self.state, self.state.order[:self.state.number[ARRIVED]]
+        pair = np.array(self.layout.pairs, np.int64).reshape(-1, 2)[state.mover_kind[arrivals]]
+        return len(np.unique(np.column_stack([pair, state.started[arrivals], state.ended[arrivals]]), axis=0))
 
     def steps(self) -> tuple[Step, ...]:
         """Return the transfers as they arrived."""
-        state, layout, found = self.state, self.layout, []
+        state, layout, steps = self.state, self.layout, []
         for message in state.order[:state.number[ARRIVED]].tolist():
             transfer = int(state.first[message])
             while transfer >= 0:
                 source, destination = layout.gpus[transfer].tolist()
-                found.append((int(layout.chunk[transfer]), source, destination, float(state.started[message]),
+                steps.append((int(layout.chunk[transfer]), source, destination, float(state.started[message]),
                               float(state.ended[message])))
                 transfer = int(state.next[transfer])
-        return tuple(found)
+        return tuple(steps)
 
     def _link_rates(self) -> np.ndarray:
         """Return the bytes per ns of the topology's links."""
@@ -142,18 +142,18 @@ class FlowNetwork:
         rates, uses = np.zeros(len(state.capacity)), np.diff(state.uses_first)
         for flow in np.flatnonzero(state.entries >= 0):
             first = state.uses_first[state.mover_kind[flow]]
-            of = slice(first, first + uses[state.mover_kind[flow]])
-            rates[state.uses[of]] += state.weight[of] * state.rate[flow]
-        places = [layout.resources.get(("link", *link[:2]), -1) for link in layout.topology.links]
-        return np.append(rates, 0.0)[places]
+            kind_uses = slice(first, first + uses[state.mover_kind[flow]])
+            rates[state.uses[kind_uses]] += state.weight[kind_uses] * state.rate[flow]
+        indices = [layout.resources.get(("link", *link[:2]), -1) for link in layout.topology.links]
+        return np.append(rates, 0.0)[indices]
 
 
 def _with_more_entries(state: FlowState) -> FlowState:
     """Return the same with room for twice as many flows' resources."""
     size = len(state.of_flow)
-    more = {name: np.concatenate([getattr(state, name), np.zeros_like(getattr(state, name))])
-            for name in ("entry_flow", "entry_resource", "entry_weight", "of_flow", "after", "before")}
-    more["of_flow"][size:] = np.arange(size + 1, 2 * size + 1)
-    more["of_flow"][-1] = state.number[FREE]
+    larger = {name: np.concatenate([getattr(state, name), np.zeros_like(getattr(state, name))])
+              for name in ("entry_flow", "entry_resource", "entry_weight", "of_flow", "after", "before")}
+    larger["of_flow"][size:] = np.arange(size + 1, 2 * size + 1)
+    larger["of_flow"][-1] = state.number[FREE]
     state.number[FREE] = size
-    return state._replace(**more)
+    return state._replace(**larger)

@@ -40,12 +40,13 @@ class Round:
     adds: bool  #: memory adds what arrives
 
 
-def _copies(transfers: list[Transfer], most: int = 1) -> list[Command]:
-    """Return a command for each copy, or for up to `most` destinations of what is one chunk."""
+def _copies(transfers: list[Transfer], most_destinations: int = 1) -> list[Command]:
+    """Return a command for each copy, or for up to `most_destinations` copies of a chunk."""
     commands = []
-    for (gpu, _), same in groupby(transfers, lambda transfer: (transfer.source, transfer.chunk)):
-        to = [transfer.destination for transfer in same]
-        commands += [Command(gpu, tuple(to[first:first + most])) for first in range(0, len(to), most)]
+    for (gpu, _), chunk_transfers in groupby(transfers, lambda transfer: (transfer.source, transfer.chunk)):
+        destinations = [transfer.destination for transfer in chunk_transfers]
+        commands += [Command(gpu, tuple(destinations[first:first + most_destinations]))
+                     for first in range(0, len(destinations), most_destinations)]
     return commands
 
 
@@ -62,8 +63,8 @@ def _bcst(transfers: list[Transfer]) -> list[Queue]:
 def _swap(transfers: list[Transfer]) -> list[Queue]:
     """Queue an engine for each pair, of either GPU in turn so that all have as many."""
     pairs = [(one.source, one.destination) for one in transfers if one.source < one.destination]
-    ways = [(a, b) if (a + b) % 2 else (b, a) for a, b in pairs]
-    return [Queue(gpu, (Command(gpu, (peer,), swap=True),)) for gpu, peer in ways]
+    directed_pairs = [(a, b) if (a + b) % 2 else (b, a) for a, b in pairs]
+    return [Queue(gpu, (Command(gpu, (peer,), swap=True),)) for gpu, peer in directed_pairs]
 
 
 def _b2b(transfers: list[Transfer]) -> list[Queue]:
@@ -90,8 +91,8 @@ def plan(collective: str, variant: str, gpus: int) -> list[Round]:
 
 def rounds(program: Program, variant: str) -> list[Round]:
     """Read the rounds off a program, one for each level of its transfers."""
-    found = []
+    rounds = []
     for level in range(max(program.levels) + 1):
         transfers = [one for one, depth in zip(program.transfers, program.levels) if depth == level]
-        found.append(Round(_PLANS[variant](transfers), transfers[0].op is Op.ADD))
-    return found
+        rounds.append(Round(_PLANS[variant](transfers), transfers[0].op is Op.ADD))
+    return rounds

@@ -83,10 +83,10 @@ def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator
     fabric = Fabric(env, _capacity(node, queues))
     costs = _costs(node, initiator)
     spans: list[tuple[int, str, float, float]] = []
-    read = 0.0
-    whole = [env.event() for _ in range(node.gpus)]  # all has arrived there
-    missing = [sum(to == gpu for queue in queues for command in queue.commands for to in command.destinations)
-               for gpu in range(node.gpus)]
+    read_bytes = 0.0
+    gpu_complete = [env.event() for _ in range(node.gpus)]  # all has arrived there
+    missing_copies = [sum(to == gpu for queue in queues for command in queue.commands for to in command.destinations)
+                      for gpu in range(node.gpus)]
 
     def start(numbers: list[int]):
         signals = simpy.Store(env)
@@ -105,10 +105,10 @@ def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator
         yield from work(number, queue, costs.schedule, adds)
         if then:
             for to in (to for command in queue.commands for to in command.destinations):
-                missing[to] -= 1
-                if not missing[to]:
-                    whole[to].succeed()
-            yield whole[queue.gpu]
+                missing_copies[to] -= 1
+                if not missing_copies[to]:
+                    gpu_complete[to].succeed()
+            yield gpu_complete[queue.gpu]
             yield from work(number, then[number], node.tracker.trigger_ns if initiator == "tracker" else
                             node.engine.poll_ns, False)
         yield signals.put(number)
@@ -131,10 +131,10 @@ def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator
         spans.append((number, "sync", start, env.now))
 
     def copy(number: int, command: Command, adds: bool):
-        nonlocal read
+        nonlocal read_bytes
         yield env.timeout(costs.copy)
         uses = {("memory", command.source): 1.0, ("engine", number): float(len(command.destinations))}
-        read += chunk_bytes * (2 if command.swap else 1)
+        read_bytes += chunk_bytes * (2 if command.swap else 1)
         for to in command.destinations:
             uses["link", command.source, to] = 1.0
             uses["memory", to] = 2.0 if adds else 1.0  # an addition in memory takes a column twice
@@ -144,14 +144,14 @@ def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator
                      ("memory", to): 2.0}
         yield fabric.move(chunk_bytes, uses)
 
-    of_gpu = [[number for number, queue in enumerate(queues) if queue.gpu == gpu] for gpu in range(node.gpus)]
-    for numbers in of_gpu if costs.each_gpu else [list(range(len(queues)))]:
+    queues_by_gpu = [[number for number, queue in enumerate(queues) if queue.gpu == gpu] for gpu in range(node.gpus)]
+    for numbers in queues_by_gpu if costs.each_gpu else [list(range(len(queues)))]:
         env.process(start(numbers))
     env.run()
-    end = float(env.now)
+    end_ns = float(env.now)
     return DmaRun(
-        end, _phases(spans, end), commands=sum(len(queue.commands) for queue in (*queues, *(then or ()))),
-        engines=len(queues), syncs=len(queues) + len(then or ()), read_bytes=read, spans=tuple(spans),
+        end_ns, _phases(spans, end_ns), commands=sum(len(queue.commands) for queue in (*queues, *(then or ()))),
+        engines=len(queues), syncs=len(queues) + len(then or ()), read_bytes=read_bytes, spans=tuple(spans),
         link_bytes=sum(size for name, size in fabric.moved.items() if name[0] == "link"))
 
 
@@ -168,8 +168,9 @@ def _phases(spans, end: float) -> dict[str, float]:
 
     What it or the host then waits for is part of sync.
     """
-    last = max((span for span in spans if span[1] == "sync"), key=lambda span: span[3])[0]
-    phases = {name: float(sum(stop - start for number, phase, start, stop in spans if (number, phase) == (last, name)))
+    last_queue = max((span for span in spans if span[1] == "sync"), key=lambda span: span[3])[0]
+    phases = {name: float(sum(stop - start for number, phase, start, stop in spans
+                              if (number, phase) == (last_queue, name)))
               for name in PHASES}
     phases["sync"] += end - sum(phases.values())
     return phases
@@ -181,11 +182,11 @@ def copied_then_added_ns(node: Machine, collective: str, size_bytes: float) -> f
     Copies go into buffers beside each other; the host sees their end and launches a kernel that reads all parts and
     writes their sum, sees its end, and for an all-reduce starts the copies of an all-gather. The best variants.
     """
-    copied, gathered = (min(run_collective(node, name, variant, size_bytes).ns for variant in POSSIBLE[collective])
-                        for name in ("a2a", "ag"))
-    adds = (node.host.command_ns + node.host.doorbell_ns + node.stream.launch_ns + node.stream.signal_ns
-            + node.host.observe_ns + (node.gpus + 1) * size_bytes / node.gpus / node.memory.bandwidth_gb_per_s)
-    return copied + adds + (gathered if collective == "ar" else 0.0)
+    copies_ns, gather_ns = (min(run_collective(node, name, variant, size_bytes).ns for variant in POSSIBLE[collective])
+                            for name in ("a2a", "ag"))
+    addition_ns = (node.host.command_ns + node.host.doorbell_ns + node.stream.launch_ns + node.stream.signal_ns
+                   + node.host.observe_ns + (node.gpus + 1) * size_bytes / node.gpus / node.memory.bandwidth_gb_per_s)
+    return copies_ns + addition_ns + (gather_ns if collective == "ar" else 0.0)
 
 
 class Fabric:
@@ -252,24 +253,24 @@ class Fabric:
         self._new = []
 
     def _finish(self, wait: float, round_: int):
-        begun = self.env.now
+        start_ns = self.env.now
         yield self.env.timeout(wait)
         if round_ != self._round:
             return  # rates have changed since
         self._account()
         # Flows that would end within rounding of now end together.
-        ended = self._left <= _ROUNDING + 1e-9 * self._rates * wait
-        if self.env.now == begun:  # so late that the clock does not tell so short a wait
-            ended |= self._left <= (1 + 1e-9) * self._rates * wait
-        kept = ~ended
-        for flow in np.flatnonzero(ended):
+        is_ended = self._left <= _ROUNDING + 1e-9 * self._rates * wait
+        if self.env.now == start_ns:  # so late that the clock does not tell so short a wait
+            is_ended |= self._left <= (1 + 1e-9) * self._rates * wait
+        is_active = ~is_ended
+        for flow in np.flatnonzero(is_ended):
             self._done[flow].succeed()
-        self._done = [self._done[flow] for flow in np.flatnonzero(kept)]
-        number = np.cumsum(kept) - 1  # of a flow that stays, from now on
-        stays = kept[self._flow]
-        self._flow = number[self._flow[stays]]
-        self._resource, self._weight = self._resource[stays], self._weight[stays]
-        self._left, self._rates = self._left[kept], self._rates[kept]
+        self._done = [self._done[flow] for flow in np.flatnonzero(is_active)]
+        new_index = np.cumsum(is_active) - 1  # of a flow that stays, from now on
+        active_entries = is_active[self._flow]
+        self._flow = new_index[self._flow[active_entries]]
+        self._resource, self._weight = self._resource[active_entries], self._weight[active_entries]
+        self._left, self._rates = self._left[is_active], self._rates[is_active]
         self._change()
 
     def _account(self) -> None:

@@ -28,11 +28,11 @@ def folded(build: Callable[[Alike | None], Program], topology: Topology) -> Prog
     alike = Alike(topology.shape, (1,) * len(topology.shape))
     while True:
         program = build(alike)
-        unlike = _unlike(build, program, topology, alike)
-        if not unlike:
+        differing = _unlike(build, program, topology, alike)
+        if not differing:
             return program
         alike = replace(alike, period=tuple(
-            _longer(length, step) if dimension in unlike else step
+            _longer(length, step) if dimension in differing else step
             for dimension, (length, step) in enumerate(zip(alike.shape, alike.period))))
 
 
@@ -48,25 +48,25 @@ def _unlike(build: Callable[[Alike | None], Program], program: Program, topology
     for source, destination, *_ in transfers:
         ways.links(source, destination)
 
-    def same(by: tuple[int, ...]) -> bool:
-        return topology.same_links(alike, by) and all(
-            ways.hop(alike.moved(source, by), alike.moved(destination, by)) == ways.hop(source, destination)
+    def same_routes(periods: tuple[int, ...]) -> bool:
+        return topology.same_links(alike, periods) and all(
+            ways.hop(alike.moved(source, periods), alike.moved(destination, periods)) == ways.hop(source, destination)
             for source, destination in ways.walked)
 
-    def built_alike(by: tuple[int, ...]) -> bool:
-        return _transfers(build(replace(alike, origin=alike.moved(0, by))), alike) == transfers
+    def built_alike(periods: tuple[int, ...]) -> bool:
+        return _transfers(build(replace(alike, origin=alike.moved(0, periods))), alike) == transfers
 
     return {dimension for dimension in range(len(alike.shape)) for moves in [alike.moves(dimension)]
-            if not all(map(same, moves)) or not all(map(built_alike, moves[:1]))}
+            if not all(map(same_routes, moves)) or not all(map(built_alike, moves[:1]))}
 
 
 def _transfers(program: Program, alike: Alike) -> Counter[tuple]:
     """Count transfers by who sends to whom, as seen by those that stand for all, and by what they wait for."""
     source, destination = np.array([one[1:3] for one in program.transfers], np.int64).reshape(-1, 2).T
-    home, seen = alike.home(source), alike.seen(source, destination)
+    home, seen_destination = alike.home(source), alike.seen(source, destination)
     adds = np.array([one.op is Op.ADD for one in program.transfers], bool)
-    name = (home * math.prod(alike.shape) + seen) * 2 + adds
-    waits = {id(one.after): np.sort(name[list(one.after)]).tobytes() if len(one.after) > 1 else
-             int(name[one.after[0]]) if one.after else None for one in program.transfers}
-    return Counter(zip(home.tolist(), seen.tolist(), adds.tolist(),
-                       (waits[id(one.after)] for one in program.transfers)))
+    codes = (home * math.prod(alike.shape) + seen_destination) * 2 + adds
+    dependencies = {id(one.after): np.sort(codes[list(one.after)]).tobytes() if len(one.after) > 1 else
+                    int(codes[one.after[0]]) if one.after else None for one in program.transfers}
+    return Counter(zip(home.tolist(), seen_destination.tolist(), adds.tolist(),
+                       (dependencies[id(one.after)] for one in program.transfers)))

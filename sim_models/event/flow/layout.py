@@ -44,30 +44,30 @@ class Ways:
 
     def links(self, source: int, destination: int) -> dict[tuple[int, int], int]:
         """Return how often the way from a GPU that stands for all uses each link, as the one that stands for it."""
-        trail, at = [], (source, destination)
-        while at not in self._known:
-            if at[0] == at[1]:
-                self._known[at] = {}
+        path, pair = [], (source, destination)
+        while pair not in self._known:
+            if pair[0] == pair[1]:
+                self._known[pair] = {}
                 break
-            hops, following = self.hop(*at)
-            trail.append((at, hops, following))
-            at = following
-        for at, hops, following in reversed(trail):
-            uses = dict(self._known[following])
+            hops, next_pair = self.hop(*pair)
+            path.append((pair, hops, next_pair))
+            pair = next_pair
+        for pair, hops, next_pair in reversed(path):
+            uses = dict(self._known[next_pair])
             for hop in hops:
                 uses[hop] = uses.get(hop, 0) + 1
-            self._known[at] = uses
+            self._known[pair] = uses
         return self._known[source, destination]
 
     def hop(self, source: int, destination: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
         """Return the links up to the way's next GPU, as those that stand for them, and what is left, as seen there."""
         hops, node = [], source
         while not hops or node >= self.topology.gpus:
-            following = self.topology.next_hop(node, destination)
-            reference = node if node < self.topology.gpus else following
+            next_node = self.topology.next_hop(node, destination)
+            reference = node if node < self.topology.gpus else next_node
             hops.append((self.topology.seen(self.alike, reference, node),
-                         self.topology.seen(self.alike, reference, following)))
-            node = following
+                         self.topology.seen(self.alike, reference, next_node)))
+            node = next_node
         return hops, (self.alike.home(node), self.alike.seen(node, destination))
 
     @property
@@ -93,12 +93,12 @@ class Layout:
         self._uses: list[dict[int, float]] = []
         self._latency: list[float] = []
         self.pairs: list[tuple[int, int]] = []  #: source and destination of each kind of message
-        laid = [self._lay(number, play) for number, play in enumerate(self.plays)]
+        play_arrays = [self._lay(number, play) for number, play in enumerate(self.plays)]
         #: Of each play: the transfers that wait for nothing.
-        self.first = [one["first"] for one in laid]
-        self.chunk = np.concatenate([one["chunk"] for one in laid])
-        self.gpus = np.concatenate([one["gpus"] for one in laid])
-        self.state = self._state(laid)
+        self.first = [one["first"] for one in play_arrays]
+        self.chunk = np.concatenate([one["chunk"] for one in play_arrays])
+        self.gpus = np.concatenate([one["gpus"] for one in play_arrays])
+        self.state = self._state(play_arrays)
 
     def _resource(self, name: tuple, capacity: float) -> int:
         if name not in self.resources:
@@ -115,16 +115,16 @@ class Layout:
         Those that a switch makes one of use together what carries that one: those to one GPU, or `copied` those of one.
         """
         home, uses, latency_ns = self.alike.home, {}, 0.0
-        together = 1 / (play.program.ranks - 1) if play.program.in_switch else 1.0
-        up, down = (together, 1.0) if copied else (1.0, together)
-        for name, times in ((self._memory(source), 2.0 if forwards else up),
-                            (self._memory(home(destination)), down),
-                            *((self._resource((what, home(gpu)), self.also[what]), times)
-                              for (what, gpu), times in play.also(source, destination).items())):
+        shared_weight = 1 / (play.program.ranks - 1) if play.program.in_switch else 1.0
+        up_weight, down_weight = (shared_weight, 1.0) if copied else (1.0, shared_weight)
+        for name, times in ((self._memory(source), 2.0 if forwards else up_weight),
+                            (self._memory(home(destination)), down_weight),
+                            *((self._resource((resource_name, home(gpu)), self.also[resource_name]), times)
+                              for (resource_name, gpu), times in play.also(source, destination).items())):
             uses[name] = uses.get(name, 0.0) + times
         for hop, times in self._ways.links(source, destination).items():
             link = self.topology.link_of[hop]
-            share = up if hop[0] == source else down if hop[1] == destination else 1.0
+            share = up_weight if hop[0] == source else down_weight if hop[1] == destination else 1.0
             uses[self._resource(("link", *hop), self.costs.rate(link) * self.topology.share)] = times * share
             latency_ns += times * self.costs.latency_ns(link, self.topology)
         self._uses.append(uses)
@@ -144,54 +144,54 @@ class Layout:
         transfers, alike = play.program.transfers, self.alike
         gpus = np.array([one[1:3] for one in transfers], np.int64).reshape(-1, 2)
         forwards = np.array([bool(one.after) and one.op is Op.ADD and not play.near_memory for one in transfers], bool)
-        source, seen = alike.home(gpus[:, 0]), alike.seen(gpus[:, 0], gpus[:, 1])
+        source, seen_destination = alike.home(gpus[:, 0]), alike.seen(gpus[:, 0], gpus[:, 1])
         copied = np.array([play.program.in_switch and one.op is Op.COPY for one in transfers], bool)
-        kinds, which = np.unique(((source * self.topology.gpus + seen) * 2 + forwards) * 2 + copied,
-                                 return_inverse=True)
+        kinds, kind_of = np.unique(((source * self.topology.gpus + seen_destination) * 2 + forwards) * 2 + copied,
+                                   return_inverse=True)
         numbers = [self._message(play, *divmod(int(kind) // 4, self.topology.gpus), bool(kind & 2), bool(kind & 1))
                    for kind in kinds]
         sets: dict[tuple[int, ...], int] = {}
-        known: dict[int, int] = {}  # by the tuple itself, for many transfers may wait for the same many
+        set_of: dict[int, int] = {}  # by the tuple's id, because many transfers may share one tuple
         waits = [-1] * len(transfers)
         for index, one in enumerate(transfers):
             if one.after:
-                if id(one.after) not in known:
-                    known[id(one.after)] = sets.setdefault(one.after, len(sets))
-                waits[index] = known[id(one.after)]
+                if id(one.after) not in set_of:
+                    set_of[id(one.after)] = sets.setdefault(one.after, len(sets))
+                waits[index] = set_of[id(one.after)]
         additions = {} if play.near_memory else play.program.last_additions
         addition = np.full(len(transfers), -1)
-        for place, found in enumerate(additions.values()):
-            addition[list(found)] = place
+        for place, parts in enumerate(additions.values()):
+            addition[list(parts)] = place
         passes = {key: self._addition(*key) for key in dict.fromkeys(
-            (int(alike.home(rank)), len(found)) for (rank, _), found in additions.items())}
+            (int(alike.home(rank)), len(parts)) for (rank, _), parts in additions.items())}
         counts = np.array([member for members in sets for member in members], np.int64)
-        of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
+        set_of_member = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
         return {
             "first": np.flatnonzero(np.array(waits, np.int64) < 0), "gpus": gpus,
             "chunk": np.array([one.chunk for one in transfers], np.int64),
-            "kind": np.array(numbers, np.int64)[which] if numbers else which,
+            "kind": np.array(numbers, np.int64)[kind_of] if numbers else kind_of,
             "size": np.array([play.chunk_bytes(one.chunk) for one in transfers], float), "addition": addition,
             "waits": np.array(waits, np.int64), "missing": np.array([len(one) for one in sets], np.int64),
-            "member": counts, "of": of, "play": np.full(len(transfers), number),
+            "member": counts, "of": set_of_member, "play": np.full(len(transfers), number),
             "pass_play": np.full(len(additions), number),
-            "parts": np.array([len(found) for found in additions.values()], np.int64),
-            "pass_kind": np.array([passes[int(alike.home(rank)), len(found)]
-                                   for (rank, _), found in additions.items()], np.int64),
+            "parts": np.array([len(parts) for parts in additions.values()], np.int64),
+            "pass_kind": np.array([passes[int(alike.home(rank)), len(parts)]
+                                   for (rank, _), parts in additions.items()], np.int64),
             "pass_size": np.array([play.chunk_bytes(chunk) for _, chunk in additions], float)}
 
-    def _state(self, laid: list[dict[str, np.ndarray]]) -> FlowState:
+    def _state(self, play_arrays: list[dict[str, np.ndarray]]) -> FlowState:
         """Put plays side by side."""
-        def joined(name: str, counted: str | None = None) -> np.ndarray:
-            """Join the plays' arrays, numbers raised by what others have of `counted`; -1 stays."""
-            before = 0
-            found = []
-            for one in laid:
-                found.append(np.where(one[name] < 0, -1, one[name] + before) if counted else one[name])
-                before += len(one[counted]) if counted else 0
-            return np.concatenate(found)
+        def joined(name: str, numbered_by: str | None = None) -> np.ndarray:
+            """Join the plays' arrays, numbers raised by what others have of `numbered_by`; -1 stays."""
+            offset = 0
+            arrays = []
+            for one in play_arrays:
+                arrays.append(np.where(one[name] < 0, -1, one[name] + offset) if numbered_by else one[name])
+                offset += len(one[numbered_by]) if numbered_by else 0
+            return np.concatenate(arrays)
 
         first, before = [], 0
-        for one in laid:
+        for one in play_arrays:
             first.append(one["first"] + before)
             before += len(one["kind"])
         self.first = first
@@ -214,7 +214,7 @@ class Layout:
             kind=kind, size=joined("size"), addition=joined("addition", "parts"),
             counts_first=np.searchsorted(member[by_member], np.arange(transfers + 1)), counts=of[by_member],
             next=whole(transfers, -1), play=np.concatenate([joined("play"), joined("pass_play")]),
-            unfinished=np.array([len(one["kind"]) + len(one["parts"]) for one in laid], np.int64),
+            unfinished=np.array([len(one["kind"]) + len(one["parts"]) for one in play_arrays], np.int64),
             missing=missing, frees_first=np.searchsorted(waits[by_set], np.arange(len(missing) + 1)), frees=by_set,
             uses_first=np.array([0, *accumulate(map(len, self._uses))], np.int64),
             uses=np.array([name for uses in self._uses for name in uses], np.int64),

@@ -61,8 +61,8 @@ class CollectiveRuns:
         """Return a row per algorithm and size."""
         import pandas
 
-        whole = {name: getattr(self, name) for name in ("collective", "machine", "topology", "nodes")}
-        return pandas.DataFrame([whole | asdict(run) for run in self.runs])
+        shared = {name: getattr(self, name) for name in ("collective", "machine", "topology", "nodes")}
+        return pandas.DataFrame([shared | asdict(run) for run in self.runs])
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ class Request:
             watch: Callable[[str, int], Any] = lambda algorithm, size: None,
             done: Callable[[str, int, CollectiveFlow], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
         """Run every algorithm at every size; `watch` makes what takes the links' rates, `done` takes the messages."""
-        started, runs = time.perf_counter(), []
+        start_s, runs = time.perf_counter(), []
         for one in self.chosen:
             program = self.program(one)
             for size in sizes:
-                part = chunk_bytes(self.collective, program, size)
-                run = run_program(program, self.on, lambda chunk, part=part: part, self.costs,
+                part_bytes = chunk_bytes(self.collective, program, size)
+                run = run_program(program, self.on, lambda chunk, part_bytes=part_bytes: part_bytes, self.costs,
                                   watch=watch(one.name, size))
                 done(one.name, size, run)
                 closed_ns = None if self.planned else closed_form_ns(
@@ -107,7 +107,7 @@ class Request:
                 runs.append(TimedCollective(one.name, size, run.ns, closed_ns, run.messages, run.simulated,
                                             run.link_bytes, run.busiest_link))
         return CollectiveRuns(self.collective, self.machine, self.on.name, self.on.gpus, len(self.on.links),
-                              tuple(runs), time.perf_counter() - started)
+                              tuple(runs), time.perf_counter() - start_s)
 
 
 def request(collective: str | None, machine: str = "torus-128", topology: str | None = None,

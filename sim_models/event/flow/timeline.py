@@ -36,40 +36,43 @@ def write_timeline(path: Path, title: str, topology: Topology, run: CollectiveFl
     for chunk, source, destination, start, end in run.steps:
         messages[source][start, end].append((chunk, destination))
     with whole_file(path, "wb") as file:
-        out = TimelineWriter(file, 1.0)
-        whole = out.track(title)
+        writer = TimelineWriter(file, 1.0)
+        root_track = writer.track(title)
         names = [f"GPU {node}" if node < topology.gpus else f"switch {node - topology.gpus}"
                  for node in range(topology.nodes)]
-        gpus = [out.track(name, whole) for name in names]
-        arrivals = [out.track("arrivals", gpu) for gpu in gpus[:topology.gpus]]
+        gpus = [writer.track(name, root_track) for name in names]
+        arrivals = [writer.track("arrivals", gpu) for gpu in gpus[:topology.gpus]]
         arrow = 0
         for source in sorted(messages):
-            lane_of = _lanes(sorted(messages[source]), lambda number, gpu=gpus[source]: out.track(
+            lane_of = _lanes(sorted(messages[source]), lambda number, gpu=gpus[source]: writer.track(
                 "messages" if not number else f"messages {number + 1}", gpu))
-            for (start, end), sent in sorted(messages[source].items()):
+            for (start, end), chunks in sorted(messages[source].items()):
                 arrow += 1
-                to = sorted({destination for _, destination in sent})
-                what = f"chunk {sent[0][0]}" if len(sent) == 1 else f"{len(sent)} chunks"
-                out.slice(start, end, lane_of[start, end], f"{what} to " + (
-                    f"GPU {to[0]}" if len(to) == 1 else f"{len(to)} GPUs"), arrow, chunks=len(sent))
-                for destination in to:
-                    out.instant(end, arrivals[destination], f"from GPU {source}", arrow, last=destination == to[-1])
+                destinations = sorted({destination for _, destination in chunks})
+                label = f"chunk {chunks[0][0]}" if len(chunks) == 1 else f"{len(chunks)} chunks"
+                writer.slice(start, end, lane_of[start, end], f"{label} to " + (
+                    f"GPU {destinations[0]}" if len(destinations) == 1 else f"{len(destinations)} GPUs"), arrow,
+                    chunks=len(chunks))
+                for destination in destinations:
+                    writer.instant(end, arrivals[destination], f"from GPU {source}", arrow,
+                                   last=destination == destinations[-1])
         for number, link in enumerate(topology.links):
-            counter, before = out.track(f"link to {names[link.destination]}", gpus[link.source], unit="MB/s"), None
-            for now, carried in rates.changes:
-                if (value := round(1e3 * carried[number])) != before:
-                    out.counter(now, counter, value)
-                    before = value
+            counter = writer.track(f"link to {names[link.destination]}", gpus[link.source], unit="MB/s")
+            last_value = None
+            for now, link_rates in rates.changes:
+                if (value := round(1e3 * link_rates[number])) != last_value:
+                    writer.counter(now, counter, value)
+                    last_value = value
 
 
 def _lanes(spans: Sequence[tuple[float, float]], new_track: Callable[[int], int]) -> dict[tuple[float, float], int]:
     """Spread spans, sorted by their starts, over tracks so that none overlaps another of its track."""
-    free: list[tuple[float, int]] = []  # when each track is free
-    found = {}
+    free_from: list[tuple[float, int]] = []  # when each track is free
+    lanes = {}
     for start, end in spans:
-        place = next((place for place, (until, _) in enumerate(free) if until <= start), len(free))
-        if place == len(free):
-            free.append((0.0, new_track(place)))
-        free[place] = end, free[place][1]
-        found[start, end] = free[place][1]
-    return found
+        lane = next((lane for lane, (until, _) in enumerate(free_from) if until <= start), len(free_from))
+        if lane == len(free_from):
+            free_from.append((0.0, new_track(lane)))
+        free_from[lane] = end, free_from[lane][1]
+        lanes[start, end] = free_from[lane][1]
+    return lanes

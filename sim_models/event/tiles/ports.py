@@ -42,12 +42,12 @@ class Egress:
 
     def send(self, to: int, size_bytes: float, now: float) -> float:
         """Return when the last byte has left."""
-        left, way = now, self._way(to)
-        for port, rate, _ in way:
+        departure_ns, ports = now, self._way(to)
+        for port, rate, _ in ports:
             self._free[port] = max(self._free.get(port, 0.0), now) + size_bytes / rate
-            left = max(left, self._free[port])
-        self.last_ns = max(self.last_ns, left + sum(latency for _, _, latency in way))
-        return left
+            departure_ns = max(departure_ns, self._free[port])
+        self.last_ns = max(self.last_ns, departure_ns + sum(latency for _, _, latency in ports))
+        return departure_ns
 
     def _way(self, to: int) -> list[tuple[tuple, float, float]]:
         """Return the ports with their bytes per ns and ns."""
@@ -57,8 +57,8 @@ class Egress:
             return [(("network",), rate / self.crowd, node.network.latency_ns)]
         if link.kind == "full":  # a link of its own: nobody shares it
             return [(("link", to), self._rate, link.latency_ns)]
-        way = [(("port",), self._rate / self.crowd, link.latency_ns)]
+        ports = [(("port",), self._rate / self.crowd, link.latency_ns)]
         if link.kind == "host" and host_of(node, to) != host_of(node, self.rank):
             distance = to - self.rank if self.crowd == 1.0 else node.gpus // 2
-            way.append((("hosts",), crossing_bytes_per_ns(node, distance), 0.0))
-        return way
+            ports.append((("hosts",), crossing_bytes_per_ns(node, distance), 0.0))
+        return ports

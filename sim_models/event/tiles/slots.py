@@ -18,12 +18,12 @@ def run_tiles(free: list[float], tile_ns: float, ready: Iterable[float],
     its output.
     """
     heapq.heapify(free)
-    last = 0.0
-    for tile, there in enumerate(ready):
-        end = finish(tile, max(free[0], there) + tile_ns)
-        heapq.heapreplace(free, end)
-        last = max(last, end)
-    return last
+    last_ns = 0.0
+    for tile, ready_ns in enumerate(ready):
+        end_ns = finish(tile, max(free[0], ready_ns) + tile_ns)
+        heapq.heapreplace(free, end_ns)
+        last_ns = max(last_ns, end_ns)
+    return last_ns
 
 
 def run_slices(places: int, task_ns: Callable[[int], float], sizes: Iterable[int], finish: Finish) -> float:
@@ -33,36 +33,37 @@ def run_slices(places: int, task_ns: Callable[[int], float], sizes: Iterable[int
     `sizes`: tasks of each slice. `finish(slice, computed)`: when the place of a slice's last task is rid of the slice;
     the others go on before.
     """
-    now = done = last = 0.0  # done: tasks that one would have finished that ran from the beginning
-    idle, running, pace = places, 0, cache(task_ns)
+    now_ns = progress = last_ns = 0.0  # done: tasks that one would have finished that ran from the beginning
+    idle_slots, running_tasks, task_ns_of = places, 0, cache(task_ns)
     slices = enumerate(sizes)
-    number, left = next(slices, (0, 0))
+    number, tasks_left = next(slices, (0, 0))
     started: deque[tuple[float, int, int, bool]] = deque()  # done at their end, slice, tasks, are its last
     sending: list[float] = []
     of_running, task = 0, 0.0
     while True:
-        while idle and left:
-            taken = idle if idle < left else left
-            started.append((done + 1, number, taken, taken == left))
-            idle, running, left = idle - taken, running + taken, left - taken
-            if not left:
-                number, left = next(slices, (0, 0))
-        if not started and not left:
-            return last
-        if running != of_running:
-            of_running, task = running, pace(running)
-        end = now + (started[0][0] - done) * task if started else inf
+        while idle_slots and tasks_left:
+            starting = idle_slots if idle_slots < tasks_left else tasks_left
+            started.append((progress + 1, number, starting, starting == tasks_left))
+            idle_slots, running_tasks = idle_slots - starting, running_tasks + starting
+            tasks_left -= starting
+            if not tasks_left:
+                number, tasks_left = next(slices, (0, 0))
+        if not started and not tasks_left:
+            return last_ns
+        if running_tasks != of_running:
+            of_running, task = running_tasks, task_ns_of(running_tasks)
+        end = now_ns + (started[0][0] - progress) * task if started else inf
         if sending and sending[0] < end:
             free = heapq.heappop(sending)
-            done += (free - now) / task if running else 0.0
-            now, idle = free, idle + 1
+            progress += (free - now_ns) / task if running_tasks else 0.0
+            now_ns, idle_slots = free, idle_slots + 1
             continue
-        now, (done, of_slice, count, are_last) = end, started.popleft()
-        running, idle = running - count, idle + count
+        now_ns, (progress, of_slice, count, are_last) = end, started.popleft()
+        running_tasks, idle_slots = running_tasks - count, idle_slots + count
         if are_last:
-            rid = finish(of_slice, now)
-            if rid > last:
-                last = rid
-            if rid > now:
-                heapq.heappush(sending, rid)
-                idle -= 1
+            released_ns = finish(of_slice, now_ns)
+            if released_ns > last_ns:
+                last_ns = released_ns
+            if released_ns > now_ns:
+                heapq.heappush(sending, released_ns)
+                idle_slots -= 1
