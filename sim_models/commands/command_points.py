@@ -7,14 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from t3sim.base.errors import BadInput, Failure, choices, shown
@@ -117,11 +116,11 @@ class CommandTask:
                 file = Path(folder) / "machine.toml"
                 file.write_text(self._machine_file(str(options.get(MACHINE_KEY, _DEFAULT_MACHINE))), encoding="utf-8")
                 options[MACHINE_KEY] = str(file)
-            forms = options_of(self.command)
-            words = [word for name, value in options.items() if (word := forms[name].word(name, value))]
-            arguments = [str(options[name]) for name, kind in forms.items()
-                         if kind is SettingForm.ARGUMENT and name in options]
-            yield [self.command, *words, *(["--", *arguments] if arguments else ())]
+            known = options_of(self.command)
+            named = [name for name in known if isinstance(known[name], TyperArgument)]
+            words = [_word(known[name], name, value) for name, value in options.items() if name not in named]
+            arguments = [str(options[name]) for name in named if name in options]
+            yield [self.command, *filter(None, words), *(["--", *arguments] if arguments else ())]
 
     def _machine_file(self, base: str) -> str:
         from t3sim.machine import PRESETS
@@ -138,7 +137,7 @@ class CommandTask:
             if name not in allowed:
                 raise BadInput(f"{shown(name)} is no option of `t3 {self.command}`: allowed are "
                                f"{choices(name, allowed)}")
-            flag = allowed[name] in (SettingForm.FLAG, SettingForm.SWITCH)
+            flag = getattr(allowed[name], "is_bool_flag", False)
             if isinstance(value, bool) != flag:
                 allowed_kind = "true or false" if flag else "a number or a word"
                 raise BadInput(f"{name} = {shown(value)}: {allowed_kind} is allowed")
@@ -172,23 +171,6 @@ class CommandTask:
         return json.dumps(content, sort_keys=True)
 
 
-class SettingForm(Enum):
-    """Form in which a setting is given on the command line."""
-
-    ARGUMENT = auto()
-    FLAG = auto()  #: `--every-gpu`, or nothing
-    SWITCH = auto()  #: `--fpga` or `--no-fpga`
-    VALUE = auto()
-
-    def word(self, name: str, value: Scalar) -> str:
-        """Write an option; nothing for a flag that is off, and for an argument, which stands after the options."""
-        if self is SettingForm.VALUE:
-            return f"--{name}={value}"
-        if self is SettingForm.ARGUMENT or self is SettingForm.FLAG and not value:
-            return ""
-        return f"--{name}" if value else f"--no-{name}"
-
-
 @cache
 def _command(name: str) -> TyperCommand:
     """Make a command that stands alone, of its function."""
@@ -208,18 +190,20 @@ def _called(command: str, words: list[str]) -> int:
 
 
 @cache
-def options_of(command: str) -> dict[str, SettingForm]:
+def options_of(command: str) -> dict[str, TyperArgument | TyperOption]:
     """Return the arguments and options of a command that a study may set, without dashes."""
-    found: dict[str, SettingForm] = {}
-    for parameter in _command(command).params:
-        if parameter.param_type_name == "argument":
-            found[parameter.name] = SettingForm.ARGUMENT
-            continue
-        kind = SettingForm.VALUE
-        if getattr(parameter, "is_bool_flag", False):
-            kind = SettingForm.SWITCH if parameter.secondary_opts else SettingForm.FLAG
-        found |= {word.removeprefix("--"): kind for word in parameter.opts if word.startswith("--")}
-    return {name: kind for name, kind in found.items() if name not in _OWN}
+    known = {}
+    for one in _command(command).params:
+        words = [one.name] if isinstance(one, TyperArgument) else one.opts
+        known |= {word.removeprefix("--"): one for word in words if word.startswith("--") or word == one.name}
+    return {name: one for name, one in known.items() if name not in _OWN}
+
+
+def _word(option: TyperArgument | TyperOption, name: str, value: Scalar) -> str:
+    """Write an option of the command line; nothing for a flag that is off, `--no-fpga` for a switch that is."""
+    if not getattr(option, "is_bool_flag", False):
+        return f"--{name}={value}"
+    return f"--{name}" if value else f"--no-{name}" if option.secondary_opts else ""
 
 
 @cache
