@@ -40,8 +40,8 @@ def kernel_costs(machine: Machine) -> KernelCosts:
     and twice as many reads.
     """
     dram, clock = machine.dram, machine.memory_clock_ghz
-    load_cycles = dram.trcdrd_cycles + dram.cl_cycles + dram.burst_cycles
-    store_cycles = dram.trcdwr_cycles + dram.cwl_cycles + dram.burst_cycles
+    load_cycles = dram.entry_latency_cycles + dram.trcdrd_cycles + dram.cl_cycles + dram.burst_cycles
+    store_cycles = dram.entry_latency_cycles + dram.trcdwr_cycles + dram.cwl_cycles + dram.burst_cycles
     turnaround_cycles = dram.cl_cycles + dram.burst_cycles + dram.twtr_l_cycles + dram.cwl_cycles + dram.trcdrd_cycles
     batch_writes = dram.write_high_watermark - dram.write_low_watermark
     batch_cycles = 64 // dram.column_bytes * batch_writes * dram.burst_cycles

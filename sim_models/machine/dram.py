@@ -80,6 +80,7 @@ class Dram(Section):
     # controller
     scheduler: Literal["fr_fcfs", "dramsim3", "gpgpusim"] = "fr_fcfs"
     queue_entries: Annotated[int, within(4, 127)] = 32  #: fr_fcfs, gpgpusim: unified queue of lines
+    entry_latency_cycles: Annotated[int, within(0, 128)] = 0  #: gpgpusim: from the arbiter to the queue
     write_high_watermark: Annotated[int, within(1, 127)] = 16  #: fr_fcfs: queued writes that start a drain
     write_low_watermark: Annotated[int, within(0, 126)] = 4  #: fr_fcfs: queued writes at which such a drain ends
     write_wait_limit_cycles: Annotated[int, within(0, 1 << 16)] = 256  #: fr_fcfs: until a queued write is drained
@@ -130,6 +131,9 @@ class Dram(Section):
             if self.write_low_watermark >= self.write_high_watermark:
                 raise ValueError(f"write_low_watermark = {self.write_low_watermark}: must be below "
                                  f"write_high_watermark = {self.write_high_watermark}")
+        if self.scheduler != "gpgpusim" and self.entry_latency_cycles:
+            raise ValueError(f"entry_latency_cycles = {self.entry_latency_cycles}: the {self.scheduler} scheduler has "
+                             "none, 0 is allowed")
         if self.scheduler == "gpgpusim" and self.trefi_cycles:
             raise ValueError(f"trefi_cycles = {self.trefi_cycles}: the gpgpusim scheduler has no refresh, 0 is allowed")
         self._check_address_map()
@@ -174,8 +178,13 @@ class Dram(Section):
 
     @property
     def held_requests(self) -> int:
-        """Requests that a channel can hold: its queue, and with the gpgpusim scheduler one more per bank."""
-        return self.queue_entries + (self.banks if self.scheduler == "gpgpusim" else 0)
+        """Requests that a channel holds: those of its queue and, of gpgpusim, on the way there and at each bank."""
+        return self.queue_entries + (self.coming_requests + self.banks if self.scheduler == "gpgpusim" else 0)
+
+    @property
+    def coming_requests(self) -> int:
+        """Requests on the way to the queue at most, one entering per `columns_per_request` cycles."""
+        return self.entry_latency_cycles // self.columns_per_request + 1
 
     @property
     def by_column(self) -> Dram:

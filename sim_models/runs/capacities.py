@@ -39,9 +39,9 @@ def capacities(machine: Machine) -> list[Capacity]:
                                  llc.line_bytes))
     if cache:
         found.append(Capacity("in a slice of the memory cache", "memory_cache.requests", cache.requests, LINE_BYTES))
-    if dram.held_requests > dram.queue_entries:
-        found.append(Capacity("at the banks of a channel, beside its queue", "",
-                              dram.held_requests - dram.queue_entries, LINE_BYTES))
+    if dram.scheduler == "gpgpusim":
+        found += [Capacity("on the way to that queue", "dram.entry_latency_cycles", dram.coming_requests, LINE_BYTES),
+                  Capacity("at the banks of a channel, beside its queue", "", dram.banks, dram.column_bytes)]
     if dram.scheduler == "fr_fcfs":
         found += [Capacity("writes of a channel that begin a batch", "dram.write_high_watermark",
                            dram.write_high_watermark, LINE_BYTES),

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled
-from t3sim.gpu.hbm.channel import hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.channel import hbm_enqueue, hbm_has_room, hbm_step
 from t3sim.gpu.hbm.state import HbmState, make_hbm
 from t3sim.machine.dram import Dram
 
@@ -21,7 +21,7 @@ def run_load(state: HbmState, channels: int, cycles: int, lines: np.ndarray, ops
         for c in range(channels):
             if hbm_step(state, c, cycle) >= 0:
                 done[c] += 1
-            if state.occupancy[c] < state.queue_entries:
+            if hbm_has_room(state, c, cycle):
                 i = position[c]
                 hbm_enqueue(state, c, cycle, lines[c, i], ops[c, i], i)
                 position[c] = i + 1 if i + 1 < n else 0

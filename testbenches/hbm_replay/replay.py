@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled
-from t3sim.gpu.hbm.channel import hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.channel import hbm_enqueue, hbm_has_room, hbm_step
 from t3sim.gpu.hbm.state import HbmState, make_hbm
 from t3sim.machine.dram import Dram
 from t3sim.testbenches.hbm_replay import dramsim3
@@ -58,13 +58,11 @@ def _run_queue(state: HbmState, requests: Requests, start: int, stop: int, cycle
                 end = max(end, cycle + state.write_data_cycles)
         following = state.next_cycle[0]
         if i < stop and state.occupancy[0] < state.queue_entries:
-            if cycles[i] <= cycle:
+            following = min(following, max(cycle + 1, cycles[i]))
+            if cycles[i] <= cycle and hbm_has_room(state, 0, cycle):
                 accepted[i] = cycle
                 hbm_enqueue(state, 0, cycle, lines[i], ops[i], i)
                 i += 1
-                following = cycle + 1
-            else:
-                following = min(following, cycles[i])
         cycle = max(cycle + 1, following)
     return i, cycle, end, served
 

@@ -41,6 +41,7 @@ def test_derived_distances_of_the_default():
     ({"refresh": "per_bank", "trefi_cycles": 800}, "no time is left between refreshes of 16 banks"),
     ({"refresh": "per_bank", "trfc_cycles": 3890}, "no time is left between refreshes of a bank, trfc_cycles = 3890"),
     ({"scheduler": "gpgpusim"}, "trefi_cycles = 3900: the gpgpusim scheduler has no refresh, 0 is allowed"),
+    ({"entry_latency_cycles": 71}, "entry_latency_cycles = 71: the fr_fcfs scheduler has none, 0 is allowed"),
     ({"address_fields": ("row", "bank")}, "are needed"),
     ({"address_fields": ("row", "bank_group_high", "column"), "bank_hash": False}, "are needed"),
     ({"address_fields": ("row", "bank", "bank_group_high", "bank_group", "column"), "bank_groups": 1},

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t3sim.gpu.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_has_room, hbm_step
 from t3sim.gpu.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
 from t3sim.testbenches.hbm_replay.benchmark import loads, timed_load
@@ -29,7 +29,7 @@ def drive(dram, seed, requests, lines, writes, density, lazy=False):
                 went[token] = cycle
                 served += 1
         gap -= 1
-        if gap <= 0 and len(what) < requests and state.occupancy[0] < dram.queue_entries:
+        if gap <= 0 and len(what) < requests and hbm_has_room(state, 0, cycle):
             request = int(rng.integers(lines)), int(rng.integers(1, 3)) if rng.random() < writes else READ
             hbm_enqueue(state, 0, cycle, *request, len(what))
             what.append(request)
@@ -190,13 +190,60 @@ def test_gpgpusim_serves_hits_of_the_open_row_first_then_the_oldest():
     assert state.channels[0]["activates"] == 3 and state.channels[0]["precharges"] == 2
 
 
-def test_gpgpusim_takes_a_request_per_cycle_out_of_the_queue_and_one_per_bank():
+def test_gpgpusim_takes_a_column_per_cycle_out_of_the_queue_and_one_per_bank():
+    """A line of two columns comes per cycle; eight banks take one each, and wait for their rows."""
     dram = GPGPUSIM.model_copy(update={"bank_hash": False})
     state = make_hbm(dram, 1)
-    for token in range(dram.queue_entries):
+    for token in range(16):
         hbm_enqueue(state, 0, 0, token * 4 % 16 + token // 4 % 2 * (1 << 7), READ, token)  # eight banks
-    occupancy = [hbm_step(state, 0, cycle) and state.occupancy[0] for cycle in range(10)]
-    assert occupancy == [*range(dram.queue_entries - 1, dram.queue_entries - 9, -1)] + [dram.queue_entries - 8] * 2
+    waiting, occupancy = [], []
+    for cycle in range(14):
+        hbm_step(state, 0, cycle)
+        waiting.append(int(state.channels[0]["columns_waiting"]))
+        occupancy.append(int(state.occupancy[0]))
+    assert waiting == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18]
+    assert occupancy == [(columns + 1) // 2 for columns in waiting]
+
+
+@pytest.mark.parametrize("latency", [1, 2, 71])
+def test_gpgpusims_latency_queue_delays_what_the_arbiter_grants(latency):
+    """It holds a column's bytes per cycle of its latency, and none of them counts as the queue's occupancy."""
+    dram = GPGPUSIM.model_copy(update={"bank_hash": False, "entry_latency_cycles": latency})
+    direct, _ = served_at(GPGPUSIM.model_copy(update={"bank_hash": False}), 1)
+    assert served_at(dram, 1)[0] == [direct[0] + latency]
+    state, came = make_hbm(dram, 1), 0
+    for cycle in range(latency + 1):
+        hbm_step(state, 0, cycle)
+        assert state.occupancy[0] == 0
+        assert hbm_has_room(state, 0, cycle) == (cycle % 2 == 0)
+        if hbm_has_room(state, 0, cycle):
+            hbm_enqueue(state, 0, cycle, came * (1 << 9), READ, came)
+            came += 1
+    assert came == dram.coming_requests
+    hbm_step(state, 0, latency + 1)
+    assert state.occupancy[0] == 1 and state.channels[0]["columns_waiting"] == 1
+
+
+def test_gpgpusim_holds_as_many_bytes_as_its_queues_and_banks():
+    """Rows of one bank, each another: 64 columns wait in the queue, one in the bank and 71 cycles' on the way there."""
+    dram = GPGPUSIM.model_copy(update={"bank_hash": False, "entry_latency_cycles": 71})
+    times, most = served_at(dram, 300)
+    assert times == sorted(times) and most == dram.queue_entries + dram.coming_requests
+    assert most < dram.held_requests
+
+
+def served_at(dram, requests):
+    """When each of many requests of a bank's rows is done, offered in every cycle; how many it held at most."""
+    state, times, came, most, cycle = make_hbm(dram, 1), [], 0, 0, 0
+    while len(times) < requests:
+        if hbm_step(state, 0, cycle) >= 0:
+            times.append(cycle)
+        if came < requests and hbm_has_room(state, 0, cycle):
+            hbm_enqueue(state, 0, cycle, came * (1 << 9), READ, came)
+            came += 1
+        most = max(most, came - len(times))
+        cycle += 1
+    return times, most
 
 
 def test_gpgpusim_does_not_batch_writes():

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from t3sim.gpu.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_step
+from t3sim.gpu.hbm.channel import READ, STORE, UPDATE, hbm_enqueue, hbm_has_room, hbm_step
 from t3sim.gpu.hbm.state import commands, make_hbm
 from t3sim.machine import load_machine
 from t3sim.machine.dram import Dram
@@ -96,7 +96,7 @@ def run_load(dram: Dram, seed: int, ops: tuple[int, ...], cycles: int, spread: i
     base, op, left = 0, 0, 0
     for cycle in range(cycles):
         hbm_step(state, 0, cycle)
-        if state.occupancy[0] < dram.queue_entries and rng.random() < density:
+        if hbm_has_room(state, 0, cycle) and rng.random() < density:
             if left == 0:
                 base, op, left = int(rng.integers(spread)), int(rng.choice(ops)), int(rng.integers(1, 12))
             hbm_enqueue(state, 0, cycle, base + left, op, 0)

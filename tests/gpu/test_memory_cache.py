@@ -30,7 +30,7 @@ def _call(machine, what, row, now, lo, hi, tag):
     if what == _ACCEPT:
         memory.dram_accept(sim, row, now, lo, hi, tag, _BUCKET)
         return 0
-    return memory.has_room(sim, row) if what == _ROOM else memory.dram_cycle(sim, row, row, now)
+    return memory.has_room(sim, row, now) if what == _ROOM else memory.dram_cycle(sim, row, row, now)
 
 
 class Slice:

@@ -24,8 +24,13 @@ def test_a_slice_holds_as_many_bytes_as_gpgpusims():
     machine = load_machine({"extends": "t3-accelsim", "llc": {"slices": 64}})
     assert capacities(machine)[0].place == "loads at a slice of the cache"
     assert capacities(machine)[0].size_bytes == 64 * 32
-    banks = [one for one in capacities(machine) if one.place.startswith("at the banks")]
-    assert [one.requests for one in banks] == [machine.dram.banks]
+
+
+def test_between_arbiter_and_banks_lie_as_many_bytes_as_in_gpgpusim():
+    """Its latency queue takes a sector of 32 bytes per DRAM cycle for 100 core cycles; each of 16 banks holds one."""
+    held = {one.place: one.size_bytes for one in capacities(load_machine("t3-accelsim"))}
+    assert held["on the way to that queue"] == 72 * 32 >= 100 / 1.4 * 32 > held["on the way to that queue"] - 2 * 32
+    assert held["at the banks of a channel, beside its queue"] == 16 * 32
 
 
 @pytest.mark.parametrize(("name", "share"), [("t3-table1", 1 / 4), ("mi300x-t3", 1)])

@@ -169,6 +169,8 @@ def test_a_memory_cache_is_there_only_if_the_file_says_so(write):
     (CACHE.replace("hit_latency_ns = 40.0", ""), "[memory_cache] hit_latency_ns is missing"),
     (CACHE.replace('"lru"', '"mru"'), "[memory_cache] replacement = 'mru'"),
     (CACHE + "line_bytes = 128", "[memory_cache] line_bytes is unknown"),
+    (CACHE + '[dram]\nscheduler = "gpgpusim"\ntrefi_cycles = 0',
+     "[dram] scheduler = 'gpgpusim': with [memory_cache] only 'fr_fcfs' is allowed"),
     ("[tracker]\nsets = 200", "sets=200 is impossible: a power of two is needed"),
     ("[tracker]\nbanks = 512", "[tracker] banks = 512: 1 to 256 is allowed"),
     ("[tracker]\nways = 4", "[tracker] ways = 4: a workgroup of [gpu] wavefronts_per_workgroup = 8 needs as many"),

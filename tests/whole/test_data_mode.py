@@ -45,7 +45,7 @@ FAST_LINK = {"link": {"bandwidth_gb_per_s": 400.0, "latency_ns": 20.0}}
 
 #: Workgroups along tokens, two per unit and single-buffered, and GPGPU-Sim's DRAM scheduler, as in t3-accelsim.
 AS_ACCELSIM = {"gpu": {"workgroup_order": "tokens", "workgroups_per_cu": 2, "load_buffers": 1},
-               "dram": {"scheduler": "gpgpusim", "trefi_cycles": 0}}
+               "dram": {"scheduler": "gpgpusim", "trefi_cycles": 0, "entry_latency_cycles": 20}}
 
 
 #: The last-level cache's other ways, with queues so short that units wait for slices.

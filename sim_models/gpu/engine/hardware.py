@@ -254,7 +254,7 @@ def _channel_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: 
                    refused: int, now: int) -> None:
     """Run a channel for a cycle that is due; the words of one that is not stay as they are."""
     ports, row = hardware.channels, device * sim.m.channels + channel
-    occupancy, room = sim.hbm.channels[row].occupancy, memory.has_room(sim, row)
+    occupancy, room = sim.hbm.channels[row].occupancy, memory.has_room(sim, row, now)
     bucket = memory.dram_cycle(sim, device, row, now)
     inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
     inputs[ports.occupancy[channel]] = occupancy
@@ -271,7 +271,7 @@ def _channel_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: 
                     ports.compute[channel], ports.compute_ready[channel])
     offers |= _offer(sim.inbound, sim.mem.inbound_tags, row, inputs, outputs, ports.inbound_valid[channel],
                      ports.inbound[channel], ports.inbound_ready[channel])
-    if offers or sim.hbm.channels[row].occupancy != occupancy or memory.has_room(sim, row) != room:
+    if offers or sim.hbm.channels[row].occupancy != occupancy or memory.has_room(sim, row, now + 1) != room:
         sim.mem.due[row] = now + 1
 
 

@@ -14,7 +14,7 @@ from t3sim.base.compiled.scan import PLACES, at_most
 from t3sim.gpu.fabric import bits, memory_cache, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import local_line
-from t3sim.gpu.hbm import hbm_enqueue, hbm_step
+from t3sim.gpu.hbm import hbm_enqueue, hbm_has_room, hbm_step
 from t3sim.gpu.hbm.bits import lowest_bit
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
 
 
 @inlined
-def has_room(sim: "Sim", row: int) -> bool:
-    """Return whether `dram_accept` may be called for a channel."""
+def has_room(sim: "Sim", row: int, now: int) -> bool:
+    """Return whether `dram_accept` may be called for a channel in this cycle."""
     if sim.memory_cache.requests:
         return sim.mem.free_count[row] > 0
-    return sim.hbm.channels[row].occupancy < sim.hbm.queue_entries
+    return hbm_has_room(sim.hbm, row, now)
 
 
 @inlined
@@ -194,7 +194,7 @@ def direct_cycle(sim: "Sim", device: int, now: int) -> None:
         while due:
             row = device * sim.m.channels + first + lowest_bit(due)
             due &= due - 1
-            room = has_room(sim, row)
+            room = has_room(sim, row, now)
             dram_cycle(sim, device, row, now)
             if not room:
                 continue

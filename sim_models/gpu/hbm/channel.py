@@ -14,19 +14,26 @@ READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by 
 
 
 @inlined
+def hbm_has_room(state: "HbmState", channel: int, cycle: int) -> bool:
+    """Return whether a request may be queued in this cycle."""
+    record = state.channels[channel]
+    return record.occupancy < state.queue_entries and record.entry_next <= cycle
+
+
+@inlined
 def hbm_enqueue(state: "HbmState", channel: int, cycle: int, local_line: int, op: int, token: int) -> None:
     """Queue one 64-byte request of `channel`.
 
-    The caller has checked `state.occupancy[channel] < state.queue_entries`. `local_line` is the channel-local line
-    index, `op` READ, STORE or UPDATE, `token` a non-negative number that `hbm_step` gives back. A request queued in a
-    cycle before `hbm_step` is called for that cycle may lead to a command in it.
+    The caller has asked `hbm_has_room`. `local_line` is the channel-local line index, `op` READ, STORE or UPDATE,
+    `token` a non-negative number that `hbm_step` gives back. A request queued in a cycle before `hbm_step` is called
+    for that cycle may lead to a command in it.
     """
     config = state.config[0]
-    row, bank = row_of(config, local_line), bank_of(config, local_line)
+    row = row_of(config, local_line)
     if config.scheduler == GPGPUSIM:
-        gpgpusim.enqueue(config, state.channels[channel], cycle, row, bank, local_line, op, token)
+        gpgpusim.enqueue(config, state.channels[channel], cycle, row, local_line, op, token)
     else:
-        fr_fcfs.enqueue(config, state.channels[channel], cycle, row, bank, local_line, op, token)
+        fr_fcfs.enqueue(config, state.channels[channel], cycle, row, bank_of(config, local_line), local_line, op, token)
 
 
 @inlined

@@ -1,9 +1,14 @@
-"""FR-FCFS as GPGPU-Sim decides (dram_sched.cc, dram.cc of accel-sim/gpgpu-sim_distribution).
+"""FR-FCFS as GPGPU-Sim decides (dram_sched.cc, dram.cc, l2cache.cc of accel-sim/gpgpu-sim_distribution).
 
-One queue, no batches of writes. In each cycle one request at most leaves it for a bank that has none: the oldest of the
-row that the bank served last, else the oldest. The bank keeps its request until the last column command, so a write
-that waits for the bus to turn holds its bank. One column and one row command per cycle, banks in turn; no limit to row
-hits, no refresh. Requests for one line are served in the order in which they came, for they share a row.
+What an arbiter grants goes through a first-in-first-out queue of a fixed latency, one column's bytes per cycle, and
+from there into the one queue of the scheduler. Arbiter and latency queue both wait for room in that one, which alone is
+what the arbiter sees as occupancy.
+
+The scheduler has no batches of writes. In each cycle one column access at most leaves its queue for a bank that has
+none: of the oldest request of the row that the bank served last, else of the oldest. The bank keeps it until its column
+command, so a write that waits for the bus to turn holds its bank. One column and one row command per cycle, banks in
+turn; no limit to row hits, no refresh. Requests for one line are served in the order in which they came, for they share
+a row.
 
 Timing is that of `timing.py`, with one difference to GPGPU-Sim: a read holds back the precharge of its own bank, not
 that of its bank group.
@@ -12,8 +17,9 @@ that of its bank group.
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.gpu.hbm.address import bank_of
 from t3sim.gpu.hbm.bits import item, put
-from t3sim.gpu.hbm.state import ACT, COLUMNS_LEFT, FIELDS, LINE, NEVER, NEXT, NOWHERE, OP, PRE, RD, ROW, TOKEN, WR
+from t3sim.gpu.hbm.state import ACT, AGE, COLUMNS_LEFT, FIELDS, LINE, NEVER, NEXT, NOWHERE, OP, PRE, RD, ROW, TOKEN, WR
 from t3sim.gpu.hbm.timing import (
     activate,
     activate_ready,
@@ -27,31 +33,52 @@ from t3sim.gpu.hbm.timing import (
 
 
 @compiled
-def enqueue(config: np.record, channel: np.record, cycle: int, row: int, bank: int, line: int, op: int,
-            token: int) -> None:
-    """Append one request; the caller has checked that there is room."""
+def enqueue(config: np.record, channel: np.record, cycle: int, row: int, line: int, op: int, token: int) -> None:
+    """Append one request to the latency queue; the caller has checked that there is room."""
     entry = channel.free
     channel.free = item(channel, "entries", entry * FIELDS + NEXT)
-    last = item(channel, "tail", bank)
     put(channel, "entries", entry * FIELDS + NEXT, NOWHERE)
     put(channel, "entries", entry * FIELDS + ROW, row)
     put(channel, "entries", entry * FIELDS + LINE, line)
     put(channel, "entries", entry * FIELDS + OP, op)
     put(channel, "entries", entry * FIELDS + TOKEN, token)
     put(channel, "entries", entry * FIELDS + COLUMNS_LEFT, config.columns_per_request)
-    put(channel, "tail", bank, entry)
-    if last >= 0:
-        put(channel, "entries", last * FIELDS + NEXT, entry)
+    arrives = cycle + 1 + config.entry_latency
+    put(channel, "entries", entry * FIELDS + AGE, arrives)
+    if channel.coming >= 0:
+        put(channel, "entries", channel.last_coming * FIELDS + NEXT, entry)
     else:
-        put(channel, "head", bank, entry)
-    channel.occupancy += 1
-    channel.reads += 1  # of both kinds, in the queue or in a bank
-    channel.next_cycle = min(channel.next_cycle, cycle)
+        channel.coming = entry
+    channel.last_coming = entry
+    channel.entry_next = cycle + config.columns_per_request
+    channel.next_cycle = min(channel.next_cycle, arrives)
+
+
+@inlined
+def _arrive(config: np.record, channel: np.record, cycle: int) -> None:
+    """Move the head of the latency queue to the scheduler's, if it is there and all its columns have room."""
+    entry = channel.coming
+    room = channel.columns_waiting <= (config.entries - 1) * config.columns_per_request
+    if room and entry >= 0 and item(channel, "entries", entry * FIELDS + AGE) <= cycle:
+        channel.coming = item(channel, "entries", entry * FIELDS + NEXT)
+        put(channel, "entries", entry * FIELDS + NEXT, NOWHERE)
+        bank = bank_of(config, item(channel, "entries", entry * FIELDS + LINE))
+        last = item(channel, "tail", bank)
+        put(channel, "tail", bank, entry)
+        if last >= 0:
+            put(channel, "entries", last * FIELDS + NEXT, entry)
+        else:
+            put(channel, "head", bank, entry)
+        channel.columns_waiting += config.columns_per_request
+        channel.reads += 1  # of both kinds, in the queue or in a bank
 
 
 @inlined
 def _take(channel: np.record, bank: int) -> int:
-    """Unlink a bank's next request: the oldest of its open row, else the oldest."""
+    """Take a column access of a bank's next request: the oldest of its open row, else the oldest.
+
+    The request leaves the queue with its last one.
+    """
     row = item(channel, "open_row", bank)
     before, entry = NOWHERE, item(channel, "head", bank)
     while entry >= 0 and item(channel, "entries", entry * FIELDS + ROW) != row:
@@ -59,6 +86,10 @@ def _take(channel: np.record, bank: int) -> int:
         entry = item(channel, "entries", entry * FIELDS + NEXT)
     if entry < 0:
         before, entry = NOWHERE, item(channel, "head", bank)
+    left = item(channel, "entries", entry * FIELDS + COLUMNS_LEFT) - 1
+    put(channel, "entries", entry * FIELDS + COLUMNS_LEFT, left)
+    if left:
+        return entry
     after = item(channel, "entries", entry * FIELDS + NEXT)
     if before >= 0:
         put(channel, "entries", before * FIELDS + NEXT, after)
@@ -78,11 +109,12 @@ def _turned(bank: int, banks: int) -> int:
 def step(config: np.record, channel: np.record, cycle: int) -> int:
     """Step one memory cycle in which something may happen; return a finished request's token or -1."""
     banks, first = config.banks, channel.first_bank
+    _arrive(config, channel, cycle)
     for place in range(banks):
         bank = _turned(first + place, banks)
         if item(channel, "hit", bank) < 0 and item(channel, "head", bank) >= 0:
             put(channel, "hit", bank, _take(channel, bank))
-            channel.occupancy -= 1
+            channel.columns_waiting -= 1
             first = _turned(first + 1, banks)
             break
     token = -1
@@ -100,11 +132,9 @@ def step(config: np.record, channel: np.record, cycle: int) -> int:
             write_column(config, channel, cycle, bank, op == 2)
         if channel.log_entries:
             log_command(channel, cycle, WR if op else RD, bank, item(channel, "entries", entry * FIELDS + LINE))
-        left = item(channel, "entries", entry * FIELDS + COLUMNS_LEFT) - 1
-        put(channel, "entries", entry * FIELDS + COLUMNS_LEFT, left)
-        if left == 0:
+        put(channel, "hit", bank, NOWHERE)
+        if item(channel, "entries", entry * FIELDS + COLUMNS_LEFT) == 0:
             token = item(channel, "entries", entry * FIELDS + TOKEN)
-            put(channel, "hit", bank, NOWHERE)
             put(channel, "entries", entry * FIELDS + NEXT, channel.free)
             channel.free = entry
             channel.reads -= 1
@@ -132,5 +162,11 @@ def step(config: np.record, channel: np.record, cycle: int) -> int:
         first = _turned(bank + 1, banks)
         break
     channel.first_bank = first
-    channel.next_cycle = cycle + 1 if channel.reads else NEVER
+    # The queue is as the arbiter sees it in the next cycle, before something arrives.
+    channel.occupancy = (channel.columns_waiting + config.columns_per_request - 1) // config.columns_per_request
+    channel.next_cycle = NEVER
+    if channel.reads:
+        channel.next_cycle = cycle + 1
+    elif channel.coming >= 0:
+        channel.next_cycle = max(cycle + 1, item(channel, "entries", channel.coming * FIELDS + AGE))
     return token

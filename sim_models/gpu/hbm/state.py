@@ -34,6 +34,7 @@ _CONFIG_FIELDS = (
     "write_to_write_s", "store_to_write_l", "update_to_write_l", "write_to_read_s", "write_to_read_l", "write_to_pre",
     "refresh_to_act", "refresh_interval", "refresh_per_bank", "refresh_to_refresh", "stack_banks",
     "write_high", "write_low", "write_wait_limit", "row_hit_limit", "read_data", "write_data",
+    "entry_latency",
 )
 CONFIG_DTYPE = np.dtype([(name, np.int64) for name in _CONFIG_FIELDS])
 
@@ -58,7 +59,9 @@ def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
         # counters
         "columns_read", "columns_written", "activates", "precharges", "refreshes", "busy_cycles",
         "log_entries", "log_length",
-        "first_bank",  # gpgpusim: whose turn it is
+        # gpgpusim: the bank whose turn it is; first and last entry on the way to the queue; columns in the queue that
+        # no bank has taken; when the next request may come
+        "first_bank", "coming", "last_coming", "columns_waiting", "entry_next",
     )
     tables = (
         ("act_times", 4), ("open_row", LANES), ("hits_served", LANES),
@@ -78,12 +81,12 @@ def _channel_dtype(dram: Dram, log: bool) -> np.dtype:
 class HbmState(NamedTuple):
     """Any number of independent channels of one kind.
 
-    The first three arrays have one element per channel and may be read at any time. Counters are columns of
+    The first two arrays have one element per channel and may be read at any time. Counters are columns of
     `channels`, e.g. `state.channels["activates"]`: columns_read, columns_written, activates, precharges, refreshes,
     busy_cycles (data bus cycles).
     """
 
-    occupancy: np.ndarray  #: int64[channel]: queue entries in use; enqueue only below `queue_entries`
+    occupancy: np.ndarray  #: int64[channel]: queue entries in use
     next_cycle: np.ndarray  #: int64[channel]: `hbm_step` has nothing to do before this cycle
     read_data_cycles: int  #: last column command of a read to the end of its data
     write_data_cycles: int  #: last column command of a write to the end of its data
@@ -126,6 +129,7 @@ def _config_record(dram: Dram) -> np.ndarray:
         "write_high": dram.write_high_watermark, "write_low": dram.write_low_watermark,
         "write_wait_limit": dram.write_wait_limit_cycles, "row_hit_limit": dram.row_hit_limit,
         "read_data": dram.read_data_cycles, "write_data": dram.write_data_cycles,
+        "entry_latency": dram.entry_latency_cycles,
     }
     for name, value in values.items():
         config[name] = value
@@ -142,7 +146,7 @@ def make_hbm(dram: Dram, channels: int, log: bool = False) -> HbmState:
     if dram.scheduler == "dramsim3" and dram.column_bytes != LINE_BYTES:
         raise ValueError(f"scheduler = 'dramsim3', column_bytes = {dram.column_bytes}: its requests have one column")
     state = aligned_zeros(channels, _channel_dtype(dram, log))
-    for name in ("open_row", "head", "tail", "hit"):
+    for name in ("open_row", "head", "tail", "hit", "coming"):
         state[name] = NOWHERE
     state["head_order"] = state["hit_order"] = NEVER
     state["entries"][:, NEXT:dram.held_requests * FIELDS:FIELDS] = np.append(np.arange(1, dram.held_requests), NOWHERE)
