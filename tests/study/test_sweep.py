@@ -26,6 +26,7 @@ from t3sim.study.sweeps.winners import WinnerCell, short_names, winners
 from tests.support.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
+THREE_LINKS = Path(__file__).parents[2] / "docs" / "studies" / "three-links.toml"
 
 
 def t3(*words) -> int:
@@ -157,7 +158,7 @@ def test_a_fused_kernel_on_machines_that_differ(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [*STUDIES, str(THREE_LINKS)])
 def test_every_study_of_the_package_can_be_run(name):
     study = load_study(name)
     points = points_of(study)
