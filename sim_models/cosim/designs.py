@@ -34,11 +34,6 @@ def block_names() -> tuple[str, ...]:
     return tuple(BLOCKS)
 
 
-def block_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
-    """Write the block's Verilog as it is compiled."""
-    return component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
-
-
 def block_design(block: str, geometry: Geometry, shown: Groups) -> Design:
     """Compile the block with some of its inner signals as outputs."""
     return build_component(lambda: BLOCKS[block](geometry), block, (block, geometry), shown)
@@ -46,7 +41,7 @@ def block_design(block: str, geometry: Geometry, shown: Groups) -> Design:
 
 def readable_verilog(block: str, geometry: Geometry) -> tuple[str, PortMap]:
     """Write the block's Verilog for people and other tools."""
-    text, ports = block_verilog(block, geometry)
+    text, ports = component_verilog(lambda: BLOCKS[block](geometry), block, (block, geometry))
     text = "".join(_evaluated_at_start(write_registers_in_place(module)) for module in _MODULE.split(text))
     for useless in (_NO_BITS, _VERSION_COMMENT):
         text = useless.sub("", text)
