@@ -34,8 +34,8 @@ class AmaranthBackend:
         module.submodules.dut = component
         signals = {path_name(path): Value.cast(value) for path, _, value in component.signature.flatten(component)}
         self._names = ports.clocks or tuple(filter(None, [ports.clock]))
-        for clock in dict.fromkeys(name.removesuffix(FALLING) for name in self._names):
-            if clock not in signals:  # not the component's own: of a domain
+        for clock in dict.fromkeys((ports.clock, *(name.removesuffix(FALLING) for name in self._names))):
+            if clock and clock not in signals:  # not the component's own: of a domain
                 domain = ClockDomain(clock.removesuffix(CLOCK).rstrip("_") or "sync")
                 module.domains += domain
                 signals |= {clock: domain.clk, domain.rst.name: domain.rst}

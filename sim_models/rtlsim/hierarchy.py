@@ -276,6 +276,7 @@ def elaborate_flat(top: Elaboratable | Design, name: str) -> Elaborated:
     signals, open_ = {}, not isinstance(top, wiring.Component)
     ports = () if open_ else signature_ports(top)
     design = top if isinstance(top, Design) else Fragment.get(top, None).prepare(ports, hierarchy=(name,))
+    taken = {port for port, _, _ in design.ports}
     known = SignalSet(signal for _, signal, _ in design.ports)
     pins = SignalSet(pin for domain in design.fragment.domains.values() for pin in (domain.clk, domain.rst)
                      if pin is not None)
@@ -283,6 +284,8 @@ def elaborate_flat(top: Elaboratable | Design, name: str) -> Elaborated:
         if signal not in known and len(signal) and (open_ or signal in pins):
             where = design.fragments[fragment]
             path = ".".join((*where.name[1:], where.signal_names.get(signal, f"signal${len(signals)}")))
+            if path in taken:  # a port of the signature has this name, as the clock of a domain
+                path += f"${len(signals)}"
             signals[path] = signal
             design.ports.append((path, signal, None))
     return Elaborated(name, {name: build_netlist(design)}, {name: {}}, open_, signals)
