@@ -1,4 +1,4 @@
-"""A collective on the event level: the same program and topology as on the cycle level, its transfers as flows."""
+"""A collective on the event level: the cycle level's program and topology, with transfers as flows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,15 +22,15 @@ class CollectiveFlow:
 
     ns: float
     link_bytes: float
-    memory_bytes: float  #: of all devices
-    busiest_link: float  #: share of the time in which it carries bytes, as if at its full rate
-    messages: int  #: of all devices
-    simulated: int  #: GPUs, each of which stands for as many
+    memory_bytes: float  #: of all GPUs
+    busiest_link: float  #: its bytes over the time, as a share of its full rate
+    messages: int  #: of all GPUs
+    simulated: int  #: representative GPUs
     _network: "FlowNetwork" = field(repr=False, compare=False)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The transfers of the GPUs that were simulated, as they arrived."""
+        """The transfers of simulated GPUs, in the order of their arrival."""
         return self._network.steps()
 
 
@@ -38,10 +38,10 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
                 near_memory: bool = False, watch: Callable[[float, np.ndarray], None] | None = None) -> CollectiveFlow:
     """Run a collective alone.
 
-    A copy reads its chunk and writes it at the other end. A chunk to which others add is read there and here and
-    written on the way, as kernels do it; with `near_memory` addition memory adds what arrives. The last addition at an
-    owner is a pass of its own: two reads and a write. Chunks that wait for the same arrival and go to the same rank are
-    one message. `watch` gets the rates of the links, in the topology's order, whenever they change.
+    A copy reads its chunk and writes it at its destination. For an addition, a kernel reads the arrived chunk and its
+    own, and writes the sum to the next GPU; with `near_memory`, memory adds arriving data. The last addition at an
+    owner is a separate pass of 2 reads and a write. Chunks that wait for the same arrival and have the same destination
+    are one message. `watch` gets the rates of the links, in the topology's order, whenever they change.
     """
     network = FlowNetwork(Layout([Play(program, chunk_bytes, near_memory)], topology, costs))
     network.watch = watch
@@ -57,7 +57,7 @@ def run_program(program: Program, topology: Topology, chunk_bytes: Callable[[int
 
 
 class FlowNetwork:
-    """A topology's links and its nodes' memories, over which collectives run, one or several at a time."""
+    """A topology's links and its nodes' memories, shared by one or several concurrent collectives."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout, self.state = layout, layout.state
@@ -73,7 +73,7 @@ class FlowNetwork:
         return int(self.state.unfinished.sum())
 
     def run(self) -> None:
-        """Start all collectives and go on until they have ended."""
+        """Start all collectives and run until they have ended."""
         for play in range(len(self.layout.plays)):
             self.begin(play, 0.0)
         while self.unfinished:
@@ -85,7 +85,7 @@ class FlowNetwork:
         begin(self.state, self.layout.first[play], now)
 
     def advance(self, until: float) -> bool:
-        """Go on until a collective has ended, and return True; or until a time, or to the end of what can be done."""
+        """Run until a collective has ended, and return True; or until a time, or until nothing is pending."""
         self.state.number[WATCH] = self.watch is not None
         while True:
             reason = run(self.state, until)
@@ -109,7 +109,7 @@ class FlowNetwork:
         return float(self.state.capacity[self.layout.resources[name]])
 
     def moved(self) -> dict[tuple, float]:
-        """Return the bytes that went through each resource."""
+        """Return the bytes that each resource has carried."""
         state = self.state
         movers = np.concatenate([state.order[:state.number[ARRIVED]], np.arange(len(state.kind), len(state.bytes))])
         size = np.bincount(state.mover_kind[movers], state.bytes[movers], len(self.layout.pairs))
@@ -119,7 +119,7 @@ class FlowNetwork:
 
     @property
     def messages(self) -> int:
-        """Count what was sent between two GPUs from one time to another."""
+        """Number of messages; transfers between two GPUs with the same start and end count as one."""
         state, arrivals = self.state, self.state.order[:self.state.number[ARRIVED]]
         pair = np.array(self.layout.pairs, np.int64).reshape(-1, 2)[state.mover_kind[arrivals]]
         return len(np.unique(np.column_stack([pair, state.started[arrivals], state.ended[arrivals]]), axis=0))
@@ -149,7 +149,7 @@ class FlowNetwork:
 
 
 def _with_more_entries(state: FlowState) -> FlowState:
-    """Return the same with room for twice as many flows' resources."""
+    """Return the state with room for twice as many entries."""
     size = len(state.of_flow)
     larger = {name: np.concatenate([getattr(state, name), np.zeros_like(getattr(state, name))])
               for name in ("entry_flow", "entry_resource", "entry_weight", "of_flow", "after", "before")}

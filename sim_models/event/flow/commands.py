@@ -1,4 +1,4 @@
-"""Copies of a collective as commands in engines' queues (DMA collectives paper, section 4.2), read off its program."""
+"""Commands in engines' queues for a collective's copies (DMA collectives paper, section 4.2), from its program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ COLLECTIVES = {"ag": "all-gather", "a2a": "all-to-all", "rs": "reduce-scatter, a
 
 @dataclass(frozen=True)
 class Command:
-    """A command of one engine: a copy has one destination, a broadcast two; a swap exchanges with its destination."""
+    """A command of an engine: a copy has 1 destination, a broadcast 2; a swap exchanges with its destination."""
 
     source: int
     destinations: tuple[int, ...]
     swap: bool = False
-    in_order: bool = False  #: it touches what commands before it in its queue touch, and waits for them
+    in_order: bool = False  #: it waits for earlier commands of its queue, with which it shares data
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Queue:
 
 @dataclass(frozen=True)
 class Round:
-    """Queues whose copies wait for nothing but those of the round before."""
+    """Queues whose copies wait only for copies of the round before."""
 
     queues: list[Queue]
-    adds: bool  #: memory adds what arrives
+    adds: bool  #: memory adds arriving data
 
 
 def _copies(transfers: list[Transfer], most_destinations: int = 1) -> list[Command]:
@@ -56,12 +56,12 @@ def _pcpy(transfers: list[Transfer]) -> list[Queue]:
 
 
 def _bcst(transfers: list[Transfer]) -> list[Queue]:
-    """Queue an engine for every two destinations; if their number is odd, a copy for the last."""
+    """Queue an engine for every 2 destinations; with an odd number, the last engine has a copy."""
     return [Queue(command.source, (command,)) for command in _copies(transfers, 2)]
 
 
 def _swap(transfers: list[Transfer]) -> list[Queue]:
-    """Queue an engine for each pair, of either GPU in turn so that all have as many."""
+    """Queue an engine for each pair, on either GPU in turn so that all have equally many."""
     pairs = [(one.source, one.destination) for one in transfers if one.source < one.destination]
     directed_pairs = [(a, b) if (a + b) % 2 else (b, a) for a, b in pairs]
     return [Queue(gpu, (Command(gpu, (peer,), swap=True),)) for gpu, peer in directed_pairs]

@@ -1,4 +1,4 @@
-"""Collectives by DMA engines: a host that fills queues and rings doorbells, engines that copy, signals at the end."""
+"""Collectives by DMA engines: a host fills queues and rings doorbells, engines copy, and signals mark the end."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from t3sim.analytic.fair import fair_rates
 from t3sim.event.flow.commands import POSSIBLE, Command, Queue, plan
 from t3sim.machine import Machine
 
-#: What starts the copies: commands and doorbells of the host, or of a kernel on each GPU; a flag that engines poll,
-#: commands being there already ("prelaunch"); a Tracker that has counted the last write of what is to be copied.
+#: Initiators of the copies: commands and doorbells of the host, or of a kernel on each GPU; a flag that engines poll,
+#: with commands already in the queues ("prelaunch"); a Tracker that has counted the last write to the source.
 INITIATORS = ("host", "gpu", "poll", "tracker")
 
 
 #: Phases of an offload, in their order (paper, figure 5).
 PHASES = ("control", "schedule", "copy", "sync")
-#: Bytes that are left of a flow for rounding's sake.
+#: Bytes of a flow that rounding may leave.
 _ROUNDING = 1e-6
 
 
@@ -46,7 +46,7 @@ class _Costs:
     copy: float  #: before a copy's bytes
     sync: float
     observe: float  #: for each signal
-    each_gpu: bool  #: each GPU starts its own queues, beside the others
+    each_gpu: bool  #: each GPU starts its own queues, concurrently with others
 
 
 def _costs(node: Machine, initiator: str) -> _Costs:
@@ -57,7 +57,7 @@ def _costs(node: Machine, initiator: str) -> _Costs:
         "gpu": _Costs(gpu.command_ns, gpu.doorbell_ns, engine.fetch_ns, engine.copy_ns, engine.sync_ns,
                       gpu.observe_ns, True),
         "poll": _Costs(0, host.trigger_ns, engine.poll_ns, engine.copy_ns, engine.sync_ns, host.observe_ns, False),
-        # The Tracker of the destination counts what arrives: no signal.
+        # The destination's Tracker counts arrivals, so there is no signal.
         "tracker": _Costs(0, 0, tracker.trigger_ns, tracker.copy_ns, 0, 0, True)}[initiator]
 
 
@@ -65,8 +65,8 @@ def _costs(node: Machine, initiator: str) -> _Costs:
 def run_collective(node: Machine, collective: str, variant: str, size_bytes: float, initiator: str = "host") -> DmaRun:
     """Run a collective in which each pair of GPUs exchanges `size_bytes`/gpus. Raises `BadInput`.
 
-    An all-reduce is a reduce-scatter, followed in the same queues by an all-gather, whose copies wait for the signals
-    of all peers.
+    An all-reduce is a reduce-scatter, followed in the same queues by an all-gather, whose copies wait for signals from
+    all peers.
     """
     first, *then = plan(collective, variant, node.gpus)
     return run_queues(node, first.queues, size_bytes / node.gpus, initiator, first.adds,
@@ -75,9 +75,9 @@ def run_collective(node: Machine, collective: str, variant: str, size_bytes: flo
 
 def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator: str = "host",
                adds: bool = False, then: list[Queue] | None = None) -> DmaRun:
-    """Run queues of commands, each of a chunk. With `adds`, memory adds what arrives.
+    """Run queues of commands, each of a chunk. With `adds`, memory adds arriving data.
 
-    `then`: what the same engines copy next, when all that is sent to their GPU has arrived.
+    `then`: the next queues of the same engines, which start when all data for their GPU has arrived.
     """
     env = simpy.Environment()
     fabric = Fabric(env, _capacity(node, queues))
@@ -137,7 +137,7 @@ def run_queues(node: Machine, queues: list[Queue], chunk_bytes: float, initiator
         read_bytes += chunk_bytes * (2 if command.swap else 1)
         for to in command.destinations:
             uses["link", command.source, to] = 1.0
-            uses["memory", to] = 2.0 if adds else 1.0  # an addition in memory takes a column twice
+            uses["memory", to] = 2.0 if adds else 1.0  # an addition in memory accesses a column twice
         if command.swap:
             to = command.destinations[0]
             uses |= {("link", to, command.source): 1.0, ("engine", number): 2.0, ("memory", command.source): 2.0,
@@ -164,10 +164,7 @@ def _capacity(node: Machine, queues: list[Queue]) -> dict[tuple, float]:
 
 
 def _phases(spans, end: float) -> dict[str, float]:
-    """Return the durations of the phases of the queue that ends last.
-
-    What it or the host then waits for is part of sync.
-    """
+    """Return the durations of the phases of the queue that ends last; later waits of the host are part of sync."""
     last_queue = max((span for span in spans if span[1] == "sync"), key=lambda span: span[3])[0]
     phases = {name: float(sum(stop - start for number, phase, start, stop in spans
                               if (number, phase) == (last_queue, name)))
@@ -179,8 +176,8 @@ def _phases(spans, end: float) -> dict[str, float]:
 def copied_then_added_ns(node: Machine, collective: str, size_bytes: float) -> float:
     """Return the time of a reduce-scatter or all-reduce as libraries build it without addition in memory.
 
-    Copies go into buffers beside each other; the host sees their end and launches a kernel that reads all parts and
-    writes their sum, sees its end, and for an all-reduce starts the copies of an all-gather. The best variants.
+    Copies fill separate buffers. The host observes their end and launches a kernel that reads all parts and writes
+    their sum; after its end, an all-reduce starts the copies of an all-gather. Each uses its fastest variant.
     """
     copies_ns, gather_ns = (min(run_collective(node, name, variant, size_bytes).ns for variant in POSSIBLE[collective])
                             for name in ("a2a", "ag"))
@@ -192,8 +189,8 @@ def copied_then_added_ns(node: Machine, collective: str, size_bytes: float) -> f
 class Fabric:
     """Bandwidths that flows share fairly.
 
-    Rates change only when a flow starts or ends; all that start or end at one moment are taken together. Bytes that
-    went through each resource are in `moved`.
+    Rates change only when a flow starts or ends; all flows that start or end at one moment are handled together.
+    `moved` has the bytes that each resource has carried.
     """
 
     def __init__(self, env: simpy.Environment, bytes_per_ns: Mapping[Hashable, float]) -> None:
@@ -203,7 +200,7 @@ class Fabric:
         self.moved = dict.fromkeys(bytes_per_ns, 0.0)
         self._done: list[simpy.Event] = []  # of each flow under way
         self._left, self._rates = np.empty(0), np.empty(0)  # bytes, bytes per ns
-        # Which flow takes which resource how often: one entry each.
+        # One entry per flow and resource, with its weight.
         self._flow, self._resource, self._weight = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         self._new: list[tuple[float, Mapping[Hashable, float], simpy.Event]] = []
         self._since, self._round = 0.0, 0
@@ -221,7 +218,7 @@ class Fabric:
         return done
 
     def _change(self) -> None:
-        """Compute rates anew, once for all changes of this moment."""
+        """Schedule one computation of rates for all changes of this moment."""
         if not self._changing:
             self._changing = True
             self.env.process(self._settle())
@@ -237,7 +234,7 @@ class Fabric:
             self.env.process(self._finish(float(np.min(self._left / self._rates)), self._round))
 
     def _admit(self) -> None:
-        """Let what started at this moment join the flows under way."""
+        """Add the flows that started at this moment to the active flows."""
         if not self._new:
             return
         first, sizes = len(self._done), [size for size, _, _ in self._new]

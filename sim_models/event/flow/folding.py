@@ -1,7 +1,7 @@
-"""Which GPUs are alike in an algorithm on a topology, so that one can stand for others (as in `schedule/mirror.py`).
+"""Find the symmetry of an algorithm on a topology, to simulate representative GPUs only (as in `schedule/mirror.py`).
 
-GPUs are alike if renaming them to those some way further in a dimension leaves links, routes and transfers what they
-are. Half-way around a ring both ways are as long, and a torus lets its nodes take turns: there every second one is.
+GPUs are alike if a shift along a dimension maps links, routes and transfers onto themselves. Half-way around a ring
+both directions are as long, and a torus's nodes alternate between them: there every second GPU is alike.
 """
 
 import math
@@ -19,11 +19,11 @@ _PERIODS = (1, 2)  #: that are tried, if the length has them
 
 
 def folded(build: Callable[[Alike | None], Program], topology: Topology) -> Program:
-    """Build the transfers of as few GPUs as can stand for all.
+    """Build the transfers of as few representative GPUs as possible.
 
-    Links are compared one by one. Routes and transfers are compared where they are used: of those that stand for all
-    with those a period further and half-way around; what a topology or an algorithm does elsewhere follows from how it
-    is built (`tests/event/test_folding.py` compares all of them on small networks).
+    Links are compared one by one. Routes and transfers of representative GPUs are compared with those one period
+    further and half-way around. Others follow from the construction of topologies and algorithms
+    (`tests/event/test_folding.py` compares all of them on small networks).
     """
     alike = Alike(topology.shape, (1,) * len(topology.shape))
     while True:
@@ -43,7 +43,7 @@ def _longer(length: int, step: int) -> int:
 
 def _unlike(build: Callable[[Alike | None], Program], program: Program, topology: Topology,
             alike: Alike) -> set[int]:
-    """Return the dimensions along which a move changes links, routes or transfers."""
+    """Return the dimensions along which a shift changes links, routes or transfers."""
     ways, transfers = Ways(topology, alike), _transfers(program, alike)
     for source, destination, *_ in transfers:
         ways.links(source, destination)
@@ -61,7 +61,7 @@ def _unlike(build: Callable[[Alike | None], Program], program: Program, topology
 
 
 def _transfers(program: Program, alike: Alike) -> Counter[tuple]:
-    """Count transfers by who sends to whom, as seen by those that stand for all, and by what they wait for."""
+    """Count transfers by source, destination and predecessors, all mapped to representative GPUs."""
     source, destination = np.array([one[1:3] for one in program.transfers], np.int64).reshape(-1, 2).T
     home, seen_destination = alike.home(source), alike.seen(source, destination)
     adds = np.array([one.op is Op.ADD for one in program.transfers], bool)

@@ -1,7 +1,7 @@
-"""Collectives on a topology as the arrays of the loop; of GPUs that are alike only those that stand for all.
+"""Collectives on a topology as the arrays of the loop, for representative GPUs only.
 
-A message of a GPU that stands for others is that of each of them. So a link that stands for others carries a message
-once for each link of the message's way for which it stands, and so does a memory.
+A representative GPU's message stands for a message of each GPU that it represents. A representative link therefore
+carries a message once for each link of the message's route that it represents, and so does a memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from t3sim.machine.topologies import Alike, Topology
 
 _ENTRIES = 4096  #: flows' resources for which there is room at first
 
-#: Of a message's source and destination: what it uses besides links and memories, by name and GPU, and how often.
+#: From a message's source and destination to its other resources besides links and memories: (name, GPU) to weight.
 Also = Callable[[int, int], Mapping[tuple[str, int], float]]
 
 
@@ -27,23 +27,23 @@ def nothing_else(source: int, destination: int) -> Mapping[tuple[str, int], floa
 
 @dataclass(frozen=True)
 class Play:
-    """A collective that is run."""
+    """A collective of a run."""
 
     program: Program
     chunk_bytes: Callable[[int], float]
-    near_memory: bool = False  #: memory adds what arrives
+    near_memory: bool = False  #: memory adds arriving data
     also: Also = nothing_else
 
 
 class Ways:
-    """Resources on the ways between GPUs, each way as whoever stands for its source sees it."""
+    """Links on the routes between GPUs, mapped under the symmetry of the route's source."""
 
     def __init__(self, topology: Topology, alike: Alike) -> None:
         self.topology, self.alike = topology, alike
         self._known: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
 
     def links(self, source: int, destination: int) -> dict[tuple[int, int], int]:
-        """Return how often the way from a GPU that stands for all uses each link, as the one that stands for it."""
+        """Return how often a representative GPU's route uses each representative link."""
         path, pair = [], (source, destination)
         while pair not in self._known:
             if pair[0] == pair[1]:
@@ -60,7 +60,7 @@ class Ways:
         return self._known[source, destination]
 
     def hop(self, source: int, destination: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
-        """Return the links up to the way's next GPU, as those that stand for them, and what is left, as seen there."""
+        """Return the representative links to the route's next GPU, and the rest of the route, mapped to that GPU."""
         hops, node = [], source
         while not hops or node >= self.topology.gpus:
             next_node = self.topology.next_hop(node, destination)
@@ -72,7 +72,7 @@ class Ways:
 
     @property
     def walked(self) -> list[tuple[int, int]]:
-        """GPUs that stand for all, each with a destination that it has sent to or passed on to."""
+        """Representative GPUs, each with a destination of a route through it."""
         return [at for at in self._known if at[0] != at[1]]
 
 
@@ -110,9 +110,9 @@ class Layout:
         return self._resource(("memory", gpu), self.costs.memory_bytes_per_ns)
 
     def _message(self, play: Play, source: int, destination: int, forwards: bool, copied: bool) -> int:
-        """Add a kind of message; what `forwards` reads twice at its source. Return its number.
+        """Add a kind of message, and return its number; a message that `forwards` reads twice at its source.
 
-        Those that a switch makes one of use together what carries that one: those to one GPU, or `copied` those of one.
+        Messages that a switch merges share a message's resources: messages to one GPU, or if `copied` from one GPU.
         """
         home, uses, latency_ns = self.alike.home, {}, 0.0
         shared_weight = 1 / (play.program.ranks - 1) if play.program.in_switch else 1.0
@@ -133,14 +133,14 @@ class Layout:
         return len(self._uses) - 1
 
     def _addition(self, gpu: int, parts: int) -> int:
-        """Add the pass that adds what has come to a GPU. Return its kind."""
+        """Add the pass that adds a GPU's arrived parts. Return its kind."""
         self._uses.append({self._memory(gpu): 2.0 + parts})
         self._latency.append(self.costs.last_writes_ns)
         self.pairs.append((gpu, gpu))
         return len(self._uses) - 1
 
     def _lay(self, number: int, play: Play) -> dict[str, np.ndarray]:
-        """Return a play's transfers, the sets of them that others wait for, and its last additions."""
+        """Return a play's transfers, the sets of transfers for which others wait, and its last additions."""
         transfers, alike = play.program.transfers, self.alike
         gpus = np.array([one[1:3] for one in transfers], np.int64).reshape(-1, 2)
         forwards = np.array([bool(one.after) and one.op is Op.ADD and not play.near_memory for one in transfers], bool)
@@ -180,9 +180,9 @@ class Layout:
             "pass_size": np.array([play.chunk_bytes(chunk) for _, chunk in additions], float)}
 
     def _state(self, play_arrays: list[dict[str, np.ndarray]]) -> FlowState:
-        """Put plays side by side."""
+        """Join the arrays of concurrent plays."""
         def joined(name: str, numbered_by: str | None = None) -> np.ndarray:
-            """Join the plays' arrays, numbers raised by what others have of `numbered_by`; -1 stays."""
+            """Join the plays' arrays; numbers are offset by the earlier plays' lengths of `numbered_by`, -1 stays."""
             offset = 0
             arrays = []
             for one in play_arrays:

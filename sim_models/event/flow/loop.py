@@ -1,8 +1,8 @@
 """Loop of the event level: messages as flows that share resources fairly, all state in arrays.
 
-A message waits a step's time, moves its bytes, takes its way's latency and lets go what waits for it. Rates are max-min
-fair (progressive filling), and found anew only for flows that share a resource, directly or through others, with one
-that starts or ends. Movers are messages, then last additions; whatever is pending is in a heap by time.
+A message waits a step's time, moves its bytes, waits its route's latency, and releases its dependents. Rates are
+max-min fair (progressive filling), and are computed again only for flows that share a resource, directly or through
+others, with a flow that starts or ends. Movers are messages, then last additions; pending events are in a heap by time.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Resources that a GPU's stores take on their way to others: its port, and what CPUs or network cards share."""
+"""Resources of a GPU's stores to other GPUs: its port, and the links that CPUs or network cards share."""
 
 from t3sim.machine import Machine
 
@@ -9,12 +9,12 @@ def host_of(node: Machine, rank: int) -> int:
 
 
 def store_bytes_per_ns(node: Machine) -> float:
-    """Return what compute units store over one link."""
+    """Return the rate of compute units' stores over one link."""
     return node.link.bandwidth_gb_per_s * node.link.store_efficiency
 
 
 def crossing_bytes_per_ns(node: Machine, distance: int) -> float:
-    """Return a GPU's share of what goes between two CPUs while every GPU sends this many ranks on."""
+    """Return a GPU's share of the rate between two CPUs while every GPU sends to the GPU this many ranks further."""
     distance %= node.gpus
     return node.link.between_hosts_gb_per_s / max(1, min(distance, node.gpus - distance, node.gpus // 2))
 
@@ -28,7 +28,7 @@ def direct_ns(node: Machine, ranks: int, part_bytes: float) -> float:
 
 
 class Egress:
-    """Ways out of one GPU. A message takes every port on its way, each serves one after the other."""
+    """Ports of one GPU. A message uses every port of its route; a port serves one message after the other."""
 
     def __init__(self, node: Machine, rank: int, crowd: float = 1.0, efficiency: float | None = None) -> None:
         """Take a node's ports; `crowd`: GPUs that store at the same one at once and share its port, on average.

@@ -11,11 +11,11 @@ Finish = Callable[[int, float], float]
 
 def run_tiles(free: list[float], tile_ns: float, ready: Iterable[float],
               finish: Finish = lambda tile, computed: computed) -> float:
-    """Give tiles in their order to the unit that is free first, and return when the last one is finished.
+    """Give tiles in order to the first free unit, and return the time at which the last one is finished.
 
-    `free`: when each unit is free, in ns; afterwards when it is free again. `ready`: when each tile's input is there: a
-    unit that has taken a tile waits for it. `finish(tile, computed)`: when a unit that has computed a tile is rid of
-    its output.
+    `free`: time at which each unit is free, in ns; the function updates it. `ready`: time of each tile's input, for
+    which the tile's unit waits. `finish(tile, computed)`: time at which a unit that has computed a tile is free of its
+    output.
     """
     heapq.heapify(free)
     last_ns = 0.0
