@@ -16,6 +16,7 @@ from t3sim.trace.schema import (
     ALLOCATED,
     COMPLETE,
     CONDITIONS,
+    EVENT,
     MEANINGS,
     NO_STREAM,
     REASONS,
@@ -25,6 +26,7 @@ from t3sim.trace.schema import (
     conditions,
     give_reasons,
     policy_of,
+    waits_of,
 )
 from t3sim.trace.store import Trace
 from t3sim.trace.tile import miscounts
@@ -122,6 +124,15 @@ def test_reasons_fit_what_the_arbiter_saw(whole):
         assert not (reason == STARVED and e["c"] < whole.run["starvation_limit"])
         assert not (reason == REASONS[Reason.OUTPUT_BUSY] and saw["ready"])
         assert not (reason == DRAIN and not saw["drain"])
+
+
+def test_a_wait_begins_with_a_request_or_after_a_grant():
+    waits, goes = (1 << CONDITIONS.index(name) for name in ("communication_waiting", "grant_communication"))
+    told = [(3, 0, 0), (5, waits, 0), (7, waits, 2), (9, waits | goes, 4), (10, waits, 0), (12, waits | goes, 2),
+            (13, 0, 0), (20, waits, 0)]
+    decisions = np.zeros(len(told), EVENT)
+    decisions["cycle"], decisions["flags"] = [cycle for cycle, _, _ in told], [flags for _, flags, _ in told]
+    assert waits_of(decisions).tolist() == [waited for _, _, waited in told]
 
 
 @pytest.mark.parametrize("technique, policy", [("t3", "round_robin"), ("t3", "compute_first"), ("t3-mca", "mca"),
