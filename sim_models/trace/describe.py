@@ -59,7 +59,7 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
         return padded([getattr(one, field)[order] for one, order in zip(rows, row_of)], missing).astype(np.int64)
     tables = {name: each(field, missing) for name, field, missing in (
         ("tile", "tile", NOWHERE), ("position", "level", 0), ("made", "contributes", 0),
-        ("to_device", "to_device", NOWHERE), ("to_wg", "to_id", NOWHERE))}
+        ("to_device", "to_gpu", NOWHERE), ("to_wg", "to_id", NOWHERE))}
     has_tile = tables["tile"] >= 0
     tables |= {name: np.where(has_tile, values[tables["tile"]], 0) for name, values in (
         ("m0", run.tiling.first_row), ("n0", run.tiling.first_column), ("rows", run.tiling.rows),
