@@ -14,7 +14,7 @@ from tests.support.trace_processor import TraceProcessor
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
-END = 7_000  #: while tiles still wait
+END = 8_000  #: while tiles still wait
 
 
 @pytest.fixture(scope="module")
