@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused(changes, told):
     (["run", "--values"], "--values: 8 GPUs of 8,192 x 4,256 are 278,921,216 numbers: at most 16,777,216 are compared"),
     (["run", "--values", "--technique", "sequential", "--gemm", "512x512x256", "--devices", "4"], "--values is for t3"),
     (["run", "--values", "--operator", "gemm", "--gemm", "256x256x64"], "--values does not go with a kernel alone"),
-    (["run", "--operator", "gemm", "--gemm", "256x256x64", "--bytes", "8"], "--bytes 8 is for --collective"),
+    (["run", "--operator", "gemm", "--gemm", "256x256x64", "--bytes", "8"], "--bytes 8 does not go with a kernel"),
     (["run", "--collective", "rs", "--bytes", "64", "--devices", "2", "--plot", "x.svg"],
      "--plot x.svg does not go with a collective alone"),
 ])
