@@ -10,7 +10,6 @@ from pathlib import Path
 
 from t3sim.base.cache import cached, digest
 from t3sim.base.places import source_folders
-from t3sim.machine import load_machine
 
 _ROOT = Path(__file__).resolve().parents[3]
 _DOORS_TO_RTL = ["t3sim.cosim.gpu", "t3sim.cosim.traced"]
@@ -69,10 +68,10 @@ def _all_sources() -> str:
 
 
 @cache
-def source_digest(entry: str, preset: str | None = None, rtl: bool = False) -> str:
+def source_digest(entry: str, rtl: bool = False) -> str:
     """Return a digest of all that may change what the module `entry` gives.
 
-    It changes with what a source says to Python, a data file beside one, a package, or the machine `preset`.
+    It changes with what a source says to Python, a data file beside one, or a package.
     """
     state = hashlib.sha256()
     for package in ("numba", "numpy", *(("amaranth",) if rtl else ())):
@@ -81,6 +80,4 @@ def source_digest(entry: str, preset: str | None = None, rtl: bool = False) -> s
     beside = sorted(data for path in files if path.name == "__init__.py" for data in path.parent.glob("*.json"))
     for path, found in [*files.items(), *((data, digest(data.read_text())) for data in beside)]:
         state.update(f"{path.relative_to(_ROOT)} {found}\n".encode())
-    if preset:
-        state.update(load_machine(preset).model_dump_json().encode())
     return state.hexdigest()
