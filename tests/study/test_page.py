@@ -36,6 +36,7 @@ def rows() -> list[str]:
 
 def test_every_key_has_its_row():
     assert len(rows()) == len(keys())
+    assert all(any(key in kind.keys for kind in KINDS.values()) for key in keys()), "a key that no kind takes"
     assert [row for row in rows() if row not in PAGE] == []
     assert len(re.findall(r"^\| `[\w.]+` \|", PAGE, re.M)) == len(rows()), "a row of no key"
 

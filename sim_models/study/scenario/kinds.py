@@ -1,4 +1,4 @@
-"""The five kinds of scenario, and the keys that each takes. Which one a scenario is, its level and its layer say."""
+"""The five kinds of scenario, and the keys that each takes. A scenario's level and layer decide its kind."""
 
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ KINDS = {
         "fused_wg.slice_tasks", "software", "machine")),
     "library": ScenarioKind("a ranking of mechanisms", (
         "level", "layer.model", "layer.tp", "layer.tokens", "layer.dtype", "layer.operator", "machine"))}
-#: What is the default of a ring anyway, which event-level machines have no word for.
+#: Settings that ask for a ring, which the event level has anyway.
 _SAYS_NOTHING = {("exchange.topology", "ring"), ("exchange.algorithm", "ring")}
 
 
@@ -55,7 +55,7 @@ def kind_of(scenario: Scenario) -> str:
 def check_keys(scenario: Scenario, kind: str) -> None:
     """Refuse keys that a scenario's kind does not take, and one of another kind. Raises BadInput.
 
-    A ranking may be asked for without its level.
+    `t3 overlap` ranks a scenario that does not name its level.
     """
     if scenario.techniques is not None:
         named_once(setting("techniques", scenario.techniques), scenario.techniques)
