@@ -174,6 +174,9 @@ def _run(arguments: list[str], told: list[int], dropped: list[int]) -> int:
         _complain("the memory that this process may have is used up")
         return 1
     except BaseException as error:  # whoever calls sys.exit has not done what was asked, but for typer's completion
+        if isinstance(error.__context__, BrokenPipeError):  # the same, as rich tells typer's help
+            discard_output()
+            return 1
         last = traceback.extract_tb(error.__traceback__)[-1]
         if isinstance(error, SystemExit) and "typer" in Path(last.filename).parts:
             raise

@@ -112,20 +112,10 @@ class Machine(Section):
         if self.llc.slices % self.channels.count:
             raise ValueError(f"[llc] slices = {self.llc.slices}: 0 or a multiple of [channels] count = "
                              f"{self.channels.count} is needed")
-        geometry = self.geometry()
-        guard_limit = 1 << (geometry.channel.occupancy_bits + 1)
         if self.memory_cache:
             self.memory_cache.sets(self.channels.count)
             if self.dram.scheduler == "gpgpusim":
                 raise ValueError("[dram] scheduler = 'gpgpusim': with [memory_cache] only 'fr_fcfs' is allowed")
-            if self.memory_cache.requests >= guard_limit:
-                raise ValueError(f"[memory_cache] requests = {self.memory_cache.requests}: with [dram] queue_entries = "
-                                 f"{self.dram.queue_entries} the hardware's order guard counts at most "
-                                 f"{guard_limit - 1}")
-        elif self.dram.held_requests >= guard_limit:
-            raise ValueError(f"[dram] queue_entries = {self.dram.queue_entries}: with a request in each of "
-                             f"{self.dram.banks} banks and {self.dram.coming_requests} on the way there are more than "
-                             f"the hardware's order guard counts, {guard_limit - 1}")
         if self.tracker.ways < self.gpu.wavefronts_per_workgroup:
             raise ValueError(f"[tracker] ways = {self.tracker.ways}: a workgroup of [gpu] wavefronts_per_workgroup = "
                              f"{self.gpu.wavefronts_per_workgroup} needs as many in its set, or it could never start")
@@ -134,7 +124,7 @@ class Machine(Section):
                              f"wavefronts_per_workgroup = {self.gpu.wavefronts_per_workgroup} may make as many, or it "
                              "could never start")
         updates = 2 * self.gpu.wavefront_tile_bytes
-        if updates >= 1 << geometry.tracker.count_bits:
+        if updates >= 1 << self.tracker.count_bits:
             raise ValueError(f"[tracker] count_bits = {self.tracker.count_bits} cannot count the {updates} bytes that "
                              f"a wavefront tile of {self.gpu.wavefront_tile_bytes} bytes receives in a ring (tile_m x "
                              "tile_n over wavefronts_per_workgroup)")

@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE
+from t3sim.rtl.arbiter import OVERTAKEN_AT, POLICIES, THRESHOLD_NONE
 from t3sim.rtl.channel.memory_channel import MemoryChannel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.testbenches.formal.macros import AsMacros
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.builds_rtl
 
 READ, STORE, UPDATE = range(3)
 LOCAL, REMOTE, DMA = range(3)
-MCA = list(POLICIES).index("mca")
+MCA, RING_AWARE = (list(POLICIES).index(name) for name in ("mca", "ring_aware"))
 
 
 def request(address=0, *, op=STORE, region=0, wg=0, wf=0, source=LOCAL, size=64):
@@ -256,7 +256,7 @@ def test_read_waits_for_the_retirement_and_inbound_passes_it():
 
 
 def test_a_read_that_the_guard_holds_starves():
-    """Its wait counts: once the write has retired, it goes before compute, which would have priority."""
+    """It waits: once the write has retired, it goes before compute, which would have priority."""
     async def testbench(bench):
         await bench.sweep()
         bench.configure(policy=MCA, starvation_limit=20)
@@ -269,6 +269,7 @@ def test_a_read_that_the_guard_holds_starves():
         for _ in range(30):
             await bench.step(leave=bench.queue[0] if bench.queue else None)
         assert bench.ctx.get(bench.dut.guard_stall) and bench.ctx.get(bench.dut.starved)
+        assert bench.ctx.get(bench.dut.communication_waiting)
         before = len(bench.order)
         await bench.step(retire=bucket_of(line, bench.geometry), leave=bench.queue[0])
         for _ in range(4):
@@ -288,6 +289,27 @@ def test_an_arrival_that_the_coalescer_holds_starves(more):
         for _ in range(40):
             await bench.step(updates_ready=False, leave=bench.queue[0] if bench.queue else None)
         assert bench.ctx.get(bench.dut.communication_waiting) and bench.ctx.get(bench.dut.starved) == (not more)
+
+    simulate(testbench)
+
+
+def test_an_arrival_that_the_coalescer_holds_has_not_caught_up():
+    """What compute overtook before still counts: as soon as a late arrival can go, it has every other turn."""
+    async def testbench(bench):
+        await bench.sweep()
+        bench.configure(policy=RING_AWARE)
+        bench.offers["compute"] = [request(0x10_0000 + 0x40 * i) for i in range(OVERTAKEN_AT + 200)]
+        bench.offers["inbound"] = [request(0x40 * i, op=UPDATE, region=1, wg=i, source=REMOTE) for i in range(40)]
+
+        async def steps(cycles, **inputs):
+            before = len(bench.order)
+            for _ in range(cycles):
+                await bench.step(leave=bench.queue[0] if bench.queue else None, **inputs)
+            return [stream for _, stream in bench.order[before:]]
+
+        assert set(await steps(OVERTAKEN_AT)) == {"compute"}
+        assert set((await steps(60, updates_ready=False))[-40:]) == {"compute"}, "the coalescer is full"
+        assert (await steps(12)).count("inbound") >= 4
 
     simulate(testbench)
 

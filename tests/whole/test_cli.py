@@ -644,13 +644,15 @@ def test_no_line_in_a_pipe_ends_in_blanks(capsys, arguments):
 
 
 @pytest.mark.long
-def test_reader_that_leaves():
-    process = subprocess.Popen([*driver("pass"), "run"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("arguments", ["run", "sweep --help"])
+def test_reader_that_leaves(arguments):
+    process = subprocess.Popen([*driver("pass"), *arguments.split()], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     err = process.stderr.read().decode()
     process.wait(timeout=30)
     assert process.returncode == 1
-    assert "Traceback" not in err and "Exception" not in err
+    assert "Traceback" not in err and "Exception" not in err and "fault" not in err
 
 
 @pytest.mark.long
