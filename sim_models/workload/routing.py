@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,15 @@ class Routing:
         """Most tokens, counted per expert, that a GPU sends or receives."""
         return int(max(self.counts.sum(axis=1).max(), max(map(sum, self.groups))))
 
+    @cached_property
+    def heaviest_once(self) -> float:
+        """Most tokens that a GPU sends or receives, counted once for each pair of GPUs, as expected for its counts."""
+        per_token = int(self.counts.sum()) // self.tokens
+        tokens = np.maximum(1, self.counts.sum(axis=1, keepdims=True) // per_token)
+        avoided = np.prod((1 - self.counts / tokens).reshape(self.gpus, self.gpus, -1), axis=2)
+        copies = tokens * (1 - avoided)
+        return float(max(copies.sum(axis=0).max(), copies.sum(axis=1).max()))
+
     @property
     def used(self) -> int:
         """Experts that have a token."""
@@ -62,6 +72,11 @@ class Routing:
     def imbalance(self) -> float:
         """Tokens of the GPU with the most, over the mean."""
         return max(map(sum, self.groups)) * self.gpus / max(1, int(self.counts.sum()))
+
+
+def reach(share: float, per_token: int, experts: int) -> float:
+    """Return the probability that a group of this share of equally popular experts has one of a token's experts."""
+    return 1 - prod(max(0.0, experts * (1 - share) - taken) / (experts - taken) for taken in range(per_token))
 
 
 def drawn(gpus: int, experts: int, per_token: int, tokens: int, zipf: float = 0.0, seed: int = 0) -> Routing:

@@ -14,7 +14,7 @@ from t3sim.base.errors import BadInput
 from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.workload.routing import Routing, drawn, given
+from t3sim.workload.routing import Routing, drawn, given, reach
 from t3sim.workload.transformer import TODAY
 
 H100, MI300X = (load_machine(name, COMMERCIAL) for name in ("h100-sxm", "mi300x"))
@@ -60,7 +60,7 @@ def test_no_way_is_faster_than_the_gemms_of_the_slowest_gpu_or_the_wires(machine
     shapes = (2 * model.feed_forward, model.hidden), (model.hidden, model.feed_forward)
     slowest = max(sum(grouped_kernel(machine, rows, *shape, "fp8").ns for shape in shapes)
                   for rows in routing.groups if rows)
-    bytes_ = routing.heaviest * sum(token_bytes(model.hidden, dtype) for dtype in ("fp8", "bf16"))
+    bytes_ = routing.heaviest_once * sum(token_bytes(model.hidden, dtype) for dtype in ("fp8", "bf16"))
     wires = bytes_ / 8 / pair_gb_per_s(machine, 8)
     ranked = {one.mechanism: one for one in rank_experts(machine, model, routing, "fp8")}
     assert set(ranked) == set(EXPERTS_MECHANISMS)
@@ -87,7 +87,7 @@ def test_where_gemms_take_nothing_exchanges_are_left():
 def test_what_is_in_turn_is_a_sum_and_even_exchanges_are_those_that_are_measured():
     routing = even(8, 256, 4, 8)
     low, = (one for one in rank_experts(H100, DEEPSEEK, routing, "fp8") if one.mechanism == "low-latency")
-    exchanged = [exchange_ns(H100, 8, 1, token_bytes(7168, dtype), 128 * 8) for dtype in ("fp8", "bf16")]
+    exchanged = [exchange_ns(H100, 8, 1, token_bytes(7168, dtype), 128 * 8, 0) for dtype in ("fp8", "bf16")]
     gemms = [grouped_job(H100, (32,) * 32, *shape, "fp8").ns for shape in ((4096, 7168), (7168, 2048))]
     assert low.ns == pytest.approx(sum(exchanged) + sum(gemms))
 
@@ -107,8 +107,27 @@ def test_imbalance_costs_every_way_and_links_of_a_full_mesh_carry_an_exchange_si
                         for zipf in (0.0, 1.0))
         assert all(skewed[name] > ns for name, ns in base.items())
     fixed = MI300X.rings.simple.base_ns + MI300X.direct.base_ns
-    assert exchange_ns(MI300X, 8, 1, 7168, 65536) - fixed == pytest.approx(
-        7168 * 65536 / (7 * MI300X.wires.gb_per_s * 0.6))
+    assert exchange_ns(MI300X, 8, 1, 7168, 65536, 0) - fixed == pytest.approx(
+        7168 * 65536 / 8 / (MI300X.wires.gb_per_s * 0.6))  # an eighth stays on the GPU
+
+
+@pytest.mark.parametrize(("gpus", "experts", "per_token"), [(8, 64, 8), (4, 8, 2), (8, 8, 1)])
+def test_a_token_reaches_as_many_gpus_as_draws_say(gpus, experts, per_token):
+    routing = drawn(gpus, experts, per_token, 512 * gpus)
+    owners = np.sort(routing.experts_of // (experts // gpus), axis=1)
+    drawn_mean = (1 + (np.diff(owners, axis=1) > 0).sum(axis=1)).mean()
+    assert gpus * reach(1 / gpus, per_token, experts) == pytest.approx(drawn_mean, rel=0.03)
+    assert routing.heaviest_once == pytest.approx(512 * drawn_mean, rel=0.06)
+
+
+@pytest.mark.parametrize("zipf", [0.6, 1.2])
+def test_copies_of_uneven_routings_are_near_those_of_the_tokens_drawn(zipf):
+    routing = drawn(8, 64, 8, 4096, zipf)
+    pairs = np.zeros((8, 8))
+    for token, experts in enumerate(routing.experts_of):
+        pairs[token // 512, np.unique(experts // 8)] += 1
+    assert routing.heaviest_once == pytest.approx(max(pairs.sum(axis=0).max(), pairs.sum(axis=1).max()), rel=0.05)
+    assert routing.heaviest_once < 0.95 * routing.heaviest
 
 
 @pytest.mark.parametrize(("counts", "words"), [

@@ -422,7 +422,7 @@ def test_a_row_by_itself_is_a_line_of_a_table_and_an_old_picture_goes(tmp_path):
     one = next(row for row in own_rows() if isinstance(row, Measured) and row.quantity == "GEMM")
     write_page(tmp_path, compare([one]))
     assert {path.name for path in tmp_path.iterdir()} == {"validation.md", "validation.csv"}
-    assert f"{one.ns / 1e3:,.1f}" in (tmp_path / "validation.md").read_text().split("row by itself")[1]
+    assert f"{one.ns / 1e3:,.1f}" in (tmp_path / "validation.md").read_text().split("row of no curve")[1]
 
 
 def test_what_a_kernel_loses_beside_units_is_on_the_page(tmp_path):
@@ -461,3 +461,31 @@ def test_a_row_that_gave_a_constant_is_filled_and_all_others_are_hollow():
 def test_pictures_of_the_page_are_small():
     pictures = [*(ROOT / "docs" / "results").glob("*.svg")]
     assert pictures and sum(path.stat().st_size for path in pictures) < 500_000
+
+
+EXCHANGE = "gpu,gpus,nodes,operation,library,tokens_per_gpu,hidden,top_k,experts,dtype,latency_us,source\n"
+
+
+def _exchanged_ns(operation: str, library: str, gpus: int = 16, nodes: int = 2, dtype: str = "bf16", top_k: int = 8,
+                  experts: int = 64) -> float:
+    text = f"{EXCHANGE}H100-SXM,{gpus},{nodes},{operation},{library},4096,7168,{top_k},{experts},{dtype},1,me\n"
+    one, = compare(read_text(text, "x.csv")).rows
+    return one.ours_ns
+
+
+def test_kernels_send_a_token_once_per_node_and_gpu_those_for_few_tokens_once_per_expert():
+    each, once = _exchanged_ns("dispatch", "DeepEP low latency"), _exchanged_ns("dispatch", "HybridEP")
+    assert 3.5 < each / once < 4.1  # eight experts lie on two nodes: four times the bytes through the cards
+    single = [_exchanged_ns("dispatch", library, top_k=1) for library in ("DeepEP low latency", "HybridEP")]
+    assert single[0] == pytest.approx(single[1])
+    both = _exchanged_ns("dispatch + combine", "HybridEP", dtype="fp8")
+    assert both == pytest.approx(_exchanged_ns("dispatch", "HybridEP", dtype="fp8")
+                                 + _exchanged_ns("combine", "HybridEP"))
+
+
+def test_an_exchange_that_cannot_be_is_left_out():
+    for operation, gpus, nodes in (("shuffle", 16, 2), ("dispatch", 16, 1), ("dispatch", 15, 2)):
+        text = f"{EXCHANGE}H100-SXM,{gpus},{nodes},{operation},DeepEP,4096,7168,8,64,bf16,1,me\n"
+        assert not compare(read_text(text, "x.csv")).rows
+    with pytest.raises(BadRows, match="top_k = 9 is more than its experts = 8"):
+        read_text(f"{EXCHANGE}H100-SXM,8,1,dispatch,DeepEP,4096,7168,9,8,bf16,1,me\n", "x.csv")

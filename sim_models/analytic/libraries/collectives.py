@@ -58,9 +58,7 @@ def library_collective(machine: Machine, kind: str, gpus: int, size: float, node
     """
     if kind not in KINDS:
         raise NoSuchWay(f"no library's {kind[:40]!r} is modelled: {', '.join(KINDS)}")
-    if gpus <= machine.gpus and machine.gpus > _BOX:
-        nodes = 1  # hosts of a rack, whose GPUs share one switch
-    _check(machine, gpus, nodes)
+    nodes = switched_nodes(machine, gpus, nodes)
     words = f"{library} {algorithm}".lower()
     if kind == "send_recv":
         return _send(machine, size, nodes)
@@ -75,12 +73,15 @@ def library_collective(machine: Machine, kind: str, gpus: int, size: float, node
     return _vendor(machine, kind, gpus, size, nodes, words)
 
 
-def _check(machine: Machine, gpus: int, nodes: int) -> None:
-    """Refuse a number of GPUs or nodes that a machine does not have."""
+def switched_nodes(machine: Machine, gpus: int, nodes: int) -> int:
+    """Return the nodes that cards join: hosts of a rack share one switch. Raises `NoSuchWay`."""
+    if gpus <= machine.gpus and machine.gpus > _BOX:
+        nodes = 1
     if gpus < 2 or nodes < 1 or gpus % nodes or gpus // nodes > machine.gpus:
         raise NoSuchWay(f"{machine.name} has up to {machine.gpus} GPUs in a node")
     if nodes > 1 and machine.cards is None:
         raise NoSuchWay(f"{machine.name} has no network cards that are known")
+    return nodes
 
 
 def _multicast(machine: Machine, kind: str, gpus: int, size: float, words: str) -> Chosen:
@@ -213,12 +214,17 @@ def triggered_ns(machine: Machine, kind: str, gpus: int, size: float, way: str =
     return passes * (steps * (machine.wires.latency_ns + trigger_ns) + sent_bytes / rate)
 
 
-def exchange_ns(machine: Machine, gpus: int, nodes: int, token_bytes: float, tokens: int) -> float:
-    """Return the time in which each GPU sends this many tokens, counted per expert, evenly to all."""
-    sent_bytes, remote_share = tokens * token_bytes, 1 - 1 / nodes
+def exchange_ns(machine: Machine, gpus: int, nodes: int, token_bytes: float, wire_tokens: float,
+                card_tokens: float) -> float:
+    """Return the time in which each GPU sends copies of tokens evenly, to GPUs of nodes and through its card.
+
+    `wire_tokens`: copies that a GPU sends to its node's GPUs, itself included; `card_tokens`: to all nodes, its own
+    included. What stays on the GPU crosses no wire, and what stays in the node no card.
+    """
     card = machine.cards.gb_per_s * machine.cards.efficiency if machine.cards else float("inf")
-    node_ns = (1 - remote_share) * sent_bytes / (ring_gb_per_s(machine, max(2, gpus // nodes)) * _WITHIN)
-    return machine.rings.simple.base_ns + machine.direct.base_ns + max(node_ns, remote_share * sent_bytes / card)
+    node_ns = (1 - nodes / gpus) * wire_tokens * token_bytes / (ring_gb_per_s(machine, max(2, gpus // nodes)) * _WITHIN)
+    card_ns = (1 - 1 / nodes) * card_tokens * token_bytes / card
+    return machine.rings.simple.base_ns + machine.direct.base_ns + max(node_ns, card_ns)
 
 
 def token_bytes(hidden: int, dtype: str) -> float:

@@ -90,8 +90,8 @@ def _in_turn(layer: _Layer) -> ExpertsRun:
     return ExpertsRun("in-turn", first_ns + second_ns, 0, first_ns, second_ns)
 
 
-def _exchanged(layer: _Layer, tokens: int) -> list[float]:
-    return [exchange_ns(layer.machine, layer.routing.gpus, 1, token_bytes(layer.model.hidden, dtype), tokens)
+def _exchanged(layer: _Layer, tokens: float) -> list[float]:
+    return [exchange_ns(layer.machine, layer.routing.gpus, 1, token_bytes(layer.model.hidden, dtype), tokens, 0.0)
             for dtype in (layer.width, _OUT)]
 
 
@@ -115,13 +115,18 @@ def _beside(machine: Machine, alone: TimedJob, with_held_units: TimedJob, exchan
 
 
 def _two_batches(layer: _Layer) -> ExpertsRun:
-    """Play halves of the tokens: one's exchange runs beside the other's GEMMs, which read all weights twice."""
-    machine, exchanges_ns = layer.machine, _exchanged(layer, ceil(layer.routing.heaviest / 2))
+    """Play halves of the tokens: one's exchange runs beside the other's GEMMs, which read all weights twice.
+
+    A token goes once to a GPU. There a kernel copies it for its experts, and one adds their outputs.
+    """
+    machine, exchanges_ns = layer.machine, _exchanged(layer, layer.routing.heaviest_once / 2)
     held_units = min(machine.sharing.kernel_units, machine.gpu.compute_units - 1)
     half_rows = tuple(ceil(one / 2) for one in layer.rows)
 
     def gemms(held_units: int) -> TimedJob:
         jobs = [grouped_job(machine, half_rows, *shape, layer.width, held_units) for shape in layer.shapes]
+        copies_share = 1 + layer.routing.heaviest_once / layer.routing.heaviest
+        jobs += [stream_job(machine, copies_share * size / 2) for size in layer.sent]
         return TimedJob(sum(one.ns for one in jobs), sum(one.memory_bytes for one in jobs))
     first_ns, second_ns = (ns + _beside(machine, gemms(0), gemms(held_units), TimedJob(ns, size))
                            for ns, size in zip(exchanges_ns, layer.sent))

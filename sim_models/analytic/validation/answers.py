@@ -8,7 +8,13 @@ from t3sim.analytic.end_to_end.mapping import FULL, Mapping
 from t3sim.analytic.end_to_end.training import TrainingJob, train
 from t3sim.analytic.gemm import library_gemm_ns, width_of
 from t3sim.analytic.libraries import contention
-from t3sim.analytic.libraries.collectives import copies_ns, exchange_ns, library_collective, token_bytes
+from t3sim.analytic.libraries.collectives import (
+    copies_ns,
+    exchange_ns,
+    library_collective,
+    switched_nodes,
+    token_bytes,
+)
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.analytic.libraries.mechanisms import OPERATORS, OverlapPlan, play, possible
 from t3sim.analytic.libraries.prompts import model_of, part_ns, prompt_ns
@@ -31,6 +37,7 @@ from t3sim.analytic.validation.requests import (
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
+from t3sim.workload.routing import reach
 from t3sim.workload.transformer import Transformer
 
 
@@ -224,7 +231,21 @@ def _(request: Beside, machine: Machine) -> float:
 
 @_answer.register
 def _(request: ExpertsExchange, machine: Machine) -> float:
-    if request.nodes > 1 and machine.cards is None:
-        raise NotExpressible(f"{machine.name} has no network cards that are known")
-    return exchange_ns(machine, request.gpus, request.nodes, token_bytes(request.hidden, request.dtype),
-                       request.tokens * request.top_k)
+    """Answer a dispatch, a combine, or one after the other.
+
+    Kernels for few tokens send a token to each of its experts (DeepEP's `internode_ll.cu`). Others send it once to each
+    node and there once to each GPU, where its experts share it, and where their outputs are added before they return.
+    """
+    gpus, tokens, top_k = request.gpus, request.tokens, request.top_k
+    nodes = switched_nodes(machine, gpus, request.nodes)
+    passes = re.findall("dispatch|combine", request.operation.lower())
+    if not passes:
+        raise NotExpressible(f"operation {request.operation[:40]!r} has no model: dispatch and combine have")
+    if re.search(r"low.latency|\bll\b", request.library.lower()):
+        copies = tokens * top_k / nodes, tokens * top_k
+    else:
+        copies = tuple(tokens * groups * reach(1 / groups, top_k, request.experts) for groups in (gpus, nodes))
+    dispatched = "fp8" if "fp8" in request.dtype.lower() else request.dtype
+    combined = dispatched if len(passes) == 1 else "bf16"  # no library here combines 8 bits after a dispatch of them
+    return sum(exchange_ns(machine, gpus, nodes, token_bytes(
+        request.hidden, dispatched if one == "dispatch" else combined), *copies) for one in passes)

@@ -40,6 +40,7 @@ TARGETS = {
     "prompt": ("signs 90 %", lambda one: one["signs_right"] >= 0.9 * one["signs"]),
 }
 _WORST_OF_A_CURVE = 0.25
+_DRAWN = 3  #: rows of a curve that is drawn
 _HELD = "beside held units"
 _INTRODUCTION = """\
 Written by `t3 validate --out docs/results`. Measured rows, with source and licence: `sim_models/analytic/measured`.
@@ -125,7 +126,7 @@ def write_page(folder: Path, validation: Validation) -> None:
         stale.unlink()
     for machine, machine_curves in by_machine.items():
         if drawable := {title: (curve.along, curve.points) for title, curve in machine_curves.items()
-                        if len(curve.points) > 1}:
+                        if len(curve.points) >= _DRAWN}:
             svg, _ = plots.render(f"validation-{machine}", lambda drawable=drawable: draw_curves(drawable))
             write_whole(folder / f"validation-{machine}.svg", svg)
     write_whole(folder / "validation.csv", _csv(validation))
@@ -271,11 +272,11 @@ def _text(validation: Validation, by_machine: dict[str, dict[str, Curve]]) -> st
         for reason, scenarios in sorted(validation.left_out.items())) + "\n"]
     for machine, machine_curves in by_machine.items():
         lines += [f"## {machine}\n"]
-        if any(len(curve.points) > 1 for curve in machine_curves.values()):
+        if any(len(curve.points) >= _DRAWN for curve in machine_curves.values()):
             lines += [f"![measured and ours on {machine}](validation-{machine}.svg)\n"]
-        if single := [curve.points[0][1] for curve in machine_curves.values() if len(curve.points) == 1]:
-            lines += ["| row by itself | measured (µs) | ours | error | |\n|---|--:|--:|--:|---|\n" + "\n".join(
+        if few := [row for curve in machine_curves.values() if len(curve.points) < _DRAWN for _, row in curve.points]:
+            lines += ["| row of no curve | measured (µs) | ours | error | |\n|---|--:|--:|--:|---|\n" + "\n".join(
                 f"| {_cell(one.row.quantity)}: {_cell(one.row.scenario)} | {one.row.ns / 1e3:,.1f} | "
                 f"{one.ours_ns / 1e3:,.1f} | {one.error:+.1%} | {'fitted' if one.fitted else ''} |"
-                for one in single) + "\n"]
+                for one in few) + "\n"]
     return "\n".join(lines)

@@ -280,8 +280,10 @@ def _prompt(row: Row) -> Iterator[Read]:
 
 
 def _exchange(row: Row) -> Iterator[Read]:
-    gpus, nodes, tokens, hidden, top_k = (row.count(name) for name in (
-        "gpus", "nodes", "tokens_per_gpu", "hidden", "top_k"))
+    gpus, nodes, tokens, hidden, top_k, experts = (row.count(name) for name in (
+        "gpus", "nodes", "tokens_per_gpu", "hidden", "top_k", "experts"))
+    if top_k > experts:
+        raise BadRows(f"{row.where}: top_k = {top_k} is more than its experts = {experts}")
     operation, library, dtype = row.text("operation"), row.text("library"), row.text("dtype")
     us, rate = row.number("latency_us"), row.number("bandwidth_gb_per_s")
     scenario = f"{operation} of {tokens} tokens to {top_k} experts on {gpus} GPUs of {nodes} nodes, {library}, {dtype}"
@@ -290,7 +292,7 @@ def _exchange(row: Row) -> Iterator[Read]:
         yield Unread(row.source, row.gpu, scenario, reason)
         return
     yield Measured(row.source, row.gpu, "dispatch and combine", scenario,
-                   ExpertsExchange(operation, library, gpus, nodes, tokens, hidden, top_k, dtype), 1e3 * us)
+                   ExpertsExchange(operation, library, gpus, nodes, tokens, hidden, top_k, experts, dtype), 1e3 * us)
 
 
 _BUFFER = re.compile(r"buffer (\d{1,9}(?:\.\d{1,9})?) MiB|copy (\d{1,9}(?:\.\d{1,9})?) KB")
@@ -355,7 +357,7 @@ READERS = (
     _reader("gpu compute first_us steady_us", _steady),
     _reader(f"gpu gpus tokens hidden {' '.join(_NORM_PARTS)}", _norm),
     _reader("gpu tensor_parallel model prompt_tokens baseline_multimem_ms", _prompt),
-    _reader("gpu gpus nodes operation library tokens_per_gpu hidden top_k dtype latency_us", _exchange),
+    _reader("gpu gpus nodes operation library tokens_per_gpu hidden top_k experts dtype latency_us", _exchange),
     _reader("gpu operation where gib_per_s_mean", _access),
     _reader("bytes gb_per_s", _copies),
     _reader("hidden layers heads sequence global_batch micro_batch tp pp dp iteration_ms", _training),

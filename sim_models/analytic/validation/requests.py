@@ -111,6 +111,7 @@ class ExpertsExchange:
     tokens: int
     hidden: int
     top_k: int
+    experts: int
     dtype: str
 
 

@@ -63,7 +63,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
         lost = {way: some[-1].ranked[way].ns / some[0].ranked[way].ns for way in (some[0].today, _OURS)}
         ours.add(f"{name}, {phase}: T3's time at Zipf {_ZIPF[-1]:g} over even", lost[_OURS], "x")
     measured = _measured()
-    ours.add("DeepEP's measured exchanges: error, mean", 100 * fmean(abs(row.error) for row in measured), "%",
+    ours.add("Measured dispatch and combine: error, mean", 100 * fmean(abs(row.error) for row in measured), "%",
              errors=True)
     decoding, prompt = (cases[_MODELS[0], phase] for phase in _PHASES)
     return Findings(
@@ -84,7 +84,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
             (f"{one.model.name}, {one.phase}, {one.zipf:g}", f"{one.routing.imbalance:.2f}",
              *(f"{one.ranked[name].ns / 1e3:,.1f}" for name in EXPERTS_MECHANISMS), one.today,
              f"{percent(one.gain):+.1f} %") for some in cases.values() for one in some]),
-            Table("DeepEP's low-latency kernels, measured, beside their model (µs)",
+            Table("Dispatch and combine, measured, beside their model (µs)",
                   ("exchange", "measured", "ours", "error"),
                   [(row.row.scenario, f"{row.row.ns / 1e3:,.0f}", f"{row.ours_ns / 1e3:,.0f}",
                     f"{100 * row.error:+.0f} %") for row in measured])],
