@@ -15,7 +15,7 @@ from t3sim.analytic.libraries.contention import collective_job
 from t3sim.analytic.libraries.mechanisms import GATES, OverlapPlan, play
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.cais import cais, triggered
+from t3sim.papers.cais import cais, track_trigger_ns
 from t3sim.papers.paper import geomean
 from t3sim.study.results import CollectiveRun
 from t3sim.study.scenario.collective import CollectiveRequest
@@ -42,7 +42,7 @@ def layers(name: str, counts: Iterable[int]) -> list[dict]:
                 rings = gemm + collective_job(machine, "all_reduce", gpus, size, "near-memory").ns
                 times = {"gemm": gemm, "rings": rings, "memory": play(plan, "t3").ns,
                          "switch": gemm + in_switch_ns(machine, "all_reduce", gpus, size),
-                         "both": triggered(plan)}
+                         "both": track_trigger_ns(plan)}
                 rows.append({"machine": name, "gpus": gpus, "model": model, "layer": layer, "ns": times} | {
                     "speedup": {way: rings / times[way] for way in ("memory", "switch", "both")}})
     return rows

@@ -42,10 +42,10 @@ def reproduce(
     from t3sim.machine import load_machine
     from t3sim.papers.figure import paper_setup
     from t3sim.papers.pipeline import check_out
-    from t3sim.papers.registry import chosen
+    from t3sim.papers.registry import select_figures
 
     jobs = simulations_at_once(jobs)
-    figures = chosen(only, paper)
+    figures = select_figures(only, paper)
     check_json_target(json)
     described = load_machine(machine)
     second_name = (_SECOND if machine == _FIRST else _NONE) if beside is None else beside

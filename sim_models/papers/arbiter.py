@@ -38,8 +38,8 @@ def _machines(setup: Scope) -> dict[str, Machine]:
 
 def chosen_threshold(result: TechniqueResult) -> str:
     """Write the occupancy threshold that the hardware chose."""
-    chosen = result.hardware.chosen_threshold
-    return "none" if chosen == NO_THRESHOLD else str(chosen)
+    threshold = result.hardware.chosen_threshold
+    return "none" if threshold == NO_THRESHOLD else str(threshold)
 
 
 def tasks(setup: Scope) -> list[KernelTask]:
@@ -54,22 +54,22 @@ def evaluate(setup: Scope, results: Results) -> Findings:
                 for name, machine in _machines(setup).items()}
         speedup = {name: run.speedup["t3-mca"] for name, run in runs.items()}
         auto = runs["auto"].techniques["t3-mca"]
-        hardware, chose = auto.hardware, chosen_threshold(auto)
+        hardware, threshold = auto.hardware, chosen_threshold(auto)
         best = max(map(str, CHOICES), key=speedup.__getitem__)
         cases.append({"figure": "thresholds", "model": layer.model, "sublayer": layer.sublayer, "tp": layer.tp,
-                      "M": layer.m, "N": layer.n, "K": layer.k, "chosen_threshold": chose, "best_threshold": best,
+                      "M": layer.m, "N": layer.n, "K": layer.k, "chosen_threshold": threshold, "best_threshold": best,
                       "producer_mean_occupancy": hardware.producer_mean_occupancy, "speedup": speedup})
-        rows.append((layer.title, f"{hardware.producer_mean_occupancy:.1f}", chose,
-                     *(f"{one:.3f}" for one in speedup.values()), best))
+        rows.append((layer.title, f"{hardware.producer_mean_occupancy:.1f}", threshold,
+                     *(f"{factor:.3f}" for factor in speedup.values()), best))
     means = {name: geomean(case["speedup"][name] for case in cases) for name in ("auto", *map(str, CHOICES))}
     best = geomean(max(case["speedup"].values()) for case in cases)
     rows.append(("geomean", "", "", *(f"{mean:.3f}" for mean in means.values()), ""))
     counts = {str(choice): sum(case["chosen_threshold"] == str(choice) for case in cases) for choice in CHOICES}
-    chosen = ", ".join(f"{name} on {count}" for name, count in counts.items() if count)
-    fixed = max(map(str, CHOICES), key=means.__getitem__)
+    choice_text = ", ".join(f"{name} on {count}" for name, count in counts.items() if count)
+    best_fixed = max(map(str, CHOICES), key=means.__getitem__)
     return Findings(
-        text=f"Observing the GEMM's first stage, the hardware chose {chosen} of {len(cases)} sub-layers. The best "
-             f"single threshold would have been {fixed} ({percent(means[fixed]):.1f} % geomean against "
+        text=f"Observing the GEMM's first stage, the hardware chose {choice_text} of {len(cases)} sub-layers. The best "
+             f"single threshold would have been {best_fixed} ({percent(means[best_fixed]):.1f} % geomean against "
              f"{percent(means['auto']):.1f} %), the best one for each layer would give {percent(best):.1f} %.",
         cases=cases,
         ours={"auto_geomean_percent": percent(means["auto"]), "best_per_layer_geomean_percent": percent(best),
@@ -80,9 +80,9 @@ def evaluate(setup: Scope, results: Results) -> Findings:
 
 
 def _draw_thresholds(cases: list[dict], workloads: Sequence[Workload]):
-    drawn, axes = plots.figure(3.4)
-    for place, (name, (marker, colour)) in enumerate(_THRESHOLD_MARKERS.items()):
-        x = [group + (place - 1.5) * 0.17 for group in range(len(cases))]
+    figure, axes = plots.figure(3.4)
+    for index, (name, (marker, colour)) in enumerate(_THRESHOLD_MARKERS.items()):
+        x = [group + (index - 1.5) * 0.17 for group in range(len(cases))]
         axes.plot(x, [case["speedup"][name] for case in cases], marker, color=colour, markersize=5, linestyle="",
                   label=name)
     axes.plot(range(len(cases)), [case["speedup"]["auto"] for case in cases], "_", color=plots.BLACK, markersize=26,
@@ -90,7 +90,7 @@ def _draw_thresholds(cases: list[dict], workloads: Sequence[Workload]):
     name_layers(axes, workloads)
     axes.set_ylabel("speedup over sequential")
     axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
-    return drawn
+    return figure
 
 
 THRESHOLDS = Figure("thresholds", "The arbiter's occupancy thresholds (section 6.1.3)", tasks, evaluate)
@@ -118,40 +118,44 @@ def _tasks(setup: Scope) -> list[KernelTask]:
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
     cases, rows, times = [], [], np.zeros((len(setup.layers), len(_TITLES)))
-    for layer, run, aware, own in zip(
+    for layer, run, aware_run, layer_times in zip(
             setup.layers, runs_of(setup, results, setup.layers, _TECHNIQUES),
             runs_of(setup, results, setup.layers, ("t3",), policy=_RING_AWARE), times):
-        techniques = run.techniques | {_RING_AWARE: aware.techniques["t3"]}
+        techniques = run.techniques | {_RING_AWARE: aware_run.techniques["t3"]}
         total_ns = {name: techniques[name].total_ns for name in _TITLES}
-        own[:] = list(total_ns.values())
+        layer_times[:] = list(total_ns.values())
         threshold = chosen_threshold(techniques["t3-mca"])
-        staged = techniques["t3-mca+"].hardware.staged_first_chunk  # the first chunk goes through local memory
-        alike = own[:_POLICIES].max() <= own[:_POLICIES].min() * (1 + _ALIKE_PERCENT / 100)
+        is_staged = techniques["t3-mca+"].hardware.staged_first_chunk  # the first chunk goes through local memory
+        is_alike = layer_times[:_POLICIES].max() <= layer_times[:_POLICIES].min() * (1 + _ALIKE_PERCENT / 100)
         cases.append({"figure": "policies", "title": layer.title, "M": layer.m, "N": layer.n, "K": layer.k,
-                      "tp": layer.tp, "chosen_threshold": threshold, "staged": staged, "total_ns": total_ns})
-        rows.append((layer.title, f"{own[0] / 1e3:,.1f}", threshold,
-                     *(f"{100 * (time / own[0] - 1):+.2f} %" for time in own[1:]), "yes" if staged else "no",
-                     "alike" if alike else [*_TITLES.values()][own[:_POLICIES].argmin()]))
+                      "tp": layer.tp, "chosen_threshold": threshold, "staged": is_staged, "total_ns": total_ns})
+        rows.append((layer.title, f"{layer_times[0] / 1e3:,.1f}", threshold,
+                     *(f"{100 * (time / layer_times[0] - 1):+.2f} %" for time in layer_times[1:]),
+                     "yes" if is_staged else "no",
+                     "alike" if is_alike else [*_TITLES.values()][layer_times[:_POLICIES].argmin()]))
     # By technique: slower than round robin, behind the best policy, and on how many layers not by much.
-    slower = 100 * (times / times[:, :1] - 1)
-    slower_geomean = 100 * np.expm1(np.log(times / times[:, :1]).mean(axis=0))
-    behind = 100 * (times / times[:, :_POLICIES].min(axis=1, keepdims=True) - 1)
-    unharmed, near = (slower <= _UNHARMED_PERCENT).sum(axis=0), (behind <= _NEAR_PERCENT).sum(axis=0)
+    slower_percent = 100 * (times / times[:, :1] - 1)
+    slower_geomean_percent = 100 * np.expm1(np.log(times / times[:, :1]).mean(axis=0))
+    behind_percent = 100 * (times / times[:, :_POLICIES].min(axis=1, keepdims=True) - 1)
+    unharmed_layers = (slower_percent <= _UNHARMED_PERCENT).sum(axis=0)
+    near_layers = (behind_percent <= _NEAR_PERCENT).sum(axis=0)
     ours = Quantities()
-    for place, name in enumerate(_OTHERS, 1):
-        for what, value, words, bounds in (
-                ("slower_geomean", slower_geomean[place], "slower than round robin, geomean", {}),
-                ("slower_max", slower[:, place].max(), "slower than round robin, most", {"at_most": _UNHARMED_PERCENT}),
-                ("unharmed", 100 * unharmed[place] / len(times), f"layers at most {_UNHARMED_PERCENT} % slower", {}),
-                ("near_best", 100 * near[place] / len(times), f"layers within {_NEAR_PERCENT} % of the best policy",
-                 {"at_least": 95})):
-            ours.add(f"{key_of(name)}_{what}_percent", float(value), "%", f"{_TITLES[name]}, {words}", **bounds)
+    for index, name in enumerate(_OTHERS, 1):
+        for quantity, value, title, bounds in (
+                ("slower_geomean", slower_geomean_percent[index], "slower than round robin, geomean", {}),
+                ("slower_max", slower_percent[:, index].max(), "slower than round robin, most",
+                 {"at_most": _UNHARMED_PERCENT}),
+                ("unharmed", 100 * unharmed_layers[index] / len(times),
+                 f"layers at most {_UNHARMED_PERCENT} % slower", {}),
+                ("near_best", 100 * near_layers[index] / len(times),
+                 f"layers within {_NEAR_PERCENT} % of the best policy", {"at_least": 95})):
+            ours.add(f"{key_of(name)}_{quantity}_percent", float(value), "%", f"{_TITLES[name]}, {title}", **bounds)
     return Findings(
         text=f"T3-MCA is {ours['t3_mca_slower_max_percent']:.1f} % slower than round robin at most, ring-aware "
              f"arbitration {ours['ring_aware_slower_max_percent']:.1f} %, and T3-MCA+, which also stages, "
              f"{ours['t3_mca_plus_slower_max_percent']:.1f} %. Within {_NEAR_PERCENT} % of the best policy are, of "
              f"{len(times)} layers, "
-             + ", ".join(f"{title} on {count}" for title, count in zip(_TITLES.values(), near)) + ".",
+             + ", ".join(f"{title} on {count}" for title, count in zip(_TITLES.values(), near_layers)) + ".",
         cases=cases, ours=ours, targets=ours.targets,
         tables=[Table("Slower than round robin", (
                     "sub-layer", "T3, round robin (µs)", "T3-MCA's threshold", *(_TITLES[name] for name in _OTHERS),
@@ -159,16 +163,16 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                 Table("Over all layers", (
                     "technique", "slower than round robin, geomean", "at most", f"at most {_UNHARMED_PERCENT} % slower",
                     f"within {_NEAR_PERCENT} % of the best policy", "slower than it, at most"), [
-                    (title, f"{slower_geomean[place]:+.2f} %", f"{slower[:, place].max():+.2f} %",
-                     f"{unharmed[place]} of {len(times)}", f"{near[place]} of {len(times)}",
-                     f"{behind[:, place].max():.2f} %") for place, title in enumerate(_TITLES.values())])],
-        plots={"policies": lambda: _draw_policies(setup.layers, slower)})
+                    (title, f"{slower_geomean_percent[index]:+.2f} %", f"{slower_percent[:, index].max():+.2f} %",
+                     f"{unharmed_layers[index]} of {len(times)}", f"{near_layers[index]} of {len(times)}",
+                     f"{behind_percent[:, index].max():.2f} %") for index, title in enumerate(_TITLES.values())])],
+        plots={"policies": lambda: _draw_policies(setup.layers, slower_percent)})
 
 
-def _draw_policies(layers: Sequence[Workload], slower: np.ndarray):
-    drawn, axes = plots.figure(3.4)
-    for place, name in enumerate(_OTHERS, 1):
-        axes.plot(range(len(layers)), slower[:, place], _POLICY_MARKERS[name], markersize=5, linestyle="",
+def _draw_policies(layers: Sequence[Workload], slower_percent: np.ndarray):
+    figure, axes = plots.figure(3.4)
+    for index, name in enumerate(_OTHERS, 1):
+        axes.plot(range(len(layers)), slower_percent[:, index], _POLICY_MARKERS[name], markersize=5, linestyle="",
                   color=_COLOURS[name], label=_TITLES[name])
     axes.axhline(0, color=plots.TECHNIQUE_COLOURS["t3"], linewidth=1.2, label="T3, round robin")
     axes.axhline(_UNHARMED_PERCENT, color=plots.GREY, linewidth=0.8, linestyle="--",
@@ -177,7 +181,7 @@ def _draw_policies(layers: Sequence[Workload], slower: np.ndarray):
     axes.tick_params(axis="x", labelsize=7)
     axes.set_ylabel("slower than round robin (%)")
     axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
-    return drawn
+    return figure
 
 
 POLICIES = Figure("policies", "What each arbitration policy loses", _tasks, _evaluate, paper="beyond", per_machine=True)

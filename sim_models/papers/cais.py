@@ -27,42 +27,42 @@ _CAIS_HEADS, _CAIS_SEQUENCE = 32, 3072  #: of LLaMA-7B
 _GPUS = 8
 
 
-def exposed(plan: OverlapPlan) -> float:
+def exposed_ns(plan: OverlapPlan) -> float:
     """Return the part of a GEMM that nothing hides: its first round of tiles, or one GPU's rows that come first."""
     rounds = max(1, ceil(plan.kernel().tiles / plan.machine.gpu.compute_units))
     return plan.gemm_ns / (plan.gpus if plan.before else rounds)
 
 
-def beside_transfer(machine: Machine, gemms: float, transfer: float, alone: float) -> float:
+def beside_transfer_ns(machine: Machine, gemms: float, transfer: float, alone_ns: float) -> float:
     """Return the time of GEMMs beside a transfer, which takes power from them, and begins or ends without them."""
-    power = machine.sharing.power_share
-    return max(min(gemms / (1 - power), gemms + transfer * power), transfer + alone)
+    power_share = machine.sharing.power_share
+    return max(min(gemms / (1 - power_share), gemms + transfer * power_share), transfer + alone_ns)
 
 
-def triggered(plan: OverlapPlan) -> float:
+def track_trigger_ns(plan: OverlapPlan) -> float:
     """Return the time of a GEMM whose tiles go to, or come from, a switch as Track & Trigger has it."""
     machine = plan.machine
     transfer = transfer_ns(machine, plan.kind, plan.gpus, plan.size) + machine.wires.latency_ns
-    return beside_transfer(machine, plan.gemm_ns, transfer, exposed(plan))
+    return beside_transfer_ns(machine, plan.gemm_ns, transfer, exposed_ns(plan))
 
 
-def at_once(first: OverlapPlan, second: OverlapPlan) -> float:
+def as_sums_arrive_ns(first: OverlapPlan, second: OverlapPlan) -> float:
     """Return the time of two GEMMs of which the second takes each of the first's sums as it comes, as CAIS has it.
 
     What goes up to the switch and what comes down are on the links at the same time.
     """
     machine = first.machine
     transfer = transfer_ns(machine, "all_reduce", first.gpus, first.size) + 2 * machine.wires.latency_ns
-    return beside_transfer(machine, first.gemm_ns + second.gemm_ns, transfer, exposed(first) + exposed(second))
+    return beside_transfer_ns(machine, first.gemm_ns + second.gemm_ns, transfer, exposed_ns(first) + exposed_ns(second))
 
 
-def in_pieces(plan: OverlapPlan, collective: Callable[[float], TimedJob]) -> float:
+def in_pieces_ns(plan: OverlapPlan, collective: Callable[[float], TimedJob]) -> float:
     """Return the time of a GEMM in the best number of pieces, the collective of each beside the next one's GEMM."""
     machine, (m, n, k), times = plan.machine, plan.shape, []
     for pieces in (1, 2, 4, 8):
-        piece, moved = (ceil(m / pieces), n, k), collective(plan.size / pieces)
-        both = beside(machine, piece, plan.width, moved).ns
-        times.append(gemm_job(machine, *piece).ns + (pieces - 1) * both + moved.ns)
+        piece, piece_collective = (ceil(m / pieces), n, k), collective(plan.size / pieces)
+        overlapped_ns = beside(machine, piece, plan.width, piece_collective).ns
+        times.append(gemm_job(machine, *piece).ns + (pieces - 1) * overlapped_ns + piece_collective.ns)
     return min(times)
 
 
@@ -82,30 +82,30 @@ def sub_layer(machine: Machine, tokens: int, hidden: int, depth: int, columns: i
         ("gemm+rs", first), ("ag+gemm", second), ("gemm+ar", first)))
     size, switch = rs.size, machine.in_switch
 
-    def switched(kind: str) -> float:
+    def switch_ns(kind: str) -> float:
         return in_switch_ns(machine, kind, _GPUS, size)
 
-    def norm(rows: float) -> float:
+    def norm_ns(rows: float) -> float:
         return stream_job(machine, 2 * 2.0 * rows * hidden).ns  # all read and written
 
-    def summed(part: float) -> TimedJob:
+    def switch_sum_job(part: float) -> TimedJob:
         return TimedJob(in_switch_ns(machine, "all_reduce", _GPUS, part, graph=True), 2 * part, part, BLOCKS)
 
-    def stored(phases: int) -> float:
+    def stores_ns(phases: int) -> float:
         return phases * size / _GPUS / (pair_gb_per_s(machine, _GPUS) * machine.wires.all_efficiency)
-    last, own = norm(tokens) + gemms[1], norm(tokens / _GPUS)
+    last_norm_and_gemm, own_norm = norm_ns(tokens) + gemms[1], norm_ns(tokens / _GPUS)
     return {
-        "CAIS": at_once(rs, ag),
-        "FuseLib-NVLS": last + fused(ar, transfer_ns(machine, "all_reduce", _GPUS, size),
-                                     2 * switch.barrier_ns, 0)[0],
-        "CoCoNet-NVLS": last + in_pieces(ar, summed),
-        "TP-NVLS": last + gemms[0] + switched("all_reduce"),
-        "T3-NVLS": own + triggered(rs) + triggered(ag),
-        "T3": own + play(rs, "t3").ns + play(ag, "t3").ns,
-        "SP-NVLS": own + sum(gemms) + switched("reduce_scatter") + switched("all_gather"),
-        "FuseLib": last + fused(ar, stored(2), machine.direct.phase_ns, 0)[0],
-        "CoCoNet": last + in_pieces(ar, lambda part: collective_job(machine, "all_reduce", _GPUS, part,
-                                                                            library="ring")),
+        "CAIS": as_sums_arrive_ns(rs, ag),
+        "FuseLib-NVLS": last_norm_and_gemm + fused(ar, transfer_ns(machine, "all_reduce", _GPUS, size),
+                                                   2 * switch.barrier_ns, 0)[0],
+        "CoCoNet-NVLS": last_norm_and_gemm + in_pieces_ns(ar, switch_sum_job),
+        "TP-NVLS": last_norm_and_gemm + gemms[0] + switch_ns("all_reduce"),
+        "T3-NVLS": own_norm + track_trigger_ns(rs) + track_trigger_ns(ag),
+        "T3": own_norm + play(rs, "t3").ns + play(ag, "t3").ns,
+        "SP-NVLS": own_norm + sum(gemms) + switch_ns("reduce_scatter") + switch_ns("all_gather"),
+        "FuseLib": last_norm_and_gemm + fused(ar, stores_ns(2), machine.direct.phase_ns, 0)[0],
+        "CoCoNet": last_norm_and_gemm + in_pieces_ns(ar, lambda part: collective_job(machine, "all_reduce", _GPUS, part,
+                                                                                             library="ring")),
     }
 
 
@@ -113,42 +113,42 @@ def communication(machine: Machine) -> float:
     """Return the time of all-reduces of a layer of CAIS's LLaMA-7B, by rings, in times of what it computes."""
     tokens, hidden, ffn = CAIS_MODELS["LLaMA-7B"]
     shapes = ((3 * hidden // _GPUS, hidden), (hidden, hidden // _GPUS), (ffn // _GPUS, hidden), (hidden, ffn // _GPUS))
-    computed = sum(gemm_job(machine, tokens, *shape).ns for shape in shapes)
-    computed += attention_job(machine, tokens // _CAIS_SEQUENCE, _CAIS_HEADS // _GPUS, _CAIS_SEQUENCE,
-                              hidden // _CAIS_HEADS).ns
-    computed += 2 * stream_job(machine, 2 * 2.0 * tokens * hidden).ns
-    return 2 * collective_job(machine, "all_reduce", _GPUS, 2.0 * tokens * hidden, library="ring").ns / computed
+    compute_ns = sum(gemm_job(machine, tokens, *shape).ns for shape in shapes)
+    compute_ns += attention_job(machine, tokens // _CAIS_SEQUENCE, _CAIS_HEADS // _GPUS, _CAIS_SEQUENCE,
+                                hidden // _CAIS_HEADS).ns
+    compute_ns += 2 * stream_job(machine, 2 * 2.0 * tokens * hidden).ns
+    return 2 * collective_job(machine, "all_reduce", _GPUS, 2.0 * tokens * hidden, library="ring").ns / compute_ns
 
 
-def slower(machine: Machine, share: float, *, all_links: bool) -> Machine:
+def with_slower_links(machine: Machine, share: float, *, all_links: bool) -> Machine:
     """Return a machine whose links have a share of their rate, or only for what the switch neither adds nor copies."""
     wires, rings = machine.wires, machine.rings
     if all_links:
         return machine.model_copy(update={"wires": wires.model_copy(update={"gb_per_s": share * wires.gb_per_s})})
-    protocols = {name: one.model_copy(update={"efficiency": share * one.efficiency})
-                 for name in ("ll", "ll128", "simple") for one in (getattr(rings, name),)}
+    protocols = {name: protocol.model_copy(update={"efficiency": share * protocol.efficiency})
+                 for name in ("ll", "ll128", "simple") for protocol in (getattr(rings, name),)}
     return machine.model_copy(update={
         "wires": wires.model_copy(update={"all_efficiency": share * wires.all_efficiency}),
         "rings": rings.model_copy(update=protocols)})
 
 
-def compared(machine: Machine) -> dict:
+def compare_baselines(machine: Machine) -> dict:
     """Play CAIS's baselines, all sub-layers of its models, and put them in order."""
-    found = [sub_layer(machine, tokens, hidden, *one) for tokens, hidden, ffn in CAIS_MODELS.values()
-             for one in sub_layers(hidden, ffn)]
-    ours = {name: geomean([one[name] / one["CAIS"] for one in found]) for name in found[0]}
-    known = [name for name in CAIS if name in ours]
-    pairs = [(a, b) for place, a in enumerate(known) for b in known[place + 1:]]
+    layer_times = [sub_layer(machine, tokens, hidden, *shape) for tokens, hidden, ffn in CAIS_MODELS.values()
+                   for shape in sub_layers(hidden, ffn)]
+    ours = {name: geomean([times[name] / times["CAIS"] for times in layer_times]) for name in layer_times[0]}
+    baselines = [name for name in CAIS if name in ours]
+    pairs = [(a, b) for index, a in enumerate(baselines) for b in baselines[index + 1:]]
     return {"link_gb_per_s": machine.wires.gb_per_s, "communication": communication(machine), "over": ours,
             "pairs_in_order": sum(ours[a] <= ours[b] for a, b in pairs), "pairs": len(pairs),
             "out_of_order": [f"{a} slower than {b}" for a, b in pairs if ours[a] > ours[b]],
             "t3_over_sp": ours["SP-NVLS"] / ours["T3"], "t3_over_tp": ours["TP-NVLS"] / ours["T3"]}
 
 
-def at_ratio(machine: Machine) -> Machine:
+def with_paper_ratio(machine: Machine) -> Machine:
     """Return a machine with links on which communication is as long as CAIS says that it is."""
     for _ in range(8):  # each comes closer, as fixed times are a small part
-        machine = slower(machine, communication(machine) / _CAIS_RATIO, all_links=True)
+        machine = with_slower_links(machine, communication(machine) / _CAIS_RATIO, all_links=True)
     return machine
 
 
@@ -158,17 +158,17 @@ def cais() -> dict:
     least, most = 0.1, 1.0  # shares of the rate for what moves without the switch's help
     for _ in range(12):
         share = (least + most) / 2
-        without = compared(at_ratio(slower(machine, share, all_links=False)))
-        faster = without["over"]["T3"] / without["over"]["T3-NVLS"] < theirs["T3"] / theirs["T3-NVLS"]
-        least, most = (least, share) if faster else (share, most)
+        slower_links = compare_baselines(with_paper_ratio(with_slower_links(machine, share, all_links=False)))
+        is_faster = slower_links["over"]["T3"] / slower_links["over"]["T3-NVLS"] < theirs["T3"] / theirs["T3-NVLS"]
+        least, most = (least, share) if is_faster else (share, most)
     return {"machine": machine.name, "theirs": theirs, "communication": _CAIS_RATIO,
             "t3_over_sp": theirs["SP-NVLS"] / theirs["T3"], "t3_over_tp": theirs["TP-NVLS"] / theirs["T3"],
-            "here": compared(machine),
-            "at_ratio": compared(at_ratio(machine)), "without_switch": {"share": share} | without,
-            "implied": implied(machine, theirs)}
+            "here": compare_baselines(machine),
+            "at_ratio": compare_baselines(with_paper_ratio(machine)), "without_switch": {"share": share} | slower_links,
+            "implied": implied_times(machine, theirs)}
 
 
-def implied(machine: Machine, theirs: dict[str, float]) -> dict[str, float]:
+def implied_times(machine: Machine, theirs: dict[str, float]) -> dict[str, float]:
     """Say what the paper's means of TP-NVLS and SP-NVLS alone imply, in times of CAIS.
 
     An all-reduce by the switch sends and gets the tensor and an eighth of it at once, a reduce-scatter and an
@@ -186,62 +186,62 @@ def implied(machine: Machine, theirs: dict[str, float]) -> dict[str, float]:
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
-    found = cais()
+    comparison = cais()
     columns = {"here": "H100's links", "at_ratio": "links at the paper's ratio",
                "without_switch": "the same, slower without the switch"}
-    theirs, here, share = found["theirs"], found["here"], found["without_switch"]["share"]
+    theirs, here, share = comparison["theirs"], comparison["here"], comparison["without_switch"]["share"]
     ours = Quantities()
     for name, value in here["over"].items():
         if name != "CAIS":
             ours.add(f"over {name}", value, "x", f"CAIS over {name}, geomean", theirs[name], "V-A")
     for name, title in (("t3_over_sp", "T3 over SP-NVLS"), ("t3_over_tp", "T3 over TP-NVLS")):
-        ours.add(name, here[name], "x", title, found[name], "V-A")
+        ours.add(name, here[name], "x", title, comparison[name], "V-A")
 
     def row(title: str, paper: str, form: str, *path: str) -> tuple[str, ...]:
         cells = []
         for name in columns:
-            value = found[name]
+            value = comparison[name]
             for key in path:
                 value = value[key]
             cells.append(form.format(value))
         return title, paper, *cells
-    implied = found["implied"]
+    paper_times = comparison["implied"]
     return Findings(
         text=f"{here['pairs_in_order']} of {here['pairs']} pairs are in the paper's order on links of an H100, where "
              f"communication takes {here['communication']:.1f} times as long as computation; "
-             f"{found['at_ratio']['pairs_in_order']} with the {_CAIS_RATIO} of the paper, and "
-             f"{found['without_switch']['pairs_in_order']} if also what the switch does not help has {share:.2f} of "
-             f"its rate, as the paper's T3 and T3-NVLS say. By its TP-NVLS and SP-NVLS its GEMMs would run at "
-             f"{implied['gemm_tflops']:.0f} TFLOP/s on links of an H100, whose half has a peak of "
-             f"{implied['peak_tflops']:.0f}.",
-        cases=[{"figure": "cais", **found}], ours=ours, targets=ours.targets,
+             f"{comparison['at_ratio']['pairs_in_order']} with the {_CAIS_RATIO} of the paper, and "
+             f"{comparison['without_switch']['pairs_in_order']} if also what the switch does not help has {share:.2f} "
+             f"of its rate, as the paper's T3 and T3-NVLS say. By its TP-NVLS and SP-NVLS its GEMMs would run at "
+             f"{paper_times['gemm_tflops']:.0f} TFLOP/s on links of an H100, whose half has a peak of "
+             f"{paper_times['peak_tflops']:.0f}.",
+        cases=[{"figure": "cais", **comparison}], ours=ours, targets=ours.targets,
         tables=[Table("CAIS over its baselines, geometric means of four sub-layers of three models",
                       ("CAIS over", "paper", *columns.values()),
                       [row(name, f"{mean:.2f}", "{:.2f}", "over", name) if name in here["over"] else
                        (name, f"{mean:.2f}", *("–" for _ in columns)) for name, mean in theirs.items()]),
                 Table("Where it differs", ("what", "paper", *columns.values()), [
                     row("pairs in the paper's order", f"{here['pairs']}", "{}", "pairs_in_order"),
-                    row("T3 over SP-NVLS", f"{found['t3_over_sp']:.2f}", "{:.2f}", "t3_over_sp"),
-                    row("T3 over TP-NVLS", f"{found['t3_over_tp']:.2f}", "{:.2f}", "t3_over_tp"),
+                    row("T3 over SP-NVLS", f"{comparison['t3_over_sp']:.2f}", "{:.2f}", "t3_over_sp"),
+                    row("T3 over TP-NVLS", f"{comparison['t3_over_tp']:.2f}", "{:.2f}", "t3_over_tp"),
                     row("a link, GB/s each way", "450", "{:.0f}", "link_gb_per_s"),
                     row("communication over computation, LLaMA-7B, rings", f"{_CAIS_RATIO}", "{:.1f}",
                         "communication")]),
                 Table("Pairs out of order", ("links", "here, and not in the paper"),
-                      [(title, "; ".join(found[name]["out_of_order"])) for name, title in columns.items()])],
-        plots={"cais": lambda: _draw(found)})
+                      [(title, "; ".join(comparison[name]["out_of_order"])) for name, title in columns.items()])],
+        plots={"cais": lambda: _draw(comparison)})
 
 
-def _draw(found: dict):
-    drawn, axes = plots.figure(3.0)
-    names = list(found["here"]["over"])[1:]
+def _draw(comparison: dict):
+    figure, axes = plots.figure(3.0)
+    names = list(comparison["here"]["over"])[1:]
     for key, colour in (("theirs", plots.BLUE), ("here", plots.ORANGE), ("without_switch", plots.LIGHT)):
-        by = found[key]["over"] if key != "theirs" else found[key]
-        axes.plot(names, [by[name] for name in names], "o", color=colour, label={
+        means = comparison[key]["over"] if key != "theirs" else comparison[key]
+        axes.plot(names, [means[name] for name in names], "o", color=colour, label={
             "theirs": "paper", "here": "here", "without_switch": "here, with the paper's ratios"}[key])
     axes.tick_params(axis="x", labelrotation=30, labelsize=7)
     axes.set_ylabel("CAIS over")
     axes.legend(fontsize=7)
-    return drawn
+    return figure
 
 
 NINE = Figure("cais", "CAIS's nine comparisons of switches that add", lambda setup: [], _evaluate, short="CAIS",

@@ -21,16 +21,16 @@ class Chapter:
     problem: str = ""
     plots: dict[str, tuple[str, bytes]] = field(default_factory=dict)  #: name: SVG for the page, PNG
     machine: str = ""  #: whose numbers these are
-    beside: "Chapter | None" = None  #: the same of the second machine, if it has numbers of its own
+    second: "Chapter | None" = None  #: the same of the second machine, if it has numbers of its own
 
     @property
     def tables(self) -> list[Table]:
         """The tables, those of the second machine side by side with these."""
         tables = self.findings.tables if self.findings else []
-        if self.beside is None or self.beside.findings is None:
+        if self.second is None or self.second.findings is None:
             return tables
-        return [side_by_side(one, other, self.beside.machine) for one, other in
-                zip(tables, self.beside.findings.tables, strict=True)]
+        return [side_by_side(table, second_table, self.second.machine) for table, second_table in
+                zip(tables, self.second.findings.tables, strict=True)]
 
 
 @dataclass
@@ -42,31 +42,31 @@ class Campaign:
     outcome: Outcome
     jobs: int
     provenance: dict[str, Any]  #: machine, versions, commit: what the results depend on
-    beside: Scope | None = None  #: the second machine's
+    second_setup: Scope | None = None  #: the second machine's
 
     @property
     def results(self) -> dict[str, Any]:
         """The content of `results.json`: nothing in it depends on the host, the number of jobs or the hour."""
-        second = [chapter.beside for chapter in self.chapters if chapter.beside]
-        return {**_content(self.chapters), **self.provenance, **({} if self.beside is None else {"beside": {
-            **_content(second), "machine": self.beside.machine.described()}})}
+        second_chapters = [chapter.second for chapter in self.chapters if chapter.second]
+        return {**_content(self.chapters), **self.provenance, **({} if self.second_setup is None else {"beside": {
+            **_content(second_chapters), "machine": self.second_setup.machine.described()}})}
 
     @property
     def host(self) -> dict[str, Any]:
         """The content of `host.json`: what the results do not depend on."""
-        used = self.outcome.results.items()
+        results = self.outcome.results.items()
         return {
             "jobs": self.jobs, "cores": os.cpu_count(), "processor": _processor(),
             "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"), "wall_seconds": self.outcome.seconds,
             "simulations": len(self.outcome.results), "kept": len(self.outcome.kept),
-            "core_seconds": sum(result.host_seconds for _, result in used),
+            "core_seconds": sum(result.host_seconds for _, result in results),
             "tasks": {task.key: {"label": task.label, "seconds": result.host_seconds}
-                      for task, result in sorted(used, key=lambda item: item[0].key)}}
+                      for task, result in sorted(results, key=lambda item: item[0].key)}}
 
 
 def _content(chapters: list[Chapter]) -> dict[str, Any]:
     """Return what one machine's chapters say."""
-    return {"cases": [one for chapter in chapters if chapter.findings for one in chapter.findings.cases],
+    return {"cases": [case for chapter in chapters if chapter.findings for case in chapter.findings.cases],
             "summary": {chapter.figure.name: chapter.summary for chapter in chapters if chapter.summary},
             "incomplete": {chapter.figure.name: chapter.problem for chapter in chapters if chapter.problem}}
 
@@ -88,13 +88,13 @@ def side_by_side(table: Table, other: Table, name: str) -> Table:
 
     `other`: the same table of the machine called `name`; a row that it lacks stays empty there.
     """
-    theirs = {row[0]: row for row in other.rows}
-    nothing = ("–",) * len(table.columns)
-    pairs = [(row, theirs.get(row[0], nothing)) for row in table.rows]
+    other_rows = {row[0]: row for row in other.rows}
+    empty_row = ("–",) * len(table.columns)
+    pairs = [(row, other_rows.get(row[0], empty_row)) for row in table.rows]
     columns: list[tuple[str, list[str]]] = []
-    for place, column in enumerate(table.columns):
-        columns.append((column, [one[place] for one, _ in pairs]))
-        if place and any(one[place] != second[place] for one, second in pairs):
-            columns.append((f"{other.columns[place]}, {name}", [second[place] for _, second in pairs]))
+    for index, column in enumerate(table.columns):
+        columns.append((column, [row[index] for row, _ in pairs]))
+        if index and any(row[index] != other_row[index] for row, other_row in pairs):
+            columns.append((f"{other.columns[index]}, {name}", [other_row[index] for _, other_row in pairs]))
     return Table(table.title, tuple(column for column, _ in columns),
                  [tuple(row) for row in zip(*(cells for _, cells in columns))], table.folded)

@@ -25,11 +25,12 @@ def _parts(setup: Scope, layer: Workload) -> dict[str, tuple[KernelTask, tuple[K
     """Return split: (GEMM, (reduce-scatter, all-gather)); "ideal" has all units for both."""
     units = setup.machine.gpu.compute_units
 
-    def on(share: float, *parts: kernels.Kernel) -> tuple[KernelTask, ...]:
+    def tasks_on(share: float, *parts: kernels.Kernel) -> tuple[KernelTask, ...]:
         machine = variant(setup.machine, {"gpu.compute_units": max(1, round(share * units))})
         return tuple(setup.task(part, layer, machine) for part in parts)
 
-    return {split: (on(compute, kernels.GEMM)[0], on(communication, kernels.REDUCE_SCATTER, kernels.ALL_GATHER))
+    return {split: (tasks_on(compute, kernels.GEMM)[0],
+                    tasks_on(communication, kernels.REDUCE_SCATTER, kernels.ALL_GATHER))
             for split, (compute, communication) in {"ideal": (1, 1), **_SHARES}.items()}
 
 
@@ -53,10 +54,10 @@ def evaluate_figure6(setup: Scope, results: Results) -> Findings:
                       "all_reduce_slowdown": {split: c for split, (_, c) in slower.items()},
                       "potential": potential})
         rows.append((layer.title, *(f"{time / 1e3:,.1f}" for both in times.values() for time in both),
-                     *(f"{one:.2f}" for one in potential.values())))
+                     *(f"{factor:.2f}" for factor in potential.values())))
 
-    def mean(what: str, split: str) -> float:
-        return geomean(case[what][split] for case in cases)
+    def mean(quantity: str, split: str) -> float:
+        return geomean(case[quantity][split] for case in cases)
 
     ours = {"potential_ideal": mean("potential", "ideal")}
     for split in _SHARES:
@@ -79,7 +80,7 @@ def evaluate_figure6(setup: Scope, results: Results) -> Findings:
 
 
 def _draw_figure6(setup: Scope, cases: list[dict], splits: tuple[str, ...]):
-    drawn, (times, gains) = plots.figure(3.0, columns=2, width_ratios=[2, 1])
+    figure, (times, gains) = plots.figure(3.0, columns=2, width_ratios=[2, 1])
     names = [f"{group_title(layer).split(',')[0]}\n{short_title(layer)}" for layer in _layers_figure6(setup)]
     series, colours, titles = {}, {}, {}
     for kernel, key, shades in (("GEMM", "gemm_slowdown", (plots.SKY, plots.BLUE)),
@@ -95,7 +96,7 @@ def _draw_figure6(setup: Scope, cases: list[dict], splits: tuple[str, ...]):
     gains.bar(splits, means, 0.6, color=(plots.LIGHT, plots.GREY, plots.GREY))
     gains.set_ylim(bottom=1.0)
     gains.set_ylabel("potential speedup, geomean")
-    return drawn
+    return figure
 
 
 FIGURE06 = Figure("figure6", "Sharing compute units (figure 6)", tasks_figure6, evaluate_figure6, per_machine=True)
@@ -108,7 +109,7 @@ _LARGER, _SMALLER = "fc2", "op"
 
 
 def _layers_figure20(setup: Scope) -> list[Workload]:
-    return [one for one in setup.layers if one.sublayer in (_LARGER, _SMALLER)]
+    return [layer for layer in setup.layers if layer.sublayer in (_LARGER, _SMALLER)]
 
 
 def _machines(setup: Scope) -> dict[int, Machine]:
@@ -123,27 +124,31 @@ def tasks_figure20(setup: Scope):
 
 
 def evaluate_figure20(setup: Scope, results: Results) -> Findings:
-    now, twice = ([layer_result(setup, results, layer, _TECHNIQUES, machine) for layer in _layers_figure20(setup)]
-                  for machine in _machines(setup).values())
-    pairs = list(zip(now, twice))
+    usual_runs, doubled_runs = ([layer_result(setup, results, layer, _TECHNIQUES, machine)
+                                 for layer in _layers_figure20(setup)] for machine in _machines(setup).values())
+    pairs = list(zip(usual_runs, doubled_runs))
     ours = {}
     for sublayer in (_LARGER, _SMALLER):
         for name, key in (("t3-mca", "t3_mca"), ("ideal-overlap", "ideal")):
             before, after = (100 * (geomean(run.speedup[name] for run in runs if run.workload.sublayer == sublayer) - 1)
-                             for runs in (now, twice))
+                             for runs in (usual_runs, doubled_runs))
             ours[f"{sublayer}_{key}_gain_points"] = after - before
-    rows = [(one.workload.title, *(f"{run.speedup[name]:.3f}" for name in ("t3-mca", "ideal-overlap")
-                                   for run in (one, other)),
-             *(f"{run.baseline.gemm_ns / run.baseline.rs_ns:.2f}" for run in (one, other))) for one, other in pairs]
-    larger = [pair for pair in pairs if pair[0].workload.sublayer == _LARGER]
-    risen = {name: sum(other.speedup[name] > one.speedup[name] for one, other in larger) for name in _TECHNIQUES[1:]}
+    rows = [(usual.workload.title, *(f"{run.speedup[name]:.3f}" for name in ("t3-mca", "ideal-overlap")
+                                     for run in (usual, doubled)),
+             *(f"{run.baseline.gemm_ns / run.baseline.rs_ns:.2f}" for run in (usual, doubled)))
+            for usual, doubled in pairs]
+    larger_pairs = [pair for pair in pairs if pair[0].workload.sublayer == _LARGER]
+    rising_layers = {name: sum(doubled.speedup[name] > usual.speedup[name] for usual, doubled in larger_pairs)
+                     for name in _TECHNIQUES[1:]}
     units = list(_machines(setup))
     return Findings(
         text=f"With {units[1]} instead of {units[0]} compute units T3-MCA's gain changes by "
              f"{ours['fc2_t3_mca_gain_points']:+.1f} points on FC-2 and by {ours['op_t3_mca_gain_points']:+.1f} on OP. "
-             f"It rises on {risen['t3-mca']} of {len(larger)} FC-2 layers, that of ideal overlap on "
-             f"{risen['ideal-overlap']}: where half the GEMM's time is nearer to the reduce-scatter's than all of it.",
-        cases=[case("figure20", run, compute_units=count) for runs, count in zip((now, twice), units) for run in runs],
+             f"It rises on {rising_layers['t3-mca']} of {len(larger_pairs)} FC-2 layers, that of ideal overlap on "
+             f"{rising_layers['ideal-overlap']}: where half the GEMM's time is nearer to the reduce-scatter's than all "
+             "of it.",
+        cases=[case("figure20", run, compute_units=count)
+               for runs, count in zip((usual_runs, doubled_runs), units) for run in runs],
         ours=ours,
         tables=[Table("Speedup over sequential on each machine",
                       ("sub-layer", *(f"{title}, {count} CUs" for title in ("T3-MCA", "ideal overlap")
@@ -152,23 +157,24 @@ def evaluate_figure20(setup: Scope, results: Results) -> Findings:
 
 
 def _draw_figure20(pairs: list[tuple[RunResult, RunResult]], units: list[int]):
-    drawn, axes = plots.figure(3.4, columns=2, sharey=True)
+    figure, axes = plots.figure(3.4, columns=2, sharey=True)
     for ax, sublayer in zip(axes, (_LARGER, _SMALLER)):
-        chosen = [pair for pair in pairs if pair[0].workload.sublayer == sublayer]
-        names = [group_title(one.workload).replace(", ", "\n") for one, _ in chosen]
-        series = {str(count): [pair[place].speedup["t3-mca"] for pair in chosen] for place, count in enumerate(units)}
+        sublayer_pairs = [pair for pair in pairs if pair[0].workload.sublayer == sublayer]
+        names = [group_title(usual.workload).replace(", ", "\n") for usual, _ in sublayer_pairs]
+        series = {str(count): [pair[index].speedup["t3-mca"] for pair in sublayer_pairs]
+                  for index, count in enumerate(units)}
         plots.grouped_bars(ax, names, series, dict(zip(series, (plots.SKY, plots.BLUE))),
                            {count: f"T3-MCA, {count} CUs" for count in series}, baseline=1.0)
-        for place in range(2):
-            x = [group + (place - 0.5) * plots.GROUP_WIDTH / 2 for group in range(len(chosen))]
-            ax.plot(x, [pair[place].speedup["ideal-overlap"] for pair in chosen], "_", color=plots.BLACK, markersize=11,
-                    markeredgewidth=1.5, label="ideal overlap" if place == 0 else None)
+        for index in range(2):
+            x = [group + (index - 0.5) * plots.GROUP_WIDTH / 2 for group in range(len(sublayer_pairs))]
+            ax.plot(x, [pair[index].speedup["ideal-overlap"] for pair in sublayer_pairs], "_", color=plots.BLACK,
+                    markersize=11, markeredgewidth=1.5, label="ideal overlap" if index == 0 else None)
         ax.tick_params(axis="x", labelsize=7)
-        ax.set_title(short_title(chosen[0][0].workload) if chosen else sublayer, loc="left")
+        ax.set_title(short_title(sublayer_pairs[0][0].workload) if sublayer_pairs else sublayer, loc="left")
     axes[0].set_ylabel("speedup over sequential")
     axes[0].set_ylim(bottom=1.0)
-    drawn.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return drawn
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
 
 
 FIGURE20 = Figure("figure20", "Twice the compute units (figure 20)", tasks_figure20, evaluate_figure20,

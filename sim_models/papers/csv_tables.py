@@ -36,8 +36,8 @@ def _second(chapter: Chapter, quantity: str) -> tuple:
     """Return whose numbers a row has, and those of the second machine; empty where there is none."""
     if not chapter.figure.per_machine:
         return "", "", "", ""
-    entry = chapter.beside.summary.get(quantity) if chapter.beside else None
-    return (chapter.machine, *((chapter.beside.machine, entry["ours"], entry["met"]) if entry else ("", "", "")))
+    entry = chapter.second.summary.get(quantity) if chapter.second else None
+    return (chapter.machine, *((chapter.second.machine, entry["ours"], entry["met"]) if entry else ("", "", "")))
 
 
 def _plain(cell: str) -> str:

@@ -55,13 +55,13 @@ def evaluate_levels(setup: Scope, results: Results) -> Findings:
     worst = max(errors, key=abs)
 
     def draw():
-        drawn, axes = plots.figure(2.6)
+        figure, axes = plots.figure(2.6)
         axes.plot(range(len(errors)), errors, "o", color=plots.BLUE, markersize=4)
         axes.axhspan(-3, 3, color=plots.LIGHT, alpha=0.4, zorder=0)
         axes.set_xticks([])
         axes.set_ylabel("event over cycle level (%)")
         axes.set_xlabel("collectives on 4, 8, 16 GPUs, and within each 1 to 192 MB")
-        return drawn
+        return figure
 
     return Findings(
         text="On the event level ring collectives, and a direct all-to-all around a switch, take what they take cycle "
@@ -101,43 +101,43 @@ def _machines(setup: Scope):
 
 
 def _cases_contention(setup: Scope) -> Iterator[tuple[str, str, str, KernelTask, KernelTask, Copies]]:
-    for machine, described in _machines(setup).items():
+    for name, machine in _machines(setup).items():
         for title, workload in _WORKLOADS.items():
             for rate in _RATES:
                 copies = Copies.of(rate)
-                if copies.read + copies.write > described.dram_peak_bytes_per_ns:
+                if copies.read + copies.write > machine.dram_peak_bytes_per_ns:
                     continue
-                alone, beside = (setup.task(kernel, workload, described) for kernel in (GEMM, BesideCopies(copies)))
-                yield machine, title, rate, alone, beside, copies
+                alone, beside = (setup.task(kernel, workload, machine) for kernel in (GEMM, BesideCopies(copies)))
+                yield name, title, rate, alone, beside, copies
 
 
 def evaluate_contention(setup: Scope, results: Results) -> Findings:
     machines, rows, errors, slowdowns, rates = _machines(setup), [], [], [], []
-    for machine, title, rate, alone_task, beside_task, copied in _cases_contention(setup):
+    for machine_name, title, rate, alone_task, beside_task, copies in _cases_contention(setup):
         alone, beside = results[alone_task], results[beside_task]
-        moved = sum(map(sum, alone.dram.values()))
+        dram_bytes = sum(map(sum, alone.dram.values()))
         cycle = beside.ns / alone.ns
-        event = slowed_by_copies(machines[machine], alone.ns, moved, copied.read, copied.write)
+        event = slowed_by_copies(machines[machine_name], alone.ns, dram_bytes, copies.read, copies.write)
         errors.append(100 * (event - cycle))
         slowdowns.append((cycle, event))
         rates.append(rate)
-        rows.append((f"{title}, {machine}", rate, f"{alone.ns / 1e3:,.1f}", f"{moved / alone.ns:,.0f}", f"{cycle:.3f}",
-                     f"{event:.3f}", f"{errors[-1]:+.1f}"))
-    within = {rate: [abs(error) <= _POINTS for error, one in zip(errors, rates) if float(one) <= float(rate)]
-              for rate in (_OF_A_LINK, _RATES[-1])}
-    of_a_link, all_of_them = (100 * sum(some) / len(some) for some in within.values())
+        rows.append((f"{title}, {machine_name}", rate, f"{alone.ns / 1e3:,.1f}", f"{dram_bytes / alone.ns:,.0f}",
+                     f"{cycle:.3f}", f"{event:.3f}", f"{errors[-1]:+.1f}"))
+    near_cases = {rate: [abs(error) <= _POINTS for error, case_rate in zip(errors, rates)
+                         if float(case_rate) <= float(rate)] for rate in (_OF_A_LINK, _RATES[-1])}
+    link_percent, all_percent = (100 * sum(flags) / len(flags) for flags in near_cases.values())
     ours = Quantities()
-    ours.add("contention_link_within", of_a_link, "%", f"slowdowns within {_POINTS} points, copies up to a link's rate",
-             at_least=100)
-    ours.add("contention_within", all_of_them, "%", "the same, of up to four links", at_least=100)
+    ours.add("contention_link_within", link_percent, "%",
+             f"slowdowns within {_POINTS} points, copies up to a link's rate", at_least=100)
+    ours.add("contention_within", all_percent, "%", "the same, of up to four links", at_least=100)
     ours.add("contention_largest_points", max(map(abs, errors)), "points",
              "slowdown, event against cycle level, largest", at_most=_POINTS)
     return Findings(
         text="Slowdowns that the event level gives kernels beside copies are within "
-             f"{_POINTS} points of the cycle level's in {sum(within[_OF_A_LINK])} of {len(within[_OF_A_LINK])} cases "
-             f"up to the rate of a link, and in {sum(within[_RATES[-1]])} of all {len(errors)}. It serves streams in "
-             "turn, each up to what it asks for on average: a GEMM that loads one block of K ahead waits earlier, for "
-             "loads that come late.",
+             f"{_POINTS} points of the cycle level's in {sum(near_cases[_OF_A_LINK])} of "
+             f"{len(near_cases[_OF_A_LINK])} cases up to the rate of a link, and in {sum(near_cases[_RATES[-1]])} of "
+             f"all {len(errors)}. It serves streams in turn, each up to what it asks for on average: a GEMM that loads "
+             "one block of K ahead waits earlier, for loads that come late.",
         ours=ours, targets=ours.targets,
         tables=[Table("Slowdown beside copies",
                       ("kernel, machine", "copies (GB/s, read and written)", "alone (µs)", "DRAM alone (GB/s)",
@@ -223,8 +223,8 @@ def _tasks_networks(setup: Scope) -> Iterator[EventCollectiveTask]:
 
 
 def evaluate_networks(setup: Scope, results: Results) -> Findings:
-    found = [(task, results[task]) for task in _tasks_networks(setup)]
-    errors = [100 * (one.ns / task.closed_form_ns() - 1) for task, one in found]
+    times = [(task, results[task]) for task in _tasks_networks(setup)]
+    errors = [100 * (time.ns / task.closed_form_ns() - 1) for task, time in times]
     worst = max(map(abs, errors))
     return Findings(
         text="Collectives on tori of 16, 64 and 128 GPUs, on a switch, and on nodes with a network card per GPU take "
@@ -233,8 +233,8 @@ def evaluate_networks(setup: Scope, results: Results) -> Findings:
         targets={"network_error_max_percent": Target("events against closed form, largest", "%", None, "beyond",
                                                      at_most=3)},
         tables=[Table("Time (µs)", ("collective", "events", "closed form", "difference", "busiest link"), [
-            (task.label, f"{one.ns / 1e3:,.1f}", f"{task.closed_form_ns() / 1e3:,.1f}", f"{error:+.2f} %",
-             f"{100 * one.busiest_link:.0f} %") for (task, one), error in zip(found, errors)], folded=True)])
+            (task.label, f"{time.ns / 1e3:,.1f}", f"{task.closed_form_ns() / 1e3:,.1f}", f"{error:+.2f} %",
+             f"{100 * time.busiest_link:.0f} %") for (task, time), error in zip(times, errors)], folded=True)])
 
 
 NETWORKS = Figure("networks", "Collectives on networks, events against closed forms", _tasks_networks,

@@ -38,37 +38,42 @@ def _tasks_all_reduce(setup: Scope) -> list[KernelTask]:
 
 
 def _evaluate_all_reduce(setup: Scope, results: Results) -> Findings:
-    after = runs_of(setup, results, setup.layers, _FUSED)
-    within, both = (runs_of(setup, results, setup.layers, (*_FUSED, _BOUND), one) for one in (_SLICED, _BOTH_WAYS))
+    after_runs = runs_of(setup, results, setup.layers, _FUSED)
+    within_runs, both_runs = (runs_of(setup, results, setup.layers, (*_FUSED, _BOUND), exchange)
+                              for exchange in (_SLICED, _BOTH_WAYS))
     cases, rows = [], []
-    for one, other, two in zip(after, within, both):
-        layer, fused, bound_ns = one.workload, other.techniques["t3-mca"], other.techniques[_BOUND].total_ns
+    for after, within, both in zip(after_runs, within_runs, both_runs):
+        layer, fused, bound_ns = after.workload, within.techniques["t3-mca"], within.techniques[_BOUND].total_ns
         cases.append({
             "figure": "all-reduce", "title": layer.title, "M": layer.m, "N": layer.n, "K": layer.k, "tp": layer.tp,
             "slices": fused.hardware.slices,
-            "total_ns": {"sequential": other.baseline.total_ns, "t3-mca": one.techniques["t3-mca"].total_ns,
+            "total_ns": {"sequential": within.baseline.total_ns, "t3-mca": after.techniques["t3-mca"].total_ns,
                          "all-reduce": fused.total_ns, "bound": bound_ns,
-                         **{f"{name} both ways": two.techniques[name].total_ns for name in _FUSED}},
+                         **{f"{name} both ways": both.techniques[name].total_ns for name in _FUSED}},
             "loss_ns": fused.loss_ns, "streams_bytes": fused.streams_bytes})
-        rows.append((layer.title, str(fused.hardware.slices), f"{one.speedup['t3-mca']:.3f}",
-                     f"{other.speedup['t3-mca']:.3f}", f"{other.baseline.total_ns / bound_ns:.3f}",
-                     f"{two.speedup['t3-mca']:.3f}", f"{two.speedup[_BOUND]:.3f}",
+        rows.append((layer.title, str(fused.hardware.slices), f"{after.speedup['t3-mca']:.3f}",
+                     f"{within.speedup['t3-mca']:.3f}", f"{within.baseline.total_ns / bound_ns:.3f}",
+                     f"{both.speedup['t3-mca']:.3f}", f"{both.speedup[_BOUND]:.3f}",
                      f"{fused.loss_ns['window_blocked'] / 1e3:,.0f}", f"{fused.loss_ns['link_tail'] / 1e3:,.0f}"))
-    series = {"after": [run.speedup["t3-mca"] for run in after], "within": [run.speedup["t3-mca"] for run in within],
-              "bound": [run.speedup[_BOUND] for run in within], "both": [run.speedup["t3-mca"] for run in both]}
-    over = [new / old for new, old in zip(series["within"], series["after"])]
-    reached, both_reached = ([run.speedup["t3-mca"] / run.speedup[_BOUND] for run in runs] for runs in (within, both))
+    series = {"after": [run.speedup["t3-mca"] for run in after_runs],
+              "within": [run.speedup["t3-mca"] for run in within_runs],
+              "bound": [run.speedup[_BOUND] for run in within_runs],
+              "both": [run.speedup["t3-mca"] for run in both_runs]}
+    after_ratios = [new / old for new, old in zip(series["within"], series["after"])]
+    bound_shares, both_bound_shares = ([run.speedup["t3-mca"] / run.speedup[_BOUND] for run in runs]
+                                       for runs in (within_runs, both_runs))
     ours = Quantities("beyond the paper")
     for name, value, title in (
             ("all_reduce_geomean", percent(geomean(series["within"])), "speedup over sequential, geomean"),
             ("all_reduce_max", percent(max(series["within"])), "speedup over sequential, largest"),
-            ("over_t3_mca_geomean", percent(geomean(over)), "speedup over T3-MCA, geomean"),
-            ("over_t3_mca_min", percent(min(over)), "speedup over T3-MCA, smallest"),
-            ("share_of_bound", 100 * geomean(reached), "of the bound's speedup, geomean"),
+            ("over_t3_mca_geomean", percent(geomean(after_ratios)), "speedup over T3-MCA, geomean"),
+            ("over_t3_mca_min", percent(min(after_ratios)), "speedup over T3-MCA, smallest"),
+            ("share_of_bound", 100 * geomean(bound_shares), "of the bound's speedup, geomean"),
             ("both_ways_geomean", percent(geomean(series["both"])),
              "both ways around, over a sequence that goes both ways, geomean"),
             ("both_ways_max", percent(max(series["both"])), "the same, largest"),
-            ("both_ways_share_of_bound", 100 * geomean(both_reached), "the same, of its bound's speedup, geomean")):
+            ("both_ways_share_of_bound", 100 * geomean(both_bound_shares),
+             "the same, of its bound's speedup, geomean")):
         ours.add(f"{name}_percent", value, "%", title)
     return Findings(
         text=f"Gathered slice by slice while later slices are made and reduced, layers are "
@@ -100,16 +105,16 @@ def _tasks_in_switch(setup: Scope) -> list[KernelTask]:
 
 
 def _evaluate_in_switch(setup: Scope, results: Results) -> Findings:
-    alone = runs_of(setup, results, setup.layers, _ALONE, _RING)
-    series = {name: [run.speedup[name] for run in alone] for name in ("in-switch", "t3-mca")} | {"both": []}
-    cases, rows, over_t3, reached = [], [], [], []
-    for run, both in zip(alone, runs_of(setup, results, setup.layers, ("t3-mca",), _SWITCHED)):
-        layer, fused = run.workload, both.techniques["t3-mca"]
+    ring_runs = runs_of(setup, results, setup.layers, _ALONE, _RING)
+    series = {name: [run.speedup[name] for run in ring_runs] for name in ("in-switch", "t3-mca")} | {"both": []}
+    cases, rows, over_t3, bound_shares = [], [], [], []
+    for run, switched_run in zip(ring_runs, runs_of(setup, results, setup.layers, ("t3-mca",), _SWITCHED)):
+        layer, fused = run.workload, switched_run.techniques["t3-mca"]
         bound_ns = max(run.baseline.gemm_ns, _SWITCHED.link_bytes(layer) / run.machine.link.bandwidth_gb_per_s)
         series["both"].append(run.baseline.total_ns / fused.total_ns)
         over_t3.append(run.techniques["t3-mca"].total_ns / fused.total_ns)
-        reached.append(bound_ns / fused.total_ns)
-        times = {name: one.total_ns for name, one in run.techniques.items()} | {
+        bound_shares.append(bound_ns / fused.total_ns)
+        times = {name: technique.total_ns for name, technique in run.techniques.items()} | {
             "t3-mca in the switch": fused.total_ns, "bound": bound_ns}
         cases.append({"figure": "in-switch", "title": layer.title, "M": layer.m, "N": layer.n, "K": layer.k,
                       "tp": layer.tp, "total_ns": times})
@@ -123,7 +128,7 @@ def _evaluate_in_switch(setup: Scope, results: Results) -> Findings:
             ("both_geomean", percent(geomean(series["both"])), "T3-MCA with the switch over sequential, geomean"),
             ("both_over_t3_mca_geomean", percent(geomean(over_t3)), "T3-MCA with the switch over T3-MCA, geomean"),
             ("both_over_t3_mca_max", percent(max(over_t3)), "T3-MCA with the switch over T3-MCA, largest"),
-            ("share_of_bound", 100 * geomean(reached), "of the bound's speed, geomean")):
+            ("share_of_bound", 100 * geomean(bound_shares), "of the bound's speed, geomean")):
         ours.add(f"{name}_percent", value, "%", title)
     return Findings(
         text=f"Around a switch that adds and copies, T3-MCA is {ours['both_over_t3_mca_geomean_percent']:.1f} % faster "
@@ -148,7 +153,7 @@ _SHOWN = ("t3", "t3-mca", _BOUND)
 
 def _gathered_layers(setup: Scope) -> list[Workload]:
     """Return the layers for which sequence parallelism gathers in the forward pass."""
-    return [behind_all_gather(one) for one in setup.layers if one.sublayer in ("ip", "fc1")]
+    return [behind_all_gather(layer) for layer in setup.layers if layer.sublayer in ("ip", "fc1")]
 
 
 def closed_form_ns(run: RunResult) -> float:
@@ -166,26 +171,26 @@ def closed_form_ns(run: RunResult) -> float:
 
 def _evaluate_all_gather_gemm(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, _gathered_layers(setup), (BASELINE, *_SHOWN), _GATHERED)
-    cases, rows, off = [], [], []
+    cases, rows, form_ratios = [], [], []
     for run in runs:
-        base, t3, form = run.baseline, run.techniques["t3"], closed_form_ns(run)
-        cases.append(case("all-gather-gemm", run, closed_form_ns=form))
-        off.append(t3.total_ns / form)
+        base, t3, form_ns = run.baseline, run.techniques["t3"], closed_form_ns(run)
+        cases.append(case("all-gather-gemm", run, closed_form_ns=form_ns))
+        form_ratios.append(t3.total_ns / form_ns)
         rows.append((run.workload.title.replace(" after its all-gather", ""),
-                     *(f"{ns / 1e3:,.0f}" for ns in (base.gemm_ns, base.ag_ns, base.total_ns, t3.total_ns, form)),
+                     *(f"{ns / 1e3:,.0f}" for ns in (base.gemm_ns, base.ag_ns, base.total_ns, t3.total_ns, form_ns)),
                      *(f"{run.speedup[name]:.3f}" for name in _SHOWN),
                      f"{t3.loss_ns['inputs_not_there'] / 1e3:,.0f}"))
     series = {name: [run.speedup[name] for run in runs] for name in _SHOWN}
-    reached = [t3 / bound for t3, bound in zip(series["t3"], series[_BOUND])]
+    bound_shares = [t3 / bound for t3, bound in zip(series["t3"], series[_BOUND])]
     ours = Quantities("beyond the paper")
     for name, value, title in (
             ("t3_geomean", percent(geomean(series["t3"])), "speedup of T3 over sequential, geomean"),
             ("t3_max", percent(max(series["t3"])), "speedup of T3 over sequential, largest"),
             ("t3_mca_geomean", percent(geomean(series["t3-mca"])), "speedup of T3-MCA over sequential, geomean"),
             ("ideal_geomean", percent(geomean(series[_BOUND])), "speedup of the ideal overlap, geomean"),
-            ("share_of_bound", 100 * geomean(reached), "of the ideal's speedup, geomean"),
-            ("share_of_bound_min", 100 * min(reached), "of the ideal's speedup, smallest"),
-            ("closed_form_off_max", 100 * max(abs(one - 1) for one in off),
+            ("share_of_bound", 100 * geomean(bound_shares), "of the ideal's speedup, geomean"),
+            ("share_of_bound_min", 100 * min(bound_shares), "of the ideal's speedup, smallest"),
+            ("closed_form_off_max", 100 * max(abs(ratio - 1) for ratio in form_ratios),
              "distance of T3 from the closed form, largest")):
         ours.add(f"{name}_percent", value, "%", title)
     return Findings(

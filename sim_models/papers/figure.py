@@ -76,8 +76,8 @@ class Scope:
     machine: Machine
     small: tuple[Workload, ...]  #: figures 6, 15, 16, 18, 20 and the thresholds
     large: tuple[Workload, ...]  #: section 6.4 and figure 20
-    timed: Workload  #: figure 17
-    varied: Workload  #: the layer of the sensitivity plots
+    timed_layer: Workload  #: figure 17
+    varied_layer: Workload  #: the layer of the sensitivity plots
     arrays: tuple[Workload, ...]  #: whose outputs are figure 14's arrays
     seed: int = 0
 
@@ -99,8 +99,8 @@ def paper_setup(machine: Machine, seed: int = 0) -> Scope:
 
     return Scope(
         machine, small=layers(("mega-gpt-2", "t-nlg"), (8, 16)), large=layers(("gpt-3", "palm", "mt-nlg"), (32,)),
-        timed=replace(transformer_workload("t-nlg", "fc2", 8), m=4096),  # "SLB = 4K"
-        varied=transformer_workload("t-nlg", "fc2", 16),
+        timed_layer=replace(transformer_workload("t-nlg", "fc2", 8), m=4096),  # "SLB = 4K"
+        varied_layer=transformer_workload("t-nlg", "fc2", 16),
         arrays=tuple(Workload("custom", "gemm", 4, size * 500, 1000, 1) for size in (6, 12, 24, 48, 96, 192)),  # MB
         seed=seed)
 
@@ -108,16 +108,16 @@ def paper_setup(machine: Machine, seed: int = 0) -> Scope:
 class Quantities(dict[str, float]):
     """Numbers of a figure's summary by name, each with what it is held to."""
 
-    def __init__(self, where: str = "beyond") -> None:
+    def __init__(self, section: str = "beyond") -> None:
         super().__init__()
         self.targets: dict[str, Target] = {}
-        self._where = where  #: section of those that no paper has
+        self._section = section  #: section of those that no paper has
 
-    def add(self, name: str, value: float, unit: str, title: str = "", paper: float | None = None, where: str = "",
+    def add(self, name: str, value: float, unit: str, title: str = "", paper: float | None = None, section: str = "",
             tolerance: float | None = None, **condition: Any) -> None:
         """Add a number; its title is its name if none is given, the rest is as for `Target`."""
         self[name] = value
-        self.targets[name] = Target(title or name, unit, paper, where or self._where, tolerance, **condition)
+        self.targets[name] = Target(title or name, unit, paper, section or self._section, tolerance, **condition)
 
 
 @dataclass(frozen=True)
@@ -177,19 +177,19 @@ def layer_result(setup: Scope, results: Results, workload: Workload, techniques:
                  machine: Machine | None = None, exchange: Exchange = REDUCED, policy: str | None = None) -> RunResult:
     """Put the layer under these techniques together from the kernels' results; the rest is as for `layer_tasks`."""
     plan = Plan(exchange.hardware(machine or setup.machine, workload), workload, setup.seed, exchange, policy)
-    done = {kernel: results[setup.task(kernel, workload, plan.machine)]
-            for name in techniques for kernel in kernels_of(name, plan)}
-    return run_result(plan, list(techniques), done)
+    kernel_results = {kernel: results[setup.task(kernel, workload, plan.machine)]
+                      for name in techniques for kernel in kernels_of(name, plan)}
+    return run_result(plan, list(techniques), kernel_results)
 
 
 def case(figure: str, run: RunResult, **more: Any) -> dict[str, Any]:
     """Make one entry of `cases`: everything about a layer but what depends on the host."""
     workload, base, mca = run.workload, run.baseline, run.techniques["t3-mca"]
     techniques = {}
-    for name, one in run.techniques.items():
-        techniques[name] = replace(one, host_seconds=0.0).to_json()
+    for name, result in run.techniques.items():
+        techniques[name] = replace(result, host_seconds=0.0).to_json()
         del techniques[name]["host_seconds"]
-    writes = [one.dram["gemm_write"] + one.dram["rs_write"] for one in (base, mca)]
+    writes = [result.dram["gemm_write"] + result.dram["rs_write"] for result in (base, mca)]
     return {
         "figure": figure, "model": workload.model, "sublayer": workload.sublayer, "tp": workload.tp,
         "M": workload.m, "N": workload.n, "K": workload.k, "title": workload.title,

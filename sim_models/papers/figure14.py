@@ -25,14 +25,16 @@ def _pair(setup: Scope, layer: Workload) -> list[KernelTask]:
 def evaluate(setup: Scope, results: Results) -> Findings:
     cases, rows = [], []
     for layer in setup.arrays:
-        one, every = (results[task] for task in _pair(setup, layer))
-        closed = ring_ns(setup.machine, layer)
+        mirrored, whole = (results[task] for task in _pair(setup, layer))
+        closed_ns = ring_ns(setup.machine, layer)
         cases.append({"figure": "figure14", "size_bytes": layer.output_bytes, "devices": layer.tp,
-                      "mirrored_ns": one.ns, "all_gpus_ns": every.ns, "exchange_ns": one.exchange_ns,
-                      "closed_form_ns": closed, "exchange_over_closed_form": one.exchange_ns / closed,
-                      "mirrored_over_all_gpus": one.ns / every.ns})
-        rows.append((f"{_size(layer):g}", *(f"{ns / 1e3:,.1f}" for ns in (closed, one.exchange_ns, one.ns, every.ns)),
-                     f"{percent(one.exchange_ns / closed):+.2f} %", f"{percent(one.ns / every.ns):+.2f} %"))
+                      "mirrored_ns": mirrored.ns, "all_gpus_ns": whole.ns, "exchange_ns": mirrored.exchange_ns,
+                      "closed_form_ns": closed_ns, "exchange_over_closed_form": mirrored.exchange_ns / closed_ns,
+                      "mirrored_over_all_gpus": mirrored.ns / whole.ns})
+        rows.append((f"{_size(layer):g}",
+                     *(f"{ns / 1e3:,.1f}" for ns in (closed_ns, mirrored.exchange_ns, mirrored.ns, whole.ns)),
+                     f"{percent(mirrored.exchange_ns / closed_ns):+.2f} %",
+                     f"{percent(mirrored.ns / whole.ns):+.2f} %"))
     ours = {
         "exchange_error_geomean_percent": percent(geomean(
             max(case["exchange_over_closed_form"], 1 / case["exchange_over_closed_form"]) for case in cases)),
@@ -51,7 +53,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
 
 
 def _draw(cases: list[dict]):
-    drawn, axes = plots.figure(3.2, width=0.7)
+    figure, axes = plots.figure(3.2, width=0.7)
     x = [case["size_bytes"] / 1e6 for case in cases]
     for key, title, marker, colour in (("closed_form_ns", "closed form of the exchange", "", plots.BLACK),
                                        ("mirrored_ns", "one GPU for all", "o", plots.BLUE),
@@ -64,7 +66,7 @@ def _draw(cases: list[dict]):
     axes.set_xlabel("array (MB)")
     axes.set_ylabel("time (µs)")
     axes.legend()
-    return drawn
+    return figure
 
 
 FIGURE14 = Figure("figure14", "Multi-GPU reduce-scatter (figure 14)", tasks, evaluate, per_machine=True)

@@ -21,7 +21,7 @@ _MOST_SHAPES = 300  # windows drawn as shapes: more are finer than a screen and 
 
 def _tasks(setup: Scope) -> dict[str, KernelTask]:
     window = round(WINDOW_NS * setup.machine.memory_clock_ghz)
-    return {title: setup.task(kernel, setup.timed, window_cycles=window) for title, kernel in _KERNELS.items()}
+    return {title: setup.task(kernel, setup.timed_layer, window_cycles=window) for title, kernel in _KERNELS.items()}
 
 
 def _end_ns(kernel: KernelResult, clock_ghz: float) -> float:
@@ -31,36 +31,38 @@ def _end_ns(kernel: KernelResult, clock_ghz: float) -> float:
 
 def evaluate(setup: Scope, results: Results) -> Findings:
     clock = setup.machine.memory_clock_ghz
-    done = {title: results[task] for title, task in _tasks(setup).items()}
-    ends = {title: _end_ns(kernel, clock) for title, kernel in done.items()}
-    rates = {title: _rates(kernel, clock) for title, kernel in done.items()}
-    alone = rates["GEMM alone"][1]
-    reads, writes = (alone[:, PURPOSES.index(name)] for name in ("gemm_read", "gemm_write"))
-    writing = writes > reads
-    slower = {title: percent(ends[title] / ends["GEMM alone"]) for title in ("T3", "T3-MCA")}
+    kernel_results = {title: results[task] for title, task in _tasks(setup).items()}
+    ends = {title: _end_ns(kernel, clock) for title, kernel in kernel_results.items()}
+    rates = {title: _rates(kernel, clock) for title, kernel in kernel_results.items()}
+    alone_rates = rates["GEMM alone"][1]
+    reads, writes = (alone_rates[:, PURPOSES.index(name)] for name in ("gemm_read", "gemm_write"))
+    write_windows = writes > reads
+    slower_percent = {title: percent(ends[title] / ends["GEMM alone"]) for title in ("T3", "T3-MCA")}
     rows = []
-    for title, kernel in done.items():
+    for title, kernel in kernel_results.items():
         times, rate = rates[title]
         rows.append((title, f"{ends[title] / 1e3:,.1f}", f"{times[-1] / 1e3:,.1f}",
                      *(f"{count / 1e6:,.0f}" for phase in ("gemm", "rs") for count in kernel.dram[phase]),
                      f"{rate.sum(axis=1).max():,.0f}"))
+    layer = setup.timed_layer
     return Findings(
-        text=f"{setup.timed.title} with {setup.timed.m // 1024}K tokens, in windows of {WINDOW_NS / 1000:g} µs; in "
-             f"{100 * np.mean(writing):.0f} % of those of the GEMM alone there are more writes than reads. Beside the "
-             f"reduce-scatter the GEMM takes {slower['T3']:.1f} % longer under round robin (T3) and "
-             f"{slower['T3-MCA']:.1f} % longer under T3-MCA.",
-        ours={"gemm_slower_t3_percent": slower["T3"], "gemm_slower_t3_mca_percent": slower["T3-MCA"],
-              "gemm_write_windows_percent": 100 * float(np.mean(writing))},
-        cases=[{"figure": "figure17", "kernel": _KERNELS[title].name, "model": setup.timed.model,
-                "sublayer": setup.timed.sublayer, "tp": setup.timed.tp, "M": setup.timed.m, "N": setup.timed.n,
-                "K": setup.timed.k, "gemm_ns": ends[title], "dram": by_stream(done[title].dram),
-                "window_ns": done[title].traffic.window_cycles / clock, "purposes": list(PURPOSES),
-                "bytes_per_window": [list(window) for window in done[title].traffic.windows]} for title in done],
+        text=f"{layer.title} with {layer.m // 1024}K tokens, in windows of {WINDOW_NS / 1000:g} µs; in "
+             f"{100 * np.mean(write_windows):.0f} % of those of the GEMM alone there are more writes than reads. "
+             f"Beside the reduce-scatter the GEMM takes {slower_percent['T3']:.1f} % longer under round robin (T3) and "
+             f"{slower_percent['T3-MCA']:.1f} % longer under T3-MCA.",
+        ours={"gemm_slower_t3_percent": slower_percent["T3"], "gemm_slower_t3_mca_percent": slower_percent["T3-MCA"],
+              "gemm_write_windows_percent": 100 * float(np.mean(write_windows))},
+        cases=[{"figure": "figure17", "kernel": _KERNELS[title].name, "model": layer.model,
+                "sublayer": layer.sublayer, "tp": layer.tp, "M": layer.m, "N": layer.n,
+                "K": layer.k, "gemm_ns": ends[title], "dram": by_stream(kernel.dram),
+                "window_ns": kernel.traffic.window_cycles / clock, "purposes": list(PURPOSES),
+                "bytes_per_window": [list(window) for window in kernel.traffic.windows]}
+               for title, kernel in kernel_results.items()],
         tables=[Table("The same in numbers: times (µs), DRAM traffic (MB), largest rate (GB/s)",
                       ("kernel", "GEMM ends", "all ends", "GEMM reads", "GEMM writes", "RS reads", "RS writes",
                        "peak"), rows)],
         plots={"figure17": lambda: _draw(rates, ends, 0.0, 1.0),
-               **({"figure17-zoom": lambda: _draw(rates, ends, *_ZOOM)} if len(alone) > _MOST_SHAPES else {})})
+               **({"figure17-zoom": lambda: _draw(rates, ends, *_ZOOM)} if len(alone_rates) > _MOST_SHAPES else {})})
 
 
 def _rates(kernel: KernelResult, clock_ghz: float) -> tuple[np.ndarray, np.ndarray]:
@@ -71,11 +73,11 @@ def _rates(kernel: KernelResult, clock_ghz: float) -> tuple[np.ndarray, np.ndarr
 
 
 def _draw(rates: dict[str, tuple[np.ndarray, np.ndarray]], ends: dict[str, float], first: float, last: float):
-    drawn, axes = plots.figure(5.2, rows=len(rates), sharex=True, sharey=True)
+    figure, axes = plots.figure(5.2, rows=len(rates), sharex=True, sharey=True)
     longest = max(times[-1] for times, _ in rates.values()) / 1e3
     for ax, (title, (times, rate)) in zip(axes, rates.items()):
-        shown = slice(*np.searchsorted(times, (1e3 * first * longest, 1e3 * last * longest)))
-        edges, rate = times[shown.start:shown.stop + 1] / 1e3, rate[shown]
+        window_range = slice(*np.searchsorted(times, (1e3 * first * longest, 1e3 * last * longest)))
+        edges, rate = times[window_range.start:window_range.stop + 1] / 1e3, rate[window_range]
         below = np.zeros(len(rate))
         for stream in _STREAMS:
             label, colour, _ = plots.STREAM_STYLES[stream]
@@ -89,7 +91,7 @@ def _draw(rates: dict[str, tuple[np.ndarray, np.ndarray]], ends: dict[str, float
         ax.set_xlim(first * longest, last * longest)
     axes[0].legend(loc="lower right", ncols=4, bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
     axes[-1].set_xlabel("time (µs); dashed: the GEMM's end")
-    return drawn
+    return figure
 
 
 FIGURE17 = Figure("figure17", "DRAM traffic over time (figure 17)", lambda setup: _tasks(setup).values(), evaluate,

@@ -37,18 +37,19 @@ class LayerIteration:
     sliced_ns: dict[str, float]  #: GEMM alone, by sub-layer
 
     @property
-    def communication(self) -> float:
+    def communication_share(self) -> float:
         return self.all_reduce_ns * len(self.sliced_ns) / self.total_ns
 
     @property
-    def sliced(self) -> float:
+    def sliced_share(self) -> float:
         """Share of the sub-layers that T3 makes faster."""
         return (sum(self.sliced_ns.values()) + self.all_reduce_ns * len(self.sliced_ns)) / self.total_ns
 
     def speedup(self, by_sublayer: dict[str, float]) -> float:
         """Return the speedup of the whole if each sub-layer gets its own."""
-        saved = sum((gemm + self.all_reduce_ns) * (1 - 1 / by_sublayer[name]) for name, gemm in self.sliced_ns.items())
-        return self.total_ns / (self.total_ns - saved)
+        saved_ns = sum((gemm + self.all_reduce_ns) * (1 - 1 / by_sublayer[name])
+                       for name, gemm in self.sliced_ns.items())
+        return self.total_ns / (self.total_ns - saved_ns)
 
 
 def mi210() -> Machine:
@@ -61,17 +62,19 @@ def layer_iteration(cluster: Machine, model: str, tp: int, tokens: int, sequence
     """Return one layer's training iteration or prompt."""
     shape, batch = PRESETS[model], tokens // sequence
     gpu = cluster.accelerator
-    back = layers.backward(gpu, shape, kernels, batch, sequence, layers.Split(tp))
-    ahead = layers.forward(gpu, shape, kernels, batch, sequence, layers.Split(tp),
-                           "forward" if phase == "training" else "prompt")
-    passes = [ahead, back] if phase == "training" else [ahead]
-    sliced = sliced_gemms(ahead, back)
-    chosen = {**sliced["forward"], **(sliced["backward"] if phase == "training" else {})}
-    one = float(tier_all_reduce_ns(cluster.intra, OPERAND_BYTES * tokens * shape.hidden, tp))
+    backward = layers.backward(gpu, shape, kernels, batch, sequence, layers.Split(tp))
+    forward = layers.forward(gpu, shape, kernels, batch, sequence, layers.Split(tp),
+                             "forward" if phase == "training" else "prompt")
+    passes = [forward, backward] if phase == "training" else [forward]
+    gemms_by_pass = sliced_gemms(forward, backward)
+    gemms_ns = {**gemms_by_pass["forward"], **(gemms_by_pass["backward"] if phase == "training" else {})}
+    all_reduce_ns = float(tier_all_reduce_ns(cluster.intra, OPERAND_BYTES * tokens * shape.hidden, tp))
     title = MODELS[model].title if model in MODELS else model
     return LayerIteration(
-        model, f"{title}, TP {tp}", tp, phase, float(sum(one_pass.total for one_pass in passes)) + one * len(chosen),
-        float(sum(one_pass.attention for one_pass in passes)), one, {name: float(ns) for name, ns in chosen.items()})
+        model, f"{title}, TP {tp}", tp, phase,
+        float(sum(layer_pass.total for layer_pass in passes)) + all_reduce_ns * len(gemms_ns),
+        float(sum(layer_pass.attention for layer_pass in passes)), all_reduce_ns,
+        {name: float(ns) for name, ns in gemms_ns.items()})
 
 
 def paper_iterations(cluster: Machine, kernels: Implementation = UNFUSED) -> Iterator[LayerIteration]:
@@ -97,27 +100,28 @@ def _iterations(cluster: Machine, kernels) -> list[LayerIteration]:
 
 def _largest(iterations: list[LayerIteration]) -> dict[str, float]:
     shares: dict[str, float] = {}
-    for one in iterations:
-        key = f"{_GROUPS[one.model]}_communication_max_percent"
-        shares[key] = max(shares.get(key, 0.0), 100 * one.communication)
+    for layer in iterations:
+        key = f"{_GROUPS[layer.model]}_communication_max_percent"
+        shares[key] = max(shares.get(key, 0.0), 100 * layer.communication_share)
     return shares
 
 
 def evaluate_figure4(setup: Scope, results: Results) -> Findings:
     cluster = mi210()
-    iterations, split = _iterations(cluster, UNFUSED), _iterations(cluster, SPLIT)
-    ours, with_split = _largest(iterations), _largest(split)
-    rows = [(f"{one.title}, {one.phase}", f"{100 * one.communication:.0f} %", f"{100 * one.sliced:.0f} %",
-             f"{100 * one.attention_ns / one.total_ns:.0f} %", f"{100 * other.communication:.0f} %")
-            for one, other in zip(iterations, split)]
+    iterations, split_iterations = _iterations(cluster, UNFUSED), _iterations(cluster, SPLIT)
+    ours, split_shares = _largest(iterations), _largest(split_iterations)
+    rows = [(f"{layer.title}, {layer.phase}", f"{100 * layer.communication_share:.0f} %",
+             f"{100 * layer.sliced_share:.0f} %", f"{100 * layer.attention_ns / layer.total_ns:.0f} %",
+             f"{100 * split.communication_share:.0f} %")
+            for layer, split in zip(iterations, split_iterations)]
     return Findings(
         text=f"Communication takes up to {ours['mega_gpt_2_communication_max_percent']:.0f} % of an iteration of "
              f"Mega-GPT-2 and {ours['t_nlg_communication_max_percent']:.0f} % of T-NLG's, if every GPU computes the "
              "whole attention (section 6.3 says that it is not sliced, and gives it 40 to 45 % of the time). With the "
              "attention split over the GPUs the shares are "
-             f"{with_split['mega_gpt_2_communication_max_percent']:.0f} and "
-             f"{with_split['t_nlg_communication_max_percent']:.0f} %: the paper's four shares lie between the two.",
-        ours={**ours, **{f"{key}_split_attention": value for key, value in with_split.items()}},
+             f"{split_shares['mega_gpt_2_communication_max_percent']:.0f} and "
+             f"{split_shares['t_nlg_communication_max_percent']:.0f} %: the paper's four shares lie between the two.",
+        ours={**ours, **{f"{key}_split_attention": value for key, value in split_shares.items()}},
         ranges=ranges(_largest(_iterations(sample, UNFUSED)) for sample in samples(cluster, setup.seed)),
         tables=[Table("Shares of a layer's time", ("model", "all-reduce", "sliced GEMM and all-reduce", "attention",
                                                   "all-reduce if the attention is split"), rows)],
@@ -125,18 +129,18 @@ def evaluate_figure4(setup: Scope, results: Results) -> Findings:
 
 
 def _draw_figure4(iterations: list[LayerIteration]):
-    drawn, axes = plots.figure(3.2)
+    figure, axes = plots.figure(3.2)
     plots.stacked_bars(axes, [*range(len(iterations))], (
-        (title, colour, "", [100 * share(one) for one in iterations]) for title, colour, share in (
-            ("all-reduce", plots.ORANGE, lambda one: one.communication),
-            ("sliced GEMM", plots.BLUE, lambda one: one.sliced - one.communication),
-            ("attention", plots.SKY, lambda one: one.attention_ns / one.total_ns),
-            ("other", plots.LIGHT, lambda one: 1 - one.sliced - one.attention_ns / one.total_ns))))
-    axes.set_xticks(range(len(iterations)), [f"{one.title}\n{one.phase}" for one in iterations], rotation=60,
+        (title, colour, "", [100 * share(layer) for layer in iterations]) for title, colour, share in (
+            ("all-reduce", plots.ORANGE, lambda layer: layer.communication_share),
+            ("sliced GEMM", plots.BLUE, lambda layer: layer.sliced_share - layer.communication_share),
+            ("attention", plots.SKY, lambda layer: layer.attention_ns / layer.total_ns),
+            ("other", plots.LIGHT, lambda layer: 1 - layer.sliced_share - layer.attention_ns / layer.total_ns))))
+    axes.set_xticks(range(len(iterations)), [f"{layer.title}\n{layer.phase}" for layer in iterations], rotation=60,
                     ha="right", fontsize=7)
     axes.set_ylabel("share of the time (%)")
     axes.legend(loc="upper center", ncols=4, bbox_to_anchor=(0.5, 1.16))
-    return drawn
+    return figure
 
 
 FIGURE04 = Figure("figure4", "Communication in whole iterations (figure 4)", lambda setup: (), evaluate_figure4)
@@ -144,30 +148,31 @@ FIGURE04 = Figure("figure4", "Communication in whole iterations (figure 4)", lam
 
 # Figure 19: what faster sub-layers make of whole iterations (sections 6.3 and 6.4).
 
-_SHOWN = ("t3", "t3-mca", "t3-mca+", "ideal-overlap")
+_TECHNIQUES = ("t3", "t3-mca", "t3-mca+", "ideal-overlap")
 
 
 def _speedups(runs: list[RunResult], iteration: LayerIteration) -> dict[str, float] | None:
     """Return the speedup by technique; None if a sub-layer was not run."""
-    here = {run.workload.sublayer: run.speedup for run in runs
-            if (run.workload.model, run.workload.tp) == (iteration.model, iteration.tp)}
-    if not set(iteration.sliced_ns) <= set(here):
+    layer_speedups = {run.workload.sublayer: run.speedup for run in runs
+                      if (run.workload.model, run.workload.tp) == (iteration.model, iteration.tp)}
+    if not set(iteration.sliced_ns) <= set(layer_speedups):
         return None
-    return {name: iteration.speedup({sub: here[sub][name] for sub in iteration.sliced_ns}) for name in _SHOWN}
+    return {name: iteration.speedup({sub: layer_speedups[sub][name] for sub in iteration.sliced_ns})
+            for name in _TECHNIQUES}
 
 
-def _found(cluster: Machine, runs: list[RunResult]) -> list[tuple[LayerIteration, dict[str, float]]]:
-    return [(one, speedups) for one in paper_iterations(cluster) if (speedups := _speedups(runs, one))]
+def _layer_gains(cluster: Machine, runs: list[RunResult]) -> list[tuple[LayerIteration, dict[str, float]]]:
+    return [(layer, speedups) for layer in paper_iterations(cluster) if (speedups := _speedups(runs, layer))]
 
 
-def _gains(found, large: set[str]) -> dict[str, float]:
+def _gains(layers, large: set[str]) -> dict[str, float]:
     """Return percent, by phase, size of the models and technique."""
     ours = {}
     for phase in ("training", "prompt"):
-        for size, members in (("", [s for one, s in found if one.phase == phase and one.model not in large]),
-                              ("large_", [s for one, s in found if one.phase == phase and one.model in large])):
-            for name in _SHOWN if members else ():
-                ours |= geomean_and_max(f"{size}{phase}_{key_of(name)}", [speedups[name] for speedups in members])
+        for size, group in (("", [s for layer, s in layers if layer.phase == phase and layer.model not in large]),
+                            ("large_", [s for layer, s in layers if layer.phase == phase and layer.model in large])):
+            for name in _TECHNIQUES if group else ():
+                ours |= geomean_and_max(f"{size}{phase}_{key_of(name)}", [speedups[name] for speedups in group])
     return ours
 
 
@@ -175,28 +180,29 @@ def evaluate_figure19(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, setup.layers)
     large = {workload.model for workload in setup.large}
     cluster = mi210()
-    found = _found(cluster, runs)
-    ours = _gains(found, large)
+    layer_gains = _layer_gains(cluster, runs)
+    ours = _gains(layer_gains, large)
     return Findings(
         text=f"Whole iterations of the smaller models gain {ours['training_t3_mca_geomean_percent']:.1f} % in training "
              f"and {ours['prompt_t3_mca_geomean_percent']:.1f} % in the prompt phase with T3-MCA, each sub-layer with "
              "the speedup that was simulated for it; the shares of the sub-layers are those of figure 4.",
         ours=ours,
-        ranges=ranges(_gains(_found(sample, runs), large) for sample in samples(cluster, setup.seed)),
+        ranges=ranges(_gains(_layer_gains(sample, runs), large) for sample in samples(cluster, setup.seed)),
         tables=[Table("Speedup of whole iterations", ("model", "sliced share", *(TECHNIQUE_TITLES[name] for name in
-                                                                               _SHOWN)), [
-            (f"{one.title}, {one.phase}", f"{100 * one.sliced:.0f} %", *(f"{speedups[name]:.3f}" for name in _SHOWN))
-            for one, speedups in found])],
-        plots={"figure19": lambda: _draw_figure19(found)})
+                                                                               _TECHNIQUES)), [
+            (f"{layer.title}, {layer.phase}", f"{100 * layer.sliced_share:.0f} %",
+             *(f"{speedups[name]:.3f}" for name in _TECHNIQUES))
+            for layer, speedups in layer_gains])],
+        plots={"figure19": lambda: _draw_figure19(layer_gains)})
 
 
-def _draw_figure19(found):
-    drawn, axes = plots.figure(3.4)
-    series = {name: [speedups[name] for _, speedups in found] for name in _SHOWN}
-    plots.grouped_bars(axes, [f"{one.title}\n{one.phase}" for one, _ in found], series, plots.TECHNIQUE_COLOURS,
-                       TECHNIQUE_TITLES, baseline=1.0)
+def _draw_figure19(layer_gains):
+    figure, axes = plots.figure(3.4)
+    series = {name: [speedups[name] for _, speedups in layer_gains] for name in _TECHNIQUES}
+    plots.grouped_bars(axes, [f"{layer.title}\n{layer.phase}" for layer, _ in layer_gains], series,
+                       plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES, baseline=1.0)
     axes.tick_params(axis="x", labelrotation=60, labelsize=7)
-    return drawn
+    return figure
 
 
 FIGURE19 = Figure("figure19", "Speedup of whole iterations (figure 19)",

@@ -59,26 +59,26 @@ def speedup_table(runs: list[RunResult]) -> Table:
                  ("sub-layer", *(TECHNIQUE_TITLES[name] for name in FASTER), "RS hidden by T3-MCA"), rows)
 
 
-def draw_speedups(figure: str, runs: list[RunResult]):
+def draw_speedups(figure_name: str, runs: list[RunResult]):
     """Draw bars per sub-layer and their geomean, with the paper's beside it where its text has one."""
-    drawn, axes = plots.figure(3.6)
+    figure, axes = plots.figure(3.6)
     series = {name: [run.speedup[name] for run in runs] + [geomean(run.speedup[name] for run in runs)]
               for name in FASTER}
     plots.grouped_bars(axes, [short_title(run.workload) for run in runs] + ["geomean"], series,
                        plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES, baseline=1.0)
     last, width = len(runs), plots.GROUP_WIDTH / len(FASTER)
     label = "the paper's geomean"
-    for place, name in enumerate(FASTER):
-        target = TARGETS[figure].get(f"{key_of(name)}_geomean_percent")
+    for index, name in enumerate(FASTER):
+        target = TARGETS[figure_name].get(f"{key_of(name)}_geomean_percent")
         if target and target.paper is not None:
-            left = last - plots.GROUP_WIDTH / 2 + place * width
+            left = last - plots.GROUP_WIDTH / 2 + index * width
             axes.plot([left, left + width], [1 + target.paper / 100] * 2, color=plots.RED, linewidth=2, label=label)
             label = None
     name_groups(axes, [run.workload for run in runs])
     axes.set_ylabel("speedup over sequential")
     axes.set_ylim(1.0, max(1.55, max(map(max, series.values())) + 0.02))
     axes.legend(loc="upper center", ncols=6, bbox_to_anchor=(0.5, 1.13))
-    return drawn
+    return figure
 
 
 def name_groups(axes, workloads: Iterable[Workload]) -> None:
@@ -97,9 +97,9 @@ def name_layers(axes, workloads: Sequence[Workload]) -> None:
 def layer_bars(workloads: Sequence[Workload], series: dict[str, list[float]], colours: dict[str, str],
                titles: dict[str, str], columns: int = 3):
     """Draw speedups of sub-layers over sequential, under a legend of so many columns."""
-    drawn, axes = plots.figure(3.6)
+    figure, axes = plots.figure(3.6)
     plots.grouped_bars(axes, [*map(short_title, workloads)], series, colours, titles, baseline=1.0)
     name_groups(axes, workloads)
     axes.set_ylabel("speedup over sequential")
     axes.legend(loc="upper center", ncols=columns, bbox_to_anchor=(0.5, 1.13 if columns > 2 else 1.2))
-    return drawn
+    return figure

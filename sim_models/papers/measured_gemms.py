@@ -37,33 +37,33 @@ class LibraryKernel:
     parts: int = 1  #: of K
 
     @classmethod
-    def named(cls, name: str, m: int, n: int, units: int) -> "LibraryKernel":
+    def from_name(cls, name: str, m: int, n: int, units: int) -> "LibraryKernel":
         """Read one of cuBLAS's names, or several with what runs before and after. Raises BadInput.
 
         Where K is cut it has as many parts as give each unit one: what cuBLAS takes is not in its name.
         """
-        found = _NAME.search(name)
-        if found is None:
+        match = _NAME.search(name)
+        if match is None:
             raise BadInput(f"kernel {name!r} has no tile, block, stages and cluster: "
                            "nvjet_..._256x128_64x4_1x2_... has")
-        high, wide, block_k, stages, *cluster = map(int, found.groups())
+        high, wide, block_k, stages, *cluster = map(int, match.groups())
         tiles = _tiles(high, wide, m, n)
         return cls((high, wide), block_k, stages, tiles, max(cluster), units // tiles or 1 if "splitK" in name else 1)
 
     @classmethod
-    def modelled(cls, library: Machine, lds_bytes: int, m: int, n: int, k: int) -> "LibraryKernel":
+    def from_model(cls, library: Machine, lds_bytes: int, m: int, n: int, k: int) -> "LibraryKernel":
         """Return the kernel that is the fastest by the model of a GPU's library: one block of K fills the LDS."""
-        found = library_kernel(library, m, n, k)
-        wide, high = found.tile
+        kernel = library_kernel(library, m, n, k)
+        wide, high = kernel.tile
         deepest = lds_bytes // (_BYTES * (high + wide))
-        return cls((high, wide), 1 << deepest.bit_length() - 1, 2, _tiles(high, wide, m, n), parts=found.split)
+        return cls((high, wide), 1 << deepest.bit_length() - 1, 2, _tiles(high, wide, m, n), parts=kernel.split)
 
     @property
-    def lies(self) -> bool:
+    def is_transposed(self) -> bool:
         """Say whether a tile's columns are not whole lines, so that its GEMM is simulated transposed."""
         return self.tile[0] * _BYTES % LINE_BYTES != 0
 
-    def on(self, machine: Machine) -> Machine:
+    def on_machine(self, machine: Machine) -> Machine:
         """Return the machine with this kernel.
 
         A unit's stages are those of its only tile, or of the machine's places, between whose tiles it goes to and fro:
@@ -71,12 +71,13 @@ class LibraryKernel:
         """
         gpu, (high, wide) = machine.gpu, self.tile
         places = gpu.workgroups_per_cu if self.tiles > gpu.compute_units else 1
-        own = {
-            "tile_m": wide if self.lies else high, "tile_n": high if self.lies else wide, "cluster": self.cluster,
-            "block_k": self.block_k * max(1, self.stages // (2 * places)), "load_buffers": 2,
+        gpu_keys = {
+            "tile_m": wide if self.is_transposed else high, "tile_n": high if self.is_transposed else wide,
+            "cluster": self.cluster, "block_k": self.block_k * max(1, self.stages // (2 * places)), "load_buffers": 2,
             "workgroups_per_cu": places, "k_parts": self.parts,
             "epilogue_ns": gpu.epilogue_ns * high * wide / (gpu.tile_m * gpu.tile_n)}
-        return machine.model_copy(update={"name": f"{machine.name} with {self}", "gpu": gpu.model_copy(update=own)})
+        return machine.model_copy(update={"name": f"{machine.name} with {self}",
+                                          "gpu": gpu.model_copy(update=gpu_keys)})
 
     def __str__(self) -> str:
         parts = f", K in {self.parts}" if self.parts > 1 else ""
@@ -121,13 +122,13 @@ class MeasuredGemms:
     """GEMMs in bf16 that GPUs were measured with, and the machine of the cycle level that is to take as long."""
 
     key: str  #: of its numbers
-    called: str  #: the GPU
+    gpu_title: str  #: the GPU
     machine_name: str
     file: str  #: of `measured`
     gpus: dict[str, int | None]  #: as the file names them: compute units, where they are not the machine's
     libraries: dict[str, str]  #: machines that model their library, where the file does not name its kernels
     longest_us: float  #: of the measured kernels: one that takes a millisecond takes a minute here
-    words: str  #: after how many are near
+    remarks: str  #: after how many are near
 
     @cached_property
     def machine(self) -> Machine:
@@ -143,27 +144,27 @@ class MeasuredGemms:
     @cached_property
     def rows(self) -> tuple[MeasuredGemm, ...]:
         """List what was measured, in bf16."""
-        found = [MeasuredGemm(row["gpu"], int(row["m"]), int(row["n"]), int(row["k"]), float(row["time_us_derived"]),
-                              row.get("kernel", ""))
-                 for row in csv_rows("t3sim.analytic.measured", self.file)
-                 if row["gpu"] in self.gpus and row["dtype"] == "bf16"]
-        return tuple(dict.fromkeys(row for row in found if row.us <= self.longest_us))
+        rows = [MeasuredGemm(row["gpu"], int(row["m"]), int(row["n"]), int(row["k"]), float(row["time_us_derived"]),
+                             row.get("kernel", ""))
+                for row in csv_rows("t3sim.analytic.measured", self.file)
+                if row["gpu"] in self.gpus and row["dtype"] == "bf16"]
+        return tuple(dict.fromkeys(row for row in rows if row.us <= self.longest_us))
 
     def cases(self, setup: Scope) -> Iterator[Case]:
         """Yield each row, and the tasks that simulate it."""
         for row in self.rows:
             machine, workload = self.machine_of(row.gpu), gemm_workload(f"{row.m}x{row.n}x{row.k}", 2, "bf16")
             kernel = self._library_kernel(row, machine)
-            turned = replace(workload, m=row.n, n=row.m) if kernel.lies else workload
+            kernel_workload = replace(workload, m=row.n, n=row.m) if kernel.is_transposed else workload
             yield Case(row, setup.task(GEMM, with_its_kernel(machine, workload), machine), kernel,
-                       setup.task(GEMM, turned, kernel.on(machine)))
+                       setup.task(GEMM, kernel_workload, kernel.on_machine(machine)))
 
     def _library_kernel(self, row: MeasuredGemm, machine: Machine) -> LibraryKernel:
         if row.kernel:
-            return LibraryKernel.named(row.kernel, row.m, row.n, machine.gpu.compute_units)
+            return LibraryKernel.from_name(row.kernel, row.m, row.n, machine.gpu.compute_units)
         assert machine.occupancy is not None
-        return LibraryKernel.modelled(load_machine(self.libraries[row.gpu], COMMERCIAL),
-                                      machine.occupancy.lds_bytes_per_cu, row.m, row.n, row.k)
+        return LibraryKernel.from_model(load_machine(self.libraries[row.gpu], COMMERCIAL),
+                                        machine.occupancy.lds_bytes_per_cu, row.m, row.n, row.k)
 
     def tasks(self, setup: Scope) -> list[KernelTask]:
         """List what is to be simulated."""
@@ -174,30 +175,32 @@ class MeasuredGemms:
         rows, errors, times = [], {}, []
         for row, task, kernel, library in self.cases(setup):
             launch = self.machine.collective.kernel_launch_ns
-            ours = [(results[one].ns + launch) / 1e3 for one in (task, library)]
-            group, off = _group(self.machine_of(row.gpu), task), [100 * (one / row.us - 1) for one in ours]
-            for name, one in zip((group, f"{group}, {_LIBRARY}"), off):
-                errors.setdefault(name, []).append(one)
-            times.append((row.us, ours[-1]))
+            ours_us = [(results[simulation].ns + launch) / 1e3 for simulation in (task, library)]
+            group, row_errors = _group(self.machine_of(row.gpu), task), [100 * (us / row.us - 1) for us in ours_us]
+            for name, error in zip((group, f"{group}, {_LIBRARY}"), row_errors):
+                errors.setdefault(name, []).append(error)
+            times.append((row.us, ours_us[-1]))
             rows.append((*([row.gpu] if len(self.gpus) > 1 else []), f"{row.m} x {row.n} x {row.k}", group,
-                         f"{row.us:,.1f}", f"{ours[0]:,.1f}", f"{off[0]:+.1f} %", str(kernel), f"{ours[1]:,.1f}",
-                         f"{off[1]:+.1f} %",
-                         *(f"{2e-6 * row.m * row.n * row.k / us:,.0f}" for us in (row.us, ours[-1]))))
-        within = {group: 100 * sum(abs(one) <= _WITHIN for one in some) / len(some) for group, some in errors.items()}
-        mean = {group: sum(map(abs, some)) / len(some) for group, some in errors.items()}
+                         f"{row.us:,.1f}", f"{ours_us[0]:,.1f}", f"{row_errors[0]:+.1f} %", str(kernel),
+                         f"{ours_us[1]:,.1f}", f"{row_errors[1]:+.1f} %",
+                         *(f"{2e-6 * row.m * row.n * row.k / us:,.0f}" for us in (row.us, ours_us[-1]))))
+        within_percent = {group: 100 * sum(abs(error) <= _WITHIN for error in group_errors) / len(group_errors)
+                          for group, group_errors in errors.items()}
+        mean_error = {group: sum(map(abs, group_errors)) / len(group_errors) for group, group_errors in errors.items()}
         ours = Quantities()
-        for name, of in _KEYS.items():
-            for end, group in (("", of), ("_library", f"{of}, {_LIBRARY}")):
+        for name, group_title in _KEYS.items():
+            for suffix, group in (("", group_title), ("_library", f"{group_title}, {_LIBRARY}")):
                 if group in errors:
-                    ours.add(f"{self.key}_{name}{end}_within", within[group], "%",
+                    ours.add(f"{self.key}_{name}{suffix}_within", within_percent[group], "%",
                              f"GEMMs within {_WITHIN} %, {group}", at_least=100)
-                    ours.add(f"{self.key}_{name}{end}_mean", mean[group], "%", f"mean error, {group}", at_most=_WITHIN)
+                    ours.add(f"{self.key}_{name}{suffix}_mean", mean_error[group], "%", f"mean error, {group}",
+                             at_most=_WITHIN)
         return Findings(
-            text=f"{within[_WHOLE]:.0f} % of the {len(errors[_WHOLE])} GEMMs that have a tile for each unit are within "
-                 f"{_WITHIN} % of an {self.called}'s times, {within[f'{_WHOLE}, {_LIBRARY}']:.0f} % with its library's "
-                 f"kernel. {self.words}",
+            text=f"{within_percent[_WHOLE]:.0f} % of the {len(errors[_WHOLE])} GEMMs that have a tile for each unit "
+                 f"are within {_WITHIN} % of an {self.gpu_title}'s times, "
+                 f"{within_percent[f'{_WHOLE}, {_LIBRARY}']:.0f} % with its library's kernel. {self.remarks}",
             ours=ours, targets=ours.targets,
-            tables=[Table(f"{self.machine_name} beside an {self.called}", (
+            tables=[Table(f"{self.machine_name} beside an {self.gpu_title}", (
                 *(["GPU"] if len(self.gpus) > 1 else []), "M x N x K", "kernel", "measured (µs)", "ours (µs)", "error",
                 "library's kernel", "with it (µs)", "its error",
                 "measured (TFLOP/s)", "ours (TFLOP/s)"), rows)],

@@ -20,7 +20,7 @@ class Target:
     title: str
     unit: str  #: "%", "x", "points" of percent
     paper: float | None  #: None: the text has a statement but no number
-    where: str
+    section: str
     tolerance: float | None = None  #: in the unit
     at_least: float | None = None
     at_most: float | None = None
@@ -33,7 +33,7 @@ class Target:
                              "call any distance beyond it met")
 
     @property
-    def wanted(self) -> str:
+    def condition(self) -> str:
         """The condition, for people."""
         parts = [f"± {self.tolerance:.2g}" if self.tolerance is not None else "",
                  f"at least {self.at_least:g}" if self.at_least is not None else "",
@@ -42,7 +42,7 @@ class Target:
 
     def missed_by(self, ours: float) -> float | None:
         """Return the distance to what would be enough, 0 if the target is met, None without a condition."""
-        if not self.wanted:
+        if not self.condition:
             return None
         distances = [0.0]
         if self.tolerance is not None:
@@ -54,8 +54,8 @@ class Target:
         return max(distances)
 
 
-def _speedup(title: str, paper: float, where: str, tolerance: float | None) -> Target:
-    return Target(title, "%", paper, where, tolerance)
+def _speedup(title: str, paper: float, section: str, tolerance: float | None) -> Target:
+    return Target(title, "%", paper, section, tolerance)
 
 
 #: The quantity of figure 16 that says whether arbitration matters.
@@ -153,10 +153,10 @@ def compare(targets: dict[str, Target], ours: dict[str, float],
 def _entry(target: Target | None, name: str, ours: float) -> dict[str, Any]:
     if target is None:
         target = Target(name.replace("_", " "), "", None, "")
-    missed = target.missed_by(ours)
+    distance = target.missed_by(ours)
     return {"ours": ours, "paper": target.paper, "difference": None if target.paper is None else ours - target.paper,
-            "unit": target.unit, "title": target.title, "section": target.where, "wanted": target.wanted,
-            "met": None if missed is None else missed <= 0, "missed_by": missed}
+            "unit": target.unit, "title": target.title, "section": target.section, "wanted": target.condition,
+            "met": None if distance is None else distance <= 0, "missed_by": distance}
 
 
 def geomean(values) -> float:

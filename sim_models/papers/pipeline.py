@@ -22,23 +22,25 @@ _PROJECT = Path(__file__).resolve().parents[2]
 
 
 def reproduce(figures: Sequence[Figure], setup: Scope, out: Path, jobs: int, monitor: Monitor,
-              beside: Scope | None = None) -> Campaign:
+              second_setup: Scope | None = None) -> Campaign:
     """Simulate what is missing in `out`/cache, then write the report. Raises what `run_tasks` raises.
 
-    `beside`: the same cases on a second machine, for the figures whose numbers are a machine's. What failed is in the
-    campaign's outcome and in `out`/failures.log; figures that do not need it are complete.
+    `second_setup`: the same cases on a second machine, for the figures whose numbers are a machine's. Failures are in
+    the campaign's outcome and in `out`/failures.log; figures that do not need them are complete.
     """
     tasks: dict[Figure, list[Task]] = {figure: list(figure.tasks(setup)) for figure in figures}
-    second = {figure: list(figure.tasks(beside)) for figure in figures if beside and figure.per_machine}
-    needed = [task for wanted in (*tasks.values(), *second.values()) for task in wanted]
-    cycle_level = any(isinstance(task, KernelTask) for task in needed)
-    warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in needed)) if cycle_level else None
-    outcome = run_tasks(needed, Store(out / "cache", KeptResults()), jobs, monitor, warm_up)
-    chapters = [_evaluate(figure, wanted, setup, outcome) for figure, wanted in tasks.items()]
+    second_tasks = {figure: list(figure.tasks(second_setup))
+                    for figure in figures if second_setup and figure.per_machine}
+    all_tasks = [task for figure_tasks in (*tasks.values(), *second_tasks.values()) for task in figure_tasks]
+    cycle_level = any(isinstance(task, KernelTask) for task in all_tasks)
+    warm_up = WarmUpTask(setup.machine, any(task.needs_rtl for task in all_tasks)) if cycle_level else None
+    outcome = run_tasks(all_tasks, Store(out / "cache", KeptResults()), jobs, monitor, warm_up)
+    chapters = [_evaluate(figure, figure_tasks, setup, outcome) for figure, figure_tasks in tasks.items()]
     for chapter in chapters:
-        if beside and chapter.figure in second:
-            chapter.beside = _evaluate(chapter.figure, second[chapter.figure], beside, outcome, drawn=False)
-    campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup), beside)
+        if second_setup and chapter.figure in second_tasks:
+            chapter.second = _evaluate(chapter.figure, second_tasks[chapter.figure], second_setup, outcome,
+                                       with_plots=False)
+    campaign = Campaign(setup, chapters, outcome, jobs, _provenance(setup), second_setup)
     (out / "plots").mkdir(parents=True, exist_ok=True)
     for chapter in chapters:
         for name, (svg, png) in chapter.plots.items():
@@ -53,31 +55,31 @@ def reproduce(figures: Sequence[Figure], setup: Scope, out: Path, jobs: int, mon
     log = out / "failures.log"
     log.unlink(missing_ok=True)
     if outcome.failures:
-        write_whole(log, "\n".join(f"{one.label} ({key}): {one.message}\n{one.traceback}"
-                                   for key, one in outcome.failures.items()))
+        write_whole(log, "\n".join(f"{failure.label} ({key}): {failure.message}\n{failure.traceback}"
+                                   for key, failure in outcome.failures.items()))
     return campaign
 
 
-def _evaluate(figure: Figure, tasks: list[Task], setup: Scope, outcome: Outcome, drawn: bool = True) -> Chapter:
+def _evaluate(figure: Figure, tasks: list[Task], setup: Scope, outcome: Outcome, with_plots: bool = True) -> Chapter:
     from t3sim.base.plots import range_bars, render
 
     name = setup.machine.name
 
-    lost = {task.key: task for task in tasks if task not in outcome.results}
-    if lost:
-        key, task = next(iter(lost.items()))
+    missing_tasks = {task.key: task for task in tasks if task not in outcome.results}
+    if missing_tasks:
+        key, task = next(iter(missing_tasks.items()))
         reason = outcome.failures[key].message if key in outcome.failures else "its result cannot be read"
         return Chapter(figure, machine=name,
-                       problem=f"{len(lost)} of the simulations that it needs failed; {task.label}: {reason}")
+                       problem=f"{len(missing_tasks)} of the simulations that it needs failed; {task.label}: {reason}")
     findings = figure.evaluate(setup, outcome.results)
     summary = compare({**TARGETS.get(figure.name, {}), **findings.targets}, findings.ours, findings.ranges)
-    if not drawn:
+    if not with_plots:
         return Chapter(figure, findings, summary, machine=name)
-    draws = dict(findings.plots)
-    if ranged := [entry for entry in summary.values() if "range" in entry and entry["section"]]:
-        draws[f"{figure.name}-ranges"] = lambda: range_bars(ranged)
+    plots = dict(findings.plots)
+    if range_entries := [entry for entry in summary.values() if "range" in entry and entry["section"]]:
+        plots[f"{figure.name}-ranges"] = lambda: range_bars(range_entries)
     return Chapter(figure, findings, summary, machine=name,
-                   plots={plot: render(plot, draw) for plot, draw in draws.items()})
+                   plots={plot: render(plot, draw) for plot, draw in plots.items()})
 
 
 def check_out(out: Path) -> None:

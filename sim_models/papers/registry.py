@@ -45,7 +45,7 @@ FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     LAYERS, EXPERTS, DISPATCH, COMBINE, SIGNALS, CHAINS, H100_GEMMS, MI300X_GEMMS, POLICIES, SUMS, COST)}
 
 
-def chosen(only: str | None, paper: str | None = None) -> list[Figure]:
+def select_figures(only: str | None, paper: str | None = None) -> list[Figure]:
     """Return figures by name, or all of a paper (T3's without one), in the report's order. Raises `BadInput`."""
     if paper is not None and paper not in (*PAPERS, "all"):
         raise BadInput(f"--paper {paper[:40]!r} is unknown: allowed are {', '.join(PAPERS)}, all")

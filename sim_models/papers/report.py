@@ -18,45 +18,48 @@ def render_report(campaign: Campaign) -> str:
                                csv_file=lambda table, figure: f"{FOLDER}/{file_name(figure, table.title)}")
     papers = {name: title for name, title in PAPERS.items()
               if any(chapter.figure.paper == name for chapter in campaign.chapters)}
-    judged = _judged(campaign.chapters)
-    second = [chapter.beside for chapter in campaign.chapters if chapter.beside]
-    judged_second = _judged(second)
+    judged_entries = _judged_entries(campaign.chapters)
+    second_chapters = [chapter.second for chapter in campaign.chapters if chapter.second]
+    second_entries = _judged_entries(second_chapters)
     answers = _answers(campaign.chapters)
     return environment.get_template("report.html.j2").render(
         heading=_heading(list(papers)), papers={name: papers[name] for name in papers if name != "beyond"},
         ranged=any("range" in entry for chapter in campaign.chapters for entry in chapter.summary.values()),
         summary_csv=f"{FOLDER}/{SUMMARY}", campaign=campaign, chapters=campaign.chapters, host=campaign.host,
         machine=campaign.setup.machine,
-        provenance=campaign.provenance, judged=len(judged), met=sum(entry["met"] for entry in judged),
-        second=campaign.beside.machine if campaign.beside and second else None,
-        judged_second=len(judged_second), met_second=sum(entry["met"] for entry in judged_second),
-        claim_second=_claim(second), parameters_second=_different(campaign) if campaign.beside else [],
-        missed=sorted((entry for entry in judged if not entry["met"]), key=lambda entry: -entry["missed_by"]),
+        provenance=campaign.provenance, judged=len(judged_entries), met=sum(entry["met"] for entry in judged_entries),
+        second=campaign.second_setup.machine if campaign.second_setup and second_chapters else None,
+        judged_second=len(second_entries), met_second=sum(entry["met"] for entry in second_entries),
+        claim_second=_claim(second_chapters),
+        parameters_second=_parameter_differences(campaign) if campaign.second_setup else [],
+        missed=sorted((entry for entry in judged_entries if not entry["met"]), key=lambda entry: -entry["missed_by"]),
         claim=_claim(campaign.chapters), answers=answers, shown_first={plot for *_, plot in answers.values()},
         parameters=_parameters(campaign.provenance["machine"]))
 
 
-def _judged(chapters: list[Chapter]) -> list[dict[str, Any]]:
+def _judged_entries(chapters: list[Chapter]) -> list[dict[str, Any]]:
     return [entry for chapter in chapters for entry in chapter.summary.values() if entry["met"] is not None]
 
 
 def _answers(chapters: list[Chapter]) -> dict[str, tuple[str, Chapter, str]]:
     """Return the question of each paper whose answer is there, with its chapter and plot, by the figure's name."""
-    there = {chapter.figure.name: chapter for chapter in chapters if chapter.plots}
-    return {name: (question, there[name], next(iter(there[name].plots)))
-            for question, name in FIRST_ANSWERS.values() if name in there}
+    chapters_by_name = {chapter.figure.name: chapter for chapter in chapters if chapter.plots}
+    return {name: (question, chapters_by_name[name], next(iter(chapters_by_name[name].plots)))
+            for question, name in FIRST_ANSWERS.values() if name in chapters_by_name}
 
 
 def _claim(chapters: list[Chapter]) -> dict[str, Any] | None:
     return next((chapter.summary[CENTRAL_CLAIM] for chapter in chapters if CENTRAL_CLAIM in chapter.summary), None)
 
 
-def _different(campaign: Campaign) -> list[tuple[str, list[tuple[str, Any]]]]:
+def _parameter_differences(campaign: Campaign) -> list[tuple[str, list[tuple[str, Any]]]]:
     """Return the parameters in which the second machine differs from the first."""
     first = dict(_parameters(campaign.provenance["machine"]))
-    both = ((name, keys, dict(first[name])) for name, keys in _parameters(campaign.results["beside"]["machine"]))
-    found = [(name, [(key, value) for key, value in keys if value != before[key]]) for name, keys, before in both]
-    return [(name, keys) for name, keys in found if keys]
+    section_pairs = ((name, keys, dict(first[name]))
+                     for name, keys in _parameters(campaign.results["beside"]["machine"]))
+    sections = [(name, [(key, value) for key, value in keys if value != before[key]])
+                for name, keys, before in section_pairs]
+    return [(name, keys) for name, keys in sections if keys]
 
 
 def _heading(papers: list[str]) -> str:

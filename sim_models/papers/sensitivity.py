@@ -34,7 +34,7 @@ class Parameter:
     values: tuple[Any, ...]
     scale: float = 1.0  #: from the machine file's unit to the plot's
 
-    def own(self, setup: Scope) -> Any:
+    def machine_value(self, setup: Scope) -> Any:
         """Return the machine's own value; of one that is derived, what it comes to."""
         if self.key == _STARVATION_LIMIT:
             return setup.machine.starvation_limit_cycles
@@ -43,15 +43,16 @@ class Parameter:
 
     def machines(self, setup: Scope) -> dict[Any, Machine]:
         """Return the machines by value; those that this machine cannot have are left out."""
-        found = {}
-        for value in sorted({self.own(setup), *self.values}):
+        machines = {}
+        for value in sorted({self.machine_value(setup), *self.values}):
             try:
-                found[value] = setup.machine if value == self.own(setup) else variant(setup.machine, {self.key: value})
+                machines[value] = (setup.machine if value == self.machine_value(setup) else
+                                   variant(setup.machine, {self.key: value}))
             except ValueError:
                 continue
-        return found
+        return machines
 
-    def shown(self, value: Any) -> str:
+    def format_value(self, value: Any) -> str:
         """Write a value for an axis or a table."""
         return "never" if self.key == _STARVATION_LIMIT and not value else f"{value * self.scale:g}"
 
@@ -70,19 +71,19 @@ PARAMETERS = (
 
 def tasks(setup: Scope) -> list[KernelTask]:
     return [task for parameter in PARAMETERS for machine in parameter.machines(setup).values()
-            for task in layer_tasks(setup, setup.varied, _TECHNIQUES, machine)]
+            for task in layer_tasks(setup, setup.varied_layer, _TECHNIQUES, machine)]
 
 
 def evaluate(setup: Scope, results: Results) -> Findings:
-    series = {parameter: {value: layer_result(setup, results, setup.varied, _TECHNIQUES, machine)
+    series = {parameter: {value: layer_result(setup, results, setup.varied_layer, _TECHNIQUES, machine)
                           for value, machine in parameter.machines(setup).items()} for parameter in PARAMETERS}
     spans = {parameter: [run.speedup["t3-mca"] for run in runs.values()] for parameter, runs in series.items()}
     widest = max(spans, key=lambda parameter: max(spans[parameter]) - min(spans[parameter]))
-    still = min(spans, key=lambda parameter: max(spans[parameter]) - min(spans[parameter]))
+    narrowest = min(spans, key=lambda parameter: max(spans[parameter]) - min(spans[parameter]))
     return Findings(
-        text=f"{setup.varied.title}, one parameter at a time; the dotted line is the default. T3-MCA's speedup depends "
-             f"most on the {_lower(widest.title)}, from {percent(min(spans[widest])):.1f} to "
-             f"{percent(max(spans[widest])):.1f} %, and least on the {_lower(still.title)}.",
+        text=f"{setup.varied_layer.title}, one parameter at a time; the dotted line is the default. T3-MCA's speedup "
+             f"depends most on the {_lower(widest.title)}, from {percent(min(spans[widest])):.1f} to "
+             f"{percent(max(spans[widest])):.1f} %, and least on the {_lower(narrowest.title)}.",
         cases=[case("sensitivity", run, parameter=parameter.key, value=value)
                for parameter, runs in series.items() for value, run in runs.items()],
         ours={f"{parameter.key.replace('.', '_')}_t3_mca_span_points": 100 * (max(span) - min(span))
@@ -98,27 +99,27 @@ def _lower(title: str) -> str:
 
 
 def _table(parameter: Parameter, runs: dict[Any, RunResult]) -> Table:
-    rows = [(parameter.shown(value), f"{run.baseline.total_ns / 1e3:,.1f}",
+    rows = [(parameter.format_value(value), f"{run.baseline.total_ns / 1e3:,.1f}",
              *(f"{run.speedup[name]:.3f}" for name in _TECHNIQUES[1:])) for value, run in runs.items()]
     return Table(parameter.title, (parameter.title, "sequential (µs)",
                                    *(TECHNIQUE_TITLES[name] for name in _TECHNIQUES[1:])), rows, folded=True)
 
 
 def _draw(setup: Scope, parameter: Parameter, runs: dict[Any, RunResult]):
-    drawn, axes = plots.figure(2.5, width=0.48)
+    figure, axes = plots.figure(2.5, width=0.48)
     places = range(len(runs))
     for name, marker, line in (("ideal-overlap", "", "--"), ("t3", "s", "-"), ("t3-mca", "o", "-")):
         colour = plots.GREY if name == "ideal-overlap" else plots.TECHNIQUE_COLOURS[name]
         axes.plot(places, [run.speedup[name] for run in runs.values()], marker=marker, linestyle=line, color=colour,
                   markersize=4.5, linewidth=1.4, label=TECHNIQUE_TITLES[name])
-    axes.axvline(list(runs).index(parameter.own(setup)), color=plots.BLACK, linewidth=0.8, linestyle=":")
-    axes.set_xticks(places, [parameter.shown(value) for value in runs])
+    axes.axvline(list(runs).index(parameter.machine_value(setup)), color=plots.BLACK, linewidth=0.8, linestyle=":")
+    axes.set_xticks(places, [parameter.format_value(value) for value in runs])
     axes.set_xlabel(parameter.title)
     axes.set_ylabel("speedup")
     low = min(min(run.speedup[name] for name in _TECHNIQUES) for run in runs.values())
     axes.set_ylim(min(1.0, low), 1.55)
     axes.legend(loc="lower right", ncols=3, bbox_to_anchor=(1.0, 1.0), columnspacing=1.0, handlelength=1.6)
-    return drawn
+    return figure
 
 
 SENSITIVITY = Figure("sensitivity", "What the result depends on (sensitivity)", tasks, evaluate)

@@ -35,17 +35,17 @@ def _gains(runs: list[RunResult]) -> dict[str, float]:
     ours["t3_mca_below_ideal_points"] = ideal - mca
     ours["t3_mca_over_t3_geomean_percent"] = percent(geomean(over_t3))
     ours["t3_mca_over_t3_max_percent"] = percent(max(over_t3))
-    for key, wanted in (("smallest_ideal_percent", ("mega-gpt-2", "op", 16)),
-                        ("balanced_ideal_percent", ("t-nlg", "fc1", 16))):
+    for key, layer_key in (("smallest_ideal_percent", ("mega-gpt-2", "op", 16)),
+                           ("balanced_ideal_percent", ("t-nlg", "fc1", 16))):
         for run in runs:
-            if (run.workload.model, run.workload.sublayer, run.workload.tp) == wanted:
+            if (run.workload.model, run.workload.sublayer, run.workload.tp) == layer_key:
                 ours[key] = percent(run.speedup["ideal-overlap"])
     for tp in sorted({run.workload.tp for run in runs}):
         ours[f"rs_nmc_faster_tp{tp}_percent"] = percent(geomean(
             run.techniques["ideal-overlap"].rs_ns / run.techniques["ideal-rs-nmc"].rs_ns
             for run in runs if run.workload.tp == tp))
     ours["ideal_rs_nmc_over_ideal_max_percent"] = percent(max(
-        more / ideal for more, ideal in zip(speedup["ideal-rs-nmc"], speedup["ideal-overlap"])))
+        nmc / ideal for nmc, ideal in zip(speedup["ideal-rs-nmc"], speedup["ideal-overlap"])))
     return ours
 
 
@@ -86,7 +86,7 @@ def evaluate_figure15(setup: Scope, results: Results) -> Findings:
 
 
 def _draw_shares(runs: list[RunResult]):
-    drawn, axes = plots.figure(3.2)
+    figure, axes = plots.figure(3.2)
     plots.stacked_bars(axes, [*range(len(runs))], (
         (title, colour, hatch, [100 * getattr(run.baseline, key) / run.baseline.total_ns for run in runs])
         for title, key, colour, hatch in (("GEMM", "gemm_ns", plots.BLUE, ""), ("RS", "rs_ns", plots.ORANGE, "////"),
@@ -94,7 +94,7 @@ def _draw_shares(runs: list[RunResult]):
     name_layers(axes, [run.workload for run in runs])
     axes.set_ylabel("share of the time (%)")
     axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.14))
-    return drawn
+    return figure
 
 
 FIGURE15 = Figure("figure15", "Where a sub-layer's time goes (figure 15)", small_tasks, evaluate_figure15,
@@ -110,19 +110,20 @@ _RATIOS = ("rs_read_ratio", "write_ratio", "gemm_read_ratio")
 def evaluate_figure18(setup: Scope, results: Results) -> Findings:
     runs = runs_of(setup, results, setup.small)
     cases = [case("figure18", run) for run in runs]
-    changes = [100 * one["dram_change"] for one in cases]
+    changes = [100 * entry["dram_change"] for entry in cases]
     ours = {"dram_change_mean_percent": sum(changes) / len(changes), "dram_change_max_percent": min(changes)}
     for ratio in _RATIOS:
-        for tp in sorted({one["tp"] for one in cases}):
-            ours[f"{ratio}_tp{tp}"] = geomean(one[ratio] for one in cases if one["tp"] == tp)
-        ours[f"{ratio}_geomean"] = geomean(one[ratio] for one in cases)
+        for tp in sorted({entry["tp"] for entry in cases}):
+            ours[f"{ratio}_tp{tp}"] = geomean(entry[ratio] for entry in cases if entry["tp"] == tp)
+        ours[f"{ratio}_geomean"] = geomean(entry[ratio] for entry in cases)
     rows = []
-    for run, one in zip(runs, cases):
+    for run, entry in zip(runs, cases):
         base, mca = run.baseline.dram, run.techniques["t3-mca"].dram
         rows.append((run.workload.title, *(f"{base[stream] / 1e6:,.0f} → {mca[stream] / 1e6:,.0f}"
                                            for stream in DRAM_STREAMS[:4]),
-                     f"{(mca['ag_read'] + mca['ag_write']) / 1e6:,.0f}", f"{one['gemm_read_ratio']:.2f}",
-                     f"{one['rs_read_ratio']:.2f}", f"{one['write_ratio']:.3f}", f"{100 * one['dram_change']:+.1f} %"))
+                     f"{(mca['ag_read'] + mca['ag_write']) / 1e6:,.0f}", f"{entry['gemm_read_ratio']:.2f}",
+                     f"{entry['rs_read_ratio']:.2f}", f"{entry['write_ratio']:.3f}",
+                     f"{100 * entry['dram_change']:+.1f} %"))
     return Findings(
         text=f"With T3-MCA a sub-layer moves {-ours['dram_change_mean_percent']:.1f} % fewer bytes to and from DRAM "
              f"on average, {-ours['dram_change_max_percent']:.1f} % at most. Near-memory reduction takes away reads of "
@@ -136,7 +137,7 @@ def evaluate_figure18(setup: Scope, results: Results) -> Findings:
 
 
 def _draw_traffic(runs: list[RunResult]):
-    drawn, axes = plots.figure(3.8)
+    figure, axes = plots.figure(3.8)
     for offset, name in ((-0.2, "sequential"), (0.2, "t3-mca")):
         plots.stacked_bars(axes, [x + offset for x in range(len(runs))], (
             (title if name == "sequential" else None, colour, hatch,
@@ -147,7 +148,7 @@ def _draw_traffic(runs: list[RunResult]):
     axes.set_ylabel("DRAM bytes (% of sequential)")
     axes.set_title("left bar: sequential, right bar: T3-MCA", fontsize=8.5, loc="left", pad=16)
     axes.legend(loc="upper right", ncols=6, bbox_to_anchor=(1.0, 1.13), columnspacing=1.2, handlelength=1.4)
-    return drawn
+    return figure
 
 
 FIGURE18 = Figure("figure18", "DRAM traffic (figure 18)", small_tasks, evaluate_figure18, per_machine=True)

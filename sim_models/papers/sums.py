@@ -44,7 +44,7 @@ def activations(random: np.random.Generator, gpus: int) -> np.ndarray:
     return random.standard_normal((gpus, _ROWS, _COLUMNS)) / np.sqrt(gpus) * columns
 
 
-_DRAWN: dict[str, _Draw] = {"gradients": gradients, "activations": activations}
+_DISTRIBUTIONS: dict[str, _Draw] = {"gradients": gradients, "activations": activations}
 
 
 @dataclass(frozen=True)
@@ -97,22 +97,22 @@ def _by_fp32(number: Format, block: int) -> Callable[[np.ndarray], np.ndarray]:
     """Do so with scales in fp32, which make a block's largest number the format's; a product is rounded to fp32."""
     largest = number.value(np.array([number.largest], number.bits))[0]
 
-    def sent(values: np.ndarray) -> np.ndarray:
+    def through_blocks(values: np.ndarray) -> np.ndarray:
         blocks = values.reshape(*values.shape[:-1], -1, block)
         top = np.abs(blocks).max(axis=-1, keepdims=True)
         scales = np.where(top > 0, top / largest, 1).astype(np.float32)
         bits = number.saturating().cut(blocks / scales)
         return (number.value(bits) * scales).astype(np.float64).reshape(values.shape)
-    return sent
+    return through_blocks
 
 
-def _direct(sent: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda parts: _in_fp32(np.array([*map(sent, parts)]))
+def _direct(transfer: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda parts: _in_fp32(np.array([*map(transfer, parts)]))
 
 
 def _ring_of_blocks(parts: np.ndarray) -> np.ndarray:
-    sent = _in_blocks(E4M3, 32)
-    return reduce(lambda total, part: FP32.value(FP32.cut(sent(total) + part)).astype(np.float64), parts)
+    through_blocks = _in_blocks(E4M3, 32)
+    return reduce(lambda total, part: FP32.value(FP32.cut(through_blocks(total) + part)).astype(np.float64), parts)
 
 
 WAYS = {
@@ -142,13 +142,13 @@ def error(total: np.ndarray, parts: np.ndarray) -> float:
     A column's error is a root mean square over that of its sums; all columns' root mean square counts, so that small
     columns beside large ones do.
     """
-    wanted = parts.sum(axis=0)
-    columns = np.mean((total - wanted) ** 2, axis=0) / np.mean(wanted**2, axis=0)
+    exact_sum = parts.sum(axis=0)
+    columns = np.mean((total - exact_sum) ** 2, axis=0) / np.mean(exact_sum**2, axis=0)
     return float(100 * np.sqrt(columns.mean()))
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SumErrors:
     """Percent for each number of GPUs."""
 
     error: list[float]  #: of the sum, rounded to bf16
@@ -156,67 +156,69 @@ class _Found:
     moved_rounded: list[float]  #: and still after it is rounded to bf16
 
 
-def _measured(draw: _Draw, seed: int) -> dict[str, _Found]:
-    found = {name: _Found([], [], []) for name in WAYS}
+def _sum_errors(draw: _Draw, seed: int) -> dict[str, _SumErrors]:
+    errors = {name: _SumErrors([], [], []) for name in WAYS}
     random = np.random.default_rng(seed)
-    drawn = draw(random, GPUS[-1])
+    all_parts = draw(random, GPUS[-1])
     for gpus in GPUS:
-        parts, order = drawn[:gpus], random.permutation(gpus)
+        parts, order = all_parts[:gpus], random.permutation(gpus)
         for name, way in WAYS.items():
             total = way.total(parts)
             other = way.total(parts[order]) if way.by_arrival else total
-            found[name].error.append(error(_bf16(total), parts))
-            found[name].moved.append(float(100 * np.mean(other != total)))
-            found[name].moved_rounded.append(float(100 * np.mean(_bf16(other) != _bf16(total))))
-    return found
+            errors[name].error.append(error(_bf16(total), parts))
+            errors[name].moved.append(float(100 * np.mean(other != total)))
+            errors[name].moved_rounded.append(float(100 * np.mean(_bf16(other) != _bf16(total))))
+    return errors
 
 
 def evaluate(setup: Scope, results: Results) -> Findings:
-    found = {name: _measured(draw, setup.seed) for name, draw in _DRAWN.items()}
+    errors = {name: _sum_errors(draw, setup.seed) for name, draw in _DISTRIBUTIONS.items()}
 
     ours = Quantities("beyond the paper")
-    for name, ways in found.items():
-        for way, one in ways.items():
-            ours.add(f"{name}_{way.replace('-', '_')}_percent", one.error[-1], "%",
+    for name, ways in errors.items():
+        for way, way_errors in ways.items():
+            ours.add(f"{name}_{way.replace('-', '_')}_percent", way_errors.error[-1], "%",
                      f"{name}, {WAYS[way].title}, {GPUS[-1]} parts, error")
-    ring, array, moved = (found["gradients"][name] for name in ("ring-bf16", "array-fp32", "direct-bf16"))
+    ring_errors, array_errors, direct_errors = (
+        errors["gradients"][name] for name in ("ring-bf16", "array-fp32", "direct-bf16"))
     head = ("parts", *map(str, GPUS))
     return Findings(
-        text=f"Added up in bf16, gradients of {GPUS[-1]} GPUs are {ring.error[-1]:.2f} % from float64, of {GPUS[0]} "
-             f"{ring.error[0]:.2f} %: an error that grows as the square root of their number. In fp32 it is "
-             f"{array.error[-1]:.2f} %, no more than of {GPUS[0]}. Parts that are added as they come in bf16 give "
-             f"{moved.moved[-1]:.0f} % of the elements other bits when they come in another order.",
+        text=f"Added up in bf16, gradients of {GPUS[-1]} GPUs are {ring_errors.error[-1]:.2f} % from float64, of "
+             f"{GPUS[0]} {ring_errors.error[0]:.2f} %: an error that grows as the square root of their number. In fp32 "
+             f"it is {array_errors.error[-1]:.2f} %, no more than of {GPUS[0]}. Parts that are added as they come in "
+             f"bf16 give {direct_errors.moved[-1]:.0f} % of the elements other bits when they come in another order.",
         cases=[{"figure": "sums", "numbers": name, "gpus": list(GPUS), "way": way} | {
-            f"{key}_percent": values for key, values in asdict(one).items()}
-            for name, ways in found.items() for way, one in ways.items()],
+            f"{key}_percent": values for key, values in asdict(way_errors).items()}
+            for name, ways in errors.items() for way, way_errors in ways.items()],
         ours=ours, targets=ours.targets,
         tables=[*(Table(f"Error of sums of {name} (%)", head, [
-                    (WAYS[way].title, *(f"{each:.3f}" for each in one.error)) for way, one in ways.items()])
-                  for name, ways in found.items()),
+                    (WAYS[way].title, *(f"{percent:.3f}" for percent in way_errors.error))
+                    for way, way_errors in ways.items()])
+                  for name, ways in errors.items()),
                 Table("Elements of gradients that another order of arrival changes (%)", head, [
-                    (f"{WAYS[way].title}{rounded}", *(f"{each:.2f}" for each in values))
-                    for way, one in found["gradients"].items() if WAYS[way].by_arrival
-                    for rounded, values in (("", one.moved), (", rounded to bf16", one.moved_rounded))
+                    (f"{WAYS[way].title}{rounded}", *(f"{percent:.2f}" for percent in values))
+                    for way, way_errors in errors["gradients"].items() if WAYS[way].by_arrival
+                    for rounded, values in (("", way_errors.moved), (", rounded to bf16", way_errors.moved_rounded))
                     if not (rounded and way == "direct-bf16")])],
-        plots={"sums": lambda: _draw({name: {way: one.error for way, one in ways.items()}
-                                      for name, ways in found.items()})})
+        plots={"sums": lambda: _draw({name: {way: way_errors.error for way, way_errors in ways.items()}
+                                      for name, ways in errors.items()})})
 
 
 def _draw(errors: dict[str, dict[str, list[float]]]):
-    drawn, panels = plots.figure(3.8, columns=len(errors), sharey=True)
-    for axes, (name, each) in zip(panels, errors.items()):
+    figure, panels = plots.figure(3.8, columns=len(errors), sharey=True)
+    for axes, (name, way_errors) in zip(panels, errors.items()):
         for way, colour in _COLOURS.items():
-            axes.plot(GPUS, each[way], "o-", color=colour, markersize=3, linewidth=1.2, label=WAYS[way].title)
+            axes.plot(GPUS, way_errors[way], "o-", color=colour, markersize=3, linewidth=1.2, label=WAYS[way].title)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_yticks(_PERCENT, [f"{one:g}" for one in _PERCENT])
+        axes.set_yticks(_PERCENT, [f"{percent:g}" for percent in _PERCENT])
         axes.set_yticks([], minor=True)
         axes.set_xticks(GPUS, [str(gpus) for gpus in GPUS])
         axes.set_xlabel("GPUs")
         axes.set_title(name)
     panels[0].set_ylabel("error (% of the sum)")
-    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return drawn
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
 
 
 SUMS = Figure("sums", "Error of sums over 2 to 64 GPUs, by format and order", lambda setup: (), evaluate,
@@ -230,47 +232,47 @@ _PLACES = {"bf16": Sums(), "fp32 array, bf16 sent": Sums("fp32"), "fp32 array, f
 
 
 def _cases(setup: Scope) -> list[tuple[str, str, Exchange, KernelTask]]:
-    found = []
+    cases = []
     for name, exchange in _EXCHANGES.items():
         for place, sums in _PLACES.items():
             if sums.wire == "e4m3" and name == "ring":  # made by compute units alone
                 continue
-            one = replace(exchange, sums=sums)
-            found.append((name, place, one, setup.task(FusedGemm("mca", exchange=one), _LAYER,
-                                                       one.hardware(setup.machine, _LAYER))))
-    return found
+            sums_exchange = replace(exchange, sums=sums)
+            cases.append((name, place, sums_exchange, setup.task(FusedGemm("mca", exchange=sums_exchange), _LAYER,
+                                                                 sums_exchange.hardware(setup.machine, _LAYER))))
+    return cases
 
 
 #: A direct exchange alone: parts are added as they come, in a fixed point; or lie each in a buffer until all are there,
 #: and compute units add them in a fixed order.
-_ORDERED = {"added as they come, fixed point": ("reduce-scatter-nmc", Sums("fixed")),
-            "a buffer for each source, bf16": ("reduce-scatter", Sums())}
+_FIXED_ORDER = {"added as they come, fixed point": ("reduce-scatter-nmc", Sums("fixed")),
+                "a buffer for each source, bf16": ("reduce-scatter", Sums())}
 
 
-def _ordered(setup: Scope) -> dict[str, tuple[KernelTask, int]]:
+def _fixed_order_tasks(setup: Scope) -> dict[str, tuple[KernelTask, int]]:
     """Return tasks of exchanges whose bits do not depend on who comes first, each with the bytes that it needs."""
-    found = {}
-    for name, (kind, sums) in _ORDERED.items():
-        held = replace(_LAYER, dtype="fp32") if sums.accumulate else _LAYER  # as memory sees it
+    tasks = {}
+    for name, (kind, sums) in _FIXED_ORDER.items():
+        memory_layer = replace(_LAYER, dtype="fp32") if sums.accumulate else _LAYER  # as memory sees it
         kernel = CollectiveAlone(kind, exchange=_EXCHANGES["direct"])
         chunks = 1 if sums.accumulate else _LAYER.tp
-        found[name] = (setup.task(kernel, held, sums.seen_from_memory(setup.machine, _LAYER)),
-                       held.output_bytes // _LAYER.tp * chunks)
-    return found
+        tasks[name] = (setup.task(kernel, memory_layer, sums.seen_from_memory(setup.machine, _LAYER)),
+                       memory_layer.output_bytes // _LAYER.tp * chunks)
+    return tasks
 
 
 def evaluate_cost(setup: Scope, results: Results) -> Findings:
     rows, times = [], {}
-    in_order = []
-    for name, (task, room) in _ordered(setup).items():
-        ran = results[task]
-        columns = sum(map(sum, ran.dram.values())) / setup.machine.dram.column_bytes
-        in_order.append((name, f"{ran.ns / 1e3:,.1f}", f"{(ran.ns - ran.exchange_ns) / 1e3:,.1f}",
-                         f"{columns / 1e6:.2f}", f"{room / 1e6:.1f}"))
+    order_rows = []
+    for name, (task, room) in _fixed_order_tasks(setup).items():
+        result = results[task]
+        columns = sum(map(sum, result.dram.values())) / setup.machine.dram.column_bytes
+        order_rows.append((name, f"{result.ns / 1e3:,.1f}", f"{(result.ns - result.exchange_ns) / 1e3:,.1f}",
+                           f"{columns / 1e6:.2f}", f"{room / 1e6:.1f}"))
     for name, place, exchange, task in _cases(setup):
-        ran = results[task]
-        columns = sum(map(sum, ran.dram.values())) / setup.machine.dram.column_bytes
-        times[name, place] = ran.cycles / setup.machine.memory_clock_ghz
+        result = results[task]
+        columns = sum(map(sum, result.dram.values())) / setup.machine.dram.column_bytes
+        times[name, place] = result.cycles / setup.machine.memory_clock_ghz
         rows.append((f"{name}, {place}", f"{times[name, place] / 1e3:,.1f}", f"{columns / 1e6:.2f}",
                      f"{exchange.link_bytes(_LAYER) / 1e6:.1f}"))
     slower = {name: times[name, "fp32 array, bf16 sent"] / times[name, "bf16"] for name in _EXCHANGES}
@@ -288,11 +290,11 @@ def evaluate_cost(setup: Scope, results: Results) -> Findings:
             "exchange and sums", "fused (µs)", "DRAM columns (millions)", "sent by a GPU (MB)"), rows),
                 Table("A fixed order: that direct reduce-scatter alone", (
                     "parts are", "in all (µs)", "after the last part (µs)", "DRAM columns (millions)",
-                    "memory for sums (MB)"), in_order)])
+                    "memory for sums (MB)"), order_rows)])
 
 
 def _tasks(setup: Scope) -> list[KernelTask]:
-    return [*(task for *_, task in _cases(setup)), *(task for task, _ in _ordered(setup).values())]
+    return [*(task for *_, task in _cases(setup)), *(task for task, _ in _fixed_order_tasks(setup).values())]
 
 
 COST = Figure("sums-cost", "What sums wider than their parts cost", _tasks, evaluate_cost, paper="beyond")

@@ -62,23 +62,25 @@ class HbmTask(ModelTask):
 
 
 def evaluate(setup: Scope, results: Results) -> Findings:
-    done = [results[HbmTask(config)] for config in RECORDED["hbm2"]]
-    rows, micro = [row for one in done for row in one.rows], [row for one in done for row in one.micro]
-    found = verdicts(rows, micro)
+    task_results = [results[HbmTask(config)] for config in RECORDED["hbm2"]]
+    rows = [row for result in task_results for row in result.rows]
+    micro = [row for result in task_results for row in result.micro]
+    target_verdicts = verdicts(rows, micro)
     ours = Quantities("–")
-    for one in found:
-        if one.unit != _SPEED:
-            ours.add(re.sub(r"\W+", "_", one.target).strip("_").lower(), float(one.worst),
-                     one.unit if one.unit == "%" else "", one.target, at_most=one.limit)
-    agreed = sum(row.equal for row in micro)
+    for verdict in target_verdicts:
+        if verdict.unit != _SPEED:
+            ours.add(re.sub(r"\W+", "_", verdict.target).strip("_").lower(), float(verdict.worst),
+                     verdict.unit if verdict.unit == "%" else "", verdict.target, at_most=verdict.limit)
+    equal_count = sum(row.equal for row in micro)
     return Findings(
-        text=f"{len(rows)} recorded traces, and {len(micro)} cases of a few requests, of which {agreed} issue the same "
-             "commands in the same cycles as DRAMsim3. Where timing decides, ours ends when DRAMsim3 does; where "
+        text=f"{len(rows)} recorded traces, and {len(micro)} cases of a few requests, of which {equal_count} issue the "
+             "same commands in the same cycles as DRAMsim3. Where timing decides, ours ends when DRAMsim3 does; where "
              "scheduling decides, simulators of equal timing differ among themselves.",
         ours=ours, targets=ours.targets,
         cases=[{"figure": "hbm", **_without_speed(row)} for row in rows],
-        tables=[_verdict_table(found), *(_table(group, [row for row in rows if row.group == group]) for group in GROUPS
-                                         if any(row.group == group for row in rows))],
+        tables=[_verdict_table(target_verdicts),
+                *(_table(group, [row for row in rows if row.group == group]) for group in GROUPS
+                  if any(row.group == group for row in rows))],
         plots={"hbm": lambda: _draw(rows)})
 
 
@@ -88,56 +90,57 @@ def _without_speed(row: ValidationRow) -> dict:
     return plain.to_json()
 
 
-def _verdict_table(found: list[Verdict]) -> Table:
+def _verdict_table(target_verdicts: list[Verdict]) -> Table:
     return Table("Targets and their worst cases (speeds are of this run's host)",
                  ("target", "cases", "worst", "limit", "where", "met"), [
-        (one.target, str(one.cases), f"{one.worst:.2f}", f"{one.limit:g} {one.unit}", one.where,
-         "yes" if one.met else "no") for one in found])
+        (verdict.target, str(verdict.cases), f"{verdict.worst:.2f}", f"{verdict.limit:g} {verdict.unit}", verdict.where,
+         "yes" if verdict.met else "no") for verdict in target_verdicts])
 
 
 def _table(group: str, rows: list[ValidationRow]) -> Table:
-    def apart(one: Outcome, other: Outcome, what: str = "cycles") -> str:
-        return "–" if getattr(other, what) is None else f"{100 * one.difference(other, what):+.2f} %"
+    def difference(outcome: Outcome, reference: Outcome, quantity: str = "cycles") -> str:
+        return ("–" if getattr(reference, quantity) is None else
+                f"{100 * outcome.difference(reference, quantity):+.2f} %")
 
     return Table(
         f"{group[0].upper()}{group[1:]} workloads, differences from DRAMsim3",
         ("workload", "variant", "cycles", "ours", "ours, FR-FCFS", "Ramulator 2", "read latency", "ours",
          "activates", "FR-FCFS is nearest to"), [
-            (row.workload, row.config, f"{row.dramsim3.cycles:,}", apart(row.ours, row.dramsim3),
-             apart(row.fr_fcfs, row.dramsim3), _span(row), _latency(row.dramsim3),
-             apart(row.ours, row.dramsim3, "read_latency_cycles"), apart(row.ours, row.dramsim3, "activates"),
+            (row.workload, row.config, f"{row.dramsim3.cycles:,}", difference(row.ours, row.dramsim3),
+             difference(row.fr_fcfs, row.dramsim3), _span(row), _latency(row.dramsim3),
+             difference(row.ours, row.dramsim3, "read_latency_cycles"), difference(row.ours, row.dramsim3, "activates"),
              row.nearest) for row in rows], folded=True)
 
 
-def _latency(one: Outcome) -> str:
-    return "–" if one.read_latency_cycles is None else f"{one.read_latency_cycles:,.1f}"
+def _latency(outcome: Outcome) -> str:
+    return "–" if outcome.read_latency_cycles is None else f"{outcome.read_latency_cycles:,.1f}"
 
 
 def _span(row: ValidationRow) -> str:
     """Write the differences from the Ramulator that differs least to the one that differs most."""
-    apart = [100 * one.difference(row.dramsim3) for one in row.ramulator2.values()]
-    return f"{min(apart):+.1f} to {max(apart):+.1f} %"
+    differences = [100 * outcome.difference(row.dramsim3) for outcome in row.ramulator2.values()]
+    return f"{min(differences):+.1f} to {max(differences):+.1f} %"
 
 
 def _draw(rows: list[ValidationRow]):
-    drawn, axes = plots.figure(3.6)
-    ordered = [row for group in GROUPS for row in rows if row.group == group]
+    figure, axes = plots.figure(3.6)
+    ordered_rows = [row for group in GROUPS for row in rows if row.group == group]
     for name, (title, marker, colour) in _SIMULATORS.items():
         x, y = [], []
-        for place, row in enumerate(ordered):
-            shown = row.ramulator2.values() if name == "ramulator2" else [getattr(row, name)]
-            x += [place] * len(shown)
-            y += [100 * one.difference(row.dramsim3) for one in shown]
+        for index, row in enumerate(ordered_rows):
+            outcomes = row.ramulator2.values() if name == "ramulator2" else [getattr(row, name)]
+            x += [index] * len(outcomes)
+            y += [100 * outcome.difference(row.dramsim3) for outcome in outcomes]
         axes.plot(x, y, marker, color=colour, label=title, markersize=4, linestyle="", fillstyle="none")
-    plots.name_groups(axes, [row.group for row in ordered], 0.03)
+    plots.name_groups(axes, [row.group for row in ordered_rows], 0.03)
     axes.axhline(0, color=plots.BLACK, linewidth=0.8)
     axes.set_xticks([])
-    axes.set_xlim(-0.6, len(ordered) - 0.4)
+    axes.set_xlim(-0.6, len(ordered_rows) - 0.4)
     axes.set_yscale("symlog", linthresh=1)
     axes.set_yticks([-10, -1, 0, 1, 10], ["−10", "−1", "0", "1", "10"])
     axes.set_ylabel("finishing time against DRAMsim3 (%)")
     axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.13))
-    return drawn
+    return figure
 
 
 TABLE_HBM = Figure("hbm", "The DRAM model against DRAMsim3 and Ramulator 2",

@@ -6,7 +6,7 @@ import pytest
 
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
-from t3sim.papers.cais import CAIS, CAIS_MODELS, cais, implied, sub_layer, sub_layers
+from t3sim.papers.cais import CAIS, CAIS_MODELS, cais, implied_times, sub_layer, sub_layers
 
 MACHINE = load_machine("cais-8x4", COMMERCIAL)
 
@@ -18,9 +18,9 @@ def found() -> dict:
 
 def test_means_of_tp_and_sp_give_the_times_of_tensor_and_gemms():
     """A tensor's transfer of 0.8 and GEMMs of 0.5: 0.5 + 9/8 x 0.8 and 0.5 + 2 x 0.8."""
-    told = implied(MACHINE, {"TP-NVLS": 1.4, "SP-NVLS": 2.1})
+    told = implied_times(MACHINE, {"TP-NVLS": 1.4, "SP-NVLS": 2.1})
     assert (told["tensor"], told["gemms"], told["communication"]) == pytest.approx((0.8, 0.5, 3.2))
-    faster = implied(MACHINE, {"TP-NVLS": 1.2, "SP-NVLS": 1.9})  # shorter GEMMs beside the same tensor
+    faster = implied_times(MACHINE, {"TP-NVLS": 1.2, "SP-NVLS": 1.9})  # shorter GEMMs beside the same tensor
     assert faster["gemm_tflops"] == pytest.approx(told["gemm_tflops"] * 0.5 / 0.3)
 
 

@@ -71,7 +71,8 @@ def test_a_small_campaign_is_the_same_for_any_number_of_jobs(tmp_path):
     """Real kernels, RTL included, on a small machine."""
     machine = load_machine(Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml")
     forward, backward = Workload("custom", "gemm", 2, 128, 256, 64), Workload("custom", "ip", 4, 128, 256, 32)
-    setup = Scope(machine, small=(forward, backward), large=(), timed=forward, varied=forward, arrays=(backward,))
+    setup = Scope(machine, small=(forward, backward), large=(), timed_layer=forward, varied_layer=forward,
+                  arrays=(backward,))
     figures = [FIGURES[name] for name in ("figure14", "figure16", "figure17", "figure18")]
     done = [pipeline.reproduce(figures, setup, tmp_path / str(jobs), jobs, Monitor()) for jobs in (1, 2)]
     for one in done:

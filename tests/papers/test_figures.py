@@ -324,8 +324,8 @@ def test_a_paper_without_its_first_figure_has_no_answer():
 def test_targets_are_shown_to_the_digits_that_mean_something():
     for quantities in TARGETS.values():
         for target in quantities.values():
-            for number in re.findall(r"[\d.]+", target.wanted):
-                assert len(number.replace(".", "").lstrip("0")) <= 2, target.wanted
+            for number in re.findall(r"[\d.]+", target.condition):
+                assert len(number.replace(".", "").lstrip("0")) <= 2, target.condition
 
 
 @pytest.mark.slow

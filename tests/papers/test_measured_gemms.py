@@ -91,19 +91,19 @@ def test_kinds_that_were_not_measured_have_no_number():
 ])
 def test_tile_stages_cluster_and_parts(name, kernel, lies):
     """An output of 512 tokens and 384 of hidden, 132 units."""
-    found = LibraryKernel.named(name, 512, 384, 132)
-    assert found == kernel and found.lies == lies
+    found = LibraryKernel.from_name(name, 512, 384, 132)
+    assert found == kernel and found.is_transposed == lies
 
 
 def test_other_names_are_refused_in_one_line():
     with pytest.raises(BadInput, match="kernel 'cutlass_80_tensorop' has no tile, block, stages and cluster"):
-        LibraryKernel.named("cutlass_80_tensorop", 512, 384, 132)
+        LibraryKernel.from_name("cutlass_80_tensorop", 512, 384, 132)
 
 
 def test_stages_are_those_of_one_tile_or_of_two():
     machine = load_machine("h100-t3")
     for tiles, places, depth in ((128, 1, 128), (512, 2, 64)):
-        gpu = LibraryKernel((256, 128), 64, 4, tiles, 2).on(machine).gpu
+        gpu = LibraryKernel((256, 128), 64, 4, tiles, 2).on_machine(machine).gpu
         assert (gpu.workgroups_per_cu, gpu.block_k, gpu.load_buffers) == (places, depth, 2)
         assert 2 * places * (256 + 128) * depth * 2 <= machine.occupancy.lds_bytes_per_cu
         assert gpu.compute_units == machine.gpu.compute_units
@@ -111,6 +111,6 @@ def test_stages_are_those_of_one_tile_or_of_two():
 
 def test_a_modelled_kernel_fills_the_lds_with_a_block():
     library, lds = load_machine("mi308x", COMMERCIAL), load_machine("mi300x-t3").occupancy.lds_bytes_per_cu
-    whole, few = (LibraryKernel.modelled(library, lds, *shape) for shape in ((8192, 8192, 8192), (32, 1024, 7168)))
+    whole, few = (LibraryKernel.from_model(library, lds, *shape) for shape in ((8192, 8192, 8192), (32, 1024, 7168)))
     assert (whole.tile, whole.block_k, whole.parts) == ((256, 256), 64, 1), "as the machine's own"
     assert few.tile[1] <= 32 and few.parts > 1 and 1 <= lds / (2 * sum(few.tile) * few.block_k) < 2

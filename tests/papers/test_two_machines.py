@@ -54,8 +54,8 @@ def test_the_second_machines_numbers_are_its_own(written):
     _, campaign = written
     for chapter in campaign.chapters:
         alone = chapter.figure.evaluate(SECOND, fake_results(chapter.figure.tasks(SECOND)))
-        assert chapter.beside.findings.ours == alone.ours != chapter.findings.ours
-        assert chapter.beside.machine == "t3-accelsim"
+        assert chapter.second.findings.ours == alone.ours != chapter.findings.ours
+        assert chapter.second.machine == "t3-accelsim"
 
 
 @pytest.mark.long
@@ -92,7 +92,7 @@ def test_the_first_screen_has_both_verdicts(written):
     first = page.split("<body>")[1].split("<nav>")[0]
     claim = json.loads((out / "results.json").read_text())["beside"]["summary"]["figure16"][CENTRAL_CLAIM]
     assert f"On t3-accelsim it gains <strong>{claim['ours']:.1f} %</strong>" in first
-    judged = [entry for chapter in campaign.chapters for entry in chapter.beside.summary.values()
+    judged = [entry for chapter in campaign.chapters for entry in chapter.second.summary.values()
               if entry["met"] is not None]
     assert f"<strong>{sum(entry['met'] for entry in judged)} of {len(judged)}</strong>" in first
     assert "t3-accelsim, what differs" in page and re.search(r"<span>workgroup_order</span><span>tokens</span>", page)
@@ -104,7 +104,7 @@ def test_what_failed_on_the_second_machine_costs_the_first_nothing(tmp_path, mon
     mine = {task.key for task in FIGURES["figure16"].tasks(FIRST)}
     done = reproduced(tmp_path, monkeypatch, lambda task: task.key not in mine, ("figure16",))
     (chapter,) = done.chapters
-    assert chapter.findings and not chapter.problem and "it did not move" in chapter.beside.problem
+    assert chapter.findings and not chapter.problem and "it did not move" in chapter.second.problem
     assert chapter.tables == chapter.findings.tables
     page = (tmp_path / "report.html").read_text()
     assert "On t3-accelsim: not evaluated" in page and "On t3-accelsim it gains" not in page

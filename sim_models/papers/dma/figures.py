@@ -30,9 +30,10 @@ def evaluate_figure6(setup: Scope, results: Results) -> Findings:
         if size == 4 * _KB:
             ours.add("not_copying_4k_percent", 100 - shares["copy"], "%", "not copying, 4 KB", 60, "3.3", 5)
             ours.add("control_schedule_4k_percent", shares["control"] + shares["schedule"], "%",
-                     "control and schedule, 4 KB", where="4.1.1", at_least=10, at_most=40)
+                     "control and schedule, 4 KB", section="4.1.1", at_least=10, at_most=40)
         if size == 2 * _MB:
-            ours.add("not_copying_2m_percent", 100 - shares["copy"], "%", "not copying, 2 MB", where="3.3", at_most=20)
+            ours.add("not_copying_2m_percent", 100 - shares["copy"], "%", "not copying, 2 MB", section="3.3",
+                     at_most=20)
     return Findings(
         text=f"A single copy of 4 KB spends {ours['not_copying_4k_percent']:.0f} % of its time not copying, one of 2 "
              f"MB {ours['not_copying_2m_percent']:.0f} %. Three of its constants were derived from these statements: "

@@ -37,10 +37,10 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     gains = {(operator, m): total(_order(operator, m, "same")) / total(_order(operator, m, "shifted"))
              for operator in OPERATORS for m in _SIZES}
     ours = Quantities()
-    ours.add("shifted_gain_min", min(gains.values()), "x", "shifted order over the same on all, least", where="4.1",
+    ours.add("shifted_gain_min", min(gains.values()), "x", "shifted order over the same on all, least", section="4.1",
              at_least=1)
     ours.add("gain_grows_with_m", min(gains[operator, 8192] / gains[operator, 1024] for operator in OPERATORS), "x",
-             "that gain at m = 8192 over at 1024, least", where="4.1", at_least=1)
+             "that gain at m = 8192 over at 1024, least", section="4.1", at_least=1)
     return Findings(
         text="Tiles in an order of each rank's own are "
              + ", ".join(f"{gain:.2f} times as fast ({TITLES[operator]}, m = {m})"
