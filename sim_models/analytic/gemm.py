@@ -141,14 +141,18 @@ def _part_bytes(shape: Shape, split: int) -> int:
 
 
 def _step_cycles(node: Machine, tile_m: int, tile_n: int) -> float:
-    """Return cycles per step along K: the longest of multiplying, loading from the cache, and moving in the LDS."""
+    """Return cycles per step along K: the longest of multiplying, loading from the cache, and moving in the LDS.
+
+    Tiles of a cluster lie side by side along their shorter edge, and load their common operand once.
+    """
     gpu = node.gpu
     rows, columns = min(gpu.matrix_block[0], tile_m), min(gpu.matrix_block[1], tile_n)
     while (blocks := ceil(tile_m / rows) * ceil(tile_n / columns)) < gpu.blocks_at_once:
         rows, columns = (rows, columns / 2) if columns >= rows else (rows / 2, columns)
     lds_bytes = OPERAND_BYTES * (blocks * (rows + columns) + tile_m + tile_n)
+    loaded_elements = min(tile_m, tile_n) + max(tile_m, tile_n) / gpu.cluster
     return max(2 * tile_m * tile_n / (gpu.matrix_flop_per_cycle_per_cu * gpu.matrix_efficiency),
-               OPERAND_BYTES * (tile_m + tile_n) * gpu.compute_units / gpu.l2_bytes_per_cycle,
+               OPERAND_BYTES * loaded_elements * gpu.compute_units / gpu.l2_bytes_per_cycle,
                lds_bytes / gpu.lds_bytes_per_cycle_per_cu)
 
 

@@ -48,7 +48,7 @@ class Gpu(Section):
     #: "shorter": whichever has fewer tiles, cluster by cluster (CUTLASS's `RasterOrderOptions::Heuristic`).
     workgroup_order: Literal["hidden", "tokens", "shorter"] = needed_by(CYCLE)
     #: Consecutive workgroups that load the operands their tiles share only once.
-    cluster: Annotated[int, within(1, 16)] = read_by(CYCLE, default=1)
+    cluster: Annotated[int, within(1, 16)] = read_by(CYCLE, TILES, default=1)
     #: Workgroups are dealt to compute units in turn, as in persistent kernels; else the first free slot takes the next.
     by_turn: bool = read_by(CYCLE, default=False)
     #: A workgroup of 1024 threads has 32.

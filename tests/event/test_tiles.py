@@ -114,6 +114,18 @@ def test_a_split_needs_its_workspace():
     assert any(one.split > 1 for one in tile_kernels(load_machine("h800-nvlink", TILES), Shape(128, 6144, 12288)))
 
 
+def test_a_cluster_loads_once_what_its_tiles_have_in_common():
+    """Measured: cuBLAS 13 on an H100 SXM, whose kernel has the machine's tile and cluster (gemms_hopper.csv)."""
+    h100 = load_machine("h100-t3", TILES)
+    apart = h100.model_copy(update={"gpu": h100.gpu.model_copy(update={"cluster": 1})})
+    for shape, measured_ns in ((Shape(2048, 8192, 3584), 156_060), (Shape(4096, 4096, 14336), 577_440),
+                               (Shape(8192, 7168, 8192), 1_166_620)):
+        together, alone = (best_tile_kernel(one, shape).ns for one in (h100, apart))
+        assert together < 1.15 * measured_ns < alone
+    loops = [best_tile_kernel(one, Shape(2048, 8192, 1 << 20)).ns for one in (h100, apart)]
+    assert loops[0] / loops[1] == pytest.approx((128 + 256 / 2) / (128 + 256), rel=0.01)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9), st.floats(1, 50))
 def test_tiles_run_in_rounds(tiles, units, ns):
