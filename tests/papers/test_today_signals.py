@@ -69,6 +69,6 @@ def test_the_reports_cycles_are_the_rtls():
 @pytest.mark.builds_loops
 @pytest.mark.parametrize("start", ["chain", "tracker"])
 def test_the_reports_tiles_take_what_the_rtl_takes(start):
-    task = chains._one(chains._machine())[start, 4096]
+    task = chains._tile_tasks(chains._machine())[start, 4096]
     place = ["host", "gpu", "poll", "chain", "tracker"].index(start)
     assert rows("today-chains-a-tile*.csv")["4 KB"][place] == f"{task.run(lambda fraction: None).exchange_ns:.0f}"

@@ -25,7 +25,8 @@ _TOLERANCE = 0.12  #: of each stated number
 _HALF_WIDTH = 0.1  #: of efficiencies and bandwidths, relative: no source gives them to better
 
 
-def _sampled(device: Device, assumed: Assumptions, seed: int, quantities: Callable[[Device, Assumptions], dict]):
+def _sampled_ranges(device: Device, assumptions: Assumptions, seed: int,
+                    quantities: Callable[[Device, Assumptions], dict]):
     """Return ranges of quantities over what the paper leaves open: efficiencies, bandwidths, the width of gradients."""
     random = np.random.default_rng(seed)
 
@@ -34,14 +35,14 @@ def _sampled(device: Device, assumed: Assumptions, seed: int, quantities: Callab
         return quantities(
             replace(device, intra_bytes_per_s=device.intra_bytes_per_s * intra,
                     inter_bytes_per_s=device.inter_bytes_per_s * inter),
-            replace(assumed, efficiency_half=assumed.efficiency_half * half, gradient_bits=int(random.choice(
-                [assumed.gradient_bits, 2 * assumed.gradient_bits])),
-                    efficiency_floor=assumed.efficiency_floor * floor))
+            replace(assumptions, efficiency_half=assumptions.efficiency_half * half, gradient_bits=int(random.choice(
+                [assumptions.gradient_bits, 2 * assumptions.gradient_bits])),
+                    efficiency_floor=assumptions.efficiency_floor * floor))
 
     return ranges(draw() for _ in range(SAMPLES))
 
 
-def _stated(ours: Quantities, key: str, value: float, unit: str, title: str, paper: float, section: str) -> None:
+def _add_stated(ours: Quantities, key: str, value: float, unit: str, title: str, paper: float, section: str) -> None:
     """Add a number that the paper's text states."""
     ours.add(key, value, unit, title, paper, section, round(_TOLERANCE * paper, 2))
 
@@ -73,19 +74,20 @@ _CASE1 = {
     "DP 8 | DP 128": ("dp_dp_days", "case I: DP within, DP between nodes", 38, "VI-D")}
 
 
-def _days(device: Device, assumed: Assumptions, batch: int = 16384) -> dict[str, float]:
-    return {name: training_days(device, MEGATRON_145B, at, batch, assumed=assumed) for name, at in _MAPPINGS.items()}
+def _days(device: Device, assumptions: Assumptions, batch: int = 16384) -> dict[str, float]:
+    return {name: training_days(device, MEGATRON_145B, degrees, batch, assumptions=assumptions)
+            for name, degrees in _MAPPINGS.items()}
 
 
 def evaluate_case1(setup: Scope, results: Results) -> Findings:
-    assumed = Assumptions()
-    days, small_batch = (_days(A100, assumed, batch) for batch in (16384, 4096))
-    large = {name: batch_time(A100, MEGATRON_145B, at, 16384) for name, at in _MAPPINGS.items()}
+    assumptions = Assumptions()
+    days, small_batch = (_days(A100, assumptions, batch) for batch in (16384, 4096))
+    batches = {name: batch_time(A100, MEGATRON_145B, degrees, 16384) for name, degrees in _MAPPINGS.items()}
     ours = Quantities()
     for name, (key, title, paper, section) in _CASE1.items():
-        _stated(ours, key, days[name], "days", title, paper, section)
-    spread = _sampled(A100, assumed, setup.seed, _days)
-    gradients, bubble = large["TP 8 | DP 128"].gradients, large["TP 8 | PP 128"].bubble
+        _add_stated(ours, key, days[name], "days", title, paper, section)
+    spread = _sampled_ranges(A100, assumptions, setup.seed, _days)
+    gradients, bubble = batches["TP 8 | DP 128"].gradients, batches["TP 8 | PP 128"].bubble
     claims = [
         ("large batches are needed where nodes are joined by DP or PP",
          all(small_batch[name] > 1.3 * days[name] for name in ("TP 8 | DP 128", "TP 8 | PP 128"))),
@@ -96,20 +98,20 @@ def evaluate_case1(setup: Scope, results: Results) -> Findings:
          min(days["PP 8 | DP 128"], days["DP 8 | DP 128"]) > 1.9 * days["TP 8 | DP 128"])]
 
     def draw():
-        drawn, axes = plots.figure(3.2)
+        figure, axes = plots.figure(3.2)
         parts = (("compute", plots.BLUE), ("nonlinear", plots.SKY), ("tensor", plots.ORANGE),
                  ("pipeline", plots.YELLOW), ("gradients", plots.GREEN), ("bubble", plots.LIGHT))
-        tops = plots.stacked_bars(axes, [*range(len(large))], (
-            (part, colour, "", [getattr(one, part) * (days[name] / one.total) for name, one in large.items()])
+        tops = plots.stacked_bars(axes, [*range(len(batches))], (
+            (part, colour, "", [getattr(batch, part) * (days[name] / batch.total) for name, batch in batches.items()])
             for part, colour in parts))
         axes.set_ylim(0, 80)
-        for place, total in enumerate(tops):
+        for index, total in enumerate(tops):
             if total > 80:
-                axes.annotate(f"{total:.0f}", (place, 78), ha="center", va="top", color="white")
-        axes.set_xticks(range(len(large)), [name.replace(" | ", "\n") for name in large])
+                axes.annotate(f"{total:.0f}", (index, 78), ha="center", va="top", color="white")
+        axes.set_xticks(range(len(batches)), [name.replace(" | ", "\n") for name in batches])
         axes.set_ylabel("days")
         axes.legend(loc="upper right", ncols=3)
-        return drawn
+        return figure
 
     return Findings(
         text=f"Megatron 145B on 1,024 A100, 300 billion tokens, batch 16,384: {days['TP 8 | DP 128']:.1f} days with "
@@ -120,21 +122,22 @@ def evaluate_case1(setup: Scope, results: Results) -> Findings:
         ranges={_CASE1[name][0]: spread[name] for name in _CASE1},
         tables=[Table("Days by cause, batch 16,384", (
             "within | between nodes", "compute", "nonlinear", "TP", "PP", "gradients", "bubbles", "all"), [
-                (name, *(f"{part / one.total * days[name]:.1f}" for part in (
-                    one.compute, one.nonlinear, one.tensor, one.pipeline, one.gradients, one.bubble)),
-                 f"{days[name]:.1f}") for name, one in large.items()]), _conclusions(ours, "VI-E", claims)])
+                (name, *(f"{part / batch.total * days[name]:.1f}" for part in (
+                    batch.compute, batch.nonlinear, batch.tensor, batch.pipeline, batch.gradients, batch.bubble)),
+                 f"{days[name]:.1f}") for name, batch in batches.items()]), _conclusions(ours, "VI-E", claims)])
 
 
-def _case2(device: Device, assumed: Assumptions) -> dict[str, float]:
+def _case2(device: Device, assumptions: Assumptions) -> dict[str, float]:
     """Compare, by GPUs per node, days with replicas and with pipelines between nodes; also the pipelines' bubbles."""
-    found = {}
+    figures = {}
     for node in (1, 2, 4, 8):
         by_dp, by_pp = (Degrees(tp_intra=node, **{key: 1024 // node}) for key in ("dp_inter", "pp_inter"))
-        dp, pp = (training_days(device, MEGATRON_145B, at, 8192, assumed=assumed) for at in (by_dp, by_pp))
-        pipeline = batch_time(device, MEGATRON_145B, by_pp, 8192, assumed)
-        found |= {f"dp_{node}": dp, f"pp_{node}": pp, f"pp_over_dp_{node}": dp / pp,
-                  f"bubbles_{node}_percent": 100 * pipeline.bubble / pipeline.total}
-    return found
+        dp, pp = (training_days(device, MEGATRON_145B, degrees, 8192, assumptions=assumptions)
+                  for degrees in (by_dp, by_pp))
+        pipeline = batch_time(device, MEGATRON_145B, by_pp, 8192, assumptions)
+        figures |= {f"dp_{node}": dp, f"pp_{node}": pp, f"pp_over_dp_{node}": dp / pp,
+                    f"bubbles_{node}_percent": 100 * pipeline.bubble / pipeline.total}
+    return figures
 
 
 def evaluate_case2(setup: Scope, results: Results) -> Findings:
@@ -142,16 +145,16 @@ def evaluate_case2(setup: Scope, results: Results) -> Findings:
     by_bits = {bits: _case2(device, Assumptions(gradient_bits=bits)) for bits in (16, 32)}
     ratio = {(node, bits): by_bits[bits][f"pp_over_dp_{node}"] for bits in by_bits for node in (1, 2, 4, 8)}
     bubbles = {node: by_bits[16][f"bubbles_{node}_percent"] for node in (1, 2, 4, 8)}
-    cells = [(f"{node}", *(text for one in by_bits.values() for text in (
-        f"{one[f'dp_{node}']:.1f}", f"{one[f'pp_{node}']:.1f}", f"{one[f'pp_over_dp_{node}']:.2f}")),
+    cells = [(f"{node}", *(text for figures in by_bits.values() for text in (
+        f"{figures[f'dp_{node}']:.1f}", f"{figures[f'pp_{node}']:.1f}", f"{figures[f'pp_over_dp_{node}']:.2f}")),
               f"{bubbles[node]:.1f} %") for node in (1, 2, 4, 8)]
-    spread = _sampled(device, Assumptions(), setup.seed, _case2)
+    spread = _sampled_ranges(device, Assumptions(), setup.seed, _case2)
     ours = Quantities()
-    _stated(ours, "pp_over_dp_1", ratio[1, 16], "x", "case II: PP faster than DP, 1 GPU per node", 1.80, "VII")
-    _stated(ours, "pp_over_dp_2", ratio[2, 16], "x", "case II: PP faster than DP, 2 GPUs per node", 1.17, "VII")
-    _stated(ours, "pp_over_dp_4", ratio[4, 16], "x", "case II: PP against DP, 4 GPUs per node", 0.96, "VII")
-    _stated(ours, "bubbles_4_percent", bubbles[4], "%", "case II: bubbles of PP, 4 GPUs per node", 11, "VII")
-    ranges_of_stated = {key: spread[key] for key in ours}
+    _add_stated(ours, "pp_over_dp_1", ratio[1, 16], "x", "case II: PP faster than DP, 1 GPU per node", 1.80, "VII")
+    _add_stated(ours, "pp_over_dp_2", ratio[2, 16], "x", "case II: PP faster than DP, 2 GPUs per node", 1.17, "VII")
+    _add_stated(ours, "pp_over_dp_4", ratio[4, 16], "x", "case II: PP against DP, 4 GPUs per node", 0.96, "VII")
+    _add_stated(ours, "bubbles_4_percent", bubbles[4], "%", "case II: bubbles of PP, 4 GPUs per node", 11, "VII")
+    stated_ranges = {key: spread[key] for key in ours}
     claims = [("PP between nodes is best where a node has one or two GPUs", min(ratio[1, 16], ratio[2, 16]) > 1),
               ("its advantage shrinks as nodes grow", ratio[1, 16] > ratio[2, 16] > ratio[4, 16] > ratio[8, 16]),
               ("DP between nodes is best with eight GPUs per node", ratio[8, 16] < 1)]
@@ -160,33 +163,33 @@ def evaluate_case2(setup: Scope, results: Results) -> Findings:
              f"{ratio[1, 16]:.2f}, {ratio[2, 16]:.2f}, {ratio[4, 16]:.2f}, {ratio[8, 16]:.2f}. Gradients of 32 bits "
              f"steepen it ({ratio[1, 32]:.2f} with one GPU per node) but move the crossing further away; the paper "
              "states neither their width nor the latencies.",
-        ours=ours, targets=ours.targets, ranges=ranges_of_stated,
+        ours=ours, targets=ours.targets, ranges=stated_ranges,
         tables=[Table("Days, 16-bit and 32-bit gradients", (
             "GPUs per node", "DP, 16", "PP, 16", "DP over PP", "DP, 32", "PP, 32", "DP over PP", "bubbles"), cells),
                 _conclusions(ours, "VII", claims)])
 
 
-def _glam(h100: Device, assumed: Assumptions, per_node: int, fibres: int | None, off_chip: float = 1.0) -> Batch:
+def _glam(h100: Device, assumptions: Assumptions, per_node: int, fibres: int | None, off_chip: float = 1.0) -> Batch:
     """Run one batch of GLaM on 3,072 H100; `fibres` of the accelerators' bandwidth leave a node, or network cards."""
-    own = h100.intra_bytes_per_s * off_chip
-    device = replace(h100, intra_bytes_per_s=own,
-                     inter_bytes_per_s=h100.inter_bytes_per_s if fibres is None else own * fibres / per_node)
-    return batch_time(device, GLAM, Degrees(tp_intra=per_node, dp_inter=3072 // per_node), 8192, assumed)
+    intra = h100.intra_bytes_per_s * off_chip
+    device = replace(h100, intra_bytes_per_s=intra,
+                     inter_bytes_per_s=h100.inter_bytes_per_s if fibres is None else intra * fibres / per_node)
+    return batch_time(device, GLAM, Degrees(tp_intra=per_node, dp_inter=3072 // per_node), 8192, assumptions)
 
 
-def _bars(h100: Device, assumed: Assumptions) -> dict[str, Batch]:
+def _bars(h100: Device, assumptions: Assumptions) -> dict[str, Batch]:
     nodes = {"8 per node, network cards": (8, None), "8, fibres": (8, 8), "16, fibres": (16, 12),
              "32, fibres": (32, 20), "48, fibres": (48, 24), "48, twice off chip": (48, 24, 2),
              "48, four times": (48, 24, 4)}
-    return {name: _glam(h100, assumed, *node) for name, node in nodes.items()}
+    return {name: _glam(h100, assumptions, *node) for name, node in nodes.items()}
 
 
 def _gain(slow: Batch, fast: Batch) -> float:
     return 100 * (slow.total / fast.total - 1)
 
 
-def _case3(h100: Device, assumed: Assumptions) -> dict[str, float]:
-    bars = _bars(h100, assumed)
+def _case3(h100: Device, assumptions: Assumptions) -> dict[str, float]:
+    bars = _bars(h100, assumptions)
     reference, optical, large = (bars[name] for name in ("8 per node, network cards", "8, fibres", "48, fibres"))
     return {"optical_percent": _gain(reference, optical), "experts_factor": reference.experts / optical.experts,
             "large_nodes_percent": _gain(optical, large),
@@ -195,8 +198,8 @@ def _case3(h100: Device, assumed: Assumptions) -> dict[str, float]:
 
 
 def evaluate_case3(setup: Scope, results: Results) -> Findings:
-    assumed = Assumptions(operand_bits=8, gradient_bits=8)
-    bars, found = _bars(H100, assumed), _case3(H100, assumed)
+    assumptions = Assumptions(operand_bits=8, gradient_bits=8)
+    bars, gains = _bars(H100, assumptions), _case3(H100, assumptions)
     reference, optical, large, twice, four = (bars[name] for name in (
         "8 per node, network cards", "8, fibres", "48, fibres", "48, twice off chip", "48, four times"))
     ours = Quantities()
@@ -205,7 +208,7 @@ def evaluate_case3(setup: Scope, results: Results) -> Findings:
             ("experts_factor", "x", "experts' communication falls", 6),
             ("large_nodes_percent", "%", "48 GPUs per node on top", 29),
             ("twice_percent", "%", "twice the bandwidth off chip", 54), ("four_percent", "%", "four times", 110)):
-        _stated(ours, key, found[key], unit, f"case III: {title}", paper, "VIII")
+        _add_stated(ours, key, gains[key], unit, f"case III: {title}", paper, "VIII")
     claims = [("more bandwidth between nodes helps most by the experts' communication",
                reference.experts - optical.experts > reference.gradients - optical.gradients),
               ("larger nodes compute more efficiently", large.compute < optical.compute),
@@ -216,10 +219,10 @@ def evaluate_case3(setup: Scope, results: Results) -> Findings:
              "by equation 6 the tensor-parallel traffic of an accelerator grows with its replica's batch, six times "
              "that of nodes of 8. The paper's own ratios imply communication that takes as long with 48 as with 8 per "
              "node.",
-        ours=ours, targets=ours.targets, ranges=_sampled(H100, assumed, setup.seed, _case3),
+        ours=ours, targets=ours.targets, ranges=_sampled_ranges(H100, assumptions, setup.seed, _case3),
         tables=[Table("Seconds per batch", ("GPUs per node", "compute", "TP", "experts", "gradients", "all"), [
-                    (name, *(f"{part:.2f}" for part in (one.compute + one.nonlinear, one.tensor, one.experts,
-                                                        one.gradients, one.total))) for name, one in bars.items()]),
+                    (name, *(f"{part:.2f}" for part in (bar.compute + bar.nonlinear, bar.tensor, bar.experts,
+                                                        bar.gradients, bar.total))) for name, bar in bars.items()]),
                 _conclusions(ours, "VIII", claims)])
 
 

@@ -32,7 +32,7 @@ H100 = Device(1.8e9, 132, 4, 1024, 320, 4, 450e9, 50e9)  #: NDR, 400 Gb/s
 
 @dataclass(frozen=True)
 class AmpedNetwork:
-    """A AmpedNetwork as the equations see it.
+    """A Transformer as the equations see it.
 
     `expert_layers` of its layers have `experts`, of which a token uses two (GLaM); their weights are not replicated
     within a group of `experts` replicas.
@@ -116,9 +116,9 @@ class Batch:
         return sum(vars(self).values())
 
 
-def efficiency(assumed: Assumptions, micro_batch):
+def efficiency(assumptions: Assumptions, micro_batch):
     """Return eff(ub) of equation 3."""
-    return max(assumed.efficiency_floor, micro_batch / (assumed.efficiency_half + micro_batch))
+    return max(assumptions.efficiency_floor, micro_batch / (assumptions.efficiency_half + micro_batch))
 
 
 def mac_s(device: Device, eff):
@@ -131,12 +131,12 @@ def nonlinear_s(device: Device) -> float:
     return 1 / (device.frequency_hz * device.nonlinear_units * device.nonlinear_width)
 
 
-def forward_s(device: Device, net: AmpedNetwork, assumed: Assumptions, sequences, eff) -> tuple:
+def forward_s(device: Device, net: AmpedNetwork, assumptions: Assumptions, sequences, eff) -> tuple:
     """Return U_f of all layers (equation 2): time of the MACs, time of what is not linear; on one accelerator."""
     tokens = sequences * net.sequence
     macs = tokens * (net.dense_weights + net.expert_layers * 2 * net.hidden * net.feed_forward
                      + net.layers * 2 * net.sequence * net.hidden + net.vocabulary * net.hidden)
-    passes = -(-assumed.operand_bits // device.unit_bits)
+    passes = -(-assumptions.operand_bits // device.unit_bits)
     nonlinear = net.layers * tokens * (net.heads * net.sequence + net.feed_forward + 2 * net.hidden)
     return macs * mac_s(device, eff) * passes, nonlinear * nonlinear_s(device)
 
@@ -152,38 +152,38 @@ def _two_levels_s(device: Device, size: float, intra: int, inter: int) -> float:
         (intra, device.intra_bytes_per_s), (inter, device.inter_bytes_per_s)) if ranks > 1)
 
 
-def tensor_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees, sequences):
+def tensor_s(device: Device, net: AmpedNetwork, assumptions: Assumptions, degrees: Degrees, sequences):
     """Return M_TP of one layer, forward: within the nodes and between them (equation 6)."""
-    size = 2 * sequences * net.sequence * net.hidden * assumed.operand_bits / 8
-    return _two_levels_s(device, size, at.tp_intra, at.tp_inter)
+    size = 2 * sequences * net.sequence * net.hidden * assumptions.operand_bits / 8
+    return _two_levels_s(device, size, degrees.tp_intra, degrees.tp_inter)
 
 
-def pipeline_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees, sequences):
+def pipeline_s(device: Device, net: AmpedNetwork, assumptions: Assumptions, degrees: Degrees, sequences):
     """Return M_PP of one layer, forward: the slower of the two levels (equation 7)."""
-    size = sequences * net.sequence * net.hidden * assumed.operand_bits / 8
+    size = sequences * net.sequence * net.hidden * assumptions.operand_bits / 8
     return max((device.latency_s + size / bandwidth) / net.layers if ranks > 1 else 0.0 for ranks, bandwidth in (
-        (at.pp_intra, device.intra_bytes_per_s), (at.pp_inter, device.inter_bytes_per_s)))
+        (degrees.pp_intra, device.intra_bytes_per_s), (degrees.pp_inter, device.inter_bytes_per_s)))
 
 
-def experts_s(device: Device, net: AmpedNetwork, assumed: Assumptions, nodes, sequences):
+def experts_s(device: Device, net: AmpedNetwork, assumptions: Assumptions, nodes, sequences):
     """Return M_MoE of one layer with experts, forward: two all-to-alls (equation 9)."""
     if not net.expert_layers:
         return 0.0
     factor = (nodes - 1) / nodes
-    size = sequences * net.sequence * net.hidden * assumed.operand_bits / 8
+    size = sequences * net.sequence * net.hidden * assumptions.operand_bits / 8
     return 2 * device.latency_s * factor * nodes + 2 * size * factor * (
         1 / (nodes * device.intra_bytes_per_s) + factor / device.inter_bytes_per_s)
 
 
-def communication_s(assumed: Assumptions, tensor, experts, pipeline):
+def communication_s(assumptions: Assumptions, tensor, experts, pipeline):
     """Return M_f of one layer (equation 5), of what equations 6, 9 and 7 give."""
-    return (1 + assumed.zero_overhead) * (tensor + experts + pipeline)
+    return (1 + assumptions.zero_overhead) * (tensor + experts + pipeline)
 
 
-def gradients_s(device: Device, net: AmpedNetwork, assumed: Assumptions, at: Degrees):
+def gradients_s(device: Device, net: AmpedNetwork, assumptions: Assumptions, degrees: Degrees):
     """Return M_g of all layers: within the nodes, then between them (equations 10 and 11)."""
-    size = net.dense_weights / (at.tp * at.pp) * assumed.gradient_bits / 8
-    return _two_levels_s(device, size, at.dp_intra, at.dp_inter)
+    size = net.dense_weights / (degrees.tp * degrees.pp) * assumptions.gradient_bits / 8
+    return _two_levels_s(device, size, degrees.dp_intra, degrees.dp_inter)
 
 
 def update_s(device: Device, net: AmpedNetwork, eff):
@@ -191,37 +191,40 @@ def update_s(device: Device, net: AmpedNetwork, eff):
     return net.dense_weights * mac_s(device, eff)
 
 
-def bubble_s(net: AmpedNetwork, at: Degrees, micro_batches, compute, communication, overlap: float = 1.0,
+def bubble_s(net: AmpedNetwork, degrees: Degrees, micro_batches, compute, communication, overlap: float = 1.0,
              printed: bool = True):
     """Return W of all layers (equation 8): `compute` and `communication` of one accelerator and batch, both passes.
 
     As printed, the compute of a step is divided by the number of layers once more.
     """
-    return overlap * (at.pp - 1) / micro_batches * (compute / (net.layers if printed else 1) + communication)
+    return overlap * (degrees.pp - 1) / micro_batches * (compute / (net.layers if printed else 1) + communication)
 
 
-def batch_time(device: Device, net: AmpedNetwork, at: Degrees, global_batch, assumed: Assumptions = Assumptions(),
-               printed: bool = True) -> Batch:
+def batch_time(device: Device, net: AmpedNetwork, degrees: Degrees, global_batch,
+               assumptions: Assumptions = Assumptions(), printed: bool = True) -> Batch:
     """Return equation 1 for one batch. A micro-batch is B/(DP x PP), and there are as many as pipeline stages."""
-    micro = global_batch / (at.dp * at.pp)
-    eff = efficiency(assumed, micro)
-    macs, nonlinear = forward_s(device, net, assumed, global_batch, eff)
-    compute, nonlinear = (1 + assumed.backward) * macs / at.gpus, (1 + assumed.backward) * nonlinear / at.gpus
-    nodes = at.tp_inter * at.pp_inter * at.dp_inter
-    tensor = 2 * net.layers * communication_s(assumed, tensor_s(device, net, assumed, at, micro), 0.0, 0.0)
-    pipeline = 2 * net.layers * communication_s(assumed, 0.0, 0.0, pipeline_s(device, net, assumed, at, micro))
-    experts = 2 * net.expert_layers * communication_s(assumed, 0.0, experts_s(device, net, assumed, nodes, micro), 0.0)
+    micro = global_batch / (degrees.dp * degrees.pp)
+    eff = efficiency(assumptions, micro)
+    macs, nonlinear = forward_s(device, net, assumptions, global_batch, eff)
+    compute = (1 + assumptions.backward) * macs / degrees.gpus
+    nonlinear = (1 + assumptions.backward) * nonlinear / degrees.gpus
+    nodes = degrees.tp_inter * degrees.pp_inter * degrees.dp_inter
+    tensor = 2 * net.layers * communication_s(assumptions, tensor_s(device, net, assumptions, degrees, micro), 0.0, 0.0)
+    pipeline = 2 * net.layers * communication_s(
+        assumptions, 0.0, 0.0, pipeline_s(device, net, assumptions, degrees, micro))
+    experts = 2 * net.expert_layers * communication_s(
+        assumptions, 0.0, experts_s(device, net, assumptions, nodes, micro), 0.0)
     return Batch(
-        compute, nonlinear, tensor, pipeline, experts, gradients_s(device, net, assumed, at),
-        bubble_s(net, at, at.pp, compute + nonlinear, tensor + pipeline + experts, printed=printed),
-        update_s(device, net, eff) / at.gpus)
+        compute, nonlinear, tensor, pipeline, experts, gradients_s(device, net, assumptions, degrees),
+        bubble_s(net, degrees, degrees.pp, compute + nonlinear, tensor + pipeline + experts, printed=printed),
+        update_s(device, net, eff) / degrees.gpus)
 
 
-def training_days(device: Device, net: AmpedNetwork, at: Degrees, global_batch, tokens: float = 300e9,
-                  assumed: Assumptions = Assumptions(), printed: bool = True):
+def training_days(device: Device, net: AmpedNetwork, degrees: Degrees, global_batch, tokens: float = 300e9,
+                  assumptions: Assumptions = Assumptions(), printed: bool = True):
     """Return the days that `tokens` take."""
     batches = tokens / (global_batch * net.sequence)
-    return batches * batch_time(device, net, at, global_batch, assumed, printed).total / 86400
+    return batches * batch_time(device, net, degrees, global_batch, assumptions, printed).total / 86400
 
 
 def gpipe_speedup(stages: np.ndarray, micro_batches: int, compute_s: float, boundary_bytes: float,

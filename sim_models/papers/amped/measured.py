@@ -31,11 +31,11 @@ class PublishedRun:
     recomputation: str
     measured: float
     ours: float
-    sampled: tuple[float, ...]  #: ours over the uncertainty of the inputs, with the same inputs in every run
+    ours_samples: tuple[float, ...]  #: ours over the uncertainty of the inputs, with the same inputs in every run
 
     @property
     def range(self) -> tuple[float, float]:
-        return ranges({"": value} for value in self.sampled)[""]
+        return ranges({"": value} for value in self.ours_samples)[""]
 
     @property
     def error(self) -> float:
@@ -49,7 +49,7 @@ class PublishedRun:
 
 def megatron_runs(seed: int = 0) -> list[PublishedRun]:
     """Return every published run of Megatron-LM beside ours."""
-    cluster, found = load_machine("dgx-a100", CLUSTER), []
+    cluster, runs = load_machine("dgx-a100", CLUSTER), []
     for row in csv_rows("t3sim.analytic.end_to_end.measured", "megatron"):
         job = TrainingJob(PRESETS[row["model"]], 2048, int(row["global_batch"]))
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
@@ -59,99 +59,99 @@ def megatron_runs(seed: int = 0) -> list[PublishedRun]:
             def seconds(sample: Machine, job: TrainingJob = job, mapping: Mapping = mapping) -> float:
                 return float(train(sample, job, mapping).iteration_ns) / 1e9
 
-            found.append(PublishedRun(row["model"], name, float(row[f"{name}_s"]), seconds(cluster),
-                                      tuple(map(seconds, samples(cluster, seed)))))
-    return found
+            runs.append(PublishedRun(row["model"], name, float(row[f"{name}_s"]), seconds(cluster),
+                                     tuple(map(seconds, samples(cluster, seed)))))
+    return runs
 
 
-def _errors(found: list[PublishedRun], predicted: Callable[[PublishedRun], float]) -> dict[str, float]:
+def _errors(runs: list[PublishedRun], predict: Callable[[PublishedRun], float]) -> dict[str, float]:
     """Return the errors of the runs from which no constant was taken, in percent."""
-    errors = [abs(100 * (predicted(one) / one.measured - 1)) for one in found if not one.calibrated]
+    errors = [abs(100 * (predict(run) / run.measured - 1)) for run in runs if not run.calibrated]
     return {"mean_error_percent": float(np.mean(errors)), "worst_error_percent": float(np.max(errors))}
 
 
 def evaluate_megatron(setup: Scope, results: Results) -> Findings:
-    found = megatron_runs(setup.seed)
-    table = [(one.model, one.recomputation, f"{one.measured:.2f}", f"{one.ours:.2f}",
-              "{:.2f} to {:.2f}".format(*one.range), f"{one.error:+.1f} %", "calibration" if one.calibrated else "")
-             for one in found]
-    ours = _errors(found, lambda one: one.ours)
-    sampled = [_errors(found, lambda one, place=place: one.sampled[place]) for place in range(SAMPLES)]
+    runs = megatron_runs(setup.seed)
+    rows = [(run.model, run.recomputation, f"{run.measured:.2f}", f"{run.ours:.2f}",
+             "{:.2f} to {:.2f}".format(*run.range), f"{run.error:+.1f} %", "calibration" if run.calibrated else "")
+            for run in runs]
+    ours = _errors(runs, lambda run: run.ours)
+    sample_errors = [_errors(runs, lambda run, sample=sample: run.ours_samples[sample]) for sample in range(SAMPLES)]
     return Findings(
         text="From one machine file the closed form meets Megatron-LM's published iterations with a mean error of "
              f"{ours['mean_error_percent']:.1f} % and {ours['worst_error_percent']:.1f} % at most. Two efficiencies "
              "were taken from one of the eight runs.",
-        ours=ours, ranges=ranges(sampled),
+        ours=ours, ranges=ranges(sample_errors),
         targets={"mean_error_percent": Target("Megatron 22B to 1T, mean error", "%", 3.65, "Calculon", at_most=4,
                                               errors=True),
                  "worst_error_percent": Target("Megatron 22B to 1T, largest error", "%", 8.87, "Calculon", at_most=9,
                                                errors=True)},
         tables=[Table("Iteration time (s)",
-                      ("model", "recomputation", "measured", "ours", "range", "error", ""), table)],
-        plots={"megatron": lambda: _draw(found)})
+                      ("model", "recomputation", "measured", "ours", "range", "error", ""), rows)],
+        plots={"megatron": lambda: _draw(runs)})
 
 
-def _draw(found: list[PublishedRun]):
-    drawn, axes = plots.figure(3.0)
-    places = range(len(found))
-    axes.errorbar(places, [one.ours / one.measured for one in found], capsize=4, fmt="o", color=plots.BLUE,
+def _draw(runs: list[PublishedRun]):
+    figure, axes = plots.figure(3.0)
+    places = range(len(runs))
+    axes.errorbar(places, [run.ours / run.measured for run in runs], capsize=4, fmt="o", color=plots.BLUE,
                   label="ours, with its range over uncertain inputs", yerr=[
-        [abs(one.ours - one.range[end]) / one.measured for one in found] for end in (0, 1)])
+        [abs(run.ours - run.range[end]) / run.measured for run in runs] for end in (0, 1)])
     axes.axhline(1, color=plots.RED, linewidth=1, label="measured")
-    axes.set_xticks(places, [f"{one.model.removeprefix('megatron-').upper()}\n{one.recomputation}" for one in found])
+    axes.set_xticks(places, [f"{run.model.removeprefix('megatron-').upper()}\n{run.recomputation}" for run in runs])
     axes.set_ylim(0.8, 1.2)
     axes.set_ylabel("predicted over measured time")
     axes.legend(loc="upper right", ncols=3)
-    return drawn
+    return figure
 
 
 def single_node_errors(cluster: Machine) -> tuple[list[dict[str, str]], np.ndarray]:
     """Return the measured runs on one node, and the relative error of each prediction."""
     table = csv_rows("t3sim.analytic.end_to_end.measured", "single_node")
     columns = {name: np.array([int(float(row[name])) for row in table]) for name in table[0] if name != "iteration_ms"}
-    measured = np.array([float(row["iteration_ms"]) for row in table])
-    predicted = np.zeros(len(table))
+    measured_ms = np.array([float(row["iteration_ms"]) for row in table])
+    predicted_ms = np.zeros(len(table))
     keys = ("hidden", "layers", "heads", "sequence", "global_batch")
     for shape in sorted(set(zip(*(columns[key].tolist() for key in keys)))):
         hidden, layers, heads, sequence, batch = shape
-        chosen = np.all([columns[key] == value for key, value in zip(keys, shape)], axis=0)
-        mapping = Mapping(columns["tp"][chosen], columns["pp"][chosen], columns["dp"][chosen],
-                          columns["micro_batch"][chosen], recompute=np.full(chosen.sum(), FULL))
+        same_shape = np.all([columns[key] == value for key, value in zip(keys, shape)], axis=0)
+        mapping = Mapping(columns["tp"][same_shape], columns["pp"][same_shape], columns["dp"][same_shape],
+                          columns["micro_batch"][same_shape], recompute=np.full(same_shape.sum(), FULL))
         job = TrainingJob(Transformer("measured", hidden, layers, heads, 4 * hidden, 51200), sequence, batch)
-        predicted[chosen] = train(cluster, job, mapping).iteration_ns / 1e6
-    return table, predicted / measured - 1
+        predicted_ms[same_shape] = train(cluster, job, mapping).iteration_ns / 1e6
+    return table, predicted_ms / measured_ms - 1
 
 
 def _summary(table: list[dict[str, str]], errors: np.ndarray) -> dict[str, float]:
     """Return the errors of the rows from which no constant was taken, in percent."""
-    some = 100 * errors[_others(table)]
-    return {"mean_error_percent": float(np.abs(some).mean()), "bias_percent": float(some.mean()),
-            "worst_error_percent": float(np.abs(some).max())}
+    percents = 100 * errors[_uncalibrated_rows(table)]
+    return {"mean_error_percent": float(np.abs(percents).mean()), "bias_percent": float(percents.mean()),
+            "worst_error_percent": float(np.abs(percents).max())}
 
 
-def _others(table: list[dict[str, str]]) -> np.ndarray:
+def _uncalibrated_rows(table: list[dict[str, str]]) -> np.ndarray:
     return np.array([any(row[key] != value for key, value in CALIBRATED_ON_ONE_NODE.items()) for row in table])
 
 
 def evaluate_single_node(setup: Scope, results: Results) -> Findings:
     cluster = load_machine("a100-40gb", CLUSTER)
     table, errors = single_node_errors(cluster)
-    ours, other = _summary(table, errors), _others(table)
+    ours, uncalibrated = _summary(table, errors), _uncalibrated_rows(table)
     mean = ours["mean_error_percent"]
     cells = []
     for key, title in (("hidden", "hidden size"), ("tp", "tensor parallelism"), ("pp", "pipeline stages"),
                        ("dp", "replicas"), ("micro_batch", "micro-batch")):
         for value in sorted({int(row[key]) for row in table}):
-            some = 100 * errors[other & np.array([int(row[key]) == value for row in table])]
-            cells.append((f"{title} {value}", f"{len(some)}", f"{np.abs(some).mean():.1f} %", f"{some.mean():+.1f} %",
-                          f"{np.abs(some).max():.1f} %"))
+            percents = 100 * errors[uncalibrated & np.array([int(row[key]) == value for row in table])]
+            cells.append((f"{title} {value}", f"{len(percents)}", f"{np.abs(percents).mean():.1f} %",
+                          f"{percents.mean():+.1f} %", f"{np.abs(percents).max():.1f} %"))
 
     def draw():
-        drawn, axes = plots.figure(3.0)
+        figure, axes = plots.figure(3.0)
         axes.hist(100 * errors, bins=60, color=plots.BLUE)
         axes.set_xlabel("error of the predicted iteration time (%)")
         axes.set_ylabel("measured runs")
-        return drawn
+        return figure
 
     return Findings(
         text=f"{len(table)} measured iterations of small models on 2 to 8 A100 are met with a mean absolute error of "

@@ -20,7 +20,7 @@ TABLE2 = (("megatron-145b", 1536, 2304, 8, 148, 147), ("megatron-310b", 1920, 21
 #: Stages, published speedup over two of them (GPipe, arXiv 1811.06965, table 3; 32 micro-batches), AMPeD's (table III).
 TABLE3 = ((2, 1.0, 1.0), (4, 1.8, 1.84), (8, 3.3, 3.19))
 
-#: GPipe's AmpedNetwork (arXiv 1811.06965, section 4): 24 layers here, 32-bit, recomputed in the backward pass.
+#: GPipe's Transformer (arXiv 1811.06965, section 4): 24 layers here, 32-bit, recomputed in the backward pass.
 _GPIPE_LAYERS, _GPIPE_HIDDEN, _GPIPE_TOKENS, _GPIPE_VOCABULARY = 24, 2048, 32 * 1024, 32000
 _P100_FLOP_PER_S, _P100_EFFICIENCY = 9.3e12, 0.8  # NVIDIA P100 for PCIe, 32-bit; what cuBLAS reaches, chosen
 _PCIE_BYTES_PER_S = 12e9  # PCIe 3.0 x16 as measured by many; all messages go through the host
@@ -30,9 +30,10 @@ _HALF_WIDTH = 0.1  #: of the efficiency and the bus bandwidth, relative
 
 def _throughputs(cluster: Machine) -> dict[str, float]:
     """Return TFLOP/s per GPU of table II's models, and its largest error in percent."""
-    found = {name: float(train(cluster, TrainingJob(PRESETS[name], 2048, batch), _mapping(gpus, pp)).tflops_per_gpu)
-             for name, gpus, batch, pp, _, _ in TABLE2}
-    return found | {"worst_error_percent": max(abs(100 * (found[row[0]] / row[4] - 1)) for row in TABLE2)}
+    throughputs = {
+        name: float(train(cluster, TrainingJob(PRESETS[name], 2048, batch), _mapping(gpus, pp)).tflops_per_gpu)
+        for name, gpus, batch, pp, _, _ in TABLE2}
+    return throughputs | {"worst_error_percent": max(abs(100 * (throughputs[row[0]] / row[4] - 1)) for row in TABLE2)}
 
 
 def _mapping(gpus: int, pp: int) -> Mapping:
@@ -41,10 +42,10 @@ def _mapping(gpus: int, pp: int) -> Mapping:
 
 def evaluate_table2(setup: Scope, results: Results) -> Findings:
     cluster = load_machine("dgx-a100", CLUSTER)
-    found, spread = _throughputs(cluster), ranges(map(_throughputs, samples(cluster, setup.seed)))
-    worst = found["worst_error_percent"]
-    cells = [(name, str(_mapping(gpus, pp)), f"{published}", f"{theirs:g}", f"{found[name]:.1f}",
-              f"{spread[name][0]:.1f} to {spread[name][1]:.1f}", f"{100 * (found[name] / published - 1):+.1f} %")
+    throughputs, spread = _throughputs(cluster), ranges(map(_throughputs, samples(cluster, setup.seed)))
+    worst = throughputs["worst_error_percent"]
+    cells = [(name, str(_mapping(gpus, pp)), f"{published}", f"{theirs:g}", f"{throughputs[name]:.1f}",
+              f"{spread[name][0]:.1f} to {spread[name][1]:.1f}", f"{100 * (throughputs[name] / published - 1):+.1f} %")
              for name, gpus, batch, pp, published, theirs in TABLE2]
     return Findings(
         text=f"With the constants of one machine file the four models' throughputs come within {worst:.1f} % of the "
@@ -72,9 +73,9 @@ def _worst(speedups: np.ndarray) -> float:
 def evaluate_table3(setup: Scope, results: Results) -> Findings:
     ours, random = _gpipe(), np.random.default_rng(setup.seed)
     errors, worst = [100 * (value / row[1] - 1) for value, row in zip(ours, TABLE3)], _worst(ours)
-    sampled = [_gpipe(*1 + random.uniform(-_HALF_WIDTH, _HALF_WIDTH, 2)) for _ in range(SAMPLES)]
-    spread = ranges({"worst_error_percent": _worst(one), **{str(row[0]): value for row, value in zip(TABLE3, one)}}
-                    for one in sampled)
+    speedup_samples = [_gpipe(*1 + random.uniform(-_HALF_WIDTH, _HALF_WIDTH, 2)) for _ in range(SAMPLES)]
+    spread = ranges({"worst_error_percent": _worst(speedups),
+                     **{str(row[0]): value for row, value in zip(TABLE3, speedups)}} for speedups in speedup_samples)
     return Findings(
         text=f"A pipeline's bubbles, and messages that share the host's bus, give GPipe's speedups within {worst:.1f} "
              "%.",

@@ -55,7 +55,7 @@ def _times(collective: str) -> dict[str, dict[int, float]]:
 
 def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
     """Evaluate the figures; `numbers`: the paper's speed factors by key."""
-    times, other = _times(collective), "bcst" if collective == "ag" else "swap"
+    times, third_variant = _times(collective), "bcst" if collective == "ag" else "swap"
 
     def factor(slow, fast, low: int, high: int) -> float:
         """Return the geomean over sizes from `low` to below `high` of the best of `slow` over the best of `fast`."""
@@ -63,49 +63,51 @@ def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
                        for size in _SIZES if low <= size < high)
 
     host = POSSIBLE[collective]
-    every = [name for name in times if name != "kernels"]
+    engine_variants = [name for name in times if name != "kernels"]
     factors = {
         "pcpy_slower_small": factor(["pcpy"], ["kernels"], _KB, 32 * _MB),
         "pcpy_faster_large": factor(["kernels"], ["pcpy"], 64 * _MB, 8 * _GB),
-        "other_over_pcpy": factor(["pcpy"], [other], _KB, 8 * _MB),
-        "gap_with_other": factor(["pcpy", other], ["kernels"], _KB, 32 * _MB),
+        "other_over_pcpy": factor(["pcpy"], [third_variant], _KB, 8 * _MB),
+        "gap_with_other": factor(["pcpy", third_variant], ["kernels"], _KB, 32 * _MB),
         "b2b_over_pcpy": factor(["pcpy"], ["b2b"], _KB, _MB),
-        "b2b_over_other": factor([other], ["b2b"], _KB, _MB),
-        "other_over_b2b": factor(["b2b"], [other], _MB, 8 * _MB),
+        "b2b_over_other": factor([third_variant], ["b2b"], _KB, _MB),
+        "other_over_b2b": factor(["b2b"], [third_variant], _MB, 8 * _MB),
         "gap_with_b2b": factor(host, ["kernels"], _KB, 32 * _MB),
         "prelaunch_pcpy": factor(["pcpy"], ["prelaunch-pcpy"], _KB, 8 * _GB),
-        "prelaunch_other": factor([other], [f"prelaunch-{other}"], _KB, 8 * _GB),
+        "prelaunch_other": factor([third_variant], [f"prelaunch-{third_variant}"], _KB, 8 * _GB),
         "prelaunch_b2b": factor(["b2b"], ["prelaunch-b2b"], _KB, 8 * _GB),
-        "best_small": factor(["kernels"], every, _KB, 32 * _MB),
-        "best_large": factor(["kernels"], every, 32 * _MB, 2 * _GB),
+        "best_small": factor(["kernels"], engine_variants, _KB, 32 * _MB),
+        "best_large": factor(["kernels"], engine_variants, 32 * _MB, 2 * _GB),
     }
     ours = Quantities()
     for key, value in factors.items():
-        ours.add(key, value, "x", _WORDS[key].format(other=other), numbers[key], "5.3", round(0.25 * numbers[key], 2))
+        ours.add(key, value, "x", _WORDS[key].format(other=third_variant), numbers[key], "5.3",
+                 round(0.25 * numbers[key], 2))
     for name, paper in _FASTEST[collective]:
-        fastest = [size for size in _SIZES if min(every, key=lambda variant: times[variant][size]) == name]
+        fastest = [size for size in _SIZES if min(engine_variants, key=lambda variant: times[variant][size]) == name]
         ours.add(f"fastest_until_{name.removeprefix('prelaunch-')}_mb", 2 * max(fastest, default=0) / _MB, "MB",
                  f"{name} fastest below", paper / _MB, "5.3.5", at_least=paper / _MB / 2, at_most=2 * paper / _MB)
 
     gain = 100 * (ours["best_small"] - 1)
 
     def draw():
-        drawn, axes = plots.figure(3.2)
+        figure, axes = plots.figure(3.2)
         colours = dict(zip(host, (plots.BLUE, plots.ORANGE, plots.GREEN)))
         for variant in host:
             for prefix, style in (("", "--"), ("prelaunch-", "-")):
-                line = times[prefix + variant]
-                axes.plot([size / _MB for size in _SIZES], [times["kernels"][size] / line[size] for size in _SIZES],
+                variant_times = times[prefix + variant]
+                axes.plot([size / _MB for size in _SIZES],
+                          [times["kernels"][size] / variant_times[size] for size in _SIZES],
                           style, color=colours[variant], label=prefix + variant)
         axes.axhline(1, color=plots.BLACK, linewidth=0.8)
         axes.set_xscale("log", base=2)
-        shown = _SIZES[::3]
-        axes.set_xticks([size / _MB for size in shown], [
-            f"{size // 1024} KB" if size < _MB else f"{size // _MB:,} MB" for size in shown])
+        tick_sizes = _SIZES[::3]
+        axes.set_xticks([size / _MB for size in tick_sizes], [
+            f"{size // 1024} KB" if size < _MB else f"{size // _MB:,} MB" for size in tick_sizes])
         axes.set_xlabel("size")
         axes.set_ylabel("speedup over kernels")
-        drawn.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6)
-        return drawn
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6)
+        return figure
 
     rows = [(f"{size / _MB:g} MB", *(f"{by_size[size] / 1e3:,.1f}" for by_size in times.values())) for size in _SIZES]
     return Findings(
@@ -149,7 +151,7 @@ ALL_TO_ALL = Figure("dma-all-to-all", "All-to-all by DMA engines (figure 14, tab
 _MB = 1 << 20
 #: Extents of the square GEMMs, and sizes of the all-gather; the paper names its cases this way, but not in its text.
 _EXTENTS = (1024, 4096, 8192)
-_GATHERED = [1 << bits for bits in range(18, 29)]  # 256 KB to 256 MB
+_GATHER_SIZES = [1 << bits for bits in range(18, 29)]  # 256 KB to 256 MB
 
 
 def gemm_ns(node: Machine, extent: int) -> float:
@@ -178,7 +180,7 @@ def with_engines_ns(node: Machine, extent: int, size_bytes: float) -> float:
 def evaluate_after_gemm(setup: Scope, results: Results) -> Findings:
     node, rows, ratios = load_machine("mi300x", ENGINES), [], {}
     for extent in _EXTENTS:
-        for size in _GATHERED:
+        for size in _GATHER_SIZES:
             kernels, engines = with_kernels_ns(node, extent, size), with_engines_ns(node, extent, size)
             ratios[extent, size] = kernels / engines
             rows.append((f"g{extent}_c{size / _MB:g}M", f"{kernels / 1e3:,.1f}", f"{engines / 1e3:,.1f}",
@@ -212,11 +214,11 @@ def interval_ns(node: Machine, size_bytes: float) -> float:
 
 def evaluate_copies(setup: Scope, results: Results) -> Findings:
     node, rows, errors = load_machine("mi355x", ENGINES), [], []
-    for one in csv_rows("t3sim.event.flow.measured", "sdma_copies"):
-        size, measured = int(one["bytes"]), float(one["gb_per_s"])
+    for row in csv_rows("t3sim.event.flow.measured", "sdma_copies"):
+        size, measured_rate = int(row["bytes"]), float(row["gb_per_s"])
         ours = size / interval_ns(node, size)
-        errors.append(100 * (ours / measured - 1))
-        rows.append((f"{size // _KB} KB", f"{measured:.0f}", f"{ours:.1f}", f"{errors[-1]:+.1f} %"))
+        errors.append(100 * (ours / measured_rate - 1))
+        rows.append((f"{size // _KB} KB", f"{measured_rate:.0f}", f"{ours:.1f}", f"{errors[-1]:+.1f} %"))
     round_trip_us = run_queues(node, [Queue(0, (Command(0, (1,)),))], _KB, "gpu").ns / 1e3
     small = Queue(0, (Command(0, (1,)),) * 64)
     scattered_us = run_queues(node, [small], 4 * _KB, "gpu").ns / 1e3

@@ -22,16 +22,17 @@ _LATENCIES, _NEXT_COPY_NS = (1.0, 0.75, 0.5, 0.35, 0.25), (60.0, 125.0, 250.0, 5
 _RATES, _POLLS_NS, _ENGINE_W = (1.0, 0.995, 0.99, 0.98), (5_000.0, 20_000.0), (0.0, 0.5, 1.0, 1.5)
 
 
-def changed(node: Machine, section: str, **values: Any) -> Machine:
+def with_section(node: Machine, section: str, **values: Any) -> Machine:
     """Return a node of which a section has other values."""
     return node.model_copy(update={section: getattr(node, section).model_copy(update=values)})
 
 
 def quicker_kernels(node: Machine, factor: float) -> Machine:
     """Return a node whose library's protocols have so much of their latencies."""
-    protocols = {name: (one := getattr(node.kernel, name)).model_copy(
-        update={"base_ns": factor * one.base_ns, "hop_ns": factor * one.hop_ns}) for name in ("ll", "ll128", "simple")}
-    return changed(node, "kernel", **protocols)
+    protocols = {name: (protocol := getattr(node.kernel, name)).model_copy(
+        update={"base_ns": factor * protocol.base_ns, "hop_ns": factor * protocol.hop_ns})
+                 for name in ("ll", "ll128", "simple")}
+    return with_section(node, "kernel", **protocols)
 
 
 def _times(node: Machine, collective: str, variants: Sequence[str], sizes: Sequence[int],
@@ -50,8 +51,8 @@ def _baselines(node: Machine) -> list[tuple[str, ...]]:
     for factor in _LATENCIES:
         kernels = [kernel_collective_ns(quicker_kernels(node, factor), size) for size in _SMALL]
         rows.append((f"{factor:g}", *(
-            f"{geomean(ours / theirs for ours, theirs in zip(of, kernels)):.2f}" for collective in ("ag", "a2a")
-            for of in (*(times[collective, count] for count in (1, 2, 3)), best[collective]))))
+            f"{geomean(ours / theirs for ours, theirs in zip(engines, kernels)):.2f}" for collective in ("ag", "a2a")
+            for engines in (*(times[collective, count] for count in (1, 2, 3)), best[collective]))))
     return [*rows, ("paper", "4.5", "3.0", "2.3", "1.3", "2.5", "1.6", "1.3", f"{1 / 1.2:.2f}")]
 
 
@@ -65,26 +66,27 @@ def fastest_until(node: Machine, collective: str) -> int:
 def _crossovers(node: Machine) -> list[tuple[str, ...]]:
     rows = []
     for next_copy_ns in _NEXT_COPY_NS:
-        other = changed(node, "engine", next_copy_ns=next_copy_ns)
-        rows.append((f"{next_copy_ns:g}", *(f"{fastest_until(other, name) / _KB:g} KB" for name in ("ag", "a2a"))))
+        variant = with_section(node, "engine", next_copy_ns=next_copy_ns)
+        rows.append((f"{next_copy_ns:g}", *(f"{fastest_until(variant, name) / _KB:g} KB" for name in ("ag", "a2a"))))
     return [*rows, ("paper", "256 KB", "64 KB")]
 
 
 def overtaken_from(node: Machine, prelaunched: Machine, collective: str) -> str:
     """Return the size from which copies that the host starts are faster than prelaunched ones."""
     for size in _LARGE:
-        (plain,), (polled,) = (_times(of, collective, ("pcpy",), [size], initiator)
-                               for of, initiator in ((node, "host"), (prelaunched, "poll")))
+        (plain,), (polled,) = (_times(variant, collective, ("pcpy",), [size], initiator)
+                               for variant, initiator in ((node, "host"), (prelaunched, "poll")))
         if plain < polled:
             return f"{size // _MB} MB"
     return "never"
 
 
 def _overtaking(node: Machine) -> list[tuple[str, ...]]:
-    slower = [(f"{100 * (1 - rate):g} % less of the link", changed(
+    slower = [(f"{100 * (1 - rate):g} % less of the link", with_section(
         node, "link", push_efficiency=rate * node.link.push_efficiency)) for rate in _RATES]
-    later = [(f"a poll of {poll_ns / 1e3:g} µs", changed(node, "engine", poll_ns=poll_ns)) for poll_ns in _POLLS_NS]
-    return [*((title, *(overtaken_from(node, other, name) for name in ("ag", "a2a"))) for title, other in
+    later = [(f"a poll of {poll_ns / 1e3:g} µs", with_section(node, "engine", poll_ns=poll_ns))
+             for poll_ns in _POLLS_NS]
+    return [*((title, *(overtaken_from(node, variant, name) for name in ("ag", "a2a"))) for title, variant in
               (*slower, *later)), ("paper", "512 MB", "1 GB")]
 
 
@@ -105,7 +107,7 @@ def _scattered(node: Machine) -> list[tuple[str, ...]]:
 
 def evaluate(setup: Scope, results: Results) -> Findings:
     node = load_machine("mi300x", ENGINES)
-    awake = {engine_w: engine_watt_savings(node, engine_w) for engine_w in (0.0, 1.0)}
+    savings = {engine_w: engine_watt_savings(node, engine_w) for engine_w in (0.0, 1.0)}
     return Findings(
         text="One input is changed at a time, to see which one a miss hangs on. The all-gather's distance to kernels "
              "needs kernels with half of the library's published latency, the all-to-all's the published one: no "
@@ -113,14 +115,14 @@ def evaluate(setup: Scope, results: Results) -> Findings:
              "fastest at the same size for both collectives. Prelaunched copies would be overtaken where the paper "
              "has it if they lost a percent of the links' rate or half of one; a flag that is seen late would cost "
              "the same at any size, and does not give it. With 1 W for each engine that is awake b2b takes "
-             f"{awake[1.0][0]:.1f} % less than one engine per copy instead of {awake[0.0][0]:.1f}, broadcasts "
-             f"{awake[1.0][1]:.1f} instead of {awake[0.0][1]:.1f}: both misses are this one number, which is not "
+             f"{savings[1.0][0]:.1f} % less than one engine per copy instead of {savings[0.0][0]:.1f}, broadcasts "
+             f"{savings[1.0][1]:.1f} instead of {savings[0.0][1]:.1f}: both misses are this one number, which is not "
              "published. Copies of an MI355X to different places are nearer to what they would take one after the "
              "other.",
         tables=[
             Table("Engines slower than kernels below 32 MB, by the kernels' latency", (
-                "of the published latency", *(f"{collective}: {what}" for collective, other in (
-                    ("all-gather", "bcst"), ("all-to-all", "swap")) for what in (
+                "of the published latency", *(f"{collective}: {title}" for collective, other in (
+                    ("all-gather", "bcst"), ("all-to-all", "swap")) for title in (
                         "pcpy", f"with {other}", "with b2b", "prelaunched, too"))), _baselines(node)),
             Table("Prelaunched b2b is the fastest below, by what a further copy takes",
                   ("ns", "all-gather", "all-to-all"), _crossovers(node)),

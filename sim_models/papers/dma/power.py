@@ -47,9 +47,9 @@ def kernel_watts(node: Machine, size_bytes: float) -> Watts:
     What arrives goes through a buffer of their library, from which it is copied to where it belongs (DMA collectives
     paper, sections 5.4 and 6.4).
     """
-    moved = size_bytes * (node.gpus - 1)
-    return _watts(node, kernel_collective_ns(node, size_bytes), moved, memory_bytes=4 * moved, compute_bytes=4 * moved,
-                  engine_bytes=0.0, compute_units=node.kernel.compute_units)
+    link_bytes = size_bytes * (node.gpus - 1)
+    return _watts(node, kernel_collective_ns(node, size_bytes), link_bytes, memory_bytes=4 * link_bytes,
+                  compute_bytes=4 * link_bytes, engine_bytes=0.0, compute_units=node.kernel.compute_units)
 
 
 def _watts(node: Machine, ns: float, link_bytes: float, memory_bytes: float, compute_bytes: float, engine_bytes: float,
@@ -57,15 +57,15 @@ def _watts(node: Machine, ns: float, link_bytes: float, memory_bytes: float, com
     """Return the power of one GPU; bytes are those of all."""
     power = node.power
 
-    def moving(size_bytes: float, pj_per_bit: float) -> float:
+    def traffic_w(size_bytes: float, pj_per_bit: float) -> float:
         return 8e-3 * pj_per_bit * size_bytes / node.gpus / ns  # 1 pJ/ns is 1 mW
 
     return Watts(
         compute=(power.compute_idle_w + compute_units * power.compute_unit_w
-                 + moving(compute_bytes, power.compute_pj_per_bit)),
-        io=(power.io_idle_w + moving(link_bytes, power.link_pj_per_bit)
-            + moving(engine_bytes, power.engine_pj_per_bit)),
-        memory=power.memory_idle_w + moving(memory_bytes, power.memory_pj_per_bit))
+                 + traffic_w(compute_bytes, power.compute_pj_per_bit)),
+        io=(power.io_idle_w + traffic_w(link_bytes, power.link_pj_per_bit)
+            + traffic_w(engine_bytes, power.engine_pj_per_bit)),
+        memory=power.memory_idle_w + traffic_w(memory_bytes, power.memory_pj_per_bit))
 
 
 @cache
@@ -87,20 +87,20 @@ def _ratios(node: Machine, sizes: list[int]) -> dict[str, float]:
             "compute_share_percent": 100 * sum(a.compute / b.compute for a, b in pairs) / len(pairs)}
 
 
-def _varied(node: Machine, inputs: Mapping[str, float]) -> Machine:
+def _with_inputs(node: Machine, inputs: Mapping[str, float]) -> Machine:
     """Return a node with other inputs of the estimate, those of `PowerRange`, and the same power at rest in all."""
     power, kernel, inputs = node.power, node.kernel, dict(inputs)
     if (units := inputs.pop("kernel_units", None)) is not None:
         kernel = kernel.model_copy(update={"compute_units": units})
     if (share := inputs.pop("compute_idle_share", None)) is not None:
-        whole = power.compute_idle_w + power.io_idle_w + power.memory_idle_w
-        rest = (1 - share) * whole / (power.io_idle_w + power.memory_idle_w)
-        inputs |= {"compute_idle_w": share * whole, "io_idle_w": rest * power.io_idle_w,
+        idle_w = power.compute_idle_w + power.io_idle_w + power.memory_idle_w
+        rest = (1 - share) * idle_w / (power.io_idle_w + power.memory_idle_w)
+        inputs |= {"compute_idle_w": share * idle_w, "io_idle_w": rest * power.io_idle_w,
                    "memory_idle_w": rest * power.memory_idle_w}
     return node.model_copy(update={"kernel": kernel, "power": power.model_copy(update=inputs)})
 
 
-def _given(node: Machine, name: str) -> float:
+def _default_input(node: Machine, name: str) -> float:
     """Return what the estimate takes for an input."""
     power = node.power
     if name == "kernel_units":
@@ -127,19 +127,21 @@ def engine_watt_savings(node: Machine, engine_w: float = 0.0) -> tuple[float, fl
 
 def evaluate(setup: Scope, results: Results) -> Findings:
     node = load_machine("mi300x", ENGINES)
-    ours, taken = Quantities(), _ratios(node, _SIZES)
-    ours.add("power_lower_percent", taken["power_lower_percent"], "%", "power of engines lower, from 64 MB", 32, "5.4",
+    ours, ratios = Quantities(), _ratios(node, _SIZES)
+    ours.add("power_lower_percent", ratios["power_lower_percent"], "%", "power of engines lower, from 64 MB", 32, "5.4",
              10)
-    ours.add("compute_share_percent", taken["compute_share_percent"], "%",
+    ours.add("compute_share_percent", ratios["compute_share_percent"], "%",
              "compute dies' power, of that with kernels", 100 / 3.7, "5.4", 10)
-    unknown = node.power.range.model_dump()
-    varied = [_ratios(_varied(node, dict(zip(unknown, case))), _SIZES[:1]) for case in product(*unknown.values())]
-    alone = []
-    for name, ends in unknown.items():
-        low, high = (_ratios(_varied(node, {name: end}), _SIZES[:1]) for end in ends)
-        alone.append((name, *(f"{value:g}" for value in (ends[0], round(_given(node, name), 2), ends[1])),
-                      *(f"{low[key]:.0f} to {high[key]:.0f} %" for key in low)))
-    ranges = {key: (min(one[key] for one in varied), max(one[key] for one in varied)) for key in taken}
+    input_ranges = node.power.range.model_dump()
+    ratio_samples = [_ratios(_with_inputs(node, dict(zip(input_ranges, case))), _SIZES[:1])
+                     for case in product(*input_ranges.values())]
+    input_rows = []
+    for name, ends in input_ranges.items():
+        low, high = (_ratios(_with_inputs(node, {name: end}), _SIZES[:1]) for end in ends)
+        input_rows.append((name, *(f"{value:g}" for value in (ends[0], round(_default_input(node, name), 2), ends[1])),
+                           *(f"{low[key]:.0f} to {high[key]:.0f} %" for key in low)))
+    ranges = {key: (min(sample[key] for sample in ratio_samples), max(sample[key] for sample in ratio_samples))
+              for key in ratios}
     back_to_back, broadcast = engine_watt_savings(node)
     ours.add("b2b_lower_percent", back_to_back, "%", "prelaunch-b2b below prelaunch-pcpy, 16 to 64 KB", 3.5, "5.4", 2.5)
     ours.add("bcst_lower_percent", broadcast, "%", "prelaunch-bcst below prelaunch-pcpy, 2 to 32 MB", 7.5, "5.4", 2.5)
@@ -157,7 +159,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
              "published either: fewer engines save nothing.",
         ours=ours, ranges=ranges, targets=ours.targets,
         tables=[Table("What is not known, one input after the other, 64 MB", (
-            "input", "least", "taken", "most", "power lower", "compute dies' power, of that with kernels"), alone),
+            "input", "least", "taken", "most", "power lower", "compute dies' power, of that with kernels"), input_rows),
                 Table("Power of one GPU (W)", ("all-gather", "compute dies", "I/O dies", "memory", "all"), rows,
                       folded=True)])
 

@@ -58,8 +58,8 @@ class TriggerTask(ModelTask):
 
     @property
     def label(self) -> str:
-        on = "" if self.machine.name == _UNNAMED else f", {self.machine.name}"
-        return f"triggers of {self.tile_m} x {self.tile_n} tiles, {self.tiles_per_block} wavefronts a copy{on}"
+        suffix = "" if self.machine.name == _UNNAMED else f", {self.machine.name}"
+        return f"triggers of {self.tile_m} x {self.tile_n} tiles, {self.tiles_per_block} wavefronts a copy{suffix}"
 
     @property
     def description(self) -> dict[str, Any]:
@@ -84,19 +84,19 @@ def _times(events: np.ndarray, per_copy: int) -> TriggerTimes:
     order = np.argsort(keys, kind="stable")
     for group in np.split(events[order], np.flatnonzero(np.diff(keys[order])) + 1):
         copies[int(group["wg"][0]), int(group["wf"][0]) // per_copy] = group
-    found = []
+    rows = []
     for group in copies.values():
-        issued, lines = (group[group["kind"] == kind] for kind in (Kind.ISSUE, Kind.LINE))
-        if not len(issued) or not len(lines):
+        issues, lines = (group[group["kind"] == kind] for kind in (Kind.ISSUE, Kind.LINE))
+        if not len(issues) or not len(lines):
             continue  # not sent on by DMA
         writes = group[(group["kind"] == Kind.DECIDE) & (group["op"] != READ)]
         updates = group[(group["kind"] == Kind.UPDATE) & (group["flags"] & COMPLETE != 0)]
-        served = group[(group["kind"] == Kind.SERVE) & (group["op"] == READ)]
-        last = writes["cycle"].max()
-        found.append((updates["cycle"].max() - last, issued["cycle"].min() - last, lines["cycle"].min() - last,
-                      served["cycle"].min() - last, lines["amount"].sum()))
-    columns = np.array(found).T
-    return TriggerTimes(len(found), int(columns[4].max()),
+        reads = group[(group["kind"] == Kind.SERVE) & (group["op"] == READ)]
+        last_write = writes["cycle"].max()
+        rows.append((updates["cycle"].max() - last_write, issues["cycle"].min() - last_write,
+                     lines["cycle"].min() - last_write, reads["cycle"].min() - last_write, lines["amount"].sum()))
+    columns = np.array(rows).T
+    return TriggerTimes(len(rows), int(columns[4].max()),
                         *((int(column.min()), float(np.median(column))) for column in columns[:4]))
 
 
@@ -108,21 +108,22 @@ def _tasks(setup: Scope) -> list[TriggerTask]:
 def evaluate(setup: Scope, results: Results) -> Findings:
     node, rows = load_machine("mi300x", ENGINES), []
     times = {results[task].copy_bytes: results[task] for task in _tasks(setup)}
-    whole: dict[str, list[float]] = {initiator: [] for initiator in INITIATORS}
-    for size, one in sorted(times.items()):
+    copy_us: dict[str, list[float]] = {initiator: [] for initiator in INITIATORS}
+    for size, trigger_times in sorted(times.items()):
         copy = [Queue(0, (Command(0, (1,)),))]
         for initiator in INITIATORS:
-            whole[initiator].append(run_queues(node, copy, size, initiator).ns / 1e3)
-        rows.append((f"{size // _KB} KB", *(f"{whole[initiator][-1]:.2f}" for initiator in INITIATORS),
+            copy_us[initiator].append(run_queues(node, copy, size, initiator).ns / 1e3)
+        rows.append((f"{size // _KB} KB", *(f"{copy_us[initiator][-1]:.2f}" for initiator in INITIATORS),
                      *(f"{least} / {median:.0f}" for least, median in (
-                         one.update_cycles, one.issue_cycles, one.line_cycles, one.read_cycles)), f"{one.copies}"))
+                         trigger_times.update_cycles, trigger_times.issue_cycles, trigger_times.line_cycles,
+                         trigger_times.read_cycles)), f"{trigger_times.copies}"))
     small = times[min(times)]
-    host_us = whole["host"][0]
+    host_us = copy_us["host"][0]
 
     def draw():
-        drawn, axes = plots.figure(2.8)
+        figure, axes = plots.figure(2.8)
         sizes = [size / _KB for size in sorted(times)]
-        for (initiator, values), colour in zip(whole.items(), (plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED)):
+        for (initiator, values), colour in zip(copy_us.items(), (plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED)):
             axes.plot(sizes, values, "o-", color=colour, label=initiator)
         axes.plot(sizes, [size * _KB / node.link.bandwidth_gb_per_s / 1e3 for size in sizes], "--", color=plots.BLACK,
                   label="the link alone")
@@ -131,7 +132,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
         axes.set_xlabel("tile (KB)")
         axes.set_ylabel("µs from complete to copied")
         axes.legend(ncols=3)
-        return drawn
+        return figure
 
     return Findings(
         text=f"A host-launched copy of a tile of 4 KB takes {host_us:.1f} µs, the link alone 0.1. T3's trigger "

@@ -52,7 +52,8 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                      f"{total(_order(operator, m, 'shifted')) / 1e3:,.0f}", f"{gain:.2f}")
                     for (operator, m), gain in gains.items()]),
                 Table("Who copies, all-gather (µs)", ("node", *TRANSFERS), [
-                    (f"{title}, m = {m}", *(f"{total(_transfer(node, m, one)) / 1e3:,.0f}" for one in TRANSFERS))
+                    (f"{title}, m = {m}",
+                     *(f"{total(_transfer(node, m, transfer)) / 1e3:,.0f}" for transfer in TRANSFERS))
                     for node, title in NODES.items() for m in _SIZES]),
                 Table("Communication tiles per rank's rows, A100 NVLink, pulled (µs)",
                       ("m", *map(str, _PIECES)), [
@@ -61,13 +62,13 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
 
 
 def _draw(gains: dict[tuple[str, int], float]):
-    drawn, axes = plots.figure(2.6, width=0.6)
+    figure, axes = plots.figure(2.6, width=0.6)
     plots.grouped_bars(axes, [f"m = {m}" for m in _SIZES],
                        {operator: [gains[operator, m] for m in _SIZES] for operator in OPERATORS},
                        dict(zip(OPERATORS, (plots.BLUE, plots.ORANGE))), TITLES, baseline=1.0)
     axes.set_ylabel("shifted order over the same on all")
     axes.legend()
-    return drawn
+    return figure
 
 
 CHOICES = Figure("flux-choices", "Order, transfers and communication tiles (figures 8 to 10)", _tasks, _evaluate,

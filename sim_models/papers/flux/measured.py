@@ -29,15 +29,15 @@ def all_reduce_times(gpu: str) -> list[tuple[int, float]]:
             if row["gpu"] == gpu and int(row["size_bytes"]) >= 4 * _MB]
 
 
-def all_reduce_errors(node: Machine, measured: list[tuple[int, float]]) -> list[float]:
+def all_reduce_errors(node: Machine, measured_times: list[tuple[int, float]]) -> list[float]:
     """Return relative errors of the library's all-reduce on 4 GPUs."""
-    return [library_ring_ns(node, 4, size, 2) / time - 1 for size, time in measured]
+    return [library_ring_ns(node, 4, size, 2) / time - 1 for size, time in measured_times]
 
 
-def least_error(node: Machine, measured: list[tuple[int, float]]) -> float:
+def least_error(node: Machine, measured_times: list[tuple[int, float]]) -> float:
     """Return the least that the largest relative error can be, whatever the efficiency and the latency of a step."""
-    bytes_ns = np.array([1.5 * size / node.link.bandwidth_gb_per_s for size, _ in measured])
-    times = np.array([time for _, time in measured])
+    bytes_ns = np.array([1.5 * size / node.link.bandwidth_gb_per_s for size, _ in measured_times])
+    times = np.array([time for _, time in measured_times])
     efficiencies, steps = np.arange(0.3, 1.0, 0.004), np.arange(0.0, 25e3, 200.0)
     errors = (6 * steps[None, :, None] + bytes_ns / efficiencies[:, None, None]) / times - 1
     return float(np.abs(errors).max(axis=2).min())
@@ -59,8 +59,9 @@ def _evaluate_gemms(setup: Scope, results: Results) -> Findings:
         ours=ours, targets=ours.targets,
         tables=[Table("Time (µs), with the call that is waited for",
                       ("m x n x k", "measured", "here", "difference", "kernel", "rounds"),
-                      [(name, f"{time / 1e3:,.1f}", f"{(one.ns + node.host.call_ns) / 1e3:,.1f}",
-                        f"{100 * error:+.1f} %", one.name, str(one.rounds())) for name, time, one, error in rows])])
+                      [(name, f"{time / 1e3:,.1f}", f"{(kernel.ns + node.host.call_ns) / 1e3:,.1f}",
+                        f"{100 * error:+.1f} %", kernel.name, str(kernel.rounds()))
+                       for name, time, kernel, error in rows])])
 
 
 GEMMS = Figure("gemm-a100", "GEMMs on an A100 as measured by others", lambda setup: (), _evaluate_gemms,
@@ -70,28 +71,29 @@ _GPUS = {"a100": "a100-nvlink", "v100": "dgx-v100"}
 
 
 def _evaluate_all_reduces(setup: Scope, results: Results) -> Findings:
-    ours, rows, drawn = Quantities(), [], {}
+    ours, rows, curves = Quantities(), [], {}
 
-    def compare(title: str, node: Machine, measured: list[tuple[int, float]]) -> list[float]:
+    def compare(title: str, node: Machine, measured_times: list[tuple[int, float]]) -> list[float]:
         """Add rows to the table, and return the errors, percent."""
-        errors = [100 * error for error in all_reduce_errors(node, measured)]
+        errors = [100 * error for error in all_reduce_errors(node, measured_times)]
         rows.extend((f"{title}, {size / _MB:.0f} MB", f"{time / 1e3:,.1f}",
                      f"{library_ring_ns(node, 4, size, 2) / 1e3:,.1f}", f"{error:+.1f} %")
-                    for (size, time), error in zip(measured, errors))
+                    for (size, time), error in zip(measured_times, errors))
         return errors
 
     for gpu, name in _GPUS.items():
-        node, measured = load_machine(name, TILES), all_reduce_times(gpu)
-        errors = compare(gpu.upper(), node, measured)
-        drawn[gpu] = [size / _MB for size, _ in measured], errors
+        node, measured_times = load_machine(name, TILES), all_reduce_times(gpu)
+        errors = compare(gpu.upper(), node, measured_times)
+        curves[gpu] = [size / _MB for size, _ in measured_times], errors
         ours.add(f"{gpu}_error_max_percent", max(map(abs, errors)), "%",
                  f"all-reduce on 4 {gpu.upper()} from 4 MB, largest error", at_most=5)
-        ours.add(f"{gpu}_least_possible_percent", 100 * least_error(node, measured), "%",
+        ours.add(f"{gpu}_least_possible_percent", 100 * least_error(node, measured_times), "%",
                  f"the least that any efficiency and latency reach, {gpu.upper()}")
     node = load_machine("a100-nvlink", TILES)
-    other = [(int(row["size_bytes"]), float(row["median_time_ns"])) for row in csv_rows(_MEASURED, "all_reduces_dgx")
-             if row["box"] == "a100_dgx" and int(row["size_bytes"]) >= 4 * _MB]
-    ours.add("dgx_error_max_percent", max(map(abs, compare("DGX A100", node, other))), "%",
+    dgx_times = [(int(row["size_bytes"]), float(row["median_time_ns"]))
+                 for row in csv_rows(_MEASURED, "all_reduces_dgx")
+                 if row["box"] == "a100_dgx" and int(row["size_bytes"]) >= 4 * _MB]
+    ours.add("dgx_error_max_percent", max(map(abs, compare("DGX A100", node, dgx_times))), "%",
              "on 4 GPUs of a DGX A100, which gave no number, largest error")
     quiet = node.without_software()
     return Findings(
@@ -104,19 +106,19 @@ def _evaluate_all_reduces(setup: Scope, results: Results) -> Findings:
              f"{library_ring_ns(node, 4, 4 * _MB, 2) / 1e3:.0f}.",
         ours=ours, targets=ours.targets,
         tables=[Table("Time (µs)", ("all-reduce", "measured", "here", "difference"), rows, folded=True)],
-        plots={"all-reduce-measured": lambda: _draw(drawn)})
+        plots={"all-reduce-measured": lambda: _draw(curves)})
 
 
 def _draw(errors: dict[str, tuple[list[float], list[float]]]):
-    drawn, axes = plots.figure(2.6)
-    for (gpu, (sizes, found)), colour in zip(errors.items(), (plots.BLUE, plots.ORANGE)):
-        axes.plot(sizes, found, "o-", color=colour, markersize=4, label=gpu.upper())
+    figure, axes = plots.figure(2.6)
+    for (gpu, (sizes, percents)), colour in zip(errors.items(), (plots.BLUE, plots.ORANGE)):
+        axes.plot(sizes, percents, "o-", color=colour, markersize=4, label=gpu.upper())
     axes.axhspan(-5, 5, color=plots.LIGHT, alpha=0.4, zorder=0)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("MB")
     axes.set_ylabel("here over measured (%)")
     axes.legend()
-    return drawn
+    return figure
 
 
 ALL_REDUCES = Figure("all-reduce-measured", "All-reduces as measured by others", lambda setup: (),

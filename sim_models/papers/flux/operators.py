@@ -65,16 +65,16 @@ class OverlapTask(ModelTask):
 
     @property
     def machine(self) -> Machine:
-        node, by = load_machine(self.node, TILES), self.factors
+        node, factors = load_machine(self.node, TILES), self.factors
         link, gpu, host = node.link, node.gpu, node.host
         return node.model_copy(update={
             "link": link.model_copy(update={
-                "store_efficiency": link.store_efficiency * by.transfers,
-                "push_efficiency": link.push_efficiency * by.copies,
-                "pull_efficiency": link.pull_efficiency * by.copies}),
-            "host": host.model_copy(update={"launch_ns": host.launch_ns * by.software,
-                                            "event_ns": host.event_ns * by.software}),
-            "gpu": gpu if by.small_tiles else gpu.model_copy(update={
+                "store_efficiency": link.store_efficiency * factors.transfers,
+                "push_efficiency": link.push_efficiency * factors.copies,
+                "pull_efficiency": link.pull_efficiency * factors.copies}),
+            "host": host.model_copy(update={"launch_ns": host.launch_ns * factors.software,
+                                            "event_ns": host.event_ns * factors.software}),
+            "gpu": gpu if factors.small_tiles else gpu.model_copy(update={
                 "tiles": tuple(tile for tile in gpu.tiles if tile[0] * tile[1] == 128 * 256)})})
 
     @property
@@ -83,10 +83,10 @@ class OverlapTask(ModelTask):
 
     @property
     def label(self) -> str:
-        more = [f"{name}={value}" for name, value in (asdict(self.choice) if self.choice else {}).items()]
-        more += [f"{name} x {value:g}" for name, value in asdict(self.factors).items()
-                 if value != asdict(SoftwareFactors())[name]]
-        return ", ".join([f"{TITLES[self.operator]}, m = {self.m}, {self.gpus} GPUs", NODES[self.node], *more])
+        options = [f"{name}={value}" for name, value in (asdict(self.choice) if self.choice else {}).items()]
+        options += [f"{name} x {value:g}" for name, value in asdict(self.factors).items()
+                    if value != asdict(SoftwareFactors())[name]]
+        return ", ".join([f"{TITLES[self.operator]}, m = {self.m}, {self.gpus} GPUs", NODES[self.node], *options])
 
     @property
     def description(self) -> dict[str, Any]:
@@ -96,16 +96,17 @@ class OverlapTask(ModelTask):
     def run(self, progress: Callable[[float], None]) -> OverlapTimes:
         techniques = ("sequential", "flux") + (("decomposed",) if self.gpus <= self.machine.gpus else ())
         run = run_overlap(self.machine, self.operator, self.shape, self.gpus, techniques, self.choice)
-        found = run.techniques
+        runs = run.techniques
         return OverlapTimes(
-            run.gemm_ns, run.collective_ns, {name: one.operator_ns for name, one in found.items()},
-            {name: one.overlap_efficiency for name, one in found.items()},
-            {name: ", ".join(f"{key} {value}" for key, value in one.choice.items()) for name, one in found.items()})
+            run.gemm_ns, run.collective_ns, {name: technique.operator_ns for name, technique in runs.items()},
+            {name: technique.overlap_efficiency for name, technique in runs.items()},
+            {name: ", ".join(f"{key} {value}" for key, value in technique.choice.items())
+             for name, technique in runs.items()})
 
 
-def tasks_of(node: str, sizes: tuple[int, ...], **more: Any) -> list[OverlapTask]:
+def tasks_of(node: str, sizes: tuple[int, ...], **options: Any) -> list[OverlapTask]:
     """Return the tasks of both operators on a node over sizes."""
-    return [OverlapTask(node, operator, m, **more) for operator in OPERATORS for m in sizes]
+    return [OverlapTask(node, operator, m, **options) for operator in OPERATORS for m in sizes]
 
 
 def percent_of(results: Results, tasks: list[OverlapTask], technique: str) -> list[float]:
@@ -128,7 +129,7 @@ _EXPERIMENTS = {
     "at a quarter of the rate": SoftwareFactors(transfers=0.25), "launches and events of four times the length":
     SoftwareFactors(software=4.0), "a library with tiles of 128 x 256 only": SoftwareFactors(small_tiles=False),
     "copy engines at half the rate": SoftwareFactors(copies=0.5)}
-_TRIED = (1024, 4096)
+_IF_SIZES = (1024, 4096)
 #: Of 64 rows on eight GPUs each owns 8: a store along the columns then has 8 rows, which the paper says is slow.
 _SMALL_EXPERIMENTS = _EXPERIMENTS | {
     "what compute units send at an eighth of the rate": SoftwareFactors(transfers=0.125)}
@@ -138,7 +139,7 @@ def _tasks(setup: Scope) -> Iterator[OverlapTask]:
     for node in NODES:
         yield from tasks_of(node, _LARGE)
         for factors in _EXPERIMENTS.values():
-            yield from tasks_of(node, _TRIED, factors=factors)
+            yield from tasks_of(node, _IF_SIZES, factors=factors)
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
@@ -163,9 +164,9 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              + " (-67, -61, 20). No number was fitted to these; docs/why/other-papers.md says what is missed and why.",
         ours=ours, targets=ours.targets,
         tables=[Table("Time (µs) and overlap efficiency", _COLUMNS, rows),
-                Table(f"Mean overlap efficiency, m = {_TRIED[0]} and {_TRIED[1]}: Flux / decomposed",
+                Table(f"Mean overlap efficiency, m = {_IF_SIZES[0]} and {_IF_SIZES[1]}: Flux / decomposed",
                       ("if", *NODES.values()), [(title, *(" / ".join(
-                          f"{fmean(percent_of(results, tasks_of(node, _TRIED, factors=factors), technique)):.0f} %"
+                          f"{fmean(percent_of(results, tasks_of(node, _IF_SIZES, factors=factors), technique)):.0f} %"
                           for technique in ("flux", "decomposed")) for node in NODES))
                           for title, factors in _EXPERIMENTS.items()])],
         plots={"flux": lambda: _draw(results, _LARGE)})
@@ -178,31 +179,31 @@ _COLUMNS = ("operator", "GEMM", "collective", "sequential", "decomposed", "Flux"
 def _rows(results: Results, tasks: list[OverlapTask], title: str) -> list[tuple[str, ...]]:
     rows = []
     for task in tasks:
-        one = results[task]
+        times = results[task]
         rows.append((f"{title}, {TITLES[task.operator]}, m = {task.m}", *(f"{value / 1e3:,.0f}" for value in (
-            one.gemm_ns, one.collective_ns)), *(
-                f"{one.total_ns[name] / 1e3:,.0f}" if name in one.total_ns else "–"
+            times.gemm_ns, times.collective_ns)), *(
+                f"{times.total_ns[name] / 1e3:,.0f}" if name in times.total_ns else "–"
                 for name in ("sequential", "decomposed", "flux")), *(
-                f"{100 * one.efficiency[name]:.0f} %" if name in one.efficiency else "–"
-                for name in ("decomposed", "flux")), one.choice["flux"]))
+                f"{100 * times.efficiency[name]:.0f} %" if name in times.efficiency else "–"
+                for name in ("decomposed", "flux")), times.choice["flux"]))
     return rows
 
 
 def _draw(results: Results, sizes: tuple[int, ...]):
-    drawn, axes = plots.figure(3.0, 1, len(NODES), sharey=True)
-    for node, one in zip(NODES, axes):
+    figure, axes = plots.figure(3.0, 1, len(NODES), sharey=True)
+    for node, panel in zip(NODES, axes):
         for operator, style in zip(OPERATORS, ("-", "--")):
             tasks = [OverlapTask(node, operator, m) for m in sizes]
             for technique, colour in (("flux", plots.BLUE), ("decomposed", plots.ORANGE)):
-                one.plot(sizes, percent_of(results, tasks, technique), style, color=colour, marker="o", markersize=4,
-                         label=f"{'Flux' if technique == 'flux' else 'decomposed'}, {TITLES[operator]}")
-        one.set_xscale("log", base=2)
-        one.set_xticks(sizes, map(str, sizes))
-        one.set_title(NODES[node])
-        one.set_xlabel("m")
+                panel.plot(sizes, percent_of(results, tasks, technique), style, color=colour, marker="o", markersize=4,
+                           label=f"{'Flux' if technique == 'flux' else 'decomposed'}, {TITLES[operator]}")
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(sizes, map(str, sizes))
+        panel.set_title(NODES[node])
+        panel.set_xlabel("m")
     axes[0].set_ylabel("overlap efficiency (%)")
     axes[0].legend()
-    return drawn
+    return figure
 
 
 OVERLAP = Figure("flux", "Operators on nodes of eight GPUs (figures 11 to 13)", _tasks, _evaluate, paper="flux")

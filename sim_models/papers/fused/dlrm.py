@@ -73,16 +73,16 @@ def _pair(tables: int, factors: Factors = Factors(), **graph: Any) -> tuple[Pass
 
 
 #: Half-widths, relative: those of the MI210's cluster file.
-_UNCERTAIN = Factors(link=0.10, matrix_efficiency=0.05, memory_efficiency=0.10)
+_HALF_WIDTHS = Factors(link=0.10, matrix_efficiency=0.05, memory_efficiency=0.10)
 _SAMPLES = 8
 
 
-def _sampled(seed: int) -> Iterator[tuple[PassTask, PassTask]]:
+def _sampled_pairs(seed: int) -> Iterator[tuple[PassTask, PassTask]]:
     """Return pairs with the number of tables and the machine's rates drawn from what they may be."""
     random = np.random.default_rng(seed)
     for _ in range(_SAMPLES):
         yield _pair(int(random.choice(_TABLES_PER_GPU)), Factors(**{
-            name: 1 + half * float(random.uniform(-1, 1)) for name, half in asdict(_UNCERTAIN).items()}))
+            name: 1 + half_width * float(random.uniform(-1, 1)) for name, half_width in asdict(_HALF_WIDTHS).items()}))
 
 
 #: What moves the reduction, with two tables per GPU.
@@ -96,31 +96,31 @@ _EXPERIMENTS = {
 def _tasks(setup: Scope) -> Iterator[PassTask]:
     for tables in _TABLES_PER_GPU:
         yield from _pair(tables)
-    for pair in (*_EXPERIMENTS.values(), *_sampled(setup.seed)):
+    for pair in (*_EXPERIMENTS.values(), *_sampled_pairs(setup.seed)):
         yield from pair
 
 
-def _reduction(plain: PassTimes, fused: PassTimes) -> float:
-    return 100 * (1 - fused.ns / plain.ns)
+def _reduction(baseline: PassTimes, fused: PassTimes) -> float:
+    return 100 * (1 - fused.ns / baseline.ns)
 
 
 def evaluate(setup: Scope, results: Results) -> Findings:
-    found = {tables: [results[task] for task in _pair(tables)] for tables in _TABLES_PER_GPU}
-    reductions = {tables: _reduction(*pair) for tables, pair in found.items()}
+    times = {tables: [results[task] for task in _pair(tables)] for tables in _TABLES_PER_GPU}
+    reductions = {tables: _reduction(*pair) for tables, pair in times.items()}
     experiments = {title: _reduction(*(results[task] for task in pair)) for title, pair in _EXPERIMENTS.items()}
     spread = ranges({"dlrm_reduction_percent": _reduction(*(results[task] for task in pair))}
-                    for pair in _sampled(setup.seed))
-    mean, (plain, fused) = fmean(reductions.values()), found[2]
-    embedding = sum(plain.duration_ns(name) for name in ("pooling", "row gradients")) / 1e6
-    rows = [(f"{tables} per GPU, {128 * tables} in all", f"{one.ns / 1e6:.1f}", f"{other.ns / 1e6:.1f}",
-             f"{reductions[tables]:.1f} %", *(f"{one.duration_ns(name) / 1e6:.1f}" for name in (
+                    for pair in _sampled_pairs(setup.seed))
+    mean, (baseline, fused) = fmean(reductions.values()), times[2]
+    embedding = sum(baseline.duration_ns(name) for name in ("pooling", "row gradients")) / 1e6
+    rows = [(f"{tables} per GPU, {128 * tables} in all", f"{baseline_pass.ns / 1e6:.1f}", f"{fused_pass.ns / 1e6:.1f}",
+             f"{reductions[tables]:.1f} %", *(f"{baseline_pass.duration_ns(name) / 1e6:.1f}" for name in (
                  "pooling", "row gradients", "optimizer, rows", "all-to-all forward")))
-            for tables, (one, other) in found.items()]
+            for tables, (baseline_pass, fused_pass) in times.items()]
     return Findings(
         text=f"Fusing pooling and the rows' gradients with their all-to-alls makes a pass {mean:.1f} % shorter "
              "on average over one, two and four tables per GPU (the model's source says hundreds in all). As in "
              "the paper, most of the embedding operations are hidden: with two tables "
-             f"{(plain.ns - fused.ns) / 1e6:.1f} of {embedding:.1f} ms.",
+             f"{(baseline.ns - fused.ns) / 1e6:.1f} of {embedding:.1f} ms.",
         ours={"dlrm_reduction_percent": mean}, ranges=spread,
         targets={"dlrm_reduction_percent": Target("training pass shorter, mean", "%", 21, "IV-D", 5)},
         tables=[Table("A pass (ms)", ("tables", "baseline", "fused", "shorter by", "pooling", "row gradients",
@@ -128,7 +128,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
                 Table("What moves it, with two tables per GPU", ("if", "shorter by"),
                       [("as above", f"{reductions[2]:.1f} %"), *((title, f"{value:.1f} %")
                                                                  for title, value in experiments.items())])],
-        plots={"dlrm": lambda: _draw((plain, fused))})
+        plots={"dlrm": lambda: _draw((baseline, fused))})
 
 
 #: Colours of the plot by what a span's name begins with.
@@ -139,15 +139,15 @@ _LEGEND = {"pooling, rows' gradients": plots.BLUE, "MLPs": plots.SKY, "interacti
 
 
 def _draw(pair: tuple[PassTimes, PassTimes]):
-    drawn, axes = plots.figure(3.0)
-    for place, one in enumerate(pair):
-        for name, start, end in one.spans:
+    figure, axes = plots.figure(3.0)
+    for place, times in enumerate(pair):
+        for name, start, end in times.spans:
             colour = next(colour for kind, colour in _COLOURS.items() if name.startswith(kind))
             line = 1 if name.startswith("all-to-all") else 2 if name.startswith("all-reduce") else 0
             axes.barh(3.6 * place + line, (end - start) / 1e6, 0.85, left=start / 1e6, color=colour, edgecolor="white",
                       linewidth=0.5)
     axes.set_yticks([3.6 * place + line for place in range(2) for line in range(3)], [
-        f"{title}: {what}" for title in ("baseline", "fused") for what in ("kernels", "all-to-all", "all-reduce")])
+        f"{title}: {kind}" for title in ("baseline", "fused") for kind in ("kernels", "all-to-all", "all-reduce")])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x")
@@ -155,7 +155,7 @@ def _draw(pair: tuple[PassTimes, PassTimes]):
     for title, colour in _LEGEND.items():
         axes.barh(0, 0, color=colour, label=title)
     axes.legend(loc="lower center", ncols=6, bbox_to_anchor=(0.5, 1.0))
-    return drawn
+    return figure
 
 
 DLRM = Figure("dlrm", "DLRM training on a torus of 128 GPUs (figure 15)", _tasks, evaluate, short="DLRM",

@@ -65,7 +65,7 @@ class Operators:
     pooling: float
     gradient_rows: float  #: a copy of the pooled vector's gradient for each row that was pooled
     update: float  #: of the rows, by these copies
-    applied: float  #: instead of both: a kernel that applies gradients to the rows at once
+    direct_update: float  #: instead of both: a kernel that applies gradients to the rows at once
     bottom_forward: float
     bottom_backward: float
     interaction_forward: float
@@ -84,7 +84,7 @@ def operators(model: Dlrm, gpu: Accelerator, line_bytes: int, gpus: int) -> Oper
     bags, batch, width = model.tables_per_gpu * model.local_batch * gpus, model.local_batch, model.mlp_width
     row_bytes = model.embedding_dim * model.element_bytes
     # A row begins at any multiple of the alignment that its length leaves: lines that it touches, on average.
-    fetched = row_bytes + line_bytes - gcd(row_bytes, line_bytes)
+    touched_bytes = row_bytes + line_bytes - gcd(row_bytes, line_bytes)
     layer_forward = (_gemm_ns(gpu, model, batch, width, width)
                      + accelerator_move_ns(gpu, 2 * model.element_bytes * batch * width))  # bias and ReLU
     layer_backward = (2 * _gemm_ns(gpu, model, batch, width, width)
@@ -93,10 +93,10 @@ def operators(model: Dlrm, gpu: Accelerator, line_bytes: int, gpus: int) -> Oper
     interaction = _gemm_ns(gpu, model, vectors, vectors, model.embedding_dim, batch)
     top_layers = model.mlp_layers - model.bottom_layers
     return Operators(
-        pooling=accelerator_move_ns(gpu, bags * (model.pooling * (fetched + _INDEX_BYTES) + row_bytes)),
+        pooling=accelerator_move_ns(gpu, bags * (model.pooling * (touched_bytes + _INDEX_BYTES) + row_bytes)),
         gradient_rows=accelerator_move_ns(gpu, bags * (model.pooling * (row_bytes + _INDEX_BYTES) + row_bytes)),
-        update=accelerator_move_ns(gpu, bags * model.pooling * (row_bytes + 2 * fetched + _INDEX_BYTES)),
-        applied=accelerator_move_ns(gpu, bags * (model.pooling * (2 * fetched + _INDEX_BYTES) + row_bytes)),
+        update=accelerator_move_ns(gpu, bags * model.pooling * (row_bytes + 2 * touched_bytes + _INDEX_BYTES)),
+        direct_update=accelerator_move_ns(gpu, bags * (model.pooling * (2 * touched_bytes + _INDEX_BYTES) + row_bytes)),
         bottom_forward=model.bottom_layers * layer_forward, bottom_backward=model.bottom_layers * layer_backward,
         interaction_forward=interaction,
         interaction_backward=_gemm_ns(gpu, model, vectors, model.embedding_dim, vectors, batch),
@@ -133,7 +133,7 @@ class SimpyNetwork:
             if starts != self._starts:
                 return
             while self.network.advance(self.env.now):
-                for play in [one for one in self._ends if self.network.has_ended(one)]:
+                for play in [play for play in self._ends if self.network.has_ended(play)]:
                     self._ends.pop(play).succeed()
 
 
@@ -162,26 +162,25 @@ class PassTimes:
 
     def duration_ns(self, name: str) -> float:
         """Return how long something took."""
-        return sum(end - start for what, start, end in self.spans if what == name)
+        return sum(end - start for span, start, end in self.spans if span == name)
 
 
 def training_pass(model: Dlrm, machine: Machine, graph: PassOptions) -> PassTimes:
     """Run one pass: forward, backward, update. All GPUs do the same, so one process stands for their kernels."""
     topology, costs = named_topology(machine.topology), network_costs(machine)
     times = operators(model, machine.accelerator, machine.memory.line_bytes, topology.nodes)
-    backward_ns = times.applied if graph.applied else times.gradient_rows
+    backward_ns = times.direct_update if graph.applied else times.gradient_rows
     # What a fused kernel makes or takes: slices for others go first, so at the rate of the whole kernel. Its occupancy
     # is that of the plain one: the 12.5 % that it loses cost the paper's no time (section IV-C).
-    made = model.pooled_bytes(topology.nodes)
-    rates = {"pooling": made / times.pooling, "gradients": made / backward_ns}
-    pooled, mlps = model.pooled_bytes(topology.nodes), {"bottom": model.bottom_layers,
-                                                        "top": model.mlp_layers - model.bottom_layers}
+    pooled_bytes = model.pooled_bytes(topology.nodes)
+    rates = {"pooling": pooled_bytes / times.pooling, "gradients": pooled_bytes / backward_ns}
+    mlps = {"bottom": model.bottom_layers, "top": model.mlp_layers - model.bottom_layers}
 
-    def exchanged(uses: Also) -> Play:
-        return _play("a2a", machine.topology, graph.exchange, pooled, uses if graph.fused else nothing_else)
+    def exchange(uses: Also) -> Play:
+        return _play("a2a", machine.topology, graph.exchange, pooled_bytes, uses if graph.fused else nothing_else)
 
-    plays = {"all-to-all forward": exchanged(lambda source, destination: {("pooling", source): 1.0}),
-             "all-to-all backward": exchanged(lambda source, destination: {("gradients", destination): 1.0}),
+    plays = {"all-to-all forward": exchange(lambda source, destination: {("pooling", source): 1.0}),
+             "all-to-all backward": exchange(lambda source, destination: {("gradients", destination): 1.0}),
              **{f"all-reduce of the {name} MLP": _play("ar", machine.topology, graph.reduction,
                                                        layers * model.mlp_bytes) for name, layers in mlps.items()}}
     env = simpy.Environment()
@@ -201,20 +200,20 @@ def training_pass(model: Dlrm, machine: Machine, graph: PassOptions) -> PassTime
 
     def forward():
         if graph.fused:
-            slices = env.process(collective("all-to-all forward"))
+            all_to_all = env.process(collective("all-to-all forward"))
             pooling = env.process(kernel("pooling", times.pooling))
             if graph.bottom_beside:
                 yield pooling
                 yield from kernel("bottom MLP forward", times.bottom_forward)
-                yield slices
+                yield all_to_all
             else:
-                yield pooling & slices
+                yield pooling & all_to_all
                 yield from kernel("bottom MLP forward", times.bottom_forward)
         else:
             yield from kernel("pooling", times.pooling)
-            sent = env.process(collective("all-to-all forward"))
+            all_to_all = env.process(collective("all-to-all forward"))
             yield from kernel("bottom MLP forward", times.bottom_forward)
-            yield sent
+            yield all_to_all
         yield from kernel("interaction forward", times.interaction_forward)
         yield from kernel("top MLP forward", times.top_forward)
 
@@ -222,14 +221,14 @@ def training_pass(model: Dlrm, machine: Machine, graph: PassOptions) -> PassTime
         yield from kernel("top MLP backward", times.top_backward)
         top = env.process(collective("all-reduce of the top MLP"))
         yield from kernel("interaction backward", times.interaction_backward)
-        sent = None if graph.fused else env.process(collective("all-to-all backward"))
+        all_to_all = None if graph.fused else env.process(collective("all-to-all backward"))
         yield from kernel("bottom MLP backward", times.bottom_backward)
         bottom = env.process(collective("all-reduce of the bottom MLP"))
         if graph.fused:
-            arriving = env.process(collective("all-to-all backward"))
-            yield env.process(kernel("row gradients", backward_ns)) & arriving
+            all_to_all = env.process(collective("all-to-all backward"))
+            yield env.process(kernel("row gradients", backward_ns)) & all_to_all
         else:
-            yield sent
+            yield all_to_all
             yield from kernel("row gradients", backward_ns)
         yield top & bottom
         yield from kernel("optimizer, MLPs", times.optimizer)
@@ -240,9 +239,9 @@ def training_pass(model: Dlrm, machine: Machine, graph: PassOptions) -> PassTime
         yield from forward()
         yield from backward()
 
-    started = time.perf_counter()
+    start_seconds = time.perf_counter()
     env.run(env.process(whole()))
-    return PassTimes(float(env.now), tuple(spans), time.perf_counter() - started)
+    return PassTimes(float(env.now), tuple(spans), time.perf_counter() - start_seconds)
 
 
 def _play(kind: str, topology: str, algorithm: str, size: float, also: Also = nothing_else) -> Play:

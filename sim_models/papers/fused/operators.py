@@ -36,8 +36,8 @@ _Row = tuple[str, float, float, float]
 
 def _row(label: str, node: Machine, gpus: int, tasks: Tasks, separate_ns: float, slice_tasks: int = 32,
          cards: bool = False) -> _Row:
-    fused, tracked = (fused_run(node, gpus, tasks, Sending(slice_tasks, tracked=one), cards).ns
-                      for one in (False, True))
+    fused, tracked = (fused_run(node, gpus, tasks, Sending(slice_tasks, tracked=is_tracked), cards).ns
+                      for is_tracked in (False, True))
     return label, separate_ns / 1e3, fused / 1e3, tracked / 1e3
 
 
@@ -73,7 +73,8 @@ def _times() -> dict[str, list[_Row]]:
     node = load_machine(_NODE, TILES)
     return {"embedding": _embeddings(node),
             "gemv": [_product(f"{m} x {k}", node, gemv(node, _GPUS, m, k)) for m, k in _GEMVS],
-            "gemm": [_product(f"{one.m} x {one.n} x {one.k}", node, gemm_tasks(node, _GPUS, one)) for one in _GEMMS],
+            "gemm": [_product(f"{shape.m} x {shape.n} x {shape.k}", node, gemm_tasks(node, _GPUS, shape))
+                     for shape in _GEMMS],
             "cards": _over_cards(node)}
 
 
@@ -113,7 +114,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
 
 
 def _draw(times: dict[str, list[_Row]]):
-    drawn, all_axes = plots.figure(2.8, 1, 4, sharey=True)
+    figure, all_axes = plots.figure(2.8, 1, 4, sharey=True)
     for (name, rows), axes in zip(times.items(), all_axes):
         axes.plot(range(len(rows)), [fused / separate for _, separate, fused, _ in rows], "o-", color=plots.BLUE,
                   markersize=4, label="fused")
@@ -125,7 +126,7 @@ def _draw(times: dict[str, list[_Row]]):
     all_axes[0].set_ylabel("time over one by one")
     all_axes[0].set_ylim(0)
     all_axes[0].legend()
-    return drawn
+    return figure
 
 
 OPERATORS = Figure("fused-operators", "Persistent kernels that send (figures 8 to 10 and 12)", lambda setup: (),
@@ -143,12 +144,12 @@ def _profile() -> tuple[dict[float, float], dict[str, dict[str, float]]]:
     occupancy = {share: fused_run(node, 2, with_share(tasks, node, share), cards=True).computed_ns / 1e3
                  for share in _SHARES}
     small, near = embedding(node, 2, 256, 64), embedding(node, _GPUS, 256, 64)
-    fine = {}
-    for title, (gpus, what, cards) in {"4 GPUs": (_GPUS, near, False), "two nodes": (2, small, True)}.items():
+    signal_times = {}
+    for title, (gpus, tasks, cards) in {"4 GPUs": (_GPUS, near, False), "two nodes": (2, small, True)}.items():
         for kind, tracked in (("fused", False), ("tracked", True)):
-            fine[f"{kind}, {title}"] = {name: fused_run(node, gpus, what, Sending(
-                min(size, what.for_each), tracked=tracked), cards).ns / 1e3 for name, size in _SLICES.items()}
-    return occupancy, fine
+            signal_times[f"{kind}, {title}"] = {name: fused_run(node, gpus, tasks, Sending(
+                min(size, tasks.for_each), tracked=tracked), cards).ns / 1e3 for name, size in _SLICES.items()}
+    return occupancy, signal_times
 
 
 @cache
@@ -161,7 +162,7 @@ def _skews(rate: float = 1.0, pooled: int = 10) -> tuple[float, float]:
     card = node.network.model_copy(update={"bandwidth_gb_per_s": node.network.bandwidth_gb_per_s * rate})
     node = node.model_copy(update={"network": card})
     in_order, remote_first = (100 * fmean(fused_run(node, 2, embedding(node, 2, batch, 256, pooled=pooled), Sending(
-        remote_first=first), cards=True).skew for batch in _BATCHES_OVER_CARDS) for first in (False, True))
+        remote_first=flag), cards=True).skew for batch in _BATCHES_OVER_CARDS) for flag in (False, True))
     return in_order, remote_first
 
 
@@ -172,7 +173,7 @@ _SKEW_EXPERIMENTS = {"as above": {}, "a network card of half the rate": {"rate":
 
 
 def _evaluate_profile(setup: Scope, results: Results) -> Findings:
-    (occupancy, fine), (in_order, remote_first) = _profile(), _skews()
+    (occupancy, signal_times), (in_order, remote_first) = _profile(), _skews()
     ours = Quantities()
     ours.add("occupancy_75_faster_percent", 100 * (1 - occupancy[0.75] / occupancy[0.25]), "%",
              "75 % of the workgroups instead of 25 %: shorter", 46, "IV-C", 10)
@@ -189,15 +190,16 @@ def _evaluate_profile(setup: Scope, results: Results) -> Findings:
         tables=[Table("Occupancy, batch 1024, 256 tables per GPU, two nodes", ("of the workgroups", "pooling (µs)"), [
                     (f"{share:.1%}", f"{time:,.0f}") for share, time in occupancy.items()]),
                 Table("Skew between two nodes, 256 tables per GPU", ("if", "tasks in their order", "others' first"), [
-                    (title, *(f"{one:.1f} %" for one in _skews(**by))) for title, by in _SKEW_EXPERIMENTS.items()]),
+                    (title, *(f"{skew:.1f} %" for skew in _skews(**options)))
+                    for title, options in _SKEW_EXPERIMENTS.items()]),
                 Table("How many tasks share a signal, batch 256, 64 tables per GPU (µs)", ("way", *_SLICES), [
-                    (title, *(f"{time:,.1f}" for time in times.values())) for title, times in fine.items()])],
-        plots={"granularity": lambda: _draw_granularity(fine)})
+                    (title, *(f"{time:,.1f}" for time in times.values())) for title, times in signal_times.items()])],
+        plots={"granularity": lambda: _draw_granularity(signal_times)})
 
 
-def _draw_granularity(fine: dict[str, dict[str, float]]):
-    drawn, axes = plots.figure(2.8, width=0.7)
-    for (title, times), colour in zip(fine.items(), (plots.BLUE, plots.SKY, plots.ORANGE, plots.RED)):
+def _draw_granularity(signal_times: dict[str, dict[str, float]]):
+    figure, axes = plots.figure(2.8, width=0.7)
+    for (title, times), colour in zip(signal_times.items(), (plots.BLUE, plots.SKY, plots.ORANGE, plots.RED)):
         best = min(times.values())
         axes.plot(range(len(times)), [time / best for time in times.values()], "o-", color=colour, markersize=4,
                   label=title)
@@ -205,7 +207,7 @@ def _draw_granularity(fine: dict[str, dict[str, float]]):
     axes.set_xlabel("tasks that share a signal")
     axes.set_ylabel("time over the best")
     axes.legend()
-    return drawn
+    return figure
 
 
 PROFILE = Figure("fused-profile", "Occupancy, order and granularity (figures 13 and 14)", lambda setup: (),

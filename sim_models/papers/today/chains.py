@@ -58,16 +58,16 @@ class ChainTask(ModelTask):
                                           waves=ProducerWaves(self.wave, self.reverse))))
 
 
-def _one(machine: Machine) -> dict[tuple[str, int], ChainTask]:
+def _tile_tasks(machine: Machine) -> dict[tuple[str, int], ChainTask]:
     """Return the runs with a tile for each GPU, by what starts copies and by bytes."""
     return {(start, size): ChainTask(machine, start, size) for start in _STARTS for size in _TILES}
 
 
-def _many(machine: Machine) -> dict[tuple[str, int, bool], ChainTask]:
+def _wave_tasks(machine: Machine) -> dict[tuple[str, int, bool], ChainTask]:
     """Return the runs with several, by what starts copies, tiles of a wave, and their order."""
-    found = {("chain", wave, False): ChainTask(machine, "chain", _MANY, _PER_PEER, wave) for wave in _WAVES}
-    found |= {("chain", wave, True): ChainTask(machine, "chain", _MANY, _PER_PEER, wave, True) for wave in _REVERSED}
-    return found | {("tracker", 1, reverse): ChainTask(machine, "tracker", _MANY, _PER_PEER, 1, reverse)
+    tasks = {("chain", wave, False): ChainTask(machine, "chain", _MANY, _PER_PEER, wave) for wave in _WAVES}
+    tasks |= {("chain", wave, True): ChainTask(machine, "chain", _MANY, _PER_PEER, wave, True) for wave in _REVERSED}
+    return tasks | {("tracker", 1, reverse): ChainTask(machine, "tracker", _MANY, _PER_PEER, 1, reverse)
                     for reverse in (False, True)}
 
 
@@ -81,60 +81,61 @@ def _machine() -> Machine:
 
 def _tasks(setup: Scope) -> list[ChainTask]:
     machine = _machine()
-    return [*_one(machine).values(), *_many(machine).values()]
+    return [*_tile_tasks(machine).values(), *_wave_tasks(machine).values()]
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
     machine = _machine()
-    one = {at: results[task] for at, task in _one(machine).items()}
-    many = {at: results[task] for at, task in _many(machine).items()}
+    tile_runs = {key: results[task] for key, task in _tile_tasks(machine).items()}
+    wave_runs = {key: results[task] for key, task in _wave_tasks(machine).items()}
     ours = Quantities("beyond the papers")
     for start in _STARTS:
-        ours.add(f"a tile of 4 KB, {start}", one[start, 4 * _KB].exchange_ns, "ns")
-    tracked = many["tracker", 1, False].whole_ns
-    over = {at: 100 * (run.whole_ns / tracked - 1) for at, run in many.items()}
-    for at, percent in over.items():
-        ours.add(f"{_title(*at)}: over the Tracker", percent, "%")
-    best = min(_WAVES, key=lambda wave: over["chain", wave, False])
-    worst = max(_REVERSED, key=lambda wave: over["chain", wave, True])
-    chain = many["chain", best, False]
-    tile, least = one["chain", 4 * _KB].exchange_ns, one["tracker", 4 * _KB].exchange_ns
+        ours.add(f"a tile of 4 KB, {start}", tile_runs[start, 4 * _KB].exchange_ns, "ns")
+    tracker_whole_ns = wave_runs["tracker", 1, False].whole_ns
+    slower_percent = {key: 100 * (run.whole_ns / tracker_whole_ns - 1) for key, run in wave_runs.items()}
+    for key, percent in slower_percent.items():
+        ours.add(f"{_title(*key)}: over the Tracker", percent, "%")
+    best = min(_WAVES, key=lambda wave: slower_percent["chain", wave, False])
+    worst = max(_REVERSED, key=lambda wave: slower_percent["chain", wave, True])
+    chain = wave_runs["chain", best, False]
+    chain_ns, tracker_ns = tile_runs["chain", 4 * _KB].exchange_ns, tile_runs["tracker", 4 * _KB].exchange_ns
     return Findings(
-        text=f"From its last store to the last line at its owner a tile of 4 KB takes {least:.0f} ns by the Tracker "
-             f"and {tile:.0f} ns by a chain of poll, copy and signal that a flag of each tile releases. For "
-             f"{_PER_PEER} tiles for each of {_GPUS} GPUs the best chain, of {best} tiles a wave, takes "
-             f"{over['chain', best, False]:.0f} % longer than the Tracker, and {chain.commands / _GPUS:.0f} commands "
-             f"of each GPU, of which {chain.polls / _GPUS:.0f} are polls. If waves of {worst} are stored last to "
-             f"first, the chain, whose commands are in order, takes {over['chain', worst, True]:.0f} % longer, the "
-             f"Tracker {over['tracker', 1, True]:+.0f} %.",
+        text=f"From its last store to the last line at its owner a tile of 4 KB takes {tracker_ns:.0f} ns by the "
+             f"Tracker and {chain_ns:.0f} ns by a chain of poll, copy and signal that a flag of each tile releases. "
+             f"For {_PER_PEER} tiles for each of {_GPUS} GPUs the best chain, of {best} tiles a wave, takes "
+             f"{slower_percent['chain', best, False]:.0f} % longer than the Tracker, and "
+             f"{chain.commands / _GPUS:.0f} commands of each GPU, of which {chain.polls / _GPUS:.0f} are polls. If "
+             f"waves of {worst} are stored last to first, the chain, whose commands are in order, takes "
+             f"{slower_percent['chain', worst, True]:.0f} % longer, the Tracker "
+             f"{slower_percent['tracker', 1, True]:+.0f} %.",
         cases=[{"figure": "today-chains", "gpus": _GPUS, **task.description, "machine": machine.name,
                 **{name: getattr(results[task], name) for name in QueuedRun.__dataclass_fields__}}
                for task in _tasks(setup)],
         ours=ours, targets=ours.targets,
         tables=[Table(f"A tile for each of {_GPUS} GPUs of {machine.name}: ns from the last store to the last line",
-                      ("tile", *_STARTS), [(f"{size // _KB} KB", *(f"{one[start, size].exchange_ns:,.0f}"
+                      ("tile", *_STARTS), [(f"{size // _KB} KB", *(f"{tile_runs[start, size].exchange_ns:,.0f}"
                                                                    for start in _STARTS)) for size in _TILES]),
                 Table(f"{_PER_PEER} tiles of {_MANY // _KB} KB for each of {_GPUS} GPUs",
                       ("started by", "ns from the first store", "over the Tracker", "more ns a tile",
                        "commands of a GPU", "polls"),
-                      [(_title(*at), f"{run.whole_ns:,.0f}", f"{over[at]:+.1f} %",
-                        f"{(run.whole_ns - tracked) / (_PER_PEER * (_GPUS - 1)):,.0f}",
+                      [(_title(*key), f"{run.whole_ns:,.0f}", f"{slower_percent[key]:+.1f} %",
+                        f"{(run.whole_ns - tracker_whole_ns) / (_PER_PEER * (_GPUS - 1)):,.0f}",
                         f"{run.commands / _GPUS if run.polls else 0:.0f}", f"{run.polls / _GPUS:.0f}")
-                       for at, run in many.items()])],
-        plots={"today-chains": lambda: _draw(one)})
+                       for key, run in wave_runs.items()])],
+        plots={"today-chains": lambda: _draw(tile_runs)})
 
 
-def _draw(one: dict[tuple[str, int], Queued]):
-    drawn, axes = plots.figure(2.6)
+def _draw(tile_runs: dict[tuple[str, int], Queued]):
+    figure, axes = plots.figure(2.6)
     colours = dict(zip(_STARTS, (plots.LIGHT, plots.GREY, plots.GREEN, plots.ORANGE, plots.BLUE)))
     for start in _STARTS:
-        axes.plot([size / _KB for size in _TILES], [one[start, size].exchange_ns for size in _TILES], "o-",
+        axes.plot([size / _KB for size in _TILES], [tile_runs[start, size].exchange_ns for size in _TILES], "o-",
                   color=colours[start], label=start, markersize=4)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("tile (KB)")
     axes.set_ylabel("ns from the last store\nto the last line")
     axes.legend(ncols=5, fontsize=7)
-    return drawn
+    return figure
 
 
 CHAINS = Figure("today-chains", "Copies that a GEMM's flags release, beside the Tracker", _tasks, _evaluate,

@@ -19,7 +19,7 @@ from t3sim.workload.transformer import TODAY, Transformer
 _MACHINE, _GPUS = "h100-sxm", 8
 _MODELS, _WIDTH = ("deepseek-v3", "qwen3-235b-a22b", "mixtral-8x22b"), "fp8"
 _PHASES = {"decoding": 1024, "a prompt": 32768}  #: tokens of all GPUs
-_ZIPF, _SHOWN = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2), (0.0, 0.6, 1.2)
+_ZIPF, _SUMMARY_ZIPF = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2), (0.0, 0.6, 1.2)
 _OURS = "t3"
 
 
@@ -38,17 +38,17 @@ class _ExpertsCase:
         return drawn(_GPUS, self.model.experts, self.model.experts_per_token, _PHASES[self.phase], self.zipf, self.seed)
 
     @cached_property
-    def ranked(self) -> dict[str, ExpertsRun]:
-        return {one.mechanism: one for one in rank_experts(self.machine, self.model, self.routing, _WIDTH)}
+    def runs(self) -> dict[str, ExpertsRun]:
+        return {run.mechanism: run for run in rank_experts(self.machine, self.model, self.routing, _WIDTH)}
 
     @property
-    def today(self) -> str:
+    def best_today(self) -> str:
         """The fastest that can be had."""
-        return next(name for name in self.ranked if name != _OURS)
+        return next(name for name in self.runs if name != _OURS)
 
     @property
     def gain(self) -> float:
-        return self.ranked[self.today].ns / self.ranked[_OURS].ns
+        return self.runs[self.best_today].ns / self.runs[_OURS].ns
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
@@ -56,14 +56,14 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     cases = {(name, phase): [_ExpertsCase(machine, TODAY[name].kinds[-1][0], phase, zipf, setup.seed) for zipf in _ZIPF]
              for name in _MODELS for phase in _PHASES}
     ours = Quantities("beyond the papers")
-    for (name, phase), some in cases.items():
-        for one in some:
-            if one.zipf in _SHOWN:
-                ours.add(f"{name}, {phase}, Zipf {one.zipf:g}: T3 over the best of today", percent(one.gain), "%")
-        lost = {way: some[-1].ranked[way].ns / some[0].ranked[way].ns for way in (some[0].today, _OURS)}
-        ours.add(f"{name}, {phase}: T3's time at Zipf {_ZIPF[-1]:g} over even", lost[_OURS], "x")
-    measured = _measured()
-    ours.add("Measured dispatch and combine: error, mean", 100 * fmean(abs(row.error) for row in measured), "%",
+    for (name, phase), zipf_cases in cases.items():
+        for case in zipf_cases:
+            if case.zipf in _SUMMARY_ZIPF:
+                ours.add(f"{name}, {phase}, Zipf {case.zipf:g}: T3 over the best of today", percent(case.gain), "%")
+        ours.add(f"{name}, {phase}: T3's time at Zipf {_ZIPF[-1]:g} over even",
+                 zipf_cases[-1].runs[_OURS].ns / zipf_cases[0].runs[_OURS].ns, "x")
+    exchanges = _exchange_rows()
+    ours.add("Measured dispatch and combine: error, mean", 100 * fmean(abs(row.error) for row in exchanges), "%",
              errors=True)
     decoding, prompt = (cases[_MODELS[0], phase] for phase in _PHASES)
     return Findings(
@@ -72,42 +72,43 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              f"and {percent(prompt[0].gain):+.0f} % for a prompt of {_PHASES['a prompt']:,} if tokens are spread "
              f"evenly; with popular experts (Zipf {_ZIPF[-1]:g}) {percent(decoding[-1].gain):+.0f} and "
              f"{percent(prompt[-1].gain):+.0f} %. It hides exchanges, but not imbalance: the prompt then takes "
-             f"{prompt[-1].ranked[_OURS].ns / prompt[0].ranked[_OURS].ns:.1f} times as long, as every GPU waits for "
+             f"{prompt[-1].runs[_OURS].ns / prompt[0].runs[_OURS].ns:.1f} times as long, as every GPU waits for "
              "the one with the most tokens.",
-        cases=[{"figure": "today-experts", "machine": _MACHINE, "gpus": _GPUS, "model": one.model.name,
-                "phase": one.phase, "tokens": one.routing.tokens, "zipf": one.zipf, "imbalance": one.routing.imbalance,
-                "width": _WIDTH, "ranking": [run.to_json() for run in one.ranked.values()]}
-               for some in cases.values() for one in some],
+        cases=[{"figure": "today-experts", "machine": _MACHINE, "gpus": _GPUS, "model": case.model.name,
+                "phase": case.phase, "tokens": case.routing.tokens, "zipf": case.zipf,
+                "imbalance": case.routing.imbalance, "width": _WIDTH,
+                "ranking": [run.to_json() for run in case.runs.values()]}
+               for zipf_cases in cases.values() for case in zipf_cases],
         ours=ours, targets=ours.targets,
         tables=[Table(f"Dispatch, GEMMs and combine in {_WIDTH} on {_GPUS} GPUs of {_MACHINE} (µs)", (
             "layer, Zipf exponent", "most tokens over the mean", *EXPERTS_MECHANISMS, "best of today", "T3 over it"), [
-            (f"{one.model.name}, {one.phase}, {one.zipf:g}", f"{one.routing.imbalance:.2f}",
-             *(f"{one.ranked[name].ns / 1e3:,.1f}" for name in EXPERTS_MECHANISMS), one.today,
-             f"{percent(one.gain):+.1f} %") for some in cases.values() for one in some]),
+            (f"{case.model.name}, {case.phase}, {case.zipf:g}", f"{case.routing.imbalance:.2f}",
+             *(f"{case.runs[name].ns / 1e3:,.1f}" for name in EXPERTS_MECHANISMS), case.best_today,
+             f"{percent(case.gain):+.1f} %") for zipf_cases in cases.values() for case in zipf_cases]),
             Table("Dispatch and combine, measured, beside their model (µs)",
                   ("exchange", "measured", "ours", "error"),
                   [(row.row.scenario, f"{row.row.ns / 1e3:,.0f}", f"{row.ours_ns / 1e3:,.0f}",
-                    f"{100 * row.error:+.0f} %") for row in measured])],
+                    f"{100 * row.error:+.0f} %") for row in exchanges])],
         plots={"today-experts": lambda: _draw(cases)})
 
 
-def _measured() -> list[Compared]:
+def _exchange_rows() -> list[Compared]:
     rows = [row for row in own_rows() if isinstance(row, Measured) and isinstance(row.ask, ExpertsExchange)]
     return [*compare(rows).rows]
 
 
 def _draw(cases: dict[tuple[str, str], list[_ExpertsCase]]):
-    picture, axes = plots.figure(2.8)
+    figure, axes = plots.figure(2.8)
     colours = dict(zip(_MODELS, (plots.BLUE, plots.ORANGE, plots.GREEN)))
-    for (name, phase), some in cases.items():
-        axes.plot([one.routing.imbalance for one in some], [one.gain for one in some], marker="o",
+    for (name, phase), zipf_cases in cases.items():
+        axes.plot([case.routing.imbalance for case in zipf_cases], [case.gain for case in zipf_cases], marker="o",
                   markersize=3, color=colours[name], linestyle="-" if phase == "decoding" else "--",
                   label=f"{name}, {phase}")
     axes.axhline(1.0, color=plots.BLACK, linewidth=0.8)
     axes.set_xlabel("tokens of the GPU with the most, over the mean")
     axes.set_ylabel("T3 over\nthe best of today")
     axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.28))
-    return picture
+    return figure
 
 
 EXPERTS = Figure("today-experts", "Experts that GPUs share, over imbalance", lambda setup: [], _evaluate,

@@ -78,9 +78,9 @@ class _PopularityCase:
 
     @cached_property
     def workload(self) -> ExpertsWorkload:
-        found = experts_workload(self.half.shape, _GPUS, f"{_EXPERTS}x{_PER_TOKEN}", self.zipf, self.seed,
-                                 first=self.half.first)
-        return replace(found, dtype=self.dtype)
+        workload = experts_workload(self.half.shape, _GPUS, f"{_EXPERTS}x{_PER_TOKEN}", self.zipf, self.seed,
+                                    first=self.half.first)
+        return replace(workload, dtype=self.dtype)
 
     @property
     def padding(self) -> float:
@@ -99,13 +99,13 @@ class _PopularityCase:
         """The event level's mechanisms."""
         model = replace(TODAY["mixtral-8x7b"].kinds[-1][0], hidden=_HIDDEN, feed_forward=_DEPTH, experts=_EXPERTS,
                         experts_per_token=_PER_TOKEN)
-        return {one.mechanism: one for one in rank_experts(
+        return {run.mechanism: run for run in rank_experts(
             self.whole, model, self.routing, "fp8" if self.dtype == _NARROW else _DTYPE)}
 
     def event_ns(self, mechanism: str) -> float:
         """Return how long the GEMM and the exchange take by a mechanism of the event level."""
-        ran = self.event[mechanism]
-        return ran.first_ns if self.half.first else ran.second_ns
+        run = self.event[mechanism]
+        return run.first_ns if self.half.first else run.second_ns
 
     def over(self, mechanism: str) -> float:
         """Return how much longer they take by a mechanism than by Track & Trigger."""
@@ -114,34 +114,36 @@ class _PopularityCase:
 
 def _cases(half: _Half, setup: Scope) -> list[_PopularityCase]:
     machine, whole = fraction_of(load_machine(_MACHINE), _FRACTION), load_machine(_WHOLE, COMMERCIAL)
-    found = [_PopularityCase(half, machine, whole, zipf, setup.seed) for zipf in _ZIPF]
-    found += [replace(found[0], zipf=zipf, dtype=_NARROW) for zipf in _NARROW_ZIPF if half.first]
-    for one in found:  # all have the hardware of the one that needs most
-        machine = half.exchange.hardware(machine, one.workload)
-    return [replace(one, machine=machine) for one in found]
+    cases = [_PopularityCase(half, machine, whole, zipf, setup.seed) for zipf in _ZIPF]
+    cases += [replace(cases[0], zipf=zipf, dtype=_NARROW) for zipf in _NARROW_ZIPF if half.first]
+    for point in cases:  # all have the hardware of the one that needs most
+        machine = half.exchange.hardware(machine, point.workload)
+    return [replace(point, machine=machine) for point in cases]
 
 
 def _tasks(half: _Half, setup: Scope) -> list[Any]:
-    return [task for one in _cases(half, setup)
-            for task in layer_tasks(setup, one.workload, one.techniques, one.machine, half.exchange)]
+    return [task for point in _cases(half, setup)
+            for task in layer_tasks(setup, point.workload, point.techniques, point.machine, half.exchange)]
 
 
 def _evaluate(half: _Half, setup: Scope, results: Results) -> Findings:
-    every, phase = _cases(half, setup), half.phase
-    ran = [layer_result(setup, results, one.workload, one.techniques, one.machine, half.exchange) for one in every]
-    cases, runs, narrow = every[:len(_ZIPF)], ran[:len(_ZIPF)], list(zip(every, ran))[len(_ZIPF):]
+    all_cases, phase = _cases(half, setup), half.phase
+    all_runs = [layer_result(setup, results, point.workload, point.techniques, point.machine, half.exchange)
+                for point in all_cases]
+    cases, runs = all_cases[:len(_ZIPF)], all_runs[:len(_ZIPF)]
+    narrow_pairs = list(zip(all_cases, all_runs))[len(_ZIPF):]
     ours = Quantities("beyond the papers")
-    for one, run in zip(cases, runs):
-        ours.add(f"Zipf {one.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]), "%")
-        ours.add(f"Zipf {one.zipf:g}: {phase} hidden", 100 * run.overlap_efficiency[_OURS], "%")
-        ours.add(f"Zipf {one.zipf:g}: in turn over T3, event level", percent(one.over("in-turn")), "%")
-        ours.add(f"Zipf {one.zipf:g}: low latency over T3, event level", percent(one.over("low-latency")), "%")
-    for one, run in zip(cases, runs):
+    for point, run in zip(cases, runs):
+        ours.add(f"Zipf {point.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]), "%")
+        ours.add(f"Zipf {point.zipf:g}: {phase} hidden", 100 * run.overlap_efficiency[_OURS], "%")
+        ours.add(f"Zipf {point.zipf:g}: in turn over T3, event level", percent(point.over("in-turn")), "%")
+        ours.add(f"Zipf {point.zipf:g}: low latency over T3, event level", percent(point.over("low-latency")), "%")
+    for point, run in zip(cases, runs):
         if half.first:
-            ours.add(f"Zipf {one.zipf:g}: a kernel that packs as it sends over {_OURS}",
-                     percent(_packing_beside(run)), "%")
-    for one, run in narrow:
-        ours.add(f"{_NARROW}, Zipf {one.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]), "%")
+            ours.add(f"Zipf {point.zipf:g}: a kernel that packs as it sends over {_OURS}",
+                     percent(_packing_kernel_ratio(run)), "%")
+    for point, run in narrow_pairs:
+        ours.add(f"{_NARROW}, Zipf {point.zipf:g}: sequential over {_OURS}", percent(run.speedup[_OURS]), "%")
     times = [run.techniques[_OURS].total_ns for run in runs]
     ours.add(f"{_OURS}'s time at Zipf {_ZIPF[-1]:g} over even", times[-1] / times[0], "x")
     first, last = runs[0], runs[-1]
@@ -152,22 +154,22 @@ def _evaluate(half: _Half, setup: Scope, results: Results) -> Findings:
              f"{times[-1] / times[0]:.1f} times as long: all wait for the GPU with the most tokens. DeepEP's kernels, "
              f"on the event level, are {percent(cases[0].over('low-latency')):.0f} % and "
              f"{percent(cases[-1].over('low-latency')):.0f} % slower than Track & Trigger there.",
-        cases=[case(half.name, run, zipf=one.zipf, dtype=one.dtype, imbalance=one.workload.routing.imbalance,
-                    event={name: one.event_ns(name) for name in _EVENT}) for one, run in zip(every, ran)],
+        cases=[case(half.name, run, zipf=point.zipf, dtype=point.dtype, imbalance=point.workload.routing.imbalance,
+                    event={name: point.event_ns(name) for name in _EVENT}) for point, run in zip(all_cases, all_runs)],
         ours=ours, targets=ours.targets,
         tables=[Table(f"{half.gemm.capitalize()} GEMM and {phase} on {_GPUS} GPUs of 1/{_FRACTION} of {_MACHINE}, RTL "
                       "in the loop (µs)",
                       _columns(half, _TECHNIQUES), [_row(*pair) for pair in zip(cases, runs)]),
-                *([Table(f"The same in {_NARROW}, RTL in the loop (µs)", _columns(half, every[-1].techniques),
-                         [_row(*pair) for pair in narrow])] if narrow else []),
+                *([Table(f"The same in {_NARROW}, RTL in the loop (µs)", _columns(half, all_cases[-1].techniques),
+                         [_row(*pair) for pair in narrow_pairs])] if narrow_pairs else []),
                 Table(f"The same on the event level, {_GPUS} GPUs of {_WHOLE}: slower than T3",
                       ("Zipf", "imbalance", "in turn", "DeepEP's kernels", "Comet's kernels"),
-                      [(f"{one.zipf:g}", f"{one.routing.imbalance:.2f}",
-                        *(f"{percent(one.over(name)):+.0f} %" for name in _EVENT[:-1])) for one in cases])],
+                      [(f"{point.zipf:g}", f"{point.routing.imbalance:.2f}",
+                        *(f"{percent(point.over(name)):+.0f} %" for name in _EVENT[:-1])) for point in cases])],
         plots={half.name: lambda: _draw(cases, runs)})
 
 
-def _packing_beside(run: RunResult) -> float:
+def _packing_kernel_ratio(run: RunResult) -> float:
     """Return how much longer kernels that pack as they send take than Track & Trigger, which packs first."""
     assert run.baseline is not None
     return (run.baseline.total_ns - run.baseline.packing_ns) / run.techniques[_OURS].total_ns
@@ -178,29 +180,29 @@ def _columns(half: _Half, techniques: tuple[str, ...]) -> tuple[str, ...]:
             *(TECHNIQUE_TITLES[name] for name in techniques), f"{TECHNIQUE_TITLES[_OURS]} gains")
 
 
-def _row(one: _PopularityCase, run: RunResult) -> tuple[str, ...]:
+def _row(point: _PopularityCase, run: RunResult) -> tuple[str, ...]:
     base = run.baseline
     assert base is not None
-    alone = *((base.packing_ns,) if one.half.first else ()), base.gemm_ns, base.phases_ns[one.half.phase]
-    times = [run.techniques[name].total_ns for name in one.techniques]
-    return (f"{one.zipf:g}", f"{one.workload.routing.imbalance:.2f}", f"{100 * one.padding:.0f} %",
-            *(f"{ns / 1e3:.1f}" for ns in (*alone, *times)),
+    part_ns = *((base.packing_ns,) if point.half.first else ()), base.gemm_ns, base.phases_ns[point.half.phase]
+    technique_ns = [run.techniques[name].total_ns for name in point.techniques]
+    return (f"{point.zipf:g}", f"{point.workload.routing.imbalance:.2f}", f"{100 * point.padding:.0f} %",
+            *(f"{ns / 1e3:.1f}" for ns in (*part_ns, *technique_ns)),
             f"{percent(run.speedup[_OURS]):+.1f} %")
 
 
 def _draw(cases: list[_PopularityCase], runs: list[RunResult]):
-    picture, axes = plots.figure(2.6)
-    zipf = [one.zipf for one in cases]
+    figure, axes = plots.figure(2.6)
+    zipf = [point.zipf for point in cases]
     axes.plot(zipf, [run.speedup[_OURS] for run in runs], "o-", color=plots.BLUE, markersize=4,
               label="T3-MCA over sequential, RTL in the loop")
     for name, label, colour in (("in-turn", "in turn over T3, event level", plots.GREY),
                                 ("low-latency", "DeepEP's kernels over T3, event level", plots.ORANGE)):
-        axes.plot(zipf, [one.over(name) for one in cases], "o--", color=colour, markersize=4, label=label)
+        axes.plot(zipf, [point.over(name) for point in cases], "o--", color=colour, markersize=4, label=label)
     axes.axhline(1.0, color=plots.BLACK, linewidth=0.8)
     axes.set_xlabel("exponent of the experts' popularity")
     axes.set_ylabel("times as long")
     axes.legend(fontsize=7)
-    return picture
+    return figure
 
 
 def _figure(half: _Half, title: str) -> Figure:

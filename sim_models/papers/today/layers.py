@@ -40,88 +40,90 @@ class _LayersCase:
     phase: _Phase
 
     @cached_property
-    def ranked(self) -> dict[str, Ranked]:
+    def mechanisms(self) -> dict[str, Ranked]:
         """The mechanisms, the fastest first."""
-        return {one.mechanism: one for one in rank(
+        return {mechanism.mechanism: mechanism for mechanism in rank(
             load_machine(self.machine, COMMERCIAL), self.model, self.phase.tokens, _TP, self.phase.sequence_parallel)}
 
     @property
-    def today(self) -> str:
+    def best_today(self) -> str:
         """The fastest that can be had."""
-        return next(name for name in self.ranked if name not in TRIGGERED)
+        return next(name for name in self.mechanisms if name not in TRIGGERED)
 
     @property
-    def ours(self) -> str:
+    def best_tracked(self) -> str:
         """Track & Trigger by the faster way."""
-        return next(name for name in self.ranked if name in TRIGGERED)
+        return next(name for name in self.mechanisms if name in TRIGGERED)
 
     def ns(self, mechanism: str) -> float:
         """Time with both norms, of which a mechanism that has them in its own kernel is less already."""
         machine = load_machine(self.machine, COMMERCIAL)
         tokens = self.phase.tokens / (_TP if self.phase.sequence_parallel else 1)
-        return self.ranked[mechanism].ns + _NORMS * norm_ns(machine, tokens, self.model.hidden)
+        return self.mechanisms[mechanism].ns + _NORMS * norm_ns(machine, tokens, self.model.hidden)
 
     def gain(self, over: str) -> float:
         """Return the speedup of Track & Trigger."""
-        return self.ns(over) / self.ns(self.ours)
+        return self.ns(over) / self.ns(self.best_tracked)
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
     groups = {(machine, phase): [_LayersCase(machine, model, phase) for model in TODAY.values()]
               for machine in _MACHINES for phase in _PHASES}
-    over_best = {at: percent(geomean([one.gain(one.today) for one in cases])) for at, cases in groups.items()}
-    over_turn = {at: percent(geomean([one.gain(_IN_TURN) for one in cases])) for at, cases in groups.items()}
+    over_best = {group: percent(geomean([case.gain(case.best_today) for case in cases]))
+                 for group, cases in groups.items()}
+    over_turn = {group: percent(geomean([case.gain(_IN_TURN) for case in cases])) for group, cases in groups.items()}
     ours = Quantities("beyond the papers")
-    for what, found in (("in turn", over_turn), ("the best of today", over_best)):
-        for (machine, phase), gain in found.items():
-            ours.add(f"{machine}, {phase.title}: T3 over {what}, geomean", gain, "%")
+    for baseline, gains in (("in turn", over_turn), ("the best of today", over_best)):
+        for (machine, phase), gain in gains.items():
+            ours.add(f"{machine}, {phase.title}: T3 over {baseline}, geomean", gain, "%")
     for machine in _MACHINES:
-        if wrong := expected_error(machine):
-            ours.add(f"{machine}: error of measured rows that gave no constant, mean", 100 * wrong["mean_abs_error"],
-                     "%", errors=True)
+        if row_errors := expected_error(machine):
+            ours.add(f"{machine}: error of measured rows that gave no constant, mean",
+                     100 * row_errors["mean_abs_error"], "%", errors=True)
 
-    def at(machine: str, title: str) -> str:
+    def gain_text(machine: str, title: str) -> str:
         return next(f"{gain:+.0f} %" for (name, phase), gain in over_best.items() if (name, phase.title) == (
             machine, title))
 
     return Findings(
         text="Over the best that can be had today Track & Trigger gains "
-             + " and ".join(f"{at(machine, 'prompt, sequence parallel')} on {machine}" for machine in _MACHINES)
+             + " and ".join(f"{gain_text(machine, 'prompt, sequence parallel')} on {machine}" for machine in _MACHINES)
              + " where reduce-scatters and all-gathers surround the GEMMs of a prompt, and holds no compute unit. With "
                "all-reduces it is "
-             + " and ".join(at(machine, "prompt") for machine in _MACHINES)
+             + " and ".join(gain_text(machine, "prompt") for machine in _MACHINES)
              + ", for its all-gather comes after the GEMM and a switch that adds needs none; on one token "
-             + " and ".join(at(machine, "decoding, 1") for machine in _MACHINES)
+             + " and ".join(gain_text(machine, "decoding, 1") for machine in _MACHINES)
              + ", for there launches are what takes time, and one kernel with the norm in it has fewest. Models of "
                "libraries, not cycles; experts' GEMMs count as one of all their tokens.",
-        cases=[{"figure": "today-layers", "machine": one.machine, "model": one.model.name, "phase": one.phase.title,
-                "tokens": one.phase.tokens, "tp": _TP, "norms_ns": one.ns(one.ours) - one.ranked[one.ours].ns,
-                "ranking": [ranked.to_json() for ranked in one.ranked.values()]}
-               for cases in groups.values() for one in cases],
+        cases=[{"figure": "today-layers", "machine": case.machine, "model": case.model.name, "phase": case.phase.title,
+                "tokens": case.phase.tokens, "tp": _TP,
+                "norms_ns": case.ns(case.best_tracked) - case.mechanisms[case.best_tracked].ns,
+                "ranking": [mechanism.to_json() for mechanism in case.mechanisms.values()]}
+               for cases in groups.values() for case in cases],
         ours=ours, targets=ours.targets,
         tables=[Table(f"A layer on {_TP} GPUs of {machine}", (
             "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
             "T3 bound by"), [
-            (f"{one.model.name}, {one.phase.title}", f"{one.ns(_IN_TURN) / 1e3:,.1f}",
-             f"{one.ns(one.today) / 1e3:,.1f}", one.today, str(one.ranked[one.today].units),
-             f"{one.ns(one.ours) / 1e3:,.1f}", one.ours, f"{percent(one.gain(one.today)):+.1f} %",
-             one.ranked[one.ours].bound)
-            for phases in zip(*(groups[machine, phase] for phase in _PHASES)) for one in phases])
+            (f"{case.model.name}, {case.phase.title}", f"{case.ns(_IN_TURN) / 1e3:,.1f}",
+             f"{case.ns(case.best_today) / 1e3:,.1f}", case.best_today, str(case.mechanisms[case.best_today].units),
+             f"{case.ns(case.best_tracked) / 1e3:,.1f}", case.best_tracked,
+             f"{percent(case.gain(case.best_today)):+.1f} %", case.mechanisms[case.best_tracked].bound)
+            for phases in zip(*(groups[machine, phase] for phase in _PHASES)) for case in phases])
                 for machine in _MACHINES],
         plots={"today-layers": lambda: _draw(groups)})
 
 
 def _draw(groups: dict[tuple[str, _Phase], list[_LayersCase]]):
-    drawn, axes = plots.figure(3.4)
-    series = {"today": [geomean([one.gain(_IN_TURN) / one.gain(one.today) for one in cases])
+    figure, axes = plots.figure(3.4)
+    series = {"today": [geomean([case.gain(_IN_TURN) / case.gain(case.best_today) for case in cases])
                         for cases in groups.values()],
-              "ours": [geomean([one.gain(_IN_TURN) for one in cases]) for cases in groups.values()]}
+              "ours": [geomean([case.gain(_IN_TURN) for case in cases]) for cases in groups.values()]}
     plots.grouped_bars(axes, [f"{machine}\n{fill(phase.title, 9)}" for machine, phase in groups], series,
                        {"today": plots.LIGHT, "ours": plots.BLUE},
                        {"today": "best of today", "ours": f"Track & Trigger, {GATES:,} gates a GPU"}, baseline=1.0)
     axes.set_ylabel("speedup over in turn,\ngeomean of the models")
     axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 1.2))
-    return drawn
+    return figure
 
 
 LAYERS = Figure("today-layers", "GEMMs with their collectives, layers and GPUs of today", lambda setup: [], _evaluate,

@@ -23,7 +23,7 @@ _MACHINE, _GPUS = "h100-sxm", 8
 _RTL, _FRACTION, _TILE = "h100-t3", 4, (128, 128, 1)
 _KB = 1 << 10
 _SIZES = tuple(_KB << shift for shift in range(11))  #: 1 KB to 1 MB
-_SHOWN = tuple(_KB << shift for shift in (0, 2, 4, 6, 8, 10))
+_TABLE_SIZES = tuple(_KB << shift for shift in (0, 2, 4, 6, 8, 10))
 _OURS = ("tracker, ring", "tracker, direct")
 
 
@@ -50,9 +50,9 @@ CARRIED = {
 
 def signal_ns(machine: Machine, gpus: int, size: float, trigger: Trigger) -> dict[str, float]:
     """Return the times of the ways that a machine has, by name."""
-    times = {name: machine.rings.launch_ns + min(protocol_ring_ns(machine, one, _KIND, gpus, size),
-                                                 protocol_tree_ns(machine, one, gpus, size))
-             for name, one in protocols(machine).items()}
+    times = {name: machine.rings.launch_ns + min(protocol_ring_ns(machine, protocol, _KIND, gpus, size),
+                                                 protocol_tree_ns(machine, protocol, gpus, size))
+             for name, protocol in protocols(machine).items()}
     times |= ways(machine, _KIND, gpus, size)  # kernels that poll
     times["copy-engines"] = copies_ns(machine, _KIND, gpus, size)
     if machine.in_switch is not None:
@@ -64,12 +64,12 @@ def signal_ns(machine: Machine, gpus: int, size: float, trigger: Trigger) -> dic
     return times
 
 
-def knee_bytes(of: Callable[[float], float], floor_ns: float) -> float:
+def knee_bytes(time_ns: Callable[[float], float], floor_ns: float) -> float:
     """Return the largest number of bytes that take at most twice as long as few do."""
     low, high = 0.0, float(_MOST)
     while high - low > 1:
         middle = (low + high) / 2
-        low, high = (middle, high) if of(middle) <= 2 * floor_ns else (low, middle)
+        low, high = (middle, high) if time_ns(middle) <= 2 * floor_ns else (low, middle)
     return low
 
 
@@ -79,30 +79,31 @@ def _task() -> TriggerTask:
 
 
 def _evaluate(setup: Scope, results: Results) -> Findings:
-    machine, measured = load_machine(_MACHINE, COMMERCIAL), results[_task()]
+    machine, trigger_times = load_machine(_MACHINE, COMMERCIAL), results[_task()]
     clock = _task().machine.memory_clock_ghz
-    trigger = Trigger(measured.update_cycles[1] / clock, measured.read_cycles[1] / clock)
+    trigger = Trigger(trigger_times.update_cycles[1] / clock, trigger_times.read_cycles[1] / clock)
     ways_at = {size: signal_ns(machine, _GPUS, size, trigger) for size in _SIZES}
     times = {name: {size: ns[name] for size, ns in ways_at.items()} for name in ways_at[_KB]}
     floors = {name: by_size[_KB] for name, by_size in times.items()}
     knees = {name: knee_bytes(lambda size, name=name: signal_ns(machine, _GPUS, size, trigger)[name], floor)
              for name, floor in floors.items()}
-    today = [name for name in times if name not in _OURS]
-    best = {size: min(today, key=lambda name: times[name][size]) for size in _SIZES}
-    last = times[_OURS[1]][_SIZES[-1]]
+    today_ways = [name for name in times if name not in _OURS]
+    best = {size: min(today_ways, key=lambda name: times[name][size]) for size in _SIZES}
+    last_ns = times[_OURS[1]][_SIZES[-1]]
     ours = Quantities("beyond the papers")
     for name in times:
         ours.add(f"{name}: floor", floors[name] / 1e3, "µs")
         ours.add(f"{name}: knee", knees[name] / _KB, "KB")
-    for what, (least, median) in (("counted", measured.update_cycles), ("first line read", measured.read_cycles)):
-        ours.add(f"trigger, {what}, least", least, "cycles")
-        ours.add(f"trigger, {what}, median", median, "cycles")
+    for event, (least, median) in (("counted", trigger_times.update_cycles),
+                                   ("first line read", trigger_times.read_cycles)):
+        ours.add(f"trigger, {event}, least", least, "cycles")
+        ours.add(f"trigger, {event}, median", median, "cycles")
     ours.add("trigger, first line read, median", trigger.read_ns, "ns")
     return Findings(
         text=f"Of what can be had today {best[_KB]} has the lowest floor, {floors[best[_KB]] / 1e3:.1f} µs for 1 KB on "
              f"{_GPUS} GPUs of {_MACHINE}, and {best[_SIZES[-1]]} is the fastest at 1 MB, "
              f"{times[best[_SIZES[-1]]][_SIZES[-1]] / 1e3:.1f} µs. A Tracker whose tiles go directly to their owners "
-             f"needs {floors[_OURS[1]] / 1e3:.1f} and {last / 1e3:.1f} µs: no kernel starts, and its trigger is "
+             f"needs {floors[_OURS[1]] / 1e3:.1f} and {last_ns / 1e3:.1f} µs: no kernel starts, and its trigger is "
              f"{trigger.read_ns:.0f} ns of each step; around a ring the links' latencies alone make it "
              f"{floors[_OURS[0]] / 1e3:.1f} µs.",
         cases=[{"figure": "today-signals", "machine": _MACHINE, "gpus": _GPUS, "way": name, "carried": CARRIED[name],
@@ -110,22 +111,23 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                 "ns": {str(size): ns for size, ns in by_size.items()}} for name, by_size in times.items()],
         ours=ours, targets=ours.targets,
         tables=[Table(f"All-reduce on {_GPUS} GPUs of {_MACHINE}, nothing hides it (µs)",
-                      ("way", "what says that data have come", *(f"{size // _KB:,} KB" for size in _SHOWN),
+                      ("way", "what says that data have come", *(f"{size // _KB:,} KB" for size in _TABLE_SIZES),
                        "knee (KB)"),
-                      [(name, CARRIED[name], *(f"{by_size[size] / 1e3:.1f}" for size in _SHOWN),
+                      [(name, CARRIED[name], *(f"{by_size[size] / 1e3:.1f}" for size in _TABLE_SIZES),
                         f"{knees[name] / _KB:,.0f}")
-                       for name, by_size in sorted(times.items(), key=lambda one: floors[one[0]])]),
+                       for name, by_size in sorted(times.items(), key=lambda item: floors[item[0]])]),
                 Table(f"A trigger on the RTL of 1/{_FRACTION} of {_RTL}, from the grant of a tile's last write",
                       ("until", "cycles, least", "cycles, median", "ns, median"),
-                      [(what, f"{least}", f"{median:.0f}", f"{median / clock:.0f}") for what, (least, median) in (
-                          ("it is counted", measured.update_cycles), ("an engine has it", measured.issue_cycles),
-                          ("its first line is asked for", measured.line_cycles),
-                          ("its first line is read", measured.read_cycles))])],
+                      [(event, f"{least}", f"{median:.0f}", f"{median / clock:.0f}") for event, (least, median) in (
+                          ("it is counted", trigger_times.update_cycles),
+                          ("an engine has it", trigger_times.issue_cycles),
+                          ("its first line is asked for", trigger_times.line_cycles),
+                          ("its first line is read", trigger_times.read_cycles))])],
         plots={"today-signals": lambda: _draw(times, best)})
 
 
 def _draw(times: dict[str, dict[int, float]], best: dict[int, str]):
-    drawn, axes = plots.figure(3.0)
+    figure, axes = plots.figure(3.0)
     sizes = [size / _KB for size in _SIZES]
     colours = dict(zip(dict.fromkeys(best.values()), (plots.ORANGE, plots.GREEN, plots.RED, plots.PURPLE)))
     colours |= dict.fromkeys(_OURS, plots.BLUE)
@@ -140,7 +142,7 @@ def _draw(times: dict[str, dict[int, float]], best: dict[int, str]):
     axes.set_xlabel("tensor (KB)")
     axes.set_ylabel("µs")
     axes.legend(fontsize=7)
-    return drawn
+    return figure
 
 
 SIGNALS = Figure("today-signals", "What tells GPUs cheapest that few bytes have come", lambda setup: [_task()],
