@@ -36,8 +36,8 @@ def run(
     from t3sim.commands.overlap import run_ranking
     from t3sim.commands.sublayers import run_sublayers
     from t3sim.study.scenario.asked import asked
-    from t3sim.study.scenario.collective import CollectiveRequest
     from t3sim.study.scenario.event import EventLevel
+    from t3sim.study.scenario.kernel import KernelAlone
     from t3sim.study.scenario.ranking import LayerToRank
     from t3sim.study.scenario.request import LayerRequest
     from t3sim.study.tasks.kept import KeptResults
@@ -56,7 +56,7 @@ def run(
         run_event_level(ready, json)
     elif isinstance(ready, LayerToRank):
         run_ranking(ready, json)
-    elif isinstance(ready, CollectiveRequest):
-        run_collective_alone(ready, insist, json, results)
-    else:
+    elif isinstance(ready, KernelAlone):
         run_kernel(ready, insist, json, results)
+    else:
+        run_collective_alone(ready, insist, json, results)

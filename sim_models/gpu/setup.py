@@ -1,6 +1,14 @@
-"""What a run says of its GPUs and switches before they are made: plain records, without compiled code."""
+"""Facts of simulated GPUs, and records that a run gives them before they are made, without compiled code."""
 
 from typing import NamedTuple
+
+QUEUE_DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
+MISS_REGISTERS = 16384  #: of a GPU's cache
+BLOCK_BYTES = 4096  #: that a copy engine moves at a time
+#: What the workgroup in a place is doing.
+STATES = ("idle", "blocked", "launch", "poll", "load", "compute", "store_memory", "store_link")
+#: Under which time is accounted for: the last is of whatever a workgroup does that adds what came, but polling.
+ACCOUNTS = (*STATES, "adding")
 
 
 class Condition(NamedTuple):

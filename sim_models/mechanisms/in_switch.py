@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from t3sim.mechanisms.parts import gemm_alone, in_turn, unlike_gpus
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.mechanisms.technique import Technique
-from t3sim.runs.kernels import SWITCH_ALL_REDUCE, IsolatedKernel, Kernel
+from t3sim.runs.kernel_results import IsolatedKernel
+from t3sim.runs.kernels import SWITCH_ALL_REDUCE, Kernel
 from t3sim.runs.plan import Plan
 
 

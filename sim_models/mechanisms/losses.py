@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t3sim.gpu.agents.units.state import ACCOUNTS
+from t3sim.gpu.setup import ACCOUNTS
 from t3sim.runs.phases import PURPOSES
 
 #: Waiting for loads, by whose requests were served meanwhile.

@@ -9,8 +9,8 @@ from t3sim.base.custom import is_custom
 from t3sim.mechanisms import losses
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.kernels import GEMM, GEMM_PART, FusedResult, IsolatedKernel, Kernel, KernelResult
-from t3sim.runs.overlapped import OverlappedKernels
+from t3sim.runs.kernel_results import FusedResult, IsolatedKernel, KernelResult, OverlappedKernels
+from t3sim.runs.kernels import GEMM, GEMM_PART, Kernel
 from t3sim.runs.phases import Moved
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew

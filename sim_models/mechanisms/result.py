@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from t3sim.runs.kernels import HardwareReport
+from t3sim.runs.kernel_results import HardwareReport
 from t3sim.runs.phases import PACKING, Moved, by_stream
 
 #: The technique over which speedups are given.

@@ -7,6 +7,7 @@ from functools import partial
 from t3sim.mechanisms.parts import gemm_alone, in_turn, slow_levels, slowing
 from t3sim.mechanisms.result import BASELINE, TechniqueResult
 from t3sim.mechanisms.technique import Technique
+from t3sim.runs.kernel_results import IsolatedKernel
 from t3sim.runs.kernels import (
     ALL_GATHER,
     ALL_TO_ALL,
@@ -16,7 +17,6 @@ from t3sim.runs.kernels import (
     REDUCE_SCATTER_NMC,
     CollectiveAlone,
     ExpertsAlone,
-    IsolatedKernel,
     Kernel,
 )
 from t3sim.runs.phases import PACKING

@@ -2,7 +2,7 @@
 
 from t3sim.analytic.rings import ring_time_ns
 from t3sim.machine import Machine
-from t3sim.runs import build
+from t3sim.runs.operators import gemm_operator, make_tiling
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import Workload
 
@@ -16,8 +16,8 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
     - DRAM has less than half of that time to work, the staged chunk included. A GEMM that asks for more waits for DRAM
       in all units at once; stores to the link put units out of step, which is then worth more than they cost.
     """
-    tiling = build.make_tiling(machine, workload)
-    gemm, gpu = build.gemm_operator(machine, workload, tiling), machine.gpu
+    tiling = make_tiling(machine, workload)
+    gemm, gpu = gemm_operator(machine, workload, tiling), machine.gpu
     loop = gemm.k / gpu.k_parts * gemm.cycles_per_k * gpu.workgroups_per_cu
     compute = _stages(machine, tiling) * (gemm.launch_cycles + loop + gemm.epilogue_cycles) / machine.memory_clock_ghz
     return (compute > ring_time_ns(machine, workload.output_bytes, workload.tp)
@@ -31,7 +31,7 @@ def gemm_read_bytes(machine: Machine, workload: Workload) -> float:
     Workgroups that are next to each other share one operand and go along the other. If the cache does not hold that
     other one, it comes again with every row of tiles, or every stage that has several of them.
     """
-    tiling, element_bytes = build.make_tiling(machine, workload), workload.format.bytes
+    tiling, element_bytes = make_tiling(machine, workload), workload.format.bytes
     weights, activations = (size * workload.k * element_bytes for size in (workload.n, workload.m))
     along, across = (weights, tiling.tile_rows), (activations, tiling.tile_columns)
     if tiling.along_n:

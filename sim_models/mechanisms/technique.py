@@ -7,7 +7,8 @@ from inspect import signature
 from t3sim.base.custom import of_kind
 from t3sim.base.errors import BadInput, shown
 from t3sim.mechanisms.result import TechniqueResult
-from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.runs.kernel_results import KernelResult
+from t3sim.runs.kernels import Kernel
 from t3sim.runs.plan import Plan
 
 

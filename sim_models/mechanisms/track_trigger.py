@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.custom import is_custom
 from t3sim.base.line import LINE_BYTES
-from t3sim.gpu.agents.units.state import settle
-from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.fabric.network import outgoing
 from t3sim.mechanisms import losses
 from t3sim.mechanisms.parts import gemm_alone, loss_ns, slow_levels, slowing, summed
 from t3sim.mechanisms.result import TechniqueResult
@@ -19,28 +17,16 @@ from t3sim.mechanisms.staging import staging_pays
 from t3sim.mechanisms.technique import Technique
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.exchange import IN_SWITCH, REDUCED, Exchange
-from t3sim.runs.fused import FusedRun, fused_run
-from t3sim.runs.isolated_collectives import run_collective
-from t3sim.runs.kernels import (
-    ALL_GATHER,
-    PACKED,
-    FusedResult,
-    HardwareReport,
-    IsolatedKernel,
-    Kernel,
-    KernelResult,
-    Progress,
-    TrafficRecord,
-    Work,
-    batch_cycles,
-    made_by,
-    phases_of,
-)
+from t3sim.runs.kernel_results import FusedResult, HardwareReport, IsolatedKernel, KernelResult, Progress
+from t3sim.runs.kernels import ALL_GATHER, PACKED, Kernel, Work, made_by, phases_of
 from t3sim.runs.phases import PACKING, bytes_by_phase, named
 from t3sim.runs.plan import Plan
-from t3sim.runs.programmed import mapped
 from t3sim.runs.skew import Skew
 from t3sim.workload.workloads import Workload
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
+    from t3sim.runs.fused import FusedRun
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,7 @@ class FusedGemm(Kernel):
                 links={pair: sums.carrying(workload, link) for pair, link in self.skew.links(machine).items()},
                 conditions=self.skew.conditions(machine))
         plan = plan.fused()
-        mapped(plan)
+        plan.spaces()
         return plan
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> FusedResult:
@@ -115,6 +101,9 @@ class GatherAfter(Kernel):
         return Work(moved_bytes=workload.output_bytes)
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        from t3sim.runs.fused import fused_run
+        from t3sim.runs.isolated_collectives import run_collective
+
         schedule = plan.schedule
         if not schedule.is_symmetric():  # the largest chunk decides each step, and nothing is left to arbitrate
             largest = schedule.largest_chunk * plan.workload.format.bytes
@@ -127,6 +116,11 @@ class GatherAfter(Kernel):
 
 
 def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int, threads: int) -> FusedResult:
+    from t3sim.gpu.agents.units.state import settle
+    from t3sim.gpu.fabric.network import outgoing
+    from t3sim.runs.fused import fused_run
+    from t3sim.runs.isolated_kernels import TrafficRecord, batch_cycles
+
     recorder = TrafficRecord(window_cycles) if window_cycles else None
     with closing(fused_run(kernel.policy, plan, kernel.skew is not None)) as run:
         run.threads = threads
@@ -161,14 +155,16 @@ def _fused(kernel: FusedGemm, plan: Plan, progress: Progress, window_cycles: int
             traffic=recorder.finish(run.now, run.sim.mem.dram_bytes[0]) if recorder else None)
 
 
-def _first_packet(sim: Sim, device: int) -> int:
+def _first_packet(sim: "Sim", device: int) -> int:
     """Return the cycle of a device's first packet; if it sends none, that of the first of all, 0 without any."""
     first = sim.control.rs_start
     return int(first[device]) if first[device] >= 0 else int(min(first[first >= 0], default=0))
 
 
-def _gpus(run: FusedRun) -> tuple[dict[str, float], ...]:
+def _gpus(run: "FusedRun") -> tuple[dict[str, float], ...]:
     """Return what each GPU did, and how full the fullest of its links was."""
+    from t3sim.gpu.fabric.network import outgoing
+
     sim, clock = run.sim, run.machine.memory_clock_ghz
     control, network, units = sim.control, sim.network, sim.kernel.state
     rows = []

@@ -7,7 +7,7 @@ from t3sim.mechanisms.track_trigger import FUSIONS
 from t3sim.papers.figure import Figure, Findings, Results, Scope, Table
 from t3sim.papers.paper import percent
 from t3sim.runs import kernels
-from t3sim.runs.kernels import KernelResult
+from t3sim.runs.kernel_results import IsolatedKernel, KernelResult
 from t3sim.runs.phases import PURPOSES, by_stream
 from t3sim.study.tasks.task import KernelTask
 
@@ -26,7 +26,7 @@ def _tasks(setup: Scope) -> dict[str, KernelTask]:
 
 def _end_ns(kernel: KernelResult, clock_ghz: float) -> float:
     """Return when the GEMM's last workgroup has finished."""
-    return kernel.ns if isinstance(kernel, kernels.IsolatedKernel) else kernel.gemm_cycles / clock_ghz
+    return kernel.ns if isinstance(kernel, IsolatedKernel) else kernel.gemm_cycles / clock_ghz
 
 
 def evaluate(setup: Scope, results: Results) -> Findings:

@@ -8,20 +8,19 @@ Known simplifications: blocks lie one after the other in buffers of 32 MB; copie
 import re
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.errors import BadInput, shown
 from t3sim.base.line import LINE_BYTES
 from t3sim.base.numerals import decimal
-from t3sim.gpu.agents.compute_units import make_units
-from t3sim.gpu.agents.side_by_side import WithCopies
-from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.fabric import memory
+from t3sim.gpu.setup import BLOCK_BYTES
 from t3sim.machine import Machine
-from t3sim.runs import build
-from t3sim.runs.build import BLOCK_BYTES
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
 
 _BUFFER_BYTES = 32 << 20
 _SECOND_NS = 1e9
@@ -61,8 +60,13 @@ class Copies:
         return f"{self.rate:g} GB/s {'read' if self.read else 'written'}"
 
 
-def with_copies(machine: Machine, sim: Sim, copies: Copies) -> Sim:
+def with_copies(machine: Machine, sim: "Sim", copies: Copies) -> "Sim":
     """Return the state at cycle 0 of a kernel alone with copies beside it. Raises BadInput."""
+    from t3sim.gpu.agents.compute_units import make_units
+    from t3sim.gpu.agents.side_by_side import WithCopies
+    from t3sim.gpu.fabric import memory
+    from t3sim.runs import build
+
     if sim.kernel.work.arrivals.any() or (sim.kernel.work.stores["route"] == Route.PEER).any():
         raise BadInput("copies: a kernel that sends to a neighbour cannot tell its lines from those of copies")
     clock, each_way = machine.memory_clock_ghz, (copies.read > 0) + (copies.write > 0)
@@ -71,15 +75,15 @@ def with_copies(machine: Machine, sim: Sim, copies: Copies) -> Sim:
     blocks = ceil(copies.rate * _UNDER_WAY_NS / BLOCK_BYTES / engines)
     rates = build.engine_rates(machine)._replace(units=engines, places=blocks)
     link = machine.link.model_copy(update={"bandwidth_gb_per_s": 2 * copies.rate})
-    table = _table(machine, copies, BLOCK_BYTES * engines / copies.rate * clock)
+    table = _table(build.memory_bytes(machine), copies, BLOCK_BYTES * engines / copies.rate * clock)
     return sim._replace(
         network=build.loop_network(machine.model_copy(update={"link": link})),
         kernel=WithCopies(sim.kernel, make_units(rates, [table], memory.OTHER)))
 
 
-def _table(machine: Machine, copies: Copies, block_cycles: float) -> KernelTable:
-    """Build copies of a buffer, again and again; `block_cycles`: in which an engine copies a block."""
-    end, lines = build.memory_bytes(machine), BLOCK_BYTES // LINE_BYTES
+def _table(end: int, copies: Copies, block_cycles: float) -> KernelTable:
+    """Build copies of a buffer at the `end` of memory, again and again; an engine copies a block in `block_cycles`."""
+    lines = BLOCK_BYTES // LINE_BYTES
     source, target = end - 2 * _BUFFER_BYTES, end - _BUFFER_BYTES
     loads = [(source, LINE_BYTES, lines, LINE_BYTES, 0, BLOCK_BYTES, STRIDED)] if copies.read else []
     stores = [(target, LINE_BYTES, lines, LINE_BYTES, 0, BLOCK_BYTES, 0, 0, 0, Route.PEER, 0, 0, 0)

@@ -22,6 +22,7 @@ from t3sim.gpu.fabric.memory_cache import NO_MEMORY_CACHE, MemoryCache, make_mem
 from t3sim.gpu.fabric.memory_map import memory_map
 from t3sim.gpu.fabric.switch import NO_SWITCH, SwitchShape, SwitchState, make_switch
 from t3sim.gpu.hbm import make_hbm
+from t3sim.gpu.setup import BLOCK_BYTES
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import LinkSection
 from t3sim.rtl.geometry import Geometry
@@ -46,8 +47,6 @@ from t3sim.workload.operators.kernel_table import KernelError, KernelTable
 from t3sim.workload.operators.operator import OutputParts
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import DispatchWorkload, Workload
-
-BLOCK_BYTES = 4096  #: that a copy engine moves at a time
 
 
 def consumers_of(machine: Machine, workload: Workload, device: int) -> Consumers:

@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 from t3sim.base.line import LINE_BYTES
-from t3sim.gpu.fabric.llc import MISS_REGISTERS
-from t3sim.gpu.fabric.queues import DEPTH
+from t3sim.gpu.setup import MISS_REGISTERS, QUEUE_DEPTH
 from t3sim.machine import Machine
 
 
@@ -26,7 +25,7 @@ def capacities(machine: Machine) -> list[Capacity]:
     dram, dma, link, llc, cache = machine.dram, machine.dma, machine.link, machine.llc, machine.memory_cache
     found = [
         Capacity("cache's misses under way", "", MISS_REGISTERS, llc.line_bytes),
-        Capacity("before a channel, of each stream", "", DEPTH, LINE_BYTES),
+        Capacity("before a channel, of each stream", "", QUEUE_DEPTH, LINE_BYTES),
         Capacity("DMA's reads at a channel", "channels.dma_fifo", machine.channels.dma_fifo, LINE_BYTES),
         Capacity("DRAM queue of a channel", "dram.queue_entries", dram.queue_entries, LINE_BYTES),
         Capacity("DMA's reads under way", "dma.outstanding_lines", dma.outstanding_lines, LINE_BYTES),

@@ -23,7 +23,7 @@ from t3sim.machine import Machine, topologies
 from t3sim.machine.formats import BF16
 from t3sim.machine.links import LinkSection
 from t3sim.machine.topologies import Topology
-from t3sim.runs import build, switch_kernels
+from t3sim.runs import build
 from t3sim.runs.failure import to_end
 from t3sim.runs.phases import Moved, bytes_by_phase
 from t3sim.runs.program_kernels import (
@@ -31,6 +31,7 @@ from t3sim.runs.program_kernels import (
     DISPATCH,
     EXCHANGE,
     KINDS,
+    SWITCH_KINDS,
     LevelPlan,
     Places,
     combining_passes,
@@ -39,6 +40,7 @@ from t3sim.runs.program_kernels import (
     ring_program,
     uneven_passes,
 )
+from t3sim.runs.switch_kernels import switched_sim
 from t3sim.workload.workloads import DEVICES, DispatchWorkload, ExpertsWorkload
 
 
@@ -65,15 +67,15 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
                    links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({}),
                    conditions: Mapping[int, Condition] = MappingProxyType({})) -> Sim:
     """Make the state at cycle 0 of a collective on an array of `size_bytes`; arguments as for `run_collective`."""
-    kinds = (*KINDS, EXCHANGE, *switch_kernels.KINDS)
+    kinds = (*KINDS, EXCHANGE, *SWITCH_KINDS)
     if kind not in kinds:
         raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(kinds)}")
     if devices not in DEVICES:
         raise BadInput(f"{devices!r} devices cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
     if size_bytes < 1:
         raise BadInput(f"an array of {size_bytes} bytes cannot be reduced or gathered")
-    if kind in switch_kernels.KINDS:
-        return switch_kernels.switched_sim(machine, size_bytes, devices, kind)
+    if kind in SWITCH_KINDS:
+        return switched_sim(machine, size_bytes, devices, kind)
     copies = -(-size_bytes // (1 << 20)) + devices << 20
     if kind == EXCHANGE:
         if not mirrored or links or conditions:
@@ -151,7 +153,7 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
     """Simulate a collective on the machine's compute units: around a ring, an all-to-all directly, or in a switch.
 
     `size_bytes` is the whole array (before a reduce-scatter, after an all-gather), `kind` reduce-scatter,
-    reduce-scatter-nmc, all-gather, all-to-all or one of `switch_kernels.KINDS`. Mirrored: one GPU stands for all; else
+    reduce-scatter-nmc, all-gather, all-to-all or one of `SWITCH_KINDS`. Mirrored: one GPU stands for all; else
     every GPU is simulated, over `links` (of source and destination) where they are not the machine's. Raises BadInput.
     """
     return run_kernel(machine, collective_sim(machine, size_bytes, devices, kind, mirrored, links, conditions),

@@ -1,7 +1,6 @@
 """A GEMM and its reduce-scatter that overlap as kernels on compute units, without Track & Trigger: one GPU for all."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from t3sim.gpu.agents.side_by_side import SideBySide
@@ -13,25 +12,7 @@ from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.runs import build
 from t3sim.runs.failure import to_end
-from t3sim.runs.phases import Moved, bytes_by_phase
-
-
-@dataclass(frozen=True)
-class OverlappedKernels:
-    """A GEMM and the kernels of its reduce-scatter on one GPU; memory cycles from the GEMM's first workgroup."""
-
-    gemm_cycles: int  #: until the last workgroup has finished
-    cycles: int  #: until the last sum is stored
-    collective_start: int  #: cycle of its first kernel's first workgroup
-    launch_cycles: int  #: while units wait for a launch, between GEMMs or before the reduction
-    dram: dict[str, Moved]  #: by phase
-    unit_cycles: tuple[int, ...]  #: of the GEMM's places: per state, all of them
-    waited: tuple[int, ...]  #: requests served while the GEMM's reads waited, per purpose
-    places: int  #: workgroups of the GEMM that run at once
-    simulated_cycles: int
-    collective_end: int = 0  #: of one before the GEMM: when all copies are in the link's buffer
-    reduction_cycles: int = 0  #: of a kernel that adds what came, after all of it has come
-    host_seconds: float = field(default=0.0, compare=False)
+from t3sim.runs.phases import bytes_by_phase
 
 
 def links_of(machine: Machine, topology: Topology, mirrored: bool) -> Network:

@@ -1,9 +1,10 @@
 """Bytes at a GPU's DRAM by the phases of a run, which fabric counts by streams."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from t3sim.gpu.fabric.memory import MemoryState
+if TYPE_CHECKING:
+    from t3sim.gpu.fabric.memory import MemoryState
 
 PACKING = "packing"  #: of what is dispatched, before that
 PHASES = ("gemm", "rs", "ag")  #: of the streams, in their order
@@ -17,7 +18,7 @@ class Moved(NamedTuple):
     write: int = 0
 
 
-def bytes_by_phase(mem: MemoryState, device: int = 0) -> dict[str, Moved]:
+def bytes_by_phase(mem: "MemoryState", device: int = 0) -> dict[str, Moved]:
     """Count the bytes at one GPU's DRAM so far, by phase; a collective that is none of `PHASES` counts as rs."""
     return {phase: Moved(*counts) for phase, counts in zip(PHASES, mem.dram_bytes[device].reshape(-1, 2).tolist())}
 

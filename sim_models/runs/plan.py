@@ -10,19 +10,22 @@ from t3sim.cosim.driver.driver import Driver
 from t3sim.gpu.setup import Condition
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import LinkSection
-from t3sim.runs.address_space import map_output
+from t3sim.runs.address_space import AddressSpace, map_output
 from t3sim.runs.dispatch_before import dispatch_tiling
 from t3sim.runs.exchange import COMBINE, IN_SWITCH, MOST_REGIONS, REDUCED, Exchange
 from t3sim.runs.gather_before import tiling_for
-from t3sim.runs.operators import make_operator, make_tiling, placement_of, workgroups_at_once
+from t3sim.runs.operators import Addresses, make_operator, make_tiling, placement_of, workgroups_at_once
 from t3sim.runs.signals import tracked_tiling
 from t3sim.runs.skew import Skew
+from t3sim.runs.sums import region_sum
 from t3sim.workload.operators.operator import Operator
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 if TYPE_CHECKING:
     from t3sim.collectives import Program
+
+_BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,15 @@ class Plan:
                 continue
             return plan
         return self
+
+    def spaces(self, gpu: int | None = 0) -> list[AddressSpace]:
+        """Map the output of one GPU, or of all (None). Raises ScheduleError for what the hardware cannot do."""
+        machine, workload, schedule = self.machine, self.workload, self.schedule
+        at = Addresses.of(workload, make_tiling(machine, workload))
+        first = at.copies if self.gathers else at.c
+        bases = [first + (other * _BASE_SKEW if gpu is None else 0) for other in range(workload.tp)]
+        return [map_output(schedule, one, bases, machine.geometry(), machine.dma.tiles_per_block, region_sum(workload))
+                for one in (range(workload.tp) if gpu is None else [gpu])]
 
     def inputs_tiling(self) -> Tiling:
         """Cut the activations that an exchange brings before the GEMM. Raises TilingError and DriverError."""

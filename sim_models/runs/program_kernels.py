@@ -20,6 +20,8 @@ from t3sim.workload.operators.kernel_table import Route
 
 #: The baseline's kernels: whether memory adds what arrives.
 KINDS = {"reduce-scatter": False, "reduce-scatter-nmc": True, "all-gather": False}
+#: Those around a switch that adds and copies.
+SWITCH_KINDS = ALL_REDUCE_IN_SWITCH, ALL_GATHER_BY_SWITCH = "all-reduce in the switch", "all-gather by the switch"
 EXCHANGE = "all-to-all"
 COMBINE = "combine"  #: an uneven all-to-all of parts of sums, which each GPU then adds
 DISPATCH = "dispatch"  #: an uneven all-to-all of what stays as it is

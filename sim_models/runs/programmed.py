@@ -19,29 +19,18 @@ from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.registers import KERNEL_INSIDE, NO_THRESHOLD
 from t3sim.runs import build
-from t3sim.runs.address_space import AddressSpace, dispatch_requests, map_output
+from t3sim.runs.address_space import dispatch_requests
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.gather_before import ready_asks
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
-from t3sim.runs.sums import region_sum, sums_in_memory
+from t3sim.runs.sums import sums_in_memory
 from t3sim.runs.switch_rtl import SwitchRtl
 
 #: Levels of STATUS that are 0 when a kernel has ended well.
 AT_WORK = (*KERNEL_INSIDE, "channels_busy", "window_open")
 _PATIENCE_CYCLES = 1_000_000  #: for a reset, which clears memories row by row
 _REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/streams/two_entry_queue.py)
-_BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
-
-
-def mapped(plan: Plan, device: int | None = 0) -> list[AddressSpace]:
-    """Map the output of one device, or of all (None). Raises ScheduleError for what the hardware cannot do."""
-    machine, workload, schedule = plan.machine, plan.workload, plan.schedule
-    at = build.Addresses.of(workload, build.make_tiling(machine, workload))
-    first = at.copies if plan.gathers else at.c
-    bases = [first + (d * _BASE_SKEW if device is None else 0) for d in range(workload.tp)]
-    return [map_output(schedule, d, bases, machine.geometry(), machine.dma.tiles_per_block, region_sum(workload))
-            for d in (range(workload.tp) if device is None else [device])]
 
 
 class ProgrammedGpus(Lockstep):
@@ -153,7 +142,7 @@ class ProgrammedRun(ProgrammedGpus):
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
         of_workgroups = build.make_tiling(machine, workload)
-        self.spaces = mapped(plan, device if mirrored else None)
+        self.spaces = plan.spaces(device if mirrored else None)
         self.gathers, payloads = plan.gathers, backends[0].ports
         self.made = self.tiling if plan.gathers else of_workgroups  #: what workgroups make that ask the window
         hardware, python = make_hardware(

@@ -18,10 +18,9 @@ from t3sim.gpu.fabric.switch import SwitchState, make_switch
 from t3sim.gpu.setup import CopyTarget
 from t3sim.machine import Machine
 from t3sim.runs import build
+from t3sim.runs.program_kernels import ALL_REDUCE_IN_SWITCH
 from t3sim.workload.operators.copy import Pass
 from t3sim.workload.operators.kernel_table import Route
-
-KINDS = ALL_REDUCE, ALL_GATHER = "all-reduce in the switch", "all-gather by the switch"
 
 
 class Switched(NamedTuple):
@@ -55,7 +54,8 @@ def all_gather(machine: Machine, size_bytes: int, gpus: int, data: int) -> Switc
 
 
 def switched_sim(machine: Machine, size_bytes: int, gpus: int, kind: str) -> Sim:
-    """Make the state at cycle 0 of one of `KINDS` on an array of `size_bytes`. Raises BadInput without a [switch]."""
-    switched = all_reduce(machine, size_bytes, 0) if kind == ALL_REDUCE else all_gather(machine, size_bytes, gpus, 0)
+    """Make the state at cycle 0 of one of `SWITCH_KINDS` on `size_bytes`. Raises BadInput without a [switch]."""
+    switched = (all_reduce(machine, size_bytes, 0) if kind == ALL_REDUCE_IN_SWITCH else
+                all_gather(machine, size_bytes, gpus, 0))
     sim = build.machine_state(machine, switched.kernel, switched.network, [switched.downstream])
     return sim._replace(switch=switched.switch)

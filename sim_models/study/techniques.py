@@ -9,8 +9,8 @@ from t3sim.base.cores import cores
 from t3sim.base.output import collect_versions
 from t3sim.mechanisms.table import TECHNIQUES, check_split_k
 from t3sim.runs import kernels
-from t3sim.runs.fused import rtl_design
-from t3sim.runs.kernels import Kernel, KernelResult
+from t3sim.runs.kernel_results import KernelResult
+from t3sim.runs.kernels import Kernel
 from t3sim.runs.plan import Plan
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.estimate import in_threads, kernel_seconds
@@ -87,6 +87,8 @@ def _simulated(parts: Mapping[str, Sequence[Kernel]], plan: Plan, plans: Mapping
     in_turn = {kernel: partial(simulate, kernel, jobs) for kernel in order if in_threads(kernel)}
     needs = {kernel: BUILD for kernel in together if kernel.needs_rtl}
     if any(kernel.needs_rtl for kernel in order):
+        from t3sim.runs.fused import rtl_design
+
         told(BUILD, 0.0)
         together = {BUILD: lambda _: rtl_design(plan.machine.geometry()), **together}
     return {**done, **at_once(together, jobs, told, needs), **at_once(in_turn, 1, told)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t3sim.gpu.agents.units.state import STATES
+from t3sim.gpu.setup import STATES
 from t3sim.trace.explain_tile import IDLE, STORES
 from t3sim.trace.passes import HERE, Arriving, Piece, Span
 from t3sim.trace.schema import QUEUES, READ, Kind

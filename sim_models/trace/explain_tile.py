@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t3sim.gpu.agents.units.state import STATES
+from t3sim.gpu.setup import STATES
 from t3sim.trace.output_map import TileId
 from t3sim.trace.schema import ALLOCATED, ALONE, COMPLETE, EXCEEDS, READ, REFUSED, SOURCES, TRIGGERS_GO, Kind
 from t3sim.trace.store import Trace

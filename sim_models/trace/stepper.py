@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from t3sim.base.errors import BadInput
-from t3sim.gpu.agents.units.state import STATES
+from t3sim.gpu.setup import STATES
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.trace.replay import CONDITION_HELP, DeviceReplay
 from t3sim.trace.schema import COMPLETE, EXCEEDS, NO_STREAM, REFUSED, STREAMS, UPDATE_MARKS, Kind, conditions

@@ -12,7 +12,7 @@ import numpy as np
 
 from t3sim.base.output import whole_file
 from t3sim.base.perfetto_writer import TimelineWriter
-from t3sim.gpu.agents.units.state import STATES
+from t3sim.gpu.setup import STATES
 from t3sim.trace.output_map import TileId
 from t3sim.trace.schema import ALLOCATED, COMPLETE, EXCEEDS, SOURCES, Kind
 from t3sim.trace.store import TIMELINE, Trace

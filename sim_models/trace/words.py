@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from t3sim.gpu.agents.units.state import STATES
+from t3sim.gpu.setup import STATES
 from t3sim.trace.output_map import TilePlace
 from t3sim.trace.replay import DeviceReplay
 from t3sim.trace.schema import (

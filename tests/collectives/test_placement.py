@@ -129,10 +129,9 @@ def test_what_cannot_be_cut_is_refused():
 
 
 def test_a_tracker_that_does_not_hold_a_slice_is_refused():
-    from t3sim.runs.programmed import mapped
     small = with_sets(8)
     workload, exchange = experts_workload("16384x128x64", GPUS, "8x2"), fused_with("moe-combine")
     machine = exchange.hardware(small, workload)
     plan = Plan(machine, workload, exchange=exchange).fused()
     with pytest.raises(ScheduleError, match="a dispatch window of more than"):
-        mapped(plan)
+        plan.spaces()

@@ -8,15 +8,15 @@ import pytest
 
 from t3sim import cli
 from t3sim.gpu.agents.compute_units import set_condition
-from t3sim.gpu.agents.units.state import ACCOUNTS, STATES, UnitState
+from t3sim.gpu.agents.units.state import UnitState
 from t3sim.gpu.engine.end import DONE, RUNNING
 from t3sim.gpu.engine.loop import Lockstep
-from t3sim.gpu.setup import Condition
+from t3sim.gpu.setup import ACCOUNTS, STATES, Condition
 from t3sim.machine import Machine, load_machine
 from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.isolated_collectives import collective_sim
-from t3sim.runs.kernels import run_table
+from t3sim.runs.isolated_kernels import run_table
 from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.plan import Plan
 from t3sim.workload.operators.kernel_table import (

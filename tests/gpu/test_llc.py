@@ -273,7 +273,7 @@ def test_a_load_without_room_in_its_channel_changes_nothing():
                 break
             lines.append(line)
     assert real.load(0, line) == cache.BLOCKED
-    assert real.waiting(0) == len(lines) == queues.DEPTH // 2
+    assert real.waiting(0) == len(lines) == queues.QUEUE_DEPTH // 2
     sent, tags = real.requests()
     assert sent == Counter({(line, bits.READ): 1 for line in lines}) and len(set(tags)) == len(lines)
     assert real.load(0, line) == cache.WAITING
@@ -335,7 +335,7 @@ def test_slices_serve_in_order(seed):
         held = now % 400 < 100  # memory takes nothing
         blocked_before = seen["blocked"]
         if held:
-            real.s.compute.count[:] = queues.DEPTH
+            real.s.compute.count[:] = queues.QUEUE_DEPTH
         real.slices_cycle(now)
         for row, queue in waiting.items():
             while queue and free.get(row, 0.0) <= now:

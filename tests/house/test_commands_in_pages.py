@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "reports" not in page.parts)]
 #: Where what takes time begins.
-WORK = ("t3sim.study.techniques.run_sublayer", "t3sim.runs.kernels.simulate", "t3sim.runs.kernels.run_table",
+WORK = ("t3sim.study.techniques.run_sublayer", "t3sim.runs.kernels.simulate", "t3sim.runs.isolated_kernels.run_table",
         "t3sim.runs.collective_alone.PlannedCollective.simulate", "t3sim.trace.record.record",
         "t3sim.study.sweeps.sweep.sweep", "t3sim.papers.pipeline.reproduce", "t3sim.runs.queued.run_queued",
         "t3sim.event.flow.dma.run_collective", "t3sim.event.flow.runs.run_collectives")

@@ -16,7 +16,6 @@ from t3sim.runs.dispatch_before import dispatch_tiling
 from t3sim.runs.exchange import MOST_REGIONS, fused_with
 from t3sim.runs.gather_before import groups_of, rows_sent
 from t3sim.runs.plan import Plan
-from t3sim.runs.programmed import mapped
 from t3sim.workload.operators.tiling import TilingError
 from t3sim.workload.workloads import DispatchWorkload, experts_workload
 
@@ -71,7 +70,7 @@ def test_all_gpus_have_as_many_ids_and_what_is_sent_has_a_smaller_one(case):
         ids = rows.id[rows.id != NO_ID]
         np.testing.assert_array_equal(np.sort(ids), np.arange(schedule.policy.slices * places))
         np.testing.assert_array_equal(requests.id[requests.opens != 0], np.sort(ids))
-        assert requests.starts.sum() == len(rows_sent(mapped(plan, device)[0]))
+        assert requests.starts.sum() == len(rows_sent(plan.spaces(device)[0]))
         kept = rows.contributes & (rows.actions & Action.SEND_DMA == 0)
         assert (rows.id[kept] == NO_ID).all() and (rows.to_gpu[kept] == -1).all()
         assert not np.isin(np.flatnonzero(kept), requests.row).any(), "nobody asks for what stays"
@@ -82,7 +81,7 @@ def test_a_workgroup_waits_for_the_last_of_its_tokens(case):
     machine, workload = setting(*case)
     plan = planned(machine, workload)
     schedule = plan.schedule
-    for space in mapped(plan, None):
+    for space in plan.spaces(None):
         consumers, groups = consumers_of(machine, workload, space.device), groups_of(space)
         turn, needs = consumers.in_turn(space)
         assert (np.diff(needs) >= 0).all()
@@ -104,10 +103,10 @@ def test_a_window_holds_slices_between_eight_quarters_of_an_h100():
     assert able.dma.ready_commands == 4096 and schedule.slack == 13
     largest = Driver(able.geometry()).largest_window(8, schedule.waits_for(0))
     assert 4 * 14 <= largest == able.tracker.sets, "four slices, whose tiles the Tracker has room for"
-    mapped(plan, None)
+    plan.spaces(None)
     unable = able.model_copy(update={"dma": able.dma.model_copy(update={"ready_commands": 512})})
     with pytest.raises(ScheduleError, match="up to 13 ids ahead .* a dispatch window of more than 9 is needed"):
-        mapped(replace(plan, machine=unable), None)
+        replace(plan, machine=unable).spaces(None)
 
 
 def test_what_the_hardware_cannot_count_is_refused():

@@ -8,8 +8,8 @@ from numba import typeof
 
 from t3sim.cosim.driver.driver import Driver, DriverError
 from t3sim.cosim.gpu import gpu_design, model_ports
-from t3sim.gpu.agents.units.state import STATES
 from t3sim.gpu.engine.end import IDLE_LIMIT, RUNNING
+from t3sim.gpu.setup import STATES
 from t3sim.machine import load_machine
 from t3sim.runs import address_space as track_trigger
 from t3sim.runs import build

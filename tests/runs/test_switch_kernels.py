@@ -8,7 +8,7 @@ from t3sim.machine import load_machine
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.runs.plan import Plan
-from t3sim.runs.switch_kernels import ALL_GATHER, ALL_REDUCE
+from t3sim.runs.program_kernels import ALL_GATHER_BY_SWITCH, ALL_REDUCE_IN_SWITCH
 from t3sim.study.report import print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import gemm_workload
@@ -20,23 +20,23 @@ MACHINE = load_machine()
 
 
 @pytest.mark.parametrize("size_bytes", [2_000_000, 16_000_001])
-@pytest.mark.parametrize(("kind", "share"), [(ALL_REDUCE, 1), (ALL_GATHER, (N - 1) / N)])
+@pytest.mark.parametrize(("kind", "share"), [(ALL_REDUCE_IN_SWITCH, 1), (ALL_GATHER_BY_SWITCH, (N - 1) / N)])
 def test_kernels_take_the_closed_form(kind, share, size_bytes):
     """A line's time on the fuller of a GPU's two links, its latency, an addition, and the launch; within 3 %."""
     found = run_collective(MACHINE, size_bytes, N, kind)
-    addition_ns = MACHINE.switch.hardware().latency_cycles / MACHINE.memory_clock_ghz * (kind == ALL_REDUCE)
+    addition_ns = MACHINE.switch.hardware().latency_cycles / MACHINE.memory_clock_ghz * (kind == ALL_REDUCE_IN_SWITCH)
     closed_ns = (size_bytes * share / MACHINE.link.bandwidth_gb_per_s + MACHINE.link.latency_ns
                  + addition_ns + MACHINE.collective.kernel_launch_ns)
     assert found.ns == pytest.approx(closed_ns, rel=0.03) and found.ns > closed_ns
-    read, written = found.dram["rs" if kind == ALL_REDUCE else "ag"]
-    assert read == pytest.approx(size_bytes if kind == ALL_REDUCE else size_bytes / N, abs=64)
+    read, written = found.dram["rs" if kind == ALL_REDUCE_IN_SWITCH else "ag"]
+    assert read == pytest.approx(size_bytes if kind == ALL_REDUCE_IN_SWITCH else size_bytes / N, abs=64)
     assert written == pytest.approx(size_bytes * share, abs=64 * N)
 
 
 def test_a_machine_without_such_a_switch_is_named():
     with pytest.raises(BadInput, match=r"machine 't3-table1' has no \[switch\]"):
         run_collective(MACHINE.model_copy(update={"switch": None}),
-                       1 << 20, N, ALL_REDUCE)
+                       1 << 20, N, ALL_REDUCE_IN_SWITCH)
 
 
 @pytest.mark.parametrize("operator", ["gemm-rs", "gemm-ar"])

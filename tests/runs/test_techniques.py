@@ -10,7 +10,7 @@ from numba import njit
 from t3sim import cli
 from t3sim.base.console import output_console
 from t3sim.base.errors import BadInput
-from t3sim.gpu.agents.units.state import ACCOUNTS
+from t3sim.gpu.setup import ACCOUNTS
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring
 from t3sim.mechanisms import losses
@@ -20,6 +20,7 @@ from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.runs import kernels
 from t3sim.runs.exchange import Exchange, fused_with
 from t3sim.runs.gather_before import tiling_for
+from t3sim.runs.kernel_results import IsolatedKernel
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
@@ -444,7 +445,7 @@ def test_compilation_is_no_simulation():
             started = time.perf_counter()
             compiled_now(np.arange(3))
             self.seconds = time.perf_counter() - started
-            return kernels.IsolatedKernel(1.0, 1, {})
+            return IsolatedKernel(1.0, 1, {})
     kernel = Compiles()
     plan = Plan(load_machine(), gemm_workload("256x256x64", N))
     measured = kernels.simulate_plan(kernel, plan).host_seconds

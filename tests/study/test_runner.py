@@ -17,7 +17,7 @@ from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.papers.figure import paper_setup
 from t3sim.papers.registry import FIGURES
 from t3sim.runs import kernels
-from t3sim.runs.kernels import IsolatedKernel, Traffic
+from t3sim.runs.kernel_results import IsolatedKernel, Traffic
 from t3sim.runs.phases import Moved
 from t3sim.study.tasks.runner import Monitor, run_tasks
 from t3sim.study.tasks.store import Store

@@ -9,7 +9,7 @@ import pytest
 from t3sim.machine import load_machine
 from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.papers.figure import paper_setup, variant
-from t3sim.runs import build, kernels
+from t3sim.runs import build, isolated_kernels, kernels
 from t3sim.runs.phases import by_stream
 from t3sim.study.tasks.sources import meaning, source_files
 from t3sim.study.tasks.task import kernel_task
@@ -111,8 +111,8 @@ def test_recording_changes_nothing_and_adds_up():
 
 
 def test_a_recorder_is_bounded(monkeypatch):
-    monkeypatch.setattr(kernels, "_MOST_WINDOWS", 8)
-    recorder = kernels.TrafficRecord(10)
+    monkeypatch.setattr(isolated_kernels, "_MOST_WINDOWS", 8)
+    recorder = isolated_kernels.TrafficRecord(10)
     totals = np.zeros(6, np.int64)
     for now in range(10, 1000, 10):
         totals[0] += 3

@@ -13,7 +13,7 @@ import numpy as np
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.kernels import run_table
+from t3sim.runs.isolated_kernels import run_table
 from t3sim.workload.interchange.kernel_file import load_kernel
 from t3sim.workload.operators import kernel_alone
 from t3sim.workload.operators.kernel_table import (

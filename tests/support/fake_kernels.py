@@ -6,7 +6,7 @@ from pathlib import Path
 
 from t3sim.analytic.rings import ring_time_ns
 from t3sim.base.errors import Failure
-from t3sim.gpu.agents.units.state import ACCOUNTS
+from t3sim.gpu.setup import ACCOUNTS
 from t3sim.mechanisms.track_trigger import FusedGemm, GatherAfter
 from t3sim.papers.dma.trigger import TriggerTask, TriggerTimes
 from t3sim.papers.event_level import CollectiveTime, EventCollectiveTask
@@ -16,7 +16,8 @@ from t3sim.papers.fused.dlrm_pass import PassTimes
 from t3sim.papers.table_hbm import HbmResult, HbmTask
 from t3sim.papers.today.chains import ChainTask, Queued
 from t3sim.runs import kernels
-from t3sim.runs.kernels import FusedResult, HardwareReport, IsolatedKernel, KernelResult, Traffic, phases_of
+from t3sim.runs.kernel_results import FusedResult, HardwareReport, IsolatedKernel, KernelResult, Traffic
+from t3sim.runs.kernels import phases_of
 from t3sim.runs.phases import PHASES, PURPOSES, Moved, by_stream, named
 from t3sim.study.tasks.estimate import gemm_ns, ring_ns
 from t3sim.study.tasks.task import KernelTask

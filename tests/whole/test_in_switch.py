@@ -13,7 +13,6 @@ from t3sim.runs.data_mode import Variation, data_run
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
-from t3sim.runs.programmed import mapped
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
 
@@ -129,7 +128,7 @@ def test_packets_that_cannot_say_how_many_parts_they_have_are_refused():
     plan = Plan(described, workload, collective=in_switch.reduce_scatter, topology=switch, limits=Limits.EXACT,
                 ids=Ids.TRACKED)
     with pytest.raises(ScheduleError, match=r"up to 3 parts of a sum: \[channels\] more_bits=1 counts 2"):
-        mapped(plan)
+        plan.spaces()
 
 
 def test_a_memory_that_is_too_small_is_refused():

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from t3sim.gpu.agents.units.state import STATES, settle
+from t3sim.gpu.agents.units.state import settle
+from t3sim.gpu.setup import STATES
 from t3sim.machine import load_machine
 from t3sim.runs.operators import gemm_operator, make_tiling
 from t3sim.runs.phases import PURPOSES

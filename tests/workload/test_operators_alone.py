@@ -10,7 +10,9 @@ from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.runs import build
-from t3sim.runs.kernels import GEMM, IsolatedKernel, run_table, simulate
+from t3sim.runs.isolated_kernels import run_table
+from t3sim.runs.kernel_results import IsolatedKernel
+from t3sim.runs.kernels import GEMM, simulate
 from t3sim.runs.operators import make_operator, make_tiling, resident
 from t3sim.runs.phases import by_stream
 from t3sim.workload.operators.kernel_table import Resources

@@ -17,6 +17,7 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.fabric import bits, queues, replacement
 from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.setup import MISS_REGISTERS
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.state import Sim
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 #: What a load found: its data, a line in flight for which the unit waits now, one for which it waited already.
 #: BLOCKED: try again later, nothing was changed.
 HIT, WAITING, KNOWN, BLOCKED = range(4)
-MISS_REGISTERS = 16384
 
 
 class Llc(NamedTuple):

@@ -9,9 +9,9 @@ import numpy as np
 
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.compiled.records import Record, aligned_zeros
+from t3sim.gpu.setup import QUEUE_DEPTH
 
-DEPTH = 64  #: requests that fit between a GPU and one memory channel, per stream
-MASK = DEPTH - 1
+MASK = QUEUE_DEPTH - 1
 STREAM_BITS = 2
 DEVICE_BITS = 8
 INSIDE = 4  #: more than a channel's hardware holds of one stream: a queue of two, and the register behind the grant
@@ -23,7 +23,7 @@ _TAGS = Record(("tag", np.int64, (INSIDE,)), ("head", np.int64), ("count", np.in
 
 
 class RequestQueue(NamedTuple):
-    """int64 words [rows, DEPTH] and int64 head and count [rows]."""
+    """int64 words [rows, QUEUE_DEPTH] and int64 head and count [rows]."""
 
     RECORDS = (_REQUEST,)
 
@@ -63,7 +63,7 @@ def _ends(rows: int) -> dict[str, np.ndarray]:
 
 
 def request_queue(rows: int) -> RequestQueue:
-    return RequestQueue(**_REQUEST.arrays((rows, DEPTH)), **_ends(rows))
+    return RequestQueue(**_REQUEST.arrays((rows, QUEUE_DEPTH)), **_ends(rows))
 
 
 def tag_queue(rows: int) -> TagQueue:
@@ -151,7 +151,7 @@ def pop_tag(queue: TagQueue, row: int) -> int:
 
 @inlined
 def room(queue: RequestQueue, row: int) -> int:
-    return DEPTH - queue.count[row]
+    return QUEUE_DEPTH - queue.count[row]
 
 
 @inlined

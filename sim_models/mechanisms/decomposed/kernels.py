@@ -12,30 +12,28 @@ baseline's kernels is taken here, so that baseline and decomposition differ in n
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.errors import BadInput
-from t3sim.gpu.agents.compute_units import make_units
-from t3sim.gpu.agents.side_by_side import SideBySide
-from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.fabric import memory
 from t3sim.machine import Machine
 from t3sim.mechanisms import losses
 from t3sim.mechanisms.parts import only_a_reduce_scatter, overlapped, watched, watched_beside
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.mechanisms.technique import Technique
-from t3sim.runs import build
-from t3sim.runs.isolated_collectives import with_compute_units
-from t3sim.runs.kernels import ALL_GATHER, GEMM, IsolatedKernel, Kernel, KernelResult, Progress, run_gemm
-from t3sim.runs.operators import resident
-from t3sim.runs.overlapped import OverlappedKernels, gemm_part, run_overlapped
+from t3sim.runs.kernel_results import IsolatedKernel, KernelResult, OverlappedKernels, Progress
+from t3sim.runs.kernels import ALL_GATHER, GEMM, Kernel
+from t3sim.runs.operators import Addresses, gemm_operator, make_tiling, resident
 from t3sim.runs.plan import Plan
 from t3sim.runs.program_kernels import ring_plan
 from t3sim.workload.operators.gemm import Gemm, Matrix
 from t3sim.workload.operators.in_turn import in_turn
 from t3sim.workload.operators.kernel_table import KernelTable
 from t3sim.workload.workloads import Workload
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
 
 COMMUNICATION_UNITS = 16  #: TransformerEngine's
 
@@ -67,17 +65,22 @@ def _columns(gemm: Gemm, first: int, end: int) -> Gemm:
                    c_base=gemm.c_base + first * gemm.tiling.pitch_bytes)
 
 
-def decomposed_sim(machine: Machine, workload: Workload, communication_units: int) -> Sim:
+def decomposed_sim(machine: Machine, workload: Workload, communication_units: int) -> "Sim":
     """Make the state at cycle 0 of a GEMM that is split into one for each chunk of a ring reduce-scatter.
 
     The reduce-scatter's kernels have `communication_units` of the compute units. Raises BadInput.
     """
+    from t3sim.gpu.agents.compute_units import make_units
+    from t3sim.gpu.agents.side_by_side import SideBySide
+    from t3sim.gpu.fabric import memory
+    from t3sim.runs import build
+
     gemm_units = units_left(machine.gpu.compute_units, communication_units)
-    tiling = build.make_tiling(machine, workload)
-    at = build.Addresses.of(workload, tiling)
+    tiling = make_tiling(machine, workload)
+    at = Addresses.of(workload, tiling)
     launch_cycles = machine.collective.kernel_launch_ns * machine.memory_clock_ghz
     plan = ring_plan("reduce-scatter", workload.tp, workload.output_bytes, at.c, at.copies)
-    gemm = build.gemm_operator(machine, workload, tiling)
+    gemm = gemm_operator(machine, workload, tiling)
     split = split_gemm(gemm, plan.order, launch_cycles)
     scatter = build.planned_copy(machine, [plan])
     rates = build.unit_rates(machine, resident(machine, gemm.resources))._replace(units=gemm_units)
@@ -92,6 +95,8 @@ def decomposed_sim(machine: Machine, workload: Workload, communication_units: in
 def run_decomposed(machine: Machine, workload: Workload, communication_units: int,
                    progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
     """Simulate it to its end. Raises BadInput and SimulationError."""
+    from t3sim.runs.overlapped import gemm_part, run_overlapped
+
     sim, now = run_overlapped("decomposed GEMM", decomposed_sim(machine, workload, communication_units), progress)
     gemm, scatter = sim.kernel.first, sim.kernel.second
     return OverlappedKernels(
@@ -113,6 +118,9 @@ class GemmOnFewer(Kernel):
         return f"gemm-without-{self.communication_units}-units"
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
+        from t3sim.runs.isolated_collectives import with_compute_units
+        from t3sim.runs.isolated_kernels import run_gemm
+
         units = units_left(plan.machine.gpu.compute_units, self.communication_units)
         return run_gemm(replace(plan, machine=with_compute_units(plan.machine, units)), progress, window_cycles)
 

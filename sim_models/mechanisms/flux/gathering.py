@@ -11,25 +11,24 @@ Known simplification: rows are copied with the bytes between them, fewer than 25
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
-from t3sim.gpu.agents.compute_units import make_units
-from t3sim.gpu.agents.side_by_side import SideBySide
-from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.fabric import memory
+from t3sim.gpu.setup import BLOCK_BYTES
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.mechanisms.flux.storing import FluxOptions, Owners, peers_of
-from t3sim.runs import build
-from t3sim.runs.build import BLOCK_BYTES
-from t3sim.runs.operators import resident
-from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
+from t3sim.runs.kernel_results import OverlappedKernels
+from t3sim.runs.operators import gemm_operator, make_tiling, resident
 from t3sim.workload.operators.gemm import Gemm
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, WAIT, KernelTable, Route
 from t3sim.workload.workloads import Workload
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
 
 
 @dataclass(frozen=True)
@@ -123,13 +122,19 @@ def _targets(everywhere: Sequence[Arrivals], rank: int) -> list[int]:
     return [(rank - distance) % ranks for distance in range(1, ranks)]
 
 
-def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> Sim:
+def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> "Sim":
     """Make the state at cycle 0 of a GEMM whose workgroups wait for their tokens, and of engines that push these.
 
     It is that of one GPU that stands for all, or of all of them. Raises BadInput.
     """
-    tiling = build.make_tiling(machine, workload)
-    gemm = build.gemm_operator(machine, workload, tiling)
+    from t3sim.gpu.agents.compute_units import make_units
+    from t3sim.gpu.agents.side_by_side import SideBySide
+    from t3sim.gpu.fabric import memory
+    from t3sim.runs import build
+    from t3sim.runs.overlapped import links_of
+
+    tiling = make_tiling(machine, workload)
+    gemm = gemm_operator(machine, workload, tiling)
     rows = Owners(workload.m, workload.tp, gemm.b.pitch, gemm.b.base, 0)
     ranks = [0] if options.mirrored else range(workload.tp)
     arrivals = [Arrivals(rows, rank, options) for rank in ranks]
@@ -147,6 +152,8 @@ def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, to
 def run_gathering(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
                   progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
     """Simulate it to its end; of several GPUs the last one counts. Raises BadInput and SimulationError."""
+    from t3sim.runs.overlapped import gemm_part, run_overlapped
+
     sim, now = run_overlapped("GEMM that waits for its tokens", gathering_sim(machine, workload, options, topology),
                            progress)
     gemm = sim.kernel.first.state

@@ -9,23 +9,22 @@ order of tiles is here (`FluxOptions`); reductions by atomic instructions are no
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.errors import BadInput, choices
 from t3sim.base.line import lines_of
-from t3sim.gpu.agents.compute_units import make_units
-from t3sim.gpu.agents.side_by_side import SideBySide
-from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.fabric import memory
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
-from t3sim.runs import build
-from t3sim.runs.operators import resident
-from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
+from t3sim.runs.kernel_results import OverlappedKernels
+from t3sim.runs.operators import Addresses, gemm_operator, make_tiling, resident
 from t3sim.workload.operators.copy import Pass
 from t3sim.workload.operators.kernel_table import KernelTable, Route
 from t3sim.workload.workloads import Workload
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
 
 ORDERS = ("shifted", "same")
 MOST_PIECES = 1024
@@ -154,13 +153,19 @@ def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarra
     return cut, pieces
 
 
-def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> Sim:
+def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> "Sim":
     """Make the state at cycle 0 of a GEMM whose epilogue stores at the owners, and of the reduction after it.
 
     It is that of one GPU that stands for all, or of all of them. Raises BadInput.
     """
-    tiling = build.make_tiling(machine, workload)
-    at, gemm = build.Addresses.of(workload, tiling), build.gemm_operator(machine, workload, tiling)
+    from t3sim.gpu.agents.compute_units import make_units
+    from t3sim.gpu.agents.side_by_side import SideBySide
+    from t3sim.gpu.fabric import memory
+    from t3sim.runs import build
+    from t3sim.runs.overlapped import links_of
+
+    tiling = make_tiling(machine, workload)
+    at, gemm = Addresses.of(workload, tiling), gemm_operator(machine, workload, tiling)
     owners = Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
     ranks = [0] if options.mirrored else range(workload.tp)
     reductions = [build.copy_kernel(machine, [[owners.reduction(rank)]], owners.chunk_bytes(rank)) for rank in ranks]
@@ -178,6 +183,8 @@ def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topolog
 def run_flux(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology,
              progress: Callable[[float], None] = lambda fraction: None) -> OverlappedKernels:
     """Simulate it to its end; of several GPUs the last one counts. Raises BadInput and SimulationError."""
+    from t3sim.runs.overlapped import gemm_part, run_overlapped
+
     start = flux_sim(machine, workload, options, topology)
     sim, now = run_overlapped("GEMM that stores at the owners", start, progress)
     ends, launch = sim.kernel.second.state.phase_over[:, 0], sim.kernel.launch_cycles

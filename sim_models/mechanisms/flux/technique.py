@@ -17,8 +17,8 @@ from t3sim.mechanisms.parts import (
 from t3sim.mechanisms.result import TechniqueResult, Tried
 from t3sim.mechanisms.technique import Technique
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult, Progress
-from t3sim.runs.overlapped import OverlappedKernels
+from t3sim.runs.kernel_results import KernelResult, OverlappedKernels, Progress
+from t3sim.runs.kernels import ALL_GATHER, Kernel
 from t3sim.runs.phases import named
 from t3sim.runs.plan import Plan
 

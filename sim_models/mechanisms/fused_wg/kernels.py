@@ -15,15 +15,13 @@ when all of its tiles for a peer are stored.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from t3sim.base.custom import is_custom
 from t3sim.base.errors import BadInput
 from t3sim.base.line import lines_of
-from t3sim.gpu.agents.compute_units import make_units
-from t3sim.gpu.engine.state import Sim
-from t3sim.gpu.fabric import memory
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.mechanisms import losses
@@ -31,17 +29,19 @@ from t3sim.mechanisms.flux.storing import FluxOptions, Owners, peers_of, storing
 from t3sim.mechanisms.parts import gemm_alone, overlapped, unlike_gpus, watched, watched_beside
 from t3sim.mechanisms.result import TechniqueResult
 from t3sim.mechanisms.technique import Technique
-from t3sim.runs import build
 from t3sim.runs.exchange import Exchange
-from t3sim.runs.kernels import ALL_GATHER, Kernel, KernelResult, Progress, Work, made_by, phases_of
-from t3sim.runs.operators import make_operator, resident, workgroups_at_once
-from t3sim.runs.overlapped import OverlappedKernels, gemm_part, links_of, run_overlapped
+from t3sim.runs.kernel_results import KernelResult, OverlappedKernels, Progress
+from t3sim.runs.kernels import ALL_GATHER, Kernel, Work, made_by, phases_of
+from t3sim.runs.operators import Addresses, make_operator, make_tiling, resident, workgroups_at_once
 from t3sim.runs.phases import named
 from t3sim.runs.plan import Plan
 from t3sim.runs.signals import tiles_of
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, WAIT, KernelTable, Route, joined, rows_of
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import GemvWorkload, Workload
+
+if TYPE_CHECKING:
+    from t3sim.gpu.engine.state import Sim
 
 #: That calls of a library for communication add to a lane's: eight more than 64 leave seven of eight wavefronts.
 SENDING_REGISTERS = 8
@@ -134,13 +134,18 @@ def _addition(own: np.ndarray, owners: Owners, rank: int, broadcasts: bool) -> K
 
 
 def sending_sim(machine: Machine, workload: Workload, topology: Topology,
-                options: FusedOptions = FusedOptions()) -> Sim:
+                options: FusedOptions = FusedOptions()) -> "Sim":
     """Make the state at cycle 0 of a persistent kernel that makes an output and stores it at its owners.
 
     `workload`: what a GPU makes. It is that of one GPU that stands for all, or of all of them. Raises BadInput.
     """
-    tiling = build.make_tiling(machine, workload)
-    at = build.Addresses.of(workload, tiling)
+    from t3sim.gpu.agents.compute_units import make_units
+    from t3sim.gpu.fabric import memory
+    from t3sim.runs import build
+    from t3sim.runs.overlapped import links_of
+
+    tiling = make_tiling(machine, workload)
+    at = Addresses.of(workload, tiling)
     work, owners = make_operator(machine, workload, tiling, at.c).work(0), owners_of(workload, tiling, at)
     ranks = [0] if options.mirrored else range(workload.tp)
     tables = [sending_kernel(work, owners, rank, machine.llc.hit_latency_ns * machine.memory_clock_ghz, options)
@@ -151,7 +156,7 @@ def sending_sim(machine: Machine, workload: Workload, topology: Topology,
                                [peers_of(rank, workload.tp) for rank in ranks], len(tables[0].signals))
 
 
-def owners_of(workload: Workload, tiling: Tiling, at: build.Addresses) -> Owners:
+def owners_of(workload: Workload, tiling: Tiling, at: Addresses) -> Owners:
     """Return who owns which tokens of an output; of a vector, which tiles. Raises BadInput."""
     if not isinstance(workload, GemvWorkload):
         return Owners(tiling.n, workload.tp, tiling.pitch_bytes, at.c, at.copies)
@@ -167,6 +172,8 @@ def run_sending(machine: Machine, workload: Workload, topology: Topology, option
 
     Of several GPUs the last one counts.
     """
+    from t3sim.runs.overlapped import gemm_part, run_overlapped
+
     sim, now = run_overlapped("kernel that sends", sending_sim(machine, workload, topology, options), progress)
     units = sim.kernel
     ends = units.state.phase_over[:, -1]

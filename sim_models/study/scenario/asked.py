@@ -1,10 +1,10 @@
 """Request of a scenario: a sub-layer under techniques, a kernel or a collective alone, the event level, a ranking."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from t3sim.study import techniques
 from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
-from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.event import EventLevel, EventRun
 from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.kinds import kind_of
@@ -13,11 +13,13 @@ from t3sim.study.scenario.request import LayerRequest, requested
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.study.tasks.store import Results
 
-Asked = LayerRequest | KernelAlone | CollectiveRequest | EventLevel | LayerToRank
+if TYPE_CHECKING:
+    from t3sim.study.scenario.collective import CollectiveRequest
+
 Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun | Ranking
 
 
-def asked(scenario: Scenario) -> Asked:
+def asked(scenario: Scenario) -> "LayerRequest | KernelAlone | CollectiveRequest | EventLevel | LayerToRank":
     """Make ready what a scenario asks for. Raises BadInput, before any work."""
     match kind_of(scenario):
         case "library":
@@ -25,6 +27,8 @@ def asked(scenario: Scenario) -> Asked:
         case "event":
             return EventLevel(scenario)
         case "collective":
+            from t3sim.study.scenario.collective import CollectiveRequest
+
             return CollectiveRequest(scenario)
         case "kernel":
             return KernelAlone(scenario)
@@ -43,8 +47,9 @@ def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what
     ready = asked(scenario)
     for note in getattr(ready, "notes", ()):
         tell(str(note))
+    if isinstance(ready, LayerRequest):
+        return ready.whole([techniques.run_sublayer(plan, ready.techniques, progress, jobs, kept)
+                            for plan in ready.plans])
     if isinstance(ready, EventLevel | LayerToRank):
         return ready.run()
-    if isinstance(ready, KernelAlone | CollectiveRequest):
-        return ready.run(progress, kept)
-    return ready.whole([techniques.run_sublayer(plan, ready.techniques, progress, jobs, kept) for plan in ready.plans])
+    return ready.run(progress, kept)

@@ -9,8 +9,8 @@ from t3sim.base.errors import BadInput
 from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
 from t3sim.runs import kernels
-from t3sim.runs.beside_copies import Copies
 from t3sim.runs.failure import SimulationError
+from t3sim.runs.kernel_results import IsolatedKernel
 from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.phases import Moved, by_stream
 from t3sim.study.gemm_rate import gemm_rate
@@ -35,7 +35,7 @@ class KernelAlone:
 
     what = "a kernel alone"  #: for people
 
-    def __init__(self, scenario: Scenario, copies: Copies | None = None) -> None:
+    def __init__(self, scenario: Scenario, copies: kernels.Copies | None = None) -> None:
         layer = scenario.layer
         if not is_alone(layer):
             raise BadInput(f"{setting('layer.operator', layer.operator)} is no kernel alone: allowed are "
@@ -80,9 +80,11 @@ class KernelAlone:
                 _served(results[1].dram)))
 
     def _simulated(self, kernel: kernels.Kernel, progress: Callable[[float], None],
-                   kept: Results | None) -> kernels.IsolatedKernel:
+                   kept: Results | None) -> IsolatedKernel:
         if self.table is not None:
-            return kernels.run_table(self.table, self.machine, progress, getattr(kernel, "copies", None))
+            from t3sim.runs.isolated_kernels import run_table
+
+            return run_table(self.table, self.machine, progress, getattr(kernel, "copies", None))
         task = kernel_task(kernel, self.machine, self.workload)
         if kept is None or (result := kept.load(task)) is None:
             result = kernels.simulate(kernel, self.machine, self.workload, progress)

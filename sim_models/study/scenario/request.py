@@ -16,7 +16,6 @@ from t3sim.mechanisms.flux.storing import FluxOptions, tuned
 from t3sim.mechanisms.table import BY_DEFAULT, TECHNIQUES, check_split_k
 from t3sim.mechanisms.track_trigger import FUSIONS, fusion, policy_of
 from t3sim.rtl.arbiter import POLICIES
-from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.exchange import EXPERTS, FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.runs.kernels import Kernel
 from t3sim.runs.operators import with_its_kernel
@@ -66,6 +65,8 @@ class LayerRequest:
 
         Raises SimulationError for a bit that is not numpy's.
         """
+        from t3sim.runs.data_mode import run_data_mode
+
         name = next(name for name in self.techniques if name in FUSIONS)
         kernel = fusion(name, plan)
         fused = kernel.prepare(plan)

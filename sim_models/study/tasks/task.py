@@ -14,7 +14,7 @@ from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.rtl.arbiter import INSTALLED
 from t3sim.rtl.geometry import Geometry
 from t3sim.runs import kernels
-from t3sim.runs.fused import rtl_design
+from t3sim.runs.kernel_results import KernelResult
 from t3sim.study.tasks.estimate import kernel_seconds
 from t3sim.study.tasks.sources import source_digest
 from t3sim.workload.workloads import CustomWorkload, Workload
@@ -79,6 +79,8 @@ class BuildTask:
     requires = ()
 
     def run(self, progress: Callable[[float], None]) -> None:
+        from t3sim.runs.fused import rtl_design
+
         rtl_design(self.geometry)
 
 
@@ -192,7 +194,7 @@ class KernelTask:
     def requires(self) -> tuple[BuildTask, ...]:
         return (BuildTask(self.machine.geometry()),) if self.needs_rtl else ()
 
-    def run(self, progress: Callable[[float], None]) -> kernels.KernelResult:
+    def run(self, progress: Callable[[float], None]) -> KernelResult:
         return kernels.simulate(self.kernel, self.machine, self.workload, progress, self.seed, self.mirrored,
                                 self.window_cycles)
 

@@ -7,13 +7,11 @@ import numpy as np
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.compiled.records import Record, aligned_zeros
 from t3sim.base.line import lines_of
+from t3sim.gpu.setup import ACCOUNTS
 from t3sim.workload.operators.kernel_table import Route
 
-#: What the workgroup in a place is doing; time is accounted for under these.
+#: `STATES` and `ACCOUNTS` by number.
 IDLE, BLOCKED, LAUNCH, POLL, LOAD, COMPUTE, STORE_MEMORY, STORE_LINK, ADDING = range(9)
-STATES = ("idle", "blocked", "launch", "poll", "load", "compute", "store_memory", "store_link")
-#: Under which time is accounted for: the last is of whatever a workgroup does that adds what came, but polling.
-ACCOUNTS = (*STATES, "adding")
 NONE, SENDING, SENT = range(3)  #: loads of the next step
 ENDING = -1  #: step whose rows are stored: none, the workgroup waits for its stores' acknowledgement
 NEVER = np.int64(1) << np.int64(60)
