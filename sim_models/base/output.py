@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
+
+from t3sim.base.errors import BadInput
 
 
 def collect_versions() -> dict[str, str]:
@@ -97,6 +100,27 @@ def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def staged_folder(folder: Path) -> Iterator[Path]:
+    """Give an empty folder whose files are in `folder` once the body has ended; others in there stay.
+
+    `folder` is made if need be. After an error nothing is. Raises BadInput for a folder that cannot be written.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"--out {str(folder)!r} is not a folder")
+    parent = folder.resolve()
+    while not parent.exists():
+        parent = parent.parent
+    if not os.access(parent, os.W_OK):
+        raise BadInput(f"--out {str(folder)!r} cannot be written: permission denied")
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".t3-") as name:
+        yield Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in sorted(Path(name).iterdir()):
+            shutil.move(file, folder / file.name)
 
 
 def part_of(path: Path) -> Path:

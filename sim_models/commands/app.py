@@ -19,6 +19,7 @@ from t3sim.commands.compare import compare
 from t3sim.commands.dma import dma
 from t3sim.commands.end_to_end import end_to_end
 from t3sim.commands.explain import explain
+from t3sim.commands.export import export
 from t3sim.commands.flags import in_options
 from t3sim.commands.hbm_replay import hbm_replay
 from t3sim.commands.kernel import kernel
@@ -38,8 +39,8 @@ from t3sim.commands.verilog import verilog
 COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
             "reproduce": reproduce, "sweep": sweep, "compare": compare, "collective": collective, "dma": dma,
             "end-to-end": end_to_end, "bench": bench, "overlap": overlap, "validate": validate,
-            "hbm-replay": hbm_replay, "verilog": verilog, "registers": registers,
-            "machines": machines, "area": area, "cache": cache}
+            "hbm-replay": hbm_replay, "verilog": verilog, "export": export,
+            "registers": registers, "machines": machines, "area": area, "cache": cache}
 
 
 def _quiet_flags(parameters: list) -> list:

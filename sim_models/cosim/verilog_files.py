@@ -2,14 +2,12 @@
 
 import importlib.metadata
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from t3sim.base.errors import BadInput, choices
+from t3sim.base.output import staged_folder
 from t3sim.cosim.designs import block_names, readable_verilog
 from t3sim.cosim.driver.register_map import FORMATS
 from t3sim.cosim.verilog_lint import check, waiver_file
@@ -24,14 +22,17 @@ LICENCE = "SPDX-License-Identifier: BSD-2-Clause"
 
 def chosen_blocks(name: str) -> tuple[str, ...]:
     """Return one block, or all. Raises BadInput."""
-    if name == "all":
-        return block_names()
+    return block_names() if name == "all" else (known_block(name, "all"),)
+
+
+def known_block(name: str, *others: str) -> str:
+    """Return the name of a block; `others` would have been allowed, too. Raises BadInput."""
     if name not in block_names():
-        raise BadInput(f"block {name!r} is unknown: allowed are {choices(name, ('all', *block_names()))}")
-    return (name,)
+        raise BadInput(f"block {name!r} is unknown: allowed are {choices(name, (*others, *block_names()))}")
+    return name
 
 
-def sizes(geometry: Geometry) -> str:
+def sizes_line(geometry: Geometry) -> str:
     """Write a geometry in one line, for a comment."""
     return " ".join(f"{name}={value}" for part in asdict(geometry).values() for name, value in part.items())
 
@@ -39,7 +40,7 @@ def sizes(geometry: Geometry) -> str:
 def block_files(block: str, geometry: Geometry) -> dict[str, str]:
     """Return file name: text. The same on every run and machine."""
     text, ports = readable_verilog(block, geometry)
-    header = f"// {LICENCE}\n// {block} of t3sim, made from rtl/ by `t3 verilog`.\n// {sizes(geometry)}\n\n"
+    header = f"// {LICENCE}\n// {block} of t3sim, made from rtl/ by `t3 verilog`.\n// {sizes_line(geometry)}\n\n"
     return {f"{block}.v": header + text,
             f"{block}.json": json.dumps(describe(ports, geometry), indent=1) + "\n",
             f"{block}.core": fusesoc_core(block)}
@@ -91,20 +92,11 @@ def write_verilog(blocks: Sequence[str], geometry: Geometry, folder: Path, check
 
     Gives the verdicts of the tools if `checked`. Nothing is written after an error, nor if a tool complains.
     """
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"--out {str(folder)!r} is not a folder")
-    parent = folder.resolve()
-    while not parent.exists():
-        parent = parent.parent
-    if not os.access(parent, os.W_OK):
-        raise BadInput(f"--out {str(folder)!r} cannot be written: permission denied")
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".t3-verilog-") as name:
-        staged = Path(name)
+    verdicts = {}
+    with staged_folder(folder) as staged:
         files = {"t3.vlt": waiver_file()}
         if set(blocks) & set(WITH_REGISTERS):
             files |= {file: render(geometry) for render, file in FORMATS.values()}
-        verdicts = {}
         for block in blocks:
             files |= block_files(block, geometry)
         for file, text in files.items():
@@ -113,7 +105,4 @@ def write_verilog(blocks: Sequence[str], geometry: Geometry, folder: Path, check
             if checked:
                 verdicts[block] = check(block, staged)
             progress(block, 1.0)
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            shutil.move(staged / file, folder / file)
     return verdicts

@@ -18,6 +18,9 @@ CHECKSUM_MULTIPLIER = 6364136223846793005
 _BLOCK_WORDS = 8  #: of inputs that are compared together
 _REST_CYCLES, _RESET_PERIOD_CYCLES = 32, 512  #: of the self test
 
+#: Of the functions: a library for C has its own, and these are local there.
+LINKAGE = '#define T3_API extern "C" __attribute__((visibility("default")))'
+
 _HEAD = """\
 #include <compare>
 #include <cstddef>
@@ -130,7 +133,7 @@ struct Simulation {{
 
 }}  // namespace
 
-#define T3_API extern "C" __attribute__((visibility("default")))
+""" + LINKAGE + """
 
 T3_API void* t3_new(std::uint64_t* in, std::uint64_t* out) {{ return new Simulation(in, out); }}
 T3_API void t3_free(void* handle) {{ delete static_cast<Simulation*>(handle); }}

@@ -20,6 +20,7 @@ LONG = "x" * 5000
 
 #: What a command needs besides the option that is wrong.
 _BESIDES = {"reproduce": ["--out", "made"], "trace": ["--out", "made"], "verilog": ["--out", "made"],
+            "export": ["tracker", "--out", "made"],
             "explain": ["nothing-here"], "step": ["nothing-here"], "hbm-replay": ["seq_rd"], "area": ["arbiter"],
             "end-to-end": ["--model", "megatron-145b", "--gpus", "8"], "sweep": ["tracker-ways", "--out", "made"]}
 
@@ -78,8 +79,8 @@ def check_refusal(command: str, option: str, value: str, capsys) -> None:
     before = sorted(os.listdir())
     besides = _BESIDES.get(command, [])
     if option == "--out" or not option:
-        besides = {"verilog": ["--out", "made"], "sweep": ["--out", "made"]}.get(command, []) if not option else (
-            ["tracker-ways"] if command == "sweep" else [])
+        besides = ["--out", "made"] if command in ("verilog", "export", "sweep") and not option else (
+            {"sweep": ["tracker-ways"], "export": ["tracker"]}.get(command, []) if option else [])
     if (command, option) == ("run", "--gemm") or (command, option) == ("trace", "--gemm"):
         besides = [*besides, "--devices", "2"]
     if option == "--devices":
@@ -102,7 +103,7 @@ def check_refusal(command: str, option: str, value: str, capsys) -> None:
 
 @pytest.mark.parametrize("words", [
     [LONG], ["--" + LONG], ["run", LONG], ["run", "--" + LONG], ["run", "--json"], ["run", "--tp", "2", "--tp"],
-    ["reproduce"], ["trace"], ["verilog"], ["explain"], ["run", "\udcff"],
+    ["reproduce"], ["trace"], ["verilog"], ["export"], ["explain"], ["run", "\udcff"],
     ["explain", "file"], ["explain", "folder"], ["explain", "no-such-folder"], ["step", "file"], ["step", "folder"],
     ["hbm-replay", "seq_rd", "--all"],
 ])
