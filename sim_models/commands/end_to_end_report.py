@@ -9,6 +9,7 @@ from t3sim.analytic.end_to_end.layer import gemm_shapes, gemms_said
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping
 from t3sim.analytic.end_to_end.search import MappingRanking
 from t3sim.analytic.end_to_end.training import TrainingJob
+from t3sim.analytic.validation.nearby import training_error_near
 from t3sim.base.console import print_table
 from t3sim.base.errors import printable
 from t3sim.machine import Machine
@@ -57,6 +58,18 @@ def print_estimate(found: ClusterEstimate, tokens: float, console: Console) -> N
         totals.append((f"training on {tokens:.3g} tokens", f"{found.training_days(tokens):,.1f} days"))
     totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in found.layer_speedups.items()]
     print_table("In all", ("what", "value"), totals, console)
+    print_checked(found.checked, found.phase, found.cluster, console)
+
+
+def print_checked(checked: dict[str, Any] | None, phase: str, cluster: Machine, console: Console) -> None:
+    """Print how wrong measured trainings near this one are."""
+    if checked is None:
+        console.print(f"No measured {'decoding' if phase == 'decode' else phase} of {cluster.name} is within a factor "
+                      "of two of this: not checked.")
+        return
+    console.print(f"Error of measured trainings within a factor of two of this, {checked['rows']} of {cluster.name}: "
+                  f"{checked['mean_abs_error']:.1%} on average, {checked['worst']:.1%} at worst. Rows of their source "
+                  "gave constants of this machine.")
 
 
 def ranking_json(ranking: MappingRanking, cluster: Machine, job: TrainingJob, gpus: int,
@@ -96,6 +109,8 @@ def print_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob, g
     console.print(f"{len(ranking.pareto):,} of {ranking.tried:,} mappings fit into {cluster.accelerator.memory_gb:g} "
                   f"GB; {ranking.pareto.sum()} (*) are on the front of time, memory and energy; "
                   f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
+    console.print("The fastest:", end=" ")
+    print_checked(training_error_near(cluster, job, fastest), "training", cluster, console)
 
 
 def draw_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob):

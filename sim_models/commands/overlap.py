@@ -1,7 +1,7 @@
 """`t3 overlap`: which mechanism hides a model's collectives on GPUs that are sold, why, and how wrong that may be."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,8 @@ from t3sim.commands.flags import takes_scenario_by
 from t3sim.commands.options import JsonOption, check_json_target, decimal_number, file_name, natural_number
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from t3sim.study.scenario.ranking import ExpertsToRank, LayerToRank
     from t3sim.study.scenario.scenario import Scenario
 
@@ -88,13 +90,25 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     if any(one.mechanism == "fused-norm" for one in ranked):
         console.print("fused-norm is less the RMSNorm that the others leave to a kernel of its own. Memory: what the "
                       "collectives move.")
-    if wrong is None:
-        console.print(f"No measured row of {node.name} says how wrong this may be.")
-    else:
-        console.print(f"Expected error, over {wrong['rows']} measured rows of {node.name} that gave no constant: "
-                      f"{wrong['mean_abs_error']:.1%} on average, {wrong['worst']:.1%} at worst (t3 validate "
-                      f"{node.name}). Track & Trigger is "
-                      "hardware that nobody has built: no row checks its line.")
+    _print_checked(result.checked, console)
+    console.print("Track & Trigger is hardware that nobody has built: no row checks its line." if wrong is None else
+                  f"All {wrong['rows']} measured rows of {node.name}: {wrong['mean_abs_error']:.1%} on average, "
+                  f"{wrong['worst']:.1%} at worst (t3 validate {node.name}). Track & Trigger is hardware that nobody "
+                  "has built: no row checks its line.")
+
+
+def _print_checked(checked: "dict[str, dict[str, Any] | None]", console: "Console") -> None:
+    """Print how wrong measured rows near these sizes are, and of which mechanisms there are none."""
+    from t3sim.base.console import print_table
+
+    near = {name: error for name, error in checked.items() if error is not None}
+    if near:
+        print_table("Measured rows within a factor of two of this; errors without what their sources gave",
+                    ("rows of", "rows", "mean\nerror", "worst", "source\nkept"),
+                    [(name, f"{error['rows']}", f"{error['mean_abs_error']:.1%}", f"{error['worst']:.1%}",
+                      f"{error['kept']}") for name, error in near.items()], console)
+    if far := [name for name, error in checked.items() if error is None]:
+        console.print(f"No row within a factor of two of this, so not checked: {', '.join(far)}.")
 
 
 def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
@@ -120,5 +134,5 @@ def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
                   f"{one.second_ns / 1e3:,.1f}", f"{one.units}", f"{GATES:,}" if one.mechanism == "t3" else "0")
                  for one in result.ranked], console)
     console.print(f"The GPU with the most tokens has {routing.imbalance:.2f} times the mean; {routing.used} of "
-                  f"{model.experts} experts have some. No measured row checks experts' GEMMs; DeepEP's dispatch and "
-                  "combine are in `t3 validate`.")
+                  f"{model.experts} experts have some. No measured row checks experts' GEMMs.")
+    _print_checked(result.checked, console)

@@ -100,9 +100,12 @@ class Sharing(Section):
 class Fit(Section):
     """Rows from which a constant of a machine comes."""
 
-    key: str  #: section and name
+    key: str  #: section and name; several with commas between them
     file: str  #: of sim_models/analytic/measured, or of another folder with rows
     rows: str  #: what the scenarios of its rows match, as a regular expression
+    #: Of each key, its value without any row: from a document, or another machine's. Not said: that of the machine
+    #: that the file extends, if it has one.
+    prior: Annotated[tuple[NotNegative, ...], Field(strict=False)] = ()
 
     @field_validator("rows")
     @classmethod
@@ -112,6 +115,16 @@ class Fit(Section):
         except re.error as error:
             raise ValueError(f"no regular expression: {error}") from None
         return text
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.key.split(", "))
+
+    @model_validator(mode="after")
+    def _priors_are_of_keys(self) -> "Fit":
+        if self.prior and len(self.prior) != len(self.keys):
+            raise ValueError(f"prior has {len(self.prior)} values for {len(self.keys)} keys: {self.key}")
+        return self
 
 
 class Measurements(Section):

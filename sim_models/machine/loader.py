@@ -56,6 +56,14 @@ def _on_top(name: str, content: dict[str, Any], chain: tuple[str, ...]) -> dict[
     return _merge(read(base, chain), content)
 
 
+def preset_files(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return a preset and those that it extends, nearest first, each with what its own file says."""
+    files = [(name, _parsed(name))]
+    while (base := files[-1][1].get("extends")) is not None:
+        files.append((base, _parsed(base)))
+    return files
+
+
 def origin(name: str) -> str:
     """Return the first sentence of a preset file's comment."""
     lines = []

@@ -8,6 +8,7 @@ from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
 from t3sim.analytic.end_to_end.training import Result, TrainingJob, train
 from t3sim.analytic.end_to_end.uncertainty import spread
+from t3sim.analytic.validation.nearby import training_error_near
 from t3sim.machine import Machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import Transformer
@@ -34,6 +35,11 @@ class ClusterEstimate:
     def iteration_ns(self) -> float:
         return float(self.result.iteration_ns)
 
+    @property
+    def checked(self) -> dict[str, Any] | None:
+        """The error of measured trainings near this one; None if there is none."""
+        return training_error_near(self.cluster, self.job, self.mapping) if self.phase == "training" else None
+
     def training_days(self, tokens: float) -> float:
         """Return how long training on `tokens` takes."""
         return tokens / (self.job.global_batch * self.job.sequence) * self.iteration_ns / 86400e9
@@ -50,7 +56,7 @@ class ClusterEstimate:
             "tflops_per_gpu": float(result.tflops_per_gpu), "memory_bytes": float(result.memory_bytes),
             "energy_joules": float(result.energy_joules),
             "breakdown_ns": {name: float(ns) for name, ns in result.breakdown_ns.items()},
-            "layer_speedups": self.layer_speedups,
+            "layer_speedups": self.layer_speedups, "checked": self.checked,
         }
 
 

@@ -44,8 +44,13 @@ from t3sim.workload.transformer import Transformer
 @cache
 def answer(request: Request, machine: str) -> float:
     """Return the time that a machine takes, ns. Raises `NotExpressible`."""
+    return answer_on(request, loaded(machine))
+
+
+def answer_on(request: Request, machine: Machine) -> float:
+    """Return the time that a machine takes, ns. Raises `NotExpressible`."""
     try:
-        return float(_answer(request, loaded(machine)))  # of arrays, too, so that signs are plain truths
+        return float(_answer(request, machine))  # of arrays, too, so that signs are plain truths
     except BadInput as error:  # what the machine, or its libraries, do not have
         raise NotExpressible(str(error)) from None
 
@@ -100,11 +105,15 @@ def _training_cluster() -> Machine:
 def _(request: Training, machine: Machine) -> float:
     if machine.name != "a100-sxm":
         raise NotExpressible("trainings have a model of an A100's host alone")
-    cluster, (tp, pp, dp) = _training_cluster(), request.mapping
+    return float(train(_training_cluster(), *training_of(request)).iteration_ns)
+
+
+def training_of(request: Training) -> tuple[TrainingJob, Mapping]:
+    """Return a measured training as the closed form takes it."""
+    tp, pp, dp = request.mapping
     model = Transformer("measured", request.hidden, request.layers, request.heads, 4 * request.hidden, 51200)
-    found = train(cluster, TrainingJob(model, request.sequence, request.global_batch),
-                  Mapping(tp, pp, dp, request.micro_batch, recompute=FULL))
-    return float(found.iteration_ns)
+    return (TrainingJob(model, request.sequence, request.global_batch),
+            Mapping(tp, pp, dp, request.micro_batch, recompute=FULL))
 
 
 #: Mechanisms by the words of sources, looked for in this order.
@@ -114,6 +123,11 @@ _WAYS = ((r"epoch before|overlap.*next", "epoch"), (r"multimem all-gather|multim
          (r"sdma.*serial|serial.*sdma", "copy-engines"), (r"polls|intra", "sdma-chain"),
          (r"split lsa|symmetric", "symmetric"), (r"lsa|stores in one kernel", "fused-units"), (r"fused", "flux"),
          (r"sdma|copy engine|zero.cta", "copy-engines"), (r"nccl|rccl|serial|torch|in turn|one after", "in-turn"))
+
+
+def mechanism_of(words: str) -> str | None:
+    """Return the mechanism that a source's words name; None if they name none."""
+    return next((name for pattern, name in _WAYS if re.search(pattern, words.lower())), None)
 
 
 @_answer.register
@@ -132,7 +146,7 @@ def _(request: OverlapRequest, machine: Machine) -> float:
         return library_gemm_ns(machine, *plan.shape, width)
     if request.part == "collective":
         return library_collective(machine, plan.kind, plan.gpus, plan.size).ns
-    way = next((name for words, name in _WAYS if re.search(words, request.way.lower())), None)
+    way = mechanism_of(request.way)
     if request.part == "baseline" and way not in ("symmetric", "copy-engines"):
         way = "in-turn"
     if way == "epoch":

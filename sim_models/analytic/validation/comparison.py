@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from t3sim.analytic.validation.answers import answer
+from t3sim.analytic.validation.fit import answer_without_source
 from t3sim.analytic.validation.machines import MACHINES, is_fitted, machine_of
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Measured, NotExpressible, Ratio, Read, Unread
@@ -21,15 +22,21 @@ class Compared:
     machine: str
     ours_ns: float
     fitted: bool  #: a constant of the machine comes from this row
+    without_source_ns: float | None  #: ours with no constant from this row's source; None: that is not possible
 
     @property
     def error(self) -> float:
         return self.ours_ns / self.row.ns - 1
 
+    @property
+    def error_without_source(self) -> float | None:
+        return None if self.without_source_ns is None else self.without_source_ns / self.row.ns - 1
+
     def to_json(self) -> dict[str, Any]:
         return {"source": self.row.source, "file": self.row.file, "machine": self.machine, "gpu": self.row.gpu,
                 "quantity": self.row.quantity, "scenario": self.row.scenario, "measured_ns": self.row.ns,
-                "ours_ns": self.ours_ns, "error": self.error, "fitted": self.fitted}
+                "ours_ns": self.ours_ns, "error": self.error, "fitted": self.fitted,
+                "without_source_ns": self.without_source_ns, "error_without_source": self.error_without_source}
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,13 @@ class ComparedRatio:
     row: Ratio
     machine: str
     ours: float
+    without_source: float | None  #: ours with no constant from this row's source; None: that is not possible
+
+    @property
+    def right_without_source(self) -> bool | None:
+        if self.row.kind != "sign" or self.without_source is None:
+            return None
+        return (self.without_source > 1) == (self.row.measured > 1)
 
     @property
     def right(self) -> bool | None:
@@ -53,7 +67,7 @@ class ComparedRatio:
     def to_json(self) -> dict[str, Any]:
         return {"source": self.row.source, "file": self.row.file, "machine": self.machine, "gpu": self.row.gpu,
                 "quantity": self.row.quantity, "scenario": self.row.scenario, "kind": self.row.kind,
-                "measured": self.row.measured, "ours": self.ours,
+                "measured": self.row.measured, "ours": self.ours, "without_source": self.without_source,
                 **({"right": self.right} if self.right is not None else {"error_points": self.points})}
 
 
@@ -66,7 +80,10 @@ class Validation:
     left_out: dict[str, list[str]]  #: scenarios by reason
 
     def summary(self, compared: Iterable[Compared], ratios: Iterable[ComparedRatio]) -> dict[str, Any]:
-        """Return counts and errors of some rows; errors are those of predictions, apart from what was fitted."""
+        """Return counts and errors of some rows: of all, with each row's source left out, and apart from fitted ones.
+
+        `kept`: rows whose source cannot be left out, which count in no error of `without_source`.
+        """
         compared, ratios = list(compared), list(ratios)
         errors = [abs(one.error) for one in compared]
         signs = [one.right for one in ratios if one.right is not None]
@@ -78,6 +95,12 @@ class Validation:
             group_errors = [abs(one.error) for one in compared if one.fitted == fitted]
             summary[name] = {"rows": len(group_errors), "mean_abs_error": fmean(group_errors) if group_errors else None,
                              "worst": max(group_errors) if group_errors else None}
+        unseen = [abs(one.error_without_source) for one in compared if one.error_without_source is not None]
+        unseen_signs = [one.right_without_source for one in ratios if one.right_without_source is not None]
+        summary["without_source"] = {
+            "rows": len(unseen), "mean_abs_error": fmean(unseen) if unseen else None,
+            "worst": max(unseen) if unseen else None, "kept": len(compared) - len(unseen),
+            "signs_right": sum(unseen_signs), "signs": len(unseen_signs)}
         if points:
             summary |= {"percentages": len(points), "mean_abs_points": fmean(points), "worst_points": max(points),
                         "within_10_points": sum(one <= 10 for one in points)}
@@ -119,7 +142,8 @@ def compare(readings: Sequence[Read], only: str | None = None) -> Validation:
             continue
         try:
             if isinstance(row, Measured):
-                rows.append(Compared(row, machine, answer(row.ask, machine), is_fitted(row, machine)))
+                rows.append(Compared(row, machine, answer(row.ask, machine), is_fitted(row, machine),
+                                     answer_without_source(row.ask, machine, row.source)))
             elif isinstance(row, Ratio):
                 ratios.append(_ratio(row, machine))
             elif isinstance(row, Unread):
@@ -130,16 +154,20 @@ def compare(readings: Sequence[Read], only: str | None = None) -> Validation:
 
 
 def _ratio(one: Ratio, machine: str) -> ComparedRatio:
-    first, second = answer(one.first, machine), answer(one.second, machine)
-    ours = {"sign": first / second, "share": 100 * (1 - second / first), "slowdown": 100 * (first / second - 1)}
-    return ComparedRatio(one, machine, ours[one.kind])
+    def compared(first: float, second: float) -> float:
+        return {"sign": first / second, "share": 100 * (1 - second / first),
+                "slowdown": 100 * (first / second - 1)}[one.kind]
+
+    first, second = (answer_without_source(request, machine, one.source) for request in (one.first, one.second))
+    return ComparedRatio(one, machine, compared(answer(one.first, machine), answer(one.second, machine)),
+                         None if first is None or second is None else compared(first, second))
 
 
 @cache
 def expected_error(machine: str) -> dict[str, Any] | None:
-    """Return the error over all of a machine's rows that gave no constant, as `t3 validate` has it."""
+    """Return the error over all of a machine's rows, each answered without its source, as `t3 validate` has it."""
     if machine not in MACHINES:
         return None
-    found = compare(own_rows(), machine)
-    predicted = found.summary(found.rows, ())["predicted"]
-    return predicted if predicted["rows"] else None
+    compared = compare(own_rows(), machine)
+    error = compared.summary(compared.rows, ())["without_source"]
+    return error if error["rows"] else None

@@ -9,6 +9,7 @@ from t3sim.analytic.validation.requests import Measured, NotExpressible
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.machine.libraries import Fit
+from t3sim.machine.loader import preset_files
 
 #: Looked for in this order, in what the row says.
 _NAMES = (("gh200", "gh200"), ("gb200", "gb200"), ("b300", "b300"), ("b200", "b200"), ("h200", "h200-sxm"),
@@ -37,22 +38,25 @@ def loaded(machine: str) -> Machine:
 
 def is_fitted(row: Measured, machine: str) -> bool:
     """Say whether a constant of the machine comes from this row."""
-    return any(_gave(row, one) for one in _fits(machine))
+    return any(gave(row, one) for one in own_fits(machine))
 
 
-def _fits(machine: str) -> tuple[Fit, ...]:
-    named = loaded(machine).measured
-    return () if named is None else named.fitted
+@cache
+def own_fits(machine: str) -> tuple[Fit, ...]:
+    """Return what a machine's own file says of rows and constants: those of a file that it extends are not its."""
+    (_, content), *_ = preset_files(machine)
+    return loaded(machine).measured.fitted if "fitted" in content.get("measured", {}) else ()
 
 
-def _gave(row: Measured, one: Fit) -> bool:
+def gave(row: Measured, one: Fit) -> bool:
+    """Say whether a row of the machine whose file has this fit gave its constants."""
     return one.file == row.file and re.search(one.rows, row.scenario) is not None
 
 
 @cache
 def _machines_of(key: str, value: str) -> tuple[str, ...]:
     """Return the machines whose files name rows for a constant of this value."""
-    return tuple(name for name in MACHINES for one in _fits(name)
+    return tuple(name for name in MACHINES for one in own_fits(name)
                  if one.key == key and _value(loaded(name), key) == value)
 
 
@@ -74,7 +78,7 @@ def constants(rows: Iterable[tuple[Measured, str]]) -> dict[tuple[str, str], int
     """
     row_counts: dict[tuple[str, str], int] = defaultdict(int)
     for row, machine in rows:
-        for key in {one.key for one in _fits(machine) if _gave(row, one)}:
+        for key in {one.key for one in own_fits(machine) if gave(row, one)}:
             machines = _machines_of(key, _value(loaded(machine), key))
             row_counts[", ".join(dict.fromkeys(machines)), key] += 1
     return dict(sorted(row_counts.items()))

@@ -78,7 +78,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
             ours.add(f"{machine}, {phase.title}: T3 over {baseline}, geomean", gain, "%")
     for machine in _MACHINES:
         if row_errors := expected_error(machine):
-            ours.add(f"{machine}: error of measured rows that gave no constant, mean",
+            ours.add(f"{machine}: error of measured rows without their source, mean",
                      100 * row_errors["mean_abs_error"], "%", errors=True)
 
     def gain_text(machine: str, title: str) -> str:

@@ -1,15 +1,25 @@
 """A scenario whose layer's collectives are hidden on GPUs that are sold: mechanisms ranked by models of libraries."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t3sim.analytic.gemm import width_of
 from t3sim.analytic.libraries.experts import ExpertsRun, rank_experts
-from t3sim.analytic.libraries.mechanisms import OverlapPlan
+from t3sim.analytic.libraries.mechanisms import TRIGGERED, OverlapPlan
 from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.libraries.ranking import Ranked, layer_plans, rank
 from t3sim.analytic.validation.comparison import expected_error
+from t3sim.analytic.validation.nearby import error_near
+from t3sim.analytic.validation.requests import (
+    Collective,
+    ExpertsExchange,
+    GemmRequest,
+    Norm,
+    OverlapRequest,
+    Request,
+)
 from t3sim.base.bounded import read_json, reading
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
@@ -24,6 +34,9 @@ MODEL, MACHINE, TP, TOKENS = "llama-3.3-70b", "h100-sxm", 8, 8192  #: of a scena
 _MOST_TOKENS = 1 << 20
 _MOST_ZIPF = 4.0
 _DTYPES = ("bf16", "fp16", "fp8", "fp4")
+#: Collectives of mechanisms that run GEMM and collective one after the other, in the words of measured rows.
+_LIBRARIES = {"in-turn": "torch/NCCL", "symmetric": "symmetric", "one-shot": "custom, one-shot",
+              "two-shot": "custom, two-shot", "copy-engines": "copy engines"}
 _SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
 
 
@@ -39,6 +52,8 @@ class Ranking:
     gemms: dict[str, OverlapPlan]  #: that are timed, each with its collective
     ranked: list[Ranked]
     expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
+    #: Errors of the rows near these GEMMs, and near the collectives of each mechanism; None: no row is near.
+    checked: dict[str, dict[str, Any] | None]
 
     def __repr__(self) -> str:
         times = ", ".join(f"{one.mechanism} {one.ns / 1e3:,.1f} µs" for one in self.ranked)
@@ -50,7 +65,24 @@ class Ranking:
                 "gemms": {name: {"operator": one.operator, "shape": list(one.shape)}
                           for name, one in self.gemms.items()},
                 "ranking": [one.to_json() for one in self.ranked],
-                "expected_error": self.expected_error}
+                "expected_error": self.expected_error, "checked": self.checked}
+
+
+def _checked(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Iterable[str]) -> dict[str, Any]:
+    """Return the error of measured rows near the GEMMs, and near what each mechanism does with them."""
+    libraries = _LIBRARIES | ({} if machine.in_switch is None else {"symmetric": "multimem"})
+    gemms = {name: GemmRequest(*plan.shape, plan.width) for name, plan in plans.items()}
+    requests: dict[str, list[Request]] = {"GEMMs alone": [*gemms.values()]}
+    for mechanism in mechanisms:
+        if mechanism in TRIGGERED:  # nobody has built it
+            continue
+        for name, plan in plans.items():
+            m, n, _ = plan.shape
+            request = Norm(plan.gpus, plan.rows or m, n, "fused") if mechanism == "fused-norm" else Collective(
+                plan.kind, plan.gpus, 1, plan.size, libraries[mechanism]) if mechanism in libraries else OverlapRequest(
+                    plan.operator, plan.gpus, gemms[name], mechanism)
+            requests.setdefault(mechanism, []).append(request)
+    return {name: error_near(machine.name, some) for name, some in requests.items()}
 
 
 class LayerToRank:
@@ -91,8 +123,10 @@ class LayerToRank:
 
     def run(self) -> Ranking:
         layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width
-        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, layer_plans(*layer), rank(*layer),
-                       expected_error(self.machine.name))
+        plans, ranked = layer_plans(*layer), rank(*layer)
+        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, plans, ranked,
+                       expected_error(self.machine.name),
+                       _checked(self.machine, plans, [one.mechanism for one in ranked]))
 
 
 @dataclass(frozen=True)
@@ -104,6 +138,8 @@ class ExpertsRanking:
     routing: Routing
     width: str
     ranked: list[ExpertsRun]
+    #: Errors of the rows near the exchanges of each mechanism; None: no row is near.
+    checked: dict[str, dict[str, Any] | None]
 
     @property
     def gemms(self) -> dict[str, tuple[int, int, int, int]]:
@@ -116,7 +152,8 @@ class ExpertsRanking:
         return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
                 "machine": self.machine.name, "gpus": self.routing.gpus,
                 "tokens": self.routing.tokens, "width": self.width, "imbalance": self.routing.imbalance,
-                "experts_with_tokens": self.routing.used, "ranking": [one.to_json() for one in self.ranked]}
+                "experts_with_tokens": self.routing.used, "ranking": [one.to_json() for one in self.ranked],
+                "checked": self.checked}
 
 
 class ExpertsToRank(LayerToRank):
@@ -146,5 +183,10 @@ class ExpertsToRank(LayerToRank):
             self.routing = given(read_json(Path(routing)), self.tp, model.experts, model.experts_per_token)
 
     def run(self) -> ExpertsRanking:
-        return ExpertsRanking(self.model, self.machine, self.routing, self.width,
-                              rank_experts(self.machine, self.model, self.routing, self.width))
+        model, routing = self.model, self.routing
+        checked = {name: error_near(self.machine.name, [ExpertsExchange(
+            "dispatch", library, routing.gpus, 1, max(1, routing.tokens // routing.gpus), model.hidden,
+            model.experts_per_token, model.experts, self.width)])
+            for name, library in (("low-latency", "low latency"), ("two-batches", "normal"))}
+        return ExpertsRanking(model, self.machine, routing, self.width,
+                              rank_experts(self.machine, model, routing, self.width), checked)

@@ -1,0 +1,151 @@
+"""Errors of measured rows near a question: how far an answer was checked, and how wrong it may be."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, singledispatch
+from statistics import fmean
+from typing import Any
+
+from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
+from t3sim.analytic.end_to_end.training import TrainingJob, train
+from t3sim.analytic.gemm import width_of
+from t3sim.analytic.libraries.collectives import library_collective
+from t3sim.analytic.validation.answers import mechanism_of, training_of
+from t3sim.analytic.validation.comparison import Compared, compare
+from t3sim.analytic.validation.machines import MACHINES, loaded
+from t3sim.analytic.validation.readers import own_rows
+from t3sim.analytic.validation.requests import (
+    Collective,
+    ExpertsExchange,
+    GemmRequest,
+    Measured,
+    Norm,
+    OverlapRequest,
+    Request,
+    Training,
+)
+from t3sim.base.csv_rows import csv_rows
+from t3sim.machine import Machine
+from t3sim.workload.transformer import PRESETS
+
+#: Sizes within this factor are near.
+_FACTOR = 2.0
+_NORM_LIBRARIES = {"nccl": "torch/NCCL", "multimem": "multimem"}
+
+
+def error_near(machine: str, requests: Iterable[Request]) -> dict[str, Any] | None:
+    """Return the error of a machine's rows near any of the requests, each answered without its source; None if none is.
+
+    Near: of the same kind, library and number of GPUs, and of a size within a factor of two.
+    """
+    asked = list(requests)
+    rows = [row for row in _rows(machine) if any(_near(one, _as_collective(row.row.ask), machine) for one in asked)]
+    if not rows:
+        return None
+    unseen = [abs(row.error if row.error_without_source is None else row.error_without_source) for row in rows]
+    return {"rows": len(rows), "mean_abs_error": fmean(unseen), "worst": max(unseen),
+            "kept": sum(row.error_without_source is None for row in rows)}
+
+
+@cache
+def _rows(machine: str) -> tuple[Compared, ...]:
+    return compare(own_rows(), machine).rows if machine in MACHINES else ()
+
+
+def _as_collective(request: Request) -> Request:
+    """Return the collective that a part of an all-reduce with its norm is; anything else as it is."""
+    if isinstance(request, Norm) and request.part in _NORM_LIBRARIES:
+        return Collective("all_reduce", request.gpus, 1, 2.0 * request.tokens * request.hidden,
+                          _NORM_LIBRARIES[request.part])
+    return request
+
+
+def _within(one: float, other: float) -> bool:
+    return 1 / _FACTOR <= one / other <= _FACTOR
+
+
+@singledispatch
+def _near(asked: Request, row: Request, machine: str) -> bool:
+    raise TypeError(f"no rows are near a {type(asked).__name__}")
+
+
+@_near.register
+def _(asked: Collective, row: Request, machine: str) -> bool:
+    return (isinstance(row, Collective) and (asked.kind, asked.gpus, asked.nodes) == (row.kind, row.gpus, row.nodes)
+            and _within(asked.size_bytes, row.size_bytes) and _algorithm(asked, machine) == _algorithm(row, machine))
+
+
+@cache
+def _algorithm(request: Collective, machine: str) -> str:
+    algorithm = library_collective(loaded(machine), request.kind, request.gpus, request.size_bytes, request.nodes,
+                                   request.library, request.algorithm).algorithm.split(",")[0]
+    own_kernels = re.search("multimem|multicast", f"{request.library} {request.algorithm}".lower())
+    return "ring or tree" if algorithm in ("ring", "tree") else "multicast" if own_kernels else algorithm
+
+
+@_near.register
+def _(asked: GemmRequest, row: Request, machine: str) -> bool:
+    return (isinstance(row, GemmRequest) and width_of(asked.dtype) == width_of(row.dtype) and _within(asked.m, row.m)
+            and _within(asked.m * asked.n * asked.k, row.m * row.n * row.k))
+
+
+@_near.register
+def _(asked: OverlapRequest, row: Request, machine: str) -> bool:
+    return (isinstance(row, OverlapRequest) and row.part == "fused" and asked.operator == row.operator
+            and asked.gpus == row.gpus and asked.way == mechanism_of(row.way) and _near(asked.gemm, row.gemm, machine))
+
+
+@_near.register
+def _(asked: Norm, row: Request, machine: str) -> bool:
+    return (isinstance(row, Norm) and (asked.part, asked.gpus) == (row.part, row.gpus)
+            and _within(asked.tokens * asked.hidden, row.tokens * row.hidden))
+
+
+@_near.register
+def _(asked: ExpertsExchange, row: Request, machine: str) -> bool:
+    def few_tokens(library: str) -> bool:
+        return "low latency" in library.lower()
+
+    return (isinstance(row, ExpertsExchange) and (asked.gpus, asked.nodes) == (row.gpus, row.nodes)
+            and few_tokens(asked.library) == few_tokens(row.library) and _within(
+                asked.tokens * asked.hidden * asked.top_k, row.tokens * row.hidden * row.top_k))
+
+
+@dataclass(frozen=True)
+class _MeasuredTraining:
+    machine: str
+    job: TrainingJob
+    mapping: Mapping
+    ns: float
+
+
+@cache
+def _trainings() -> tuple[_MeasuredTraining, ...]:
+    """Return vTrain's rows and Megatron-LM's."""
+    trainings = []
+    for row in own_rows():
+        if isinstance(row, Measured) and isinstance(row.ask, Training):
+            trainings.append(_MeasuredTraining("a100-40gb", *training_of(row.ask), row.ns))
+    for row in csv_rows("t3sim.analytic.end_to_end.measured", "megatron"):
+        job = TrainingJob(PRESETS[row["model"]], 2048, int(row["global_batch"]))
+        for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
+            mapping = Mapping(tp=int(row["tp"]), pp=int(row["pp"]), micro=int(row["micro"]),
+                              interleave=int(row["interleave"]), sp=sp, recompute=recompute)
+            trainings.append(_MeasuredTraining("dgx-a100", job, mapping, 1e9 * float(row[f"{name}_s"])))
+    return tuple(trainings)
+
+
+def training_error_near(cluster: Machine, job: TrainingJob, mapping: Mapping) -> dict[str, Any] | None:
+    """Return the error of a cluster's measured trainings near this one; None if there is none.
+
+    Near: as much recomputed, and parameters, GPUs and tokens per iteration within a factor of two. The clusters'
+    constants came from rows of the same sources, which cannot be left out.
+    """
+    near = [one for one in _trainings() if one.machine == cluster.name and one.mapping.recompute == mapping.recompute
+            and _within(one.job.model.weights, job.model.weights) and _within(one.mapping.gpus, mapping.gpus)
+            and _within(one.job.global_batch * one.job.sequence, job.global_batch * job.sequence)]
+    if not near:
+        return None
+    errors = [abs(float(train(cluster, one.job, one.mapping).iteration_ns) / one.ns - 1) for one in near]
+    return {"rows": len(near), "mean_abs_error": fmean(errors), "worst": max(errors), "kept": len(near)}

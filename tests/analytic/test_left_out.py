@@ -1,0 +1,145 @@
+"""Constants fitted to rows, machines without a source's rows, and errors of rows near a question."""
+
+import json
+from dataclasses import replace
+from math import exp
+
+import numpy as np
+import pytest
+
+from t3sim.analytic.end_to_end.mapping import FULL, Mapping
+from t3sim.analytic.end_to_end.training import TrainingJob
+from t3sim.analytic.validation.answers import answer_on
+from t3sim.analytic.validation.comparison import compare
+from t3sim.analytic.validation.fit import (
+    answer_without_source,
+    constant,
+    constants_by_rows,
+    fit,
+    source_of,
+    with_constants,
+    without_source,
+)
+from t3sim.analytic.validation.machines import loaded
+from t3sim.analytic.validation.nearby import error_near, training_error_near
+from t3sim.analytic.validation.readers import own_rows
+from t3sim.analytic.validation.requests import Collective, GemmRequest, Measured
+from t3sim.cli import main
+from t3sim.machine import load_machine
+from t3sim.machine.levels import CLUSTER
+from t3sim.workload.transformer import PRESETS
+
+H100 = loaded("h100-sxm")
+SIZES = [1 << shift for shift in range(12, 30)]
+
+
+@pytest.mark.parametrize("truth", [
+    {"rings.call_ns": 20_000.0, "rings.simple.efficiency": 0.7}, {"rings.call_ns": 60_000.0},
+    {"rings.simple.efficiency": 0.95, "rings.call_ns": 60_000.0}])
+def test_a_fit_finds_the_constants_that_made_its_rows(truth):
+    asks = [Collective("all_reduce", 8, 1, size, "torch/NCCL") for size in SIZES]
+    machine, noise = with_constants(H100, truth), np.random.default_rng(0).normal(0, 0.02, len(asks))
+    rows = [(ask, answer_on(ask, machine) * exp(off), H100) for ask, off in zip(asks, noise)]
+    rows[3] = (rows[3][0], 4 * rows[3][1], H100)  # one far off hardly moves it
+    found = fit({key: constant(H100, key) for key in truth}, rows)
+    assert found == {key: pytest.approx(value, rel=0.05) for key, value in truth.items()}
+
+
+def test_a_fit_leaves_out_constants_that_rows_do_not_determine():
+    ask = GemmRequest(8192, 8192, 8192)
+    start = {"sustained.bf16": 0.5, "rings.call_ns": 1e4}
+    assert set(fit(start, [(ask, 1.4e6, H100)])) == {"sustained.bf16"}
+    assert fit(start, []) == {} == fit({"rings.call_ns": 1e4}, [(ask, 1.4e6, H100)])
+    fast = fit({"sustained.bf16": 0.8}, [(ask, 1e5, H100)])
+    assert fast["sustained.bf16"] <= 1.0, "no GEMM is faster than the peak"
+
+
+def test_a_prior_weighs_as_a_row():
+    ask = GemmRequest(8192, 8192, 8192)
+    measured = answer_on(ask, with_constants(H100, {"sustained.bf16": 0.6}))
+    free, = fit({"sustained.bf16": 0.64}, [(ask, measured, H100)]).values()
+    held, = fit({"sustained.bf16": 0.64}, [(ask, measured, H100)], frozenset({"sustained.bf16"})).values()
+    assert free == pytest.approx(0.6, rel=0.005) and held == pytest.approx((0.6 * 0.64) ** 0.5, rel=0.01)
+
+
+def test_a_source_is_a_repository_or_who_published():
+    assert source_of("pytorch/pytorch PR#143160") == source_of("pytorch/pytorch#1") == "pytorch/pytorch"
+    assert source_of("Azure/AI-benchmarking-guide@8fd0c6e ND_H100_v5_results.md (MIT)") == "Azure/AI-benchmarking-guide"
+    assert source_of("measure_kernels.py, 2026-11-26, PyTorch 2.11.0+cu130") == "measure_kernels.py"
+    assert source_of("vTrain") == "vTrain"
+
+
+def test_a_machine_without_a_source_has_nothing_of_it():
+    """Its constants are the same whatever that source's rows say."""
+    for (owner, key), one in constants_by_rows().items():
+        for source in one.sources:
+            machine, kept = without_source(source, owner)
+            if key in kept:
+                assert constant(machine, key) == constant(loaded(owner), key)
+    machine, kept = without_source("Azure/AI-benchmarking-guide", "h100-sxm")
+    assert not kept and machine.rings.call_ns > H100.rings.call_ns, "Vidur's hosts are slower than Azure's"
+    assert machine.rings.in_switch_base_ns < 0.6 * H100.rings.in_switch_base_ns, "NCCL's 25 us"
+    child, _ = without_source("microsoft/tokenweave", "h200-sxm")
+    assert child.sharing.steady_share == 0.90 != loaded("h200-sxm").sharing.steady_share, "what it inherits, too"
+    own, _ = without_source("NVIDIA/nccl", "gb200")
+    assert own.direct == loaded("gb200").direct.model_copy(update={
+        key: getattr(H100.direct, key) for key in ("base_ns", "phase_ns", "efficiency")})
+    assert without_source("nobody", "h100-sxm") == (H100, frozenset())
+
+
+def test_rows_of_a_source_that_cannot_be_left_out_have_no_error():
+    flux = next(row for row in own_rows() if isinstance(row, Measured) and "flux#100" in row.source
+                and row.ask.part == "fused" and row.ask.operator == "gemm+rs")
+    one, = compare([flux]).rows
+    assert one.without_source_ns is None is one.error_without_source and one.error is not None
+    summary = compare([flux]).summary([one], [])
+    assert (summary["without_source"]["rows"], summary["without_source"]["kept"]) == (0, 1)
+    other, = compare([replace(flux, source="somebody else")]).rows
+    assert other.without_source_ns == other.ours_ns == one.ours_ns
+    nccl = Collective("all_reduce", 8, 1, 1 << 26, "NCCL")  # has nothing of Flux's constant
+    assert answer_without_source(nccl, "h100-sxm", "bytedance/flux#100 (tuned)") == answer_on(nccl, H100)
+
+
+def test_headline_errors_are_larger_than_those_of_rows_that_shaped_the_model():
+    rows = [one for one in own_rows() if getattr(one, "quantity", "").startswith("collective")]
+    for one in compare(rows).grouped("quantity").values():
+        assert one["without_source"]["mean_abs_error"] > 1.5 * one["mean_abs_error"]
+        assert one["without_source"]["rows"] + one["without_source"]["kept"] == one["rows"]
+
+
+def test_near_rows_are_of_the_library_the_number_of_gpus_and_a_size_within_two():
+    ask = Collective("all_reduce", 8, 1, 64 << 20, "torch/NCCL")
+    near = error_near("h100-sxm", [ask])
+    assert near is not None and near["rows"] >= 3 and 0 < near["mean_abs_error"] <= near["worst"] < 0.3
+    assert error_near("h100-sxm", [replace(ask, gpus=2)]) is None
+    assert error_near("h100-sxm", [replace(ask, size_bytes=1 << 40)]) is None
+    assert error_near("h100-sxm", [replace(ask, library="custom, one-shot")]) is None
+    assert error_near("h100-sxm", [replace(ask, kind="all_to_all")]) is None
+    assert error_near("mine.toml", [ask]) is None
+    gemm = error_near("h100-sxm", [GemmRequest(8192, 8192, 8192)])
+    assert gemm is not None and error_near("h100-sxm", [GemmRequest(8192, 8192, 8192, "fp4")]) is None
+    assert error_near("h100-sxm", [GemmRequest(4, 370727, 370727)]) is None  # as many operations, but few tokens
+
+
+def test_a_training_near_measured_ones_has_their_error_others_none():
+    cluster = load_machine("dgx-a100", CLUSTER)
+    job = TrainingJob(PRESETS["megatron-175b"], 2048, 64)
+    near = training_error_near(cluster, job, Mapping(tp=8, pp=8, recompute=FULL))
+    assert near is not None and near["rows"] == near["kept"] >= 1 and near["worst"] < 0.1
+    assert training_error_near(cluster, job, Mapping(tp=8, pp=8)) is None  # nothing is computed again
+    assert training_error_near(cluster, job, Mapping(tp=8, pp=8, dp=8, recompute=FULL)) is None
+    assert training_error_near(load_machine("h100-nvlink", CLUSTER), job, Mapping(tp=8, pp=8, recompute=FULL)) is None
+
+
+def test_commands_say_what_was_not_checked(capsys):
+    asked = ["end-to-end", "--model", "megatron-22b", "--gpus", "8", "--global-batch", "4", "--mapping", "tp=8,micro=4"]
+    assert main([*asked, "--recompute", "full"]) == 0
+    assert "Error of measured trainings within a factor of two of this, 1 of dgx-a100" in " ".join(
+        capsys.readouterr().out.split())
+    assert main([*asked, "--phase", "decode"]) == 0
+    assert "No measured decoding of dgx-a100 is within a factor of two of this: not checked." in " ".join(
+        capsys.readouterr().out.split())
+    assert main(["overlap", "--expert-parallel", "--model", "deepseek-v3", "--machine", "h800-sxm", "--tokens", "1024",
+                 "--json", "-"]) == 0
+    checked = json.loads(capsys.readouterr().out)["checked"]
+    assert checked["low-latency"]["rows"] == 2 and checked["two-batches"] is None
