@@ -25,7 +25,7 @@ from t3sim.runs.skew import Skew
 from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
     from t3sim.runs.fused import FusedRun
 
 

@@ -20,7 +20,7 @@ from t3sim.machine import Machine
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRIDED, KernelTable, Route
 
 if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 _BUFFER_BYTES = 32 << 20
 _SECOND_NS = 1e9

@@ -13,16 +13,16 @@ from t3sim.gpu.agents.compute_units import ComputeUnits, make_units, set_conditi
 from t3sim.gpu.agents.units.state import UnitRates
 from t3sim.gpu.engine.chaos import make_chaos
 from t3sim.gpu.engine.hardware import Hardware
-from t3sim.gpu.engine.state import Control, Sim
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.llc import make_llc
 from t3sim.gpu.fabric.llc_slices import make_slices
-from t3sim.gpu.fabric.memory_cache import NO_MEMORY_CACHE, MemoryCache, make_memory_cache
+from t3sim.gpu.fabric.memory_cache import NO_MEMORY_CACHE, make_memory_cache
 from t3sim.gpu.fabric.memory_map import memory_map
-from t3sim.gpu.fabric.switch import NO_SWITCH, SwitchShape, SwitchState, make_switch
+from t3sim.gpu.fabric.switch import NO_SWITCH, SwitchShape, make_switch
 from t3sim.gpu.hbm import make_hbm
 from t3sim.gpu.setup import BLOCK_BYTES
+from t3sim.gpu.state import Control, MemoryCache, Network, Sim, SwitchState
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import LinkSection
 from t3sim.rtl.geometry import Geometry
@@ -109,14 +109,14 @@ def card_of(machine: Machine) -> LinkSection:
     return machine.link.model_copy(update=machine.network.model_dump())
 
 
-def loop_network(machine: Machine) -> links.Network:
+def loop_network(machine: Machine) -> Network:
     """Make the network of one GPU that stands for all: what it sends arrives at itself."""
     return links.make_network([links.LinkPort(0, 0, link_shape(machine))], np.zeros((1, 1)), one_for_all=True)
 
 
 def network_of(machine: Machine, topology: topologies.Topology,
                links_of_their_own: Mapping[tuple[int, int], LinkSection], groups: int = 0,
-               planes: int = 1) -> links.Network:
+               planes: int = 1) -> Network:
     """Make the network of a topology with the machine's links.
 
     Links between certain nodes (source, destination) may differ; `groups`: where a GPU sends over its one link;
@@ -148,7 +148,7 @@ def network_of(machine: Machine, topology: topologies.Topology,
     return links.make_network(ports, np.hstack([next_port, to_groups]), groups=groups, planes=planes)
 
 
-def network_at_switch(machine: Machine, gpus: int, groups: int) -> links.Network:
+def network_at_switch(machine: Machine, gpus: int, groups: int) -> Network:
     """Make the links between one GPU that stands for all and a switch that adds and copies, its node 1."""
     shape, latency = link_shape(machine), link_shape(machine).latency_cycles
     ports = [links.LinkPort(0, 1, shape._replace(latency_cycles=latency // 2)),
@@ -184,7 +184,7 @@ def switch_of(machine: Machine, spaces: Sequence[AddressSpace], planes: int) -> 
         groups=tuple(tuple(map(space.group_offsets, space.groups)) for space in spaces))
 
 
-def mirrored_network(machine: Machine, topology: topologies.Topology, device: int) -> links.Network:
+def mirrored_network(machine: Machine, topology: topologies.Topology, device: int) -> Network:
     """Make the ports of one GPU that stands for all.
 
     Each link brings what the GPU sends that comes as far before it.
@@ -208,7 +208,7 @@ def late_starts(devices: int, latest_cycle: int, seed: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(0, latest_cycle + 1, devices).tolist())
 
 
-def machine_state(machine: Machine, kernel: ComputeUnits, network: links.Network,
+def machine_state(machine: Machine, kernel: ComputeUnits, network: Network,
                   downstream: Sequence[int] | Sequence[Sequence[int]], signals: int = 0) -> Sim:
     """Make the state at cycle 0 of simulated GPUs without hardware that run a kernel.
 

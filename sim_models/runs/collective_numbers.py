@@ -22,7 +22,7 @@ from t3sim.workload.operators.kernel_table import Route
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 WORD_BYTES = 8  #: a chunk has whole words
 BYTES_PER_WORD = 33  #: of this computer: a word in memory, at first, as read before and after it was stored; a count

@@ -23,7 +23,7 @@ from t3sim.runs.near_memory import Alu, add, make_alu, sum_in_turn
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 WORD_BYTES = 8
 _COLUMN = COLUMN_BYTES // WORD_BYTES  #: words that the ALU adds at once

@@ -51,9 +51,8 @@ from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
     from t3sim.gpu.fabric.bits import RequestBits
-    from t3sim.gpu.fabric.switch import SwitchState
+    from t3sim.gpu.state import Sim, SwitchState
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",

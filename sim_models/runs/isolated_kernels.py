@@ -10,7 +10,7 @@ from t3sim.gpu.agents.compute_units import set_condition
 from t3sim.gpu.agents.side_by_side import WithCopies
 from t3sim.gpu.agents.units.state import settle
 from t3sim.gpu.engine.loop import BATCH_CYCLES, Lockstep
-from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 from t3sim.machine import Machine
 from t3sim.runs import build
 from t3sim.runs.beside_copies import Copies, with_copies

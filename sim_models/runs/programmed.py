@@ -12,8 +12,8 @@ from t3sim.cosim.ports import Ports
 from t3sim.gpu.engine.end import DONE, IDLE_LIMIT, STUCK
 from t3sim.gpu.engine.hardware import make_hardware, offer_request
 from t3sim.gpu.engine.loop import BATCH_CYCLES, Lockstep
-from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric.network import come_back, head_arrival, head_destination
+from t3sim.gpu.state import Sim
 from t3sim.machine import Machine
 from t3sim.rtl.arbiter import POLICIES
 from t3sim.rtl.geometry import Geometry

@@ -9,9 +9,9 @@ import numpy as np
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.switch import compiled_switch, switch_counters, switch_error, switch_ports
 from t3sim.gpu.engine.hardware import Hardware
-from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.engine.switch_hardware import NO_NUMBERS, SwitchHardware, SwitchNumbers, address_at
 from t3sim.gpu.fabric import queues
+from t3sim.gpu.state import Sim
 from t3sim.machine import Machine
 from t3sim.machine.hardware import SwitchSection
 from t3sim.rtl.geometry import Geometry

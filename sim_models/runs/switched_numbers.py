@@ -23,7 +23,7 @@ from t3sim.runs.program_kernels import LevelPlan
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 _SHIFT = 2  #: log2 of an element's bytes
 _MOST = 1 << 18  #: of an element; sums of 32 are exact in fp32

@@ -10,11 +10,11 @@ from t3sim.gpu.agents.compute_units import ComputeUnits
 from t3sim.gpu.agents.units.state import IDLE
 from t3sim.gpu.agents.units.stores import first_store
 from t3sim.gpu.engine.loop import is_for
-from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.hbm.bits import lowest_bit
+from t3sim.gpu.state import Sim
 from t3sim.trace.recorder import Recorder, new_event, packet_event, request_event, wanted
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, ON_LINKS, QUEUES, Kind
 

@@ -15,9 +15,8 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.traced import Probes
-from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import bits
-from t3sim.gpu.fabric.network import Network
+from t3sim.gpu.state import Network, Sim
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, Kind
 
 CAPACITY = 1 << 18  #: events between two looks of Python's; the buffer has one more, which nobody reads

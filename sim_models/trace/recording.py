@@ -11,7 +11,7 @@ from t3sim.base.errors import Failure
 from t3sim.cosim.traced import probes
 from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.observers import Observer
-from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.trace import waves

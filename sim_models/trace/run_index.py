@@ -9,7 +9,7 @@ import numpy as np
 
 from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.engine.observers import Observer
-from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 from t3sim.trace.schema import Kind
 from t3sim.trace.store import Trace
 

@@ -15,9 +15,9 @@ from vcd.gtkw import GTKWSave
 from t3sim.base.errors import BadInput
 from t3sim.base.output import whole_file
 from t3sim.cosim.traced import groups
-from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric.network import outgoing
 from t3sim.gpu.setup import STATES
+from t3sim.gpu.state import Sim
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import PREFIX
 from t3sim.rtlsim.waves import Signal, port_signals

@@ -18,6 +18,7 @@ from t3sim.collectives.schedule import Action, Schedule, ScheduleError, Schedule
 from t3sim.collectives.schedule.mirror import Mirror, make_mirror
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
+from t3sim.gpu.state import Network
 from t3sim.machine.topologies import Link, Topology
 from t3sim.machine.topologies import ring as ring_topology
 from t3sim.rtl.geometry import Geometry
@@ -30,7 +31,7 @@ B = bits.request_bits(Geometry())
 BASE = 3 << 20
 
 
-def arrivals(network: links.Network, port: int = 0) -> list[tuple[int, int, int]]:
+def arrivals(network: Network, port: int = 0) -> list[tuple[int, int, int]]:
     """(time, lo, hi) of all packets on a port's link, in order; takes them off."""
     flight, taken = network.flight, []
     for packet in range(int(flight.head[port]), int(flight.tail[port])):
@@ -40,7 +41,7 @@ def arrivals(network: links.Network, port: int = 0) -> list[tuple[int, int, int]
     return taken
 
 
-def pair(*shapes: links.LinkShape) -> links.Network:
+def pair(*shapes: links.LinkShape) -> Network:
     """A port of such a link at each node, to the next one."""
     nodes = len(shapes)
     return links.make_network([links.LinkPort(node, (node + 1) % nodes, shape) for node, shape in enumerate(shapes)],
@@ -48,9 +49,9 @@ def pair(*shapes: links.LinkShape) -> links.Network:
 
 
 class Sending(NamedTuple):
-    """As much of `engine.state.Sim` as mirroring needs."""
+    """As much of `gpu.state.Sim` as mirroring needs."""
 
-    network: links.Network
+    network: Network
     mirror: Mirror
     b: bits.RequestBits = B
 
@@ -106,7 +107,7 @@ def head(source: int, device: int, place: int = 0, epoch: int = 0) -> int:
     return packet.const({"head": place, "epoch": epoch, "source": source, "device": device}).as_value().value
 
 
-def heads_under_way(network: links.Network, port: int = 0) -> list[tuple[int, int]]:
+def heads_under_way(network: Network, port: int = 0) -> list[tuple[int, int]]:
     """(time, head) in order."""
     heads = network.heads
     return [(int(heads.time[port, at]), int(heads.lo[port, at])) for at in range(int(heads.count[port]))]

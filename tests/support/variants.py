@@ -2,7 +2,7 @@
 
 from t3sim.gpu.engine.end import DONE
 from t3sim.gpu.engine.loop import Lockstep
-from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 from t3sim.machine import Machine
 from t3sim.runs import build
 from t3sim.runs.plan import Plan

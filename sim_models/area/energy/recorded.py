@@ -23,7 +23,7 @@ from t3sim.rtlsim.simulator import Design
 
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 BATCH = 2048  #: cycles of which all ports are kept at once
 SAMPLED = 8  #: of them in which glitches are counted

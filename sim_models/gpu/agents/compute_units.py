@@ -19,7 +19,7 @@ data are there; a workgroup that stores sends no loads.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,16 +57,13 @@ from t3sim.gpu.agents.units.state import (
 )
 from t3sim.gpu.agents.units.stores import send_stores
 from t3sim.gpu.agents.units.workgroups import dispatch, end, has_work, polls, start
-from t3sim.gpu.engine.hardware import nothing_to_start, show_producer
+from t3sim.gpu.engine.hardware import Hardware, nothing_to_start, show_producer
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric import queues
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.setup import Condition
+from t3sim.gpu.state import Sim
 from t3sim.workload.operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
 
 
 class ComputeUnits(NamedTuple):
@@ -82,7 +79,7 @@ class ComputeUnits(NamedTuple):
         devices, places = self.state.state.shape
         return devices, places
 
-    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+    def cycle(self, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
         if self.work.persistent:
             nothing_to_start(hardware, device)
         else:
@@ -94,14 +91,14 @@ class ComputeUnits(NamedTuple):
         if over and self.work.writes_cache:  # what comes next reads what the cache still holds
             self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device], self.work.stream)
 
-    def returned(self, sim: "Sim", device: int, tag: int, now: int) -> None:
+    def returned(self, sim: Sim, device: int, tag: int, now: int) -> None:
         number = queues.number_of(tag)
         if self.work.cached_loads:
             fill(self, sim, device, number, now)
         else:
             data_back(self, device, number, now)
 
-    def done(self, sim: "Sim", device: int) -> bool:
+    def done(self, sim: Sim, device: int) -> bool:
         return (is_over(self, device) and sim.control.event_count[device] >= sim.expected_events[device]
                 and (not self.work.writes_cache or self.state.flushed[device] == sim.llc.tag.shape[1]))
 
@@ -153,7 +150,7 @@ def set_condition(kernel: ComputeUnits, device: int, condition: Condition) -> No
 
 
 @inlined
-def units_cycle(kernel: ComputeUnits, sim: "Sim", device: int, now: int) -> None:
+def units_cycle(kernel: ComputeUnits, sim: Sim, device: int, now: int) -> None:
     """Serve every compute unit that is due, and go on to the next phase."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
     if is_over(kernel, device) or (work.persistent and now < sim.control.start[device]):
@@ -196,7 +193,7 @@ def open_phase(kernel: ComputeUnits, device: int, at: int) -> None:
 
 
 @compiled
-def serve(kernel: ComputeUnits, sim: "Sim", device: int, unit: int, now: int) -> None:
+def serve(kernel: ComputeUnits, sim: Sim, device: int, unit: int, now: int) -> None:
     """Let the workgroups of a unit go on, the one first that has the port."""
     g, rates, persistent = kernel.state, kernel.rates, kernel.work.persistent
     first, port, due, computing, quiet = g.holder[device, unit], NEVER, NEVER, NEVER, NEVER
@@ -260,7 +257,7 @@ def next_event(kernel: ComputeUnits, device: int, slot: int, now: int) -> tuple[
 
 
 @inlined
-def go_on(kernel: ComputeUnits, sim: "Sim", device: int, slot: int, unit: int, now: int) -> None:
+def go_on(kernel: ComputeUnits, sim: Sim, device: int, slot: int, unit: int, now: int) -> None:
     """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
     g, work = kernel.state, kernel.work
     if g.state[device, slot] == LAUNCH or g.state[device, slot] == POLL:
@@ -348,7 +345,7 @@ def step_computed(kernel: ComputeUnits, device: int, slot: int, now: int) -> boo
 
 
 @inlined
-def use_port(kernel: ComputeUnits, sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
+def use_port(kernel: ComputeUnits, sim: Sim, device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send what a workgroup has to send, as the port lets it. Returns when it goes on; NEVER: nothing is left."""
     g = kernel.state
     if g.state[device, slot] >= STORE_MEMORY:

@@ -7,21 +7,18 @@ through the same memory channels as everything else. A signal to a peer goes ove
 there when DRAM has performed it and whatever was under way to memory when it came, as posted writes are.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES
-from t3sim.gpu.engine.hardware import may_start, nothing_to_start
+from t3sim.gpu.engine.hardware import Hardware, may_start, nothing_to_start
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import channel_of
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 
 #: What starts the copies: a doorbell, a flag that is polled, the Tracker, a flag of the producer for each wave.
 HOST_OR_GPU, POLL, TRACKER, CHAIN = range(4)
@@ -112,16 +109,16 @@ class CopyQueue(NamedTuple):
         """Devices, and places of each whose loads may wait at its cache."""
         return len(self.plan.blocks), 1
 
-    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+    def cycle(self, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
         produce(self.plan, self.state, sim, hardware, device, now)
         see_flags(self.plan, self.state, sim, device, now)
         serve_queue(self, sim, hardware, device, now)
         start_copies(self, sim, hardware, device, now)
 
-    def returned(self, sim: "Sim", device: int, tag: int, now: int) -> None:
+    def returned(self, sim: Sim, device: int, tag: int, now: int) -> None:
         self.state.read[device] = THERE
 
-    def done(self, sim: "Sim", device: int) -> bool:
+    def done(self, sim: Sim, device: int) -> bool:
         state, plan = self.state, self.plan
         return state.arrived[device] < _NEVER and state.signals[device] == plan.signals[device]
 
@@ -154,7 +151,7 @@ def wave_waits(plan: CopyPlan, state: CopyState, device: int) -> bool:
 
 
 @compiled
-def produce(plan: CopyPlan, state: CopyState, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
+def produce(plan: CopyPlan, state: CopyState, sim: Sim, hardware: Hardware, device: int, now: int) -> None:
     """Store the next lines; with the Tracker, those of a block that the dispatch window has let in."""
     for _ in range(_PER_CYCLE):
         if state.line[device] * LINE_BYTES == plan.block_bytes:
@@ -191,7 +188,7 @@ def produce(plan: CopyPlan, state: CopyState, sim: "Sim", hardware: "Hardware", 
 
 
 @compiled
-def see_flags(plan: CopyPlan, state: CopyState, sim: "Sim", device: int, now: int) -> None:
+def see_flags(plan: CopyPlan, state: CopyState, sim: Sim, device: int, now: int) -> None:
     """Let flags that DRAM performs be seen once what was under way to memory before them is there."""
     first = plan.flags + device * FLAGS * LINE_BYTES
     for c in range(sim.m.channels):
@@ -225,14 +222,14 @@ def see_flags(plan: CopyPlan, state: CopyState, sim: "Sim", device: int, now: in
 
 
 @inlined
-def _store_flag(plan: CopyPlan, state: CopyState, sim: "Sim", owner: int, flag: int, value: int, adds: int) -> int:
+def _store_flag(plan: CopyPlan, state: CopyState, sim: Sim, owner: int, flag: int, value: int, adds: int) -> int:
     """Return the address of a flag that is written, or to which is added; its value is kept beside the request."""
     state.coming[owner, flag], state.adding[owner, flag] = value, adds
     return plan.flags + (owner * FLAGS + flag) * LINE_BYTES
 
 
 @compiled
-def serve_queue(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
+def serve_queue(agent: CopyQueue, sim: Sim, hardware: Hardware, device: int, now: int) -> None:
     """Serve the queue's reads through the memory channels, and its writes to flags, here or at a peer."""
     ports, plan, state = agent.ports, agent.plan, agent.state
     inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])
@@ -273,7 +270,7 @@ def serve_queue(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int,
 
 
 @compiled
-def set_own_flag(plan: CopyPlan, state: CopyState, sim: "Sim", device: int, flag: int) -> bool:
+def set_own_flag(plan: CopyPlan, state: CopyState, sim: Sim, device: int, flag: int) -> bool:
     """Store a flag in the GPU's own memory, if there is room for it."""
     address = _store_flag(plan, state, sim, device, flag, 1, 0)
     row = device * sim.m.channels + channel_of(address, sim.m)
@@ -285,7 +282,7 @@ def set_own_flag(plan: CopyPlan, state: CopyState, sim: "Sim", device: int, flag
 
 
 @compiled
-def release_wave(plan: CopyPlan, state: CopyState, sim: "Sim", device: int) -> None:
+def release_wave(plan: CopyPlan, state: CopyState, sim: Sim, device: int) -> None:
     """Write the flag of a wave all of whose stores DRAM has performed."""
     stored = state.begun[device] * plan.block_bytes
     if (state.line[device] * LINE_BYTES == plan.block_bytes and wave_waits(plan, state, device)
@@ -295,7 +292,7 @@ def release_wave(plan: CopyPlan, state: CopyState, sim: "Sim", device: int) -> N
 
 
 @compiled
-def start_copies(agent: CopyQueue, sim: "Sim", hardware: "Hardware", device: int, now: int) -> None:
+def start_copies(agent: CopyQueue, sim: Sim, hardware: Hardware, device: int, now: int) -> None:
     """Write the doorbell over the bus, or the flag that starts the copies."""
     ports, plan, state = agent.ports, agent.plan, agent.state
     if plan.initiator == CHAIN:

@@ -4,7 +4,7 @@ The first runs by itself. Each phase of the second is a kernel that waits for a 
 launched. They share memory and links; the second's loads go past the cache.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,11 +12,9 @@ from t3sim.base.compiled.jit import inlined
 from t3sim.gpu.agents.compute_units import ComputeUnits, open_phase
 from t3sim.gpu.agents.units.state import NEVER, is_over
 from t3sim.gpu.engine import agents
+from t3sim.gpu.engine.hardware import Hardware
 from t3sim.gpu.fabric.queues import stream_of
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 
 
 def _shape(pair) -> tuple[int, int]:
@@ -41,12 +39,12 @@ class SideBySide(NamedTuple):
 
     shape, returned = property(_shape), _returned
 
-    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+    def cycle(self, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
         agents.cycle(self.first, sim, hardware, device, now)
         release(self, device, now)
         agents.cycle(self.second, sim, hardware, device, now)
 
-    def done(self, sim: "Sim", device: int) -> bool:
+    def done(self, sim: Sim, device: int) -> bool:
         return agents.done(self.first, sim, device) and agents.done(self.second, sim, device)
 
     def progress(self, device: int) -> int:
@@ -61,12 +59,12 @@ class WithCopies(NamedTuple):
 
     shape, returned = property(_shape), _returned
 
-    def cycle(self, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+    def cycle(self, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
         agents.cycle(self.first, sim, hardware, device, now)
         if not is_over(self.first, device):
             agents.cycle(self.second, sim, hardware, device, now)
 
-    def done(self, sim: "Sim", device: int) -> bool:
+    def done(self, sim: Sim, device: int) -> bool:
         return agents.done(self.first, sim, device)
 
     def progress(self, device: int) -> int:

@@ -1,26 +1,22 @@
 """Agent protocol: a kernel that runs on a GPU is to the loop a named tuple with these methods (see `by_type`)."""
 
-from typing import TYPE_CHECKING
-
 from t3sim.base.compiled.by_type import by_type
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.engine.hardware import Hardware
+from t3sim.gpu.state import Sim
 
 
 @by_type
-def cycle(agent: tuple, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+def cycle(agent: tuple, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
     """Act in cycle `now`."""
 
 
 @by_type
-def returned(agent: tuple, sim: "Sim", device: int, tag: int, now: int) -> None:
+def returned(agent: tuple, sim: Sim, device: int, tag: int, now: int) -> None:
     """Take a read that came back; `tag` is what it was sent with."""
 
 
 @by_type
-def done(agent: tuple, sim: "Sim", device: int) -> bool:
+def done(agent: tuple, sim: Sim, device: int) -> bool:
     """Return whether the agent has done all that it was to do."""
     return True
 

@@ -1,13 +1,9 @@
 """The end of a run: all has happened, or nothing moves any more."""
 
-from typing import TYPE_CHECKING
-
 from t3sim.base.compiled.jit import compiled
 from t3sim.gpu.engine.agents import done, progress
 from t3sim.gpu.fabric.wires import under_way
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 
 IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck
 RUNNING, DONE, STUCK = range(3)
@@ -15,7 +11,7 @@ LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
 
 
 @compiled
-def finished(sim: "Sim", kernel: tuple) -> bool:
+def finished(sim: Sim, kernel: tuple) -> bool:
     """Return whether all that was to happen has happened and nothing is under way any more."""
     for device in range(len(sim.control.downstream)):
         if not done(kernel, sim, device):
@@ -36,7 +32,7 @@ def finished(sim: "Sim", kernel: tuple) -> bool:
 
 
 @compiled
-def stuck(sim: "Sim", kernel: tuple, now: int) -> bool:
+def stuck(sim: Sim, kernel: tuple, now: int) -> bool:
     """Return whether nothing has moved for IDLE_LIMIT cycles."""
     total = 0
     for device in range(len(sim.control.downstream)):
@@ -52,7 +48,7 @@ def stuck(sim: "Sim", kernel: tuple, now: int) -> bool:
 
 
 @compiled
-def outcome(sim: "Sim", kernel: tuple, now: int) -> int:
+def outcome(sim: Sim, kernel: tuple, now: int) -> int:
     """Return RUNNING, DONE or STUCK."""
     if finished(sim, kernel):
         return DONE

@@ -6,7 +6,7 @@ outputs of the RTL are functions of registers, so models see in cycle n what it 
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.engine.switch_hardware import SwitchHardware, no_switch, run_switch
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
+from t3sim.gpu.fabric.queues import RequestQueue, TagQueue, TimedQueue
 from t3sim.gpu.hbm.bits import lowest_bit
+from t3sim.gpu.state import Sim
 from t3sim.rtlsim.simulator import Backend
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
-    from t3sim.gpu.fabric.queues import RequestQueue, TagQueue, TimedQueue
 
 #: Type of a compiled design's `step`; Python's is given the same, so that one version of the loop serves both.
 _STEP = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
@@ -35,7 +33,7 @@ _LANE = 256  # more packets than a lane's lines become: five, and up to 31 copie
 
 
 @by_type
-def memory_cycle(hardware: "Hardware | None", sim: "Sim", device: int, now: int) -> None:
+def memory_cycle(hardware: "Hardware | None", sim: Sim, device: int, now: int) -> None:
     """Run the memory channels of a GPU for a cycle: its DRAM, then the heads of both streams to it.
 
     Without arbiters the streams take turns.
@@ -44,7 +42,7 @@ def memory_cycle(hardware: "Hardware | None", sim: "Sim", device: int, now: int)
 
 
 @by_type
-def egress_cycle(hardware: "Hardware | None", sim: "Sim", device: int, now: int) -> None:
+def egress_cycle(hardware: "Hardware | None", sim: Sim, device: int, now: int) -> None:
     """Put lines for the link into the egress lanes, and packets from them onto the link."""
 
 
@@ -71,7 +69,7 @@ def show_producer(hardware: "Hardware | None", device: int, active: bool) -> Non
 
 
 @by_type
-def side_signals(hardware: "Hardware | None", sim: "Sim", device: int, now: int) -> None:
+def side_signals(hardware: "Hardware | None", sim: Sim, device: int, now: int) -> None:
     """Drive requests for workgroups, heads of dispatch windows to and from peers, and final tiles' events."""
 
 
@@ -81,7 +79,7 @@ def clock_edge(hardware: "Hardware | None", device: int) -> None:
 
 
 @by_type
-def switch_cycle(hardware: "Hardware | None", sim: "Sim", node: int, now: int) -> bool:
+def switch_cycle(hardware: "Hardware | None", sim: Sim, node: int, now: int) -> bool:
     """Let the RTL of the switch at a node pass on packets for a cycle; False: it has none."""
     return False
 
@@ -137,10 +135,10 @@ class Hardware(NamedTuple):
     switch_step: Callable  # as `step`, of the switch
     switch: SwitchHardware
 
-    def memory_cycle(self, sim: "Sim", device: int, now: int) -> None:
+    def memory_cycle(self, sim: Sim, device: int, now: int) -> None:
         _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
 
-    def egress_cycle(self, sim: "Sim", device: int, now: int) -> None:
+    def egress_cycle(self, sim: Sim, device: int, now: int) -> None:
         _egress_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
 
     def may_start(self, device: int) -> bool:
@@ -156,7 +154,7 @@ class Hardware(NamedTuple):
     def show_producer(self, device: int, active: bool) -> None:
         words_at(self.inputs[device])[self.ports.producer_active] = active
 
-    def side_signals(self, sim: "Sim", device: int, now: int) -> None:
+    def side_signals(self, sim: Sim, device: int, now: int) -> None:
         ports, control = self.ports, sim.control
         inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
         offer_request(self, device, inputs, outputs)
@@ -175,7 +173,7 @@ class Hardware(NamedTuple):
     def clock_edge(self, device: int) -> None:
         self.step(self.handle[device])
 
-    def switch_cycle(self, sim: "Sim", node: int, now: int) -> bool:
+    def switch_cycle(self, sim: Sim, node: int, now: int) -> bool:
         there = len(self.switch.handle) > 0
         if there:
             run_switch(self.switch, self.switch_step, sim, node, now)
@@ -207,7 +205,7 @@ def offer_ask(hardware: Hardware, device: int, inputs: np.ndarray, outputs: np.n
 
 
 @compiled
-def _heads_cycle(ports: Ports, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int, now: int) -> None:
+def _heads_cycle(ports: Ports, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int, now: int) -> None:
     """Put the window's head onto the links to those that send to this GPU, and one of a peer to the hardware."""
     network = sim.network
     inputs[ports.head_ready] = 0
@@ -229,7 +227,7 @@ def _heads_cycle(ports: Ports, sim: "Sim", inputs: np.ndarray, outputs: np.ndarr
 
 
 @whole
-def _memory_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int,
+def _memory_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int,
                   now: int) -> None:
     for first in range(0, sim.m.channels, PLACES):
         count = sim.m.channels - first
@@ -250,7 +248,7 @@ def _memory_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: n
 
 
 @inlined
-def _channel_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int, channel: int,
+def _channel_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int, channel: int,
                    refused: int, now: int) -> None:
     """Run a channel for a cycle that is due; the words of one that is not stay as they are."""
     ports, row = hardware.channels, device * sim.m.channels + channel
@@ -276,7 +274,7 @@ def _channel_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: 
 
 
 @inlined
-def _tag_of(sim: "Sim", row: int, lo: int, hi: int) -> int:
+def _tag_of(sim: Sim, row: int, lo: int, hi: int) -> int:
     """Return whom a command of the RTL serves.
 
     A channel keeps the order within its streams, and makes reads of its own.
@@ -289,7 +287,7 @@ def _tag_of(sim: "Sim", row: int, lo: int, hi: int) -> int:
 
 
 @inlined
-def _offer(queue: "RequestQueue", tags: "TagQueue", row: int, inputs: np.ndarray, outputs: np.ndarray, valid: int,
+def _offer(queue: RequestQueue, tags: TagQueue, row: int, inputs: np.ndarray, outputs: np.ndarray, valid: int,
            payload: int, ready: int) -> bool:
     """Offer the head of a queue, if it has one, to a stream of the RTL; it leaves if the RTL takes it in this cycle."""
     offers = queue.count[row] > 0
@@ -307,7 +305,7 @@ def _offer(queue: "RequestQueue", tags: "TagQueue", row: int, inputs: np.ndarray
 
 
 @compiled
-def _egress_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: np.ndarray, device: int,
+def _egress_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int,
                   now: int) -> None:
     ports = hardware.ports
     for lane in range(len(ports.outbound)):
@@ -351,7 +349,7 @@ def _egress_cycle(hardware: Hardware, sim: "Sim", inputs: np.ndarray, outputs: n
 
 
 @inlined
-def _takes_lines(sim: "Sim", device: int, port: int, now: int) -> bool:
+def _takes_lines(sim: Sim, device: int, port: int, now: int) -> bool:
     """Return whether lines for a port may go into the egress lanes.
 
     With several ports only what the port has room for may, or a full one would hold up the lines of the others. One
@@ -362,7 +360,7 @@ def _takes_lines(sim: "Sim", device: int, port: int, now: int) -> bool:
 
 
 @inlined
-def _count_copies(hardware: Hardware, sim: "Sim", device: int, lane: int, queue: "TimedQueue", port: int) -> None:
+def _count_copies(hardware: Hardware, sim: Sim, device: int, lane: int, queue: TimedQueue, port: int) -> None:
     """Count the first line that waits for a port at the others through which it will leave, too; note its part."""
     at, ports = queue.head[port], sim.control.region_ports
     region = bits.get(queue.lo[port, at], queue.hi[port, at], sim.b.region, sim.b.region_bits)
@@ -377,7 +375,7 @@ def _count_copies(hardware: Hardware, sim: "Sim", device: int, lane: int, queue:
 
 
 @inlined
-def _send(sim: "Sim", device: int, part: int, port: int, lo: int, hi: int, now: int) -> None:
+def _send(sim: Sim, device: int, part: int, port: int, lo: int, hi: int, now: int) -> None:
     """Send a packet onto its link; its tag says whose it is, and of which part of K."""
     size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
     tag = queues.tag_of(sim.hardware_stream, queues.sent_by(device, part))
@@ -392,7 +390,7 @@ def _send(sim: "Sim", device: int, part: int, port: int, lo: int, hi: int, now: 
 
 
 @inlined
-def _offer_timed(queue: "TimedQueue", inside: np.ndarray, port: int, inputs: np.ndarray, outputs: np.ndarray,
+def _offer_timed(queue: TimedQueue, inside: np.ndarray, port: int, inputs: np.ndarray, outputs: np.ndarray,
                  valid: int, payload: int, ready: int) -> None:
     """Offer only when it will be taken: the source may change from cycle to cycle, a held offer must not."""
     if not outputs[ready]:

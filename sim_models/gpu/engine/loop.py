@@ -5,7 +5,7 @@ reaches it sooner. Results do not depend on how far it goes alone, nor on which 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled, inlined, merged, unlocked
@@ -13,19 +13,15 @@ from t3sim.base.compiled.meeting import Member, go_on, last_to_come, on_threads,
 from t3sim.base.compiled.records import check_records
 from t3sim.gpu.engine import agents
 from t3sim.gpu.engine.end import LOOK_STUCK, RUNNING, outcome
-from t3sim.gpu.engine.hardware import clock_edge, egress_cycle, memory_cycle, side_signals, switch_cycle
+from t3sim.gpu.engine.hardware import Hardware, clock_edge, egress_cycle, memory_cycle, side_signals, switch_cycle
 from t3sim.gpu.engine.observers import Observer, Watchers, call_after_edge, call_before_edge, watchers
-from t3sim.gpu.engine.state import Sim
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric import switch as switches
 from t3sim.gpu.fabric import wires
 from t3sim.gpu.fabric.bits import address_of, get, request_of
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.fabric.queues import pop_timed, push, push_at, room, timed_room
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.fabric.network import Network
+from t3sim.gpu.state import Network, Sim
 
 LOOK = 64  #: a run ends at a multiple of so many cycles; and the most that a watched GPU is stepped alone
 _OUTCOME_BITS = 2
@@ -41,7 +37,7 @@ def reads_return(kernel: tuple, sim: Sim, device: int, now: int) -> None:
 
 
 @inlined
-def is_for(network: "Network", destination: int, node: int) -> bool:
+def is_for(network: Network, destination: int, node: int) -> bool:
     """Return whether what goes to a GPU or a group, and has come to a node, is for it."""
     return node == 0 if network.one_for_all else destination == node and node < network.gpus
 
@@ -116,7 +112,7 @@ def deliver_heads(sim: Sim, node: int, port: int, now: int) -> None:
 
 
 @merged
-def models_cycle(sim: Sim, kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+def models_cycle(sim: Sim, kernel: tuple, hardware: Hardware | None, device: int, now: int) -> None:
     """Do everything of a GPU in cycle `now` except its hardware's clock edge."""
     memory_cycle(hardware, sim, device, now)
     reads_return(kernel, sim, device, now)
@@ -127,7 +123,7 @@ def models_cycle(sim: Sim, kernel: tuple, hardware: "Hardware | None", device: i
 
 
 @merged
-def step_alone(sim: Sim, kernel: tuple, hardware: "Hardware | None", watching: Watchers, device: int, now: int,
+def step_alone(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Watchers, device: int, now: int,
                end: int) -> None:
     """Step one GPU from cycle `now` to `end`, at most a link's latency."""
     for cycle in range(now, end):
@@ -156,7 +152,7 @@ def meet_again(sim: Sim, now: int, alone: int) -> int:
 
 
 @merged
-def step_nodes(sim: Sim, kernel: tuple, hardware: "Hardware | None", watching: Watchers, member: Member, now: int,
+def step_nodes(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Watchers, member: Member, now: int,
                until: int) -> None:
     """Step a thread's share of all nodes from cycle `now` to `until`: neighbours first, as they lie in memory."""
     devices = len(sim.control.downstream)
@@ -173,7 +169,7 @@ def step_nodes(sim: Sim, kernel: tuple, hardware: "Hardware | None", watching: W
 
 
 @unlocked
-def advance(machine: Sim, agent: tuple, rtl: "Hardware | None", observers: Watchers, span: "CycleSpan",
+def advance(machine: Sim, agent: tuple, rtl: Hardware | None, observers: Watchers, span: "CycleSpan",
             member: Member) -> tuple[int, int]:
     """Run memory cycles of all GPUs: (next cycle, outcome). To be called by each of the threads that meet."""
     sim, kernel = by_reference(machine), by_reference(agent)

@@ -6,7 +6,7 @@ by address: the loop is the same whether anybody watches.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import typeof, types
@@ -15,10 +15,7 @@ from t3sim.base.compiled.by_reference import Reference
 from t3sim.base.compiled.by_type import by_type
 from t3sim.base.compiled.hooks import LaidDown, address_of, call_at, lay_down
 from t3sim.base.compiled.jit import by_address, merged
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 
 
 class Observer:
@@ -45,24 +42,24 @@ class Observer:
 
 
 @by_type
-def before_edge(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+def before_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
                 now: int) -> None:
     """Look at a GPU whose models have acted and whose hardware still shows what they saw."""
 
 
 @by_type
-def after_edge(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+def after_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
                now: int) -> None:
     """Look at a GPU after its hardware's clock edge."""
 
 
 @by_address
-def _before(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+def _before(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int, now: int) -> None:
     before_edge(state, sim, kernel, hardware, device, now)
 
 
 @by_address
-def _after(state: tuple, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
+def _after(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int, now: int) -> None:
     after_edge(state, sim, kernel, hardware, device, now)
 
 
@@ -75,14 +72,14 @@ class Watchers(NamedTuple):
 
 
 @merged
-def call_before_edge(watchers: "Watchers", sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+def call_before_edge(watchers: "Watchers", sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
                      now: int) -> None:
     for i in range(len(watchers.state)):
         call_at(watchers.before[i], watchers.state[i], sim, kernel, hardware, device, now)
 
 
 @merged
-def call_after_edge(watchers: "Watchers", sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int,
+def call_after_edge(watchers: "Watchers", sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
                     now: int) -> None:
     for i in range(len(watchers.state)):
         call_at(watchers.after[i], watchers.state[i], sim, kernel, hardware, device, now)

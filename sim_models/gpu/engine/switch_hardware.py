@@ -9,7 +9,7 @@ A sum's data are in its packets, if the run has real numbers; else they are zero
 at: the switch carries whom a packet serves, and which group it is for, in their place.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from t3sim.cosim.ports import KERNEL, SwitchPorts
 from t3sim.gpu.fabric import bits, queues, wires
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.switch import NOBODY, line_at
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 
 WORDS = LINE_BYTES // 8  #: of a packet's data
 BEGINS, JOINS, COMPLETES, REFUSES, EVICTS, EXPIRES = range(6)  #: bits of `merge_event`, the first of them
@@ -93,7 +91,7 @@ def extract(words: np.ndarray, first: int, lsb: int) -> int:
 
 
 @compiled
-def run_switch(hardware: SwitchHardware, step: object, sim: "Sim", node: int, now: int) -> None:
+def run_switch(hardware: SwitchHardware, step: object, sim: Sim, node: int, now: int) -> None:
     """Let the RTL of the switches at a node take its clock edges of a memory cycle."""
     ports, planes = hardware.ports, len(hardware.handle)
     for plane in range(planes):
@@ -138,7 +136,7 @@ def address_at(own: int, plane: int, planes: int) -> int:
 
 
 @inlined
-def _arrive(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, gpu: int, plane: int, now: int) -> None:
+def _arrive(hardware: SwitchHardware, sim: Sim, inputs: np.ndarray, gpu: int, plane: int, now: int) -> None:
     """Offer a packet to the RTL that a GPU's link has brought."""
     ports, flight, link, b = hardware.ports, sim.network.flight, hardware.link_in[gpu] + plane, sim.b
     first = ports.arriving[gpu]
@@ -177,7 +175,7 @@ def _arrive(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, gpu: int, 
 
 
 @inlined
-def _load(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, to: int, lo: int, hi: int, tag: int) -> None:
+def _load(hardware: SwitchHardware, sim: Sim, inputs: np.ndarray, to: int, lo: int, hi: int, tag: int) -> None:
     """Give a part its data, if the run has any."""
     numbers, number = hardware.numbers, queues.number_of(tag)
     if len(numbers.sent) == 0:
@@ -199,7 +197,7 @@ def _load(hardware: SwitchHardware, sim: "Sim", inputs: np.ndarray, to: int, lo:
 
 
 @inlined
-def _note(hardware: SwitchHardware, sim: "Sim", word: int, gpu: int, plane: int) -> None:
+def _note(hardware: SwitchHardware, sim: Sim, word: int, gpu: int, plane: int) -> None:
     """Note what the table of a port does, and in which order it adds."""
     if word & ((1 << (EXPIRES + 1)) - 1) == 0:
         return
@@ -219,7 +217,7 @@ def _note(hardware: SwitchHardware, sim: "Sim", word: int, gpu: int, plane: int)
 
 
 @inlined
-def _leave(hardware: SwitchHardware, sim: "Sim", outputs: np.ndarray, gpu: int, plane: int, now: int) -> None:
+def _leave(hardware: SwitchHardware, sim: Sim, outputs: np.ndarray, gpu: int, plane: int, now: int) -> None:
     """Let what the RTL has for a GPU wait for its link."""
     ports, b, planes = hardware.ports, sim.b, len(hardware.handle)
     first = ports.leaving[gpu]
@@ -241,7 +239,7 @@ def _leave(hardware: SwitchHardware, sim: "Sim", outputs: np.ndarray, gpu: int, 
 
 
 @inlined
-def _copy(sim: "Sim", gpu: int, group: int, lo: int, hi: int, tag: int) -> tuple[int, int]:
+def _copy(sim: Sim, gpu: int, group: int, lo: int, hi: int, tag: int) -> tuple[int, int]:
     """Return what a packet for a group says to one of its GPUs."""
     switch, b, source = sim.switch, sim.b, queues.sender_of(queues.number_of(tag))
     for copy in range(switch.copy_to.shape[2]):

@@ -8,8 +8,6 @@ sees what another holds (numbers are not affected, as no cache holds any).
 Known simplification: one set index for all banks (no bank conflicts), uniform latency.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 
 from t3sim.base.compiled.by_reference import fetch_ahead
@@ -18,41 +16,11 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.fabric import bits, queues, replacement
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.setup import MISS_REGISTERS
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Llc, Sim
 
 #: What a load found: its data, a line in flight for which the unit waits now, one for which it waited already.
 #: BLOCKED: try again later, nothing was changed.
 HIT, WAITING, KNOWN, BLOCKED = range(4)
-
-
-class Llc(NamedTuple):
-    """Arrays [device, group of a set, way] and miss registers [device, register]."""
-
-    RECORDS = (replacement.GROUP,)
-
-    tag: np.ndarray  # int32 line number, -1 empty (32 bits, so that a set is one line of the host's own cache)
-    stamp: np.ndarray  # int32, see `replacement`: of last use in lookups, or how far the next use is
-    dirty: np.ndarray  # uint8
-    pending: np.ndarray  # int16 miss register, -1 valid data
-    clock: np.ndarray  # int64 [device]
-    miss_left: np.ndarray  # int32 DRAM requests still under way
-    miss_set: np.ndarray
-    miss_way: np.ndarray
-    waiters: np.ndarray  # uint64 [device, register, words]: slots that wait, one bit each
-    free: np.ndarray  # int32 stack of free registers
-    free_count: np.ndarray  # int64 [device]
-    lookups: np.ndarray  # int64 [device]
-    misses: np.ndarray  # int64 [device]
-    line_bytes: int
-    line_shift: int
-    line_requests: int  # memory requests of a line
-    replacement: int  # of `replacement.NAMES`
-    groups: int  # of a set's ways, see `replacement.make_sets`
-    sets: int  # of a part
-    parts: int
-    part_units: int  # compute units of a part
 
 
 def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, slots: int, policy: str = "lru", *,
@@ -136,7 +104,7 @@ def expect(llc: Llc, device: int, line: int, unit: int) -> None:
 
 
 @inlined
-def load(sim: "Sim", device: int, line: int, slot: int, unit: int, stream: int) -> tuple[int, int]:
+def load(sim: Sim, device: int, line: int, slot: int, unit: int, stream: int) -> tuple[int, int]:
     """Load a line for a slot of a compute unit: (what was found, row of the channel that had no room or -1).
 
     `stream`: under which its traffic is counted, write-backs that make room for it too.
@@ -167,7 +135,7 @@ def load(sim: "Sim", device: int, line: int, slot: int, unit: int, stream: int) 
 
 
 @compiled
-def store(sim: "Sim", device: int, line: int, unit: int, stream: int) -> bool:
+def store(sim: Sim, device: int, line: int, unit: int, stream: int) -> bool:
     """Store a whole line of a compute unit in the cache; False: not now."""
     llc = sim.llc
     s, way = find(llc, device, line, unit)
@@ -194,7 +162,7 @@ def fill(llc: Llc, device: int, register: int) -> bool:
 
 
 @compiled
-def make_room(sim: "Sim", device: int, s: int, stream: int) -> tuple[int, int]:
+def make_room(sim: Sim, device: int, s: int, stream: int) -> tuple[int, int]:
     """Find (group, way) of a set that may be overwritten, its dirty data sent to DRAM; way -1: not now."""
     llc = sim.llc
     s, way = replacement.victim(llc, device, s)
@@ -208,7 +176,7 @@ def make_room(sim: "Sim", device: int, s: int, stream: int) -> tuple[int, int]:
 
 
 @compiled
-def write_back(sim: "Sim", device: int, s: int, way: int, row: int, stream: int) -> None:
+def write_back(sim: Sim, device: int, s: int, way: int, row: int, stream: int) -> None:
     """Send a dirty line to its channel, which has room."""
     llc = sim.llc
     start = np.int64(llc.tag[device, s, way]) << llc.line_shift
@@ -220,7 +188,7 @@ def write_back(sim: "Sim", device: int, s: int, way: int, row: int, stream: int)
 
 
 @compiled
-def flush(sim: "Sim", device: int, cursor: int, stream: int) -> int:
+def flush(sim: Sim, device: int, cursor: int, stream: int) -> int:
     """Write dirty lines back, set by set from `cursor`, as far as the queues take them; returns the next cursor."""
     llc = sim.llc
     while cursor < llc.tag.shape[1]:

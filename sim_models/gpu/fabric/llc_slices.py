@@ -8,32 +8,14 @@ full) and local_interconnect.cc (only the front of an input buffer is considered
 Known simplifications: data go back without a queue; stores do not wait here.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.compiled.records import aligned_zeros
 from t3sim.gpu.fabric.memory_map import channel_of, local_line
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import CacheSlices, Sim
 
 _BLOCK_LINES_SHIFT = 2  #: a channel's slices take turns every 256 bytes
-
-
-class CacheSlices(NamedTuple):
-    """Queues of loads [device * slices + slice, place]."""
-
-    slices: int  # of a device; 0: there are none, the cache serves whoever comes
-    per_channel: int
-    line_cycles: float  # that a slice takes for a line
-    line: np.ndarray  # int64 line number
-    slot: np.ndarray  # int64 that loads it
-    head: np.ndarray  # int64
-    count: np.ndarray  # int64
-    free: np.ndarray  # float [device * slices]: when the slice can look up the next line
-    waiting: np.ndarray  # int64 [device]: loads in all queues
 
 
 def make_slices(devices: int, slices: int, channels: int, entries: int, line_cycles: float) -> CacheSlices:
@@ -47,7 +29,7 @@ def make_slices(devices: int, slices: int, channels: int, entries: int, line_cyc
 
 
 @inlined
-def slice_of(sim: "Sim", device: int, address: int) -> int:
+def slice_of(sim: Sim, device: int, address: int) -> int:
     """Return the row of the slice that has an address."""
     queue = sim.slices
     inner = (local_line(address, sim.m) >> _BLOCK_LINES_SHIFT) % queue.per_channel
@@ -55,7 +37,7 @@ def slice_of(sim: "Sim", device: int, address: int) -> int:
 
 
 @inlined
-def push(sim: "Sim", device: int, address: int, slot: int) -> bool:
+def push(sim: Sim, device: int, address: int, slot: int) -> bool:
     """Let a load wait at its slice; False: the queue is full."""
     queue, row = sim.slices, slice_of(sim, device, address)
     if queue.count[row] == queue.line.shape[1]:

@@ -4,62 +4,20 @@ With a memory-side cache its slices stand before the DRAM queues (`memory_cache`
 shared by the run with RTL (arbiters in hardware) and the baseline without.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 
 from t3sim.base.compiled.jit import inlined
-from t3sim.base.compiled.records import Record, aligned_zeros
+from t3sim.base.compiled.records import aligned_zeros
 from t3sim.base.compiled.scan import PLACES, at_most
 from t3sim.gpu.fabric import bits, memory_cache, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import local_line
 from t3sim.gpu.hbm import hbm_enqueue, hbm_has_room, hbm_step
 from t3sim.gpu.hbm.bits import lowest_bit
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import PURPOSES, WAITS, MemoryState, Sim
 
 #: Streams, under which bytes are counted: of what computes, of what it exchanges, of what else there is or follows.
 COMPUTE, EXCHANGE, OTHER = range(3)
-_PURPOSES = 2 * 3  #: a stream's reads, then its writes
-_WAITS = 4  #: purposes, the first, whose requests are served before a read of what computes
-
-
-_ENTRY = Record(("lo", np.int64), ("hi", np.int64), ("bucket", np.int64), ("tag", np.int64),
-                ("before", np.int64, (_WAITS,)))
-_CHANNEL = Record(("free_count", np.int64), ("turn", np.int64), ("served", np.int64, (_PURPOSES,)),
-                  ("retired_lo", np.int64), ("retired_hi", np.int64), ("retired_tag", np.int64), ("retired", np.int64))
-
-
-class MemoryState(NamedTuple):
-    """Requests in DRAM queues or slices [row, entry] (row = device*channels + channel) and totals [device, ...]."""
-
-    RECORDS = _ENTRY, _CHANNEL
-
-    lo: np.ndarray
-    hi: np.ndarray
-    bucket: np.ndarray
-    tag: np.ndarray
-    before: np.ndarray  # int64 [row, entry, one of `_WAITS`]: requests served on this channel when this one came
-    free: np.ndarray  # stack of free entries
-    free_count: np.ndarray
-    served: np.ndarray  # int64 [row, purpose]: requests served so far
-    total_bytes: np.ndarray  # int64 [device, purpose]: of requests that were performed
-    dram_bytes: np.ndarray  # the same of DRAM; without a memory-side cache the same array
-    waited: np.ndarray  # int64 [device, purpose]: requests served while reads of what computes waited in the queue
-    fills: queues.TimedQueue  # reads of this GPU's own kernel from DRAM, back at a time
-    hits: queues.TimedQueue  # the same, of what a memory-side cache had
-    dma_returns: queues.TimedQueue  # lines read for DMA [port through which they leave]
-    tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
-    retired_lo: np.ndarray  # int64 [row]: request that completed this cycle (data mode), valid if retired is set
-    retired_hi: np.ndarray
-    retired_tag: np.ndarray
-    retired: np.ndarray
-    due: np.ndarray  # int64 [row]: cycle in which a channel has to be looked at, if nothing new comes
-    turn: np.ndarray  # int64 [row]: stream served last (baseline without RTL)
-    compute_tags: queues.TagQueue  # of requests inside the RTL
-    inbound_tags: queues.TagQueue
 
 
 def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int, ports: int,
@@ -71,14 +29,15 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
     `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
     """
     rows = devices * channels
+    per_request, per_channel = MemoryState.RECORDS
     def each(count: int, *more: int) -> np.ndarray:
         return np.zeros((count, *more), np.int64)
-    channel, total_bytes = _CHANNEL.arrays(rows), each(devices, _PURPOSES)
+    channel, total_bytes = per_channel.arrays(rows), each(devices, PURPOSES)
     channel["free_count"][:] = entries
     return MemoryState(
-        **_ENTRY.arrays((rows, entries)), **channel, free=np.tile(np.arange(entries), (rows, 1)),
-        total_bytes=total_bytes, dram_bytes=each(devices, _PURPOSES) if cached else total_bytes,
-        waited=each(devices, _PURPOSES),
+        **per_request.arrays((rows, entries)), **channel, free=np.tile(np.arange(entries), (rows, 1)),
+        total_bytes=total_bytes, dram_bytes=each(devices, PURPOSES) if cached else total_bytes,
+        waited=each(devices, PURPOSES),
         fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
         hits=queues.timed_queue(devices, channels * (latency_cycles + 1)),
         dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices),
@@ -87,7 +46,7 @@ def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, 
 
 
 @inlined
-def has_room(sim: "Sim", row: int, now: int) -> bool:
+def has_room(sim: Sim, row: int, now: int) -> bool:
     """Return whether `dram_accept` may be called for a channel in this cycle."""
     if sim.memory_cache.requests:
         return sim.mem.free_count[row] > 0
@@ -95,7 +54,7 @@ def has_room(sim: "Sim", row: int, now: int) -> bool:
 
 
 @inlined
-def due_channels(sim: "Sim", device: int, first: int, now: int) -> int:
+def due_channels(sim: Sim, device: int, first: int, now: int) -> int:
     """Return the mask of those of a GPU's next `PLACES` channels from `first` on that are due or are offered something.
 
     What a cycle changes that others see is seen in the next one: a channel is then due.
@@ -112,7 +71,7 @@ def places(count: int) -> int:
 
 
 @inlined
-def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, bucket: int) -> None:
+def dram_accept(sim: Sim, row: int, now: int, lo: int, hi: int, tag: int, bucket: int) -> None:
     """Put a request into a channel's DRAM queue or slice; the caller saw room. `bucket`: the order guard's."""
     mem, b = sim.mem, sim.b
     mem.free_count[row] -= 1
@@ -121,7 +80,7 @@ def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, buck
     mem.hi[row, entry] = hi
     mem.bucket[row, entry] = bucket
     mem.tag[row, entry] = tag
-    for purpose in range(_WAITS):
+    for purpose in range(WAITS):
         mem.before[row, entry, purpose] = mem.served[row, purpose]
     if sim.memory_cache.requests:
         memory_cache.accept(sim.memory_cache, row, entry)
@@ -132,7 +91,7 @@ def dram_accept(sim: "Sim", row: int, now: int, lo: int, hi: int, tag: int, buck
 
 
 @inlined
-def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
+def dram_cycle(sim: Sim, device: int, row: int, now: int) -> int:
     """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1.
 
     So of its slice, where a memory-side cache stands before it.
@@ -168,7 +127,7 @@ def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
     if op == bits.READ:
         if source == bits.LOCAL:
             if queues.stream_of(tag) == COMPUTE:
-                for other in range(_WAITS):
+                for other in range(WAITS):
                     mem.waited[device, other] += mem.served[row, other] - mem.before[row, entry, other]
             if hit:
                 queues.push_at(mem.hits, device, data + sim.fill_cycles, 0, 0, tag)
@@ -186,7 +145,7 @@ def dram_cycle(sim: "Sim", device: int, row: int, now: int) -> int:
 
 
 @inlined
-def direct_cycle(sim: "Sim", device: int, now: int) -> None:
+def direct_cycle(sim: Sim, device: int, now: int) -> None:
     """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
     compute, inbound, turn = sim.compute, sim.inbound, sim.mem.turn
     for first in range(0, sim.m.channels, PLACES):

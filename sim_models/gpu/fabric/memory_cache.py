@@ -13,55 +13,18 @@ channels); that it adds is this project's.
 Known simplifications: no banks, no prefetches; a run starts with an empty cache, and leaves its dirty lines there.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.records import Record, aligned_zeros
+from t3sim.base.compiled.records import aligned_zeros
 from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.fabric import bits, queues, replacement
 from t3sim.gpu.fabric.memory_map import local_line
 from t3sim.gpu.hbm import READ, STORE, hbm_enqueue, hbm_step
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import MemoryCache, Sim
 
 NONE = -1  #: no entry, no way
 WRITE_BACK = 1 << 20  #: token at DRAM of a line that is written back, beyond those of requests
-
-
-_ENTRY = Record(("queue", np.int64), ("after", np.int64), ("last", np.int64))
-
-
-class MemoryCache(NamedTuple):
-    """Slices [row, ...] (row = device*channels + channel). An entry is a request's place in `MemoryState`."""
-
-    RECORDS = replacement.GROUP, _ENTRY
-
-    requests: int  # that a slice holds; 0: there is no such cache
-    line_cycles: float  # that a slice takes for a request
-    hit_cycles: int  # from a look-up to the data
-    fill_cycles: int  # from DRAM's data to the slice's
-    replacement: int  # of `replacement.NAMES`
-    sets: int
-    groups: int  # of a set's ways, see `replacement.make_sets`
-    tag: np.ndarray  # int32 [row, group, way]: number of a line in its channel, -1 empty
-    stamp: np.ndarray  # int32 [row, group, way], see `replacement`
-    pending: np.ndarray  # int16 [row, group, way]: entry for which the line is fetched, -1 valid data
-    dirty: np.ndarray  # uint8 [row, group, way]
-    clock: np.ndarray  # int64 [row]
-    queue: np.ndarray  # int64 [row, place]: entries to be looked up
-    head: np.ndarray  # int64 [row]
-    count: np.ndarray  # int64 [row]
-    after: np.ndarray  # int64 [row, entry]: the next that waits for the same line, or whose line has come
-    last: np.ndarray  # int64 [row, entry]: the last that waits for what an entry fetches, or itself
-    first_back: np.ndarray  # int64 [row]: first of the entries whose line has come, which go before the queue
-    last_back: np.ndarray  # int64 [row]
-    free: np.ndarray  # float [row]: when the slice can look up the next one
-    hits: np.ndarray  # int64 [row]: requests performed without DRAM
-    misses: np.ndarray  # int64 [row]: lines fetched
-    written_back: np.ndarray  # int64 [row]: lines
 
 
 def make_memory_cache(rows: int, sets: int, ways: int, requests: int, *, line_cycles: float, hit_cycles: int,
@@ -79,9 +42,9 @@ def make_memory_cache(rows: int, sets: int, ways: int, requests: int, *, line_cy
     clock, head, count, last_back, hits, misses, written_back = (aligned_zeros(rows, whole) for _ in range(7))
     return MemoryCache(
         requests, line_cycles, hit_cycles, fill_cycles, replacement.NAMES.index(policy), sets, groups, **ways_of_sets,
-        **_ENTRY.arrays((rows, max(1, requests))), clock=clock, head=head, count=count, first_back=first_back,
-        last_back=last_back, free=aligned_zeros(rows, np.dtype(np.float64)), hits=hits, misses=misses,
-        written_back=written_back)
+        **MemoryCache.RECORDS[1].arrays((rows, max(1, requests))), clock=clock, head=head, count=count,
+        first_back=first_back, last_back=last_back, free=aligned_zeros(rows, np.dtype(np.float64)), hits=hits,
+        misses=misses, written_back=written_back)
 
 
 #: Two rows, as one lies in memory without gaps: another type, for which all loops would be compiled again.
@@ -114,7 +77,7 @@ def busy(cache: MemoryCache, row: int) -> bool:
 
 
 @compiled
-def step(sim: "Sim", row: int, now: int) -> tuple[int, bool]:
+def step(sim: Sim, row: int, now: int) -> tuple[int, bool]:
     """Step a slice and its DRAM by a cycle: (entry of the request performed now or NONE, whether without DRAM)."""
     entry = hbm_step(sim.hbm, row, now)
     if entry == WRITE_BACK:
@@ -126,14 +89,14 @@ def step(sim: "Sim", row: int, now: int) -> tuple[int, bool]:
 
 
 @inlined
-def _line_and_op(sim: "Sim", row: int, entry: int) -> tuple[int, int]:
+def _line_and_op(sim: Sim, row: int, entry: int) -> tuple[int, int]:
     """Return the number of an entry's line in its channel, and its operation."""
     lo, hi = sim.mem.lo[row, entry], sim.mem.hi[row, entry]
     return local_line(bits.address_of(lo, sim.b), sim.m), bits.get(lo, hi, sim.b.op, 2)
 
 
 @inlined
-def _come(sim: "Sim", row: int, entry: int) -> None:
+def _come(sim: Sim, row: int, entry: int) -> None:
     """Take a line that was fetched for an entry; who waits for it goes next."""
     cache = sim.memory_cache
     line, op = _line_and_op(sim, row, entry)
@@ -149,7 +112,7 @@ def _come(sim: "Sim", row: int, entry: int) -> None:
 
 
 @inlined
-def _serve(sim: "Sim", row: int, now: int, may_perform: bool) -> int:
+def _serve(sim: Sim, row: int, now: int, may_perform: bool) -> int:
     """Look up the next request, if one may be; return its entry if that performs it, else NONE."""
     cache = sim.memory_cache
     if cache.free[row] > now:
@@ -176,7 +139,7 @@ def _serve(sim: "Sim", row: int, now: int, may_perform: bool) -> int:
 
 
 @compiled
-def _look_up(sim: "Sim", row: int, now: int, entry: int, may_perform: bool) -> tuple[bool, bool]:
+def _look_up(sim: Sim, row: int, now: int, entry: int, may_perform: bool) -> tuple[bool, bool]:
     """Look up a request: (whether that could be done now, whether it is performed)."""
     cache = sim.memory_cache
     line, op = _line_and_op(sim, row, entry)
@@ -212,13 +175,13 @@ def _look_up(sim: "Sim", row: int, now: int, entry: int, may_perform: bool) -> t
 
 
 @inlined
-def _count(sim: "Sim", row: int, entry: int, write: int) -> None:
+def _count(sim: Sim, row: int, entry: int, write: int) -> None:
     """Count a line that DRAM reads or writes under the stream of the request that needs it, or its room."""
     sim.mem.dram_bytes[row // sim.m.channels, 2 * queues.stream_of(sim.mem.tag[row, entry]) + write] += LINE_BYTES
 
 
 @inlined
-def _make_room(sim: "Sim", row: int, now: int, entry: int, s: int, way: int, fetches: bool) -> bool:
+def _make_room(sim: Sim, row: int, now: int, entry: int, s: int, way: int, fetches: bool) -> bool:
     """Empty a way for an entry, its dirty line sent to DRAM; False: no room in the queue for that and the fetch."""
     cache, hbm = sim.memory_cache, sim.hbm
     dirty = cache.dirty[row, s, way] != 0

@@ -9,17 +9,15 @@ Source: T3 paper, Table 1 (75 GB/s per direction, 500 ns); headers are not charg
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.line import LINE_BYTES, LINE_SHIFT, lines_of
 from t3sim.gpu.fabric import bits, queues, wires
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
-    from t3sim.gpu.fabric.bits import RequestBits
+from t3sim.gpu.fabric.bits import RequestBits
+from t3sim.gpu.state import Network, Sim
 
 NO_PORT = -1
 _SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several
@@ -40,38 +38,6 @@ class LinkPort(NamedTuple):
     source: int  #: node
     target: int  #: node
     shape: LinkShape
-
-
-class Network(NamedTuple):
-    """Ports of all nodes: GPUs first, then switches."""
-
-    bytes_per_cycle: np.ndarray  # float [port]
-    latency_cycles: np.ndarray  # int64 [port]
-    buffer_bytes: np.ndarray  # float [port]
-    head_bytes: np.ndarray  # float [port]
-    target: np.ndarray  # int64 [port]: node at the link's end
-    next_port: np.ndarray  # int64 [node, destination]: NO_PORT where no way leads
-    first_out: np.ndarray  # int64 [node + 1]: first entry of each node in `ports_out`
-    ports_out: np.ndarray
-    first_in: np.ndarray  # int64 [node + 1]: the same of `ports_in`
-    ports_in: np.ndarray
-    one_for_all: bool  # one GPU stands for all: whatever its ports send arrives at itself
-    gpus: int  # columns of `next_port` behind them are groups of GPUs
-    planes: int  # links side by side wherever there is one, a power of two; lines take turns on them
-    flight: wires.Wires  # packets [port]
-    free_time: np.ndarray  # float [port]: when the last accepted packet has left
-    last_arrival: np.ndarray  # int64 [port]
-    sent_bytes: np.ndarray  # int64 [port]
-    sent_packets: np.ndarray
-    busy_cycles: np.ndarray  # float [port]
-    taken: np.ndarray  # int64 [port]: packets that have been taken at the link's end
-    heads: wires.Wires  # heads of dispatch windows [port]
-    last_head: np.ndarray  # int64 [port]: arrival of the last of them
-    sent_heads: np.ndarray  # int64 [port]
-    heard: queues.TimedQueue  # heads that have arrived at a GPU [node]
-    injected: np.ndarray  # int64 [node]: packets that are its own
-    arrived: np.ndarray  # int64 [node]: packets delivered to its memory channels, a sum once for each of its parts
-    unroutable: np.ndarray  # int64 [node]: packets that were dropped, because no way leads to their destination
 
 
 def make_network(ports: Sequence[LinkPort], next_port: np.ndarray, one_for_all: bool = False, groups: int = 0,
@@ -111,7 +77,7 @@ def outgoing(network: Network, node: int) -> np.ndarray:
 
 
 @inlined
-def destination_of(hi: int, fields: "RequestBits") -> int:
+def destination_of(hi: int, fields: RequestBits) -> int:
     """Return the node that a packet goes to."""
     return hi >> (fields.device - 64)
 
@@ -130,20 +96,20 @@ def plane_at(address: int, planes: int) -> int:
 
 
 @inlined
-def plane_of(network: Network, lo: int, fields: "RequestBits") -> int:
+def plane_of(network: Network, lo: int, fields: RequestBits) -> int:
     """Return which of the links that are side by side a packet takes."""
     return plane_at(bits.address_of(lo, fields), network.planes)
 
 
 @inlined
-def port_for(network: Network, node: int, destination: int, lo: int, fields: "RequestBits") -> int | np.int64:
+def port_for(network: Network, node: int, destination: int, lo: int, fields: RequestBits) -> int | np.int64:
     """Return the port through which a packet leaves a node for another one, or NO_PORT."""
     port = port_to(network, node, destination)
     return port if port == NO_PORT else port + plane_of(network, lo, fields)
 
 
 @inlined
-def bound_for(hi: int, node: int, fields: "RequestBits") -> int:
+def bound_for(hi: int, node: int, fields: RequestBits) -> int:
     """Return the high word of a request as that of a packet for a node."""
     return hi | node << (fields.device - 64)
 
@@ -187,7 +153,7 @@ def can_send_head(network: Network, port: int, now: int) -> bool:
 
 
 @inlined
-def send_head(network: Network, port: int, now: int, delay: int, head: int, fields: "RequestBits") -> None:
+def send_head(network: Network, port: int, now: int, delay: int, head: int, fields: RequestBits) -> None:
     """Send a dispatch window's head through a port, in front of what waits in its buffer; `delay` as for `send`.
 
     Where one GPU stands for all, what it sends to another one comes back as that of the GPU which is as far away in the
@@ -205,13 +171,13 @@ def send_head(network: Network, port: int, now: int, delay: int, head: int, fiel
 
 
 @inlined
-def head_arrival(head: int, fields: "RequestBits") -> int:
+def head_arrival(head: int, fields: RequestBits) -> int:
     """Return a head with the GPU that sent it, as a link that no GPU can deceive hands it over."""
     return head | bits.get(head, 0, fields.head_source, fields.device_bits) << fields.head_device + fields.device_bits
 
 
 @inlined
-def come_back(head: int, gpus: int, fields: "RequestBits") -> int:
+def come_back(head: int, gpus: int, fields: RequestBits) -> int:
     """Return a head as that of the GPU which is as far away in the other direction, where one GPU stands for all."""
     source = bits.get(head, 0, fields.head_source, fields.device_bits)
     comes_from = (2 * source + gpus - head_destination(head, fields)) % gpus
@@ -219,13 +185,13 @@ def come_back(head: int, gpus: int, fields: "RequestBits") -> int:
 
 
 @inlined
-def head_destination(head: int, fields: "RequestBits") -> int:
+def head_destination(head: int, fields: RequestBits) -> int:
     """Return the GPU that a dispatch window's head is sent to."""
     return bits.get(head, 0, fields.head_device, fields.device_bits)
 
 
 @inlined
-def mirrored_lines(sim: "Sim", lo: int, hi: int) -> tuple[int, int, int]:
+def mirrored_lines(sim: Sim, lo: int, hi: int) -> tuple[int, int, int]:
     """Return which lines this GPU's feeder sends as this one is sent: their group, the first, one past the last."""
     mirror, b = sim.mirror, sim.b
     destination, there = destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)
@@ -242,7 +208,7 @@ def mirrored_lines(sim: "Sim", lo: int, hi: int) -> tuple[int, int, int]:
 
 
 @inlined
-def mirrored_line(sim: "Sim", becomes: int, target: int, lo: int, hi: int) -> tuple[int, int, int]:
+def mirrored_line(sim: Sim, becomes: int, target: int, lo: int, hi: int) -> tuple[int, int, int]:
     """Return one of `mirrored_lines`, as (bytes, lo, hi); `lo`, `hi`: of the packet that stands for it."""
     mirror, b = sim.mirror, sim.b
     at = mirror.list_start[becomes]
@@ -264,7 +230,7 @@ def mirrored_line(sim: "Sim", becomes: int, target: int, lo: int, hi: int) -> tu
 
 
 @inlined
-def send_mirrored(sim: "Sim", port: int, now: int, byte_count: int, lo: int, hi: int, tag: int) -> None:
+def send_mirrored(sim: Sim, port: int, now: int, byte_count: int, lo: int, hi: int, tag: int) -> None:
     """Send a packet as this GPU's feeder would at this moment: lines of the same rank (schedule/mirror.py)."""
     becomes, first, last = mirrored_lines(sim, lo, hi)
     if first == last:  # there are fewer lines to receive: the link is busy all the same

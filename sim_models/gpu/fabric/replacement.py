@@ -7,18 +7,12 @@ if nothing is, all are moved there. A stream that is read once then leaves befor
 Both keep their state in the cache's `stamp`, and neither evicts a line that is being filled.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.records import Record
 from t3sim.base.compiled.scan import PLACES, equal, lowest_of_free
 from t3sim.gpu.hbm.bits import lowest_bit
-
-if TYPE_CHECKING:
-    from t3sim.gpu.fabric.llc import Llc
-    from t3sim.gpu.fabric.memory_cache import MemoryCache
+from t3sim.gpu.state import WAYS, Llc, MemoryCache
 
 NAMES = ("lru", "srrip")
 LRU, SRRIP = range(2)
@@ -29,18 +23,13 @@ _GROUPS = 256 // PLACES  # of a set, at most
 NO_WAY = np.int64(1) << np.int64(60)
 
 
-#: Ways of a set that are looked at together; a set of more ways has several groups.
-GROUP = Record(("tag", np.int32, (PLACES,)), ("stamp", np.int32, (PLACES,)), ("pending", np.int16, (PLACES,)),
-               ("dirty", np.uint8, (PLACES,)))
-
-
 def make_sets(caches: int, sets: int, ways: int, policy: str) -> tuple[int, dict[str, np.ndarray]]:
     """Make the ways of empty sets: (groups of each set, arrays [cache, group of a set, way]).
 
     Places after a set's last way are never free, and no line is there.
     """
     groups = -(-ways // PLACES)
-    fields = GROUP.arrays((caches, sets * groups))
+    fields = WAYS.arrays((caches, sets * groups))
     fields["tag"][:] = NO_LINE
     there = np.arange(groups * PLACES) < ways
     fields["pending"][:] = np.tile(np.where(there, NOT_FILLED, 0).reshape(groups, PLACES), (sets, 1))
@@ -49,7 +38,7 @@ def make_sets(caches: int, sets: int, ways: int, policy: str) -> tuple[int, dict
 
 
 @inlined
-def used(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
+def used(llc: Llc | MemoryCache, device: int, s: int, way: int) -> None:
     """Note that a line was found."""
     if llc.replacement == SRRIP:
         llc.stamp[device, s, way] = SOON
@@ -59,7 +48,7 @@ def used(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
 
 
 @inlined
-def brought(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
+def brought(llc: Llc | MemoryCache, device: int, s: int, way: int) -> None:
     """Note that a way has another line."""
     if llc.replacement == SRRIP:
         llc.stamp[device, s, way] = LATE
@@ -69,7 +58,7 @@ def brought(llc: "Llc | MemoryCache", device: int, s: int, way: int) -> None:
 
 
 @inlined
-def way_of(llc: "Llc | MemoryCache", device: int, s: int, line: int) -> tuple[int, int]:
+def way_of(llc: Llc | MemoryCache, device: int, s: int, line: int) -> tuple[int, int]:
     """Return (group, way) of a line in the set that begins at group `s`; way -1 if it is not there."""
     wanted = np.int32(line)
     there = equal(llc.tag, (device, s, 0), wanted)
@@ -81,7 +70,7 @@ def way_of(llc: "Llc | MemoryCache", device: int, s: int, line: int) -> tuple[in
 
 
 @compiled
-def victim(llc: "Llc | MemoryCache", device: int, s: int) -> tuple[int | np.int64, int | np.int64]:
+def victim(llc: Llc | MemoryCache, device: int, s: int) -> tuple[int | np.int64, int | np.int64]:
     """Return (group, way) of a set that makes room, way -1 if all are being filled; it begins at group `s`."""
     best = NO_WAY
     flip = np.int32(FURTHEST if llc.replacement == SRRIP else 0)

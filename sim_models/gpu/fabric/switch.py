@@ -8,7 +8,7 @@ a group leaves through the port of each of its GPUs when all have room.
 Source: Klenk et al., An In-Network Architecture for Accelerating Shared-Memory Multiprocessor Collectives (ISCA 2020).
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,32 +16,11 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.line import LINE_BYTES, LINE_SHIFT, lines_of
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import network as links
+from t3sim.gpu.fabric.bits import RequestBits
 from t3sim.gpu.setup import CopyTarget
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
-    from t3sim.gpu.fabric.bits import RequestBits
+from t3sim.gpu.state import Sim, SwitchState
 
 NOBODY = -1
-
-
-class SwitchState(NamedTuple):
-    """Sums and groups; arrays are [GPU to which a sum goes, ...] and [GPU from which a copy comes, ...]."""
-
-    gpus: int  # groups are numbered from here on; 0: it only passes on
-    parts: int  # of a sum; 0: it adds nothing
-    most_lines: int  # of sums that have begun and have not left, for one GPU
-    latency_cycles: int  # from a sum's last part to the sum
-    sum_op: int  # what a sum does at its GPU, of `bits`
-    base: np.ndarray  # int64 [gpu]: address of line 0
-    came: np.ndarray  # uint8 [gpu, line]: parts
-    order: np.ndarray  # uint8 [gpu, line, part]: whose they were
-    held: np.ndarray  # int64 [gpu, plane]: lines in the port's memory
-    most_held: np.ndarray  # int64 [gpu, plane]
-    sums: queues.TimedQueue  # whole, [gpu and plane]
-    copy_to: np.ndarray  # int64 [gpu, group, copy]; NOBODY: no more
-    address_offset: np.ndarray  # int64 [gpu, group, copy]: to what the packet says
-    id_offset: np.ndarray  # the same
 
 
 class SwitchShape(NamedTuple):
@@ -82,14 +61,14 @@ def line_at(switch: SwitchState, gpu: int, address: int) -> int:
 
 
 @inlined
-def works_on(switch: SwitchState, lo: int, hi: int, fields: "RequestBits") -> bool:
+def works_on(switch: SwitchState, lo: int, hi: int, fields: RequestBits) -> bool:
     """Return whether a packet is one to add or to copy."""
     return switch.gpus > 0 and (links.destination_of(hi, fields) >= switch.gpus
                                 or switch.parts > 0 and bits.get(lo, hi, fields.op, 2) == bits.UPDATE)
 
 
 @compiled
-def take(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
+def take(sim: Sim, node: int, now: int, lo: int, hi: int, tag: int) -> bool:
     """Add a packet that has come to the switch, or copy it; False: there is no room for it now."""
     if links.destination_of(hi, sim.b) >= sim.switch.gpus:
         return send_copies(sim, node, now, lo, hi, tag)
@@ -104,13 +83,13 @@ def take(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
 
 
 @inlined
-def begins(switch: SwitchState, gpu: int, lo: int, fields: "RequestBits") -> bool:
+def begins(switch: SwitchState, gpu: int, lo: int, fields: RequestBits) -> bool:
     """Return whether a part is the first of its sum."""
     return switch.came[gpu, line_at(switch, gpu, bits.address_of(lo, fields))] == 0
 
 
 @inlined
-def add(sim: "Sim", gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
+def add(sim: Sim, gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
     """Add a part to its sum, for which there is room."""
     switch = sim.switch
     line = line_at(switch, gpu, bits.address_of(lo, sim.b))
@@ -128,7 +107,7 @@ def add(sim: "Sim", gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
 
 
 @inlined
-def add_mirrored(sim: "Sim", now: int, lo: int, hi: int, tag: int) -> bool:
+def add_mirrored(sim: Sim, now: int, lo: int, hi: int, tag: int) -> bool:
     """Add what this GPU sends as that which another one sends it meanwhile; False: there is no room for it now."""
     switch, begun = sim.switch, 0
     becomes, first, last = links.mirrored_lines(sim, lo, hi)
@@ -144,7 +123,7 @@ def add_mirrored(sim: "Sim", now: int, lo: int, hi: int, tag: int) -> bool:
 
 
 @inlined
-def send_copies(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> bool:
+def send_copies(sim: Sim, node: int, now: int, lo: int, hi: int, tag: int) -> bool:
     """Send a packet for a group to each of its GPUs; False: not all of their ports have room."""
     switch, network, b = sim.switch, sim.network, sim.b
     source = queues.number_of(tag)
@@ -172,7 +151,7 @@ def send_copies(sim: "Sim", node: int, now: int, lo: int, hi: int, tag: int) -> 
 
 
 @compiled
-def send_sums(sim: "Sim", node: int, now: int) -> None:
+def send_sums(sim: Sim, node: int, now: int) -> None:
     """Send sums that are whole, as far as their ports have room."""
     switch, network, b = sim.switch, sim.network, sim.b
     if switch.parts == 0:

@@ -1,27 +1,22 @@
 """The two calls of a lockstep loop: put a request into a channel's queue, step a channel by one memory cycle."""
 
-from typing import TYPE_CHECKING
-
 from t3sim.base.compiled.jit import inlined
 from t3sim.gpu.hbm import fr_fcfs, gpgpusim
 from t3sim.gpu.hbm.address import bank_of, row_of
-from t3sim.gpu.hbm.state import GPGPUSIM
-
-if TYPE_CHECKING:
-    from t3sim.gpu.hbm.state import HbmState
+from t3sim.gpu.hbm.state import GPGPUSIM, HbmState
 
 READ, STORE, UPDATE = 0, 1, 2  #: request operations; UPDATE is op-and-store by the near-memory ALU
 
 
 @inlined
-def hbm_has_room(state: "HbmState", channel: int, cycle: int) -> bool:
+def hbm_has_room(state: HbmState, channel: int, cycle: int) -> bool:
     """Return whether a request may be queued in this cycle."""
     record = state.channels[channel]
     return record.occupancy < state.queue_entries and record.entry_next <= cycle
 
 
 @inlined
-def hbm_enqueue(state: "HbmState", channel: int, cycle: int, local_line: int, op: int, token: int) -> None:
+def hbm_enqueue(state: HbmState, channel: int, cycle: int, local_line: int, op: int, token: int) -> None:
     """Queue one 64-byte request of `channel`.
 
     The caller has asked `hbm_has_room`. `local_line` is the channel-local line index, `op` READ, STORE or UPDATE,
@@ -37,7 +32,7 @@ def hbm_enqueue(state: "HbmState", channel: int, cycle: int, local_line: int, op
 
 
 @inlined
-def hbm_step(state: "HbmState", channel: int, cycle: int) -> int:
+def hbm_step(state: HbmState, channel: int, cycle: int) -> int:
     """Issue at most one row and one column command; cycles must not go backwards.
 
     Returns the token of the request whose last column command was issued, else -1. Read data end

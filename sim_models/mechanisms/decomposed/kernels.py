@@ -33,7 +33,7 @@ from t3sim.workload.operators.kernel_table import KernelTable
 from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 COMMUNICATION_UNITS = 16  #: TransformerEngine's
 

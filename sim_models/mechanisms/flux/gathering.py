@@ -28,7 +28,7 @@ from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, STRI
 from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 
 @dataclass(frozen=True)

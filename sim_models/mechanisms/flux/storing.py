@@ -24,7 +24,7 @@ from t3sim.workload.operators.kernel_table import KernelTable, Route
 from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 ORDERS = ("shifted", "same")
 MOST_PIECES = 1024

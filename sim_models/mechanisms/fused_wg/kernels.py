@@ -41,7 +41,7 @@ from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import GemvWorkload, Workload
 
 if TYPE_CHECKING:
-    from t3sim.gpu.engine.state import Sim
+    from t3sim.gpu.state import Sim
 
 #: That calls of a library for communication add to a lane's: eight more than 64 leave seven of eight wavefronts.
 SENDING_REGISTERS = 8

@@ -1,24 +1,29 @@
 """The loads of workgroups: what they send through their unit's port, and what comes back."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.line import LINE_SHIFT
-from t3sim.gpu.agents.units.state import LOAD, NEVER, REPLAY_CYCLES, SENDING, SENT, STORE_MEMORY, UnitsKernel, wake
+from t3sim.gpu.agents.units.state import (
+    LOAD,
+    NEVER,
+    REPLAY_CYCLES,
+    SENDING,
+    SENT,
+    STORE_MEMORY,
+    UnitsKernel,
+    UnitState,
+    wake,
+)
 from t3sim.gpu.fabric import bits, llc_slices, queues
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.hbm.bits import lowest_bit
-
-if TYPE_CHECKING:
-    from t3sim.gpu.agents.units.state import UnitState
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 
 
 @compiled
-def fill(kernel: UnitsKernel, sim: "Sim", device: int, register: int, now: int) -> None:
+def fill(kernel: UnitsKernel, sim: Sim, device: int, register: int, now: int) -> None:
     """Take one DRAM read of a miss; wake the workgroups when the line is complete."""
     llc = sim.llc
     if not cache.fill(llc, device, register):
@@ -44,7 +49,7 @@ def data_back(kernel: UnitsKernel, device: int, slot: int, now: int) -> None:
 
 
 @inlined
-def serve_slices(kernel: UnitsKernel, sim: "Sim", device: int, now: int) -> None:
+def serve_slices(kernel: UnitsKernel, sim: Sim, device: int, now: int) -> None:
     """Let each slice of the cache look up the loads that wait there, in order, as far as it can now."""
     queue = sim.slices
     if queue.slices == 0 or queue.waiting[device] == 0:
@@ -66,13 +71,13 @@ def serve_slices(kernel: UnitsKernel, sim: "Sim", device: int, now: int) -> None
 
 
 @inlined
-def sends_loads(units: "UnitState", device: int, slot: int) -> bool:
+def sends_loads(units: UnitState, device: int, slot: int) -> bool:
     """Return whether a workgroup's loads are being sent."""
     return units.loading[device, slot] == SENDING and LOAD <= units.state[device, slot] < STORE_MEMORY
 
 
 @inlined
-def waits_for_data(units: "UnitState", device: int, slot: int) -> bool:
+def waits_for_data(units: UnitState, device: int, slot: int) -> bool:
     """Return whether a workgroup has nothing to do until data come."""
     return (units.state[device, slot] == LOAD and units.loading[device, slot] == SENT
             and units.outstanding[device, slot] > 0 and units.compute_end[device, slot] < 0)
@@ -87,7 +92,7 @@ def may_load(kernel: UnitsKernel, device: int, slot: int) -> bool:
 
 
 @compiled
-def send_loads(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
+def send_loads(kernel: UnitsKernel, sim: Sim, device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's loads; the arguments and the result are those of `use_port`."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
     step, cached = work.steps[g.load_step[device, slot]], work.cached_loads
@@ -140,7 +145,7 @@ def send_loads(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, unit: in
 
 
 @inlined
-def read_line(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, unit: int, address: int) -> int:
+def read_line(kernel: UnitsKernel, sim: Sim, device: int, slot: int, unit: int, address: int) -> int:
     """Read one cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
     g, refused = kernel.state, kernel.state.refused[device, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
@@ -154,7 +159,7 @@ def read_line(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, unit: int
 
 
 @inlined
-def read_memory(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, address: int, size: int, line: int) -> bool:
+def read_memory(kernel: UnitsKernel, sim: Sim, device: int, slot: int, address: int, size: int, line: int) -> bool:
     """Read the `line`-th request of a run of `size` bytes, past the cache; False: there is no room for it now."""
     start = max(address, ((address >> LINE_SHIFT) + line) << LINE_SHIFT)
     stop = min(address + size, ((start >> LINE_SHIFT) + 1) << LINE_SHIFT)

@@ -1,7 +1,5 @@
 """The stores of workgroups, row by row: into the cache, to memory, or to a peer."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
@@ -18,6 +16,8 @@ from t3sim.gpu.agents.units.state import (
     TO_MEMORY,
     TO_PEER,
     UnitsKernel,
+    UnitState,
+    UnitWork,
     enter,
     lines_of_bytes,
 )
@@ -26,10 +26,7 @@ from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import channel_of
-
-if TYPE_CHECKING:
-    from t3sim.gpu.agents.units.state import UnitState, UnitWork
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.state import Sim
 
 
 @inlined
@@ -45,7 +42,7 @@ def first_store(kernel: UnitsKernel, group: int, member: int) -> int | np.int64:
 
 
 @compiled
-def send_stores(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, unit: int, now: int) -> int | np.int64:
+def send_stores(kernel: UnitsKernel, sim: Sim, device: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's stores, its blocks side by side, row by row; the arguments and the result are those of `use_port`.
 
     One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
@@ -79,7 +76,7 @@ def send_stores(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, unit: i
 
 
 @inlined
-def next_row(units: "UnitState", work: "UnitWork", step: np.record, device: int, slot: int) -> bool:
+def next_row(units: UnitState, work: UnitWork, step: np.record, device: int, slot: int) -> bool:
     """Go to the next row that is to be stored; False: there is none."""
     behind = step.first_store + step.stores
     tried = 0
@@ -95,7 +92,7 @@ def next_row(units: "UnitState", work: "UnitWork", step: np.record, device: int,
 
 
 @inlined
-def store_row(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, block: np.record, address: int, lines: int,
+def store_row(kernel: UnitsKernel, sim: Sim, device: int, slot: int, block: np.record, address: int, lines: int,
               now: int) -> bool:
     """Store a row in the cache, in memory or over the link; False: there is no room for (all of) it now.
 
@@ -146,7 +143,7 @@ def store_row(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, block: np
 
 
 @inlined
-def store_cached(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, address: int, lines: int) -> bool:
+def store_cached(kernel: UnitsKernel, sim: Sim, device: int, slot: int, address: int, lines: int) -> bool:
     """Store a row's lines in the cache; False: not all of them can go now."""
     g, line_requests = kernel.state, sim.llc.line_requests
     while g.store_line[device, slot] < lines:

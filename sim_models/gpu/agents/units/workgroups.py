@@ -1,20 +1,15 @@
 """Start of a kernel's workgroups, what each waits for before its first load, and its end."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.gpu.agents.units.state import BLOCKED, IDLE, LAUNCH, POLL, UnitsKernel, enter, is_over, wake
-from t3sim.gpu.engine.hardware import inputs_complete, may_start, nothing_to_start
-
-if TYPE_CHECKING:
-    from t3sim.gpu.engine.hardware import Hardware
-    from t3sim.gpu.engine.state import Sim
+from t3sim.gpu.engine.hardware import Hardware, inputs_complete, may_start, nothing_to_start
+from t3sim.gpu.state import Sim
 
 
 @compiled
-def dispatch(kernel: UnitsKernel, sim: "Sim", hardware: "Hardware | None", device: int, now: int) -> None:
+def dispatch(kernel: UnitsKernel, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
     """Give the next workgroup to a free place, if the hardware's window lets it start."""
     g = kernel.state
     slot = -1
@@ -32,7 +27,7 @@ def dispatch(kernel: UnitsKernel, sim: "Sim", hardware: "Hardware | None", devic
 
 
 @compiled
-def start_next(kernel: UnitsKernel, hardware: "Hardware | None", device: int, slot: int, now: int) -> bool:
+def start_next(kernel: UnitsKernel, hardware: Hardware | None, device: int, slot: int, now: int) -> bool:
     """Give a place the next workgroup that may start, of the window's queue first; False: none may."""
     g, work = kernel.state, kernel.work
     group = g.next_group[device]
@@ -91,7 +86,7 @@ def start(kernel: UnitsKernel, device: int, slot: int, group: int, member: int,
 
 
 @inlined
-def end(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, now: int) -> None:
+def end(kernel: UnitsKernel, sim: Sim, device: int, slot: int, now: int) -> None:
     """Free the place of a workgroup that has ended."""
     g, work = kernel.state, kernel.work
     if len(work.raises):
@@ -105,7 +100,7 @@ def end(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, now: int) -> No
 
 
 @inlined
-def polls(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, now: int) -> bool:
+def polls(kernel: UnitsKernel, sim: Sim, device: int, slot: int, now: int) -> bool:
     """Let a workgroup read the flags that it waits for, if it has not seen them set; return whether it does."""
     g, work = kernel.state, kernel.work
     if len(work.waits) == 0 or work.waits[g.group[device, slot]].last == 0:
@@ -118,7 +113,7 @@ def polls(kernel: UnitsKernel, sim: "Sim", device: int, slot: int, now: int) -> 
 
 
 @inlined
-def all_set(kernel: UnitsKernel, sim: "Sim", device: int, wait: np.record) -> bool:
+def all_set(kernel: UnitsKernel, sim: Sim, device: int, wait: np.record) -> bool:
     """Return whether all signals are set that are waited for."""
     for signal in range(wait.first, wait.last + 1):
         if sim.control.signals[device, signal] < kernel.work.signals[device, signal]:
