@@ -21,6 +21,6 @@ class Condition(NamedTuple):
 class CopyTarget(NamedTuple):
     """A GPU to which a packet for a group is copied, and what it says there in addition."""
 
-    device: int
+    gpu: int
     address_offset: int
     id_offset: int

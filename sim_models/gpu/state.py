@@ -1,6 +1,6 @@
 """All state of a run: resources of the simulated GPUs, the kernel that runs on them, and their hardware.
 
-Arrays are indexed by [device], or by [row] = device*channels + channel, or by [port] of the network, or [node].
+Arrays are indexed by [gpu], or by [row] = GPU*channels + channel, or by [port] of the network, or [node].
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ _CACHED = Record(("queue", np.int64), ("after", np.int64), ("last", np.int64))
 
 
 class MemoryState(NamedTuple):
-    """Requests in DRAM queues or slices [row, entry] (row = device*channels + channel) and totals [device, ...]."""
+    """Requests in DRAM queues or slices [row, entry] (row = gpu*channels + channel) and totals [gpu, ...]."""
 
     RECORDS = _REQUEST, _CHANNEL
 
@@ -41,13 +41,13 @@ class MemoryState(NamedTuple):
     free: np.ndarray  # stack of free entries
     free_count: np.ndarray
     served: np.ndarray  # int64 [row, purpose]: requests served so far
-    total_bytes: np.ndarray  # int64 [device, purpose]: of requests that were performed
+    total_bytes: np.ndarray  # int64 [gpu, purpose]: of requests that were performed
     dram_bytes: np.ndarray  # the same of DRAM; without a memory-side cache the same array
-    waited: np.ndarray  # int64 [device, purpose]: requests served while reads of what computes waited in the queue
+    waited: np.ndarray  # int64 [gpu, purpose]: requests served while reads of what computes waited in the queue
     fills: queues.TimedQueue  # reads of this GPU's own kernel from DRAM, back at a time
     hits: queues.TimedQueue  # the same, of what a memory-side cache had
     dma_returns: queues.TimedQueue  # lines read for DMA [port through which they leave]
-    tracked_retired: np.ndarray  # int64 [device]: tracked writes performed by DRAM
+    tracked_retired: np.ndarray  # int64 [gpu]: tracked writes performed by DRAM
     retired_lo: np.ndarray  # int64 [row]: request that completed this cycle (data mode), valid if retired is set
     retired_hi: np.ndarray
     retired_tag: np.ndarray
@@ -59,7 +59,7 @@ class MemoryState(NamedTuple):
 
 
 class Llc(NamedTuple):
-    """Arrays [device, group of a set, way] and miss registers [device, register]."""
+    """Arrays [gpu, group of a set, way] and miss registers [gpu, register]."""
 
     RECORDS = (WAYS,)
 
@@ -67,15 +67,15 @@ class Llc(NamedTuple):
     stamp: np.ndarray  # int32, see `replacement`: of last use in lookups, or how far the next use is
     dirty: np.ndarray  # uint8
     pending: np.ndarray  # int16 miss register, -1 valid data
-    clock: np.ndarray  # int64 [device]
+    clock: np.ndarray  # int64 [gpu]
     miss_left: np.ndarray  # int32 DRAM requests still under way
     miss_set: np.ndarray
     miss_way: np.ndarray
-    waiters: np.ndarray  # uint64 [device, register, words]: slots that wait, one bit each
+    waiters: np.ndarray  # uint64 [gpu, register, words]: slots that wait, one bit each
     free: np.ndarray  # int32 stack of free registers
-    free_count: np.ndarray  # int64 [device]
-    lookups: np.ndarray  # int64 [device]
-    misses: np.ndarray  # int64 [device]
+    free_count: np.ndarray  # int64 [gpu]
+    lookups: np.ndarray  # int64 [gpu]
+    misses: np.ndarray  # int64 [gpu]
     line_bytes: int
     line_shift: int
     line_requests: int  # memory requests of a line
@@ -87,21 +87,21 @@ class Llc(NamedTuple):
 
 
 class CacheSlices(NamedTuple):
-    """Queues of loads [device * slices + slice, place]."""
+    """Queues of loads [gpu * slices + slice, place]."""
 
-    slices: int  # of a device; 0: there are none, the cache serves whoever comes
+    slices: int  # of a GPU; 0: there are none, the cache serves whoever comes
     per_channel: int
     line_cycles: float  # that a slice takes for a line
     line: np.ndarray  # int64 line number
     slot: np.ndarray  # int64 that loads it
     head: np.ndarray  # int64
     count: np.ndarray  # int64
-    free: np.ndarray  # float [device * slices]: when the slice can look up the next line
-    waiting: np.ndarray  # int64 [device]: loads in all queues
+    free: np.ndarray  # float [gpu * slices]: when the slice can look up the next line
+    waiting: np.ndarray  # int64 [gpu]: loads in all queues
 
 
 class MemoryCache(NamedTuple):
-    """Slices [row, ...] (row = device*channels + channel). An entry is a request's place in `MemoryState`."""
+    """Slices [row, ...] (row = gpu*channels + channel). An entry is a request's place in `MemoryState`."""
 
     RECORDS = WAYS, _CACHED
 
@@ -182,20 +182,20 @@ class SwitchState(NamedTuple):
 
 
 class Control(NamedTuple):
-    """State of the loop itself; [device] unless said otherwise."""
+    """State of the loop itself; [gpu] unless said otherwise."""
 
-    events: np.ndarray  # int32 [device, id, wavefront]: times that a tile's event came
+    events: np.ndarray  # int32 [gpu, id, wavefront]: times that a tile's event came
     event_count: np.ndarray
     rs_end: np.ndarray  # cycle of the last event
     rs_start: np.ndarray  # cycle of the first packet
     progress: np.ndarray  # int64 [2]: a sum that grows with progress, cycle at which it last grew
-    downstream: np.ndarray  # int64 [device, peer]: device to which a kernel's stores to a peer go; the neighbour first
-    region_ports: np.ndarray  # int64 [device, region, copy]: through which its lines leave; `network.NO_PORT`: no more
-    picks_ports: np.ndarray  # bool [device]: its lines leave through several ports
+    downstream: np.ndarray  # int64 [gpu, peer]: GPU to which a kernel's stores to a peer go; the neighbour first
+    region_ports: np.ndarray  # int64 [gpu, region, copy]: through which its lines leave; `network.NO_PORT`: no more
+    picks_ports: np.ndarray  # bool [gpu]: its lines leave through several ports
     inside: np.ndarray  # int64 [port]: lines between the queues below and the port, in egress lanes
     start: np.ndarray  # first cycle in which a workgroup may start
-    blocked_cycles: np.ndarray  # int64 [device]: cycles in which a free compute unit waited for the window
-    signals: np.ndarray  # int64 [device, 1 + signal]: lines that have come for it, and workgroups that have ended
+    blocked_cycles: np.ndarray  # int64 [gpu]: cycles in which a free compute unit waited for the window
+    signals: np.ndarray  # int64 [gpu, 1 + signal]: lines that have come for it, and workgroups that have ended
     halt: np.ndarray  # int64 [1]: set by an observer that cannot go on
 
 
@@ -219,7 +219,7 @@ class Sim(NamedTuple):
     mirror: Mirror
     hardware_stream: int  # under which what Track & Trigger reads and sends is counted, of memory.COMPUTE ...
     fill_cycles: int
-    expected_events: np.ndarray  # int64 [device]: final tiles
+    expected_events: np.ndarray  # int64 [gpu]: final tiles
     control: Control
     chaos: Chaos
     kernel: tuple | None  # named: an agent, see agents.py

@@ -75,45 +75,45 @@ class ComputeUnits(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Devices, and places of each whose loads may wait at its cache."""
-        devices, places = self.state.state.shape
-        return devices, places
+        """GPUs, and places of each whose loads may wait at its cache."""
+        gpus, places = self.state.state.shape
+        return gpus, places
 
-    def cycle(self, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
+    def cycle(self, sim: Sim, hardware: Hardware | None, gpu: int, now: int) -> None:
         if self.work.persistent:
-            nothing_to_start(hardware, device)
+            nothing_to_start(hardware, gpu)
         else:
-            dispatch(self, sim, hardware, device, now)
-        units_cycle(self, sim, device, now)
-        serve_slices(self, sim, device, now)
-        over = is_over(self, device)
-        show_producer(hardware, device, not over and not self.work.persistent)
+            dispatch(self, sim, hardware, gpu, now)
+        units_cycle(self, sim, gpu, now)
+        serve_slices(self, sim, gpu, now)
+        over = is_over(self, gpu)
+        show_producer(hardware, gpu, not over and not self.work.persistent)
         if over and self.work.writes_cache:  # what comes next reads what the cache still holds
-            self.state.flushed[device] = cache.flush(sim, device, self.state.flushed[device], self.work.stream)
+            self.state.flushed[gpu] = cache.flush(sim, gpu, self.state.flushed[gpu], self.work.stream)
 
-    def returned(self, sim: Sim, device: int, tag: int, now: int) -> None:
+    def returned(self, sim: Sim, gpu: int, tag: int, now: int) -> None:
         number = queues.number_of(tag)
         if self.work.cached_loads:
-            fill(self, sim, device, number, now)
+            fill(self, sim, gpu, number, now)
         else:
-            data_back(self, device, number, now)
+            data_back(self, gpu, number, now)
 
-    def done(self, sim: Sim, device: int) -> bool:
-        return (is_over(self, device) and sim.control.event_count[device] >= sim.expected_events[device]
-                and (not self.work.writes_cache or self.state.flushed[device] == sim.llc.tag.shape[1]))
+    def done(self, sim: Sim, gpu: int) -> bool:
+        return (is_over(self, gpu) and sim.control.event_count[gpu] >= sim.expected_events[gpu]
+                and (not self.work.writes_cache or self.state.flushed[gpu] == sim.llc.tag.shape[1]))
 
-    def progress(self, device: int) -> int:
-        total = self.state.next_wg[device] + self.state.phase[device]
+    def progress(self, gpu: int) -> int:
+        total = self.state.next_wg[gpu] + self.state.phase[gpu]
         for slot in range(self.state.state.shape[1]):
-            total += self.state.computed[device, slot] + self.state.loaded[device, slot]
+            total += self.state.computed[gpu, slot] + self.state.loaded[gpu, slot]
         return total
 
 
 def make_units(rates: UnitRates, tables: Sequence[KernelTable], stream: int, released: bool = False,
                peer_stream: int | None = None) -> ComputeUnits:
-    """Make every device's compute units as they are at the start of a kernel.
+    """Make every GPU's compute units as they are at the start of a kernel.
 
-    `tables`: one per device, alike but for their rows; `stream`: under which its accesses are counted, of
+    `tables`: one per GPU, alike but for their rows; `stream`: under which its accesses are counted, of
     `memory.COMPUTE`, `EXCHANGE`, `OTHER`; `released`: each phase begins when another agent releases it;
     `peer_stream`: under which what it stores at peers is counted, if not under `stream`.
     """
@@ -141,66 +141,66 @@ def make_units(rates: UnitRates, tables: Sequence[KernelTable], stream: int, rel
     return ComputeUnits(make_state(rates, work), work, rates)
 
 
-def set_condition(kernel: ComputeUnits, device: int, condition: Condition) -> None:
+def set_condition(kernel: ComputeUnits, gpu: int, condition: Condition) -> None:
     """Give a GPU's units their condition, before its kernel starts."""
     g, working = kernel.state, condition.working_units
-    g.working[device], g.slowdown[device] = working, 1.0 / condition.clock_share
-    g.idle[device] = working * kernel.rates.places
-    g.wake[device, working:] = NEVER
+    g.working[gpu], g.slowdown[gpu] = working, 1.0 / condition.clock_share
+    g.idle[gpu] = working * kernel.rates.places
+    g.wake[gpu, working:] = NEVER
 
 
 @inlined
-def units_cycle(kernel: ComputeUnits, sim: Sim, device: int, now: int) -> None:
+def units_cycle(kernel: ComputeUnits, sim: Sim, gpu: int, now: int) -> None:
     """Serve every compute unit that is due, and go on to the next phase."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
-    if is_over(kernel, device) or (work.persistent and now < sim.control.start[device]):
+    if is_over(kernel, gpu) or (work.persistent and now < sim.control.start[gpu]):
         return
-    bytes_per_cycle = rates.llc_bytes_per_cycle / g.slowdown[device]
-    g.budget[device] = min(g.budget[device] + bytes_per_cycle, bytes_per_cycle)
-    due = g.next_wake[device] <= now
-    first = g.first_unit[device]
+    bytes_per_cycle = rates.llc_bytes_per_cycle / g.slowdown[gpu]
+    g.budget[gpu] = min(g.budget[gpu] + bytes_per_cycle, bytes_per_cycle)
+    due = g.next_wake[gpu] <= now
+    first = g.first_unit[gpu]
     if due or not work.persistent:  # a dispatcher's units take turns whether one is due or not
-        g.first_unit[device] = first + 1 if first + 1 < rates.units else 0
+        g.first_unit[gpu] = first + 1 if first + 1 < rates.units else 0
     if due:
         for half in range(2):  # from the unit whose turn it is on, then those before it
             begin, end_before = (0, first) if half else (first, rates.units)
             for some in range(begin, end_before, PLACES):
-                woken = at_most(g.wake, (device, some), now, end_before - some)  # serving one wakes no other
+                woken = at_most(g.wake, (gpu, some), now, end_before - some)  # serving one wakes no other
                 while woken:
-                    serve(kernel, sim, device, some + lowest_bit(woken), now)
+                    serve(kernel, sim, gpu, some + lowest_bit(woken), now)
                     woken &= woken - 1
         earliest = NEVER
         for some in range(0, rates.units, PLACES):
-            earliest = lowest(g.wake, (device, some), rates.units - some, earliest)
-        g.next_wake[device] = earliest
-    phase = g.phase[device]
-    if (g.finished[device] == work.phase_end[device, phase]
-            and sim.network.arrived[device] >= work.arrivals[device, phase]):
-        g.phase_over[device, phase] = now
-        g.phase[device] = phase + 1
-        open_phase(kernel, device, NEVER if work.released else now + 1 + work.phase_launch_cycles)
+            earliest = lowest(g.wake, (gpu, some), rates.units - some, earliest)
+        g.next_wake[gpu] = earliest
+    phase = g.phase[gpu]
+    if (g.finished[gpu] == work.phase_end[gpu, phase]
+            and sim.network.arrived[gpu] >= work.arrivals[gpu, phase]):
+        g.phase_over[gpu, phase] = now
+        g.phase[gpu] = phase + 1
+        open_phase(kernel, gpu, NEVER if work.released else now + 1 + work.phase_launch_cycles)
 
 
 @inlined
-def open_phase(kernel: ComputeUnits, device: int, at: int) -> None:
+def open_phase(kernel: ComputeUnits, gpu: int, at: int) -> None:
     """Let the present phase begin in a cycle."""
     g = kernel.state
-    g.opens[device] = at
+    g.opens[gpu] = at
     if kernel.work.persistent:
-        g.next_wake[device] = at
-        for unit in range(g.working[device]):
-            g.wake[device, unit] = at
+        g.next_wake[gpu] = at
+        for unit in range(g.working[gpu]):
+            g.wake[gpu, unit] = at
 
 
 @compiled
-def serve(kernel: ComputeUnits, sim: Sim, device: int, unit: int, now: int) -> None:
+def serve(kernel: ComputeUnits, sim: Sim, gpu: int, unit: int, now: int) -> None:
     """Let the workgroups of a unit go on, the one first that has the port."""
     g, rates, persistent = kernel.state, kernel.rates, kernel.work.persistent
-    first, port, due, computing, quiet = g.holder[device, unit], NEVER, NEVER, NEVER, NEVER
-    if now < g.quiet[device, unit]:  # what follows would come to the same
-        port = send_loads(kernel, sim, device, first * rates.units + unit, unit, now)
+    first, port, due, computing, quiet = g.holder[gpu, unit], NEVER, NEVER, NEVER, NEVER
+    if now < g.quiet[gpu, unit]:  # what follows would come to the same
+        port = send_loads(kernel, sim, gpu, first * rates.units + unit, unit, now)
         if port < NEVER:
-            g.wake[device, unit] = min(port, g.computing[device, unit])
+            g.wake[gpu, unit] = min(port, g.computing[gpu, unit])
             return
     for i in range(rates.places):
         place = first + i
@@ -208,148 +208,148 @@ def serve(kernel: ComputeUnits, sim: Sim, device: int, unit: int, now: int) -> N
             place -= rates.places
         slot = place * rates.units + unit
         if port == NEVER and persistent:
-            if (g.state[device, slot] >= STORE_MEMORY and g.store_step[device, slot] == ENDING
-                    and g.ready_time[device, slot] <= now):
-                end(kernel, sim, device, slot, now)
-            if g.state[device, slot] == IDLE and has_work(kernel, device, now):
-                g.next_group[device], g.next_member[device] = start(
-                    kernel, device, slot, g.next_group[device], g.next_member[device], now)
-        if g.state[device, slot] <= BLOCKED or waits_for_data(g, device, slot):
+            if (g.state[gpu, slot] >= STORE_MEMORY and g.store_step[gpu, slot] == ENDING
+                    and g.ready_time[gpu, slot] <= now):
+                end(kernel, sim, gpu, slot, now)
+            if g.state[gpu, slot] == IDLE and has_work(kernel, gpu, now):
+                g.next_group[gpu], g.next_member[gpu] = start(
+                    kernel, gpu, slot, g.next_group[gpu], g.next_member[gpu], now)
+        if g.state[gpu, slot] <= BLOCKED or waits_for_data(g, gpu, slot):
             continue
-        go_on(kernel, sim, device, slot, unit, now)
+        go_on(kernel, sim, gpu, slot, unit, now)
         if port == NEVER:
-            port = use_port(kernel, sim, device, slot, unit, now)
+            port = use_port(kernel, sim, gpu, slot, unit, now)
             if port < NEVER:
-                g.holder[device, unit] = place
-        if g.compute_end[device, slot] >= 0:
-            computing = min(computing, np.int64(np.ceil(g.compute_end[device, slot])))
-        at, computes = next_event(kernel, device, slot, now)
+                g.holder[gpu, unit] = place
+        if g.compute_end[gpu, slot] >= 0:
+            computing = min(computing, np.int64(np.ceil(g.compute_end[gpu, slot])))
+        at, computes = next_event(kernel, gpu, slot, now)
         due = min(due, at)
         if computes:
             computing = min(computing, at)
-        if g.state[device, slot] < STORE_MEMORY and not sends_loads(g, device, slot):
+        if g.state[gpu, slot] < STORE_MEMORY and not sends_loads(g, gpu, slot):
             quiet = min(quiet, at)
     # While one workgroup has the port, the others only compute.
-    g.wake[device, unit] = min(due, computing) if port == NEVER else min(port, computing)
-    sends = port < NEVER and sends_loads(g, device, g.holder[device, unit] * rates.units + unit)
-    g.quiet[device, unit] = min(quiet, computing) if sends else 0
-    g.computing[device, unit] = computing
+    g.wake[gpu, unit] = min(due, computing) if port == NEVER else min(port, computing)
+    sends = port < NEVER and sends_loads(g, gpu, g.holder[gpu, unit] * rates.units + unit)
+    g.quiet[gpu, unit] = min(quiet, computing) if sends else 0
+    g.computing[gpu, unit] = computing
 
 
 @inlined
-def next_event(kernel: ComputeUnits, device: int, slot: int, now: int) -> tuple[int | np.int64, bool]:
+def next_event(kernel: ComputeUnits, gpu: int, slot: int, now: int) -> tuple[int | np.int64, bool]:
     """Return when a workgroup that neither computes nor uses the port goes on, and whether it then computes."""
     g, work = kernel.state, kernel.work
-    state = g.state[device, slot]
+    state = g.state[gpu, slot]
     if state == IDLE:
         return NEVER, False
     if state == LAUNCH or state == POLL or state >= STORE_MEMORY:
-        return max(now + 1, np.int64(np.ceil(g.ready_time[device, slot]))), False
-    if g.loading[device, slot] == SENT:
-        if g.outstanding[device, slot] > 0:
+        return max(now + 1, np.int64(np.ceil(g.ready_time[gpu, slot]))), False
+    if g.loading[gpu, slot] == SENT:
+        if g.outstanding[gpu, slot] > 0:
             return NEVER, False
-        return (max(now + 1, np.int64(np.ceil(g.ready_time[device, slot]))),
-                work.steps[g.load_step[device, slot]].compute_cycles > 0)
-    waits = g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]
-    if waits or g.loading[device, slot] == SENDING or may_load(kernel, device, slot):
+        return (max(now + 1, np.int64(np.ceil(g.ready_time[gpu, slot]))),
+                work.steps[g.load_step[gpu, slot]].compute_cycles > 0)
+    waits = g.compute_end[gpu, slot] < 0 and g.computed[gpu, slot] < g.loaded[gpu, slot]
+    if waits or g.loading[gpu, slot] == SENDING or may_load(kernel, gpu, slot):
         return now + 1, waits
     return NEVER, False
 
 
 @inlined
-def go_on(kernel: ComputeUnits, sim: Sim, device: int, slot: int, unit: int, now: int) -> None:
+def go_on(kernel: ComputeUnits, sim: Sim, gpu: int, slot: int, unit: int, now: int) -> None:
     """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
     g, work = kernel.state, kernel.work
-    if g.state[device, slot] == LAUNCH or g.state[device, slot] == POLL:
-        if g.ready_time[device, slot] > now or polls(kernel, sim, device, slot, now):
+    if g.state[gpu, slot] == LAUNCH or g.state[gpu, slot] == POLL:
+        if g.ready_time[gpu, slot] > now or polls(kernel, sim, gpu, slot, now):
             return
-        begin(kernel, device, slot, unit, now)
-    if g.state[device, slot] >= STORE_MEMORY:
+        begin(kernel, gpu, slot, unit, now)
+    if g.state[gpu, slot] >= STORE_MEMORY:
         return
     start_time = float(now)
-    if g.compute_end[device, slot] >= 0 and now >= g.compute_end[device, slot]:
-        start_time = g.compute_end[device, slot]
-        g.port_free[device, unit] = max(g.port_free[device, unit], start_time)
-        g.compute_end[device, slot] = -1.0
-        if step_computed(kernel, device, slot, now):
+    if g.compute_end[gpu, slot] >= 0 and now >= g.compute_end[gpu, slot]:
+        start_time = g.compute_end[gpu, slot]
+        g.port_free[gpu, unit] = max(g.port_free[gpu, unit], start_time)
+        g.compute_end[gpu, slot] = -1.0
+        if step_computed(kernel, gpu, slot, now):
             return
-    if g.loading[device, slot] == NONE and may_load(kernel, device, slot):
-        step = work.steps[g.load_step[device, slot]]
-        g.loading[device, slot] = SENDING if step.loads > 0 else SENT
-        g.load_block[device, slot] = step.first_load
-        g.load_row[device, slot] = 0
-        g.ready_time[device, slot] = now
-    if (g.loading[device, slot] == SENT and g.outstanding[device, slot] == 0 and now >= g.ready_time[device, slot]):
-        g.loading[device, slot] = NONE
-        g.loaded[device, slot] += 1
-        g.load_turn[device, slot] += 1
-        if g.load_turn[device, slot] == work.steps[g.load_step[device, slot]].repeats:
-            g.load_turn[device, slot] = 0
-            g.load_step[device, slot] += 1
-    while g.compute_end[device, slot] < 0 and g.computed[device, slot] < g.loaded[device, slot]:
-        cycles = work.steps[g.compute_step[device, slot]].compute_cycles * g.slowdown[device]
+    if g.loading[gpu, slot] == NONE and may_load(kernel, gpu, slot):
+        step = work.steps[g.load_step[gpu, slot]]
+        g.loading[gpu, slot] = SENDING if step.loads > 0 else SENT
+        g.load_block[gpu, slot] = step.first_load
+        g.load_row[gpu, slot] = 0
+        g.ready_time[gpu, slot] = now
+    if (g.loading[gpu, slot] == SENT and g.outstanding[gpu, slot] == 0 and now >= g.ready_time[gpu, slot]):
+        g.loading[gpu, slot] = NONE
+        g.loaded[gpu, slot] += 1
+        g.load_turn[gpu, slot] += 1
+        if g.load_turn[gpu, slot] == work.steps[g.load_step[gpu, slot]].repeats:
+            g.load_turn[gpu, slot] = 0
+            g.load_step[gpu, slot] += 1
+    while g.compute_end[gpu, slot] < 0 and g.computed[gpu, slot] < g.loaded[gpu, slot]:
+        cycles = work.steps[g.compute_step[gpu, slot]].compute_cycles * g.slowdown[gpu]
         if cycles == 0.0:
-            if step_computed(kernel, device, slot, now):
+            if step_computed(kernel, gpu, slot, now):
                 return
             continue
         # If the data were there in time the matrix units go on at once, to a fraction of a cycle.
-        g.compute_end[device, slot] = max(start_time, g.matrix_free[device, unit]) + cycles
-        g.matrix_free[device, unit] = g.compute_end[device, slot]
-        if g.state[device, slot] != COMPUTE:
-            enter(g, device, slot, COMPUTE, now)
-    if g.compute_end[device, slot] < 0 and g.state[device, slot] != LOAD:
-        enter(g, device, slot, LOAD, now)
+        g.compute_end[gpu, slot] = max(start_time, g.matrix_free[gpu, unit]) + cycles
+        g.matrix_free[gpu, unit] = g.compute_end[gpu, slot]
+        if g.state[gpu, slot] != COMPUTE:
+            enter(g, gpu, slot, COMPUTE, now)
+    if g.compute_end[gpu, slot] < 0 and g.state[gpu, slot] != LOAD:
+        enter(g, gpu, slot, LOAD, now)
 
 
 @inlined
-def begin(kernel: ComputeUnits, device: int, slot: int, unit: int, now: int) -> None:
+def begin(kernel: ComputeUnits, gpu: int, slot: int, unit: int, now: int) -> None:
     """End a workgroup's launch: its first step can be loaded."""
     g = kernel.state
-    step = kernel.work.groups[g.group[device, slot]].first_step
-    g.loading[device, slot] = NONE
-    g.load_step[device, slot] = step
-    g.load_turn[device, slot] = 0
-    g.load_line[device, slot] = 0
-    g.refused[device, slot] = -1
-    g.outstanding[device, slot] = 0
-    g.loaded[device, slot] = 0
-    g.computed[device, slot] = 0
-    g.compute_step[device, slot] = step
-    g.compute_turn[device, slot] = 0
-    g.compute_end[device, slot] = -1.0
+    step = kernel.work.groups[g.group[gpu, slot]].first_step
+    g.loading[gpu, slot] = NONE
+    g.load_step[gpu, slot] = step
+    g.load_turn[gpu, slot] = 0
+    g.load_line[gpu, slot] = 0
+    g.refused[gpu, slot] = -1
+    g.outstanding[gpu, slot] = 0
+    g.loaded[gpu, slot] = 0
+    g.computed[gpu, slot] = 0
+    g.compute_step[gpu, slot] = step
+    g.compute_turn[gpu, slot] = 0
+    g.compute_end[gpu, slot] = -1.0
     if not kernel.work.persistent:
-        g.port_free[device, unit] = max(g.port_free[device, unit], float(now))
-    enter(g, device, slot, LOAD, now)
+        g.port_free[gpu, unit] = max(g.port_free[gpu, unit], float(now))
+    enter(g, gpu, slot, LOAD, now)
 
 
 @inlined
-def step_computed(kernel: ComputeUnits, device: int, slot: int, now: int) -> bool:
+def step_computed(kernel: ComputeUnits, gpu: int, slot: int, now: int) -> bool:
     """Count a step; True: the workgroup stores now."""
-    g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
-    row = g.compute_step[device, slot]
+    g, group = kernel.state, kernel.work.groups[kernel.state.group[gpu, slot]]
+    row = g.compute_step[gpu, slot]
     step = kernel.work.steps[row]
-    g.store_step[device, slot] = row
-    g.store_turn[device, slot] = g.compute_turn[device, slot]
-    g.computed[device, slot] += 1
-    g.compute_turn[device, slot] += 1
-    if g.compute_turn[device, slot] == step.repeats:
-        g.compute_turn[device, slot] = 0
-        g.compute_step[device, slot] = row + 1
-    if step.stores == 0 and g.compute_step[device, slot] < group.first_step + group.steps:
+    g.store_step[gpu, slot] = row
+    g.store_turn[gpu, slot] = g.compute_turn[gpu, slot]
+    g.computed[gpu, slot] += 1
+    g.compute_turn[gpu, slot] += 1
+    if g.compute_turn[gpu, slot] == step.repeats:
+        g.compute_turn[gpu, slot] = 0
+        g.compute_step[gpu, slot] = row + 1
+    if step.stores == 0 and g.compute_step[gpu, slot] < group.first_step + group.steps:
         return False
-    g.store_block[device, slot] = step.first_store
-    g.store_row[device, slot] = 0
-    g.store_line[device, slot] = 0
-    enter(g, device, slot, STORE_MEMORY, now)
+    g.store_block[gpu, slot] = step.first_store
+    g.store_row[gpu, slot] = 0
+    g.store_line[gpu, slot] = 0
+    enter(g, gpu, slot, STORE_MEMORY, now)
     return True
 
 
 @inlined
-def use_port(kernel: ComputeUnits, sim: Sim, device: int, slot: int, unit: int, now: int) -> int | np.int64:
+def use_port(kernel: ComputeUnits, sim: Sim, gpu: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send what a workgroup has to send, as the port lets it. Returns when it goes on; NEVER: nothing is left."""
     g = kernel.state
-    if g.state[device, slot] >= STORE_MEMORY:
-        return NEVER if g.store_step[device, slot] == ENDING else send_stores(kernel, sim, device, slot, unit, now)
-    if g.loading[device, slot] == SENDING and g.state[device, slot] >= LOAD:
-        return send_loads(kernel, sim, device, slot, unit, now)
+    if g.state[gpu, slot] >= STORE_MEMORY:
+        return NEVER if g.store_step[gpu, slot] == ENDING else send_stores(kernel, sim, gpu, slot, unit, now)
+    if g.loading[gpu, slot] == SENDING and g.state[gpu, slot] >= LOAD:
+        return send_loads(kernel, sim, gpu, slot, unit, now)
     return NEVER

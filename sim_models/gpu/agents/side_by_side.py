@@ -18,15 +18,15 @@ from t3sim.gpu.state import Sim
 
 
 def _shape(pair) -> tuple[int, int]:
-    """Devices, and places of each whose loads may wait at its cache."""
+    """GPUs, and places of each whose loads may wait at its cache."""
     return pair.first.shape
 
 
-def _returned(pair, sim, device, tag, now):
+def _returned(pair, sim, gpu, tag, now):
     if stream_of(tag) == pair.second.work.stream:
-        agents.returned(pair.second, sim, device, tag, now)
+        agents.returned(pair.second, sim, gpu, tag, now)
     else:
-        agents.returned(pair.first, sim, device, tag, now)
+        agents.returned(pair.first, sim, gpu, tag, now)
 
 
 class SideBySide(NamedTuple):
@@ -39,16 +39,16 @@ class SideBySide(NamedTuple):
 
     shape, returned = property(_shape), _returned
 
-    def cycle(self, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
-        agents.cycle(self.first, sim, hardware, device, now)
-        release(self, device, now)
-        agents.cycle(self.second, sim, hardware, device, now)
+    def cycle(self, sim: Sim, hardware: Hardware | None, gpu: int, now: int) -> None:
+        agents.cycle(self.first, sim, hardware, gpu, now)
+        release(self, gpu, now)
+        agents.cycle(self.second, sim, hardware, gpu, now)
 
-    def done(self, sim: Sim, device: int) -> bool:
-        return agents.done(self.first, sim, device) and agents.done(self.second, sim, device)
+    def done(self, sim: Sim, gpu: int) -> bool:
+        return agents.done(self.first, sim, gpu) and agents.done(self.second, sim, gpu)
 
-    def progress(self, device: int) -> int:
-        return agents.progress(self.first, device) + agents.progress(self.second, device)
+    def progress(self, gpu: int) -> int:
+        return agents.progress(self.first, gpu) + agents.progress(self.second, gpu)
 
 
 class WithCopies(NamedTuple):
@@ -59,22 +59,22 @@ class WithCopies(NamedTuple):
 
     shape, returned = property(_shape), _returned
 
-    def cycle(self, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
-        agents.cycle(self.first, sim, hardware, device, now)
-        if not is_over(self.first, device):
-            agents.cycle(self.second, sim, hardware, device, now)
+    def cycle(self, sim: Sim, hardware: Hardware | None, gpu: int, now: int) -> None:
+        agents.cycle(self.first, sim, hardware, gpu, now)
+        if not is_over(self.first, gpu):
+            agents.cycle(self.second, sim, hardware, gpu, now)
 
-    def done(self, sim: Sim, device: int) -> bool:
-        return agents.done(self.first, sim, device)
+    def done(self, sim: Sim, gpu: int) -> bool:
+        return agents.done(self.first, sim, gpu)
 
-    def progress(self, device: int) -> int:
-        return agents.progress(self.first, device)
+    def progress(self, gpu: int) -> int:
+        return agents.progress(self.first, gpu)
 
 
 @inlined
-def release(pair: SideBySide, device: int, now: int) -> None:
+def release(pair: SideBySide, gpu: int, now: int) -> None:
     """Launch the second kernel's present phase if what it waits for has happened."""
     second = pair.second
-    if (not is_over(second, device) and second.state.opens[device] == NEVER
-            and pair.first.state.phase[device] >= pair.after[second.state.phase[device]]):
-        open_phase(second, device, now + pair.launch_cycles)
+    if (not is_over(second, gpu) and second.state.opens[gpu] == NEVER
+            and pair.first.state.phase[gpu] >= pair.after[second.state.phase[gpu]]):
+        open_phase(second, gpu, now + pair.launch_cycles)

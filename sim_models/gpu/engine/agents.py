@@ -6,22 +6,22 @@ from t3sim.gpu.state import Sim
 
 
 @by_type
-def cycle(agent: tuple, sim: Sim, hardware: Hardware | None, device: int, now: int) -> None:
+def cycle(agent: tuple, sim: Sim, hardware: Hardware | None, gpu: int, now: int) -> None:
     """Act in cycle `now`."""
 
 
 @by_type
-def returned(agent: tuple, sim: Sim, device: int, tag: int, now: int) -> None:
+def returned(agent: tuple, sim: Sim, gpu: int, tag: int, now: int) -> None:
     """Take a read that came back; `tag` is what it was sent with."""
 
 
 @by_type
-def done(agent: tuple, sim: Sim, device: int) -> bool:
+def done(agent: tuple, sim: Sim, gpu: int) -> bool:
     """Return whether the agent has done all that it was to do."""
     return True
 
 
 @by_type
-def progress(agent: tuple, device: int) -> int:
+def progress(agent: tuple, gpu: int) -> int:
     """Return a number that changes as long as the agent gets on."""
     return 0

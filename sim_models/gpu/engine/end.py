@@ -13,13 +13,13 @@ LOOK_STUCK = 1 << 14  #: cycles between two looks at whether anything moves
 @compiled
 def finished(sim: Sim, kernel: tuple) -> bool:
     """Return whether all that was to happen has happened and nothing is under way any more."""
-    for device in range(len(sim.control.downstream)):
-        if not done(kernel, sim, device):
+    for gpu in range(len(sim.control.downstream)):
+        if not done(kernel, sim, gpu):
             return False
-        if sim.mem.fills.count[device] or sim.mem.hits.count[device]:
+        if sim.mem.fills.count[gpu] or sim.mem.hits.count[gpu]:
             return False
         for channel in range(sim.m.channels):
-            row = device * sim.m.channels + channel
+            row = gpu * sim.m.channels + channel
             held = sim.mem.free.shape[1] - sim.mem.free_count[row]
             if held or sim.compute.count[row] or sim.inbound.count[row]:
                 return False
@@ -35,10 +35,10 @@ def finished(sim: Sim, kernel: tuple) -> bool:
 def stuck(sim: Sim, kernel: tuple, now: int) -> bool:
     """Return whether nothing has moved for IDLE_LIMIT cycles."""
     total = 0
-    for device in range(len(sim.control.downstream)):
-        total += sim.control.event_count[device] + progress(kernel, device)
+    for gpu in range(len(sim.control.downstream)):
+        total += sim.control.event_count[gpu] + progress(kernel, gpu)
         for purpose in range(sim.mem.total_bytes.shape[1]):
-            total += sim.mem.total_bytes[device, purpose]
+            total += sim.mem.total_bytes[gpu, purpose]
     for port in range(len(sim.network.sent_bytes)):
         total += sim.network.sent_bytes[port]
     if total != sim.control.progress[0]:

@@ -33,48 +33,48 @@ _LANE = 256  # more packets than a lane's lines become: five, and up to 31 copie
 
 
 @by_type
-def memory_cycle(hardware: "Hardware | None", sim: Sim, device: int, now: int) -> None:
+def memory_cycle(hardware: "Hardware | None", sim: Sim, gpu: int, now: int) -> None:
     """Run the memory channels of a GPU for a cycle: its DRAM, then the heads of both streams to it.
 
     Without arbiters the streams take turns.
     """
-    memory.direct_cycle(sim, device, now)
+    memory.direct_cycle(sim, gpu, now)
 
 
 @by_type
-def egress_cycle(hardware: "Hardware | None", sim: Sim, device: int, now: int) -> None:
+def egress_cycle(hardware: "Hardware | None", sim: Sim, gpu: int, now: int) -> None:
     """Put lines for the link into the egress lanes, and packets from them onto the link."""
 
 
 @by_type
-def may_start(hardware: "Hardware | None", device: int) -> bool:
+def may_start(hardware: "Hardware | None", gpu: int) -> bool:
     """Say that there is room for the next workgroup: whether it starts in this cycle."""
     return True
 
 
 @by_type
-def inputs_complete(hardware: "Hardware | None", device: int, asks: int) -> bool:
+def inputs_complete(hardware: "Hardware | None", gpu: int, asks: int) -> bool:
     """Say whether the ready table has answered this many asks."""
     return True
 
 
 @by_type
-def nothing_to_start(hardware: "Hardware | None", device: int) -> None:
+def nothing_to_start(hardware: "Hardware | None", gpu: int) -> None:
     """Say that no workgroup can start in this cycle."""
 
 
 @by_type
-def show_producer(hardware: "Hardware | None", device: int, active: bool) -> None:
+def show_producer(hardware: "Hardware | None", gpu: int, active: bool) -> None:
     """Tell the monitors whether a producer's kernel runs."""
 
 
 @by_type
-def side_signals(hardware: "Hardware | None", sim: Sim, device: int, now: int) -> None:
+def side_signals(hardware: "Hardware | None", sim: Sim, gpu: int, now: int) -> None:
     """Drive requests for workgroups, heads of dispatch windows to and from peers, and final tiles' events."""
 
 
 @by_type
-def clock_edge(hardware: "Hardware | None", device: int) -> None:
+def clock_edge(hardware: "Hardware | None", gpu: int) -> None:
     """Let the RTL take its clock edge."""
 
 
@@ -122,56 +122,56 @@ class Hardware(NamedTuple):
     ports: Ports
     channels: ChannelPorts
     step: Callable  # C function of a handle
-    handle: np.ndarray  # int64 [device]
-    inputs: np.ndarray  # int64 [device]: address of the instance's input words
+    handle: np.ndarray  # int64 [gpu]
+    inputs: np.ndarray  # int64 [gpu]: address of the instance's input words
     outputs: np.ndarray
-    requests: np.ndarray  # int64 [device, request]: for workgroups, in their order, as the RTL's port has them
-    requested: np.ndarray  # int64 [device]: how many of them the RTL has taken
-    asks: np.ndarray  # int64 [device, ask]: of the ready table, in their order, as the RTL's port has them
-    answered: np.ndarray  # int64 [device]: how many of them were
-    part: np.ndarray  # int64 [device, lane, _LANE]: of K, of what an egress lane makes packets of, one after the other
-    parts_in: np.ndarray  # int64 [device, lane]: how many it was given
-    parts_out: np.ndarray  # int64 [device, lane]: how many of them have left
+    requests: np.ndarray  # int64 [gpu, request]: for workgroups, in their order, as the RTL's port has them
+    requested: np.ndarray  # int64 [gpu]: how many of them the RTL has taken
+    asks: np.ndarray  # int64 [gpu, ask]: of the ready table, in their order, as the RTL's port has them
+    answered: np.ndarray  # int64 [gpu]: how many of them were
+    part: np.ndarray  # int64 [gpu, lane, _LANE]: of K, of what an egress lane makes packets of, one after the other
+    parts_in: np.ndarray  # int64 [gpu, lane]: how many it was given
+    parts_out: np.ndarray  # int64 [gpu, lane]: how many of them have left
     switch_step: Callable  # as `step`, of the switch
     switch: SwitchHardware
 
-    def memory_cycle(self, sim: Sim, device: int, now: int) -> None:
-        _memory_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
+    def memory_cycle(self, sim: Sim, gpu: int, now: int) -> None:
+        _memory_cycle(self, sim, words_at(self.inputs[gpu]), words_at(self.outputs[gpu]), gpu, now)
 
-    def egress_cycle(self, sim: Sim, device: int, now: int) -> None:
-        _egress_cycle(self, sim, words_at(self.inputs[device]), words_at(self.outputs[device]), device, now)
+    def egress_cycle(self, sim: Sim, gpu: int, now: int) -> None:
+        _egress_cycle(self, sim, words_at(self.inputs[gpu]), words_at(self.outputs[gpu]), gpu, now)
 
-    def may_start(self, device: int) -> bool:
-        words_at(self.inputs[device])[self.ports.start] = 1
-        return words_at(self.outputs[device])[self.ports.grant] & 1 != 0
+    def may_start(self, gpu: int) -> bool:
+        words_at(self.inputs[gpu])[self.ports.start] = 1
+        return words_at(self.outputs[gpu])[self.ports.grant] & 1 != 0
 
-    def inputs_complete(self, device: int, asks: int) -> bool:
-        return self.answered[device] >= asks
+    def inputs_complete(self, gpu: int, asks: int) -> bool:
+        return self.answered[gpu] >= asks
 
-    def nothing_to_start(self, device: int) -> None:
-        words_at(self.inputs[device])[self.ports.start] = 0
+    def nothing_to_start(self, gpu: int) -> None:
+        words_at(self.inputs[gpu])[self.ports.start] = 0
 
-    def show_producer(self, device: int, active: bool) -> None:
-        words_at(self.inputs[device])[self.ports.producer_active] = active
+    def show_producer(self, gpu: int, active: bool) -> None:
+        words_at(self.inputs[gpu])[self.ports.producer_active] = active
 
-    def side_signals(self, sim: Sim, device: int, now: int) -> None:
+    def side_signals(self, sim: Sim, gpu: int, now: int) -> None:
         ports, control = self.ports, sim.control
-        inputs, outputs = words_at(self.inputs[device]), words_at(self.outputs[device])
-        offer_request(self, device, inputs, outputs)
-        offer_ask(self, device, inputs, outputs)
-        _heads_cycle(ports, sim, inputs, outputs, device, now)
-        ready = 0 if held_back(sim.chaos, device) else 1
+        inputs, outputs = words_at(self.inputs[gpu]), words_at(self.outputs[gpu])
+        offer_request(self, gpu, inputs, outputs)
+        offer_ask(self, gpu, inputs, outputs)
+        _heads_cycle(ports, sim, inputs, outputs, gpu, now)
+        ready = 0 if held_back(sim.chaos, gpu) else 1
         inputs[ports.event_ready] = ready
         if ready and outputs[ports.event_valid]:
             lo, hi = outputs[ports.event], outputs[ports.event + 1]
             workgroup = bits.get(lo, hi, ports.event_wg_lsb, sim.b.wg_bits)
             wavefront = bits.get(lo, hi, ports.event_wf_lsb, sim.b.wf_bits)
-            control.events[device, workgroup, wavefront] += 1
-            control.event_count[device] += 1
-            control.rs_end[device] = now
+            control.events[gpu, workgroup, wavefront] += 1
+            control.event_count[gpu] += 1
+            control.rs_end[gpu] = now
 
-    def clock_edge(self, device: int) -> None:
-        self.step(self.handle[device])
+    def clock_edge(self, gpu: int) -> None:
+        self.step(self.handle[gpu])
 
     def switch_cycle(self, sim: Sim, node: int, now: int) -> bool:
         there = len(self.switch.handle) > 0
@@ -181,57 +181,57 @@ class Hardware(NamedTuple):
 
 
 @compiled
-def offer_request(hardware: Hardware, device: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
+def offer_request(hardware: Hardware, gpu: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
     """Offer the next request for a workgroup to the RTL's queue, which takes it if it is ready in this cycle."""
-    ports, requested = hardware.ports, hardware.requested[device]
+    ports, requested = hardware.ports, hardware.requested[gpu]
     if requested < hardware.requests.shape[1]:
         inputs[ports.dispatch_valid] = 1
-        inputs[ports.dispatch] = hardware.requests[device, requested]
-        hardware.requested[device] += outputs[ports.dispatch_ready]
+        inputs[ports.dispatch] = hardware.requests[gpu, requested]
+        hardware.requested[gpu] += outputs[ports.dispatch_ready]
     else:
         inputs[ports.dispatch_valid] = 0
 
 
 @compiled
-def offer_ask(hardware: Hardware, device: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
+def offer_ask(hardware: Hardware, gpu: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
     """Offer the next ask to the RTL's ready table, if there is any."""
-    ports, answered = hardware.ports, hardware.answered[device]
+    ports, answered = hardware.ports, hardware.answered[gpu]
     if answered < hardware.asks.shape[1]:
         inputs[ports.ask_valid] = 1
-        inputs[ports.ask] = hardware.asks[device, answered]
-        hardware.answered[device] += outputs[ports.ask_ready]
+        inputs[ports.ask] = hardware.asks[gpu, answered]
+        hardware.answered[gpu] += outputs[ports.ask_ready]
     elif hardware.asks.shape[1]:
         inputs[ports.ask_valid] = 0
 
 
 @compiled
-def _heads_cycle(ports: Ports, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int, now: int) -> None:
+def _heads_cycle(ports: Ports, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, gpu: int, now: int) -> None:
     """Put the window's head onto the links to those that send to this GPU, and one of a peer to the hardware."""
     network = sim.network
     inputs[ports.head_ready] = 0
     if outputs[ports.head_valid]:
         head = outputs[ports.head_packet]
-        port = links.port_to(network, device, links.head_destination(head, sim.b))
+        port = links.port_to(network, gpu, links.head_destination(head, sim.b))
         if port == links.NO_PORT:
             inputs[ports.head_ready] = 1
-            network.unroutable[device] += 1
-        elif links.can_send_head(network, port, now) and not held_back(sim.chaos, device):
+            network.unroutable[gpu] += 1
+        elif links.can_send_head(network, port, now) and not held_back(sim.chaos, gpu):
             inputs[ports.head_ready] = 1
-            links.send_head(network, port, now, extra_delay(sim.chaos, device), head, sim.b)
+            links.send_head(network, port, now, extra_delay(sim.chaos, gpu), head, sim.b)
     heard = network.heard
-    inputs[ports.heard_valid] = heard.count[device] > 0
-    if heard.count[device] > 0:
-        head = heard.lo[device, heard.head[device]]
+    inputs[ports.heard_valid] = heard.count[gpu] > 0
+    if heard.count[gpu] > 0:
+        head = heard.lo[gpu, heard.head[gpu]]
         inputs[ports.heard] = links.head_arrival(head, sim.b)
-        queues.pop_timed(heard, device)
+        queues.pop_timed(heard, gpu)
 
 
 @whole
-def _memory_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int,
+def _memory_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, gpu: int,
                   now: int) -> None:
     for first in range(0, sim.m.channels, PLACES):
         count = sim.m.channels - first
-        due = memory.due_channels(sim, device, first, now)
+        due = memory.due_channels(sim, gpu, first, now)
         offered, last = 0, first + min(count, PLACES)
         while last > first:
             last -= 1
@@ -244,19 +244,19 @@ def _memory_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.
         while due:
             i = lowest_bit(due)
             due &= due - 1
-            _channel_cycle(hardware, sim, inputs, outputs, device, first + i, refused >> i & 1, now)
+            _channel_cycle(hardware, sim, inputs, outputs, gpu, first + i, refused >> i & 1, now)
 
 
 @inlined
-def _channel_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int, channel: int,
+def _channel_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, gpu: int, channel: int,
                    refused: int, now: int) -> None:
     """Run a channel for a cycle that is due; the words of one that is not stay as they are."""
-    ports, row = hardware.channels, device * sim.m.channels + channel
+    ports, row = hardware.channels, gpu * sim.m.channels + channel
     occupancy, room = sim.hbm.channels[row].occupancy, memory.has_room(sim, row, now)
-    bucket = memory.dram_cycle(sim, device, row, now)
+    bucket = memory.dram_cycle(sim, gpu, row, now)
     inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
     inputs[ports.occupancy[channel]] = occupancy
-    ready = room and not held_back(sim.chaos, device)
+    ready = room and not held_back(sim.chaos, gpu)
     inputs[ports.dram_ready[channel]] = ready
     if ready and outputs[ports.dram_valid[channel]]:
         at = ports.dram[channel]
@@ -305,31 +305,31 @@ def _offer(queue: RequestQueue, tags: TagQueue, row: int, inputs: np.ndarray, ou
 
 
 @compiled
-def _egress_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, device: int,
+def _egress_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, gpu: int,
                   now: int) -> None:
     ports = hardware.ports
     for lane in range(len(ports.outbound)):
         if outputs[ports.packet_valid[lane]]:
             at = ports.packet[lane]
-            port = links.port_for(sim.network, device, links.destination_of(outputs[at + 1], sim.b), outputs[at], sim.b)
+            port = links.port_for(sim.network, gpu, links.destination_of(outputs[at + 1], sim.b), outputs[at], sim.b)
             known = port != links.NO_PORT
-            accepted = (not known or links.can_send(sim.network, port, now)) and not held_back(sim.chaos, device)
+            accepted = (not known or links.can_send(sim.network, port, now)) and not held_back(sim.chaos, gpu)
             inputs[ports.packet_ready[lane]] = accepted
-            part = hardware.part[device, lane, hardware.parts_out[device, lane] & (_LANE - 1)]
-            hardware.parts_out[device, lane] += accepted
+            part = hardware.part[gpu, lane, hardware.parts_out[gpu, lane] & (_LANE - 1)]
+            hardware.parts_out[gpu, lane] += accepted
             if accepted and not known:
-                sim.network.injected[device] += 1
-                sim.network.unroutable[device] += 1
+                sim.network.injected[gpu] += 1
+                sim.network.unroutable[gpu] += 1
             elif accepted:
-                _send(sim, device, part, port, outputs[at], outputs[at + 1], now)
+                _send(sim, gpu, part, port, outputs[at], outputs[at + 1], now)
         else:
             inputs[ports.packet_ready[lane]] = 0
         dma, units = links.NO_PORT, links.NO_PORT
-        first = sim.network.first_out[device]
-        count = sim.network.first_out[device + 1] - first
+        first = sim.network.first_out[gpu]
+        count = sim.network.first_out[gpu + 1] - first
         for i in range(count):  # which port's lines go first changes from cycle to cycle
             port = sim.network.ports_out[first + (now + i) % count]
-            if _takes_lines(sim, device, port, now):
+            if _takes_lines(sim, gpu, port, now):
                 if sim.mem.dma_returns.count[port] > 0 and dma < 0 and (
                         sim.mem.dma_returns.time[port, sim.mem.dma_returns.head[port]] <= now):
                     dma = port
@@ -338,55 +338,55 @@ def _egress_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.
         valid, payload, ready = ports.outbound_valid[lane], ports.outbound[lane], ports.outbound_ready[lane]
         if dma >= 0 and (units < 0 or (now + lane) & 1):
             if outputs[ready]:
-                _count_copies(hardware, sim, device, lane, sim.mem.dma_returns, dma)
+                _count_copies(hardware, sim, gpu, lane, sim.mem.dma_returns, dma)
             _offer_timed(sim.mem.dma_returns, sim.control.inside, dma, inputs, outputs, valid, payload, ready)
         elif units >= 0:
             if outputs[ready]:
-                _count_copies(hardware, sim, device, lane, sim.stores_out, units)
+                _count_copies(hardware, sim, gpu, lane, sim.stores_out, units)
             _offer_timed(sim.stores_out, sim.control.inside, units, inputs, outputs, valid, payload, ready)
         else:
             inputs[valid] = 0
 
 
 @inlined
-def _takes_lines(sim: Sim, device: int, port: int, now: int) -> bool:
+def _takes_lines(sim: Sim, gpu: int, port: int, now: int) -> bool:
     """Return whether lines for a port may go into the egress lanes.
 
     With several ports only what the port has room for may, or a full one would hold up the lines of the others. One
     port's lines may wait there.
     """
-    return not sim.control.picks_ports[device] or (
+    return not sim.control.picks_ports[gpu] or (
         links.backlog(sim.network, port, now) + sim.control.inside[port] * LINE_BYTES < sim.network.buffer_bytes[port])
 
 
 @inlined
-def _count_copies(hardware: Hardware, sim: Sim, device: int, lane: int, queue: TimedQueue, port: int) -> None:
+def _count_copies(hardware: Hardware, sim: Sim, gpu: int, lane: int, queue: TimedQueue, port: int) -> None:
     """Count the first line that waits for a port at the others through which it will leave, too; note its part."""
     at, ports = queue.head[port], sim.control.region_ports
     region = bits.get(queue.lo[port, at], queue.hi[port, at], sim.b.region, sim.b.region_bits)
     for copy in range(ports.shape[2]):
         if copy > 0:
-            if ports[device, region, copy] == links.NO_PORT:
+            if ports[gpu, region, copy] == links.NO_PORT:
                 continue
-            sim.control.inside[ports[device, region, copy]] += 1
-        hardware.part[device, lane, hardware.parts_in[device, lane] & (_LANE - 1)] = queues.number_of(
+            sim.control.inside[ports[gpu, region, copy]] += 1
+        hardware.part[gpu, lane, hardware.parts_in[gpu, lane] & (_LANE - 1)] = queues.number_of(
             queue.tag[port, at])
-        hardware.parts_in[device, lane] += 1
+        hardware.parts_in[gpu, lane] += 1
 
 
 @inlined
-def _send(sim: Sim, device: int, part: int, port: int, lo: int, hi: int, now: int) -> None:
+def _send(sim: Sim, gpu: int, part: int, port: int, lo: int, hi: int, now: int) -> None:
     """Send a packet onto its link; its tag says whose it is, and of which part of K."""
     size = bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes)
-    tag = queues.tag_of(sim.hardware_stream, queues.sent_by(device, part))
-    if sim.control.rs_start[device] < 0:
-        sim.control.rs_start[device] = now
+    tag = queues.tag_of(sim.hardware_stream, queues.sent_by(gpu, part))
+    if sim.control.rs_start[gpu] < 0:
+        sim.control.rs_start[gpu] = now
     sim.control.inside[port] -= 1
-    sim.network.injected[device] += 1
+    sim.network.injected[gpu] += 1
     if sim.mirrored and sim.switch.gpus == 0:  # else the switch mirrors what it passes on
         links.send_mirrored(sim, port, now, size, lo, hi, tag)
     else:
-        links.send(sim.network, port, now, size, extra_delay(sim.chaos, device), lo, hi, tag)
+        links.send(sim.network, port, now, size, extra_delay(sim.chaos, gpu), lo, hi, tag)
 
 
 @inlined
@@ -415,10 +415,10 @@ class StepsInPython(Observer):
         self._raised: BaseException | None = None
         self.function = _STEP(self._step)
 
-    def _step(self, device: int) -> None:
+    def _step(self, gpu: int) -> None:
         if self._raised is None:
             try:
-                self._backends[device].step()
+                self._backends[gpu].step()
             except BaseException as error:
                 self._raised = error
 
@@ -433,7 +433,7 @@ def make_hardware(backends: Sequence[Backend], ports: Ports, requests: np.ndarra
 
     If they are stepped in Python, it also gives the observer that does it.
 
-    `requests`: int64[device, request], each a payload of the RTL's `dispatch`; `asks`: the same of `asks`, if any.
+    `requests`: int64[gpu, request], each a payload of the RTL's `dispatch`; `asks`: the same of `asks`, if any.
     """
     design = backends[0].design
     python = StepsInPython(backends) if design is None else None

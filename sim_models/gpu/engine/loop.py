@@ -28,12 +28,12 @@ _OUTCOME_BITS = 2
 
 
 @inlined
-def reads_return(kernel: tuple, sim: Sim, device: int, now: int) -> None:
+def reads_return(kernel: tuple, sim: Sim, gpu: int, now: int) -> None:
     """Hand reads that are back to the kernel."""
     for back in (sim.mem.fills, sim.mem.hits):
-        while back.count[device] > 0 and back.time[device, back.head[device]] <= now:
-            agents.returned(kernel, sim, device, back.tag[device, back.head[device]], now)
-            pop_timed(back, device)
+        while back.count[gpu] > 0 and back.time[gpu, back.head[gpu]] <= now:
+            agents.returned(kernel, sim, gpu, back.tag[gpu, back.head[gpu]], now)
+            pop_timed(back, gpu)
 
 
 @inlined
@@ -112,25 +112,25 @@ def deliver_heads(sim: Sim, node: int, port: int, now: int) -> None:
 
 
 @merged
-def models_cycle(sim: Sim, kernel: tuple, hardware: Hardware | None, device: int, now: int) -> None:
+def models_cycle(sim: Sim, kernel: tuple, hardware: Hardware | None, gpu: int, now: int) -> None:
     """Do everything of a GPU in cycle `now` except its hardware's clock edge."""
-    memory_cycle(hardware, sim, device, now)
-    reads_return(kernel, sim, device, now)
-    egress_cycle(hardware, sim, device, now)
-    agents.cycle(kernel, sim, hardware, device, now)
-    side_signals(hardware, sim, device, now)
-    deliver(sim, device, now)
+    memory_cycle(hardware, sim, gpu, now)
+    reads_return(kernel, sim, gpu, now)
+    egress_cycle(hardware, sim, gpu, now)
+    agents.cycle(kernel, sim, hardware, gpu, now)
+    side_signals(hardware, sim, gpu, now)
+    deliver(sim, gpu, now)
 
 
 @merged
-def step_alone(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Watchers, device: int, now: int,
+def step_alone(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Watchers, gpu: int, now: int,
                end: int) -> None:
     """Step one GPU from cycle `now` to `end`, at most a link's latency."""
     for cycle in range(now, end):
-        models_cycle(sim, kernel, hardware, device, cycle)
-        call_before_edge(watching, sim, kernel, hardware, device, cycle)
-        clock_edge(hardware, device)
-        call_after_edge(watching, sim, kernel, hardware, device, cycle)
+        models_cycle(sim, kernel, hardware, gpu, cycle)
+        call_before_edge(watching, sim, kernel, hardware, gpu, cycle)
+        clock_edge(hardware, gpu)
+        call_after_edge(watching, sim, kernel, hardware, gpu, cycle)
 
 
 @compiled
@@ -155,11 +155,11 @@ def meet_again(sim: Sim, now: int, alone: int) -> int:
 def step_nodes(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Watchers, member: Member, now: int,
                until: int) -> None:
     """Step a thread's share of all nodes from cycle `now` to `until`: neighbours first, as they lie in memory."""
-    devices = len(sim.control.downstream)
-    for device in range(devices):
-        if device * member.threads // devices == member.number:
-            step_alone(sim, kernel, hardware, watching, device, now, until)
-    for switch in range(devices + member.number, len(sim.network.arrived), member.threads):
+    gpus = len(sim.control.downstream)
+    for gpu in range(gpus):
+        if gpu * member.threads // gpus == member.number:
+            step_alone(sim, kernel, hardware, watching, gpu, now, until)
+    for switch in range(gpus + member.number, len(sim.network.arrived), member.threads):
         for cycle in range(now, until):
             if switch_cycle(hardware, sim, switch, cycle):
                 deliver_all_heads(sim, switch, cycle)

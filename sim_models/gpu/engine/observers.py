@@ -42,25 +42,25 @@ class Observer:
 
 
 @by_type
-def before_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
+def before_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int,
                 now: int) -> None:
     """Look at a GPU whose models have acted and whose hardware still shows what they saw."""
 
 
 @by_type
-def after_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
+def after_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int,
                now: int) -> None:
     """Look at a GPU after its hardware's clock edge."""
 
 
 @by_address
-def _before(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int, now: int) -> None:
-    before_edge(state, sim, kernel, hardware, device, now)
+def _before(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int, now: int) -> None:
+    before_edge(state, sim, kernel, hardware, gpu, now)
 
 
 @by_address
-def _after(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, device: int, now: int) -> None:
-    after_edge(state, sim, kernel, hardware, device, now)
+def _after(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int, now: int) -> None:
+    after_edge(state, sim, kernel, hardware, gpu, now)
 
 
 class Watchers(NamedTuple):
@@ -72,17 +72,17 @@ class Watchers(NamedTuple):
 
 
 @merged
-def call_before_edge(watchers: "Watchers", sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
+def call_before_edge(watchers: "Watchers", sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int,
                      now: int) -> None:
     for i in range(len(watchers.state)):
-        call_at(watchers.before[i], watchers.state[i], sim, kernel, hardware, device, now)
+        call_at(watchers.before[i], watchers.state[i], sim, kernel, hardware, gpu, now)
 
 
 @merged
-def call_after_edge(watchers: "Watchers", sim: Sim, kernel: tuple, hardware: tuple | None, device: int,
+def call_after_edge(watchers: "Watchers", sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int,
                     now: int) -> None:
     for i in range(len(watchers.state)):
-        call_at(watchers.after[i], watchers.state[i], sim, kernel, hardware, device, now)
+        call_at(watchers.after[i], watchers.state[i], sim, kernel, hardware, gpu, now)
 
 
 def watchers(states: Sequence[tuple], machine: Sequence[tuple | None]) -> tuple[Watchers, list[LaidDown]]:

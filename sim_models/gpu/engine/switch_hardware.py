@@ -28,15 +28,15 @@ _TAKEN = 1 << BEGINS | 1 << JOINS | 1 << COMPLETES
 
 
 class SwitchNumbers(NamedTuple):
-    """Data of what GPUs send, as `runs.data_mode.Ledger` has them; no devices: the run has none."""
+    """Data of what GPUs send, as `runs.data_mode.Ledger` has them; no GPUs: the run has none."""
 
-    sent: np.ndarray  # uint32 [device and part of K, element]
-    fetched: np.ndarray  # uint32 [device, element]
+    sent: np.ndarray  # uint32 [gpu and part of K, element]
+    fetched: np.ndarray  # uint32 [gpu, element]
     parts: int
     shift: int  # log2 of an element's bytes
     columns: np.ndarray  # int64 [packet, word]: data of packets with sums that have left the switch
     dtype: int  # of `nmc_alu.AluDtype`
-    base: np.ndarray  # int64 [device]: address of element 0
+    base: np.ndarray  # int64 [gpu]: address of element 0
 
 
 NO_NUMBERS = SwitchNumbers(np.zeros((0, 0), np.uint32), np.zeros((0, 0), np.uint32), 1, 1,

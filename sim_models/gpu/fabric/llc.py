@@ -23,23 +23,23 @@ from t3sim.gpu.state import Llc, Sim
 HIT, WAITING, KNOWN, BLOCKED = range(4)
 
 
-def make_llc(devices: int, size_bytes: int, line_bytes: int, ways: int, slots: int, policy: str = "lru", *,
+def make_llc(gpus: int, size_bytes: int, line_bytes: int, ways: int, slots: int, policy: str = "lru", *,
              parts: int = 1, part_units: int = 1) -> Llc:
     """Make empty caches, each in `parts` that are `size_bytes` together; `slots`: places that may wait for lines."""
     sets = size_bytes // (line_bytes * ways * parts)
     if sets < 1 or sets & (sets - 1):
         raise ValueError(f"llc: {size_bytes // parts} bytes in {ways} ways of {line_bytes} bytes make {sets} sets; "
                          "a power of two is needed")
-    groups, ways_of_sets = replacement.make_sets(devices, sets * parts, ways, policy)
+    groups, ways_of_sets = replacement.make_sets(gpus, sets * parts, ways, policy)
 
     def each(dtype: type, *shape: int) -> np.ndarray:
-        return np.zeros((devices, *shape), dtype)
+        return np.zeros((gpus, *shape), dtype)
     return Llc(
         **ways_of_sets, clock=each(np.int64), miss_left=each(np.int32, MISS_REGISTERS),
         miss_set=each(np.int32, MISS_REGISTERS), miss_way=each(np.int32, MISS_REGISTERS),
         waiters=each(np.uint64, MISS_REGISTERS, (slots + 63) // 64),
-        free=np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (devices, 1)),
-        free_count=np.full(devices, MISS_REGISTERS, np.int64), lookups=each(np.int64), misses=each(np.int64),
+        free=np.tile(np.arange(MISS_REGISTERS, dtype=np.int32), (gpus, 1)),
+        free_count=np.full(gpus, MISS_REGISTERS, np.int64), lookups=each(np.int64), misses=each(np.int64),
         line_bytes=line_bytes, line_shift=(line_bytes - 1).bit_length(), line_requests=line_bytes // LINE_BYTES,
         replacement=replacement.NAMES.index(policy), groups=groups, sets=sets, parts=parts, part_units=part_units)
 
@@ -54,79 +54,79 @@ def _set_of(llc: Llc, line: int, unit: int) -> int:
 
 
 @inlined
-def find(llc: Llc, device: int, line: int, unit: int) -> tuple[int, int]:
+def find(llc: Llc, gpu: int, line: int, unit: int) -> tuple[int, int]:
     """Return (group, way) of a line where a compute unit sees it, way -1 if it is not there."""
-    return replacement.way_of(llc, device, _set_of(llc, line, unit), line)
+    return replacement.way_of(llc, gpu, _set_of(llc, line, unit), line)
 
 
 @inlined
-def wait_for(llc: Llc, device: int, s: int, way: int, slot: int) -> bool:
+def wait_for(llc: Llc, gpu: int, s: int, way: int, slot: int) -> bool:
     """Note that a slot waits for a line in flight. False if it did so already."""
-    register = llc.pending[device, s, way]
+    register = llc.pending[gpu, s, way]
     bit = np.uint64(1) << np.uint64(slot & 63)
-    if llc.waiters[device, register, slot >> 6] & bit:
+    if llc.waiters[gpu, register, slot >> 6] & bit:
         return False
-    llc.waiters[device, register, slot >> 6] |= bit
+    llc.waiters[gpu, register, slot >> 6] |= bit
     return True
 
 
 @inlined
-def allocate_miss(llc: Llc, device: int, s: int, way: int, line: int, requests: int) -> int:
+def allocate_miss(llc: Llc, gpu: int, s: int, way: int, line: int, requests: int) -> int:
     """Give a line's way to a miss; returns the miss register. The caller checked that one is free."""
-    llc.free_count[device] -= 1
-    register = llc.free[device, llc.free_count[device]]
-    llc.tag[device, s, way] = line
-    llc.dirty[device, s, way] = 0
-    llc.pending[device, s, way] = register
-    llc.miss_left[device, register] = requests
-    llc.miss_set[device, register] = s
-    llc.miss_way[device, register] = way
-    llc.misses[device] += 1
+    llc.free_count[gpu] -= 1
+    register = llc.free[gpu, llc.free_count[gpu]]
+    llc.tag[gpu, s, way] = line
+    llc.dirty[gpu, s, way] = 0
+    llc.pending[gpu, s, way] = register
+    llc.miss_left[gpu, register] = requests
+    llc.miss_set[gpu, register] = s
+    llc.miss_way[gpu, register] = way
+    llc.misses[gpu] += 1
     for word in range(llc.waiters.shape[2]):
-        llc.waiters[device, register, word] = np.uint64(0)
+        llc.waiters[gpu, register, word] = np.uint64(0)
     return register
 
 
 @inlined
-def release_miss(llc: Llc, device: int, register: int) -> None:
-    llc.pending[device, llc.miss_set[device, register], llc.miss_way[device, register]] = -1
-    llc.free[device, llc.free_count[device]] = register
-    llc.free_count[device] += 1
+def release_miss(llc: Llc, gpu: int, register: int) -> None:
+    llc.pending[gpu, llc.miss_set[gpu, register], llc.miss_way[gpu, register]] = -1
+    llc.free[gpu, llc.free_count[gpu]] = register
+    llc.free_count[gpu] += 1
 
 
 @inlined
-def expect(llc: Llc, device: int, line: int, unit: int) -> None:
+def expect(llc: Llc, gpu: int, line: int, unit: int) -> None:
     """Fetch the record of a line that a unit looks up soon.
 
     Its set's record is not in the host's nearest caches, because there are thousands of sets.
     """
-    fetch_ahead(llc.tag, (device, _set_of(llc, line, unit), 0))
+    fetch_ahead(llc.tag, (gpu, _set_of(llc, line, unit), 0))
 
 
 @inlined
-def load(sim: Sim, device: int, line: int, slot: int, unit: int, stream: int) -> tuple[int, int]:
+def load(sim: Sim, gpu: int, line: int, slot: int, unit: int, stream: int) -> tuple[int, int]:
     """Load a line for a slot of a compute unit: (what was found, row of the channel that had no room or -1).
 
     `stream`: under which its traffic is counted, write-backs that make room for it too.
     """
     llc = sim.llc
-    llc.lookups[device] += 1
-    s, way = find(llc, device, line, unit)
+    llc.lookups[gpu] += 1
+    s, way = find(llc, gpu, line, unit)
     if way >= 0:
-        replacement.used(llc, device, s, way)
-        if llc.pending[device, s, way] < 0:
+        replacement.used(llc, gpu, s, way)
+        if llc.pending[gpu, s, way] < 0:
             return HIT, -1
-        return WAITING if wait_for(llc, device, s, way, slot) else KNOWN, -1
-    s, way = make_room(sim, device, s, stream)
-    if way < 0 or llc.free_count[device] == 0:
+        return WAITING if wait_for(llc, gpu, s, way, slot) else KNOWN, -1
+    s, way = make_room(sim, gpu, s, stream)
+    if way < 0 or llc.free_count[gpu] == 0:
         return BLOCKED, -1
     start = line << llc.line_shift
-    row = device * sim.m.channels + channel_of(start, sim.m)
+    row = gpu * sim.m.channels + channel_of(start, sim.m)
     if queues.room(sim.compute, row) < llc.line_requests:
         return BLOCKED, row
-    register = allocate_miss(llc, device, s, way, line, llc.line_requests)
-    replacement.brought(llc, device, s, way)
-    wait_for(llc, device, s, way, slot)
+    register = allocate_miss(llc, gpu, s, way, line, llc.line_requests)
+    replacement.brought(llc, gpu, s, way)
+    wait_for(llc, gpu, s, way, slot)
     for i in range(llc.line_requests):
         lo, hi = bits.pack(sim.b, start + i * LINE_BYTES, LINE_BYTES, bits.READ, bits.LOCAL, 0, 0,
                            0)
@@ -135,69 +135,69 @@ def load(sim: Sim, device: int, line: int, slot: int, unit: int, stream: int) ->
 
 
 @compiled
-def store(sim: Sim, device: int, line: int, unit: int, stream: int) -> bool:
+def store(sim: Sim, gpu: int, line: int, unit: int, stream: int) -> bool:
     """Store a whole line of a compute unit in the cache; False: not now."""
     llc = sim.llc
-    s, way = find(llc, device, line, unit)
+    s, way = find(llc, gpu, line, unit)
     if way < 0:
-        s, way = make_room(sim, device, s, stream)
+        s, way = make_room(sim, gpu, s, stream)
         if way < 0:
             return False
-        llc.tag[device, s, way] = line
-        replacement.brought(llc, device, s, way)
+        llc.tag[gpu, s, way] = line
+        replacement.brought(llc, gpu, s, way)
     else:
-        replacement.used(llc, device, s, way)
-    llc.dirty[device, s, way] = 1
+        replacement.used(llc, gpu, s, way)
+    llc.dirty[gpu, s, way] = 1
     return True
 
 
 @inlined
-def fill(llc: Llc, device: int, register: int) -> bool:
+def fill(llc: Llc, gpu: int, register: int) -> bool:
     """Take one request of a miss back from DRAM; return whether its line is complete.
 
     Its waiters are known until the caller releases it.
     """
-    llc.miss_left[device, register] -= 1
-    return llc.miss_left[device, register] == 0
+    llc.miss_left[gpu, register] -= 1
+    return llc.miss_left[gpu, register] == 0
 
 
 @compiled
-def make_room(sim: Sim, device: int, s: int, stream: int) -> tuple[int, int]:
+def make_room(sim: Sim, gpu: int, s: int, stream: int) -> tuple[int, int]:
     """Find (group, way) of a set that may be overwritten, its dirty data sent to DRAM; way -1: not now."""
     llc = sim.llc
-    s, way = replacement.victim(llc, device, s)
-    if way < 0 or not llc.dirty[device, s, way]:
+    s, way = replacement.victim(llc, gpu, s)
+    if way < 0 or not llc.dirty[gpu, s, way]:
         return s, way
-    row = device * sim.m.channels + channel_of(np.int64(llc.tag[device, s, way]) << llc.line_shift, sim.m)
+    row = gpu * sim.m.channels + channel_of(np.int64(llc.tag[gpu, s, way]) << llc.line_shift, sim.m)
     if queues.room(sim.compute, row) < 2 * llc.line_requests:  # the miss that follows may go to the same channel
         return s, -1
-    write_back(sim, device, s, way, row, stream)
+    write_back(sim, gpu, s, way, row, stream)
     return s, way
 
 
 @compiled
-def write_back(sim: Sim, device: int, s: int, way: int, row: int, stream: int) -> None:
+def write_back(sim: Sim, gpu: int, s: int, way: int, row: int, stream: int) -> None:
     """Send a dirty line to its channel, which has room."""
     llc = sim.llc
-    start = np.int64(llc.tag[device, s, way]) << llc.line_shift
+    start = np.int64(llc.tag[gpu, s, way]) << llc.line_shift
     for i in range(llc.line_requests):
         lo, hi = bits.pack(sim.b, start + i * LINE_BYTES, LINE_BYTES, bits.STORE, bits.LOCAL, 0, 0,
                            0)
         queues.push(sim.compute, row, lo, hi, queues.tag_of(stream, 0))
-    llc.dirty[device, s, way] = 0
+    llc.dirty[gpu, s, way] = 0
 
 
 @compiled
-def flush(sim: Sim, device: int, cursor: int, stream: int) -> int:
+def flush(sim: Sim, gpu: int, cursor: int, stream: int) -> int:
     """Write dirty lines back, set by set from `cursor`, as far as the queues take them; returns the next cursor."""
     llc = sim.llc
     while cursor < llc.tag.shape[1]:
         for way in range(llc.tag.shape[2]):
-            if llc.dirty[device, cursor, way]:
-                row = device * sim.m.channels + channel_of(np.int64(llc.tag[device, cursor, way]) << llc.line_shift,
-                                                           sim.m)
+            if llc.dirty[gpu, cursor, way]:
+                row = gpu * sim.m.channels + channel_of(np.int64(llc.tag[gpu, cursor, way]) << llc.line_shift,
+                                                        sim.m)
                 if queues.room(sim.compute, row) < llc.line_requests:
                     return cursor
-                write_back(sim, device, cursor, way, row, stream)
+                write_back(sim, gpu, cursor, way, row, stream)
         cursor += 1
     return cursor

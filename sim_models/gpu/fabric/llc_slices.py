@@ -18,42 +18,42 @@ from t3sim.gpu.state import CacheSlices, Sim
 _BLOCK_LINES_SHIFT = 2  #: a channel's slices take turns every 256 bytes
 
 
-def make_slices(devices: int, slices: int, channels: int, entries: int, line_cycles: float) -> CacheSlices:
+def make_slices(gpus: int, slices: int, channels: int, entries: int, line_cycles: float) -> CacheSlices:
     """Make empty queues of `entries` loads each; `line_cycles` as in `CacheSlices`."""
-    rows = max(1, devices * slices)
+    rows = max(1, gpus * slices)
     whole, real = np.dtype(np.int64), np.dtype(np.float64)
     return CacheSlices(
         slices, max(1, slices // channels), line_cycles, aligned_zeros((rows, entries), whole),
         aligned_zeros((rows, entries), whole), aligned_zeros(rows, whole), aligned_zeros(rows, whole),
-        aligned_zeros(rows, real), aligned_zeros(devices, whole))
+        aligned_zeros(rows, real), aligned_zeros(gpus, whole))
 
 
 @inlined
-def slice_of(sim: Sim, device: int, address: int) -> int:
+def slice_of(sim: Sim, gpu: int, address: int) -> int:
     """Return the row of the slice that has an address."""
     queue = sim.slices
     inner = (local_line(address, sim.m) >> _BLOCK_LINES_SHIFT) % queue.per_channel
-    return device * queue.slices + channel_of(address, sim.m) * queue.per_channel + inner
+    return gpu * queue.slices + channel_of(address, sim.m) * queue.per_channel + inner
 
 
 @inlined
-def push(sim: Sim, device: int, address: int, slot: int) -> bool:
+def push(sim: Sim, gpu: int, address: int, slot: int) -> bool:
     """Let a load wait at its slice; False: the queue is full."""
-    queue, row = sim.slices, slice_of(sim, device, address)
+    queue, row = sim.slices, slice_of(sim, gpu, address)
     if queue.count[row] == queue.line.shape[1]:
         return False
     at = (queue.head[row] + queue.count[row]) % queue.line.shape[1]
     queue.line[row, at] = address >> sim.llc.line_shift
     queue.slot[row, at] = slot
     queue.count[row] += 1
-    queue.waiting[device] += 1
+    queue.waiting[gpu] += 1
     return True
 
 
 @inlined
-def pop(queue: CacheSlices, device: int, row: int, now: int) -> None:
+def pop(queue: CacheSlices, gpu: int, row: int, now: int) -> None:
     """Take the head of a slice, which has looked it up."""
     queue.head[row] = (queue.head[row] + 1) % queue.line.shape[1]
     queue.count[row] -= 1
-    queue.waiting[device] -= 1
+    queue.waiting[gpu] -= 1
     queue.free[row] = max(queue.free[row], now - 1.0) + queue.line_cycles

@@ -20,27 +20,27 @@ from t3sim.gpu.state import PURPOSES, WAITS, MemoryState, Sim
 COMPUTE, EXCHANGE, OTHER = range(3)
 
 
-def make_memory(devices: int, channels: int, entries: int, latency_cycles: int, dma_lines: int, ports: int,
+def make_memory(gpus: int, channels: int, entries: int, latency_cycles: int, dma_lines: int, ports: int,
                 cached: bool = False) -> MemoryState:
-    """Make the state of every device's memory side.
+    """Make the state of every GPU's memory side.
 
     `entries`: requests that a channel holds in its DRAM queue, or in its slice of a memory-side cache;
     `cached`: it has one; `latency_cycles`: longest time from when a read is performed to its data's return;
     `dma_lines`: that the DMA engines may have read and not yet sent; `ports`: of the network.
     """
-    rows = devices * channels
+    rows = gpus * channels
     per_request, per_channel = MemoryState.RECORDS
     def each(count: int, *more: int) -> np.ndarray:
         return np.zeros((count, *more), np.int64)
-    channel, total_bytes = per_channel.arrays(rows), each(devices, PURPOSES)
+    channel, total_bytes = per_channel.arrays(rows), each(gpus, PURPOSES)
     channel["free_count"][:] = entries
     return MemoryState(
         **per_request.arrays((rows, entries)), **channel, free=np.tile(np.arange(entries), (rows, 1)),
-        total_bytes=total_bytes, dram_bytes=each(devices, PURPOSES) if cached else total_bytes,
-        waited=each(devices, PURPOSES),
-        fills=queues.timed_queue(devices, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
-        hits=queues.timed_queue(devices, channels * (latency_cycles + 1)),
-        dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(devices),
+        total_bytes=total_bytes, dram_bytes=each(gpus, PURPOSES) if cached else total_bytes,
+        waited=each(gpus, PURPOSES),
+        fills=queues.timed_queue(gpus, channels * (latency_cycles + 1)),  # a channel reads at most once per cycle
+        hits=queues.timed_queue(gpus, channels * (latency_cycles + 1)),
+        dma_returns=queues.timed_queue(ports, dma_lines), tracked_retired=each(gpus),
         due=aligned_zeros(rows, np.dtype(np.int64)),
         compute_tags=queues.tag_queue(rows), inbound_tags=queues.tag_queue(rows))
 
@@ -54,12 +54,12 @@ def has_room(sim: Sim, row: int, now: int) -> bool:
 
 
 @inlined
-def due_channels(sim: Sim, device: int, first: int, now: int) -> int:
+def due_channels(sim: Sim, gpu: int, first: int, now: int) -> int:
     """Return the mask of those of a GPU's next `PLACES` channels from `first` on that are due or are offered something.
 
     What a cycle changes that others see is seen in the next one: a channel is then due.
     """
-    row, count = device * sim.m.channels + first, sim.m.channels - first
+    row, count = gpu * sim.m.channels + first, sim.m.channels - first
     empty = at_most(sim.compute.count, row, 0, count) & at_most(sim.inbound.count, row, 0, count)
     return at_most(sim.mem.due, row, now, count) | (places(count) & ~empty)
 
@@ -91,7 +91,7 @@ def dram_accept(sim: Sim, row: int, now: int, lo: int, hi: int, tag: int, bucket
 
 
 @inlined
-def dram_cycle(sim: Sim, device: int, row: int, now: int) -> int:
+def dram_cycle(sim: Sim, gpu: int, row: int, now: int) -> int:
     """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1.
 
     So of its slice, where a memory-side cache stands before it.
@@ -123,38 +123,38 @@ def dram_cycle(sim: Sim, device: int, row: int, now: int) -> int:
     mem.retired_tag[row] = tag
     purpose = 2 * queues.stream_of(tag) + write
     mem.served[row, purpose] += 1
-    mem.total_bytes[device, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
+    mem.total_bytes[gpu, purpose] += bits.get(lo, hi, b.bytes, b.op - b.bytes)
     if op == bits.READ:
         if source == bits.LOCAL:
             if queues.stream_of(tag) == COMPUTE:
                 for other in range(WAITS):
-                    mem.waited[device, other] += mem.served[row, other] - mem.before[row, entry, other]
+                    mem.waited[gpu, other] += mem.served[row, other] - mem.before[row, entry, other]
             if hit:
-                queues.push_at(mem.hits, device, data + sim.fill_cycles, 0, 0, tag)
+                queues.push_at(mem.hits, gpu, data + sim.fill_cycles, 0, 0, tag)
             else:
-                queues.push_at(mem.fills, device, data + sim.fill_cycles, 0, 0, tag)
+                queues.push_at(mem.fills, gpu, data + sim.fill_cycles, 0, 0, tag)
         else:
-            port = (sim.control.region_ports[device, bits.get(lo, hi, b.region, b.region_bits), 0]
+            port = (sim.control.region_ports[gpu, bits.get(lo, hi, b.region, b.region_bits), 0]
                     + links.plane_of(sim.network, lo, b))
             queues.push_at(mem.dma_returns, port, data, lo, hi, tag)
         return -1
     if bits.get(lo, hi, b.region, b.region_bits) == 0:
         return -1
-    mem.tracked_retired[device] += 1
+    mem.tracked_retired[gpu] += 1
     return mem.bucket[row, entry]
 
 
 @inlined
-def direct_cycle(sim: Sim, device: int, now: int) -> None:
-    """Run all channels of one device for a cycle, without RTL: both streams take turns, one request per cycle."""
+def direct_cycle(sim: Sim, gpu: int, now: int) -> None:
+    """Run all channels of one GPU for a cycle, without RTL: both streams take turns, one request per cycle."""
     compute, inbound, turn = sim.compute, sim.inbound, sim.mem.turn
     for first in range(0, sim.m.channels, PLACES):
-        due = due_channels(sim, device, first, now)
+        due = due_channels(sim, gpu, first, now)
         while due:
-            row = device * sim.m.channels + first + lowest_bit(due)
+            row = gpu * sim.m.channels + first + lowest_bit(due)
             due &= due - 1
             room = has_room(sim, row, now)
-            dram_cycle(sim, device, row, now)
+            dram_cycle(sim, gpu, row, now)
             if not room:
                 continue
             take_inbound = inbound.count[row] > 0 and (compute.count[row] == 0 or turn[row] == 0)

@@ -1,6 +1,6 @@
 """The network: ports, each with its link; and in mirrored mode the neighbour seen through one's own traffic.
 
-A packet goes to the port that leads to its `device`, waits in the port's egress buffer, is serialised at the link's
+A packet goes to the port that leads to its `gpu`, waits in the port's egress buffer, is serialised at the link's
 bandwidth and arrives a latency later, in order. A node that is not its destination sends it on through a port of its
 own. Ports share nothing, so that a slow link holds up only what goes over it.
 The heads of dispatch windows go the same ways ahead of what waits in egress buffers, and never wait for memory at a

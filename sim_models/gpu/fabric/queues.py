@@ -1,6 +1,6 @@
 """The queues between a GPU's units and its memory channels, and the requests that wait in DRAM.
 
-Ring buffers over numpy arrays, one row per channel of every device (row = device*channels + channel).
+Ring buffers over numpy arrays, one row per channel of every GPU (row = gpu*channels + channel).
 """
 
 from typing import NamedTuple
@@ -93,9 +93,9 @@ def number_of(tag: int) -> int:
 
 
 @inlined
-def sent_by(device: int, part: int) -> int:
-    """Return the number in the tag of what a device sends: the device's own, and which part of K it is."""
-    return device | part << DEVICE_BITS
+def sent_by(gpu: int, part: int) -> int:
+    """Return the number in the tag of what a GPU sends: the GPU's own, and which part of K it is."""
+    return gpu | part << DEVICE_BITS
 
 
 @inlined

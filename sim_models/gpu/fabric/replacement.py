@@ -38,50 +38,50 @@ def make_sets(caches: int, sets: int, ways: int, policy: str) -> tuple[int, dict
 
 
 @inlined
-def used(llc: Llc | MemoryCache, device: int, s: int, way: int) -> None:
+def used(llc: Llc | MemoryCache, gpu: int, s: int, way: int) -> None:
     """Note that a line was found."""
     if llc.replacement == SRRIP:
-        llc.stamp[device, s, way] = SOON
+        llc.stamp[gpu, s, way] = SOON
     else:
-        llc.clock[device] += 1
-        llc.stamp[device, s, way] = llc.clock[device]
+        llc.clock[gpu] += 1
+        llc.stamp[gpu, s, way] = llc.clock[gpu]
 
 
 @inlined
-def brought(llc: Llc | MemoryCache, device: int, s: int, way: int) -> None:
+def brought(llc: Llc | MemoryCache, gpu: int, s: int, way: int) -> None:
     """Note that a way has another line."""
     if llc.replacement == SRRIP:
-        llc.stamp[device, s, way] = LATE
+        llc.stamp[gpu, s, way] = LATE
     else:
-        llc.clock[device] += 1
-        llc.stamp[device, s, way] = llc.clock[device]
+        llc.clock[gpu] += 1
+        llc.stamp[gpu, s, way] = llc.clock[gpu]
 
 
 @inlined
-def way_of(llc: Llc | MemoryCache, device: int, s: int, line: int) -> tuple[int, int]:
+def way_of(llc: Llc | MemoryCache, gpu: int, s: int, line: int) -> tuple[int, int]:
     """Return (group, way) of a line in the set that begins at group `s`; way -1 if it is not there."""
     wanted = np.int32(line)
-    there = equal(llc.tag, (device, s, 0), wanted)
+    there = equal(llc.tag, (gpu, s, 0), wanted)
     group, last = s, s + llc.groups - 1
     while there == 0 and group < last:
         group += 1
-        there = equal(llc.tag, (device, group, 0), wanted)
+        there = equal(llc.tag, (gpu, group, 0), wanted)
     return (group, lowest_bit(there)) if there else (s, -1)
 
 
 @compiled
-def victim(llc: Llc | MemoryCache, device: int, s: int) -> tuple[int | np.int64, int | np.int64]:
+def victim(llc: Llc | MemoryCache, gpu: int, s: int) -> tuple[int | np.int64, int | np.int64]:
     """Return (group, way) of a set that makes room, way -1 if all are being filled; it begins at group `s`."""
     best = NO_WAY
     flip = np.int32(FURTHEST if llc.replacement == SRRIP else 0)
     for group in range(llc.groups):
-        found = lowest_of_free(llc.stamp, llc.pending, (device, s + group, 0), flip, NO_WAY)
+        found = lowest_of_free(llc.stamp, llc.pending, (gpu, s + group, 0), flip, NO_WAY)
         best = min(best, found if found == NO_WAY else found + group * PLACES)
     if best == NO_WAY:
         return s, -1
     if llc.replacement == SRRIP and best >> 8:
         for group in range(s, s + llc.groups):
             for way in range(PLACES):
-                if llc.pending[device, group, way] < 0:
-                    llc.stamp[device, group, way] += best >> 8
+                if llc.pending[gpu, group, way] < 0:
+                    llc.stamp[gpu, group, way] += best >> 8
     return s + (best >> _GROUP_SHIFT & _GROUPS - 1), best & PLACES - 1

@@ -23,150 +23,150 @@ from t3sim.gpu.state import Sim
 
 
 @compiled
-def fill(kernel: UnitsKernel, sim: Sim, device: int, register: int, now: int) -> None:
+def fill(kernel: UnitsKernel, sim: Sim, gpu: int, register: int, now: int) -> None:
     """Take one DRAM read of a miss; wake the workgroups when the line is complete."""
     llc = sim.llc
-    if not cache.fill(llc, device, register):
+    if not cache.fill(llc, gpu, register):
         return
     for word in range(llc.waiters.shape[2]):
-        waiting = np.int64(llc.waiters[device, register, word])
+        waiting = np.int64(llc.waiters[gpu, register, word])
         while waiting:
             slot = word * 64 + lowest_bit(waiting)
             waiting &= waiting - 1
-            data_back(kernel, device, slot, now)
-    cache.release_miss(llc, device, register)
+            data_back(kernel, gpu, slot, now)
+    cache.release_miss(llc, gpu, register)
 
 
 @inlined
-def data_back(kernel: UnitsKernel, device: int, slot: int, now: int) -> None:
+def data_back(kernel: UnitsKernel, gpu: int, slot: int, now: int) -> None:
     """Count one of the lines that a workgroup waits for."""
     g = kernel.state
-    g.outstanding[device, slot] -= 1
-    if g.outstanding[device, slot] == 0 and g.loading[device, slot] == SENT:
-        g.ready_time[device, slot] = max(g.ready_time[device, slot],
-                                          now + kernel.rates.hit_cycles * g.slowdown[device])
-        wake(kernel, device, slot)
+    g.outstanding[gpu, slot] -= 1
+    if g.outstanding[gpu, slot] == 0 and g.loading[gpu, slot] == SENT:
+        g.ready_time[gpu, slot] = max(g.ready_time[gpu, slot],
+                                          now + kernel.rates.hit_cycles * g.slowdown[gpu])
+        wake(kernel, gpu, slot)
 
 
 @inlined
-def serve_slices(kernel: UnitsKernel, sim: Sim, device: int, now: int) -> None:
+def serve_slices(kernel: UnitsKernel, sim: Sim, gpu: int, now: int) -> None:
     """Let each slice of the cache look up the loads that wait there, in order, as far as it can now."""
     queue = sim.slices
-    if queue.slices == 0 or queue.waiting[device] == 0:
+    if queue.slices == 0 or queue.waiting[gpu] == 0:
         return
     for i in range(queue.slices):
-        row = device * queue.slices + (now + i) % queue.slices  # a channel's queue has room for another one first
+        row = gpu * queue.slices + (now + i) % queue.slices  # a channel's queue has room for another one first
         while queue.count[row] > 0 and queue.free[row] <= now:
             slot = queue.slot[row, queue.head[row]]
-            stream = kernel.work.peer_stream if kernel.state.adding[device, slot] else kernel.work.stream
-            found, _ = cache.load(sim, device, queue.line[row, queue.head[row]], slot, slot % kernel.rates.units,
+            stream = kernel.work.peer_stream if kernel.state.adding[gpu, slot] else kernel.work.stream
+            found, _ = cache.load(sim, gpu, queue.line[row, queue.head[row]], slot, slot % kernel.rates.units,
                                   stream)
             if found == cache.BLOCKED:
                 break
-            llc_slices.pop(queue, device, row, now)
+            llc_slices.pop(queue, gpu, row, now)
             if found == cache.HIT:
-                data_back(kernel, device, slot, now)
+                data_back(kernel, gpu, slot, now)
             elif found == cache.KNOWN:  # one wait for the line is enough
-                kernel.state.outstanding[device, slot] -= 1
+                kernel.state.outstanding[gpu, slot] -= 1
 
 
 @inlined
-def sends_loads(units: UnitState, device: int, slot: int) -> bool:
+def sends_loads(units: UnitState, gpu: int, slot: int) -> bool:
     """Return whether a workgroup's loads are being sent."""
-    return units.loading[device, slot] == SENDING and LOAD <= units.state[device, slot] < STORE_MEMORY
+    return units.loading[gpu, slot] == SENDING and LOAD <= units.state[gpu, slot] < STORE_MEMORY
 
 
 @inlined
-def waits_for_data(units: UnitState, device: int, slot: int) -> bool:
+def waits_for_data(units: UnitState, gpu: int, slot: int) -> bool:
     """Return whether a workgroup has nothing to do until data come."""
-    return (units.state[device, slot] == LOAD and units.loading[device, slot] == SENT
-            and units.outstanding[device, slot] > 0 and units.compute_end[device, slot] < 0)
+    return (units.state[gpu, slot] == LOAD and units.loading[gpu, slot] == SENT
+            and units.outstanding[gpu, slot] > 0 and units.compute_end[gpu, slot] < 0)
 
 
 @inlined
-def may_load(kernel: UnitsKernel, device: int, slot: int) -> bool:
+def may_load(kernel: UnitsKernel, gpu: int, slot: int) -> bool:
     """Return whether there is a step to load and a buffer for it."""
-    g, group = kernel.state, kernel.work.groups[kernel.state.group[device, slot]]
-    return (g.load_step[device, slot] < group.first_step + group.steps
-            and g.loaded[device, slot] - g.computed[device, slot] < kernel.work.ahead)
+    g, group = kernel.state, kernel.work.groups[kernel.state.group[gpu, slot]]
+    return (g.load_step[gpu, slot] < group.first_step + group.steps
+            and g.loaded[gpu, slot] - g.computed[gpu, slot] < kernel.work.ahead)
 
 
 @compiled
-def send_loads(kernel: UnitsKernel, sim: Sim, device: int, slot: int, unit: int, now: int) -> int | np.int64:
+def send_loads(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's loads; the arguments and the result are those of `use_port`."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
-    step, cached = work.steps[g.load_step[device, slot]], work.cached_loads
+    step, cached = work.steps[g.load_step[gpu, slot]], work.cached_loads
     after_last = step.first_load + step.loads
     shift = sim.llc.line_shift if cached else LINE_SHIFT
     in_order = cached and sim.slices.slices > 0
-    while g.load_block[device, slot] < after_last:
-        if g.port_free[device, unit] > now:
-            return max(now + 1, np.int64(np.ceil(g.port_free[device, unit])))
-        block = work.loads[g.load_block[device, slot]]
-        row = np.int64(g.load_row[device, slot])
+    while g.load_block[gpu, slot] < after_last:
+        if g.port_free[gpu, unit] > now:
+            return max(now + 1, np.int64(np.ceil(g.port_free[gpu, unit])))
+        block = work.loads[g.load_block[gpu, slot]]
+        row = np.int64(g.load_row[gpu, slot])
         if block.row_list >= 0:
             row = work.row_lists[block.row_list + row]
-        address = (block.base + row * block.pitch + g.load_turn[device, slot] * block.step_stride
-                   + g.member[device, slot] * block.workgroup_stride)
-        line = g.load_line[device, slot]
+        address = (block.base + row * block.pitch + g.load_turn[gpu, slot] * block.step_stride
+                   + g.member[gpu, slot] * block.workgroup_stride)
+        line = g.load_line[gpu, slot]
         if in_order:
-            accepted = llc_slices.push(sim, device, address + (np.int64(line) << shift), slot)
+            accepted = llc_slices.push(sim, gpu, address + (np.int64(line) << shift), slot)
             if accepted:
-                g.outstanding[device, slot] += 1
+                g.outstanding[gpu, slot] += 1
         elif cached:
-            if g.budget[device] <= 0.0:
+            if g.budget[gpu] <= 0.0:
                 return now + 1
-            accepted = read_line(kernel, sim, device, slot, unit, address + (np.int64(line) << shift)) != cache.BLOCKED
+            accepted = read_line(kernel, sim, gpu, slot, unit, address + (np.int64(line) << shift)) != cache.BLOCKED
         else:
-            accepted = read_memory(kernel, sim, device, slot, address, block.bytes, line)
+            accepted = read_memory(kernel, sim, gpu, slot, address, block.bytes, line)
         if not accepted:
-            g.port_free[device, unit] = now + REPLAY_CYCLES
+            g.port_free[gpu, unit] = now + REPLAY_CYCLES
             return now + REPLAY_CYCLES
         lines = ((address + block.bytes - 1) >> shift) - (address >> shift) + 1
         if cached and not in_order:
-            g.budget[device] -= block.bytes / lines
-        g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
-                                     + rates.port_byte_cycles * block.bytes / lines * g.slowdown[device])
+            g.budget[gpu] -= block.bytes / lines
+        g.port_free[gpu, unit] = (max(g.port_free[gpu, unit], now - 1.0)
+                                  + rates.port_byte_cycles * block.bytes / lines * g.slowdown[gpu])
         following = line + 1
         if cached:
-            cache.expect(sim.llc, device,
+            cache.expect(sim.llc, gpu,
                          (address + (np.int64(following) << shift) if following < lines else address + block.pitch)
                          >> shift, unit)
         if following == lines:
             following = 0
-            g.load_row[device, slot] += 1
-            if g.load_row[device, slot] == block.rows:
-                g.load_row[device, slot] = 0
-                g.load_block[device, slot] += 1
-        g.load_line[device, slot] = following
-    g.loading[device, slot] = SENT
-    g.ready_time[device, slot] = g.port_free[device, unit] + rates.hit_cycles * g.slowdown[device]
+            g.load_row[gpu, slot] += 1
+            if g.load_row[gpu, slot] == block.rows:
+                g.load_row[gpu, slot] = 0
+                g.load_block[gpu, slot] += 1
+        g.load_line[gpu, slot] = following
+    g.loading[gpu, slot] = SENT
+    g.ready_time[gpu, slot] = g.port_free[gpu, unit] + rates.hit_cycles * g.slowdown[gpu]
     return NEVER
 
 
 @inlined
-def read_line(kernel: UnitsKernel, sim: Sim, device: int, slot: int, unit: int, address: int) -> int:
+def read_line(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, unit: int, address: int) -> int:
     """Read one cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
-    g, refused = kernel.state, kernel.state.refused[device, slot]
+    g, refused = kernel.state, kernel.state.refused[gpu, slot]
     if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
-    stream = kernel.work.peer_stream if g.adding[device, slot] else kernel.work.stream
-    found, row = cache.load(sim, device, address >> sim.llc.line_shift, slot, unit, stream)
-    g.refused[device, slot] = row
+    stream = kernel.work.peer_stream if g.adding[gpu, slot] else kernel.work.stream
+    found, row = cache.load(sim, gpu, address >> sim.llc.line_shift, slot, unit, stream)
+    g.refused[gpu, slot] = row
     if found == cache.WAITING:
-        g.outstanding[device, slot] += 1
+        g.outstanding[gpu, slot] += 1
     return found
 
 
 @inlined
-def read_memory(kernel: UnitsKernel, sim: Sim, device: int, slot: int, address: int, size: int, line: int) -> bool:
+def read_memory(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, address: int, size: int, line: int) -> bool:
     """Read the `line`-th request of a run of `size` bytes, past the cache; False: there is no room for it now."""
     start = max(address, ((address >> LINE_SHIFT) + line) << LINE_SHIFT)
     stop = min(address + size, ((start >> LINE_SHIFT) + 1) << LINE_SHIFT)
-    row = device * sim.m.channels + channel_of(start, sim.m)
+    row = gpu * sim.m.channels + channel_of(start, sim.m)
     if queues.room(sim.compute, row) < 1:
         return False
     lo, hi = bits.pack(sim.b, start, stop - start, bits.READ, bits.LOCAL, 0, 0, 0)
     queues.push(sim.compute, row, lo, hi, queues.tag_of(kernel.work.stream, slot))
-    kernel.state.outstanding[device, slot] += 1
+    kernel.state.outstanding[gpu, slot] += 1
     return True

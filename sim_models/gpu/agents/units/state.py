@@ -36,24 +36,24 @@ Records = Any  #: an array of records, whose fields compiled code reads as attri
 
 
 class UnitWork(NamedTuple):
-    """The kernel tables of all simulated devices, and what is common to them."""
+    """The kernel tables of all simulated GPUs, and what is common to them."""
 
     groups: Records  # see operators.kernel_table
     steps: Records
     loads: Records
     stores: Records
     row_lists: np.ndarray
-    first_group: np.ndarray  # int64 [device]
-    workgroups: np.ndarray  # int64 [device]
-    phase_end: np.ndarray  # int64 [device, phase]: workgroups of it and of those before
-    arrivals: np.ndarray  # int64 [device, phase]: lines that must have come before it is over
+    first_group: np.ndarray  # int64 [gpu]
+    workgroups: np.ndarray  # int64 [gpu]
+    phase_end: np.ndarray  # int64 [gpu, phase]: workgroups of it and of those before
+    arrivals: np.ndarray  # int64 [gpu, phase]: lines that must have come before it is over
     two_queues: bool  # groups that ask the window, and beside them those that wait for their inputs
     needs: np.ndarray  # int64 [row of groups]: see KernelTable; empty with one queue
-    beside: np.ndarray  # int64 [device, 2]: rows of groups in the second queue, first and one past the last
+    beside: np.ndarray  # int64 [gpu, 2]: rows of groups in the second queue, first and one past the last
     waits: Records  # [row of groups]: see KernelTable; empty without signals
     raises: np.ndarray  # int64 [row of groups]: the same
-    signals: np.ndarray  # int64 [device, 1 + signal]: counts at which each is set
-    adds_from: np.ndarray  # int64 [device]: first row of groups that add what came
+    signals: np.ndarray  # int64 [gpu, 1 + signal]: counts at which each is set
+    adds_from: np.ndarray  # int64 [gpu]: first row of groups that add what came
     ahead: int
     cached_loads: bool
     persistent: bool
@@ -80,7 +80,7 @@ _UNIT = Record(("quiet", np.int64), ("computing", np.int64), ("port_free", np.fl
 class UnitState(NamedTuple):
     """The state of places and units.
 
-    Arrays are [device, place of a unit] (place * units + unit), then [device, unit], then [device].
+    Arrays are [gpu, place of a unit] (place * units + unit), then [gpu, unit], then [gpu].
     """
 
     RECORDS = _PLACE, _UNIT
@@ -110,14 +110,14 @@ class UnitState(NamedTuple):
     store_block: np.ndarray
     store_row: np.ndarray
     store_line: np.ndarray
-    wake: np.ndarray  # [device, unit]: memory cycle of its next service
-    quiet: np.ndarray  # int64 [device, unit]: before it, who has the port only goes on sending loads
-    computing: np.ndarray  # int64 [device, unit]: while it is quiet, when a place's computation ends or begins
+    wake: np.ndarray  # [gpu, unit]: memory cycle of its next service
+    quiet: np.ndarray  # int64 [gpu, unit]: before it, who has the port only goes on sending loads
+    computing: np.ndarray  # int64 [gpu, unit]: while it is quiet, when a place's computation ends or begins
     port_free: np.ndarray  # float
     matrix_free: np.ndarray  # float
     holder: np.ndarray  # place that uses the port first
-    accounted: np.ndarray  # int64 [device, account]: cycles of all places
-    next_wake: np.ndarray  # int64 [device]: earliest of the units' wake times
+    accounted: np.ndarray  # int64 [gpu, account]: cycles of all places
+    next_wake: np.ndarray  # int64 [gpu]: earliest of the units' wake times
     next_wg: np.ndarray
     next_group: np.ndarray
     next_member: np.ndarray
@@ -125,38 +125,38 @@ class UnitState(NamedTuple):
     member_beside: np.ndarray
     phase: np.ndarray
     opens: np.ndarray  # first cycle in which workgroups of the present phase may start
-    phase_over: np.ndarray  # int64 [device, phase]: cycle in which it was over
+    phase_over: np.ndarray  # int64 [gpu, phase]: cycle in which it was over
     finished: np.ndarray  # workgroups done
     finish_time: np.ndarray
     idle: np.ndarray  # places without a workgroup
     first_unit: np.ndarray  # round-robin over units
     budget: np.ndarray  # float: bytes that the cache may still move this cycle
     flushed: np.ndarray  # cache sets written back after the kernel
-    working: np.ndarray  # int64 [device]: units that work, the first ones
-    slowdown: np.ndarray  # float [device]: by which everything that goes by the GPU's clock takes longer
+    working: np.ndarray  # int64 [gpu]: units that work, the first ones
+    slowdown: np.ndarray  # float [gpu]: by which everything that goes by the GPU's clock takes longer
 
 
 def make_state(rates: UnitRates, work: UnitWork) -> UnitState:
-    devices, phases = work.phase_end.shape
-    tables, units = _PLACE.arrays((devices, rates.units * rates.places)), _UNIT.arrays((devices, rates.units))
+    gpus, phases = work.phase_end.shape
+    tables, units = _PLACE.arrays((gpus, rates.units * rates.places)), _UNIT.arrays((gpus, rates.units))
     for name in ("wg", "refused", "compute_end"):
         tables[name][:] = -1
 
     def each(dtype: type = np.int64) -> np.ndarray:
-        return np.zeros(devices, dtype)
+        return np.zeros(gpus, dtype)
     # A persistent kernel's units look for work when it starts; the others are woken by the dispatcher.
     wake = 0 if work.persistent else NEVER
-    wakes = aligned_zeros((devices, rates.units), np.dtype(np.int64))
+    wakes = aligned_zeros((gpus, rates.units), np.dtype(np.int64))
     wakes[:] = wake
     return UnitState(
         **tables, **units, wake=wakes,
-        accounted=np.zeros((devices, len(ACCOUNTS)), np.int64),
-        next_wake=np.full(devices, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
+        accounted=np.zeros((gpus, len(ACCOUNTS)), np.int64),
+        next_wake=np.full(gpus, wake), next_wg=each(), next_group=work.first_group.copy(), next_member=each(),
         next_beside=work.beside[:, 0].copy(), member_beside=each(),
-        phase=each(), opens=np.full(devices, NEVER if work.released else 0),
-        phase_over=np.zeros((devices, phases), np.int64), finished=each(), finish_time=each(),
-        idle=np.full(devices, rates.units * rates.places), first_unit=each(), budget=each(np.float64), flushed=each(),
-        working=np.full(devices, rates.units), slowdown=np.ones(devices))
+        phase=each(), opens=np.full(gpus, NEVER if work.released else 0),
+        phase_over=np.zeros((gpus, phases), np.int64), finished=each(), finish_time=each(),
+        idle=np.full(gpus, rates.units * rates.places), first_unit=each(), budget=each(np.float64), flushed=each(),
+        working=np.full(gpus, rates.units), slowdown=np.ones(gpus))
 
 
 class UnitsKernel(Protocol):
@@ -171,32 +171,32 @@ class UnitsKernel(Protocol):
 
 
 @inlined
-def is_over(kernel: UnitsKernel, device: int) -> bool:
-    return kernel.state.phase[device] == kernel.state.phase_over.shape[1]
+def is_over(kernel: UnitsKernel, gpu: int) -> bool:
+    return kernel.state.phase[gpu] == kernel.state.phase_over.shape[1]
 
 
 @inlined
-def enter(units: UnitState, device: int, slot: int, state: int, now: int) -> None:
+def enter(units: UnitState, gpu: int, slot: int, state: int, now: int) -> None:
     """Account for the time in the old state and change to the new one."""
-    state_before = units.state[device, slot]
-    account = ADDING if units.adding[device, slot] and state_before != POLL else state_before
-    units.accounted[device, account] += now - units.since[device, slot]
-    units.since[device, slot] = now
-    units.state[device, slot] = state
+    state_before = units.state[gpu, slot]
+    account = ADDING if units.adding[gpu, slot] and state_before != POLL else state_before
+    units.accounted[gpu, account] += now - units.since[gpu, slot]
+    units.since[gpu, slot] = now
+    units.state[gpu, slot] = state
 
 
-def settle(state: UnitState, device: int, now: int) -> None:
+def settle(state: UnitState, gpu: int, now: int) -> None:
     """Account for the time up to now, for reading the totals."""
-    account = np.where(state.adding[device] & (state.state[device] != POLL), ADDING, state.state[device])
-    np.add.at(state.accounted[device], account, now - state.since[device])
-    state.since[device] = now
+    account = np.where(state.adding[gpu] & (state.state[gpu] != POLL), ADDING, state.state[gpu])
+    np.add.at(state.accounted[gpu], account, now - state.since[gpu])
+    state.since[gpu] = now
 
 
 @inlined
-def wake(kernel: UnitsKernel, device: int, slot: int) -> None:
+def wake(kernel: UnitsKernel, gpu: int, slot: int) -> None:
     """Make sure that a unit is served when one of its places is ready."""
     g, unit = kernel.state, slot % kernel.rates.units
-    due = np.int64(np.ceil(g.ready_time[device, slot]))
-    g.wake[device, unit] = min(g.wake[device, unit], due)
-    g.quiet[device, unit] = 0
-    g.next_wake[device] = min(g.next_wake[device], due)
+    due = np.int64(np.ceil(g.ready_time[gpu, slot]))
+    g.wake[gpu, unit] = min(g.wake[gpu, unit], due)
+    g.quiet[gpu, unit] = 0
+    g.next_wake[gpu] = min(g.next_wake[gpu], due)

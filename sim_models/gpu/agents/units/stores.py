@@ -42,79 +42,79 @@ def first_store(kernel: UnitsKernel, group: int, member: int) -> int | np.int64:
 
 
 @compiled
-def send_stores(kernel: UnitsKernel, sim: Sim, device: int, slot: int, unit: int, now: int) -> int | np.int64:
+def send_stores(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, unit: int, now: int) -> int | np.int64:
     """Send a step's stores, its blocks side by side, row by row; the arguments and the result are those of `use_port`.
 
     One row is what one store instruction of a wavefront writes: contiguous lines, which the crossbar keeps together.
     """
     g, work, rates = kernel.state, kernel.work, kernel.rates
-    step = work.steps[g.store_step[device, slot]]
-    while next_row(g, work, step, device, slot):
-        if g.port_free[device, unit] > now:
-            return max(now + 1, np.int64(np.ceil(g.port_free[device, unit])))
-        block = work.stores[g.store_block[device, slot]]
-        address = (block.base + g.store_row[device, slot] * block.pitch
-                   + g.store_turn[device, slot] * block.step_stride + g.member[device, slot] * block.workgroup_stride)
+    step = work.steps[g.store_step[gpu, slot]]
+    while next_row(g, work, step, gpu, slot):
+        if g.port_free[gpu, unit] > now:
+            return max(now + 1, np.int64(np.ceil(g.port_free[gpu, unit])))
+        block = work.stores[g.store_block[gpu, slot]]
+        address = (block.base + g.store_row[gpu, slot] * block.pitch
+                   + g.store_turn[gpu, slot] * block.step_stride + g.member[gpu, slot] * block.workgroup_stride)
         lines = lines_of_bytes(block.bytes)
-        if not store_row(kernel, sim, device, slot, block, address, lines, now):
+        if not store_row(kernel, sim, gpu, slot, block, address, lines, now):
             retry = REPLAY_CYCLES if block.route != TO_PEER else rates.link_retry_cycles
             if work.persistent:  # its store stays in the port
-                g.port_free[device, unit] = now + retry
+                g.port_free[gpu, unit] = now + retry
             return now + retry
-        g.store_block[device, slot] += 1
-        g.port_free[device, unit] = (max(g.port_free[device, unit], now - 1.0)
-                                     + rates.port_byte_cycles * LINE_BYTES * lines * g.slowdown[device])
-    group = work.groups[g.group[device, slot]]
-    if g.compute_step[device, slot] < group.first_step + group.steps:
-        enter(g, device, slot, LOAD, now)
+        g.store_block[gpu, slot] += 1
+        g.port_free[gpu, unit] = (max(g.port_free[gpu, unit], now - 1.0)
+                                  + rates.port_byte_cycles * LINE_BYTES * lines * g.slowdown[gpu])
+    group = work.groups[g.group[gpu, slot]]
+    if g.compute_step[gpu, slot] < group.first_step + group.steps:
+        enter(g, gpu, slot, LOAD, now)
     elif work.end_cycles == 0.0 and not work.persistent:
-        end(kernel, sim, device, slot, now)
+        end(kernel, sim, gpu, slot, now)
     else:
-        g.store_step[device, slot] = ENDING
-        g.ready_time[device, slot] = now + work.end_cycles * g.slowdown[device]
+        g.store_step[gpu, slot] = ENDING
+        g.ready_time[gpu, slot] = now + work.end_cycles * g.slowdown[gpu]
     return NEVER
 
 
 @inlined
-def next_row(units: UnitState, work: UnitWork, step: np.record, device: int, slot: int) -> bool:
+def next_row(units: UnitState, work: UnitWork, step: np.record, gpu: int, slot: int) -> bool:
     """Go to the next row that is to be stored; False: there is none."""
     behind = step.first_store + step.stores
     tried = 0
     while tried <= step.stores:
-        if units.store_block[device, slot] >= behind:
-            units.store_block[device, slot] = step.first_store
-            units.store_row[device, slot] += 1
-        if step.stores and units.store_row[device, slot] < work.stores[units.store_block[device, slot]].rows:
+        if units.store_block[gpu, slot] >= behind:
+            units.store_block[gpu, slot] = step.first_store
+            units.store_row[gpu, slot] += 1
+        if step.stores and units.store_row[gpu, slot] < work.stores[units.store_block[gpu, slot]].rows:
             return True
-        units.store_block[device, slot] += 1
+        units.store_block[gpu, slot] += 1
         tried += 1
     return False
 
 
 @inlined
-def store_row(kernel: UnitsKernel, sim: Sim, device: int, slot: int, block: np.record, address: int, lines: int,
+def store_row(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, block: np.record, address: int, lines: int,
               now: int) -> bool:
     """Store a row in the cache, in memory or over the link; False: there is no room for (all of) it now.
 
     The cache takes line by line, the others all or nothing.
     """
     if block.route == TO_CACHE:
-        return store_cached(kernel, sim, device, slot, address, lines)
+        return store_cached(kernel, sim, gpu, slot, address, lines)
     if block.route == TO_MEMORY or block.route == TO_BOTH:
         for line in range(lines):  # room everywhere first: a row may cross into another channel
-            if queues.room(sim.compute, device * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
+            if queues.room(sim.compute, gpu * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
                     < lines:
                 return False
     mapped = block.route == MAPPED or block.route == TO_BOTH
-    port = sim.control.region_ports[device, block.region, 0]
+    port = sim.control.region_ports[gpu, block.region, 0]
     if block.route == TO_PEER:
-        port = sim.network.next_port[device, sim.control.downstream[device, block.peer]]
+        port = sim.network.next_port[gpu, sim.control.downstream[gpu, block.peer]]
     for side in range(min(lines, sim.network.planes) if mapped or block.route == TO_PEER else 0):
         onto = port + links.plane_at(address + side * LINE_BYTES, sim.network.planes)
         if (sim.stores_out.count[onto] + -(-lines // sim.network.planes) > sim.store_limit if mapped
                 else not links.can_send(sim.network, onto, now)):
-            if kernel.state.state[device, slot] != STORE_LINK:
-                enter(kernel.state, device, slot, STORE_LINK, now)
+            if kernel.state.state[gpu, slot] != STORE_LINK:
+                enter(kernel.state, gpu, slot, STORE_LINK, now)
             return False
     op = bits.UPDATE if block.updates else bits.STORE
     source = bits.LOCAL if block.route != TO_PEER else bits.REMOTE
@@ -125,33 +125,33 @@ def store_row(kernel: UnitsKernel, sim: Sim, device: int, slot: int, block: np.r
         size = min(LINE_BYTES, block.bytes - line * LINE_BYTES)
         lo, hi = bits.pack(sim.b, at, size, op, source, block.region, block.wavefront, block.id)
         if block.route == TO_MEMORY:
-            queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), lo, hi, tag)
+            queues.push(sim.compute, gpu * sim.m.channels + channel_of(at, sim.m), lo, hi, tag)
         elif block.route == TO_BOTH:
             kept_lo, kept_hi = bits.pack(sim.b, at, size, op, source, 0, 0, 0)
-            queues.push(sim.compute, device * sim.m.channels + channel_of(at, sim.m), kept_lo, kept_hi, tag)
+            queues.push(sim.compute, gpu * sim.m.channels + channel_of(at, sim.m), kept_lo, kept_hi, tag)
             queues.push_at(sim.stores_out, onto, now, lo, hi, tag)
         elif block.route == MAPPED:
             queues.push_at(sim.stores_out, onto, now, lo, hi, tag)
         else:
-            peer = sim.control.downstream[device, block.peer]
-            if sim.control.rs_start[device] < 0:
-                sim.control.rs_start[device] = now
+            peer = sim.control.downstream[gpu, block.peer]
+            if sim.control.rs_start[gpu] < 0:
+                sim.control.rs_start[gpu] = now
             links.send(sim.network, onto, now, size, 0, lo,
-                       links.bound_for(hi, peer, sim.b), queues.tag_of(kernel.work.peer_stream, device))
-            sim.network.injected[device] += 1
+                       links.bound_for(hi, peer, sim.b), queues.tag_of(kernel.work.peer_stream, gpu))
+            sim.network.injected[gpu] += 1
     return True
 
 
 @inlined
-def store_cached(kernel: UnitsKernel, sim: Sim, device: int, slot: int, address: int, lines: int) -> bool:
+def store_cached(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, address: int, lines: int) -> bool:
     """Store a row's lines in the cache; False: not all of them can go now."""
     g, line_requests = kernel.state, sim.llc.line_requests
-    while g.store_line[device, slot] < lines:
-        at = address + g.store_line[device, slot] * LINE_BYTES
-        if g.budget[device] <= 0.0 or not cache.store(sim, device, at >> sim.llc.line_shift, slot % kernel.rates.units,
-                                                      kernel.work.stream):
+    while g.store_line[gpu, slot] < lines:
+        at = address + g.store_line[gpu, slot] * LINE_BYTES
+        if g.budget[gpu] <= 0.0 or not cache.store(sim, gpu, at >> sim.llc.line_shift, slot % kernel.rates.units,
+                                                   kernel.work.stream):
             return False
-        g.store_line[device, slot] += line_requests
-        g.budget[device] -= sim.llc.line_bytes
-    g.store_line[device, slot] = 0
+        g.store_line[gpu, slot] += line_requests
+        g.budget[gpu] -= sim.llc.line_bytes
+    g.store_line[gpu, slot] = 0
     return True
