@@ -160,7 +160,7 @@ PARTS = {
     "cosim/driver": {"cosim.driver", "base.errors", *PLAIN_RTL},
     "gpu/hbm": {"gpu.hbm", "machine", "base.compiled", "base.line"},
     # Neither matrices nor roles.
-    "gpu/fabric": {"gpu.fabric", "gpu.hbm", "gpu.setup", "base.compiled", "base.line", *PLAIN_RTL},
+    "gpu/fabric": {"gpu.fabric", "gpu.hbm", "gpu.setup", "gpu.state", "base.compiled", "base.line", *PLAIN_RTL},
     "gpu/agents": {"gpu", "workload.operators", "cosim.ports", "base.compiled", "base.line"},
 }
 
