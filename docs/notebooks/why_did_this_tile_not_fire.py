@@ -26,10 +26,10 @@ main(["explain", recording]);
 # The life of one of the tiles that wait. It leads to its cause, which lies on another GPU.
 
 # %%
-main(["explain", "--wg", "16", "--wf", "0", "--device", "3", recording]);
+main(["explain", "--wg", "16", "--wf", "0", "--gpu", "3", recording]);
 
 # %%
-main(["explain", "--wg", "8", "--wf", "0", "--device", "0", recording]);
+main(["explain", "--wg", "8", "--wf", "0", "--gpu", "0", recording]);
 
 # %% [markdown]
 # `t3 step` shows the same cycle by cycle in the terminal; `t3 trace --timeline` and `--waves` write files for Perfetto

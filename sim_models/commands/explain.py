@@ -19,7 +19,8 @@ def explain(
     channel: Annotated[int | None, typer.Option(
         metavar="C", parser=natural_number, help="Instead of a tile: a channel, at --cycle.")] = None,
     cycle: Annotated[int | None, typer.Option(metavar="T", parser=natural_number, help="Memory cycle.")] = None,
-    device: Annotated[int, typer.Option(metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
+    device: Annotated[int, typer.Option(
+        "--gpu", "--device", metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
     json: JsonOption = None,
 ) -> None:
     """Explain a tile's life, a collective's workgroup or a channel's decision; without options, the whole run."""

@@ -13,7 +13,8 @@ from t3sim.commands.options import folder_name, natural_number
 def step(
     folder: Annotated[Path, typer.Argument(
         metavar="DIR", parser=folder_name, help="A trace that `t3 trace` wrote.")],
-    device: Annotated[int, typer.Option(metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
+    device: Annotated[int, typer.Option(
+        "--gpu", "--device", metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
     cycle: Annotated[int | None, typer.Option(metavar="T", parser=natural_number, help="Cycle to begin at.")] = None,
     until: Annotated[str, typer.Option(
         "--break", metavar="CONDITION", help='Such as "set 17 full" or "count of wg 37 wf 2 reaches 96".')] = "",

@@ -147,7 +147,7 @@ def trace(
                           f"{result.slowdown_on_one_core:.2f}. Both runs gave the same state. "
                           f"Peak memory: {result.peak_memory_mb:.0f} MB.", highlight=False)
         if index:
-            print_table("Where to look", ("what", "device", "cycle", "lasts", "tile", "--from", "--until"), (
+            print_table("Where to look", ("what", "GPU", "cycle", "lasts", "tile", "--from", "--until"), (
                 (place.what, str(place.device), f"{place.cycle:,}",
                  "" if place.lasted_cycles is None else f"{place.lasted_cycles:,}", place.detail,
                  *map(str, place.window)) for place in known_places), console)

@@ -120,32 +120,32 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     for share in schedule.shares(device):
         role = share.role
         if len(role.routes) > geometry.dma.copies and not schedule.program.in_switch:
-            raise ScheduleError(f"device {device}: chunk {role.chunk} goes to {len(role.routes)} others: [dma] "
+            raise ScheduleError(f"GPU {device}: chunk {role.chunk} goes to {len(role.routes)} others: [dma] "
                                 f"copies={geometry.dma.copies} sends a tile to as many")
         if role.updates and role.actions & (Action.EVENT | Action.SEND_DMA) == 0:
-            raise ScheduleError(f"device {device}: chunk {role.chunk} is tracked for nothing")
+            raise ScheduleError(f"GPU {device}: chunk {role.chunk} is tracked for nothing")
     counted_bits, needed = geometry.channel.more_bits, more_bits(schedule.gpus)
     if schedule.program.in_switch and schedule.program.adds and counted_bits < needed:
         raise ScheduleError(f"packets have up to {schedule.gpus - 1} parts of a sum: [channels] "
                             f"more_bits={counted_bits} counts {1 << counted_bits}")
     needed, ids = schedule.rows(device).ids, 1 << geometry.tracker.wg_bits
     if needed > ids:
-        raise ScheduleError(f"device {device}: {needed} ids are needed: [tracker] wg_bits={geometry.tracker.wg_bits} "
+        raise ScheduleError(f"GPU {device}: {needed} ids are needed: [tracker] wg_bits={geometry.tracker.wg_bits} "
                             f"has {ids}")
     window = Driver(geometry).largest_window(min(geometry.tracker.ways, schedule.tiling.wavefronts),
                                              schedule.waits_for(device))
     if not schedule.is_live(window):
         raise ScheduleError("a tile goes on under an id that is not larger than its own: GPUs could wait in a circle")
     if (slack := schedule.slack_of(device)) >= window:
-        raise ScheduleError(f"device {device}: tiles that it touches early are up to {slack} ids ahead of those that "
+        raise ScheduleError(f"GPU {device}: tiles that it touches early are up to {slack} ids ahead of those that "
                             f"it touches late: a dispatch window of more than {window} is needed")
     peers, feeders = schedule.peers(device), schedule.feeders(device)
     for way, others in (("sends to", peers), ("receives from", feeders)):
         if len(others) > geometry.dma.peers:
-            raise ScheduleError(f"device {device} {way} {len(others)} others ({', '.join(map(str, others))}): [dma] "
+            raise ScheduleError(f"GPU {device} {way} {len(others)} others ({', '.join(map(str, others))}): [dma] "
                                 f"peers={geometry.dma.peers} has the heads of this many")
     if len(peers) > 1 and schedule.policy.limits is Limits.SHIFT:
-        raise ScheduleError(f"device {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
+        raise ScheduleError(f"GPU {device} sends to {len(peers)} others: one shift cannot hold for all of them: "
                             "limits must be exact")
     table = plan_regions(schedule, device, tiles_per_block, geometry.dma.regions)
     sending_regions = [region for region in table.regions if region.destinations]
@@ -156,7 +156,7 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     for key, needed, counted_bits in (("block_shapes", len(blocks), geometry.dma.block_shapes),
                                       ("routes", entries, geometry.dma.routes)):
         if needed > counted_bits:
-            raise ScheduleError(f"device {device}: {needed} {key} are needed: [dma] {key}={counted_bits} are too few")
+            raise ScheduleError(f"GPU {device}: {needed} {key} are needed: [dma] {key}={counted_bits} are too few")
     space = AddressSpace(schedule, device, peers, feeders, tuple(bases), table, memory_sum)
     Driver(geometry).memory_sums(space.sums)  # refuse before the work
     return space

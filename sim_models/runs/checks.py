@@ -16,23 +16,23 @@ def check(run: ProgrammedRun) -> None:
     for d, space in enumerate(run.spaces):
         if lost_packets(run, d):
             waiting = run.sim.network.flight.count[outgoing(run.sim.network, d)].sum()
-            raise SimulationError(f"device {space.device}: {waiting} packets on the link"
+            raise SimulationError(f"GPU {space.device}: {waiting} packets on the link"
                                   f"{lost_packets(run, d)}")
     run.raise_errors()
     for d, space in enumerate(run.spaces):
         if inside := at_rest(run, d):  # a tile that fired got bytes twice, or bytes of another
-            raise SimulationError(f"device {space.device}: not idle at the end: {inside}")
+            raise SimulationError(f"GPU {space.device}: not idle at the end: {inside}")
         final = final_tiles(run, d)
         if (control.events[d] != final).any():
             q, wf = np.argwhere(control.events[d] != final)[0]
-            raise SimulationError(f"device {space.device}: tile of workgroup {q}, wavefront {wf} completed "
+            raise SimulationError(f"GPU {space.device}: tile of workgroup {q}, wavefront {wf} completed "
                                   f"{control.events[d, q, wf]} times instead of {int(final[q, wf])}")
         tracked = run.schedule.tracked_wf_tiles(space.device)
         counted = run.counters(d)
         if counted["triggers"] != tracked:
-            raise SimulationError(f"device {space.device}: {counted['triggers']} triggers for {tracked} tiles")
+            raise SimulationError(f"GPU {space.device}: {counted['triggers']} triggers for {tracked} tiles")
         if counted["packets"] != run.sim.network.injected[d]:
-            raise SimulationError(f"device {space.device}: {counted['packets']} packets left, "
+            raise SimulationError(f"GPU {space.device}: {counted['packets']} packets left, "
                                   f"{run.sim.network.injected[d]} were sent")
     for observer in run.observers:
         observer.check()
@@ -48,5 +48,5 @@ def nothing_counted(run: ProgrammedGpus, before: Sequence[Mapping[str, int]]) ->
         changed = [f"{name} {before[d][name]:,} to {counted[name]:,}" for name in counted
                    if counted[name] != before[d][name]]
         if changed:
-            raise SimulationError(f"device {device}: stores of a collective are not tracked, but the hardware counted "
+            raise SimulationError(f"GPU {device}: stores of a collective are not tracked, but the hardware counted "
                                   f"during it: {', '.join(changed)}")

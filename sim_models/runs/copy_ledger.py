@@ -138,14 +138,14 @@ class CopyLedger(Observer):
         for count, problem in ((data.outside, "an access outside of the buffers"),
                                (data.silent, "an addition without an answer from the near-memory ALU")):
             if count.any():
-                raise SimulationError(f"device {int(np.argmax(count))}: {problem}")
+                raise SimulationError(f"GPU {int(np.argmax(count))}: {problem}")
         expected, written = self._expected()
         for d, word in np.argwhere(data.tally != written)[:1]:
-            raise SimulationError(f"device {d}: bytes from {word * WORD_BYTES} on were copied there "
+            raise SimulationError(f"GPU {d}: bytes from {word * WORD_BYTES} on were copied there "
                                   f"{data.tally[d, word]} times instead of {written[d, word]}")
         wrong = np.argwhere(data.memory != expected)
         for d, word in wrong[:1]:
-            raise SimulationError(f"device {d}: bytes from {word * WORD_BYTES} on are {data.memory[d, word]:#x} "
+            raise SimulationError(f"GPU {d}: bytes from {word * WORD_BYTES} on are {data.memory[d, word]:#x} "
                                   f"instead of {expected[d, word]:#x} ({len(wrong)} such words)")
 
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
@@ -189,7 +189,7 @@ class CopyLedger(Observer):
         order, gpus = self.data.came[:, gpu, columns], np.array(sorted(parts))
         order = order[:len(parts)].astype(np.int64) - 1
         if (self.data.added[gpu, columns] != len(parts)).any() or (np.sort(order, axis=0) != gpus[:, None]).any():
-            raise SimulationError(f"device {gpu}: to bytes from {first * WORD_BYTES} on not each of the parts of GPUs "
+            raise SimulationError(f"GPU {gpu}: to bytes from {first * WORD_BYTES} on not each of the parts of GPUs "
                                   f"{', '.join(map(str, gpus))} was added once")
         values = np.stack([parts[one] for one in gpus]).view(np.uint16)
         turns = np.repeat(np.searchsorted(gpus, order), COLUMN_BYTES // FP16.bytes, axis=1)

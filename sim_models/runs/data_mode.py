@@ -61,7 +61,7 @@ DMA_READ, PLAIN = 3, 4
 OPERAND = len(ACCESSES)  #: a read of the GEMM's
 _SUM = 1 << 15  #: in `Ledger.came`, with a number of parts: a sum that the switch's RTL has made of so many
 _NAMES = (*ACCESSES, "read of the GEMM's")
-FAULTS = {1: "outside the output", 2: "of what the upstream device has not read",
+FAULTS = {1: "outside the output", 2: "of what the upstream GPU has not read",
           3: "without an answer from the near-memory ALU", 4: "of an operand that has not come"}
 OUTSIDE, NOT_READ, ALU_SILENT, TOO_EARLY = FAULTS
 
@@ -591,7 +591,7 @@ class DataLedger(Observer):
                   for device, (number, access, offset, cycle) in enumerate(self.data.fault) if number]
         if faults:
             cycle, device, number, access, offset = min(faults)
-            raise SimulationError(f"device {device}: {_NAMES[access]} {FAULTS[number]}, at {self._place(offset)}, "
+            raise SimulationError(f"GPU {device}: {_NAMES[access]} {FAULTS[number]}, at {self._place(offset)}, "
                                   f"cycle {cycle}")
 
     def check(self) -> None:
@@ -599,12 +599,12 @@ class DataLedger(Observer):
         shape = self.products.memory.shape
         reads = self.data.operand_reads
         if len(self.data.operands) and (idle := np.flatnonzero((reads == 0) & self._reading())).size:
-            raise SimulationError(f"device {idle[0]} has read no operand: each device's reads are {reads.tolist()}")
+            raise SimulationError(f"GPU {idle[0]} has read no operand: each GPU's reads are {reads.tolist()}")
         wrong = np.argwhere(self.data.tally.reshape(len(ACCESSES), *shape) != self.products.tally)
         for access, d, n, m in wrong[:1]:
             got, wanted = (array.reshape(len(ACCESSES), *shape)[access, d, n, m]
                            for array in (self.data.tally, self.products.tally))
-            raise SimulationError(f"device {d}: row {m}, column {n} saw {got} times {ACCESSES[access]} instead of "
+            raise SimulationError(f"GPU {d}: row {m}, column {n} saw {got} times {ACCESSES[access]} instead of "
                                   f"{wanted} ({len(wrong)} such elements)")
         memory, expected = self.data.memory.reshape(shape), self.products.memory
         if len(self.data.came) or self._switched:
@@ -615,7 +615,7 @@ class DataLedger(Observer):
         wrong = np.argwhere(memory != expected)
         for d, n, m in wrong[:1]:
             got, wanted = memory[d, n, m], expected[d, n, m]
-            raise SimulationError(f"device {d}: row {m}, column {n} is {self._number(got)}, numpy's reduction in the "
+            raise SimulationError(f"GPU {d}: row {m}, column {n} is {self._number(got)}, numpy's reduction in the "
                                   f"schedule's order gives {self._number(wanted)} ({len(wrong)} such elements)")
 
     def _reading(self) -> np.ndarray:

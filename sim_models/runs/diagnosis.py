@@ -55,7 +55,7 @@ def in_a_line(run: ProgrammedRun) -> str:
         queued = ", ".join(f"{row[name]} {name}"
                            for name in ("compute", "arriving", "in DRAM", "leaving", "on the link"))
         inputs = "".join(f"{groups} of inputs have come, " for groups in _groups(run, d).values())
-        parts.append(f"device {row['device']}: {row['workgroups finished']} workgroups finished, "
+        parts.append(f"GPU {row['device']}: {row['workgroups finished']} workgroups finished, "
                      f"{row['final tiles']} final tiles{missing_tiles(run, d)}, "
                      f"{inputs}window head {row['window head']}, queued: {queued}"
                      f"{lost_packets(run, d)}, {row['hardware']}, watchdog: {row['watchdog']}, "
@@ -120,6 +120,6 @@ def lost_packets(run: ProgrammedRun, device: int) -> str:
     for port in () if run.sim.mirrored else outgoing(network, device):
         lost = network.sent_packets[port] - network.flight.count[port] - network.taken[port]
         what = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
-        found += f" and {what} on it to device {network.target[port]}" if lost else ""
+        found += f" and {what} on it to GPU {network.target[port]}" if lost else ""
     nowhere = network.unroutable[device]
-    return found + (f" and {nowhere} for devices to which no way leads" if nowhere else "")
+    return found + (f" and {nowhere} for GPUs to which no way leads" if nowhere else "")

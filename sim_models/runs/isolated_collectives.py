@@ -71,7 +71,7 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     if kind not in kinds:
         raise BadInput(f"collective {kind!r} is unknown: allowed are {', '.join(kinds)}")
     if devices not in DEVICES:
-        raise BadInput(f"{devices!r} devices cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
+        raise BadInput(f"{devices!r} GPUs cannot form the ring: allowed are {DEVICES.start} to {DEVICES.stop - 1}")
     if size_bytes < 1:
         raise BadInput(f"an array of {size_bytes} bytes cannot be reduced or gathered")
     if kind in SWITCH_KINDS:

@@ -96,7 +96,7 @@ class ProgrammedGpus(Lockstep):
                 master.write(offset, value)
         except BusError as refusal:
             place = self.masters.index(master)
-            raise SimulationError(f"device {self.devices[place]}: {refusal}: the hardware reports "
+            raise SimulationError(f"GPU {self.devices[place]}: {refusal}: the hardware reports "
                                   f"{error_in_words(self.drivers[place].first_error(master.read))}") from None
 
     def wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
@@ -105,14 +105,14 @@ class ProgrammedGpus(Lockstep):
             first = master.cycles
             while not done(status := driver.status(master.read)):
                 if master.cycles - first > _PATIENCE_CYCLES:
-                    raise SimulationError(f"device {device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
+                    raise SimulationError(f"GPU {device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
                                           f"{', '.join(sorted(status))}")
 
     def raise_errors(self) -> None:
         """Raise SimulationError with the first error that any device's hardware reports."""
         for device, backend, driver, master in zip(self.devices, self.backends, self.drivers, self.masters):
             if backend.outputs[backend.ports.outputs["irq"].offset]:
-                raise SimulationError(f"device {device}: the hardware reports "
+                raise SimulationError(f"GPU {device}: the hardware reports "
                                       f"{error_in_words(driver.first_error(master.read))}")
         if self.switch:
             self.switch.raise_errors()
@@ -140,7 +140,7 @@ class ProgrammedRun(ProgrammedGpus):
         self.machine, self.workload, self.policy, self.schedule = machine, workload, policy, plan.schedule
         self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
-            raise ValueError(f"{len(backends)} RTL instances for {workload.tp} devices")
+            raise ValueError(f"{len(backends)} RTL instances for {workload.tp} GPUs")
         of_workgroups = build.make_tiling(machine, workload)
         self.spaces = plan.spaces(device if mirrored else None)
         self.gathers, payloads = plan.gathers, backends[0].ports

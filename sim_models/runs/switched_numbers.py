@@ -99,7 +99,7 @@ class SwitchedNumbers(Observer):
         """Compare every word that the collective has a goal for. Raises SimulationError."""
         if self.data.outside.any():
             device = int(np.argmax(self.data.outside))
-            raise SimulationError(f"device {device}: {self.data.outside[device]} accesses to what is no chunk's")
+            raise SimulationError(f"GPU {device}: {self.data.outside[device]} accesses to what is no chunk's")
         for (rank, chunk), of in self._program.goal.items():
             first = (self._at.chunk(chunk) - self._at.data) >> _SHIFT
             mine = slice(first, first + (self._at.chunk_bytes >> _SHIFT))
@@ -107,12 +107,12 @@ class SwitchedNumbers(Observer):
                     ("parts of other GPUs were added", len(of) - 1 if rank == chunk else 0, self.data.parts),
                     ("times it was stored", int(rank != chunk), self.data.stored)):
                 if len(wrong := np.flatnonzero(counted[rank, mine] != expected_sums)):
-                    raise SimulationError(f"device {rank}: element {wrong[0]} of chunk {chunk}: "
+                    raise SimulationError(f"GPU {rank}: element {wrong[0]} of chunk {chunk}: "
                                           f"{counted[rank, mine][wrong[0]]} {what} instead of {expected_sums}")
             expected_sums = self._first[sorted(of), mine].sum(axis=0, dtype=np.int64)
             stored_sums = self.data.memory[rank, mine]
             if len(wrong := np.flatnonzero(stored_sums != expected_sums)):
-                raise SimulationError(f"device {rank}: element {wrong[0]} of chunk {chunk} is "
+                raise SimulationError(f"GPU {rank}: element {wrong[0]} of chunk {chunk} is "
                                       f"{stored_sums[wrong[0]]:.0f}, not {expected_sums[wrong[0]]} ({len(wrong)} such "
                                       "elements)")
 

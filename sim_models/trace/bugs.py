@@ -17,7 +17,7 @@ def _first_dma_region(run: FusedRun, index: int) -> tuple[int, Region]:
     for number, region in enumerate(regions, start=1):
         if Action.SEND_DMA in region.actions and region.updates > 1:
             return number, region
-    raise BadInput("bug: this run has no DMA region (two devices?), so there is nothing to break")
+    raise BadInput("bug: this run has no DMA region (two GPUs?), so there is nothing to break")
 
 
 def _write(run: FusedRun, index: int, writes) -> None:

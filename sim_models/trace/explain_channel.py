@@ -31,7 +31,7 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
     mine = trace.of(None, device)
     mine = mine[mine["unit"] == channel]
     decisions = mine[mine["kind"] == Kind.DECIDE]
-    answer = Answer(f"device {trace.run['numbers'][device]}, channel {channel}, cycle {cycle:,}")
+    answer = Answer(f"GPU {trace.run['numbers'][device]}, channel {channel}, cycle {cycle:,}")
     index = int(np.searchsorted(decisions["cycle"], cycle, "right")) - 1
     if index < 0:
         answer.conclude("Nothing has been decided on this channel since the recording began.")

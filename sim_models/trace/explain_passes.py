@@ -24,7 +24,7 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     trace.check_device(device)
     piece = trace.passes.piece(device, wg)
     number = trace.run["numbers"][device]
-    answer = Answer(f"device {number}, workgroup {wg}: step {piece.step + 1} of {trace.passes.steps(device)}, bytes "
+    answer = Answer(f"GPU {number}, workgroup {wg}: step {piece.step + 1} of {trace.passes.steps(device)}, bytes "
                     f"{piece.first_byte:,} to {piece.first_byte + piece.bytes - 1:,} of each chunk: {_work(piece)}",
                     caveats=list(caveats(trace, wg)))
     began = trace.passes.over(device, piece.step - 1)
@@ -77,7 +77,7 @@ def explain_steps(trace: Trace, device: int, answer: Answer) -> None:
     passes, number = trace.passes, trace.run["numbers"][device]
     steps = range(passes.steps(device))
     over = [step for step in steps if passes.over(device, step) is not None]
-    answer.tell(None, f"device {number}: {len(over)} of {plural(len(steps), 'step')} over")
+    answer.tell(None, f"GPU {number}: {len(over)} of {plural(len(steps), 'step')} over")
     took = {step: passes.over(device, step) - passes.over(device, step - 1) for step in over}
     for step in (shown := sorted(sorted(over, key=lambda step: -took[step])[:_SHOWN])):
         until = passes.over(device, step)
@@ -104,7 +104,7 @@ def _work(piece: Piece) -> str:
         peers = sorted(number for number in to if number != HERE)
         verbs = " and ".join((["keeps"] if HERE in to else []) + (["sends"] if peers else []))
         where = f" to {devices(peers)}" if peers else ""
-        origin = f", which came from device {first}," if first != HERE else ""
+        origin = f", which came from GPU {first}," if first != HERE else ""
         texts.append(f"adds to chunk {chunk} what came from {devices(sorted(others))}, {verbs} it{where}" if others else
                      f"{verbs} chunk {chunk}{origin}{where}")
     return "; ".join(texts)
@@ -126,10 +126,10 @@ def _stored(trace: Trace, piece: Piece, answer: Answer) -> None:
         if to == HERE:
             where = "here"
         else:
-            where = f"at device {to}" if not trace.run["mirrored"] else "here, where it stands for another's"
+            where = f"at GPU {to}" if not trace.run["mirrored"] else "here, where it stands for another's"
             arrivals = trace.of(Kind.ARRIVE, span.device, [span])
             if not move.copied:
-                _left(trace, piece, to, span, f"device {to}", answer)
+                _left(trace, piece, to, span, f"GPU {to}", answer)
             elif move.copied.address not in copied:
                 copied.add(move.copied.address)
                 first = move.copied.address + piece.first_byte
@@ -159,14 +159,14 @@ def _origins(trace: Trace, piece: Piece, answer: Answer) -> None:
     for span, origin in trace.passes.reads(piece):
         (sender, number), = trace.passes.stored_by(span.device, np.array([span.first]))
         if origin != HERE and number >= 0:
-            arrivals.append(f"device {origin}" + (f", workgroup {number} there" if not trace.run["mirrored"] else
+            arrivals.append(f"GPU {origin}" + (f", workgroup {number} there" if not trace.run["mirrored"] else
                                                   f", as workgroup {number} sends it"))
     if arrivals:
         answer.conclude(f"What it reads came from {joined(arrivals)}.")
     for span, move in trace.passes.stores(piece):
         for group in trace.passes.readers(span, piece.step):
             numbers = (f"workgroup {group[0]}" if len(group) == 1 else f"workgroups {group[0]} to {group[-1]}")
-            where = "here" if move.to == HERE or trace.run["mirrored"] else f"on device {move.to}"
+            where = "here" if move.to == HERE or trace.run["mirrored"] else f"on GPU {move.to}"
             answer.conclude(f"{numbers.capitalize()} read{'s' if len(group) == 1 else ''} it {where}.")
 
 
@@ -238,7 +238,7 @@ def _senders(trace: Trace, device: int, parts: list[Arriving]) -> str:
     if len(parts) == 1:
         return f": {_sender(trace, device, parts[0])}"
     why = {part.number: _sender(trace, device, part) for part in parts}
-    late = [f"; device {number}: {said[:-1]}" for number, said in why.items() if said != _ALL_SENT]
+    late = [f"; GPU {number}: {said[:-1]}" for number, said in why.items() if said != _ALL_SENT]
     return "".join(late) + "." if late else ": all have sent their parts."
 
 
@@ -271,7 +271,7 @@ def _waiting(trace: Trace, span: Span) -> Iterator[str]:
         here = waiting_here[waiting_here["b"] == queue]
         what = "to" if here["c"][0] >= 0 else "of"
         yield (f"At the end {plural(len(here), 'request')} of it waited in the "
-               f"{place(here[0]) if len(np.unique(here['unit'])) == 1 else QUEUES[queue] + 's'} {what} device "
+               f"{place(here[0]) if len(np.unique(here['unit'])) == 1 else QUEUES[queue] + 's'} {what} GPU "
                f"{number}.")
 
 

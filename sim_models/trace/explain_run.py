@@ -50,14 +50,14 @@ def _late(trace: Trace) -> Iterator[str]:
     for number in trace.run["numbers"]:
         if starts and number not in in_time:
             when = f"started at cycle {starts[number]:,}" if number in starts else "has not started"
-            yield f"Late: device {number}, whose first workgroup {when}, elsewhere by cycle {max(in_time.values()):,}."
+            yield f"Late: GPU {number}, whose first workgroup {when}, elsewhere by cycle {max(in_time.values()):,}."
     for what, events in (("last workgroup ended", stages[stages["b"] == IDLE]),
                          ("last final tile came", trace.of(Kind.EVENT))):
         ends = of_each(events, -1)
         *_, before, end = sorted(ends.values()) if len(ends) == trace.devices else (0, 0)
         if trace.run["recorded"]["outcome"] == "done" and end - before > _ENDS_ALIKE * run:
             last = next(number for number, cycle in ends.items() if cycle == end)
-            yield f"The last: device {last}, whose {what} at cycle {end:,}, {end - before:,} cycles after the others'."
+            yield f"The last: GPU {last}, whose {what} at cycle {end:,}, {end - before:,} cycles after the others'."
 
 
 def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> None:
@@ -67,7 +67,7 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
     wrong = dict(zip(key[refused | exceeds].tolist(), updates[refused | exceeds]))
     last = dict(zip(key[~refused].tolist(), updates[~refused]))
     still_open = [tile for tile, e in last.items() if not e["flags"] & (COMPLETE | EXCEEDS)]
-    text = (f"device {trace.run['numbers'][device]}: {plural(len(fired), 'tile')} fired, {len(still_open)} open "
+    text = (f"GPU {trace.run['numbers'][device]}: {plural(len(fired), 'tile')} fired, {len(still_open)} open "
             f"in the Tracker, {len(wrong)} wrong")
     final = trace.run.get("final_tiles")
     if final:

@@ -87,7 +87,7 @@ def explain_consumer(tile: Tile, answer: Answer) -> None:
     trace, consumer = tile.trace, tile.consumer
     gathers = trace.run["group_tiles"] is not None
     which = "starts when its inputs have come, makes" if gathers else "stores columns at several owners, makes"
-    answer.subject = (f"device {tile.number}, workgroup {tile.wg}: of the GEMM, {which} "
+    answer.subject = (f"GPU {tile.number}, workgroup {tile.wg}: of the GEMM, {which} "
                       f"rows {consumer.m0} to {consumer.m0 + consumer.rows - 1}, columns {consumer.n0} to "
                       f"{consumer.n0 + consumer.columns - 1} of its output")
     workgroup(tile, answer)
@@ -122,12 +122,12 @@ def explain_consumer(tile: Tile, answer: Answer) -> None:
 
 def command(trace: Trace, tile: TileId) -> str:
     """Write the command that explains another tile."""
-    device = f" --device {tile.device}" if trace.devices > 1 else ""
+    device = f" --gpu {tile.device}" if trace.devices > 1 else ""
     return f"t3 explain --wg {tile.wg} --wf {tile.wf}{device} {trace.folder}"
 
 
 def _device(trace: Trace, index: int) -> str:
-    return f"device {trace.run['numbers'][index]}"
+    return f"GPU {trace.run['numbers'][index]}"
 
 
 def _stores_for_the_link(tile: Tile, answer: Answer) -> None:
@@ -317,7 +317,7 @@ def _sender(tile: Tile, sender: Tile, several: bool) -> str:
     """Say what has become of a tile that this one waits for; `several`: it waits for more than one."""
     beginning = ("There the tile is" if not several else
                  "What stands for one of theirs is" if tile.trace.run["mirrored"] else
-                 f"On device {sender.number} the tile is")
+                 f"On GPU {sender.number} the tile is")
     sentence = f"{beginning} workgroup {sender.wg}, wavefront {sender.wf}"
     if not tile.trace.run["mirrored"]:
         sentence += f", which has sent {_sent(sender, tile):,} bytes under this tile's name"
@@ -343,9 +343,9 @@ def _waited(tile: Tile, answer: Answer) -> None:
     when = [f"{done} at cycle {int(local['cycle'][-1]):,}"] if len(local) else []
     latest, last = max(remaining, key=lambda one: one[0])
     when += ([f"the last packet that stands for theirs left at cycle {latest:,}"] if trace.run["mirrored"] else
-             [f"the last packet of device {sender.number} left at cycle {cycle:,}" for cycle, sender in remaining])
+             [f"the last packet of GPU {sender.number} left at cycle {cycle:,}" for cycle, sender in remaining])
     together = trace.run["mirrored"] or trace.run["in_switch"] or len(remaining) == 1
-    whom = origin(tile, ends) if ends == LOCAL or together else f"device {last.number}"
+    whom = origin(tile, ends) if ends == LOCAL or together else f"GPU {last.number}"
     answer.conclude(f"It waited last for {whom}: {joined(when)}.")
 
 
@@ -399,14 +399,14 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
     for number in dict.fromkeys(packets["a"].tolist()):
         mine, to = packets[packets["a"] == number], trace.map.destinations(tile.device, number)
         named = int(mine["wg"][-1])
-        where = f"to device {to[0]}, as workgroup {named} there" if number < trace.run["devices"] else (
-            f"to the switch, which copies them to devices {joined(list(map(str, to)))}, as workgroup {named} on device "
+        where = f"to GPU {to[0]}, as workgroup {named} there" if number < trace.run["devices"] else (
+            f"to the switch, which copies them to GPUs {joined(list(map(str, to)))}, as workgroup {named} on GPU "
             f"{to[0]}")
         answer.tell_all(mine, f"{plural(len(mine), 'packet')} ({int(mine['amount'].sum()):,} bytes) onto the link "
                               f"{where}")
         if not numbers & set(to):
-            answer.conclude(f"{plural(len(mine), 'packet')} named device {to[0]}, but the tile goes to "
-                            f"{joined([f'device {device}' for device in sorted(numbers)])}.")
+            answer.conclude(f"{plural(len(mine), 'packet')} named GPU {to[0]}, but the tile goes to "
+                            f"{joined([f'GPU {device}' for device in sorted(numbers)])}.")
     if trace.run["mirrored"]:
         sent = ("its neighbour would send at that moment, its own next ring position's lines"
                 if trace.run["around_a_ring"] else "another one would send at that moment, which is of another tile")

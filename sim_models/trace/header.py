@@ -113,13 +113,13 @@ class _Header(Described):
                 raise ValueError(f"{missing[0]} is missing, which a run with a plan has")
             lists |= {"tiles": self.tiles, "switch_groups": self.switch_groups, "regions": self.regions}
             if len(self.bases) != self.devices:
-                raise ValueError(f"bases has {len(self.bases)} entries for {self.devices} devices")
+                raise ValueError(f"bases has {len(self.bases)} entries for {self.devices} GPUs")
             if self.mirrored and devices > 1 or not self.mirrored and self.numbers != list(range(self.devices)):
-                raise ValueError(f"numbers are {self.numbers}, and all of {self.devices} devices are needed, or one")
+                raise ValueError(f"numbers are {self.numbers}, and all of {self.devices} GPUs are needed, or one")
             named = {to.device for region in chain(*self.regions) for to in region.to}
             named |= set(chain(*chain(*self.switch_groups), self.numbers))
             if named and max(named) >= self.devices:
-                raise ValueError(f"a region names device {max(named)} of {self.devices}")
+                raise ValueError(f"a region names GPU {max(named)} of {self.devices}")
         if self.final_tiles is not None:
             lists |= {"final_tiles.come": self.final_tiles.come, "final_tiles.expected": self.final_tiles.expected}
         if self.first_arrivals is not None:
@@ -129,11 +129,11 @@ class _Header(Described):
                 if value is None:
                     raise ValueError(f"{name} is missing, which a collective has")
             if self.mirrored and devices > 1 or not self.mirrored and devices != self.devices:
-                raise ValueError(f"{devices} of {self.devices} devices were simulated")
+                raise ValueError(f"{devices} of {self.devices} GPUs were simulated")
             lists["collective.gpus"] = self.collective.gpus
         for name, entries in lists.items():
             if len(entries) != devices:
-                raise ValueError(f"{name} has {len(entries)} entries for {devices} devices")
+                raise ValueError(f"{name} has {len(entries)} entries for {devices} GPUs")
         if self.collective is not None and (wrong := Passes(self.collective, self.mirrored).fault(
                 self.names, self.devices)):
             raise ValueError(wrong)

@@ -139,15 +139,15 @@ class Passes:
             after = 0
             for share in self.shares(device):
                 if share.first != after:
-                    return f"device {device}: workgroup {share.first} comes after {after - 1}"
+                    return f"GPU {device}: workgroup {share.first} comes after {after - 1}"
                 after = share.end
                 if share.first_byte + (share.workgroups - 1) * share.apart + share.size > self._bytes:
-                    return f"device {device}: workgroup {after - 1} goes past its chunk"
+                    return f"GPU {device}: workgroup {after - 1} goes past its chunk"
             if after > names:
-                return f"device {device} has {after} workgroups, and names has {names}"
+                return f"GPU {device} has {after} workgroups, and names has {names}"
             for move in (move for step in gpu.steps for move in step.passes):
                 if max(move.to, move.comes_from, *(source.origin for source in move.sources)) >= numbers:
-                    return f"device {device}: a pass names a device beyond {numbers - 1}"
+                    return f"GPU {device}: a pass names a GPU beyond {numbers - 1}"
         return None
 
     @property
@@ -184,7 +184,7 @@ class Passes:
     def piece(self, device: int, number: int) -> Piece:
         """Return what a workgroup does. Raises BadInput if there is none."""
         if not 0 <= number < self.workgroups(device):
-            raise BadInput(f"workgroup {number} does not exist: this device has 0 to {self.workgroups(device) - 1}")
+            raise BadInput(f"workgroup {number} does not exist: this GPU has 0 to {self.workgroups(device) - 1}")
         step = next(step for step in range(self.steps(device)) if number in self.of_step(device, step))
         described = self._gpus[device].steps[step]
         share = next(share for share in described.shares if number < share.end)

@@ -88,8 +88,8 @@ MEANINGS = {
     Kind.LINE: Meaning("a DMA engine asks for a line", "engine"),
     Kind.WALKED: Meaning("a DMA engine has walked to the last line of a command", "engine"),
     Kind.PACKET: Meaning("a packet goes onto the link; ids and address are the destination's",
-                         "lane; of a collective alone the device's link",
-                         "destination device", "cycles until it is on its link"),
+                         "lane; of a collective alone the GPU's link",
+                         "destination GPU", "cycles until it is on its link"),
     Kind.ARRIVE: Meaning("a packet has come over the link and joins a channel's inbound queue", "channel",
                          b="requests ahead of it there", c="parts of a sum that it is; -1: no switch adds",
                          rtl=False),
@@ -97,7 +97,7 @@ MEANINGS = {
     Kind.MERGE: Meaning("a cycle before, the switch's table of this GPU's port took a part of a sum, or let one go",
                         "GPU whose part it is", "parts of the line that it has taken", flags="MERGES"),
     Kind.WAITING: Meaning("where a request was when the recording ended", "channel", "position in the queue", "QUEUES",
-                          "destination device of what is on a link", rtl=False),
+                          "destination GPU of what is on a link", rtl=False),
 }
 
 NAMES = {kind.name.lower(): kind for kind in Kind}

@@ -268,7 +268,7 @@ class Trace:
         """Check that a device was simulated. Raises BadInput."""
         if not 0 <= device < self.devices:
             why = " (one GPU stands for all: record with gpus.every = true)" if self.run["mirrored"] else ""
-            raise BadInput(f"device {device} is not in this trace: it has 0 to {self.devices - 1}{why}")
+            raise BadInput(f"GPU {device} is not in this trace: it has 0 to {self.devices - 1}{why}")
 
     @property
     def window(self) -> tuple[int, int]:

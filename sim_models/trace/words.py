@@ -43,8 +43,8 @@ def joined(parts: list[str]) -> str:
 
 
 def devices(numbers: list[int]) -> str:
-    """Write devices by their numbers: `device 3`, `devices 1, 2 and 3`."""
-    return f"device{'' if len(numbers) == 1 else 's'} {joined(list(map(str, numbers)))}"
+    """Write GPUs by their numbers: `GPU 3`, `GPUs 1, 2 and 3`."""
+    return f"GPU{'' if len(numbers) == 1 else 's'} {joined(list(map(str, numbers)))}"
 
 
 def owner(e) -> str:
@@ -104,7 +104,7 @@ def _merge(e) -> str:
     line = f"line {int(e['address']):#x}"
     if "leaves" in what:
         return f"switch, {line}: {what}, {e['a']} of its parts have come"
-    return f"switch, {line}: part {e['a']}, of device {e['unit']}, {what}"
+    return f"switch, {line}: part {e['a']}, of GPU {e['unit']}, {what}"
 
 
 _DESCRIBE: dict[Kind, Callable[[object], str]] = {
@@ -126,7 +126,7 @@ _DESCRIBE: dict[Kind, Callable[[object], str]] = {
     Kind.ISSUE: lambda e: f"engine {e['unit']} takes the command of {owner(e)}",
     Kind.LINE: lambda e: f"engine {e['unit']} asks for {int(e['address']):#x}, {owner(e)}",
     Kind.WALKED: lambda e: f"engine {e['unit']} has walked to the last line of {owner(e)}",
-    Kind.PACKET: lambda e: f"{'lane' if e['region'] else 'link'} {e['unit']}: {access(e)} of device {e['a']}",
+    Kind.PACKET: lambda e: f"{'lane' if e['region'] else 'link'} {e['unit']}: {access(e)} of GPU {e['a']}",
     Kind.ARRIVE: lambda e: f"arrives for channel {e['unit']}: {access(e)}",
     Kind.EVENT: lambda e: f"final tile {owner(e)} announced",
     Kind.MERGE: _merge,
@@ -146,13 +146,13 @@ def extent(place: TilePlace) -> str:
 
 
 def role(tile: Tile) -> str:
-    """Write what a device does with a tile: `made here, added to what device 1 sends, final here`."""
+    """Write what a GPU does with a tile: `made here, added to what GPU 1 sends, final here`."""
     place, run = tile.place, tile.trace.run
     region = place.region or {}
     if run["around_a_ring"] and place.made and not region.get("present"):
         return f"ring position {place.position} of {run['devices']}"
     senders = others_of(tile)
-    send = "send" if senders.startswith("devices") else "sends"
+    send = "send" if senders.startswith("GPUs") else "sends"
     if tile.before:
         parts = ["in memory from the start"]
     elif place.stored is not None:
@@ -248,7 +248,7 @@ def _in_queues(tile: Tile) -> Iterator[str]:
         behind = f", {plural(len(ahead), 'other')} before it, the first {access(ahead[0])}" if len(ahead) else ""
         end = "to" if QUEUES[queue] == ON_LINKS[1] else "of"
         yield (f"At the end {plural(len(here), 'request')} of it ({int(here['amount'].sum()):,} bytes) waited{most} "
-               f"{place(last[0])} {end} device {tile.trace.run['numbers'][device]}{behind}.")
+               f"{place(last[0])} {end} GPU {tile.trace.run['numbers'][device]}{behind}.")
 
 
 def _at_arbiters(tile: Tile) -> Iterator[str]:

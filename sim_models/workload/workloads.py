@@ -86,7 +86,7 @@ class Workload:
         if self.dtype not in self.formats:
             raise WorkloadError(f"{self.dtype!r} is no format of elements: allowed are {', '.join(self.formats)}")
         if type(self.tp) is not int or self.tp not in DEVICES:
-            raise WorkloadError(f"{self.tp!r} devices cannot form the ring: "
+            raise WorkloadError(f"{self.tp!r} GPUs cannot form the ring: "
                                 f"allowed are {DEVICES.start} to {DEVICES.stop - 1}")
         for name in ("m", "n", "k"):
             extent = getattr(self, name)
@@ -153,7 +153,7 @@ class Workload:
     def title(self) -> str:
         """The workload's name, for output: `T-NLG FC-2, TP=8`."""
         if self.model == "custom":
-            return f"{self.kind} on {self.tp} devices"
+            return f"{self.kind} on {self.tp} GPUs"
         if self.model == "chakra":
             return f"{self.sublayer} of the trace, TP={self.tp}"
         model = MODELS[self.model].title if self.model in MODELS else self.model

@@ -206,7 +206,7 @@ def test_too_few_entries_are_refused_in_one_line(key, needed):
     roomy = DmaGeometry(regions=64, block_shapes=64, routes=64)
     schedule = scheduled(1000, 1064, 4)
     map_everything(schedule, Geometry(dma=replace(roomy, **{key: needed})), 1)
-    with pytest.raises(ScheduleError, match=rf"device \d: {needed} {key} are needed: \[dma\] {key}={needed - 1} are"):
+    with pytest.raises(ScheduleError, match=rf"GPU \d: {needed} {key} are needed: \[dma\] {key}={needed - 1} are"):
         map_everything(schedule, Geometry(dma=replace(roomy, **{key: needed - 1})), 1)
 
 
@@ -219,7 +219,7 @@ def test_too_few_regions_are_refused_in_one_line():
 
 @pytest.mark.parametrize(("program", "topology", "policy", "words"), [
     (direct.reduce_scatter, fully_connected, ScheduleOptions(limits=Limits.EXACT),
-     r"device 0 sends to 3 others .*peers=1 has"),
+     r"GPU 0 sends to 3 others .*peers=1 has"),
     (direct.all_gather, fully_connected, ScheduleOptions(limits=Limits.EXACT),
      r"chunk 0 goes to 3 others: \[dma\] copies=1 "),
 ])

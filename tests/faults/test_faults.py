@@ -63,7 +63,7 @@ def told(run: FusedRun) -> str:
 
 def tile(message: str, device: int) -> tuple[int, int]:
     """The workgroup and wavefront that the message says device `device` misses first."""
-    found = re.search(rf"device {device}: [^;]*\(missing workgroup (\d+) wavefront (\d+)", message)
+    found = re.search(rf"GPU {device}: [^;]*\(missing workgroup (\d+) wavefront (\d+)", message)
     assert found, message
     return int(found[1]), int(found[2])
 
@@ -91,9 +91,9 @@ def test_a_dropped_packet_is_missed(run, after):
     flight = run.sim.network.flight
     flight.head[SENDER] += 1
     message = told(run)
-    assert message.startswith("nothing moved") and f"and 1 lost on it to device {RECEIVER}" in message
+    assert message.startswith("nothing moved") and f"and 1 lost on it to GPU {RECEIVER}" in message
     assert message.count("lost on it") == 1
-    named = [d for d in range(DEVICES) if f"device {d}:" in message and incomplete(run, d)]
+    named = [d for d in range(DEVICES) if f"GPU {d}:" in message and incomplete(run, d)]
     assert named
     for device in named:
         assert tile(message, device) in incomplete(run, device)
@@ -107,7 +107,7 @@ def test_a_duplicated_packet_is_told(run):
     for column in (flight.lo, flight.hi, flight.tag, flight.time):
         column[SENDER, (last + 1) & (size - 1)] = column[SENDER, last]
     flight.tail[SENDER] += 1
-    assert f"and 1 more than were sent on it to device {RECEIVER}" in told(run)
+    assert f"and 1 more than were sent on it to GPU {RECEIVER}" in told(run)
 
 
 def test_an_update_that_counts_twice_is_told(run):
@@ -118,7 +118,7 @@ def test_an_update_that_counts_twice_is_told(run):
     for column in (inbound.lo, inbound.hi, inbound.tag):
         column[RECEIVER, (head + count) & (size - 1)] = column[RECEIVER, (head + count - 1) & (size - 1)]
     inbound.count[RECEIVER] += 1
-    assert told(run) == f"device {RECEIVER}: not idle at the end: at least one tile is partly updated"
+    assert told(run) == f"GPU {RECEIVER}: not idle at the end: at least one tile is partly updated"
 
 
 def test_packets_that_are_refused_do_not_mix_up_whom_the_others_serve(run):
@@ -138,7 +138,7 @@ def test_packets_that_are_refused_do_not_mix_up_whom_the_others_serve(run):
     assert run.counters(RECEIVER)["arrivals_refused"] == added == 200
     assert not mem.inbound_tags.count.any() and not mem.compute_tags.count.any()
     assert not mem.total_bytes[:, 2 * OTHER:].any() and not incomplete(run, RECEIVER)
-    assert told(run).startswith(f"device {RECEIVER}: the hardware reports arrival_refused: workgroup ")
+    assert told(run).startswith(f"GPU {RECEIVER}: the hardware reports arrival_refused: workgroup ")
 
 
 def test_late_packets_only_cost_time(run):
@@ -243,6 +243,6 @@ def test_two_bits_of_an_entry_that_flip_are_told_at_once_with_their_place(flippa
         for row in range(t.sets_per_bank):
             flip(flippable, RECEIVER, way, row, 1, rng.sample(range(WORD_BITS[1]), 2))
     message = told(flippable)
-    assert re.match(rf"device {RECEIVER}: the hardware reports tracker_memory: workgroup \d+, wavefront \d, "
+    assert re.match(rf"GPU {RECEIVER}: the hardware reports tracker_memory: workgroup \d+, wavefront \d, "
                     r"region \d+, address 0x[0-9a-f]+; uncorrectable, set \d, way [01], entry$", message), message
     assert flippable.now < 100_000, "it does not wait until nothing moves any more"

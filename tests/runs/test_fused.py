@@ -276,7 +276,7 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
     thresholds_for(monkeypatch, 3)
     run = fused(machine, "1024x1024x64")
     message = failure(run)
-    assert re.match(r"nothing moved for \d+ cycles: device 0: 64 of 64 workgroups finished, 0 of 128 final tiles "
+    assert re.match(r"nothing moved for \d+ cycles: GPU 0: 64 of 64 workgroups finished, 0 of 128 final tiles "
                     r"\(missing workgroup 48 wavefront 0, workgroup 48 wavefront 1, workgroup 48 wavefront 2 "
                     r"and 125 more\), "
                     r"window head 16, queued: 0 compute, 0 arriving, 0 in DRAM, 0 leaving, 0 on the link, "
@@ -301,7 +301,7 @@ def test_an_unmapped_region_is_reported_by_the_hardware(machine, monkeypatch):
     monkeypatch.setattr(track_trigger.AddressSpace, "program",
                         lambda self, driver: program(self, driver) + driver.unmap(1))
     message = failure(fused(machine, "1024x1024x64"))
-    assert "device 0: the hardware reports region_unconfigured: " in message and "region 1, " in message
+    assert "GPU 0: the hardware reports region_unconfigured: " in message and "region 1, " in message
 
 
 @pytest.mark.slow
@@ -326,7 +326,7 @@ def test_checks_find_a_tile_that_completed_twice(machine):
     check(run)
     wg, wf = np.argwhere(run.sim.control.events[0])[5]
     run.sim.control.events[0, wg, wf] += 1
-    with pytest.raises(SimulationError, match=f"device 0: tile of workgroup {wg}, wavefront {wf} completed 2 times "
+    with pytest.raises(SimulationError, match=f"GPU 0: tile of workgroup {wg}, wavefront {wf} completed 2 times "
                                               "instead of 1$"):
         check(run)
 
@@ -337,7 +337,7 @@ def test_checks_find_a_lost_trigger(machine):
     run.run()
     for offset, value in run.drivers[0].clear_counters():
         run.masters[0].write(offset, value)
-    with pytest.raises(SimulationError, match="device 0: 0 triggers for 384 tiles$"):
+    with pytest.raises(SimulationError, match="GPU 0: 0 triggers for 384 tiles$"):
         check(run)
 
 

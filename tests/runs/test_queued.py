@@ -147,7 +147,7 @@ def test_a_flag_before_its_wave_is_stored_is_found(monkeypatch):
     whole = queued._Run._commands
     monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu: [
         line for line in whole(self, gpu) if line.op != POLL])
-    with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
+    with pytest.raises(SimulationError, match=r"GPU \d: bytes from \d+ on are "):
         chained("chain")
 
 
@@ -159,7 +159,7 @@ def test_a_part_that_is_added_twice_is_found(monkeypatch):
         return plan._replace(blocks=np.concatenate([plan.blocks, plan.blocks[:, -1:]], axis=1),
                              regions=np.concatenate([plan.regions, plan.regions[:, -1:]], axis=1))
     monkeypatch.setattr(queued._Run, "_plan", twice)
-    with pytest.raises(SimulationError, match=r"device \d: to bytes .* parts of GPUs 0, 1, 2, 3 was added once"):
+    with pytest.raises(SimulationError, match=r"GPU \d: to bytes .* parts of GPUs 0, 1, 2, 3 was added once"):
         run("rs", "gpu")
 
 
@@ -171,7 +171,7 @@ def test_a_hop_that_does_not_wait_for_the_one_before_is_found(monkeypatch):
     whole = queued._Run._commands
     monkeypatch.setattr(queued._Run, "_commands", lambda self, gpu: [
         line for line in whole(self, gpu) if line.op != POLL])
-    with pytest.raises(SimulationError, match=r"device \d: bytes from \d+ on are "):
+    with pytest.raises(SimulationError, match=r"GPU \d: bytes from \d+ on are "):
         run_queued(slow, "ag-ring", GPUS, SIZE, "gpu")
 
 

@@ -123,7 +123,7 @@ def test_hardware_that_lacks_a_sum_refuses_it(monkeypatch):
     with pytest.raises(DriverError, match="sum='bf16-in-fp32' is not possible: fp16, bf16, fp32, bf16-in-fixed"):
         wide_run("fp32", "bf16-in-fixed+fp32-in-fixed")
     monkeypatch.setattr(Driver, "memory_sums", lambda driver, sums: driver.__dict__.update(_sums=dict(sums)))
-    with pytest.raises(SimulationError, match="device 0: register 0x[0-9a-f]+: write refused: the hardware reports "
+    with pytest.raises(SimulationError, match="GPU 0: register 0x[0-9a-f]+: write refused: the hardware reports "
                                               "sum_unknown: workgroup 0, wavefront 0, region 1"):
         wide_run("fp32", "bf16-in-fixed+fp32-in-fixed")
 

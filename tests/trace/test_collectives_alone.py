@@ -100,15 +100,15 @@ def check_piece(trace: Trace, piece: Piece) -> None:
     (read,) = [text for text in told if "read from DRAM" in text]
     assert int(read.split()[0]) % (lines * len(sources)) == 0, "each source for each pass that it does not share"
     for move in sent:
-        assert f"device {move.to}" in answer.subject or str(move.to) in answer.subject
-        where = "the switch, which copies them" if move.copied else f"device {move.to}"
+        assert f"GPU {move.to}" in answer.subject or str(move.to) in answer.subject
+        where = "the switch, which copies them" if move.copied else f"GPU {move.to}"
         times = sum(f"({piece.bytes:,} bytes) onto the link to {where}" in text for text in told)
         assert times == 1 if move.copied else times
-        assert any(f"{piece.bytes:,} bytes are in DRAM at device {move.to}" in text for text in told)
+        assert any(f"{piece.bytes:,} bytes are in DRAM at GPU {move.to}" in text for text in told)
     assert f"All that it stores is in DRAM: {piece.bytes * len(piece.passes):,} bytes." in verdict
     origins = {source.origin for move in piece.passes for source in move.sources} - {HERE}
     for origin in origins:
-        assert f"device {origin}, workgroup " in verdict
+        assert f"GPU {origin}, workgroup " in verdict
     for span, move in trace.passes.stores(piece):
         for group in trace.passes.readers(span, piece.step):
             reader = trace.passes.piece(span.device, group[0])
@@ -124,14 +124,14 @@ def test_a_ring_is_told_step_by_step(tmp_path):
     """GPU r sends to r - 1: its own chunk first, then those that came from r + 1."""
     trace = traced(asked_for("ag", "ring", size=4096, **{"gpus.every": True}), tmp_path)
     told = [explain_piece(trace, trace.passes.of_step(1, step)[0], 1) for step in range(3)]
-    for answer, work in zip(told, ("sends chunk 1 to device 0", "sends chunk 2, which came from device 2, to device 0",
-                                   "sends chunk 3, which came from device 2, to device 0")):
+    for answer, work in zip(told, ("sends chunk 1 to GPU 0", "sends chunk 2, which came from GPU 2, to GPU 0",
+                                   "sends chunk 3, which came from GPU 2, to GPU 0")):
         assert answer.subject.endswith(f"bytes 0 to 511 of each chunk: {work}")
-    assert "What it reads came from device 2, workgroup 0 there." in told[1].verdict
-    assert "Workgroup 2 reads it on device 0." in told[0].verdict and not [
-        line for line in told[2].verdict if "read" in line and "device 0" in line]
+    assert "What it reads came from GPU 2, workgroup 0 there." in told[1].verdict
+    assert "Workgroup 2 reads it on GPU 0." in told[0].verdict and not [
+        line for line in told[2].verdict if "read" in line and "GPU 0" in line]
     last = of(trace, Kind.ARRIVE, 1)["cycle"][15]
-    assert any(line.startswith(f"Step 1 waited last for device 2: the last of 16 lines came at cycle {last:,}, from "
+    assert any(line.startswith(f"Step 1 waited last for GPU 2: the last of 16 lines came at cycle {last:,}, from "
                                "workgroup 1 there;") for line in told[1].verdict)
     assert trace.passes.over(1, 0) == last + 1
 
@@ -154,8 +154,8 @@ def mirrored(tmp_path_factory) -> Trace:
 def test_one_gpu_that_stands_for_all_is_explained(mirrored):
     last = mirrored.passes.of_step(0, 1)[0]
     answer = explain_piece(mirrored, last)
-    assert "step 2 of 2" in answer.subject and "keeps and sends it to devices 1, 2 and 3" in answer.subject
-    assert "adds to chunk 0 what came from devices 1, 2 and 3" in answer.subject
+    assert "step 2 of 2" in answer.subject and "keeps and sends it to GPUs 1, 2 and 3" in answer.subject
+    assert "adds to chunk 0 what came from GPUs 1, 2 and 3" in answer.subject
     assert any("here, where it stands for another's" in text for _, text in answer.steps)
     assert any("gpus.every = true" in str(text) for text in answer.caveats)
 
@@ -164,7 +164,7 @@ def test_what_is_missing_in_a_window_that_ends_early_is_named(tmp_path):
     one = asked_for("ag", "full", size=4096, **{"gpus.every": True, "gpus.skew": "late:3:4000"})
     trace = traced(one, tmp_path, Filter(end=3000))
     told = " ".join(text for _, text in explain_run(trace).steps)
-    assert "16 of 16 lines of chunk 3 from device 3 are missing" in told
+    assert "16 of 16 lines of chunk 3 from GPU 3 are missing" in told
     answer = explain_piece(trace, 0, 3)
     start = trace.passes.over(3, -1)
     assert start > 3000
@@ -177,7 +177,7 @@ def test_what_is_missing_in_a_window_that_ends_early_is_named(tmp_path):
     verdict = " ".join(answer.verdict)
     assert "It has not started: its step has not begun on this GPU." in verdict
     assert "0 of 16 lines that step 1 waits for have come." in verdict
-    assert "from device 3 are missing: there workgroup 0 of step 1 has sent nothing." in verdict
+    assert "from GPU 3 are missing: there workgroup 0 of step 1 has sent nothing." in verdict
 
 
 def test_parts_of_a_sum_that_the_switch_lacks_are_missing(tmp_path):
@@ -185,11 +185,11 @@ def test_parts_of_a_sum_that_the_switch_lacks_are_missing(tmp_path):
     late = {"gpus.every": True, "gpus.skew": "late:3:4000"}
     trace = traced(asked_for("rs", "switch", "in-switch", 4096, **late), tmp_path, Filter(end=3000))
     told = " ".join(text for _, text in explain_run(trace).steps)
-    assert ("48 of 48 lines of chunk 0 from devices 1, 2 and 3 are missing; device 3: there workgroup 0 of step 1 has "
+    assert ("48 of 48 lines of chunk 0 from GPUs 1, 2 and 3 are missing; GPU 3: there workgroup 0 of step 1 has "
             "sent nothing.") in told and "16 of 48 lines of chunk 3" not in told
     trace = traced(asked_for("ag", "switch", "in-switch", 4096, **late), tmp_path / "ag", Filter(end=3000))
     told = " ".join(text for _, text in explain_run(trace).steps)
-    assert "16 of 16 lines of chunk 3 from device 3 are missing: there workgroup 0 of step 1 has sent nothing." in told
+    assert "16 of 16 lines of chunk 3 from GPU 3 are missing: there workgroup 0 of step 1 has sent nothing." in told
     whole = traced(asked_for("ar", "switch", "in-switch", 4096), tmp_path / "ar")
     processor = TraceProcessor(write_timeline(whole))
     (ends,) = processor.query("select count(*) as n from flow join slice on slice.id = flow.slice_in join track on "
@@ -243,8 +243,8 @@ def test_the_commands(tmp_path, capsys):
     assert "step 2 of 4, bytes 0 to 511 of each chunk: adds to chunk 2" in capsys.readouterr().out
     for asked, told in ((["explain", "--wg", "2", "--wf", "0", out], "--wg W is all that names a piece"),
                         (["explain", "--wf", "0", out], "--wg W is all that names a piece"),
-                        (["explain", "--wg", "99999", out], "workgroup 99999 does not exist: this device has 0 to "),
-                        (["explain", "--wg", "0", "--device", "1", out], "device 1 is not in this trace"),
+                        (["explain", "--wg", "99999", out], "workgroup 99999 does not exist: this GPU has 0 to "),
+                        (["explain", "--wg", "0", "--gpu", "1", out], "GPU 1 is not in this trace"),
                         (["trace", *options, "--bug", "threshold", "--out", out],
                          "--collective rs is alone, without Track & Trigger, whose bug threshold is"),
                         (["trace", *options, "--technique", "t3", "--out", out], "does not go with --collective rs"),
@@ -310,7 +310,7 @@ def test_a_run_that_stands_still_is_recorded(tmp_path, monkeypatch):
     (lambda run: run["collective"]["gpus"].pop(), "collective.gpus has 3 entries for 4 devices"),
     (lambda run: step_of(run)["shares"][0].update(first=5), "workgroup 5 comes after -1"),
     (lambda run: step_of(run)["shares"][-1].update(size=1 << 20), "goes past its chunk"),
-    (lambda run: step_of(run)["passes"][0].update(to=7), "a pass names a device beyond 3"),
+    (lambda run: step_of(run)["passes"][0].update(to=7), "a pass names a GPU beyond 3"),
     (lambda run: step_of(run).update(over=-4), "collective.gpus.1.steps.0.over")])
 def test_a_damaged_description_is_refused(change, told, tmp_path):
     trace = traced(asked_for("ag", "ring", size=4096, **{"gpus.every": True}), tmp_path)

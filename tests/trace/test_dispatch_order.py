@@ -87,7 +87,7 @@ def test_the_life_of_a_tile_is_told_across_gpus(recorded):
         else:
             assert (feeds.device, feeds.wg) == (rows.to_gpu[row, 0], rows.to_id[row, 0])
             assert any(f"as workgroup {rows.to_id[row, 0]} there" in text for text in told)
-            assert any(f"arrived for device {feeds.device}'s workgroup {feeds.wg}" in text for text in told)
+            assert any(f"arrived for GPU {feeds.device}'s workgroup {feeds.wg}" in text for text in told)
 
 
 def test_a_filter_takes_a_workgroups_packets_too(recorded, tmp_path):

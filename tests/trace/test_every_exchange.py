@@ -137,7 +137,7 @@ def check_tile(trace: Trace, tile: Tile) -> None:
     for number, _ in found.routes(tile.id):
         assert trace.run["around_a_ring"] or str(number) in answer.subject
     for fed in found.feeds(tile.id):
-        there = f"device {trace.run['numbers'][fed.device]}'s workgroup {fed.wg}, wavefront {fed.wf}"
+        there = f"GPU {trace.run['numbers'][fed.device]}'s workgroup {fed.wg}, wavefront {fed.wf}"
         assert any(f"arrived for {there}" in text for text in told)
         assert tile.id in found.fed_by(fed)
 
@@ -162,7 +162,7 @@ def late(tmp_path_factory) -> Trace:
 def test_who_has_not_sent_is_named_among_several(late):
     answer = explain_tile(late, 0, 1, 1)
     told = " ".join(answer.verdict)
-    assert "Missing from devices 0, 2 and 3: 1,024 bytes. On device 3 the tile is workgroup" in told
+    assert "Missing from GPUs 0, 2 and 3: 1,024 bytes. On GPU 3 the tile is workgroup" in told
     assert "which has sent 0 bytes under this tile's name" in told
     assert "All that devices 0 and 2 send for it has left." in told
     (name,) = [word for word in told.split("t3 explain ")[1:]]
@@ -172,12 +172,12 @@ def test_who_has_not_sent_is_named_among_several(late):
 
 
 @pytest.mark.parametrize("skew, told", [
-    ("late:2:5000", ["Late: device 2, whose first workgroup started at cycle 5,000, elsewhere by cycle 0.",
-                     "The last: device 2, whose last workgroup ended at cycle "]),
-    ("late:1:3000,late:3:6000", ["Late: device 1, whose first workgroup started at cycle 3,000, ",
-                                 "Late: device 3, whose first workgroup started at cycle 6,000, ",
-                                 "The last: device 3, "]),
-    ("dead:0:3", ["The last: device 0, whose last workgroup ended at cycle "]), ("", [])])
+    ("late:2:5000", ["Late: GPU 2, whose first workgroup started at cycle 5,000, elsewhere by cycle 0.",
+                     "The last: GPU 2, whose last workgroup ended at cycle "]),
+    ("late:1:3000,late:3:6000", ["Late: GPU 1, whose first workgroup started at cycle 3,000, ",
+                                 "Late: GPU 3, whose first workgroup started at cycle 6,000, ",
+                                 "The last: GPU 3, "]),
+    ("dead:0:3", ["The last: GPU 0, whose last workgroup ended at cycle "]), ("", [])])
 def test_an_overview_says_which_gpu_was_late_or_last(skew, told, tmp_path):
     record(Setup(load_machine(str(MACHINE)), gemm_workload(SHAPE, 4), "t3-mca", False,
                  skew=Skew.of(skew, 4) if skew else None), tmp_path)
@@ -187,7 +187,7 @@ def test_an_overview_says_which_gpu_was_late_or_last(skew, told, tmp_path):
 
 
 def test_an_overview_names_a_gpu_that_has_not_started(late):
-    assert any(text.startswith("Late: device 3, whose first workgroup has not started, elsewhere by cycle ")
+    assert any(text.startswith("Late: GPU 3, whose first workgroup has not started, elsewhere by cycle ")
                for text in explain_run(late).verdict)
 
 
@@ -196,7 +196,7 @@ def test_for_whom_it_waited_last(tmp_path):
     trace = Trace.load(tmp_path)
     for wf in range(4):
         told = explain_tile(trace, 0, wf, 1).verdict
-        assert any(line.startswith("It waited last for device 3: its own part was counted at cycle") for line in told)
+        assert any(line.startswith("It waited last for GPU 3: its own part was counted at cycle") for line in told)
 
 
 def test_a_workgroup_that_waited_for_its_inputs(tmp_path):

@@ -110,7 +110,7 @@ def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsy
     assert cli.main(["explain", str(tmp_path)]) == 0
     explained = capsys.readouterr().out
     assert explained.partition("What waits, by GPU\n")[2].startswith(table)
-    assert explained.count("nothing moved for 200000 cycles\n") == 1 and "device 0: 8 of" not in explained
+    assert explained.count("nothing moved for 200000 cycles\n") == 1 and "GPU 0: 8 of" not in explained
     assert cli.main(["explain", str(tmp_path), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["gpus"] == Trace.load(tmp_path).run["recorded"]["gpus"]
 
@@ -226,7 +226,7 @@ def test_what_is_no_trace_is_told_in_a_line(short, tmp_path, capsys):
 
 def test_what_the_trace_does_not_hold_is_told_in_a_line(short, capsys):
     folder = short.folder
-    assert "it has 0 to 3" in refused(capsys, "explain", folder, "--wg", 1, "--wf", 0, "--device", 4)
+    assert "it has 0 to 3" in refused(capsys, "explain", folder, "--wg", 1, "--wf", 0, "--gpu", 4)
     assert "which has 0 to 299" in refused(capsys, "explain", folder, "--channel", 1, "--cycle", 300)
     assert "channel 99 does not exist" in refused(capsys, "step", folder, "--break", "channel 99 starved")
     assert "is no condition" in refused(capsys, "step", folder, "--break", "set full")

@@ -53,7 +53,7 @@ def test_a_journey_and_a_wait_are_told(trace):
     answer = explain_tile(trace, sender.wg, sender.wf)
     told = " ".join(text for _, text in answer.steps)
     fed = trace.map.feeds(sender)[0]
-    assert f"arrived for device 0's workgroup {fed.wg}, wavefront {fed.wf}" in told and "counted there" in told
+    assert f"arrived for GPU 0's workgroup {fed.wg}, wavefront {fed.wf}" in told and "counted there" in told
     counted = {TileId(0, int(u["wg"]), int(u["wf"])) for u in updates}
     waiting = next(tile for tile in sorted(counted) if (tile.wg, tile.wf) not in fired and trace.map.fed_by(tile))
     answer = explain_tile(trace, waiting.wg, waiting.wf)

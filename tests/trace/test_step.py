@@ -260,4 +260,4 @@ def test_the_command_refuses_what_it_cannot_do(trace, capsys):
         return code, capsys.readouterr().err
     assert run() == (2, "t3: error: t3 step needs a terminal; `t3 explain` answers without one\n")
     assert "that does not happen" in run("--break", "set 4 full")[1]
-    assert "has 0 to 3" in run("--device", "4")[1]
+    assert "has 0 to 3" in run("--gpu", "4")[1]

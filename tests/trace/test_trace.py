@@ -235,7 +235,7 @@ def test_the_life_of_a_tile(whole):
     cycles = [cycle for cycle, _ in answer.steps]
     assert cycles == sorted(cycles)
     order = ["starts on compute unit", "allocated in way", "complete: it fires", "trigger leaves", "its command waits",
-             "takes the command", "onto the link to device 0", "arrived for device 0's workgroup 28, wavefront 1",
+             "takes the command", "onto the link to GPU 0", "arrived for GPU 0's workgroup 28, wavefront 1",
              "counted there"]
     places = [next(i for i, text in enumerate(told) if part in text) for part in order]
     assert places == sorted(places)
@@ -274,7 +274,7 @@ def test_commands(tmp_path, capsys, whole):
     options = ["--gemm", SHAPE, "--devices", DEVICES, "--machine", MACHINE]
     code, out = run_cli(capsys, "trace", *options, "--until", 500, "--out", tmp_path / "a", "--json", "-")
     assert code == 0 and json.loads(out[:out.rindex("}") + 1])["outcome"] == "window"
-    code, out = run_cli(capsys, "explain", "--wg", 20, "--wf", 1, "--device", 1, whole.folder)
+    code, out = run_cli(capsys, "explain", "--wg", 20, "--wf", 1, "--gpu", 1, whole.folder)
     assert code == 0 and "complete: it fires" in out
     code, out = run_cli(capsys, "explain", whole.folder)
     assert code == 0 and "96 tiles fired, 0 open" in out

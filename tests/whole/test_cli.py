@@ -171,7 +171,7 @@ def test_a_policy_reaches_the_run(calls, capsys):
 
 def test_gemm(calls, capsys):
     assert cli.main(["run", "--gemm", "1000x200x300", "--devices", "3"]) == 0
-    assert "GEMM on 3 devices: M=1000 N=200 K=300" in capsys.readouterr().out
+    assert "GEMM on 3 GPUs: M=1000 N=200 K=300" in capsys.readouterr().out
 
 
 def test_json_to_standard_output_only(calls, capsys):
@@ -463,13 +463,13 @@ def test_a_run_that_stands_still_is_a_table_of_gpus(monkeypatch, capsys):
                          "memory is being cleared", "error": "None"} for device in range(8)]
 
     def run_sublayer(*_):
-        raise SimulationError("nothing moved for 200000 cycles: device 0: 0 of 64 and much more", gpus)
+        raise SimulationError("nothing moved for 200000 cycles: GPU 0: 0 of 64 and much more", gpus)
     replace_techniques(monkeypatch, run_sublayer)
     assert cli.main(["run"]) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("nothing moved for 200000 cycles\n") == 1
     table = printed.err.partition("What waits, by GPU\n")[2]
-    assert "device 0:" not in printed.err and max(map(len, table.splitlines())) <= consoles.PIPE_WIDTH
+    assert "GPU 0:" not in printed.err and max(map(len, table.splitlines())) <= consoles.PIPE_WIDTH
     assert all(f"{device} of 64" in table for device in range(8)) and table.count("partly") == 8
     assert table.count("cleared") == 8, "every word is there, however long what a GPU waits for is"
     assert not re.search(r"[ \t]$", printed.err, re.MULTILINE)

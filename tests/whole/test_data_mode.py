@@ -248,7 +248,7 @@ def test_links_slower_than_the_gemm_back_everything_up():
 # The reference
 
 def test_reduction_follows_the_ring():
-    """Chunk 0 starts on the last device and goes down to its owner, device 0; fp16 addition is not associative."""
+    """Chunk 0 starts on the last device and goes down to its owner, GPU 0; fp16 addition is not associative."""
     schedule = Schedule(Tiling(64, 96, tile_m=32, tile_n=16, wavefronts=2), ring.reduce_scatter(3), topologies.ring(3))
     product = Products.of(schedule, 64, seed=1).product
     memory, tally, owner = reduction(schedule, product)
@@ -410,7 +410,7 @@ def test_another_order_of_addition_is_noticed():
 @pytest.mark.parametrize("where", ["memory", "sent", "product"])
 def test_one_wrong_bit_is_noticed(where):
     run, ledger = tiny_run()
-    tile = run.schedule.chunk(0, 1)[0]  # device 1 owns it, device 0 begins it
+    tile = run.schedule.chunk(0, 1)[0]  # GPU 1 owns it, GPU 0 begins it
     element = run.tiling.offsets[tile] // 2
     if where == "memory":
         ledger.data.memory[1, element] = 0x4C00
@@ -418,19 +418,19 @@ def test_one_wrong_bit_is_noticed(where):
         ledger.data.sent[0, element] ^= 0x2000
     else:
         ledger.data.product[1, element] ^= 0x2000
-    broken(r"device \d: row \d+, column \d+ is 0x", run)
+    broken(r"GPU \d: row \d+, column \d+ is 0x", run)
 
 
 def test_a_line_counted_twice_is_noticed():
     run, ledger = tiny_run()
     ledger.data.tally[data_mode.DMA_READ, 0, 0] += 1
-    broken("device 0: row 0, column 0 saw 2 times DMA read instead of 1|saw 1 times DMA read instead of 0", run)
+    broken("GPU 0: row 0, column 0 saw 2 times DMA read instead of 1|saw 1 times DMA read instead of 0", run)
 
 
 def test_an_address_outside_the_output_is_noticed():
     run, ledger = tiny_run()
     ledger.data.base[1] += 1 << 20
-    broken("device 1: .* outside the output", run)
+    broken("GPU 1: .* outside the output", run)
 
 
 # The other simulator

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow
 
 RING = machine("ring_tiny")
 WORKLOAD = gemm_workload("40x70x32", 3)
-LATE = 3000  #: cycle in which device 1 starts
+LATE = 3000  #: cycle in which GPU 1 starts
 
 
 @pytest.fixture(scope="module")

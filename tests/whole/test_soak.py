@@ -70,10 +70,10 @@ def test_every_collective_that_track_and_trigger_can_do_is_drawn():
 
 def test_a_failure_is_told_with_its_command_and_does_not_end_it():
     told = []
-    tally = soak.soak(cases(DONE, SimulationError("device 1: wrong"), ValueError("a fault"), DONE), told.append)
+    tally = soak.soak(cases(DONE, SimulationError("GPU 1: wrong"), ValueError("a fault"), DONE), told.append)
     assert (tally.cases, tally.elements, tally.cycles) == (4, 20, 200)
     assert [failure["seed"] for failure in tally.failures] == [7, 7]
-    assert tally.failures[0]["error"] == "device 1: wrong" and "Traceback" in tally.failures[1]["error"]
+    assert tally.failures[0]["error"] == "GPU 1: wrong" and "Traceback" in tally.failures[1]["error"]
     assert all("make soak SEED=7 CASES=1" in line for line in told) and len(told) == 2
 
 
@@ -102,7 +102,7 @@ def test_command_runs_rings_and_reports_them(monkeypatch, tmp_path, seed):
 
 
 @pytest.mark.parametrize(("outcome", "code", "words"), [
-    (SimulationError("device 1: wrong"), 1, "1 failed"), (KeyboardInterrupt(), 130, "interrupted")])
+    (SimulationError("GPU 1: wrong"), 1, "1 failed"), (KeyboardInterrupt(), 130, "interrupted")])
 def test_exit_codes(outcome, code, words, monkeypatch, tmp_path):
     monkeypatch.setattr(soak, "draws", lambda first: cases(DONE, outcome))
     result, report = run(["--seed", "7"], monkeypatch, tmp_path)

@@ -89,7 +89,7 @@ def plan_regions(schedule: Schedule, gpu: int, tiles_per_block: int, capacity: i
                 arrivals[row, shape_index] = numbers[_arrival(height, width, share.role)]
     if len(numbers) >= capacity:
         raise ScheduleError(f"regions={capacity} are too few for the shapes and chunk sizes of a {tiling.n}x{tiling.m} "
-                            f"output over {schedule.gpus} devices; a larger power of two up to 64 is needed in "
+                            f"output over {schedule.gpus} GPUs; a larger power of two up to 64 is needed in "
                             "[dma] regions")
     return RegionTable(tuple(numbers), own_regions, arrivals)
 
