@@ -352,5 +352,5 @@ def test_hardware_of_another_geometry_is_refused(machine, small):
 def test_a_ring_needs_its_number_of_devices(small):
     library = gpu_design(small.geometry())
     ports = model_ports(library.ports, small.geometry())
-    with pytest.raises(ValueError, match="1 RTL instances for 4 devices"):
+    with pytest.raises(ValueError, match="1 RTL instances for 4 GPUs"):
         FusedRun(Plan(small, gemm_workload(SHAPE, 4)), [library.simulator()], ports, Policy(), mirrored=False)

@@ -307,7 +307,7 @@ def test_a_run_that_stands_still_is_recorded(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("change", "told"), [
     (lambda run: run["geometry"].pop("units"), "geometry.units is missing"),
-    (lambda run: run["collective"]["gpus"].pop(), "collective.gpus has 3 entries for 4 devices"),
+    (lambda run: run["collective"]["gpus"].pop(), "collective.gpus has 3 entries for 4 GPUs"),
     (lambda run: step_of(run)["shares"][0].update(first=5), "workgroup 5 comes after -1"),
     (lambda run: step_of(run)["shares"][-1].update(size=1 << 20), "goes past its chunk"),
     (lambda run: step_of(run)["passes"][0].update(to=7), "a pass names a GPU beyond 3"),

@@ -167,7 +167,7 @@ def test_too_few_regions_are_refused_before_anything_is_built(tmp_path, monkeypa
     assert cli.main(["run", "--gemm", "512x512x256", "--devices", "4", "--machine", "few.toml"]) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and [line for line in printed.err.splitlines() if "estimated" not in line] == [
-        ("t3: error: regions=2 are too few for the shapes and chunk sizes of a 512x512 output over 4 devices; a larger "
+        ("t3: error: regions=2 are too few for the shapes and chunk sizes of a 512x512 output over 4 GPUs; a larger "
          "power of two up to 64 is needed in [dma] regions")]
 
 

@@ -406,7 +406,7 @@ def test_json_of_numpy_and_of_what_is_no_number():
     (["run", "--tp"], ["--tp"]),
     (["run", "--gemm", "8x8", "--devices", "2"], ["'8x8'", "MxNxK"]),
     (["run", "--gemm", "8x8x8"], ["--devices"]),
-    (["run", "--gemm", "8x8x8", "--devices", "1"], ["1 devices", "2 to 64"]),
+    (["run", "--gemm", "8x8x8", "--devices", "1"], ["1 GPUs", "2 to 64"]),
     (["run", "--gemm", "8x8x8", "--devices", "2", "--tp", "2"], ["--tp 2", "--gemm"]),
     (["run", "--gemm", "8x8x8", "--devices", "2", "--model", "palm"], ["--model palm"]),
     (["run", "--devices", "2"], ["--devices 2", "--gemm"]),

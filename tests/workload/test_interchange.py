@@ -283,7 +283,7 @@ def test_a_bad_config_is_one_line(changes, told, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("words", "told"), [
     (["--chakra", str(TRACE)], "needs --tp"),
     (["--chakra", str(TRACE), "--tp", "4", "--gemm", "1x1x1"], "--gemm 1x1x1"),
-    (["--chakra", str(TRACE), "--tp", "65"], "65 devices"), (["--model", str(CONFIG), "--tp", "0"], "0 devices"),
+    (["--chakra", str(TRACE), "--tp", "65"], "65 GPUs"), (["--model", str(CONFIG), "--tp", "0"], "0 GPUs"),
     (["--chakra", "no-such-file", "--tp", "4"], "No such file"),
     (["--chakra", str(EXAMPLES), "--tp", "4"], "directory"),
     (["--model", str(CONFIG), "--tokens", "0"], "M=0"), (["--model", str(CONFIG), "--sublayer", "fc3"], "'fc3'"),

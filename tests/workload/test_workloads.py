@@ -96,7 +96,7 @@ def test_refuses_what_is_no_shape(text):
 
 @pytest.mark.parametrize(("text", "devices", "words"), [
     ("0x16x16", 8, "M=0"), ("16x0x16", 8, "N=0"), ("16x16x0", 8, "K=0"), ("16x16x9999999", 8, "K=9999999"),
-    ("16x16x16", 1, "1 devices"), ("16x16x16", 65, "65 devices")])
+    ("16x16x16", 1, "1 GPUs"), ("16x16x16", 65, "65 GPUs")])
 def test_refuses_extents_and_devices(text, devices, words):
     with pytest.raises(WorkloadError, match=words):
         gemm_workload(text, devices)
