@@ -90,6 +90,9 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     if any(one.mechanism == "fused-norm" for one in ranked):
         console.print("fused-norm is less the RMSNorm that the others leave to a kernel of its own. Memory: what the "
                       "collectives move.")
+    if any(one.collective().ns == node.rings.call_ns for one in result.gemms.values()):
+        console.print(f"A collective of in-turn takes as long as its host's call, {node.rings.call_ns / 1e3:.1f} µs "
+                      "here ([rings] call_ns of a machine). Hosts in the measured rows take 15 to 45 µs.", markup=False)
     _print_checked(result.checked, console)
     console.print("Track & Trigger is hardware that nobody has built: no row checks its line." if wrong is None else
                   f"All {wrong['rows']} measured rows of {node.name}: {wrong['mean_abs_error']:.1%} on average, "

@@ -37,7 +37,7 @@ SIZES = [1 << shift for shift in range(12, 30)]
     {"rings.call_ns": 20_000.0, "rings.simple.efficiency": 0.7}, {"rings.call_ns": 60_000.0},
     {"rings.simple.efficiency": 0.95, "rings.call_ns": 60_000.0}])
 def test_a_fit_finds_the_constants_that_made_its_rows(truth):
-    asks = [Collective("all_reduce", 8, 1, size, "torch/NCCL") for size in SIZES]
+    asks = [Collective("all_reduce", 8, 1, size, "NCCL, cuMem off") for size in SIZES]
     machine, noise = with_constants(H100, truth), np.random.default_rng(0).normal(0, 0.02, len(asks))
     rows = [(ask, answer_on(ask, machine) * exp(off), H100) for ask, off in zip(asks, noise)]
     rows[3] = (rows[3][0], 4 * rows[3][1], H100)  # one far off hardly moves it
@@ -108,7 +108,7 @@ def test_headline_errors_are_larger_than_those_of_rows_that_shaped_the_model():
 
 
 def test_near_rows_are_of_the_library_the_number_of_gpus_and_a_size_within_two():
-    ask = Collective("all_reduce", 8, 1, 64 << 20, "torch/NCCL")
+    ask = Collective("all_reduce", 8, 1, 64 << 20, "NCCL, cuMem off")
     near = error_near("h100-sxm", [ask])
     assert near is not None and near["rows"] >= 3 and 0 < near["mean_abs_error"] <= near["worst"] < 0.3
     assert error_near("h100-sxm", [replace(ask, gpus=2)]) is None

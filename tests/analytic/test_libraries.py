@@ -43,10 +43,22 @@ def test_no_collective_is_faster_than_the_wires_and_larger_ones_never_take_less(
 
 
 def test_libraries_take_flags_for_small_messages_and_whole_chunks_for_large_ones():
-    chosen = [library_collective(H100, "all_reduce", 8, size, library="torch/NCCL").algorithm
+    chosen = [library_collective(H100, "all_reduce", 8, size, library="NCCL, cuMem off").algorithm
               for size in (4096, 512 * MB)]
     assert [name.split(", ")[1] for name in chosen] == ["LL", "Simple"]
     assert library_collective(H100, "all_reduce", 8, 512 * MB, library="NCCL").algorithm == "in-switch"
+
+
+def test_a_library_does_what_its_setup_allows_whatever_its_name():
+    def ns(words: str, size: int) -> float:
+        return library_collective(H100, "all_reduce", 8, size, library=words).ns
+
+    assert ns("torch/NCCL 2.27.7", 4096) == ns("NCCL", 4096) == ns("NCCL 2.30", 4096) == H100.rings.call_ns
+    assert ns("torch/NCCL 2.27.7", 512 * MB) == ns("NCCL", 512 * MB) < ns("NCCL, cuMem off", 512 * MB)
+    queued, graph = (ns(f"NCCL, {words}", 4096) for words in ("calls queued", "CUDA graph"))
+    assert queued - graph == pytest.approx(H100.rings.launch_ns) and queued < H100.rings.call_ns
+    assert ns("NCCL, registered windows, CUDA graph", 4096) < graph
+    assert ns("NCCL, registered windows", 4096) == H100.rings.call_ns, "the host does not call faster"
 
 
 def test_one_shot_is_for_small_messages():

@@ -144,6 +144,9 @@ def test_the_command_ranks_with_reason_and_expected_error(capsys):
     assert main(["overlap", "--model", "llama-3.1-8b", "--sequence-parallel", "--machine", "mi300x"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "measured rows of mi300x" in printed and "so not checked: GEMMs alone" in printed
+    assert "host's call" not in printed
+    assert main(["overlap", "--tokens", "8"]) == 0
+    assert "host's call, 34.0 µs here ([rings] call_ns of a machine)" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("arguments", [["--tokens", "1"], ["--tokens", "1", "--tp", "2", "--machine", "mi300x"],

@@ -113,7 +113,11 @@ def copies_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:
 
 
 def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, words: str) -> Chosen:
-    """Return the vendor's library's choice."""
+    """Return the vendor's library's choice.
+
+    Of its setup, in the words of a source: kernels over symmetric memory need buffers in registered windows, those in
+    the switch memory that the library may allocate by cuMem, and a CUDA graph or a queue of calls hides the host.
+    """
     times_ns: dict[str, float] = {}
     if kind == "all_to_all":
         if nodes > 1:
@@ -125,19 +129,18 @@ def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, wor
             times_ns[f"ring, {name}"] = protocol_ring_ns(machine, protocol, kind, gpus, size, nodes)
             if kind == "all_reduce":
                 times_ns[f"tree, {name}"] = protocol_tree_ns(machine, protocol, gpus, size, nodes)
-        # A framework's buffers are not registered with the switch: its library stays with rings.
         if machine.in_switch is not None and nodes == 1 and kind in ("all_reduce", "all_gather", "reduce_scatter") \
-                and gpus > 2 and not re.search(r"torch|\bring\b|\btree\b", words):
+                and gpus > 2 and not re.search(r"cumem off|\bring\b|\btree\b", words):
             times_ns["in-switch"] = machine.rings.in_switch_base_ns + transfer_ns(machine, kind, gpus, size)
-        if version := re.search(r"2\.(\d+)", words):
-            if int(version[1]) >= 27 and nodes == 1:  # kernels over symmetric memory
-                times_ns |= {f"symmetric, {name}": ns - machine.rings.launch_ns
-                             for name, ns in ways(machine, kind, gpus, size).items()}
+        if "registered windows" in words and nodes == 1:
+            times_ns |= {f"symmetric, {name}": ns for name, ns in ways(machine, kind, gpus, size).items()}
     if "tree" in words.split() or "ring" in words.split():
         times_ns = {name: ns for name, ns in times_ns.items() if name.split(",")[0] in words.split()} or times_ns
     algorithm = min(times_ns, key=times_ns.__getitem__)
+    if "cuda graph" in words:
+        return Chosen(algorithm, times_ns[algorithm])
     ns = machine.rings.launch_ns + times_ns[algorithm]
-    return Chosen(algorithm, ns if algorithm.startswith("symmetric") else max(machine.rings.call_ns, ns))
+    return Chosen(algorithm, ns if "queued" in words else max(machine.rings.call_ns, ns))
 
 
 def direct_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:

@@ -84,7 +84,7 @@ class _Layer:
 
 def _in_turn(layer: _Layer) -> ExpertsRun:
     machine, gpus = layer.machine, layer.routing.gpus
-    exchanges_ns = [library_collective(machine, "all_to_all", gpus, size, library="torch").ns for size in layer.sent]
+    exchanges_ns = [library_collective(machine, "all_to_all", gpus, size).ns for size in layer.sent]
     first_ns = layer.packed_ns + exchanges_ns[0] + layer.job(0).ns
     second_ns = layer.job(1).ns + exchanges_ns[1] + layer.sums_ns
     return ExpertsRun("in-turn", first_ns + second_ns, 0, first_ns, second_ns)

@@ -75,8 +75,8 @@ class OverlapPlan:
     def kernel(self, units: int | None = None) -> GemmKernel:
         return library_kernel(self.machine, *self.shape, self.width, units)
 
-    def collective(self, mover: str = "units", library: str = "") -> TimedJob:
-        return collective_job(self.machine, self.kind, self.gpus, self.size, mover, library)
+    def collective(self, mover: str = "units") -> TimedJob:
+        return collective_job(self.machine, self.kind, self.gpus, self.size, mover)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _one_after_the_other(mechanism: str, plan: OverlapPlan, collective_ns: float
 
 
 def _in_turn(plan: OverlapPlan) -> OverlapTime:
-    job = plan.collective(library="torch")
+    job = plan.collective()
     packing_ns = 2 * plan.size / plan.machine.memory_bytes_per_ns if plan.kind == "all_to_all" else 0.0
     return OverlapTime("in-turn", plan.gemm_ns + job.ns + packing_ns, "one after the other", job.units,
                        job.memory_bytes)
@@ -201,7 +201,7 @@ def _flux(plan: OverlapPlan) -> OverlapTime:
         fixed_ns = ((gpus + 1) * size / gpus / machine.memory_bytes_per_ns + machine.kernels.launch_ns
                     + machine.direct.phase_ns)
     if plan.kind == "all_reduce":
-        fixed_ns += library_collective(machine, "all_gather", gpus, size, library="torch").ns
+        fixed_ns += library_collective(machine, "all_gather", gpus, size).ns
     ns, gemm_ns = fused(plan, transfer_ns, fixed_ns, 0)
     return OverlapTime("flux", ns, _bound(gemm_ns, transfer_ns), 0, 2 * size)
 

@@ -97,7 +97,7 @@ def part_ns(machine: Machine, gpus: int, tokens: int, hidden: int, part: str) ->
     times_ns = {
         "norm": lambda: norm_ns(machine, tokens, hidden),
         "partial norm": lambda: norm_ns(machine, tokens / gpus, hidden),
-        "nccl": lambda: library_collective(machine, "all_reduce", gpus, size, library="torch/NCCL").ns,
+        "nccl": lambda: library_collective(machine, "all_reduce", gpus, size, algorithm="cuMem off, calls queued").ns,
         "multimem": lambda: switch("all_reduce"),
         "reduce-scatter": lambda: switch("reduce_scatter"), "all-gather": lambda: switch("all_gather"),
         # The norm of a GPU's own tokens lies between its loads and stores in the switch, which go on meanwhile.

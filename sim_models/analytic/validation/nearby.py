@@ -31,7 +31,7 @@ from t3sim.workload.transformer import PRESETS
 
 #: Sizes within this factor are near.
 _FACTOR = 2.0
-_NORM_LIBRARIES = {"nccl": "torch/NCCL", "multimem": "multimem"}
+_NORM_LIBRARIES = {"nccl": "NCCL, cuMem off, calls queued", "multimem": "multimem"}
 
 
 def error_near(machine: str, requests: Iterable[Request]) -> dict[str, Any] | None:

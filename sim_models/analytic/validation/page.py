@@ -88,6 +88,7 @@ REASONS = (
     (r"poison flags.*1 MB", "flags in the data are read again until they come; waiting costs bandwidth"),
     (r"stores?, to all seven", "how long stores take to come into flow on seven links is not modelled"),
     (r"NCCL, NVLS, [1-8] KB", "this host's calls take 26 µs, those of Vidur's 38: one number stands for both"),
+    (r"torch/NCCL, (1|32|128|512) KB", "this host's calls take 20 µs: one number stands for all hosts"),
     (r"NCCL 2.30", "the library changes its kernel at 64 KB, ours at 512"),
     (r"Mixtral.*(1024|2048) tokens.*(tokenweave|TokenWeave)",
      "1,024 and 2,048 tokens take it the same 69 ms: the host's launches bound it, of which no row gives the time"),

@@ -35,7 +35,7 @@ _MOST_TOKENS = 1 << 20
 _MOST_ZIPF = 4.0
 _DTYPES = ("bf16", "fp16", "fp8", "fp4")
 #: Collectives of mechanisms that run GEMM and collective one after the other, in the words of measured rows.
-_LIBRARIES = {"in-turn": "torch/NCCL", "symmetric": "symmetric", "one-shot": "custom, one-shot",
+_LIBRARIES = {"in-turn": "NCCL", "symmetric": "symmetric", "one-shot": "custom, one-shot",
               "two-shot": "custom, two-shot", "copy-engines": "copy engines"}
 _SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
 
