@@ -180,13 +180,13 @@ def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTa
     rows, tracked = space.schedule.rows(space.device), space.schedule.tiling
     parts = space.schedule.policy.parts
     _check_output(work, made, parts)
-    named, of_workgroup = space.schedule.named(space.device), np.repeat(rows_of_workgroups(space, made), parts)
+    tile_ids, of_workgroup = space.schedule.named(space.device), np.repeat(rows_of_workgroups(space, made), parts)
     order = np.argsort(of_workgroup, kind="stable")
     order = order[of_workgroup[order] >= 0]
     if not len(order):
         return replace(work, groups=work.groups[:0], steps=work.steps[:0], loads=work.loads[:0], stores=work.stores[:0])
     groups, stores, of_group = work.groups[order], work.stores.copy(), of_workgroup[order]
-    groups["id"] = named[of_group]
+    groups["id"] = tile_ids[of_group]
     groups["tiles"] = np.where(rows.updates, tracked.wf_tiles[rows.tile], 0)[of_group]
     maker = work.group_of_stores // parts
     tile = tracked.holding(made)[maker]
@@ -195,7 +195,7 @@ def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTa
     stores["wavefront"] = (column - tracked.first_column[tile]) // tracked.wf_columns
     narrow = tracked.wf_widths[tile, stores["wavefront"]] < tracked.wf_columns
     stores["base"] += space.base
-    stores["id"] = named[row]
+    stores["id"] = tile_ids[row]
     stores["region"] = space.table.own[row, narrow.astype(int)]
     is_sent, is_stored = rows.actions[row] & Action.SEND_STORES, rows.actions[row] & Action.STORE
     stores["route"] = np.where(is_sent, np.where(is_stored, Route.BOTH, Route.MAPPED), Route.MEMORY)

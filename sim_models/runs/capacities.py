@@ -23,7 +23,7 @@ class Capacity(NamedTuple):
 def capacities(machine: Machine) -> list[Capacity]:
     """Return what can wait at each place, from the compute units to DRAM and to the link."""
     dram, dma, link, llc, cache = machine.dram, machine.dma, machine.link, machine.llc, machine.memory_cache
-    found = [
+    capacities = [
         Capacity("cache's misses under way", "", MISS_REGISTERS, llc.line_bytes),
         Capacity("before a channel, of each stream", "", QUEUE_DEPTH, LINE_BYTES),
         Capacity("DMA's reads at a channel", "channels.dma_fifo", machine.channels.dma_fifo, LINE_BYTES),
@@ -34,16 +34,18 @@ def capacities(machine: Machine) -> list[Capacity]:
         Capacity("stores before it", "link.store_buffer_bytes", link.stores_bytes // LINE_BYTES, LINE_BYTES),
     ]
     if llc.slices:
-        found.insert(0, Capacity("loads at a slice of the cache", "llc.slice_queue_loads", llc.slice_queue_loads,
-                                 llc.line_bytes))
+        capacities.insert(0, Capacity("loads at a slice of the cache", "llc.slice_queue_loads", llc.slice_queue_loads,
+                                      llc.line_bytes))
     if cache:
-        found.append(Capacity("in a slice of the memory cache", "memory_cache.requests", cache.requests, LINE_BYTES))
+        capacities.append(Capacity("in a slice of the memory cache", "memory_cache.requests", cache.requests,
+                                   LINE_BYTES))
     if dram.scheduler == "gpgpusim":
-        found += [Capacity("on the way to that queue", "dram.entry_latency_cycles", dram.coming_requests, LINE_BYTES),
-                  Capacity("at the banks of a channel, beside its queue", "", dram.banks, dram.column_bytes)]
+        capacities += [Capacity("on the way to that queue", "dram.entry_latency_cycles", dram.coming_requests,
+                                LINE_BYTES),
+                       Capacity("at the banks of a channel, beside its queue", "", dram.banks, dram.column_bytes)]
     if dram.scheduler == "fr_fcfs":
-        found += [Capacity("writes of a channel that begin a batch", "dram.write_high_watermark",
-                           dram.write_high_watermark, LINE_BYTES),
-                  Capacity("writes that a batch may leave", "dram.write_low_watermark", dram.write_low_watermark,
-                           LINE_BYTES)]
-    return found
+        capacities += [Capacity("writes of a channel that begin a batch", "dram.write_high_watermark",
+                                dram.write_high_watermark, LINE_BYTES),
+                       Capacity("writes that a batch may leave", "dram.write_low_watermark", dram.write_low_watermark,
+                                LINE_BYTES)]
+    return capacities

@@ -28,11 +28,11 @@ def check(run: ProgrammedRun) -> None:
             raise SimulationError(f"GPU {space.device}: tile of workgroup {q}, wavefront {wf} completed "
                                   f"{control.events[d, q, wf]} times instead of {int(final[q, wf])}")
         tracked = run.schedule.tracked_wf_tiles(space.device)
-        counted = run.counters(d)
-        if counted["triggers"] != tracked:
-            raise SimulationError(f"GPU {space.device}: {counted['triggers']} triggers for {tracked} tiles")
-        if counted["packets"] != run.sim.network.injected[d]:
-            raise SimulationError(f"GPU {space.device}: {counted['packets']} packets left, "
+        counters = run.counters(d)
+        if counters["triggers"] != tracked:
+            raise SimulationError(f"GPU {space.device}: {counters['triggers']} triggers for {tracked} tiles")
+        if counters["packets"] != run.sim.network.injected[d]:
+            raise SimulationError(f"GPU {space.device}: {counters['packets']} packets left, "
                                   f"{run.sim.network.injected[d]} were sent")
     for observer in run.observers:
         observer.check()

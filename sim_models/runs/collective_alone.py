@@ -95,9 +95,9 @@ class PlannedCollective:
 class ProgrammedCollective(ProgrammedGpus):
     """The GPUs of a collective alone, programmed through their buses, at cycle 0."""
 
-    def __init__(self, asked: PlannedCollective, design: Design | None = None) -> None:
+    def __init__(self, collective: PlannedCollective, design: Design | None = None) -> None:
         """Take a collective, and another compiled top than the ordinary one. Raises BadInput, ToolchainError."""
-        machine, self.asked, self.plans = asked.machine, asked, asked.plans
+        machine, self.collective, self.plans = collective.machine, collective, collective.plans
         self._limit = held_bytes(machine, self.plans)
         with ExitStack() as held:
             geometry = machine.geometry()
@@ -107,13 +107,13 @@ class ProgrammedCollective(ProgrammedGpus):
                 backend.reset()
             hardware, _ = make_hardware(backends, model_ports(design.ports, geometry),
                                         np.zeros((len(backends), 0), np.int64))
-            skew = asked.skew or Skew()
-            sim = planned_sim(machine, self.plans, asked.kind, asked.topology, skew.links(machine))._replace(
+            skew = collective.skew or Skew()
+            sim = planned_sim(machine, self.plans, collective.kind, collective.topology, skew.links(machine))._replace(
                 hardware=hardware)
             for device, condition in skew.conditions(machine).items():
                 set_condition(sim.kernel, device, condition)
             sim.control.start[:] = skew.start_cycles(machine, len(self.plans))
-            if asked.program.in_switch and machine.switch and machine.switch.rtl:
+            if collective.program.in_switch and machine.switch and machine.switch.rtl:
                 self.switch = SwitchRtl(machine, machine.switch, sim)
                 held.callback(self.switch.close)
                 sim = sim._replace(hardware=self.switch.beside(hardware))
@@ -122,12 +122,12 @@ class ProgrammedCollective(ProgrammedGpus):
             self.restart(self._settings)
             held.pop_all()
         self._before = [self.counters(d) for d in range(len(backends))]
-        self.numbers = None if asked.seed is None else self._numbers(asked.seed)
+        self.numbers = None if collective.seed is None else self._numbers(collective.seed)
         if self.numbers:
             self.observers.append(self.numbers)
 
     def _numbers(self, seed: int) -> NumbersObserver | SwitchedNumbers:
-        if not self.asked.program.in_switch:
+        if not self.collective.program.in_switch:
             return NumbersObserver(self.plans, seed)
         columns = self.switch.columns(self.sim) if self.switch else np.zeros((0, LINE_BYTES // 8), np.int64)
         numbers = SwitchedNumbers(self.plans, seed, columns)
@@ -159,18 +159,19 @@ class ProgrammedCollective(ProgrammedGpus):
 
     def end(self) -> CollectiveEnd:
         """Return what a run that has ended came to."""
-        launch, clock = self.asked.machine.collective.kernel_launch_ns, self.asked.machine.memory_clock_ghz
+        launch, clock = self.collective.machine.collective.kernel_launch_ns, self.collective.machine.memory_clock_ghz
         return CollectiveEnd(self.now / clock + launch, self.now, tuple(map(self._end, range(len(self.plans)))),
                              self.numbers.words if self.numbers else None,
                              self.switch.counters | {"most_held": int(self.sim.switch.most_held.max())}
                              if self.switch else None)
 
     def _end(self, device: int) -> GpuEnd:
-        sim, clock = self.sim, self.asked.machine.memory_clock_ghz
+        sim, clock = self.sim, self.collective.machine.memory_clock_ghz
         moved, ports = bytes_by_phase(sim.mem, device).values(), outgoing(sim.network, device)
         fullest = int(ports[np.argmax(sim.network.busy_cycles[ports])])
         return GpuEnd(
-            float(sim.kernel.state.phase_over[device].max()) / clock + self.asked.machine.collective.kernel_launch_ns,
+            float(sim.kernel.state.phase_over[device].max()) / clock
+            + self.collective.machine.collective.kernel_launch_ns,
             sum(phase.read for phase in moved), sum(phase.write for phase in moved),
             int(sim.network.sent_bytes[fullest]), int(sim.network.target[fullest]),
             float(sim.network.busy_cycles[fullest]) / self.now)

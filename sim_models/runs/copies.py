@@ -84,25 +84,27 @@ def read_off(program: Program, chunk: int, *, turn: int = 0, apart: bool = False
     starts = [[chunk for chunk in program.rank_chunks[gpu] if (gpu, chunk) in program.start]
               for gpu in range(program.ranks)]
 
-    def kept(gpu: int, number: int) -> int:
+    def place_of(gpu: int, number: int) -> int:
         return starts[gpu].index(number) if apart else (number + turn) % program.chunks
 
-    def copied(one: Transfer) -> Copied:
-        to = len(starts[one.destination]) + one.source if apart else kept(one.destination, one.chunk)
-        return Copied(kept(one.source, one.chunk) * chunk, one.destination, to * chunk, one.op is Op.ADD)
+    def copied(transfer: Transfer) -> Copied:
+        to = (len(starts[transfer.destination]) + transfer.source if apart else
+              place_of(transfer.destination, transfer.chunk))
+        return Copied(place_of(transfer.source, transfer.chunk) * chunk, transfer.destination, to * chunk,
+                      transfer.op is Op.ADD)
 
     def stages_of(gpu: int) -> Iterator[Stage]:
-        waited: set[int] = set()
+        waited_levels: set[int] = set()
         for level, transfers in _by_level(program, gpu):
-            before = {program.levels[index] for one in transfers for index in one.after} - waited
-            waited |= before
+            before = {program.levels[index] for one in transfers for index in one.after} - waited_levels
+            waited_levels |= before
             yield Stage(tuple((one + 1, senders[one, gpu]) for one in sorted(before)), tuple(map(copied, transfers)),
                         tuple(CopySignal(peer, level + 1, counted) for peer in _peers(transfers)))
 
     senders = Counter((level, peer) for gpu in range(program.ranks) for level, transfers in _by_level(program, gpu)
                       for peer in _peers(transfers))
     stages = tuple(tuple(stages_of(gpu)) for gpu in range(program.ranks))
-    produced = tuple(tuple(kept(gpu, number) for number in _produced(program, gpu)) for gpu in range(program.ranks))
+    produced = tuple(tuple(place_of(gpu, number) for number in _produced(program, gpu)) for gpu in range(program.ranks))
     places = max(max(one.source, one.to) for gpu in stages for stage in gpu for one in stage.copies) // chunk + 1
     return CopyExchange(stages, produced, chunk, places * chunk, program.adds)
 

@@ -105,29 +105,30 @@ def _add_column(data: CopyWords, device: int, column: int, sender: int) -> None:
 class CopyLedger(Observer):
     """The numbers of a run, and what they must be in the end."""
 
-    def __init__(self, what: CopyExchange, base: np.ndarray, region: np.ndarray, regions: int, seed: int) -> None:
+    def __init__(self, exchange: CopyExchange, base: np.ndarray, region: np.ndarray, regions: int, seed: int) -> None:
         """Fill the buffers of all GPUs with numbers.
 
         `base`: address of each GPU's buffers; `region`: [source, destination, adds] that a copy is made under.
         """
-        self._what = what
-        gpus, words, random = len(what.stages), what.size_bytes // WORD_BYTES, np.random.default_rng(seed)
-        if what.adds:  # finite numbers, so that a sum depends on the order
+        self._exchange = exchange
+        gpus, words, random = len(exchange.stages), exchange.size_bytes // WORD_BYTES, np.random.default_rng(seed)
+        if exchange.adds:  # finite numbers, so that a sum depends on the order
             produced = random.standard_normal((gpus, 4 * words)).astype(np.float16).view(np.int64)
-            self._held = np.full_like(produced, _NEGATIVE_ZERO)
+            self._start = np.full_like(produced, _NEGATIVE_ZERO)
         else:
-            produced, self._held = random.integers(-(1 << 63), (1 << 63) - 1, (2, gpus, words), np.int64, endpoint=True)
+            produced, self._start = random.integers(-(1 << 63), (1 << 63) - 1, (2, gpus, words), np.int64,
+                                                    endpoint=True)
         shift = np.zeros((gpus, gpus), np.int64)
-        for gpu, one in what.copies():
-            shift[gpu, one.peer] = (one.to - one.source) // WORD_BYTES
+        for gpu, copy in exchange.copies():
+            shift[gpu, copy.peer] = (copy.to - copy.source) // WORD_BYTES
         self._alu = compiled_alu()
         columns = words // _COLUMN
         self.data = CopyWords(
-            produced, self._held.copy(), np.zeros((gpus, regions, words), np.int64), np.zeros((gpus, words), np.uint8),
+            produced, self._start.copy(), np.zeros((gpus, regions, words), np.int64), np.zeros((gpus, words), np.uint8),
             base, shift, region, np.zeros(gpus, np.int64),
-            came=np.zeros((gpus + 1 if what.adds else 0, gpus, columns), np.uint8),
+            came=np.zeros((gpus + 1 if exchange.adds else 0, gpus, columns), np.uint8),
             added=np.zeros((gpus, columns), np.uint8), silent=np.zeros(gpus, np.int64),
-            alu=make_alu(self._alu, FP16.name, "xor" if what.swaps else "add"))
+            alu=make_alu(self._alu, FP16.name, "xor" if exchange.swaps else "add"))
 
     def before(self, now: int, end: int) -> tuple[CopyWords, int]:
         return self.data, end
@@ -139,10 +140,10 @@ class CopyLedger(Observer):
                                (data.silent, "an addition without an answer from the near-memory ALU")):
             if count.any():
                 raise SimulationError(f"GPU {int(np.argmax(count))}: {problem}")
-        expected, written = self._expected()
-        for d, word in np.argwhere(data.tally != written)[:1]:
+        expected, word_writes = self._expected()
+        for d, word in np.argwhere(data.tally != word_writes)[:1]:
             raise SimulationError(f"GPU {d}: bytes from {word * WORD_BYTES} on were copied there "
-                                  f"{data.tally[d, word]} times instead of {written[d, word]}")
+                                  f"{data.tally[d, word]} times instead of {word_writes[d, word]}")
         wrong = np.argwhere(data.memory != expected)
         for d, word in wrong[:1]:
             raise SimulationError(f"GPU {d}: bytes from {word * WORD_BYTES} on are {data.memory[d, word]:#x} "
@@ -150,35 +151,35 @@ class CopyLedger(Observer):
 
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
         """Compute what every word must hold, and how often peers' copies must have come there: stage after stage."""
-        what, data = self._what, self.data
-        expected, written = self._held.copy(), np.zeros(self._held.shape, np.uint8)
+        exchange, data = self._exchange, self.data
+        expected, written = self._start.copy(), np.zeros(self._start.shape, np.uint8)
         parts: dict[tuple[int, int], dict[int, np.ndarray]] = {}  # by GPU and first word of a chunk, by whose they are
-        length = what.chunk_bytes // WORD_BYTES
+        length = exchange.chunk_bytes // WORD_BYTES
 
         def value(gpu: int, first: int) -> np.ndarray:
             if (gpu, first) in parts:
                 return self._sum(gpu, first, parts[gpu, first])
             return expected[gpu, first:first + length].copy()
-        for gpu, chunks in enumerate(what.produced):
+        for gpu, chunks in enumerate(exchange.produced):
             for first in (chunk * length for chunk in chunks):
                 produced = data.produced[gpu, first:first + length]
-                if what.adds:
+                if exchange.adds:
                     parts[gpu, first] = {gpu: produced}
                 else:
                     expected[gpu, first:first + length] = produced
-        for number in range(max(map(len, what.stages))):
-            now = [(gpu, one) for gpu, stages in enumerate(what.stages) for one in stages[number].copies]
-            values = [value(gpu, one.source // WORD_BYTES) for gpu, one in now]
-            for (gpu, one), new in zip(now, values):
-                first = one.to // WORD_BYTES
-                written[one.peer, first:first + length] += 1
-                if what.swaps:
-                    expected[one.peer, first:first + length] ^= new
-                elif one.adds:
-                    parts[one.peer, first][gpu] = new
+        for number in range(max(map(len, exchange.stages))):
+            now = [(gpu, copy) for gpu, stages in enumerate(exchange.stages) for copy in stages[number].copies]
+            values = [value(gpu, copy.source // WORD_BYTES) for gpu, copy in now]
+            for (gpu, copy), new in zip(now, values):
+                first = copy.to // WORD_BYTES
+                written[copy.peer, first:first + length] += 1
+                if exchange.swaps:
+                    expected[copy.peer, first:first + length] ^= new
+                elif copy.adds:
+                    parts[copy.peer, first][gpu] = new
                 else:
-                    parts.pop((one.peer, first), None)
-                    expected[one.peer, first:first + length] = new
+                    parts.pop((copy.peer, first), None)
+                    expected[copy.peer, first:first + length] = new
         for gpu, first in parts:
             expected[gpu, first:first + length] = value(gpu, first)
         return expected, written

@@ -116,10 +116,10 @@ def lost_packets(run: ProgrammedRun, device: int) -> str:
 
     A mirrored run has packets of its own making.
     """
-    network, found = run.sim.network, ""
+    network, lost_words = run.sim.network, ""
     for port in () if run.sim.mirrored else outgoing(network, device):
         lost = network.sent_packets[port] - network.flight.count[port] - network.taken[port]
-        what = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
-        found += f" and {what} on it to GPU {network.target[port]}" if lost else ""
+        lost_or_made = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
+        lost_words += f" and {lost_or_made} on it to GPU {network.target[port]}" if lost else ""
     nowhere = network.unroutable[device]
-    return found + (f" and {nowhere} for GPUs to which no way leads" if nowhere else "")
+    return lost_words + (f" and {nowhere} for GPUs to which no way leads" if nowhere else "")

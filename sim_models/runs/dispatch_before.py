@@ -55,12 +55,12 @@ def _tiles(counts: np.ndarray, pair: tuple[int, int], tile_n: int, slices: int) 
     """
     source, to = pair
     hop, whole = (source - to) % len(counts), counts[:, to].sum(axis=0)
-    before, found = np.cumsum(whole) - whole, []
+    before, portions = np.cumsum(whole) - whole, []
     for expert, count in enumerate(counts[pair].tolist()):
         parts = -(-count // tile_n)
-        found += [((before[expert] + (part + 0.5) / parts * whole[expert]) / whole.sum(), expert,
-                   min(tile_n, count - part * tile_n)) for part in range(parts)]
-    turns = np.array([share * slices for share, _, _ in found]).astype(np.int64)
-    behind = np.arange(len(found))  # one after the other, none so late that the last ones have no slice
-    turns = np.minimum(np.maximum.accumulate(turns - behind) + behind, slices - len(found) + behind)
-    return [(to, expert, int(hop > 0), turn, hop, width) for turn, (_, expert, width) in zip(turns.tolist(), found)]
+        portions += [((before[expert] + (part + 0.5) / parts * whole[expert]) / whole.sum(), expert,
+                      min(tile_n, count - part * tile_n)) for part in range(parts)]
+    turns = np.array([share * slices for share, _, _ in portions]).astype(np.int64)
+    behind = np.arange(len(portions))  # one after the other, none so late that the last ones have no slice
+    turns = np.minimum(np.maximum.accumulate(turns - behind) + behind, slices - len(portions) + behind)
+    return [(to, expert, int(hop > 0), turn, hop, width) for turn, (_, expert, width) in zip(turns.tolist(), portions)]

@@ -262,12 +262,12 @@ def kept_together(machine: Machine, ranks: int, chunk_bytes: int) -> Machine:
 def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machine:
     """Return the machine with what a program's GPUs need that have several peers. Raises BadInput if they are many."""
     roles = roles_of(program, parts=machine.gpu.k_parts)
-    peers = max(len({route.gpu for role in own for route in ways(role)}) for own in roles
+    peers = max(len({route.gpu for role in gpu_roles for route in ways(role)}) for gpu_roles in roles
                 for ways in (attrgetter("routes"), attrgetter("fed_by")))
     if peers > MOST_PEERS:
         raise BadInput(f"a GPU exchanges with {peers} others: a dispatch window knows the heads of at most "
                        f"{MOST_PEERS}")
-    copies = 1 if program.in_switch else max(len(role.routes) for own in roles for role in own)
+    copies = 1 if program.in_switch else max(len(role.routes) for gpu_roles in roles for role in gpu_roles)
     return _counting(_with(machine, peers=peers, copies=copies), roles, element_bytes)
 
 

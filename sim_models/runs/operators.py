@@ -109,13 +109,13 @@ def _tokens_tiling(machine: Machine, workload: ExpertsWorkload) -> Tiling:
 
     Tiles are as wide as the machine's, or half of it, a quarter, ..., down to a token for each wavefront.
     """
-    gpu, own = machine.gpu, workload.m // workload.tp
+    gpu, tokens_each = machine.gpu, workload.m // workload.tp
     columns = gpu.tile_n
-    while own % columns and columns % (2 * gpu.wavefronts_per_workgroup) == 0:
+    while tokens_each % columns and columns % (2 * gpu.wavefronts_per_workgroup) == 0:
         columns //= 2
-    if own % columns:
-        raise TilingError(f"M={workload.m}: each of {workload.tp} GPUs has {own} tokens, which tiles must hold without "
-                          f"a rest: a multiple of {columns} is needed")
+    if tokens_each % columns:
+        raise TilingError(f"M={workload.m}: each of {workload.tp} GPUs has {tokens_each} tokens, which tiles must hold "
+                          f"without a rest: a multiple of {columns} is needed")
     if workload.n % gpu.tile_m:
         raise TilingError(f"N={workload.n} is no multiple of {gpu.tile_m}: experts' outputs are cut into whole tiles")
     return Tiling(workload.n, workload.m, gpu.tile_m, columns, gpu.wavefronts_per_workgroup, workload.sum_bytes)
@@ -132,11 +132,11 @@ def placement_of(machine: Machine, workload: Workload, along_n: bool = False) ->
 
 def _placement(machine: Machine, workload: ExpertsWorkload, along_n: bool = False) -> Placement:
     gpu, experts_each, tokens_each = machine.gpu, workload.experts // workload.tp, workload.m // workload.tp
-    chosen = workload.routing.experts_of
+    experts_of_tokens = workload.routing.experts_of
     tilings, columns, parts = [], [], []
     for device in range(workload.tp):
-        token, place = np.nonzero(chosen // experts_each == device)
-        expert = chosen[token, place]
+        token, place = np.nonzero(experts_of_tokens // experts_each == device)
+        expert = experts_of_tokens[token, place]
         order = np.lexsort((token, (token // tokens_each - device - 1) % workload.tp, expert))
         counts = np.bincount(expert - device * experts_each, minlength=experts_each)
         padded = -(-counts // gpu.tile_n) * gpu.tile_n
@@ -305,7 +305,7 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
     if end > most:
         raise BadInput(f"weights, tokens and what experts make have {end / 1e9:,.1f} GB: machine {machine.name} has "
                        f"{most / 1e9:,.1f}")
-    experts_each, found = workload.experts // workload.tp, []
+    experts_each, grouped_gemms = workload.experts // workload.tp, []
     for device, made in enumerate(placement.tilings):
         tile = np.arange(made.tile_columns)
         columns = (placement.of_tiles(placement.columns[device], device) != NOWHERE).sum(axis=1)
@@ -314,10 +314,10 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
         group = np.minimum(np.searchsorted(ends, tile, side="right"), experts_each - 1)
         gemm = gemm_operator(machine, workload, made, c_base, inputs)
         # Neighbours have other weights, and one may wait for its tokens: whichever place is free goes on.
-        found.append(Groups(replace(gemm, cluster=1, by_turn=False), group, columns))
+        grouped_gemms.append(Groups(replace(gemm, cluster=1, by_turn=False), group, columns))
     lines = workload.n if workload.weights_transposed else workload.k
     scales = workload.exchanged_elements - workload.k if isinstance(workload, DispatchWorkload) else 0
-    return GroupedGemm(found, at.a_pitch * lines, scales * workload.format.bytes)
+    return GroupedGemm(grouped_gemms, at.a_pitch * lines, scales * workload.format.bytes)
 
 
 def _vector_cycles(machine: Machine, flop: int) -> float:

@@ -69,8 +69,8 @@ class LevelPlan:
                    if one.source == self.rank and self._goes_to(one) == self.program.ranks]
         return [(device, address - targets[0][1]) for device, address in targets]
 
-    def _goes_to(self, one: Transfer) -> int:
-        return self.program.ranks if self.program.in_switch and one.op is Op.COPY else one.destination
+    def _goes_to(self, transfer: Transfer) -> int:
+        return self.program.ranks if self.program.in_switch and transfer.op is Op.COPY else transfer.destination
 
     @property
     def order(self) -> list[int]:
@@ -79,76 +79,76 @@ class LevelPlan:
 
     def passes(self) -> list[Pass]:
         """List its passes. Raises ValueError if a level has none, for which others would wait in vain."""
-        program, found, came = self.program, [], 0
+        program, passes, came = self.program, [], 0
         comes = [level for one, level in zip(program.transfers, program.levels) if one.destination == self.rank]
         for level, sends in enumerate(self._sends):
             came += comes.count(level)
             if not sends:
                 raise ValueError(f"rank {self.rank} sends nothing in level {level}")
             together = self._level(level, sends)
-            found += [replace(one, arrivals=came * self.at.lines, concurrent=one is not together[0])
-                      for one in together]
+            passes += [replace(one, arrivals=came * self.at.lines, concurrent=one is not together[0])
+                       for one in together]
         last = [] if self.in_memory else self._sums
-        return found + [replace(self._add(chunk), concurrent=chunk != last[0]) for chunk in last]
+        return passes + [replace(self._add(chunk), concurrent=chunk != last[0]) for chunk in last]
 
     def _level(self, level: int, sends: Sequence[int]) -> list[Pass]:
         """List the passes of a level: sums that are sent for the first time, then chunks that are there."""
-        transfers, found, of_sums = self.program.transfers, [], []
+        transfers, passes, of_sums = self.program.transfers, [], []
         for chunk in (chunk for chunk, first in self._sent_sums.items() if first == level):
             added = self._add(chunk)
             sends_here = [index for index in sends if transfers[index].chunk == chunk]
-            found += [added, *(replace(self._send(index), sources=added.sources, reuses_loads=True)
-                               for index in sends_here)]
+            passes += [added, *(replace(self._send(index), sources=added.sources, reuses_loads=True)
+                                for index in sends_here)]
             of_sums += sends_here
-        return found + [self._send(index) for index in sends if index not in of_sums]
+        return passes + [self._send(index) for index in sends if index not in of_sums]
 
     @cached_property
     def _sent_sums(self) -> dict[int, int]:
         """Chunks that it adds up and sends on complete, each with the level in which it first does."""
-        program, found = self.program, {}
+        program, first_levels = self.program, {}
         for level, index in sorted((program.levels[index], index) for index, one in enumerate(program.transfers)
                                    if one.source == self.rank and one.op is Op.COPY and not self.in_memory):
             chunk = program.transfers[index].chunk
             arrivals = program.arrivals.get((self.rank, chunk), ())
             if arrivals and arrivals == program.additions[self.rank, chunk]:  # else it got the sum from another one
-                found.setdefault(chunk, level)
-        return found
+                first_levels.setdefault(chunk, level)
+        return first_levels
 
     @property
     def _sends(self) -> list[list[int]]:
         """The transfers (indices) that it sends in each level, the nearest destination first."""
-        found: list[list[int]] = [[] for _ in range(max(self.program.levels) + 1)]
-        for index, one in enumerate(self.program.transfers):
-            copied = self._goes_to(one) == self.program.ranks and any(
-                self.program.transfers[other].chunk == one.chunk for other in found[self.program.levels[index]])
-            if one.source == self.rank and not copied:
-                found[self.program.levels[index]].append(index)
-        for level in found:
+        sends: list[list[int]] = [[] for _ in range(max(self.program.levels) + 1)]
+        for index, transfer in enumerate(self.program.transfers):
+            copied = self._goes_to(transfer) == self.program.ranks and any(
+                self.program.transfers[other].chunk == transfer.chunk for other in sends[self.program.levels[index]])
+            if transfer.source == self.rank and not copied:
+                sends[self.program.levels[index]].append(index)
+        for level in sends:
             level.sort(key=lambda index: (self.program.transfers[index].destination - self.rank) % self.program.ranks)
-        return found
+        return sends
 
     @property
     def _sums(self) -> list[int]:
         return [chunk for rank, chunk in self.program.last_additions if rank == self.rank]
 
     def _send(self, index: int) -> Pass:
-        one, arriving = self.program.transfers[index], self._arriving(index)
-        adds = one.op is Op.ADD
+        transfer, arriving = self.program.transfers[index], self._arriving(index)
+        adds = transfer.op is Op.ADD
         arrived = self.program.transfers[arriving]
         to = (self._received(arriving) if adds and not self.in_memory else
               self._chunk(arrived.destination, arrived.chunk))
-        sources = self._parts(one.chunk, one.after) if adds else (self._chunk(self.rank, one.chunk),)
-        return Pass(sources, to, Route.PEER, adds and self.in_memory, peer=self.peers.index(self._goes_to(one)))
+        sources = self._parts(transfer.chunk, transfer.after) if adds else (self._chunk(self.rank, transfer.chunk),)
+        return Pass(sources, to, Route.PEER, adds and self.in_memory, peer=self.peers.index(self._goes_to(transfer)))
 
     def _arriving(self, index: int) -> int:
         """Return the transfer that what is sent arrives as: if mirrored, from the GPU as far away on the other side."""
-        one, program = self.program.transfers[index], self.program
+        transfer, program = self.program.transfers[index], self.program
         if not self.mirrored:
             return index
-        step = one.source - one.destination
-        return next(other for other in program.arrivals[self.rank, self._renamed(one.chunk, step)]
-                    if program.transfers[other].source == (one.source + step) % program.ranks
-                    and program.transfers[other].op is one.op)
+        step = transfer.source - transfer.destination
+        return next(other for other in program.arrivals[self.rank, self._renamed(transfer.chunk, step)]
+                    if program.transfers[other].source == (transfer.source + step) % program.ranks
+                    and program.transfers[other].op is transfer.op)
 
     def _add(self, chunk: int) -> Pass:
         return Pass(self._parts(chunk, self.program.additions[self.rank, chunk]), self._chunk(self.rank, chunk))
@@ -164,10 +164,10 @@ class LevelPlan:
 
     def _received(self, index: int) -> int:
         """Return where a transfer is received to be added: its chunk's place, in the order in which parts come."""
-        one = self.program.transfers[index]
-        chunk_index = self.program.rank_chunks[one.destination].index(one.chunk)
+        transfer = self.program.transfers[index]
+        chunk_index = self.program.rank_chunks[transfer.destination].index(transfer.chunk)
         return self.at.received(chunk_index * most_additions(self.program)
-                                + self.program.additions[one.destination, one.chunk].index(index))
+                                + self.program.additions[transfer.destination, transfer.chunk].index(index))
 
     def _renamed(self, chunk: int, step: int) -> int:
         ranks = self.program.ranks
@@ -209,7 +209,7 @@ def uneven_passes(parts: np.ndarray, row_bytes: int, data: int, received: int) -
     `parts`: rows that each GPU has for each one, int64[GPU, GPU]. They are at `data`, what comes at `received`, those
     of each GPU from a line on.
     """
-    ranks, found = len(parts), []
+    ranks, programs = len(parts), []
     lines = lines_of(parts * row_bytes)
     for rank in range(ranks):
         before, passes = np.cumsum(lines, axis=0) - lines, []
@@ -220,8 +220,8 @@ def uneven_passes(parts: np.ndarray, row_bytes: int, data: int, received: int) -
                                arrivals=int(lines[others, rank].sum()) if to == others[-1] else 0,
                                peer=sorted(others).index(to), concurrent=to != others[0],
                                size_bytes=int(lines[rank, to]) * LINE_BYTES))
-        found.append(passes)
-    return found
+        programs.append(passes)
+    return programs
 
 
 def packing_passes(size_bytes: int, copies: int, reads: int, data: int, packed: int) -> list[Pass]:

@@ -99,11 +99,11 @@ class ProgrammedGpus(Lockstep):
             raise SimulationError(f"GPU {self.devices[place]}: {refusal}: the hardware reports "
                                   f"{error_in_words(self.drivers[place].first_error(master.read))}") from None
 
-    def wait(self, what: str, done: Callable[[set[str]], bool]) -> None:
+    def wait(self, what: str, is_over: Callable[[set[str]], bool]) -> None:
         """Look at every device's STATUS until it is as `done` says. Raises SimulationError."""
         for device, driver, master in zip(self.devices, self.drivers, self.masters):
             first = master.cycles
-            while not done(status := driver.status(master.read)):
+            while not is_over(status := driver.status(master.read)):
                 if master.cycles - first > _PATIENCE_CYCLES:
                     raise SimulationError(f"GPU {device}: {what} is not over after {_PATIENCE_CYCLES} cycles: "
                                           f"{', '.join(sorted(status))}")

@@ -37,17 +37,17 @@ class Skew:
         clocks: dict[int, float] = {}
         dead: dict[int, int] = {}
         for part in (one.strip() for one in text.split(",")):
-            if found := _LATE.fullmatch(part):
-                _set(late, _gpu(found[1], gpus, part), _number(found[2], 0.0, part), part)
-            elif found := _CLOCK.fullmatch(part):
-                _set(clocks, _gpu(found[1], gpus, part), _number(found[2], _LEAST_CLOCK, part, 1.0), part)
-            elif found := _DEAD.fullmatch(part):
-                _set(dead, _gpu(found[1], gpus, part), int(found[2]), part)
-            elif found := _LINK.fullmatch(part):
-                ends = _gpu(found[1], gpus, part), _gpu(found[2], gpus, part)
+            if match := _LATE.fullmatch(part):
+                _set(late, _gpu(match[1], gpus, part), _number(match[2], 0.0, part), part)
+            elif match := _CLOCK.fullmatch(part):
+                _set(clocks, _gpu(match[1], gpus, part), _number(match[2], _LEAST_CLOCK, part, 1.0), part)
+            elif match := _DEAD.fullmatch(part):
+                _set(dead, _gpu(match[1], gpus, part), int(match[2]), part)
+            elif match := _LINK.fullmatch(part):
+                ends = _gpu(match[1], gpus, part), _gpu(match[2], gpus, part)
                 if ends[0] == ends[1]:
                     raise BadInput(f"gpus.skew = {part}: a GPU has no link to itself")
-                _set(links, ends, _number(found[3], 1e-3, part), part)
+                _set(links, ends, _number(match[3], 1e-3, part), part)
             else:
                 raise BadInput(f"gpus.skew = {shown(part)} is unknown: allowed is {_ALLOWED}")
         return cls(tuple(sorted(late.items())), tuple((*ends, gb) for ends, gb in sorted(links.items())),

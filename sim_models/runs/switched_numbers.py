@@ -103,12 +103,12 @@ class SwitchedNumbers(Observer):
         for (rank, chunk), of in self._program.goal.items():
             first = (self._at.chunk(chunk) - self._at.data) >> _SHIFT
             mine = slice(first, first + (self._at.chunk_bytes >> _SHIFT))
-            for what, expected_sums, counted in (
+            for kind, expected_sums, counts in (
                     ("parts of other GPUs were added", len(of) - 1 if rank == chunk else 0, self.data.parts),
                     ("times it was stored", int(rank != chunk), self.data.stored)):
-                if len(wrong := np.flatnonzero(counted[rank, mine] != expected_sums)):
+                if len(wrong := np.flatnonzero(counts[rank, mine] != expected_sums)):
                     raise SimulationError(f"GPU {rank}: element {wrong[0]} of chunk {chunk}: "
-                                          f"{counted[rank, mine][wrong[0]]} {what} instead of {expected_sums}")
+                                          f"{counts[rank, mine][wrong[0]]} {kind} instead of {expected_sums}")
             expected_sums = self._first[sorted(of), mine].sum(axis=0, dtype=np.int64)
             stored_sums = self.data.memory[rank, mine]
             if len(wrong := np.flatnonzero(stored_sums != expected_sums)):

@@ -251,7 +251,7 @@ def tiles_of(run: FusedRun, wanted: Filter) -> Subject:
 
 def pieces_of(run: ProgrammedCollective, wanted: Filter) -> Subject:
     """Return it of a collective alone: workgroups are named by their turn, and requests by their addresses."""
-    passes = Passes(described_passes(run), run.asked.mirrored)
+    passes = Passes(described_passes(run), run.collective.mirrored)
     devices = range(passes.devices)
     first = padded([np.array([share.first for share in passes.shares(d)], np.int64) for d in devices], 0)
     subject = Subject(first, np.full_like(first, ALONE), np.zeros(len(first), np.int64), True, passes.count)
@@ -266,15 +266,15 @@ def pieces_of(run: ProgrammedCollective, wanted: Filter) -> Subject:
 
 def describe_collective(run: ProgrammedCollective, title: str, names: int) -> dict:
     """Describe a collective alone; `names`: as many as its workgroups need."""
-    topology = run.asked.topology
-    return described_gpus(run, run.asked.machine, run.asked.mirrored) | {
+    topology = run.collective.topology
+    return described_gpus(run, run.collective.machine, run.collective.mirrored) | {
         "title": title, "devices": topology.gpus, "topology": topology.name, "names": names, "wavefronts": 1,
         "collective": described_passes(run).model_dump(exclude_unset=True)}
 
 
 def described_passes(run: ProgrammedCollective) -> TracedCollective:
     """Describe each device's steps: what their passes move and for whom."""
-    operator = build.planned_copy(run.asked.machine, run.plans)
+    operator = build.planned_copy(run.collective.machine, run.plans)
     state, arrivals = run.sim.kernel.state, run.sim.kernel.work.arrivals
     gpus = []
     for d, plan in enumerate(run.plans):
@@ -290,7 +290,7 @@ def described_passes(run: ProgrammedCollective) -> TracedCollective:
                 passes=[traced for move in of_step[0].passes for traced in _traced(plan, move, step)],
                 shares=described))
         gpus.append(TracedGpu(start=int(run.sim.control.start[d]), steps=steps))
-    return TracedCollective(chunk_bytes=run.asked.chunk_bytes, gpus=gpus)
+    return TracedCollective(chunk_bytes=run.collective.chunk_bytes, gpus=gpus)
 
 
 def _traced(plan: LevelPlan, move: Pass, step: int) -> list[TracedPass]:
