@@ -26,7 +26,7 @@ class Pin:
 
     name: str
     effort: float  #: its load in units of an inverter's: g, of the smallest drive
-    before: float  #: tau spent before the last stage
+    earlier_tau: float  #: tau spent before the last stage
     sense: str  #: unateness of the output
 
 
@@ -126,25 +126,25 @@ def _row(values) -> str:
     return ", ".join(f"{value:.7g}" for value in values)
 
 
-def _timing(pin: str, before: float, parasitic: float, drive: float, kind: str) -> str:
+def _timing(pin: str, earlier_tau: float, parasitic: float, drive: float, kind: str) -> str:
     def table(name: str, tau: list[float]) -> str:
-        rows = ", ".join(f'"{_row([TAU_NS * one] * 2)}"' for one in tau)  # whatever the input's transition time
+        rows = ", ".join(f'"{_row([TAU_NS * delay] * 2)}"' for delay in tau)  # whatever the input's transition time
         return (f'        {name} (delay) {{ index_1 ("{_row(load * UNIT_PF for load in _LOADS)}"); index_2 ("0, 1"); '
                 f"values ({rows}); }}\n")
 
     last = [parasitic + load / drive for load in _LOADS]
-    tables = "".join(table(f"cell_{edge}", [before + one for one in last]) + table(f"{edge}_transition", last)
+    tables = "".join(table(f"cell_{edge}", [earlier_tau + delay for delay in last]) + table(f"{edge}_transition", last)
                      for edge in ("rise", "fall"))
     return f'      timing () {{\n        related_pin : "{pin}"; {kind};\n{tables}      }}\n'
 
 
-def _input(name: str, effort: float, more: str = "") -> str:
-    return f"    pin ({name}) {{ direction : input; capacitance : {effort * UNIT_PF:.7g};{more} }}\n"
+def _input(name: str, effort: float, attributes: str = "") -> str:
+    return f"    pin ({name}) {{ direction : input; capacitance : {effort * UNIT_PF:.7g};{attributes} }}\n"
 
 
 def _combinational(gate: Gate) -> str:
     inputs = "".join(_input(pin.name, pin.effort) for pin in gate.pins)
-    arcs = "".join(_timing(pin.name, pin.before, gate.parasitic, gate.drive, f"timing_sense : {pin.sense}")
+    arcs = "".join(_timing(pin.name, pin.earlier_tau, gate.parasitic, gate.drive, f"timing_sense : {pin.sense}")
                    for pin in gate.pins)
     return (f"  cell ({gate.name}) {{\n    area : {gate.area:g};\n{inputs}"
             f'    pin (Y) {{\n      direction : output; function : "{gate.function}";\n{arcs}    }}\n  }}\n')

@@ -33,21 +33,21 @@ class Fpga:
 
 def count(text: str, top: str, black_boxes: tuple[str, ...] = ()) -> Fpga:
     """Count the cells after mapping, without placing them."""
-    return _cells(_mapped(text, top, black_boxes), "mapped, not placed")
+    return _cells(_map_design(text, top, black_boxes), "mapped, not placed")
 
 
 def place_and_route(text: str, top: str) -> Fpga:
     """Place and route the module. Paths through the ports are not part of Fmax: the ports have no pins."""
-    folder = _mapped(text, top, ())
+    folder = _map_design(text, top, ())
     cells = _cells(folder, "")
     if not cells.fits:
         return _cells(folder, "")
-    mapped = (folder / "mapped.json").read_text()
+    netlist_json = (folder / "mapped.json").read_text()
 
     def make(result: Path) -> None:
         work = result / "work"
         work.mkdir()
-        (work / "mapped.json").write_text(mapped)
+        (work / "mapped.json").write_text(netlist_json)
         yosys.run("nextpnr-ecp5", _PLACE, work)
         report = json.loads((work / "report.json").read_text())
         clocks = [clock["achieved"] for clock in report.get("fmax", {}).values()]
@@ -56,13 +56,13 @@ def place_and_route(text: str, top: str) -> Fpga:
         shutil.rmtree(work)
 
     try:
-        entry = cached("ecp5-placed-" + digest(mapped, *_PLACE, yosys.version("nextpnr-ecp5")), make)
+        entry = cached("ecp5-placed-" + digest(netlist_json, *_PLACE, yosys.version("nextpnr-ecp5")), make)
     except Failure as failure:  # this device does not take everything that it has room for
         return _cells(folder, f"place and route failed: {failure}")
     return Fpga(cells.luts, cells.flip_flops, cells.block_rams, **json.loads((entry / "fpga.json").read_text()))
 
 
-def _mapped(text: str, top: str, black_boxes: tuple[str, ...]) -> Path:
+def _map_design(text: str, top: str, black_boxes: tuple[str, ...]) -> Path:
     boxes = f"blackbox {' '.join(black_boxes)}\n" if black_boxes else ""
     script = f"read_verilog design.v\n{boxes}synth_ecp5 -top {top} -json mapped.json\n"
 
@@ -80,9 +80,9 @@ def _mapped(text: str, top: str, black_boxes: tuple[str, ...]) -> Path:
 def _cells(folder: Path, note: str) -> Fpga:
     design = json.loads((folder / "mapped.json").read_text())["modules"]
     top = next(module for module in design.values() if "top" in module["attributes"])
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for cell in top["cells"].values():
-        found[cell["type"]] = found.get(cell["type"], 0) + 1
-    luts = (found.get("LUT4", 0) + 2 * found.get("CCU2C", 0)
-            + 6 * found.get("TRELLIS_DPR16X4", 0))  # 4 LUTs of storage and the 2 of its write port
-    return Fpga(luts, found.get("TRELLIS_FF", 0), found.get("DP16KD", 0), None, note)
+        counts[cell["type"]] = counts.get(cell["type"], 0) + 1
+    luts = (counts.get("LUT4", 0) + 2 * counts.get("CCU2C", 0)
+            + 6 * counts.get("TRELLIS_DPR16X4", 0))  # 4 LUTs of storage and the 2 of its write port
+    return Fpga(luts, counts.get("TRELLIS_FF", 0), counts.get("DP16KD", 0), None, note)

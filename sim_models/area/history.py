@@ -23,20 +23,20 @@ def entry(blocks: dict[str, BlockArea], library: str) -> dict:
 
     What was not measured is absent.
     """
-    told = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=FILE.parent,
-                          capture_output=True, text=True, check=False)
-    return {"commit": told.stdout.strip() or "unknown", "library": library,
-            "blocks": {name: _figures(one) for name, one in blocks.items()}}
+    git_describe = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+                                  cwd=FILE.parent, capture_output=True, text=True, check=False)
+    return {"commit": git_describe.stdout.strip() or "unknown", "library": library,
+            "blocks": {name: _figures(block) for name, block in blocks.items()}}
 
 
 def speed(cycles_per_second: float) -> dict:
     """Return what an entry has besides, where the simulation was measured, too."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
-        found = None
+        match = None
     return {SPEED: round(cycles_per_second),
-            "host": f"{found[1] if found else platform.machine()}, {os.cpu_count()} CPUs"}
+            "host": f"{match[1] if match else platform.machine()}, {os.cpu_count()} CPUs"}
 
 
 def _figures(block: BlockArea) -> dict[str, float]:
@@ -64,8 +64,8 @@ def read(path: Path | None = None) -> list[dict]:
 def append(new: dict, path: Path | None = None) -> None:
     """Append an entry to the history; a second entry of a commit takes the first one's place."""
     path = path or FILE
-    kept = [old for old in read(path) if old["commit"] != new["commit"]]
-    write_whole(path, "".join(json.dumps(item) + "\n" for item in [*kept, new]))
+    other_entries = [old for old in read(path) if old["commit"] != new["commit"]]
+    write_whole(path, "".join(json.dumps(item) + "\n" for item in [*other_entries, new]))
 
 
 def changes(old: dict, new: dict) -> list[str]:

@@ -41,7 +41,7 @@ class Group:
     arguments: list[str]
     attributes: dict[str, list[str]] = field(default_factory=dict)
     groups: list["Group"] = field(default_factory=list)
-    unended: bool = False  #: of the library: a value in it ends with its line rather than a semicolon
+    lacks_semicolon: bool = False  #: of the library: a value in it ends with its line rather than a semicolon
 
     def all(self, name: str) -> Iterator["Group"]:
         return (group for group in self.groups if group.name == name)
@@ -59,62 +59,62 @@ def parse(text: str) -> Group:
     """Return the outermost group of a Liberty text. Raises ValueError."""
     tokens: list[tuple[str | None, str, int, bool]] = []  # name, mark, line, whether the first on it
     line, first = 1, True
-    for found in _TOKEN.finditer(text):
-        if found.lastindex:
-            tokens.append((found[1] if found[1] is not None else found[2], found[3] or "", line, first))
+    for match in _TOKEN.finditer(text):
+        if match.lastindex:
+            tokens.append((match[1] if match[1] is not None else match[2], match[3] or "", line, first))
             first = False
-        elif found[0] != "\\\n":  # which goes on with the line
-            first = first or "\n" in found[0]
-        line += found[0].count("\n")
+        elif match[0] != "\\\n":  # which goes on with the line
+            first = first or "\n" in match[0]
+        line += match[0].count("\n")
     tokens.append((None, "end", line, True))
-    place, unended = 0, False
+    position, lacks_semicolon = 0, False
 
     def statements(group: Group, depth: int) -> None:
-        nonlocal place, unended
+        nonlocal position, lacks_semicolon
         if depth > _DEEPEST:
             raise ValueError("nested too deeply")
-        while tokens[place][1] not in ("}", "end"):
-            name, mark, line, _ = tokens[place]
-            place += 1
+        while tokens[position][1] not in ("}", "end"):
+            name, mark, line, _ = tokens[position]
+            position += 1
             if mark == ";":
                 continue
             if name is None:
                 raise ValueError(f"line {line}: {mark!r} where a name belongs")
-            mark = tokens[place][1]
-            place += 1
+            mark = tokens[position][1]
+            position += 1
             values = []
             if mark == ":":
-                while tokens[place][0] is not None and not (values and tokens[place][3]):
-                    values.append(tokens[place][0])
-                    place += 1
-                unended = unended or tokens[place][1] != ";"
+                while tokens[position][0] is not None and not (values and tokens[position][3]):
+                    values.append(tokens[position][0])
+                    position += 1
+                lacks_semicolon = lacks_semicolon or tokens[position][1] != ";"
                 group.attributes[name] = [" ".join(values)]
                 continue
             if mark != "(":
                 raise ValueError(f"line {line}: {shown(name)} is followed by neither : nor (")
-            while tokens[place][1] != ")":
-                if tokens[place][0] is not None:
-                    values.append(tokens[place][0])
-                elif tokens[place][1] != ",":
+            while tokens[position][1] != ")":
+                if tokens[position][0] is not None:
+                    values.append(tokens[position][0])
+                elif tokens[position][1] != ",":
                     raise ValueError(f"line {line}: {shown(name)} ( has no )")
-                place += 1
-            place += 1
-            if tokens[place][1] != "{":
+                position += 1
+            position += 1
+            if tokens[position][1] != "{":
                 group.attributes[name] = values
                 continue
-            place += 1
+            position += 1
             inner = Group(name, values)
             group.groups.append(inner)
             statements(inner, depth + 1)
-            if tokens[place][1] == "end":
+            if tokens[position][1] == "end":
                 raise ValueError(f"line {line}: {shown(name)} {{ has no }}")
-            place += 1
+            position += 1
 
     outermost = Group("", [])
     statements(outermost, 0)
     if len(outermost.groups) != 1 or outermost.groups[0].name != "library":
         raise ValueError("there is no library in it")
-    outermost.groups[0].unended = unended
+    outermost.groups[0].lacks_semicolon = lacks_semicolon
     return outermost.groups[0]
 
 
@@ -187,14 +187,14 @@ class Library:
     cells: dict[str, Cell]
     volts: float = 0.0
 
-    def _smallest(self, what: str, *truth: bool) -> Cell:
+    def _smallest(self, kind: str, *truth: bool) -> Cell:
         """Find the smallest gate with this truth table, over its inputs' values counted in binary."""
-        found = [cell for cell in self.cells.values()
+        gates = [cell for cell in self.cells.values()
                  if cell.clock is None and len(cell.arcs) == 1 and 2 ** len(cell.loads) == len(truth)
                  and all(truth_table(cell.functions[pin], tuple(cell.loads)) == truth for pin in cell.arcs)]
-        if not found:
-            raise BadInput(f"library {self.source} has no {what}")
-        return min(found, key=lambda cell: cell.area)
+        if not gates:
+            raise BadInput(f"library {self.source} has no {kind}")
+        return min(gates, key=lambda cell: cell.area)
 
     @cached_property
     def nand2(self) -> Cell:
@@ -208,10 +208,10 @@ class Library:
     @cached_property
     def flip_flop(self) -> Cell:
         """The smallest one that samples at a rising clock and has neither set nor reset."""
-        found = [cell for cell in self.cells.values() if cell.clock and cell.data and len(cell.loads) == 2]
-        if not found:
+        flip_flops = [cell for cell in self.cells.values() if cell.clock and cell.data and len(cell.loads) == 2]
+        if not flip_flops:
             raise BadInput(f"library {self.source} has no D flip-flop")
-        return min(found, key=lambda cell: cell.area)
+        return min(flip_flops, key=lambda cell: cell.area)
 
     @cached_property
     def gate_delay(self) -> tuple[float, float]:
@@ -244,10 +244,10 @@ def load_library_text(text: str, source: str) -> Library:
     with reading(f"library {source!r}", "a Liberty file"):
         library = parse(text)
         if _normalize(library):
-            text = "".join(_written(library, 0))
-        templates = {_one(template): template for kind in _TEMPLATES for template in library.all(kind)}
+            text = "".join(_liberty_lines(library, 0))
+        templates = {_name_of(template): template for kind in _TEMPLATES for template in library.all(kind)}
         cells = [_cell(group, templates) for group in library.all("cell")]
-        return Library(_one(library), source, text, {cell.name: cell for cell in cells},
+        return Library(_name_of(library), source, text, {cell.name: cell for cell in cells},
                        _number(library, "nom_voltage"))
 
 
@@ -258,12 +258,13 @@ def _normalize(library: Group) -> bool:
     """
     ns, volts = _unit(library, "time_unit", "s", "ns"), _unit(library, "voltage_unit", "V", "V")
     pf, nw = _unit(library, "capacitive_load_unit", "F", "pF"), _unit(library, "leakage_power_unit", "W", "nW")
-    templates = {_one(template): template for kind in _TEMPLATES for template in library.all(kind)}
+    templates = {_name_of(template): template for kind in _TEMPLATES for template in library.all(kind)}
 
-    def scale(group: Group, name: str, by: float) -> None:
-        if by != 1 and name in group.attributes:
-            group.attributes[name] = [", ".join(f"{by * float(one):.12g}" for one in _SPACE.split(value) if one)
-                                      for value in group.attributes[name]]
+    def scale(group: Group, name: str, factor: float) -> None:
+        if factor != 1 and name in group.attributes:
+            group.attributes[name] = [
+                ", ".join(f"{factor * float(number):.12g}" for number in _SPACE.split(value) if number)
+                for value in group.attributes[name]]
 
     def walk(group: Group) -> None:
         for name in group.attributes:
@@ -283,26 +284,26 @@ def _normalize(library: Group) -> bool:
     walk(library)
     library.attributes |= {"time_unit": ["1ns"], "capacitive_load_unit": ["1", "pf"]}
     usable = [group for group in library.groups if group.name != "cell" or group.get("dont_use").lower() != "true"]
-    changed = library.unended or ns != 1 or pf != 1 or len(usable) != len(library.groups)
+    is_changed = library.lacks_semicolon or ns != 1 or pf != 1 or len(usable) != len(library.groups)
     library.groups = usable
     for cell in library.all("cell"):
         pins = [Group(group.name, [name], group.attributes, group.groups) if group.name == "pin" else group
                 for group in cell.groups for name in (
                     _SPACE.split(" ".join(group.arguments).strip()) if group.name == "pin" else [""])]
-        changed, cell.groups = changed or len(pins) != len(cell.groups), pins
-    return changed
+        is_changed, cell.groups = is_changed or len(pins) != len(cell.groups), pins
+    return is_changed
 
 
 def _unit(library: Group, name: str, base: str, ours: str) -> float:
     """Return a unit of a library in ours. Raises ValueError."""
     text = "".join(library.attributes.get(name, [f"1{ours}"])).replace(" ", "")
-    found = _UNIT.fullmatch(text)
-    if not found or found[3].lower() != base.lower() or not float(found[1]):
+    match = _UNIT.fullmatch(text)
+    if not match or match[3].lower() != base.lower() or not float(match[1]):
         raise ValueError(f"{name} = {shown(text)} is no unit: such as 1{ours}")
-    return float(f"{float(found[1]) * _PREFIXES[found[2].lower()] / _PREFIXES[ours[:-1].lower()]:.9g}")
+    return float(f"{float(match[1]) * _PREFIXES[match[2].lower()] / _PREFIXES[ours[:-1].lower()]:.9g}")
 
 
-def _written(group: Group, depth: int) -> Iterator[str]:
+def _liberty_lines(group: Group, depth: int) -> Iterator[str]:
     """Write a library with what mappers read, in the Liberty format."""
     def quoted(value: str) -> str:
         return value if _NAME.fullmatch(value) else f'"{value}"'
@@ -318,11 +319,11 @@ def _written(group: Group, depth: int) -> Iterator[str]:
             yield f"{indent}  {name} : {quoted(values[0])};\n"
     for inner in group.groups:
         if depth or inner.name in ("cell", *_TEMPLATES):
-            yield from _written(inner, depth + 1)
+            yield from _liberty_lines(inner, depth + 1)
     yield f"{indent}}}\n"
 
 
-def _one(group: Group) -> str:
+def _name_of(group: Group) -> str:
     """Return the name of what a group describes. Raises ValueError."""
     if len(group.arguments) != 1 or not _NAME.fullmatch(group.arguments[0]):
         raise ValueError(f"{shown(group.arguments)} is no name of a {group.name[:20]}")
@@ -333,14 +334,14 @@ def _number(group: Group, name: str) -> float:
     """Return an attribute that is a number from 0, which one that is not there is. Raises ValueError."""
     number = float(group.get(name, "0"))
     if not 0 <= number <= _LARGEST:
-        raise ValueError(f"{group.name[:20]} {shown(_one(group))}: {name} = {number} is not possible: 0 to "
+        raise ValueError(f"{group.name[:20]} {shown(_name_of(group))}: {name} = {number} is not possible: 0 to "
                          f"{_LARGEST:g}")
     return number
 
 
 def _table(timing: Group, name: str, templates: dict[str, Group]) -> TimingTable | None:
     for group in timing.all(name):
-        template = templates.get(_one(group), Group("", []))
+        template = templates.get(_name_of(group), Group("", []))
         first, second = (group.numbers(index) or template.numbers(index) or [0.0] for index in ("index_1", "index_2"))
         numbers = group.numbers("values")
         rows = [tuple(numbers[i:i + len(second)]) for i in range(0, len(numbers), len(second))]
@@ -358,16 +359,16 @@ def _table(timing: Group, name: str, templates: dict[str, Group]) -> TimingTable
 
 
 def _energies(pin: Group, templates: dict[str, Group]) -> tuple[PinEnergy, ...]:
-    found = [[_table(group, edge, templates) for edge in ("rise_power", "fall_power")]
-             for group in pin.all("internal_power")]
-    return tuple(PinEnergy(*tables) for tables in found if None not in tables)
+    table_pairs = [[_table(group, edge, templates) for edge in ("rise_power", "fall_power")]
+                   for group in pin.all("internal_power")]
+    return tuple(PinEnergy(*tables) for tables in table_pairs if None not in tables)
 
 
 def _cell(group: Group, templates: dict[str, Group]) -> Cell:
     loads, arcs, functions, energies = {}, {}, {}, {}
     setup = 0.0
     for pin in group.all("pin"):
-        name = _one(pin)
+        name = _name_of(pin)
         energies[name] = _energies(pin, templates)
         if pin.get("direction") == "input":
             loads[name] = _number(pin, "capacitance")
@@ -380,17 +381,17 @@ def _cell(group: Group, templates: dict[str, Group]) -> Cell:
                             setup = max(setup, middle[len(middle) // 2])
             continue
         functions[name] = pin.get("function")
-        found = []
+        pin_arcs = []
         for timing in pin.all("timing"):
             tables = [_table(timing, edge, templates)
                       for edge in ("cell_rise", "cell_fall", "rise_transition", "fall_transition")]
             if None in tables or timing.get("timing_type") in ("three_state_disable", "clear", "preset"):
                 continue
             sense = timing.get("timing_sense")
-            found += [Arc(source, {"positive_unate": False, "negative_unate": True}.get(sense), *tables)
-                      for source in _SPACE.split(timing.get("related_pin").strip())]
-        if found:
-            arcs[name] = tuple(found)
+            pin_arcs += [Arc(source, {"positive_unate": False, "negative_unate": True}.get(sense), *tables)
+                         for source in _SPACE.split(timing.get("related_pin").strip())]
+        if pin_arcs:
+            arcs[name] = tuple(pin_arcs)
     def pin_of(attribute: str) -> str | None:
         """Return the pin that an attribute of the flip-flop is equal to."""
         return next((pin for register in group.all("ff") for pin in loads
@@ -398,5 +399,5 @@ def _cell(group: Group, templates: dict[str, Group]) -> Cell:
 
     if any(group.all("latch")):  # not to be taken for a gate
         arcs = {}
-    return Cell(_one(group), _number(group, "area"), loads, arcs, functions,
+    return Cell(_name_of(group), _number(group, "area"), loads, arcs, functions,
                 pin_of("clocked_on"), setup, energies, _number(group, "cell_leakage_power"), pin_of("next_state"))

@@ -16,21 +16,21 @@ _OSU018_FILE = Path("usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 PLACES = (Path("/") / _OSU018_FILE, Path(__file__).resolve().parents[2] / "build" / "library" / _OSU018_FILE)
 
 
-def find_library(named: str | None = None) -> Library:
+def find_library(name: str | None = None) -> Library:
     """Return the library that is named, or else the first of those that are used without a name. Raises BadInput.
 
     That is the library of `$T3_LIBERTY`, else OSU018 where it is installed, else the embedded one.
     """
-    named = named or os.environ.get("T3_LIBERTY")
-    if named == EMBEDDED:
+    name = name or os.environ.get("T3_LIBERTY")
+    if name == EMBEDDED:
         return embedded_library()
-    installed = next((place for place in PLACES if place.is_file()), None)
-    if named == OSU018:
-        if installed is None:
-            raise BadInput(f"library {named!r} is not installed: run `make library`, which fetches it from Debian")
-        return load_library(installed)
-    if named:
-        if not Path(named).is_file():
-            raise BadInput(f"library {named!r} is not a file: allowed are {EMBEDDED}, {OSU018} and Liberty files")
-        return load_library(Path(named).resolve())
-    return load_library(installed) if installed else embedded_library()
+    osu018_path = next((place for place in PLACES if place.is_file()), None)
+    if name == OSU018:
+        if osu018_path is None:
+            raise BadInput(f"library {name!r} is not installed: run `make library`, which fetches it from Debian")
+        return load_library(osu018_path)
+    if name:
+        if not Path(name).is_file():
+            raise BadInput(f"library {name!r} is not a file: allowed are {EMBEDDED}, {OSU018} and Liberty files")
+        return load_library(Path(name).resolve())
+    return load_library(osu018_path) if osu018_path else embedded_library()

@@ -136,16 +136,16 @@ def map_block(block: str, geometry: Geometry, library: Library) -> tuple[Netlist
     """Map a block in one piece, or of `BLOCK.INSTANCE` what is in it under that name. Raises BadInput."""
     name, _, instance = block.partition(".")
     text, _ = readable_verilog(name, geometry)
-    known = modules(text)
-    inside = {"": name} | instances(known[name], known)
-    if instance not in inside:
-        raise BadInput(f"{block} is not there: allowed are {', '.join(f'{name}.{one}' for one in inside if one)}")
+    texts = modules(text)
+    module_of = {"": name} | instances(texts[name], texts)
+    if instance not in module_of:
+        raise BadInput(f"{block} is not there: allowed are {', '.join(f'{name}.{path}' for path in module_of if path)}")
     # In the order of a part of the top: ABC's result depends on it.
-    return _mapped(with_children(known, inside[instance]), inside[instance], library)
+    return _map_module(with_children(texts, module_of[instance]), module_of[instance], library)
 
 
-def _mapped(text: str, top: str, library: Library,
-            parts: dict[str, Netlist] | None = None) -> tuple[Netlist, Timing]:
+def _map_module(text: str, top: str, library: Library,
+                parts: dict[str, Netlist] | None = None) -> tuple[Netlist, Timing]:
     """Map a module with the first effort that meets the target, or with the one that comes closest.
 
     The last effort is not tried on a module that is too large for it (`MOST_SWEPT`).
@@ -174,41 +174,42 @@ def map_parts(block: str, geometry: Geometry, library: Library, progress: Callab
               ) -> tuple[Netlist, dict[str, Netlist], dict[str, str]]:
     """Map a large block in parts: what is left of itself, each module in it, and the module of each instance."""
     text, _ = readable_verilog(block, geometry)
-    glue, _, parts, children = _mapped_in_parts(block, text, library, lambda done, of: progress(done / (of + 1)))
+    glue, _, parts, children = _map_in_parts(block, text, library, lambda count, total: progress(count / (total + 1)))
     return glue, parts, children
 
 
-def _mapped_in_parts(block: str, text: str, library: Library, progress: Callable[[int, int], None],
-                     ) -> tuple[Netlist, Timing, dict[str, Netlist], dict[str, str]]:
-    known = modules(text)
-    children = instances(known[block], known)
+def _map_in_parts(block: str, text: str, library: Library, progress: Callable[[int, int], None],
+                  ) -> tuple[Netlist, Timing, dict[str, Netlist], dict[str, str]]:
+    texts = modules(text)
+    children = instances(texts[block], texts)
     kinds = sorted(set(children.values()))
     parts = {}
-    for done, kind in enumerate(kinds, 1):
-        parts[kind] = _mapped(with_children(known, kind), kind, library)[0]
-        progress(done, len(kinds))
-    return *_mapped(text, block, library, parts), parts, children
+    for count, kind in enumerate(kinds, 1):
+        parts[kind] = _map_module(with_children(texts, kind), kind, library)[0]
+        progress(count, len(kinds))
+    return *_map_module(text, block, library, parts), parts, children
 
 
 def _compose(block: str, text: str, library: Library, fpga: bool, progress: Progress,
              memories: tuple[MemoryUse, ...], memory_gates: float) -> BlockArea:
-    known = modules(text)
-    glue, timing, parts, children = _mapped_in_parts(
-        block, text, library, lambda done, of: progress(block, done / (of + 3)))
+    texts = modules(text)
+    glue, timing, parts, children = _map_in_parts(
+        block, text, library, lambda count, total: progress(block, count / (total + 3)))
     kinds = list(parts)
     counts = {kind: sum(module == kind for module in children.values()) for kind in kinds}
-    everything = [(glue, 1), *((parts[kind], counts[kind]) for kind in kinds)]
-    silicon = Silicon(sum(netlist.gate_equivalents() * count for netlist, count in everything),
-                      sum(netlist.gate_equivalents(flip_flops=False) * count for netlist, count in everything),
+    netlist_counts = [(glue, 1), *((parts[kind], counts[kind]) for kind in kinds)]
+    silicon = Silicon(sum(netlist.gate_equivalents() * count for netlist, count in netlist_counts),
+                      sum(netlist.gate_equivalents(flip_flops=False) * count for netlist, count in netlist_counts),
                       library.gate_delay[0], timing)
     shares = {kind: Part(counts[kind], parts[kind].gate_equivalents()) for kind in kinds}
     shares["wiring, counters"] = Part(1, glue.gate_equivalents())
-    placed = None
+    fpga_sum = None
     if fpga:
-        pieces = [(ecp5.count(with_children(known, kind), kind), counts[kind]) for kind in kinds]
+        pieces = [(ecp5.count(with_children(texts, kind), kind), counts[kind]) for kind in kinds]
         pieces.append((ecp5.count(text, block, tuple(kinds)), 1))
-        placed = ecp5.Fpga(*(sum(getattr(piece, name) * count for piece, count in pieces)
-                             for name in ("luts", "flip_flops", "block_rams")), None, "sum of its parts")
+        fpga_sum = ecp5.Fpga(*(sum(getattr(piece, name) * count for piece, count in pieces)
+                               for name in ("luts", "flip_flops", "block_rams")), None, "sum of its parts")
     progress(block, 1.0)
-    return BlockArea(block, memories, memory_gates, sum(netlist.flip_flops * count for netlist, count in everything),
-                     sum(netlist.clock_gates * count for netlist, count in everything), silicon, placed, shares)
+    return BlockArea(block, memories, memory_gates,
+                     sum(netlist.flip_flops * count for netlist, count in netlist_counts),
+                     sum(netlist.clock_gates * count for netlist, count in netlist_counts), silicon, fpga_sum, shares)

@@ -78,5 +78,5 @@ class MemoryUse:
 
 def memories_of(block: str, geometry: Geometry) -> tuple[MemoryUse, ...]:
     """Return the memories of a block and of all in it, by name."""
-    found = Counter((_NUMBER.sub("", name), *ports) for name, *ports in memory_ports(block, geometry))
-    return tuple(MemoryUse(name, count, *ports) for (name, *ports), count in sorted(found.items()))
+    counts = Counter((_NUMBER.sub("", name), *ports) for name, *ports in memory_ports(block, geometry))
+    return tuple(MemoryUse(name, count, *ports) for (name, *ports), count in sorted(counts.items()))

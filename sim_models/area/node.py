@@ -75,7 +75,7 @@ NODES = {
 class Published:
     """A figure of a process or a macro that no model was made from, and the model's."""
 
-    of: str
+    subject: str
     quantity: str
     published: float
     model: float

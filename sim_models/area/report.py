@@ -32,51 +32,54 @@ Section = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 def sections(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: ProcessNode) -> list[Section]:
     """Return (title, columns, rows), for a terminal as for Markdown."""
-    made = {name: one.silicon for name, one in blocks.items()}
-    found = [_silicon(blocks, node), _paths(made)]
+    silicons = {name: block.silicon for name, block in blocks.items()}
+    tables = [_silicon(blocks, node), _paths(silicons)]
     if geometry == Geometry():
-        found.append(_targets(made))
-    if any(one.fpga for one in blocks.values()):
-        found.append(_fpga(blocks))
+        tables.append(_targets(silicons))
+    if any(block.fpga for block in blocks.values()):
+        tables.append(_fpga(blocks))
     if "tracker" in blocks:
-        found.append(storage(geometry))
-    found += [memory_table(one, library, node) for one in blocks.values()
-              if one.parts or len(blocks) == 1 and one.memories]
+        tables.append(storage(geometry))
+    tables += [memory_table(block, library, node) for block in blocks.values()
+               if block.parts or len(blocks) == 1 and block.memories]
     if TOP in blocks:
-        found += [_macros(), _nodes(blocks), _pitches()]
-    found += [_parts(one) for one in blocks.values() if one.parts]
-    return found
+        tables += [_macros(), _nodes(blocks), _pitches()]
+    tables += [_parts(block) for block in blocks.values() if block.parts]
+    return tables
 
 
 def _silicon(blocks: dict[str, BlockArea], node: ProcessNode) -> Section:
-    def mapped(one: BlockArea) -> tuple[str, ...]:
-        made = one.silicon
-        return (f"{made.gate_equivalents:,.0f}", f"{made.logic_gate_equivalents:,.0f}", f"{made.logic_depth:.1f}",
-                f"{made.period:.1f}", f"{one.memory_gate_equivalents:,.0f}", f"{one.area_um2(node):,.0f}",
-                f"{node.clock_ghz(made.period):.2f}" if made.period else NOTHING)
+    def silicon_cells(block: BlockArea) -> tuple[str, ...]:
+        silicon = block.silicon
+        return (f"{silicon.gate_equivalents:,.0f}", f"{silicon.logic_gate_equivalents:,.0f}",
+                f"{silicon.logic_depth:.1f}", f"{silicon.period:.1f}",
+                f"{block.memory_gate_equivalents:,.0f}", f"{block.area_um2(node):,.0f}",
+                f"{node.clock_ghz(silicon.period):.2f}" if silicon.period else NOTHING)
 
     return ("Silicon", ("block", "macro\nbits", "flip-\nflops", "gate\nequivalents", "of which\nlogic",
                         "logic\ndepth", "cycle", "memories,\ngates", "area\nµm²", "clock\nGHz"),
-            [(name, f"{one.macro_bits:,}", f"{one.flip_flops:,}", *mapped(one)) for name, one in blocks.items()])
+            [(name, f"{block.macro_bits:,}", f"{block.flip_flops:,}", *silicon_cells(block))
+             for name, block in blocks.items()])
 
 
 def memory_table(block: BlockArea, library: Library, node: ProcessNode) -> Section:
     """List a block's memories by what they are made of."""
-    def macro(one: MemoryUse) -> tuple[str, str]:
-        made = one.sram
-        return (f"{one.macro_um2(node):,.0f}", f"{made.efficiency(node):.0%}") if made else (NOTHING, NOTHING)
+    def macro(memory: MemoryUse) -> tuple[str, str]:
+        sram = memory.sram
+        return (f"{memory.macro_um2(node):,.0f}", f"{sram.efficiency(node):.0%}") if sram else (NOTHING, NOTHING)
 
     return (f"Memories of {block.name}", ("memory", "number", "words", "bits", "reads", "writes", "made of",
                                           "macro\nbits", "macros\nµm²", "bits'\nshare", "gates"), [
-        (one.name, str(one.count), f"{one.words:,}", str(one.width), _reads(one), str(one.writes), one.kind,
-         f"{one.macro_bits:,}", *macro(one), f"{one.gate_equivalents(library):,.0f}") for one in block.memories])
+        (memory.name, str(memory.count), f"{memory.words:,}", str(memory.width), _reads(memory), str(memory.writes),
+         memory.kind, f"{memory.macro_bits:,}", *macro(memory), f"{memory.gate_equivalents(library):,.0f}")
+        for memory in block.memories])
 
 
 def _macros() -> Section:
     """Put the model of a macro beside published ones."""
     return ("SRAM macros, published and by the model", ("macro", "unit", "published", "model", "model\nis off"), [
-        (one.of, one.quantity, _figure(one.published), _figure(one.model), f"{one.error:+.0%}")
-        for one in PUBLISHED])
+        (figure.subject, figure.quantity, _figure(figure.published), _figure(figure.model), f"{figure.error:+.0%}")
+        for figure in PUBLISHED])
 
 
 def _nodes(blocks: dict[str, BlockArea]) -> Section:
@@ -84,17 +87,17 @@ def _nodes(blocks: dict[str, BlockArea]) -> Section:
     return ("Nodes", ("block", "node", "gate\nµm²", "bit\nµm²", "volts", "area\nmm²", "of which\nmacros",
                       "clock\nGHz"), [
         (name, node.name, f"{node.gate_um2:.4f}", f"{node.bit_cell_um2:.4f}", f"{node.volts:g}",
-         f"{one.area_um2(node) / 1e6:.3f}", f"{one.macros_um2(node) / one.area_um2(node):.0%}",
-         f"{node.clock_ghz(one.silicon.period):.2f}")
-        for name, one in blocks.items() if one.parts for node in NODES.values()])
+         f"{block.area_um2(node) / 1e6:.3f}", f"{block.macros_um2(node) / block.area_um2(node):.0%}",
+         f"{node.clock_ghz(block.silicon.period):.2f}")
+        for name, block in blocks.items() if block.parts for node in NODES.values()])
 
 
 def _pitches() -> Section:
     return ("Processes, published and by their pitches", ("process", "unit", "published", "by pitches",
                                                           "pitches\nare off"), [
-        (one.of, one.quantity, *(f"{value:.4f}" if value < 1 else f"{value:.1f}"
-                                 for value in (one.published, one.model)), f"{one.error:+.0%}")
-        for one in nodes.PUBLISHED])
+        (figure.subject, figure.quantity, *(f"{value:.4f}" if value < 1 else f"{value:.1f}"
+                                            for value in (figure.published, figure.model)), f"{figure.error:+.0%}")
+        for figure in nodes.PUBLISHED])
 
 
 def _figure(value: float) -> str:
@@ -107,26 +110,26 @@ def _reads(memory: MemoryUse) -> str:
     return "; ".join(f"{number} {kind}" for number, kind in kinds if number)
 
 
-def _paths(made: dict[str, Silicon]) -> Section:
+def _paths(silicons: dict[str, Silicon]) -> Section:
     return ("Longest paths", ("block: from → to", "gate\ndelays", "cells"), [
-        (f"{name}: {one.timing.path.start} → {one.timing.path.end}", f"{one.logic_depth:.1f}",
-         str(one.timing.path.levels)) for name, one in made.items()])
+        (f"{name}: {silicon.timing.path.start} → {silicon.timing.path.end}", f"{silicon.logic_depth:.1f}",
+         str(silicon.timing.path.levels)) for name, silicon in silicons.items()])
 
 
-def _targets(made: dict[str, Silicon]) -> Section:
+def _targets(silicons: dict[str, Silicon]) -> Section:
     """Compare the default geometry with its targets."""
-    deepest = max(made, key=lambda name: made[name].logic_depth)
-    depth = made[deepest].logic_depth
+    deepest = max(silicons, key=lambda name: silicons[name].logic_depth)
+    depth = silicons[deepest].logic_depth
     rows = [("gate delays of the longest path", f"{TARGET_GATE_DELAYS}",
-             f"{depth:.1f}" + _missed(depth, TARGET_GATE_DELAYS), deepest)]
-    rows += [("gate equivalents but for memories", f"{most:,}", f"{made[name].gate_equivalents:,.0f}"
-              + _missed(made[name].gate_equivalents, most), name)
-             for name, most in MOST_GATE_EQUIVALENTS.items() if name in made]
+             f"{depth:.1f}" + _miss_note(depth, TARGET_GATE_DELAYS), deepest)]
+    rows += [("gate equivalents but for memories", f"{limit:,}", f"{silicons[name].gate_equivalents:,.0f}"
+              + _miss_note(silicons[name].gate_equivalents, limit), name)
+             for name, limit in MOST_GATE_EQUIVALENTS.items() if name in silicons]
     return ("Targets", ("what", "at most", "found", "in"), rows)
 
 
-def _missed(found: float, most: float) -> str:
-    return " (missed)" if found > most else ""
+def _miss_note(value: float, limit: float) -> str:
+    return " (missed)" if value > limit else ""
 
 
 def cost(blocks: dict[str, BlockArea], node: ProcessNode) -> list[str]:
@@ -145,10 +148,10 @@ def cost(blocks: dict[str, BlockArea], node: ProcessNode) -> list[str]:
 
 def _fpga(blocks: dict[str, BlockArea]) -> Section:
     return (f"FPGA: {ecp5.DEVICE}", ("block", "LUTs", "flip-\nflops", "block\nRAMs", "Fmax\nMHz", "remark"), [
-        (name, f"{one.fpga.luts:,}", f"{one.fpga.flip_flops:,}", f"{one.fpga.block_rams:,}",
-         f"{one.fpga.fmax_mhz:.1f}" if one.fpga.fmax_mhz else NOTHING,
-         "; ".join(filter(None, (one.fpga.note, "" if one.fpga.fits else "too large"))))
-        for name, one in blocks.items() if one.fpga])
+        (name, f"{block.fpga.luts:,}", f"{block.fpga.flip_flops:,}", f"{block.fpga.block_rams:,}",
+         f"{block.fpga.fmax_mhz:.1f}" if block.fpga.fmax_mhz else NOTHING,
+         "; ".join(filter(None, (block.fpga.note, "" if block.fpga.fits else "too large"))))
+        for name, block in blocks.items() if block.fpga])
 
 
 def storage(geometry: Geometry) -> Section:
@@ -208,13 +211,13 @@ def remarks(library: Library, node: ProcessNode) -> list[str]:
     ]
 
 
-def beside(pairs: dict[str, Sequence[BlockArea]], library: Library, other: Library) -> Section:
+def compare_libraries(pairs: dict[str, Sequence[BlockArea]], library: Library, other: Library) -> Section:
     """Put the blocks in two libraries beside each other, with the ratio of the second to the first."""
     rows = []
-    for name, (one, two) in pairs.items():
+    for name, (first_block, second_block) in pairs.items():
         cells = [name]
         for quantity, digits in (("gate_equivalents", 0), ("logic_depth", 1), ("period", 1)):
-            first, second = (getattr(each.silicon, quantity) for each in (one, two))
+            first, second = (getattr(block.silicon, quantity) for block in (first_block, second_block))
             cells += [f"{first:,.{digits}f}", f"{second:,.{digits}f}", f"{second / first:.2f}" if first else NOTHING]
         rows.append(tuple(cells))
     return (f"Library {other.name} beside {library.name}",
@@ -236,15 +239,15 @@ def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Libra
         console.print(line)
 
 
-def _swept(one: Sweep) -> Section:
-    return (f"Sweep of {one.size}", ("block", one.size, "gate equivalents", "memory bits", "logic depth"), [
-        (name, str(value), f"{each.silicon.gate_equivalents:,.0f}", f"{each.memory_bits:,}",
-         f"{each.silicon.logic_depth:.1f}")
-        for name, results in one.blocks.items() for value, each in zip(one.values, results, strict=True)])
+def _sweep_section(sweep: Sweep) -> Section:
+    return (f"Sweep of {sweep.size}", ("block", sweep.size, "gate equivalents", "memory bits", "logic depth"), [
+        (name, str(value), f"{block.silicon.gate_equivalents:,.0f}", f"{block.memory_bits:,}",
+         f"{block.silicon.logic_depth:.1f}")
+        for name, results in sweep.blocks.items() for value, block in zip(sweep.values, results, strict=True)])
 
 
 def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
-    for title, columns, rows in map(_swept, sweeps):
+    for title, columns, rows in map(_sweep_section, sweeps):
         print_table(title, columns, rows, console)
 
 
@@ -255,25 +258,25 @@ def markdown(blocks: dict[str, BlockArea], geometry: Geometry, library: Library,
     return page("Area and timing", command, geometry, notes, sections(blocks, geometry, library, node))
 
 
-def beside_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:
+def libraries_markdown(section: Section, geometry: Geometry, library: Library, command: str) -> str:
     """Write the page of two libraries."""
     return page("Area in two libraries", command, geometry, remarks(library, ASAP7)[:4], [section])
 
 
 def sweeps_markdown(sweeps: Sequence[Sweep], geometry: Geometry, library: Library, command: str, plot: str) -> str:
     """Write the page of a sweep; `plot` is the picture's file, or empty."""
-    picture = [f"![area and logic depth over {', '.join(one.size for one in sweeps)}]({plot})", ""] if plot else []
+    picture = [f"![area and logic depth over {', '.join(sweep.size for sweep in sweeps)}]({plot})", ""] if plot else []
     return page("Area and timing over sizes", command, geometry, remarks(library, ASAP7)[:4],
-                 list(map(_swept, sweeps)), picture)
+                 list(map(_sweep_section, sweeps)), picture)
 
 
-def page(title: str, command: str, geometry: Geometry, notes: list[str], found: list[Section],
+def page(title: str, command: str, geometry: Geometry, notes: list[str], tables: list[Section],
          picture: Sequence[str] = ()) -> str:
     """Write a page: notes, a picture, tables."""
     sizes = ", ".join(f"{name} {value}" for part in asdict(geometry).values() for name, value in part.items())
     lines = [f"# {title}", "", f"Printed by `{command}`.", "", f"Geometry: {sizes}.", ""]
     lines += [f"- {note}" for note in notes] + ["", *picture]
-    for heading, columns, rows in found:
+    for heading, columns, rows in tables:
         lines += [f"## {heading}", "",
                   "| " + " | ".join(name.replace("-\n", "-").replace("\n", " ") for name in columns) + " |",
                   "|---" + "|--:" * (len(columns) - 1) + "|",

@@ -89,8 +89,8 @@ class Sram:
         """Return the energy of a write, of all copies."""
         return self.read_ports * self._energy_pj(2, node)
 
-    def _energy_pj(self, which: int, node: ProcessNode) -> float:
-        access, bit = (_between(self.rows, which + place) for place in (0, 1))
+    def _energy_pj(self, column: int, node: ProcessNode) -> float:
+        access, bit = (_between(self.rows, column + offset) for offset in (0, 1))
         shrink = math.sqrt(node.bit_cell_um2 / IHP_CELL_UM2) * (node.volts / IHP_VOLTS) ** 2
         return self.slices * (access + self.bits * bit) * shrink
 
@@ -100,19 +100,19 @@ def macro_um2(rows: int, bits: int, ports: int, cell_um2: float) -> float:
     return (rows + EDGE_ROWS) * (bits * COLUMNS_PER_BIT + ports * EDGE_COLUMNS) * cell_um2
 
 
-def _between(rows: int, place: int) -> float:
+def _between(rows: int, column: int) -> float:
     """Return a figure of `ENERGIES_PJ` for any rows, on the line through the two next to them."""
-    rows_known = list(ENERGIES_PJ)
-    upper = min(max(1, bisect_left(rows_known, rows)), len(rows_known) - 1)
-    few, many = rows_known[upper - 1], rows_known[upper]
-    low, high = ENERGIES_PJ[few][place], ENERGIES_PJ[many][place]
+    row_counts = list(ENERGIES_PJ)
+    upper = min(max(1, bisect_left(row_counts, rows)), len(row_counts) - 1)
+    few, many = row_counts[upper - 1], row_counts[upper]
+    low, high = ENERGIES_PJ[few][column], ENERGIES_PJ[many][column]
     return low + (rows - few) * (high - low) / (many - few)
 
 
-def _areas(kind: str, ports: int, cell_um2: float, known: dict[tuple[int, int], float]) -> list[Published]:
+def _areas(kind: str, ports: int, cell_um2: float, um2_by_size: dict[tuple[int, int], float]) -> list[Published]:
     return [Published(f"{words} x {width}, {kind}, 130 nm (IHP)", "µm²", um2,
                       macro_um2(words // COLUMNS_PER_BIT, width, ports, cell_um2))
-            for (words, width), um2 in known.items()]
+            for (words, width), um2 in um2_by_size.items()]
 
 
 _IHP = ProcessNode("130 nm (IHP)", 0.0, IHP_CELL_UM2, 0.13, IHP_VOLTS)

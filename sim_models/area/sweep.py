@@ -21,10 +21,10 @@ class Sweep:
 
     def to_json(self, node: ProcessNode) -> dict:
         return {"size": self.size, "values": list(self.values),
-                "blocks": {name: {"gate_equivalents": [round(one.silicon.gate_equivalents, 1) for one in results],
-                                  "memory_bits": [one.memory_bits for one in results],
-                                  "logic_depth": [round(one.silicon.logic_depth, 2) for one in results],
-                                  "cycle_ns": [node.cycle_ns(one.silicon.period) for one in results]}
+                "blocks": {name: {"gate_equivalents": [round(block.silicon.gate_equivalents, 1) for block in results],
+                                  "memory_bits": [block.memory_bits for block in results],
+                                  "logic_depth": [round(block.silicon.logic_depth, 2) for block in results],
+                                  "cycle_ns": [node.cycle_ns(block.silicon.period) for block in results]}
                            for name, results in self.blocks.items()}}
 
 
@@ -36,11 +36,11 @@ def sweep(blocks: Sequence[str], geometry: Geometry, size: str, values: Sequence
     """
     geometries = [changed(geometry, {size: value}) for value in values]
     results: dict[str, list[BlockArea]] = {block: [] for block in blocks}
-    for place, each in enumerate(geometries):
+    for index, sized_geometry in enumerate(geometries):
         for block in blocks:
-            results[block].append(measure(block, each, library, fpga=False))
-        progress(f"{size}", (place + 1) / len(geometries))
-    return Sweep(size, tuple(values), {block: tuple(found) for block, found in results.items()})
+            results[block].append(measure(block, sized_geometry, library, fpga=False))
+        progress(f"{size}", (index + 1) / len(geometries))
+    return Sweep(size, tuple(values), {block: tuple(areas) for block, areas in results.items()})
 
 
 def plot(sweeps: Sequence[Sweep], path: Path) -> None:
@@ -55,17 +55,17 @@ def plot(sweeps: Sequence[Sweep], path: Path) -> None:
 
     figure, axes = pyplot.subplots(3, len(sweeps), figsize=(1 + 2.6 * len(sweeps), 7.5), squeeze=False, sharex="col",
                                    sharey="row", layout="constrained")
-    for column, one in enumerate(sweeps):
+    for column, sweep in enumerate(sweeps):
         area, memory, depth = (row[column] for row in axes)
-        for name, results in one.blocks.items():
-            made = [result.silicon for result in results]
-            area.plot(one.values, [each.gate_equivalents for each in made], "o-", label=name)
-            memory.plot(one.values, [result.memory_bits for result in results], "o-", label=name)
-            depth.plot(one.values, [each.logic_depth for each in made], "o-", label=name)
+        for name, results in sweep.blocks.items():
+            silicons = [result.silicon for result in results]
+            area.plot(sweep.values, [silicon.gate_equivalents for silicon in silicons], "o-", label=name)
+            memory.plot(sweep.values, [result.memory_bits for result in results], "o-", label=name)
+            depth.plot(sweep.values, [silicon.logic_depth for silicon in silicons], "o-", label=name)
         depth.axhline(TARGET_GATE_DELAYS, color="grey", linestyle="--", linewidth=1)
-        depth.set_xlabel(one.size)
+        depth.set_xlabel(sweep.size)
         depth.set_xscale("log", base=2)
-        depth.set_xticks(one.values, [str(value) for value in one.values], minor=False)
+        depth.set_xticks(sweep.values, [str(value) for value in sweep.values], minor=False)
         area.set_yscale("log")
         area.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         area.yaxis.set_major_formatter("{x:,.0f}")

@@ -46,7 +46,7 @@ class Memory:
     width: int  #: bits
     read_ports: int
     write_ports: int
-    clocked: bool  #: the read address is registered, as in an SRAM; otherwise it is a register file
+    has_clocked_read: bool  #: the read address is registered, as in an SRAM; otherwise it is a register file
 
     @property
     def bits(self) -> int:
@@ -64,35 +64,35 @@ class Netlist:
     @cached_property
     def cells(self) -> dict[str, int]:
         """Type: number, of everything in it."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for cell in self.module["cells"].values():
-            found[cell["type"]] = found.get(cell["type"], 0) + 1
-        return found
+            counts[cell["type"]] = counts.get(cell["type"], 0) + 1
+        return counts
 
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
-        found = []
+        memories = []
         for name, cell in self.module["cells"].items():
             if cell["type"] == "$mem_v2":
                 value = {key: int(bits, 2) for key, bits in cell["parameters"].items()
                          if key not in ("MEMID", "INIT") and set(bits) <= {"0", "1"}}
-                found.append(Memory(name.lstrip("\\"), value["SIZE"], value["WIDTH"], value["RD_PORTS"],
-                                    value["WR_PORTS"], bool(value["RD_CLK_ENABLE"])))
-        return tuple(sorted(found, key=lambda memory: memory.name))
+                memories.append(Memory(name.lstrip("\\"), value["SIZE"], value["WIDTH"], value["RD_PORTS"],
+                                       value["WR_PORTS"], bool(value["RD_CLK_ENABLE"])))
+        return tuple(sorted(memories, key=lambda memory: memory.name))
 
     @property
     def flip_flops(self) -> int:
-        known = self.library.cells
-        return sum(count for name, count in self.cells.items() if name in known and known[name].clock)
+        library_cells = self.library.cells
+        return sum(count for name, count in self.cells.items() if name in library_cells and library_cells[name].clock)
 
     def gate_equivalents(self, flip_flops: bool = True) -> float:
         """Return the area of the mapped cells in NAND2 gates of the same library.
 
         Memories and black boxes count nothing.
         """
-        known = self.library.cells
-        total = sum(known[name].area * count for name, count in self.cells.items()
-                    if name in known and (flip_flops or not known[name].clock))
+        library_cells = self.library.cells
+        total = sum(library_cells[name].area * count for name, count in self.cells.items()
+                    if name in library_cells and (flip_flops or not library_cells[name].clock))
         gate = self.library.flip_flop.area + self.library.nand2.area + self.library.inverter.area
         return (total + gate * self.clock_gates) / self.library.nand2.area
 
@@ -103,23 +103,23 @@ class Netlist:
 
 def modules(text: str) -> dict[str, str]:
     """Return name: text, of every module of a Verilog file."""
-    return {found[1].lstrip("\\"): found[0] for found in _MODULE.finditer(text)}
+    return {match[1].lstrip("\\"): match[0] for match in _MODULE.finditer(text)}
 
 
-def instances(text: str, known: dict[str, str]) -> dict[str, str]:
+def instances(text: str, texts: dict[str, str]) -> dict[str, str]:
     """Return name: module, of the instances in one module's text."""
-    return {name.strip(" \\"): module for module, name in _INSTANCE.findall(text) if module in known}
+    return {name.strip(" \\"): module for module, name in _INSTANCE.findall(text) if module in texts}
 
 
-def with_children(known: dict[str, str], name: str) -> str:
+def with_children(texts: dict[str, str], name: str) -> str:
     """Return the text of a module and of all below it, each once."""
-    wanted, waiting = [], [name]
-    while waiting:
-        module = waiting.pop()
-        if module not in wanted:
-            wanted.append(module)
-            waiting += instances(known[module], known).values()
-    return "\n".join(known[module] for module in sorted(wanted))
+    names, pending = [], [name]
+    while pending:
+        module = pending.pop()
+        if module not in names:
+            names.append(module)
+            pending += instances(texts[module], texts).values()
+    return "\n".join(texts[module] for module in sorted(names))
 
 
 def _mapping(library: Library, effort: str) -> tuple[str, dict[str, str]]:

@@ -71,7 +71,7 @@ class NetGraph:
         self.ends: dict[int, str] = {}  #: nets that a memory or an output takes: by name
         self._parts = parts
         self._names: dict[int, str] = {}
-        self._same: dict[int, int] = {}
+        self._joined_to: dict[int, int] = {}
         self._count = 0
         nets: dict[int, int] = {}  #: by a bit of the top
         self._place(top, nets, "")
@@ -85,15 +85,15 @@ class NetGraph:
         self.ends = {self.net(net): name for net, name in self.ends.items()}
 
     def net(self, number: int) -> int:
-        while number in self._same:
-            number = self._same[number]
+        while number in self._joined_to:
+            number = self._joined_to[number]
         return number
 
     def name(self, number: int) -> str:
         return self._names.get(number, "?")
 
     def _place(self, netlist: Netlist, nets: dict[int, int], prefix: str) -> None:
-        def at(bit: int | str) -> int:
+        def net_of(bit: int | str) -> int:
             """Return the net of a connection; constants are nets that nobody drives."""
             if bit not in nets or isinstance(bit, str):
                 self._count += 1
@@ -107,15 +107,15 @@ class NetGraph:
                 for index, bit in enumerate(entry["bits"]):
                     if isinstance(bit, int):
                         label = prefix + name + (f"[{index}]" if len(entry["bits"]) > 1 else "")
-                        number = at(bit)
+                        number = net_of(bit)
                         if number not in self._names or _rank(label) < _rank(self._names[number]):
                             self._names[number] = label
         for name, cell in netlist.module["cells"].items():
             pins = cell["connections"]
             if cell["type"] == "$mem_v2":
-                self._memory(name, cell, at, prefix)
+                self._memory(name, cell, net_of, prefix)
             elif cell["type"] == CLOCK_GATE:
-                self.ends[at(pins["enable"][0])] = f"clock gate {prefix}{name}"
+                self.ends[net_of(pins["enable"][0])] = f"clock gate {prefix}{name}"
             elif cell["type"] in self._parts:
                 part = self._parts[cell["type"]]
                 inner: dict[int, int] = {}
@@ -123,39 +123,39 @@ class NetGraph:
                     for outside, inside in zip(bits, part.module["ports"][port]["bits"]):
                         if isinstance(inside, int):
                             if inside in inner:
-                                self._join(inner[inside], at(outside))
+                                self._join(inner[inside], net_of(outside))
                             else:
-                                inner[inside] = at(outside)
+                                inner[inside] = net_of(outside)
                 self._place(part, inner, f"{prefix}{name}.")
             elif cell["type"] in self.library.cells:
-                known = self.library.cells[cell["type"]]
-                gate = _Gate(cell["type"], {pin: at(pins[pin][0]) for pin in known.loads if pin in pins},
-                             {pin: at(pins[pin][0]) for pin in known.arcs if pins.get(pin)}, known,
+                library_cell = self.library.cells[cell["type"]]
+                gate = _Gate(cell["type"], {pin: net_of(pins[pin][0]) for pin in library_cell.loads if pin in pins},
+                             {pin: net_of(pins[pin][0]) for pin in library_cell.arcs if pins.get(pin)}, library_cell,
                              in_part=bool(prefix))
-                (self.registers if known.clock else self.gates).append(gate)
+                (self.registers if library_cell.clock else self.gates).append(gate)
 
-    def _join(self, one: int, other: int) -> None:
-        one, other = self.net(one), self.net(other)
-        if one != other:
-            self._same[other] = one
+    def _join(self, first: int, second: int) -> None:
+        first, second = self.net(first), self.net(second)
+        if first != second:
+            self._joined_to[second] = first
 
-    def _memory(self, name: str, cell: dict, at, prefix: str) -> None:
+    def _memory(self, name: str, cell: dict, net_of, prefix: str) -> None:
         pins, value = cell["connections"], cell["parameters"]
         words, ports, width, address_bits = (int(value[key], 2) for key in ("SIZE", "RD_PORTS", "WIDTH", "ABITS"))
         access = MEMORY_GATE_DELAYS_PER_DOUBLING * math.log2(max(2, words)) * self.library.gate_delay[0]
         label = f"memory {prefix}{name}"
         for pin in ("WR_EN", "WR_ADDR", "WR_DATA"):
-            self.ends |= {at(bit): label for bit in pins[pin] if isinstance(bit, int)}
+            self.ends |= {net_of(bit): label for bit in pins[pin] if isinstance(bit, int)}
         clocked = value["RD_CLK_ENABLE"][::-1]
         for port in range(ports):
             address = pins["RD_ADDR"][port * address_bits:(port + 1) * address_bits]
             data = pins["RD_DATA"][port * width:(port + 1) * width]
-            outputs = {str(i): at(bit) for i, bit in enumerate(data) if isinstance(bit, int)}
+            outputs = {str(i): net_of(bit) for i, bit in enumerate(data) if isinstance(bit, int)}
             if clocked[port] == "1":
-                self.ends |= {at(bit): label for bit in (*address, pins["RD_EN"][port]) if isinstance(bit, int)}
+                self.ends |= {net_of(bit): label for bit in (*address, pins["RD_EN"][port]) if isinstance(bit, int)}
                 self.memory_reads += [(net, access) for net in outputs.values()]
             else:
-                inputs = {str(i): at(bit) for i, bit in enumerate(address) if isinstance(bit, int)}
+                inputs = {str(i): net_of(bit) for i, bit in enumerate(address) if isinstance(bit, int)}
                 self.gates.append(_Gate("memory read", inputs, outputs, None, access, in_part=bool(prefix)))
 
 
@@ -177,7 +177,7 @@ class _Walk:
         # Per net: arrival and transition time of its rise and fall, and (gate, net, edge) that it came from.
         self.arrival: dict[int, list[tuple[float, float]]] = {}
         self.origin: dict[tuple[int, int], tuple[_Gate, int, int]] = {}
-        self._waiting: dict[int, int] = {}
+        self._pending_inputs: dict[int, int] = {}
         self._takers: dict[int, list[_Gate]] = {}
         self.loads = self._loads()
         self._start()
@@ -188,12 +188,12 @@ class _Walk:
         inverter_load = next(iter(graph.library.inverter.loads.values()))
         loads: dict[int, float] = dict.fromkeys(graph.outputs, 4 * inverter_load)
         for gate in graph.gates:
-            self._waiting[id(gate)] = 0
+            self._pending_inputs[id(gate)] = 0
             for pin, number in gate.inputs.items():
                 number = net(number)
                 loads[number] = loads.get(number, 0.0) + (gate.cell.loads[pin] if gate.cell else inverter_load)
                 self._takers.setdefault(number, []).append(gate)
-                self._waiting[id(gate)] += 1
+                self._pending_inputs[id(gate)] += 1
         for gate in graph.registers:
             for pin, number in gate.inputs.items():
                 loads[net(number)] = loads.get(net(number), 0.0) + gate.cell.loads[pin]
@@ -204,8 +204,9 @@ class _Walk:
         graph, net, slew = self.graph, self._net, self.slew
         starts = {*graph.inputs, *(net(number) for number, _ in graph.memory_reads),
                   *(net(number) for gate in graph.registers for number in gate.outputs.values())}
-        driven = {net(number) for gate in graph.gates for number in gate.outputs.values()}
-        self._spread([number for number in self._takers if number not in starts and number not in driven])  # constants
+        gate_outputs = {net(number) for gate in graph.gates for number in gate.outputs.values()}
+        constants = [number for number in self._takers if number not in starts and number not in gate_outputs]
+        self._spread(constants)
         self.arrival |= {number: [(0.0, slew)] * 2 for number in starts}
         if self.registers:
             self.arrival |= {number: [(2 * graph.library.gate_delay[0], slew)] * 2 for number in graph.inputs}
@@ -217,14 +218,14 @@ class _Walk:
                                                  (arc.fall.at(load, slew), arc.fall_slew.at(load, slew))]
         self._spread([number for number in starts if number in self._takers])
 
-    def _spread(self, known: list[int]) -> None:
-        waiting = deque(known)
-        while waiting:
-            for gate in self._takers.get(waiting.popleft(), ()):
-                self._waiting[id(gate)] -= 1
-                if self._waiting[id(gate)] == 0:
+    def _spread(self, numbers: list[int]) -> None:
+        queue = deque(numbers)
+        while queue:
+            for gate in self._takers.get(queue.popleft(), ()):
+                self._pending_inputs[id(gate)] -= 1
+                if self._pending_inputs[id(gate)] == 0:
                     self._propagate(gate)
-                    waiting.extend(dict.fromkeys(self._net(number) for number in gate.outputs.values()))
+                    queue.extend(dict.fromkeys(self._net(number) for number in gate.outputs.values()))
 
     def longest(self) -> tuple[float, Path]:
         """Find the longest path to an end."""
@@ -233,16 +234,16 @@ class _Walk:
         for gate in graph.registers:
             data = graph.name(net(next(iter(gate.outputs.values()))))
             ends += [(net(number), data) for pin, number in gate.inputs.items() if pin != gate.cell.clock]
-        longest, where = 0.0, None
+        longest, longest_end = 0.0, None
         setup = graph.library.flip_flop.setup_ns if self.registers else 0.0
         for number, name in ends:
             for edge, (time, _) in enumerate(self.arrival.get(number, ())):
                 if time + setup > longest:
-                    longest, where = time + setup, (number, edge, name)
-        if where is None:
+                    longest, longest_end = time + setup, (number, edge, name)
+        if longest_end is None:
             return 0.0, Path("", "", ())
         gates = []
-        number, edge, name = where
+        number, edge, name = longest_end
         while (number, edge) in self.origin:
             gate, number, edge = self.origin[number, edge]
             gates.append(gate)
@@ -254,10 +255,10 @@ class _Walk:
         for pin, output in gate.outputs.items():
             output = self._net(output)
             best: list[tuple[float, float] | None] = [None, None]
-            for edge, time, after, source in self._arrivals(gate, pin, self.loads.get(output, 0.0)):
-                known = best[edge]
-                if known is None or time > known[0]:
-                    best[edge] = (time, after)
+            for edge, time, output_slew, source in self._arrivals(gate, pin, self.loads.get(output, 0.0)):
+                latest = best[edge]
+                if latest is None or time > latest[0]:
+                    best[edge] = (time, output_slew)
                     self.origin[output, edge] = (gate, *source)
             if any(best):
                 self.arrival[output] = [edge or (0.0, self.slew) for edge in best]
@@ -273,8 +274,8 @@ class _Walk:
             if arc.source not in gate.inputs:
                 continue
             number = self._net(gate.inputs[arc.source])
-            for edge, (time, before) in enumerate(self.arrival.get(number, ())):
+            for edge, (time, input_slew) in enumerate(self.arrival.get(number, ())):
                 if arc.inverting is not (edge == RISE):  # the output rises
-                    yield RISE, time + arc.rise.at(load, before), arc.rise_slew.at(load, before), (number, edge)
+                    yield RISE, time + arc.rise.at(load, input_slew), arc.rise_slew.at(load, input_slew), (number, edge)
                 if arc.inverting is not (edge == FALL):
-                    yield FALL, time + arc.fall.at(load, before), arc.fall_slew.at(load, before), (number, edge)
+                    yield FALL, time + arc.fall.at(load, input_slew), arc.fall_slew.at(load, input_slew), (number, edge)

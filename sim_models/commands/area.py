@@ -122,11 +122,11 @@ def area(
         with progress_bar(blocks) as progress:
             pairs = {name: [measure(name, sizes, each, fpga=False, progress=progress) for each in (cells, second)]
                      for name in blocks}
-        section = report.beside(pairs, cells, second)
+        section = report.compare_libraries(pairs, cells, second)
         if markdown is not None:
             command = " ".join(["t3 area", block, *(("--library", library) if library else ()), "--beside", beside,
                                 *options])
-            write_whole(Path(markdown), report.beside_markdown(section, sizes, cells, command))
+            write_whole(Path(markdown), report.libraries_markdown(section, sizes, cells, command))
         if json is not None:
             write_json({each.name: {name: pair[place].to_json(process) for name, pair in pairs.items()}
                         for place, each in enumerate((cells, second))}, json)

@@ -332,7 +332,7 @@ def test_memories_are_memories_unless_small(library):
         return synthesise(text, "top", library)
 
     large = memory(16)
-    assert [(one.words, one.width, one.bits, one.clocked) for one in large.memories] == [(16, 4, 64, True)]
+    assert [(one.words, one.width, one.bits, one.has_clocked_read) for one in large.memories] == [(16, 4, 64, True)]
     assert large.flip_flops == 0
     small = memory(4)
     assert not small.memories and small.flip_flops == 4 * 4 + 4
@@ -536,8 +536,8 @@ def test_an_index_beside_an_index_is_no_link():
 
 def test_a_missed_target_is_marked_and_the_cost_is_said():
     from t3sim.area.node import ASAP7
-    from t3sim.area.report import _missed, cost
-    assert _missed(30.1, 30) == " (missed)" and _missed(30.0, 30) == ""
+    from t3sim.area.report import _miss_note, cost
+    assert _miss_note(30.1, 30) == " (missed)" and _miss_note(30.0, 30) == ""
     page = (RESULTS / "area.md").read_text(encoding="utf-8")
     row = next(row for row in tables(page)["Silicon"] if row[0] == "gpu_top")
     mm2 = float(row[8].replace(",", "")) / 1e6

@@ -28,7 +28,7 @@ from t3sim.area.energy.price import (
     price,
     shrink,
 )
-from t3sim.area.energy.recorded import BATCH, Replayed, module_ports, shown
+from t3sim.area.energy.recorded import BATCH, ModuleReplay, module_ports, port_groups
 from t3sim.area.energy.replay import RecordedPorts, fresh_state
 from t3sim.area.liberty import load_library_text
 from t3sim.area.libraries import find_library
@@ -97,7 +97,7 @@ FLIP_FLOP = netlist({"clk": ("input", [2]), "d": ("input", [3]), "enable": ("inp
     "gate": ("clock_gate", {"clock": 2, "enable": 4, "gated": 6}), "register": ("DFF", {"CLK": 6, "D": 3, "Q": 5})})
 
 
-def replayed(of: Netlist, rows: list[int], instances: int = 1, sampled: int = 0) -> Replayed:
+def replayed(of: Netlist, rows: list[int], instances: int = 1, sampled: int = 0) -> ModuleReplay:
     """Replay rows of all ports but the clock, the first port's bits the lowest; the first row is not counted."""
     lowered = lower(of)
     bits = [(port["direction"], lowered.net(bit)) for name, port in of.module["ports"].items() if name != "clk"
@@ -106,7 +106,7 @@ def replayed(of: Netlist, rows: list[int], instances: int = 1, sampled: int = 0)
     for place, (direction, net) in enumerate(bits):
         (drives if direction == "input" else shows)[place] = net
     ports = RecordedPorts(np.zeros(instances, np.int64), 1, drives, shows, np.flatnonzero(shows >= 0))
-    found = Replayed("by_hand", tuple(f"instance_{i}" for i in range(instances)), lowered, ports,
+    found = ModuleReplay("by_hand", tuple(f"instance_{i}" for i in range(instances)), lowered, ports,
                      fresh_state(lowered, ports))
     found.take(np.array(rows[:1], np.int64)[:, None], 0)
     found.clear()
@@ -114,7 +114,7 @@ def replayed(of: Netlist, rows: list[int], instances: int = 1, sampled: int = 0)
     return found
 
 
-def energy(found: Replayed, cycles: int) -> dict:
+def energy(found: ModuleReplay, cycles: int) -> dict:
     return price(found.lowered, found.state, len(found.instances), cycles, ASAP7, 1.0)
 
 
@@ -184,7 +184,7 @@ def test_a_glitch_is_counted_beside():
     found = replayed(hazard, [2, 3, 2, 3], sampled=3)
     y = found.lowered.nets[4]
     # The pulse comes whenever a rises.
-    assert found.state.toggles[y] == found.state.sampled[y] == 0 and found.state.glitching[y] == 2 * 2
+    assert found.state.toggles[y] == found.state.sampled_toggles[y] == 0 and found.state.glitch_toggles[y] == 2 * 2
     factor = glitches(net_energies(found.lowered), found.state)
     assert factor.low == 1 and factor.typical == pytest.approx((1 + factor.high) / 2) and factor.high > 1
 
@@ -245,7 +245,7 @@ def test_bad_input_is_one_line(arguments, line, capsys):
 def test_a_netlist_does_what_the_rtl_does_and_its_ports_change_as_often(block):
     geometry = Geometry()
     lowered = lower(map_block(block, geometry, find_library("embedded"))[0])
-    library = block_design(block, geometry, shown({"": lowered.netlist}))
+    library = block_design(block, geometry, port_groups({"": lowered.netlist}))
     ports = library.ports
     random = np.random.default_rng(1)
     stimulus = random.integers(0, 1 << 64, (3000, ports.input_words), np.uint64) & random.integers(

@@ -55,7 +55,7 @@ def test_how_far_the_model_is_off():
     areas = [one.error for one in PUBLISHED if one.quantity == "µm²"]
     assert len(areas) == 10 and -0.26 < min(areas) and max(areas) < 0.29 and abs(sum(areas) / 10) < 0.05
     assert all(0.6 < one.error < 0.75 for one in PUBLISHED if one.quantity == "pJ a read")
-    assert all(one.error > 0 for one in PUBLISHED if one.quantity == "ps" and "ASAP7" in one.of)
+    assert all(one.error > 0 for one in PUBLISHED if one.quantity == "ps" and "ASAP7" in one.subject)
 
 
 @pytest.mark.parametrize("ports", [(1, 2), (1, 0), (0, 1)])

@@ -78,15 +78,15 @@ def _constant(bit: str) -> int:
 class _Term:
     """A net or its inverse; operators make operations."""
 
-    made: "_Builder"
+    builder: "_Builder"
     net: int
     inverted: bool = False
 
     def __invert__(self) -> "_Term":
-        return _Term(self.made, self.net, not self.inverted)
+        return _Term(self.builder, self.net, not self.inverted)
 
     def __and__(self, other: "_Term") -> "_Term":
-        return self.made.operation(AND, self, other)
+        return self.builder.operation(AND, self, other)
 
     def __or__(self, other: "_Term") -> "_Term":
         return ~(~self & ~other)
@@ -94,7 +94,7 @@ class _Term:
     def __xor__(self, other: "_Term") -> "_Term":
         if other.net == ONE and not other.inverted:
             return ~self
-        return self.made.operation(XOR, self, other)
+        return self.builder.operation(XOR, self, other)
 
 
 class _Builder:
@@ -113,11 +113,11 @@ class _Builder:
     def gate(self, function: str, inputs: dict[str, int], output: int) -> None:
         """Add a gate; what its inputs hang on was added before."""
         first = len(self.operations)
-        one = _Term(self, ONE)
-        result = evaluate(function, {"0": ~one, "1": one, **{pin: _Term(self, net) for pin, net in inputs.items()}},
-                          one)
+        true = _Term(self, ONE)
+        result = evaluate(function, {"0": ~true, "1": true, **{pin: _Term(self, net) for pin, net in inputs.items()}},
+                          true)
         if len(self.operations) == first or self.operations[-1][4] != result.net:
-            result = result & one
+            result = result & true
         last = self.operations[-1]
         last[4], last[7] = output, result.inverted
         self.levels[output] = last[0]
@@ -128,7 +128,7 @@ def lower(netlist: Netlist, boxes: tuple[str, ...] = ()) -> Lowered:
 
     Raises Failure for what has no model here.
     """
-    module, known = netlist.module, netlist.library.cells
+    module, library_cells = netlist.module, netlist.library.cells
     bits = sorted({bit for entry in (*module["ports"].values(), *module["netnames"].values()) for bit in entry["bits"]
                    if isinstance(bit, int)} | {bit for cell in module["cells"].values()
                                                for pins in cell["connections"].values() for bit in pins
@@ -138,57 +138,58 @@ def lower(netlist: Netlist, boxes: tuple[str, ...] = ()) -> Lowered:
     def net(bit: int | str) -> int:
         return _constant(bit) if isinstance(bit, str) else nets[bit]
 
-    gates, flip_flops, gated, memories = {}, defaultdict(list), {}, {}
+    gates, flip_flops, clock_gates, memories = {}, defaultdict(list), {}, {}
     clock = next(iter(module["ports"].get(CLOCK, {"bits": ()})["bits"]), None)
     for name, cell in module["cells"].items():
         kind, pins = cell["type"], cell["connections"]
         if kind == "$mem_v2":
             memories[name] = cell
         elif kind == CLOCK_GATE:
-            gated[pins["gated"][0]] = name, net(pins["enable"][0])
+            clock_gates[pins["gated"][0]] = name, net(pins["enable"][0])
         elif kind in boxes:
             continue
-        elif kind not in known:
+        elif kind not in library_cells:
             raise Failure(f"{netlist.name}: what cell {kind} does is not known")
-        elif known[kind].clock:
-            data = [pin for pin in known[kind].loads if pin != known[kind].clock]
-            if len(data) != 1 or len(known[kind].functions) != 1:
+        elif library_cells[kind].clock:
+            data = [pin for pin in library_cells[kind].loads if pin != library_cells[kind].clock]
+            if len(data) != 1 or len(library_cells[kind].functions) != 1:
                 raise Failure(f"{netlist.name}: a flip-flop is to have one data pin and one output, which {kind} has "
                               "not")
-            output, = known[kind].functions
-            flip_flops[pins[known[kind].clock][0]].append((net(pins[data[0]][0]), net(pins[output][0])))
+            output, = library_cells[kind].functions
+            flip_flops[pins[library_cells[kind].clock][0]].append((net(pins[data[0]][0]), net(pins[output][0])))
         else:
-            gates[name] = known[kind], {pin: net(bits[0]) for pin, bits in pins.items()}
-    made = _Builder(len(nets) + 2)
-    _add_gates(netlist.name, made, gates)
-    made.operations.sort(key=lambda one: one[:2])
-    table = np.array(made.operations, np.int64).reshape(-1, 8)
+            gates[name] = library_cells[kind], {pin: net(bits[0]) for pin, bits in pins.items()}
+    builder = _Builder(len(nets) + 2)
+    _add_gates(netlist.name, builder, gates)
+    builder.operations.sort(key=lambda row: row[:2])
+    table = np.array(builder.operations, np.int64).reshape(-1, 8)
     starts = [0, *(np.flatnonzero(np.any(table[1:, :2] != table[:-1, :2], axis=1)) + 1), len(table)]
     runs = [(table[start, 1], start, end) for start, end in zip(starts, starts[1:]) if end > start]
     groups, names, d, q = [], [], [], []
     for bit, members in flip_flops.items():
-        if bit != clock and bit not in gated:
+        if bit != clock and bit not in clock_gates:
             raise Failure(f"{netlist.name}: a flip-flop's clock is neither {CLOCK} nor a clock gate's")
-        name, enable = gated.get(bit, ("", ONE))
+        name, enable = clock_gates.get(bit, ("", ONE))
         groups.append((len(d), len(d) + len(members), enable))
         names.append(name)
         d += [data for data, _ in members]
         q += [output for _, output in members]
-    held = _Memories(netlist.name, net)
+    memory_ports = _Memories(netlist.name, net)
     for name, cell in memories.items():
-        held.add(name, cell)
+        memory_ports.add(name, cell)
 
     def array(rows: list, *shape: int) -> np.ndarray:
         return np.array(rows, np.int64).reshape(-1, *shape)
 
-    circuit = Circuit(array(runs, 3), *(table[:, place].copy() for place in (2, 3, 4)),
-                      *(-table[:, place] for place in (5, 6, 7)), array(d), array(q), array(groups, 3),
-                      array(held.ports, 7), array(held.memories, 3), array(held.pins), array(held.enables, 2))
-    return Lowered(netlist, circuit, nets, made.count, tuple(names), tuple(held.accesses),
-                   np.array(held.store, np.uint64).view(np.int64))
+    circuit = Circuit(array(runs, 3), *(table[:, column].copy() for column in (2, 3, 4)),
+                      *(-table[:, column] for column in (5, 6, 7)), array(d), array(q), array(groups, 3),
+                      array(memory_ports.ports, 7), array(memory_ports.memories, 3), array(memory_ports.pins),
+                      array(memory_ports.enables, 2))
+    return Lowered(netlist, circuit, nets, builder.count, tuple(names), tuple(memory_ports.accesses),
+                   np.array(memory_ports.store, np.uint64).view(np.int64))
 
 
-def _add_gates(name: str, made: _Builder, gates: dict) -> None:
+def _add_gates(name: str, builder: _Builder, gates: dict) -> None:
     """Add gates, each after those that drive it."""
     drives = {pins[output]: gate for gate, (cell, pins) in gates.items() for output in cell.functions
               if output in pins}
@@ -199,22 +200,22 @@ def _add_gates(name: str, made: _Builder, gates: dict) -> None:
         for source in sources:
             takers[source].append(gate)
     ready = deque(gate for gate, count in waits.items() if not count)
-    added = 0
+    added_count = 0
     while ready:
         gate = ready.popleft()
-        added += 1
+        added_count += 1
         cell, pins = gates[gate]
         for output, function in cell.functions.items():
             if output in pins:
                 try:
-                    made.gate(function, {pin: pins[pin] for pin in cell.loads}, pins[output])
+                    builder.gate(function, {pin: pins[pin] for pin in cell.loads}, pins[output])
                 except (ValueError, KeyError):
                     raise Failure(f"{name}: what cell {cell.name} does is not known") from None
         for taker in takers[gate]:
             waits[taker] -= 1
             if not waits[taker]:
                 ready.append(taker)
-    if added < len(gates):
+    if added_count < len(gates):
         raise Failure(f"{name}: its gates form a loop")
 
 
@@ -226,9 +227,9 @@ class _Memories:
         self.ports, self.memories, self.pins, self.enables, self.store, self.accesses = [], [], [], [], [], []
 
     def _pins(self, bits: list) -> int:
-        at = len(self.pins)
+        start = len(self.pins)
         self.pins += map(self._net, bits)
-        return at
+        return start
 
     def add(self, name: str, cell: dict) -> None:
         parameters, pins = cell["parameters"], cell["connections"]
@@ -238,24 +239,24 @@ class _Memories:
             raise Failure(f"{self._block}: memory {name} is read without a clock, which has no model here")
         if any(bit != "0" for key in ("RD_SRST", "RD_ARST") for bit in pins[key]):
             raise Failure(f"{self._block}: a read port of memory {name} has a reset, which has no model here")
-        around = int(parameters["RD_TRANSPARENCY_MASK"].replace("x", "0") or "0", 2)
-        deep = -(-width // 64)
-        self.memories.append((size, deep, len(self.store)))
+        transparency = int(parameters["RD_TRANSPARENCY_MASK"].replace("x", "0") or "0", 2)
+        word_parts = -(-width // 64)
+        self.memories.append((size, word_parts, len(self.store)))
         initial = int(parameters["INIT"].replace("x", "0") or "0", 2)
         mask = (1 << width) - 1
         for word in range(size):
-            held = initial >> word * width & mask
-            self.store += [held >> 64 * part & (1 << 64) - 1 for part in range(deep)]
+            word_bits = initial >> word * width & mask
+            self.store += [word_bits >> 64 * part & (1 << 64) - 1 for part in range(word_parts)]
         for kind, prefix, count in ((READ, "RD", reads), (WRITE, "WR", writes)):
             for port in range(count):
                 enables = (pins["RD_EN"][port:port + 1] if kind == READ
                            else pins["WR_EN"][port * width:(port + 1) * width])
-                later = kind == READ and around >> port * writes & (1 << writes) - 1
-                this = READ_AFTER_WRITE if later else kind
-                self.ports.append((this, len(self.memories) - 1,
+                sees_writes = kind == READ and transparency >> port * writes & (1 << writes) - 1
+                port_kind = READ_AFTER_WRITE if sees_writes else kind
+                self.ports.append((port_kind, len(self.memories) - 1,
                                    self._pins(pins[f"{prefix}_ADDR"][port * address:(port + 1) * address]), address,
                                    self._pins(pins[f"{prefix}_DATA"][port * width:(port + 1) * width]), width,
                                    self._pins(enables if kind == WRITE else enables * width)))
-                differing = list(dict.fromkeys(enables))
-                self.enables.append((self._pins(differing), len(differing)))
-                self.accesses.append(PortAccess(name, size, width, this))
+                distinct_enables = list(dict.fromkeys(enables))
+                self.enables.append((self._pins(distinct_enables), len(distinct_enables)))
+                self.accesses.append(PortAccess(name, size, width, port_kind))

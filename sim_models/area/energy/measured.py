@@ -9,13 +9,13 @@ from t3sim.area.energy.circuit import lower
 from t3sim.area.energy.price import CLASSES, NOTHING, Range, price
 from t3sim.area.energy.recorded import (
     BATCH,
-    Programmed,
+    ModuleReplay,
     RecordedTop,
-    Replayed,
     ReplayObserver,
+    StepRecorder,
     module_ports,
+    port_groups,
     recorded_top,
-    shown,
 )
 from t3sim.area.liberty import Library
 from t3sim.area.measure import map_block
@@ -55,7 +55,7 @@ class ModuleEnergy:
     instances: int
     flip_flops: int  #: of one
     changes: float  #: of a net, a cycle
-    clocked: float  #: share of the flip-flops that a cycle clocks
+    clocked_share: float  #: share of the flip-flops that a cycle clocks
     energies: dict[str, Range]  #: pJ, by class
 
     @property
@@ -64,7 +64,7 @@ class ModuleEnergy:
 
     def to_json(self) -> dict:
         return {"instances": self.instances, "flip_flops": self.flip_flops, "changes_per_net_cycle": self.changes,
-                "clocked_share": self.clocked, "pj": self.pj.to_json(),
+                "clocked_share": self.clocked_share, "pj": self.pj.to_json(),
                 "pj_by_class": {name: value.to_json() for name, value in self.energies.items()}}
 
 
@@ -91,7 +91,7 @@ class LayerEnergy:
 
     @property
     def top_pj(self) -> Range:
-        return sum((one.pj for one in self.modules.values()), NOTHING)
+        return sum((module.pj for module in self.modules.values()), NOTHING)
 
     @property
     def alu_pj(self) -> Range:
@@ -104,27 +104,28 @@ class LayerEnergy:
     @property
     def by_class(self) -> dict[str, Range]:
         """Energy of the top, in pJ."""
-        return {name: sum((one.energies[name] for one in self.modules.values()), NOTHING) for name in CLASSES}
+        return {name: sum((module.energies[name] for module in self.modules.values()), NOTHING) for name in CLASSES}
 
-    def of(self, *modules: str) -> Range:
+    def modules_pj(self, *modules: str) -> Range:
         return sum((self.modules[name].pj for name in modules if name in self.modules), NOTHING)
 
     @property
     def actions(self) -> dict[str, tuple[int, Range]]:
         """Actions of the top: how often, and what each takes in pJ."""
-        counted = self.counters
-        found = {
+        counters = self.counters
+        totals = {
             "byte reduced (near-memory ALU)": (self.reduced_bytes, self.alu_pj_per_byte * self.reduced_bytes),
             "the same, with the cycles that it waits": (self.reduced_bytes, self.alu_pj),
-            "update counted (network, Tracker)": (counted["updates"], self.of("update_network", "tracker_bank")),
-            "trigger (network, Tracker, merge)": (counted["triggers"], self.of(
+            "update counted (network, Tracker)": (
+                counters["updates"], self.modules_pj("update_network", "tracker_bank")),
+            "trigger (network, Tracker, merge)": (counters["triggers"], self.modules_pj(
                 "update_network", "tracker_bank", "trigger_merge")),
-            "tile sent (DMA table, engines, line router, egress)": (counted["commands"], self.of(
+            "tile sent (DMA table, engines, line router, egress)": (counters["commands"], self.modules_pj(
                 "dma_table", "address_generator", "line_router", "read_credits", "egress")),
-            "tile (the whole top)": (counted["triggers"], self.top_pj),
-            "byte of DRAM (memory channels)": (self.dram_bytes, self.of("memory_channel")),
+            "tile (the whole top)": (counters["triggers"], self.top_pj),
+            "byte of DRAM (memory channels)": (self.dram_bytes, self.modules_pj("memory_channel")),
         }
-        return {name: (count, pj / count) for name, (count, pj) in found.items() if count}
+        return {name: (count, pj / count) for name, (count, pj) in totals.items() if count}
 
     @property
     def shares(self) -> dict[str, Range]:
@@ -150,57 +151,58 @@ class LayerEnergy:
             "alu_waiting_pj_per_byte": self.alu_waiting_pj_per_byte.to_json(),
             "actions": {name: {"count": count, "pj": pj.to_json()} for name, (count, pj) in self.actions.items()},
             "layer_pj": {name: pj.to_json() for name, pj in self.shares.items()},
-            "modules": {name: one.to_json() for name, one in self.modules.items()},
+            "modules": {name: module.to_json() for name, module in self.modules.items()},
         }
 
 
-def measure_energy(machine: str, cells: Library, node: ProcessNode, until: int | None,
+def measure_energy(machine_name: str, cells: Library, node: ProcessNode, until: int | None,
                    progress: Progress) -> LayerEnergy:
     """Run the layer of `t3 run` and replay it through the netlists. Raises Failure where they differ from the RTL."""
-    setup = recorded_setup(Scenario(techniques=(TECHNIQUE,), machine=machine))
-    of, kernel = setup.machine, setup.kernel
-    top = recorded_top(of.geometry(), cells, lambda share: progress("netlists", share))
+    setup = recorded_setup(Scenario(techniques=(TECHNIQUE,), machine=machine_name))
+    machine, kernel = setup.machine, setup.kernel
+    top = recorded_top(machine.geometry(), cells, lambda share: progress("netlists", share))
     progress("netlists", 1.0)
-    programmed: list[Programmed] = []
+    recorders: list[StepRecorder] = []
 
-    def around(backend: Simulator) -> Programmed:
-        programmed.append(Programmed(backend, top))
-        return programmed[-1]
+    def record(backend: Simulator) -> StepRecorder:
+        recorders.append(StepRecorder(backend, top))
+        return recorders[-1]
 
-    run = fused_run(kernel.policy, setup.planned, kernel.skew is not None, top.design, around)
+    run = fused_run(kernel.policy, setup.planned, kernel.skew is not None, top.design, record)
     try:
-        if len(programmed) > 1:
-            raise BadInput(f"machine {of.name}: energy is of a run in which one GPU stands for all, and here are "
-                           f"{len(programmed)}")
-        watching = _Counting(top, of.geometry().channel.channels)
-        written = np.array(programmed[0].rows)
-        watching.replay(written, -len(written))
-        watching.start()
-        run.observers.append(watching)
+        if len(recorders) > 1:
+            raise BadInput(f"machine {machine.name}: energy is of a run in which one GPU stands for all, and here are "
+                           f"{len(recorders)}")
+        counting = _Counting(top, machine.geometry().channel.channels)
+        program_rows = np.array(recorders[0].rows)
+        counting.replay(program_rows, -len(program_rows))
+        counting.start()
+        run.observers.append(counting)
         whole = run.run(lambda share: progress("run", share), until=until)
         progress("run", 1.0)
         counters = run.counters(0)
         dram = int(run.sim.mem.dram_bytes[0].sum())
-        modules = {part.module: _of_module(part, watching.cycles, node, of) for part in top.parts}
+        modules = {part.module: _module_energy(part, counting.cycles, node, machine) for part in top.parts}
         work = setup.workload
         layer = LayerEnergy(
-            work.title, of.name, TECHNIQUE, cells.name, node.name, watching.cycles, of.memory_clock_ghz, whole, modules,
-            *_alu_energy(cells, of, node, watching.reduced / watching.cycles), counters, watching.reduced, dram,
-            watching.sent, 2 * work.m * work.n * work.k)
+            work.title, machine.name, TECHNIQUE, cells.name, node.name, counting.cycles, machine.memory_clock_ghz,
+            whole, modules, *_alu_energy(cells, machine, node, counting.reduced_bytes / counting.cycles), counters,
+            counting.reduced_bytes, dram, counting.sent_bytes, 2 * work.m * work.n * work.k)
     finally:
         run.close()
     progress("ALU", 1.0)
     return layer
 
 
-def _of_module(part: Replayed, cycles: int, node: ProcessNode, machine: Machine) -> ModuleEnergy:
+def _module_energy(part: ModuleReplay, cycles: int, node: ProcessNode, machine: Machine) -> ModuleEnergy:
     instances, state, lowered = len(part.instances), part.state, part.lowered
     ends = lowered.circuit.groups[:, 1] - lowered.circuit.groups[:, 0]
     flip_flops = int(ends.sum())
-    seen = instances * cycles
+    instance_cycles = instances * cycles
     return ModuleEnergy(
-        instances, flip_flops, float(state.toggles[2:len(lowered.nets) + 2].sum() / (len(lowered.nets) * seen)),
-        float((state.clocks * ends).sum() / (flip_flops * seen)) if flip_flops else 0.0,
+        instances, flip_flops,
+        float(state.toggles[2:len(lowered.nets) + 2].sum() / (len(lowered.nets) * instance_cycles)),
+        float((state.clocks * ends).sum() / (flip_flops * instance_cycles)) if flip_flops else 0.0,
         price(lowered, state, instances, cycles, node, machine.memory_clock_ghz))
 
 
@@ -210,7 +212,7 @@ class _Counting(ReplayObserver):
     def __init__(self, top: RecordedTop, channels: int) -> None:
         super().__init__(top)
         self._top, self._channels = top, channels
-        self.reduced = self.sent = 0
+        self.reduced_bytes = self.sent_bytes = 0
 
     def replay(self, rows: np.ndarray, first: int) -> None:
         super().replay(rows, first)
@@ -231,11 +233,11 @@ class _Counting(ReplayObserver):
                 continue
             inner = "request." if "request.bytes" in fields else ""
             amount, op = (fields[f"{inner}{key}"] for key in ("bytes", "op"))
-            counted = value("payload", amount.lsb, amount.width)
+            byte_counts = value("payload", amount.lsb, amount.width)
             if stem.startswith("packets["):
-                self.sent += int(counted[moves].sum())
+                self.sent_bytes += int(byte_counts[moves].sum())
             else:
-                self.reduced += int(counted[moves & (value("payload", op.lsb, op.width) == UPDATE)].sum())
+                self.reduced_bytes += int(byte_counts[moves & (value("payload", op.lsb, op.width) == UPDATE)].sum())
 
 
 def _alu_energy(cells: Library, machine: Machine, node: ProcessNode, reduced_per_cycle: float,
@@ -246,7 +248,7 @@ def _alu_energy(cells: Library, machine: Machine, node: ProcessNode, reduced_per
     """
     geometry = machine.geometry()
     lowered = lower(map_block(ALU, geometry, cells)[0])
-    library = block_design(ALU, geometry, shown({"": lowered.netlist}))
+    library = block_design(ALU, geometry, port_groups({"": lowered.netlist}))
     busy, idle = (_alu_run(lowered, library, valid, node, machine) for valid in (True, False))
     lanes = COLUMN_BYTES // _ALU_BYTES * geometry.channel.channels
     share = reduced_per_cycle / (lanes * _ALU_BYTES)
@@ -271,10 +273,10 @@ def _alu_run(lowered, library, valid: bool, node: ProcessNode, machine: Machine)
             stimulus[:, payload.offset + bit // 64] |= np.uint64(number << bit % 64)
     with Simulator(library) as alu:
         rows = alu.run(stimulus)[:, part.first:].view(np.int64)
-    for replayed in part.parts:
-        replayed.power_on(part.reset)
-        replayed.clear()
+    for replay in part.parts:
+        replay.power_on(part.reset)
+        replay.clear()
         for start in range(0, len(rows), BATCH):
-            replayed.take(rows[start:start + BATCH], start, BATCH // 8)
-        found = price(lowered, replayed.state, 1, _ALU_CYCLES, node, machine.memory_clock_ghz)
-    return sum((found[name] for name in CLASSES), NOTHING)
+            replay.take(rows[start:start + BATCH], start, BATCH // 8)
+        energies = price(lowered, replay.state, 1, _ALU_CYCLES, node, machine.memory_clock_ghz)
+    return sum((energies[name] for name in CLASSES), NOTHING)

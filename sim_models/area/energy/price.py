@@ -42,11 +42,11 @@ class Range:
         return Range(self.low + other.low, self.typical + other.typical, self.high + other.high)
 
     def __mul__(self, other: "Range | float") -> "Range":
-        by = other if isinstance(other, Range) else Range(other, other, other)
-        return Range(self.low * by.low, self.typical * by.typical, self.high * by.high)
+        factor = other if isinstance(other, Range) else Range(other, other, other)
+        return Range(self.low * factor.low, self.typical * factor.typical, self.high * factor.high)
 
-    def __truediv__(self, by: float) -> "Range":
-        return self * (1 / by)
+    def __truediv__(self, divisor: float) -> "Range":
+        return self * (1 / divisor)
 
     def to_json(self) -> dict[str, float]:
         return {name: float(f"{value:.4g}") for name, value in vars(self).items()}
@@ -116,13 +116,13 @@ def _data(flip_flop: Cell) -> str:
 
 def _mean(cell: Cell, pin: str, load: float, slew: float) -> float:
     """Return a pin's mean over rise, fall and, of an output, the inputs that may have caused it."""
-    found = cell.energies.get(pin, ())
-    return sum(one.mean_pj(load, slew) for one in found) / len(found) if found else 0.0
+    energies = cell.energies.get(pin, ())
+    return sum(energy.mean_pj(load, slew) for energy in energies) / len(energies) if energies else 0.0
 
 
 def _toggling(energies: NetEnergies, counts: np.ndarray, kind: str) -> Range:
-    chosen = counts * (energies.classes == CLASSES.index(kind))
-    pins, internal = float(chosen @ energies.pins), float(chosen @ energies.internal)
+    toggles = counts * (energies.classes == CLASSES.index(kind))
+    pins, internal = float(toggles @ energies.pins), float(toggles @ energies.internal)
     return Range(*(pins * (1 + wires) + internal for wires in vars(WIRES_OVER_PINS).values()))
 
 
@@ -131,8 +131,9 @@ def glitches(energies: NetEnergies, state: NetState) -> Range:
 
     None of them; half; or all that there are if each operation takes the same time and no gate swallows a short pulse.
     """
-    settled, rippling = (_toggling(energies, counts, GATES).typical for counts in (state.sampled, state.glitching))
-    most = max(1.0, rippling / settled) if settled else 1.0
+    settled_pj, rippling_pj = (_toggling(energies, counts, GATES).typical
+                               for counts in (state.sampled_toggles, state.glitch_toggles))
+    most = max(1.0, rippling_pj / settled_pj) if settled_pj else 1.0
     return Range(1.0, (1 + most) / 2, most)
 
 
@@ -146,29 +147,29 @@ def clock_energy(lowered: Lowered, state: NetState, instance_cycles: int) -> Ran
 
     def pair(cell: Cell, pin: str, output: str | None = None) -> tuple[float, float]:
         """Return what a rise and a fall take: in the pin's capacitance, and in the cell."""
-        inside = 2 * _mean(cell, output or pin, 4 * cell.loads[pin], slew)
-        return cell.loads[pin] * square, inside
+        internal = 2 * _mean(cell, output or pin, 4 * cell.loads[pin], slew)
+        return cell.loads[pin] * square, internal
 
     flip_flop, nand, inverter = library.flip_flop, library.nand2, library.inverter
-    pins, inside = pair(flip_flop, flip_flop.clock or "")
-    tree_pins, tree_inside = (2 * one for one in pair(inverter, *inverter.loads, *inverter.arcs))  # a buffer
+    pins, internal = pair(flip_flop, flip_flop.clock or "")
+    tree_pins, tree_internal = (2 * energy for energy in pair(inverter, *inverter.loads, *inverter.arcs))  # a buffer
     gate_pins, _ = pair(nand, next(iter(nand.loads)))
-    gated_inside = sum(pair(cell, next(iter(cell.loads)), next(iter(cell.arcs)))[1] for cell in (nand, inverter))
-    gated_pins = next(iter(inverter.loads.values())) * square
-    edges = whole = always_gates = open_gates = 0
+    gate_internal = sum(pair(cell, next(iter(cell.loads)), next(iter(cell.arcs)))[1] for cell in (nand, inverter))
+    gate_output_pins = next(iter(inverter.loads.values())) * square
+    edges = all_edges = always_gates = open_gates = 0
     for (first, end, _), name, count in zip(lowered.circuit.groups, lowered.clocks, state.clocks):
         edges += int(count) * int(end - first)
-        whole += instance_cycles * int(end - first)
+        all_edges += instance_cycles * int(end - first)
         if name:
             always_gates += instance_cycles
             open_gates += int(count)
     values = []
-    for wires, (inputs, insides) in zip(vars(WIRES_OVER_PINS).values(), ((edges, edges), (whole, edges),
-                                                                         (whole, whole))):
-        leaves = edges * (pins * (1 + wires) + inside)
-        gates = (always_gates * ((pins + gate_pins) * (1 + wires) + inside)
-                 + open_gates * (gated_pins * (1 + wires) + gated_inside))
-        tree = TREE_PER_FLIP_FLOP * (inputs * tree_pins * (1 + wires) + insides * tree_inside)
+    for wires, (inputs, internals) in zip(vars(WIRES_OVER_PINS).values(), ((edges, edges), (all_edges, edges),
+                                                                           (all_edges, all_edges))):
+        leaves = edges * (pins * (1 + wires) + internal)
+        gates = (always_gates * ((pins + gate_pins) * (1 + wires) + internal)
+                 + open_gates * (gate_output_pins * (1 + wires) + gate_internal))
+        tree = TREE_PER_FLIP_FLOP * (inputs * tree_pins * (1 + wires) + internals * tree_internal)
         values.append(leaves + gates + tree)
     return Range(*values)
 
@@ -187,9 +188,9 @@ def memory_energy(lowered: Lowered, state: NetState, node: ProcessNode) -> Range
     """
     low = typical = 0.0
     for access, count, fresh in zip(lowered.accesses, state.accesses, state.fresh):
-        each = access_energy(access, node)
-        low += each * int(count if access.is_write else fresh)
-        typical += each * int(count)
+        access_pj = access_energy(access, node)
+        low += access_pj * int(count if access.is_write else fresh)
+        typical += access_pj * int(count)
     error = ASAP7_READ_PJ / Sram(1024, 64).read_pj(node)
     return Range(low * min(1.0, error), typical, typical * max(1.0, error))
 
@@ -198,14 +199,14 @@ def price(lowered: Lowered, state: NetState, instances: int, cycles: int, node: 
           ) -> dict[str, Range]:
     """Return the energy by class, in pJ at the node, of all instances in this many cycles."""
     library, energies = lowered.netlist.library, net_energies(lowered)
-    shrunk = SHRINK_ERROR * shrink(library, node)
+    scale = SHRINK_ERROR * shrink(library, node)
     leaks = sum(library.cells[kind].leakage_nw * count for kind, count in lowered.netlist.cells.items()
                 if kind in library.cells)
     return {
-        GATES: _toggling(energies, state.toggles, GATES) * glitches(energies, state) * shrunk,
-        PORTS: _toggling(energies, state.toggles, PORTS) * shrunk,
-        FLIP_FLOPS: _toggling(energies, state.toggles, FLIP_FLOPS) * shrunk,
-        CLOCK: clock_energy(lowered, state, instances * cycles) * shrunk,
+        GATES: _toggling(energies, state.toggles, GATES) * glitches(energies, state) * scale,
+        PORTS: _toggling(energies, state.toggles, PORTS) * scale,
+        FLIP_FLOPS: _toggling(energies, state.toggles, FLIP_FLOPS) * scale,
+        CLOCK: clock_energy(lowered, state, instances * cycles) * scale,
         MEMORIES: memory_energy(lowered, state, node),
         # 1 nW for 1 ns is 1e-6 pJ.
         LEAKAGE: LEAKAGE_GROWTH * (leaks * instances * cycles / clock_ghz * 1e-6),

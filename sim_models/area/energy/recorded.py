@@ -39,7 +39,7 @@ class _Place:
 
 
 @dataclass
-class Replayed:
+class ModuleReplay:
     """All instances of a module, as their mapped netlist does what they did."""
 
     module: str
@@ -54,31 +54,31 @@ class Replayed:
 
     def power_on(self, row: np.ndarray) -> None:
         """Let a cycle pass with reset, as `row` has it."""
-        self._replay(self.ports._replace(checked=np.zeros(0, np.int64)), row[None], 0)
+        self._replay(self.ports._replace(checked_bits=np.zeros(0, np.int64)), row[None], 0)
 
-    def _replay(self, ports: RecordedPorts, rows: np.ndarray, sampled: int) -> tuple[int, int]:
+    def _replay(self, ports: RecordedPorts, rows: np.ndarray, sampled_cycles: int) -> tuple[int, int]:
         circuit = self.lowered.circuit
-        return replay(circuit, ports, self.state, rows, self.live, np.zeros(len(circuit.y), np.int64), sampled)
+        return replay(circuit, ports, self.state, rows, self.live, np.zeros(len(circuit.y), np.int64), sampled_cycles)
 
     def clear(self) -> None:
         """Count from here."""
         s = self.state
-        for counted in (s.toggles, s.sampled, s.glitching, s.clocks, s.accesses, s.fresh):
-            counted[:] = 0
+        for counts in (s.toggles, s.sampled_toggles, s.glitch_toggles, s.clocks, s.accesses, s.fresh):
+            counts[:] = 0
 
-    def take(self, rows: np.ndarray, first: int, sampled: int = 0) -> None:
-        """Replay cycles, the first `sampled` with glitches. Raises Failure where the netlist does something else."""
-        cycle, bit = self._replay(self.ports, rows, sampled)
+    def take(self, rows: np.ndarray, first: int, sampled_cycles: int = 0) -> None:
+        """Replay cycles, the first `sampled_cycles` with glitches. Raises Failure where the netlist differs."""
+        cycle, bit = self._replay(self.ports, rows, sampled_cycles)
         if cycle >= 0:
-            differs = self.state.nets[self.ports.shows[bit]] ^ self.state.expected[bit]
+            differs = self.state.nets[self.ports.shows[bit]] ^ self.state.expected_bits[bit]
             lane = next(lane for lane in range(len(self.instances)) if differs >> lane & 1)
             raise Failure(f"the mapped netlist of {self.instances[lane]} ({self.module}) shows another "
                           f"{self._name(bit)} than the RTL in cycle {first + cycle:,}")
 
     def _name(self, bit: int) -> str:
         net = self.ports.shows[bit]
-        names = [f"{name}[{at}]" for name, port in self.lowered.netlist.module["ports"].items()
-                 for at, one in enumerate(port["bits"]) if self.lowered.net(one) == net]
+        names = [f"{name}[{index}]" for name, port in self.lowered.netlist.module["ports"].items()
+                 for index, port_bit in enumerate(port["bits"]) if self.lowered.net(port_bit) == net]
         return names[0] if names else f"port of its parts, bit {bit}"
 
 
@@ -88,7 +88,7 @@ class RecordedTop(NamedTuple):
     design: Design
     first: int  #: word of its outputs
     words: int
-    parts: list[Replayed]
+    parts: list[ModuleReplay]
     places: dict[str, _Place]  #: by instance, the outermost without a name
 
     @property
@@ -119,49 +119,49 @@ def recorded_top(geometry: Geometry, cells: Library, progress: Callable[[float],
     """Map the top in parts, and build one that shows the ports of each. Raises Failure."""
     glue, parts, children = map_parts(TOP, geometry, cells, progress)
     netlists = {"": glue, **{name: parts[kind] for name, kind in children.items()}}
-    design = block_design(TOP, geometry, shown(netlists))
+    design = block_design(TOP, geometry, port_groups(netlists))
     first, words, places = _places(design, netlists)
-    found = []
+    replays = []
     for kind in parts:
         names = [name for name, module in children.items() if module == kind]
         lowered = lower(parts[kind])
         for start in range(0, len(names), LANES):
-            found.append(_of_module(kind, names[start:start + LANES], lowered, places))
-    found.append(_of_top(glue, netlists, words, places))
-    return RecordedTop(design, first, words, found, places)
+            replays.append(_module_replay(kind, names[start:start + LANES], lowered, places))
+    replays.append(_top_replay(glue, netlists, words, places))
+    return RecordedTop(design, first, words, replays, places)
 
 
 def module_ports(design: Design, lowered: Lowered, module: str) -> RecordedTop:
     """Take apart what a shown module alone shows."""
     first, words, places = _places(design, {"": lowered.netlist})
-    return RecordedTop(design, first, words, [_of_module(module, [""], lowered, places)], places)
+    return RecordedTop(design, first, words, [_module_replay(module, [""], lowered, places)], places)
 
 
-def shown(netlists: dict[str, Netlist]) -> Groups:
+def port_groups(netlists: dict[str, Netlist]) -> Groups:
     """Show all ports of instances, by name; the outermost has none."""
     groups = {}
     for number, (name, netlist) in enumerate(netlists.items()):
-        slots, at = [], 0
+        slots, offset = [], 0
         for port, bits in _ports_of(netlist).items():
-            slots.append(slot(at, len(bits), f"{name}.{port}".lstrip(".")))
-            at += len(bits)
+            slots.append(slot(offset, len(bits), f"{name}.{port}".lstrip(".")))
+            offset += len(bits)
         groups[f"ports[{number}]"] = slots
     return groups
 
 
 def _places(design: Design, netlists: dict[str, Netlist]) -> tuple[int, int, dict[str, _Place]]:
-    found = [port for port in design.ports.outputs.values() if port.name.startswith(PREFIX)]
-    first, places = found[0].offset, {}
-    for (name, netlist), port in zip(netlists.items(), found, strict=True):
-        at, bits = 0, {}
-        for one, wires in _ports_of(netlist).items():
-            bits[one] = at
-            at += len(wires)
+    ports = [port for port in design.ports.outputs.values() if port.name.startswith(PREFIX)]
+    first, places = ports[0].offset, {}
+    for (name, netlist), port in zip(netlists.items(), ports, strict=True):
+        offset, bits = 0, {}
+        for wire_port, wires in _ports_of(netlist).items():
+            bits[wire_port] = offset
+            offset += len(wires)
         places[name] = _Place(port.offset - first, bits, port.words)
-    return first, found[-1].offset + found[-1].words - first, places
+    return first, ports[-1].offset + ports[-1].words - first, places
 
 
-def _of_module(module: str, names: list[str], lowered: Lowered, places: dict[str, _Place]) -> Replayed:
+def _module_replay(module: str, names: list[str], lowered: Lowered, places: dict[str, _Place]) -> ModuleReplay:
     place = places[names[0]]
     drives, shows = (np.full(64 * place.words, -1, np.int64) for _ in range(2))
     for name, port in lowered.netlist.module["ports"].items():
@@ -172,10 +172,10 @@ def _of_module(module: str, names: list[str], lowered: Lowered, places: dict[str
                     side[place.bits[name] + i] = lowered.net(bit)
     ports = RecordedPorts(np.array([places[name].word for name in names], np.int64), place.words, drives, shows,
                           np.flatnonzero(shows >= 0))
-    return Replayed(module, tuple(names), lowered, ports, fresh_state(lowered, ports))
+    return ModuleReplay(module, tuple(names), lowered, ports, fresh_state(lowered, ports))
 
 
-def _of_top(glue: Netlist, netlists: dict[str, Netlist], words: int, places: dict[str, _Place]) -> Replayed:
+def _top_replay(glue: Netlist, netlists: dict[str, Netlist], words: int, places: dict[str, _Place]) -> ModuleReplay:
     """Make what is left of the top: what its parts give drives it, what they take is checked."""
     lowered = lower(glue, tuple({netlist.name for netlist in netlists.values()}))
     drives, shows = (np.full(64 * words, -1, np.int64) for _ in range(2))
@@ -192,7 +192,7 @@ def _of_top(glue: Netlist, netlists: dict[str, Netlist], words: int, places: dic
                     side[start + i] = lowered.net(bit)
     shows[np.isin(shows, drives)] = -1  # a wire from one part to another
     ports = RecordedPorts(np.zeros(1, np.int64), words, drives, shows, np.flatnonzero(shows >= 0))
-    return Replayed(TOP, ("the top's wiring",), lowered, ports, fresh_state(lowered, ports))
+    return ModuleReplay(TOP, ("the top's wiring",), lowered, ports, fresh_state(lowered, ports))
 
 
 class _Rows(NamedTuple):
@@ -214,13 +214,13 @@ class _Rows(NamedTuple):
 class ReplayObserver(Observer):
     """An observer that replays each batch of a run's cycles through the netlists; of a run of one GPU."""
 
-    def __init__(self, recorded: RecordedTop) -> None:
-        self._recorded = recorded
-        self._state = _Rows(np.zeros((BATCH, recorded.words), np.int64), np.zeros(1, np.int64), recorded.first)
+    def __init__(self, top: RecordedTop) -> None:
+        self._top = top
+        self._state = _Rows(np.zeros((BATCH, top.words), np.int64), np.zeros(1, np.int64), top.first)
         self._end = 0
         self.cycles = 0
-        for part in recorded.parts:
-            part.power_on(recorded.reset)
+        for part in top.parts:
+            part.power_on(top.reset)
 
     def before(self, now: int, end: int) -> tuple[tuple | None, int]:
         self._state.start[0] = now
@@ -232,20 +232,20 @@ class ReplayObserver(Observer):
         self.cycles += now - first
 
     def replay(self, rows: np.ndarray, first: int) -> None:
-        for part in self._recorded.parts:
+        for part in self._top.parts:
             part.take(rows, first, SAMPLED)
 
     def start(self) -> None:
         """Count from the next cycle on."""
-        for part in self._recorded.parts:
+        for part in self._top.parts:
             part.clear()
 
 
-class Programmed:
+class StepRecorder:
     """An RTL instance as a driver steps it before a run, with the ports of each step kept."""
 
-    def __init__(self, backend, recorded: RecordedTop) -> None:
-        self._backend, self._recorded, self.rows = backend, recorded, []
+    def __init__(self, backend, top: RecordedTop) -> None:
+        self._backend, self._top, self.rows = backend, top, []
 
     def __getattr__(self, name: str):
         return getattr(self._backend, name)
@@ -253,4 +253,4 @@ class Programmed:
     def step(self, cycles: int = 1) -> None:
         for _ in range(cycles):
             self._backend.step()
-            self.rows.append(self._backend.outputs[self._recorded.first:].view(np.int64).copy())
+            self.rows.append(self._backend.outputs[self._top.first:].view(np.int64).copy())

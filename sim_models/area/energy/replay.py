@@ -15,21 +15,21 @@ class NetState(NamedTuple):
     """Words of a bit for each instance, and what was counted."""
 
     nets: np.ndarray  # int64 [net]
-    following: np.ndarray  # int64 [flip-flop]
-    seen: np.ndarray  # int64 [instance, word]: of its recorded ports, as they were last
-    expected: np.ndarray  # int64 [bit of a recorded port]
+    next_q: np.ndarray  # int64 [flip-flop]
+    port_words: np.ndarray  # int64 [instance, word]: of its recorded ports, as they were last
+    expected_bits: np.ndarray  # int64 [bit of a recorded port]
     pins: np.ndarray  # int64 [pin of a memory]: of a read port its address as it was last, and the data that follow
     stale: np.ndarray  # int64 [port]: instances whose memory was written since they read it
     store: np.ndarray  # int64 [word of an instance's memories, instance]
     wave: np.ndarray  # int64 [net]: while changes go through the gates one by one
     toggles: np.ndarray  # int64 [net]
-    sampled: np.ndarray  # int64 [net]: those of the cycles in which glitches were counted, too
-    glitching: np.ndarray  # int64 [net]: the same cycles' with glitches, each operation taking the same time
+    sampled_toggles: np.ndarray  # int64 [net]: those of the cycles in which glitches were counted, too
+    glitch_toggles: np.ndarray  # int64 [net]: the same cycles' with glitches, each operation taking the same time
     clocks: np.ndarray  # int64 [clock]: edges, of all instances
     accesses: np.ndarray  # int64 [port]
     fresh: np.ndarray  # int64 [port]: reads of another word, or of one that was written
-    last: np.ndarray  # int64 [clock + port]: those of the last cycle
-    moved: np.ndarray  # int64 [1]: whether the last edge changed anything
+    last_edges: np.ndarray  # int64 [clock + port]: those of the last cycle
+    any_change: np.ndarray  # int64 [1]: whether the last edge changed anything
 
 
 class RecordedPorts(NamedTuple):
@@ -39,7 +39,7 @@ class RecordedPorts(NamedTuple):
     words: int
     drives: np.ndarray  # int64 [bit]: the net that it gives, or -1
     shows: np.ndarray  # int64 [bit]: the net that must be like it, or -1
-    checked: np.ndarray  # int64: those bits that must be like a net
+    checked_bits: np.ndarray  # int64: those bits that must be like a net
 
 
 @intrinsic
@@ -70,14 +70,14 @@ def fresh_state(lowered: Lowered, ports: RecordedPorts) -> NetState:
 @compiled
 def drive(p: "RecordedPorts", s: "NetState", row: np.ndarray) -> bool:
     """Set the nets that a row of recorded ports gives; return whether anything differs from the row before."""
-    changed = False
+    any_change = False
     for lane in range(len(p.first)):
         for word in range(p.words):
-            differs = row[p.first[lane] + word] ^ s.seen[lane, word]
+            differs = row[p.first[lane] + word] ^ s.port_words[lane, word]
             if differs == 0:
                 continue
-            changed = True
-            s.seen[lane, word] ^= differs
+            any_change = True
+            s.port_words[lane, word] ^= differs
             while differs != 0:
                 bit = lowest_bit(differs)
                 differs &= differs - 1
@@ -86,8 +86,8 @@ def drive(p: "RecordedPorts", s: "NetState", row: np.ndarray) -> bool:
                     s.nets[net] ^= np.int64(1) << lane
                     s.toggles[net] += 1
                 else:
-                    s.expected[word * 64 + bit] ^= np.int64(1) << lane
-    return changed
+                    s.expected_bits[word * 64 + bit] ^= np.int64(1) << lane
+    return any_change
 
 
 @compiled
@@ -110,42 +110,42 @@ def settle(c: "Circuit", s: "NetState") -> None:
 
 
 @compiled
-def ripple(c: "Circuit", s: "NetState", following: np.ndarray) -> None:
+def ripple(c: "Circuit", s: "NetState", next_wave: np.ndarray) -> None:
     """Let the gates' outputs change step by step, each operation a step after its inputs, and count every change."""
     for net in range(len(s.nets)):
         s.wave[net] = s.nets[net]
     for _ in range(2 * len(c.runs)):
-        still = True
+        is_still = True
         for run in range(len(c.runs)):
             for i in range(c.runs[run, 1], c.runs[run, 2]):
                 a, b = s.wave[c.a[i]] ^ c.invert_a[i], s.wave[c.b[i]] ^ c.invert_b[i]
-                following[i] = (a ^ b if c.runs[run, 0] == XOR else a & b) ^ c.invert_y[i]
+                next_wave[i] = (a ^ b if c.runs[run, 0] == XOR else a & b) ^ c.invert_y[i]
         for i in range(len(c.y)):
-            changes = following[i] ^ s.wave[c.y[i]]
+            changes = next_wave[i] ^ s.wave[c.y[i]]
             if changes != 0:
-                s.glitching[c.y[i]] += ones(changes)
-                s.wave[c.y[i]] = following[i]
-                still = False
-        if still:
+                s.glitch_toggles[c.y[i]] += ones(changes)
+                s.wave[c.y[i]] = next_wave[i]
+                is_still = False
+        if is_still:
             return
 
 
 @compiled
-def settle_in_steps(c: "Circuit", s: "NetState", following: np.ndarray) -> None:
+def settle_in_steps(c: "Circuit", s: "NetState", next_wave: np.ndarray) -> None:
     """Evaluate the gates as `settle` does, and count glitches beside."""
-    ripple(c, s, following)
+    ripple(c, s, next_wave)
     for net in range(len(s.nets)):
-        s.sampled[net] -= s.toggles[net]
+        s.sampled_toggles[net] -= s.toggles[net]
     settle(c, s)
     for net in range(len(s.nets)):
-        s.sampled[net] += s.toggles[net]
+        s.sampled_toggles[net] += s.toggles[net]
 
 
 @compiled
 def differing_bit(p: "RecordedPorts", s: "NetState", live: int) -> int:
     """Return a bit of the recorded ports that a net differs from, in its lowest instance; -1: none."""
-    for bit in p.checked:
-        if (s.nets[p.shows[bit]] ^ s.expected[bit]) & live:
+    for bit in p.checked_bits:
+        if (s.nets[p.shows[bit]] ^ s.expected_bits[bit]) & live:
             return bit
     return -1
 
@@ -157,43 +157,43 @@ def access(c: "Circuit", s: "NetState", port: int, kind: int, live: int) -> None
         return
     memory, address_at, address_bits = c.ports[port, 1], c.ports[port, 2], c.ports[port, 3]
     data_at, width, enable_at = c.ports[port, 4], c.ports[port, 5], c.ports[port, 6]
-    words, deep, base = c.memories[memory, 0], c.memories[memory, 1], c.memories[memory, 2]
-    asked = np.int64(0)
+    words, word_parts, base = c.memories[memory, 0], c.memories[memory, 1], c.memories[memory, 2]
+    active = np.int64(0)
     for i in range(c.enables[port, 0], c.enables[port, 0] + c.enables[port, 1]):
-        asked |= s.nets[c.pins[i]]
-    asked &= live
-    here = len(c.groups) + port
-    s.last[here] = ones(asked)
-    s.accesses[port] += s.last[here]
+        active |= s.nets[c.pins[i]]
+    active &= live
+    edge_index = len(c.groups) + port
+    s.last_edges[edge_index] = ones(active)
+    s.accesses[port] += s.last_edges[edge_index]
     if kind != WRITE:
-        other = s.stale[port]
+        address_changes = s.stale[port]
         for i in range(address_at, address_at + address_bits):
-            other |= s.nets[c.pins[i]] ^ s.pins[i]
-        s.stale[port] = other & ~asked
-        asked &= other
-        s.fresh[port] += ones(asked)
+            address_changes |= s.nets[c.pins[i]] ^ s.pins[i]
+        s.stale[port] = address_changes & ~active
+        active &= address_changes
+        s.fresh[port] += ones(active)
         for i in range(address_at, address_at + address_bits):
-            s.pins[i] = (s.pins[i] & ~asked) | (s.nets[c.pins[i]] & asked)
-    elif asked != 0:
-        s.moved[0] = 1
+            s.pins[i] = (s.pins[i] & ~active) | (s.nets[c.pins[i]] & active)
+    elif active != 0:
+        s.any_change[0] = 1
         for reader in range(len(c.ports)):
             if c.ports[reader, 1] == memory:
-                s.stale[reader] |= asked
-    while asked != 0:
-        lane = lowest_bit(asked)
-        asked &= asked - 1
+                s.stale[reader] |= active
+    while active != 0:
+        lane = lowest_bit(active)
+        active &= active - 1
         word = np.int64(0)
         for i in range(address_bits):
             word |= (s.nets[c.pins[address_at + i]] >> lane & 1) << i
         if word >= words:
             continue
         for i in range(width):
-            at, place, pin = base + word * deep + i // 64, i % 64, data_at + i
+            word_index, bit, pin = base + word * word_parts + i // 64, i % 64, data_at + i
             if kind != WRITE:
-                s.pins[pin] = (s.pins[pin] & ~(np.int64(1) << lane)) | (s.store[at, lane] >> place & 1) << lane
+                s.pins[pin] = (s.pins[pin] & ~(np.int64(1) << lane)) | (s.store[word_index, lane] >> bit & 1) << lane
             elif s.nets[c.pins[enable_at + i]] >> lane & 1:
-                s.store[at, lane] = (s.store[at, lane] & ~(np.int64(1) << place)
-                                     | (s.nets[c.pins[pin]] >> lane & 1) << place)
+                s.store[word_index, lane] = (s.store[word_index, lane] & ~(np.int64(1) << bit)
+                                             | (s.nets[c.pins[pin]] >> lane & 1) << bit)
 
 
 @inlined
@@ -202,56 +202,56 @@ def take(s: "NetState", net: int, changes: int) -> None:
     if changes != 0:
         s.nets[net] ^= changes
         s.toggles[net] += ones(changes)
-        s.moved[0] = 1
+        s.any_change[0] = 1
 
 
 @compiled
 def clock_edge(c: "Circuit", s: "NetState", live: int) -> None:
     """Let flip-flops and memories take what stands before them."""
-    s.moved[0] = 0
+    s.any_change[0] = 0
     for group in range(len(c.groups)):
         enabled = s.nets[c.groups[group, 2]] & live
-        s.last[group] = ones(enabled)
-        s.clocks[group] += s.last[group]
+        s.last_edges[group] = ones(enabled)
+        s.clocks[group] += s.last_edges[group]
         if enabled != 0:
             for i in range(c.groups[group, 0], c.groups[group, 1]):
-                s.following[i] = (s.nets[c.q[i]] ^ s.nets[c.d[i]]) & enabled
+                s.next_q[i] = (s.nets[c.q[i]] ^ s.nets[c.d[i]]) & enabled
     for kind in (READ, WRITE, READ_AFTER_WRITE):
         for port in range(len(c.ports)):
             access(c, s, port, kind, live)
     for group in range(len(c.groups)):
-        if s.last[group] != 0:
+        if s.last_edges[group] != 0:
             for i in range(c.groups[group, 0], c.groups[group, 1]):
-                take(s, c.q[i], s.following[i])
+                take(s, c.q[i], s.next_q[i])
     for port in range(len(c.ports)):
-        if c.ports[port, 0] != WRITE and s.last[len(c.groups) + port] != 0:
+        if c.ports[port, 0] != WRITE and s.last_edges[len(c.groups) + port] != 0:
             for pin in range(c.ports[port, 4], c.ports[port, 4] + c.ports[port, 5]):
                 take(s, c.pins[pin], s.pins[pin] ^ s.nets[c.pins[pin]])
 
 
 @compiled
 def replay(c: "Circuit", p: "RecordedPorts", s: "NetState", rows: np.ndarray, live: int,
-           following: np.ndarray, sampled: int) -> tuple[int, int]:
-    """Replay recorded cycles, the first `sampled` with glitches.
+           next_wave: np.ndarray, sampled_cycles: int) -> tuple[int, int]:
+    """Replay recorded cycles, the first `sampled_cycles` with glitches.
 
     Returns the first whose outputs differ from the recorded ones, and which bit; or -1, -1.
 
     A cycle in which nothing comes after one that changed nothing does what that did.
     """
     for cycle in range(len(rows)):
-        changed = drive(p, s, rows[cycle])
-        if changed or s.moved[0] != 0:
-            if cycle < sampled:
-                settle_in_steps(c, s, following)
+        any_change = drive(p, s, rows[cycle])
+        if any_change or s.any_change[0] != 0:
+            if cycle < sampled_cycles:
+                settle_in_steps(c, s, next_wave)
             else:
                 settle(c, s)
-            differing = differing_bit(p, s, live)
-            if differing >= 0:
-                return cycle, differing
+            bad_bit = differing_bit(p, s, live)
+            if bad_bit >= 0:
+                return cycle, bad_bit
             clock_edge(c, s, live)
         else:
             for group in range(len(c.groups)):
-                s.clocks[group] += s.last[group]
+                s.clocks[group] += s.last_edges[group]
             for port in range(len(c.ports)):
-                s.accesses[port] += s.last[len(c.groups) + port]
+                s.accesses[port] += s.last_edges[len(c.groups) + port]
     return -1, -1
