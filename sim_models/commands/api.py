@@ -14,7 +14,7 @@ from t3sim.study.results import RunResult
 from t3sim.workload.workloads import Workload
 
 if TYPE_CHECKING:
-    from t3sim.study.scenario.asked import Answer
+    from t3sim.study.scenario.dispatch import Answer
     from t3sim.study.scenario.scenario import Scenario
 
 
@@ -27,7 +27,7 @@ def run_scenario(scenario: "Scenario | str",
     What a command notes on standard error is a warning. Raises what `run` raises.
     """
     from t3sim.base.custom import GROUPS
-    from t3sim.study.scenario.asked import run
+    from t3sim.study.scenario.dispatch import run
     from t3sim.study.scenario.files import read_scenario, scenario_of
 
     if isinstance(scenario, str):
@@ -50,11 +50,11 @@ def run(workload: Workload, machine: Machine | str = "t3-table1", techniques: Se
     run, `SimulationError` if the hardware does not do what it must, `ToolchainError` without a C++ compiler.
     """
     from t3sim.study import techniques as runs
-    from t3sim.study.scenario.request import requested
+    from t3sim.study.scenario.request import layer_request
     from t3sim.study.scenario.scenario import ExchangeSection, GpusSection, Layer, Scenario, T3Section
 
     exchange = operator if isinstance(operator, Exchange) else None
-    request = requested(Scenario(
+    request = layer_request(Scenario(
         layer=Layer(operator=operator.operator if isinstance(operator, Exchange) else operator, workload=workload),
         exchange=ExchangeSection() if exchange is None else ExchangeSection(
             topology=exchange.topology, algorithm=exchange.algorithm, signal=exchange.signal),

@@ -65,11 +65,11 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     from t3sim.base.output import write_json
 
     result = layer.run()
-    ranked, wrong, node, transformer, tp = result.ranked, result.expected_error, result.machine, result.model, result.tp
-    tokens, width = result.tokens, result.width
+    ranked, wrong, node, transformer = result.ranking, result.expected_error, result.machine, result.model
+    tp, tokens, width = result.tp, result.tokens, result.width
     if json is not None:
         write_json(result.to_json(), json)
-    if layer.width_chosen and transformer.dtype not in ("", "bfloat16", "float16"):
+    if layer.is_default_width and transformer.dtype not in ("", "bfloat16", "float16"):
         print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16 (--dtype)"),
               file=sys.stderr)
     if json == "-":
@@ -129,13 +129,13 @@ def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
     console.print(printable(str(model)), markup=False)
     console.print(f"GEMMs of one GPU that are timed (M x N x K), its experts' tokens as M: "
                   f"{gemms_said(result.gemms)}\n", markup=False)
-    in_turn = next(one for one in result.ranked if one.mechanism == "in-turn").ns
+    in_turn = next(one for one in result.ranking if one.mechanism == "in-turn").ns
     print_table(f"Dispatch, GEMMs and combine of {model.experts} experts of {model.name}, {routing.tokens:,} tokens, "
                 f"{result.width}, on {routing.gpus} GPUs of {result.machine.name}",
                 ("mechanism", "µs", "than\nin turn", "to the first\nGEMM's end", "from\nthere", "units\nheld", "gates"),
                 [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", f"{one.first_ns / 1e3:,.1f}",
                   f"{one.second_ns / 1e3:,.1f}", f"{one.units}", f"{GATES:,}" if one.mechanism == "t3" else "0")
-                 for one in result.ranked], console)
+                 for one in result.ranking], console)
     console.print(f"The GPU with the most tokens has {routing.imbalance:.2f} times the mean; {routing.used} of "
                   f"{model.experts} experts have some. No measured row checks experts' GEMMs.")
     _print_checked(result.checked, console)

@@ -35,14 +35,14 @@ def run(
     from t3sim.commands.kernel import run_collective_alone, run_kernel
     from t3sim.commands.overlap import run_ranking
     from t3sim.commands.sublayers import run_sublayers
-    from t3sim.study.scenario.asked import asked
+    from t3sim.study.scenario.dispatch import request_of
     from t3sim.study.scenario.event import EventLevel
     from t3sim.study.scenario.kernel import KernelAlone
     from t3sim.study.scenario.ranking import LayerToRank
     from t3sim.study.scenario.request import LayerRequest
     from t3sim.study.tasks.kept import KeptResults
 
-    ready = asked(scenario)
+    ready = request_of(scenario)
     if not isinstance(ready, LayerRequest):
         for option, value in (("--plot", plot), ("--jobs", jobs)):
             if value is not None:

@@ -48,6 +48,6 @@ def run_sublayers(request: "LayerRequest", plot: str | None, insist: bool, jobs:
         with read_or_written(json, plot):
             print_together(results, request.times, output_console())
     if json is not None:
-        write_json(request.whole(results).to_json(), json)
+        write_json(request.answer(results).to_json(), json)
     if plot is not None:
         write_plot(plot, results[0].plot)

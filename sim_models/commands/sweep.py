@@ -73,15 +73,15 @@ def sweep(
         print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
         raise
     if json is not None:
-        write_json({"study": described.title, "points": swept.points, "done": swept.done,
-                    "kept": swept.kept, "failed": len(swept.failures), "simulations": swept.simulations,
-                    "compared": [asdict(one) for one in swept.compared],
+        write_json({"study": described.title, "points": swept.points, "done": swept.finished_points,
+                    "kept": swept.stored_points, "failed": len(swept.failures), "simulations": swept.simulations,
+                    "compared": [asdict(one) for one in swept.regrets],
                     "regimes": [asdict(one) for one in swept.regimes]}, json)
     if json != "-":
-        print(f"{described.title}: {swept.done} of {swept.points} points; {out / 'results.parquet'}, "
+        print(f"{described.title}: {swept.finished_points} of {swept.points} points; {out / 'results.parquet'}, "
               f"{out / 'report.html'}")
-        if swept.compared:
-            _show(described.compare, swept.compared)
+        if swept.regrets:
+            _show(described.compare, swept.regrets)
     if swept.failures:
         first = swept.failures[0]
         raise Failure(f"{len(swept.failures)} points failed, see {out / 'failures.log'}; "

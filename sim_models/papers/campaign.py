@@ -58,7 +58,7 @@ class Campaign:
         return {
             "jobs": self.jobs, "cores": os.cpu_count(), "processor": _processor(),
             "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"), "wall_seconds": self.outcome.seconds,
-            "simulations": len(self.outcome.results), "kept": len(self.outcome.kept),
+            "simulations": len(self.outcome.results), "kept": len(self.outcome.stored_keys),
             "core_seconds": sum(result.host_seconds for _, result in results),
             "tasks": {task.key: {"label": task.label, "seconds": result.host_seconds}
                       for task, result in sorted(results, key=lambda item: item[0].key)}}

@@ -29,7 +29,7 @@ class _Timed(Monitor):
     def __init__(self) -> None:
         self._started, self._work, self._done = time.monotonic(), 1.0, 0.0
 
-    def start(self, seconds: float, tasks: int, kept: int) -> None:
+    def start(self, seconds: float, tasks: int, stored_results: int) -> None:
         self._started, self._work, self._done = time.monotonic(), max(seconds, 1e-9), 0.0
 
     def advance(self, seconds: float, running: list[str]) -> None:
@@ -46,9 +46,9 @@ class _Timed(Monitor):
 
 
 class _Lines(_Timed):
-    def start(self, seconds: float, tasks: int, kept: int) -> None:
-        super().start(seconds, tasks, kept)
-        print(f"t3: {tasks} tasks to do, {kept} results kept", file=sys.stderr, flush=True)
+    def start(self, seconds: float, tasks: int, stored_results: int) -> None:
+        super().start(seconds, tasks, stored_results)
+        print(f"t3: {tasks} tasks to do, {stored_results} results kept", file=sys.stderr, flush=True)
 
     def finished(self, label: str, done: int, tasks: int) -> None:
         print(f"t3: {done} of {tasks}: {label} done, {self.left}", file=sys.stderr, flush=True)
@@ -63,8 +63,8 @@ class _Bar(_Timed):
         self._progress = progress
         self._task = progress.add_task("", total=1.0, count="", left="", running="")
 
-    def start(self, seconds: float, tasks: int, kept: int) -> None:
-        super().start(seconds, tasks, kept)
+    def start(self, seconds: float, tasks: int, stored_results: int) -> None:
+        super().start(seconds, tasks, stored_results)
         self._progress.update(self._task, count=f"0 of {tasks}")
 
     def advance(self, seconds: float, running: list[str]) -> None:

@@ -18,21 +18,21 @@ def answer(result: "RunResult") -> list[str]:
     if rate := result.gemm_rate:
         lines.append(f"The {producer} alone: {rate.words}.")
     efficiency = result.overlap_efficiency
-    if ahead := {name: share for name, share in efficiency.items() if share > 1 + _NOTABLE}:
-        name = max(ahead, key=ahead.__getitem__)
-        gained = min(result.techniques[name].loss_ns.items(), key=lambda item: item[1])
+    if shares_above_one := {name: share for name, share in efficiency.items() if share > 1 + _NOTABLE}:
+        name = max(shares_above_one, key=shares_above_one.__getitem__)
+        largest_gain = min(result.techniques[name].loss_ns.items(), key=lambda item: item[1])
         lines.append(
             f"More than 100% is no mistake: beside Track & Trigger the {producer} itself takes less time than alone, "
             f"as its output goes past the cache and most of it to other GPUs. {name} gains most by "
-            f"\"{gained[0].replace('_', ' ')}\", {-gained[1] / 1e3:,.1f} µs.")
-    compared = {name: one for name, one in result.techniques.items()
-                if name != base.name and not name.startswith(_IDEAL)}
-    if not compared:
+            f"\"{largest_gain[0].replace('_', ' ')}\", {-largest_gain[1] / 1e3:,.1f} µs.")
+    candidates = {name: technique for name, technique in result.techniques.items()
+                  if name != base.name and not name.startswith(_IDEAL)}
+    if not candidates:
         return lines
-    name, best = min(compared.items(), key=lambda item: item[1].total_ns)
-    hidden = f"; it hides {efficiency[name]:.1%} of the {' and the '.join(result.exchange.hides)}" if (
+    name, best = min(candidates.items(), key=lambda item: item[1].total_ns)
+    hidden_text = f"; it hides {efficiency[name]:.1%} of the {' and the '.join(result.exchange.hides)}" if (
         0 < efficiency.get(name, 0) <= 1 + _NOTABLE) else ""
-    which = "takes" if len(compared) == 1 else "is the fastest:"
-    lines.append(f"{name} {which} {best.total_ns / 1e3:,.1f} µs, {result.speedup[name]:.3f} times as fast as "
-                 f"{base.name} ({base.total_ns / 1e3:,.1f}){hidden}.")
+    verb = "takes" if len(candidates) == 1 else "is the fastest:"
+    lines.append(f"{name} {verb} {best.total_ns / 1e3:,.1f} µs, {result.speedup[name]:.3f} times as fast as "
+                 f"{base.name} ({base.total_ns / 1e3:,.1f}){hidden_text}.")
     return lines

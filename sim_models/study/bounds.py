@@ -49,35 +49,36 @@ def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float, producer: st
     """
     sender = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["link_busy"])
     busy = gpus[sender]["link_busy"]
-    if busy >= _FULL and min(one["link_busy"] for one in gpus) < _FULL:
+    if busy >= _FULL and min(gpu_times["link_busy"] for gpu_times in gpus) < _FULL:
         return f"All wait for the link from GPU {sender} to GPU {gpus[sender]['link_to']}, which is busy {busy:.0%}."
-    ends, notable_ns = [one["gemm_end_ns"] for one in gpus], _NOTABLE * total_ns
+    ends, notable_ns = [gpu_times["gemm_end_ns"] for gpu_times in gpus], _NOTABLE * total_ns
     last = [gpu for gpu, end in enumerate(ends) if end >= max(ends) - notable_ns]
-    ahead = min(ends[gpu] for gpu in last) - max((end for gpu, end in enumerate(ends) if gpu not in last),
-                                                 default=max(ends))
+    lag_ns = min(ends[gpu] for gpu in last) - max((end for gpu, end in enumerate(ends) if gpu not in last),
+                                                  default=max(ends))
     held_gpu = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["window_held_ns"])
     held_ns = gpus[held_gpu]["window_held_ns"]
-    also = (f" The window held free compute units for up to {held_ns / 1e3:,.1f} µs (GPU {held_gpu})."
-            if held_ns > notable_ns else "")
-    if ahead > notable_ns:
-        who = (f"GPU {last[0]}, whose {producer} ends" if len(last) == 1 else
-               f"GPUs {', '.join(map(str, last))}, whose {producer}s end")
-        return f"All wait for {who} {ahead / 1e3:,.1f} µs after any other.{also}"
-    return f"No GPU waits long for another's {producer}: they end within {(max(ends) - min(ends)) / 1e3:,.1f} µs.{also}"
+    window_text = (f" The window held free compute units for up to {held_ns / 1e3:,.1f} µs (GPU {held_gpu})."
+                   if held_ns > notable_ns else "")
+    if lag_ns > notable_ns:
+        last_gpus = (f"GPU {last[0]}, whose {producer} ends" if len(last) == 1 else
+                     f"GPUs {', '.join(map(str, last))}, whose {producer}s end")
+        return f"All wait for {last_gpus} {lag_ns / 1e3:,.1f} µs after any other.{window_text}"
+    return (f"No GPU waits long for another's {producer}: they end within {(max(ends) - min(ends)) / 1e3:,.1f} µs."
+            f"{window_text}")
 
 
-def bound_of(one: TechniqueResult, base: TechniqueResult, machine: Machine, workload: Workload,
+def bound_of(technique: TechniqueResult, base: TechniqueResult, machine: Machine, workload: Workload,
              exchange: Exchange) -> Bound:
     """Return what bounds a technique that overlaps something; `base`: the sequential one, which has the GEMM alone."""
     gathers = "all-gather" in exchange.hides
-    time_ns = one.total_ns - one.packing_ns - (0.0 if gathers else one.ag_ns)
-    left_out = (PACKING,) if gathers else (PACKING, "ag")
-    in_memory = sum(sum(moved) for phase, moved in one.moved.items() if phase not in left_out)
+    time_ns = technique.total_ns - technique.packing_ns - (0.0 if gathers else technique.ag_ns)
+    other_phases = (PACKING,) if gathers else (PACKING, "ag")
+    memory_bytes = sum(sum(moved) for phase, moved in technique.moved.items() if phase not in other_phases)
     shares = {"gemm": base.gemm_ns / time_ns,
               "link": exchange.link_bytes(workload) / machine.link.bandwidth_gb_per_s / time_ns,
-              "dram": in_memory / machine.dram_peak_bytes_per_ns / time_ns}
+              "dram": memory_bytes / machine.dram_peak_bytes_per_ns / time_ns}
     fullest = max(shares, key=shares.__getitem__)
-    losses_ns = {cause: ns for cause, ns in one.loss_ns.items() if cause in _CAUSES and ns > 0}
+    losses_ns = {cause: ns for cause, ns in technique.loss_ns.items() if cause in _CAUSES and ns > 0}
     if shares[fullest] >= _FULL or not losses_ns:
         words = _RESOURCES[fullest]
     else:

@@ -72,11 +72,11 @@ def estimate(cluster: Machine, job: TrainingJob, mapping: Mapping, phase: str = 
 
     Raises `MappingError`, and what the cycle level raises where a technique's layer times are simulated.
     """
-    timed = PHASES[phase]
-    plain = timed(cluster, job, mapping)
+    time_phase = PHASES[phase]
+    baseline = time_phase(cluster, job, mapping)
     limit = cluster.accelerator.memory_gb
-    if fit and plain.memory_bytes > limit * 1e9:
-        raise MappingError(f"{mapping} needs {float(plain.memory_bytes) / 1e9:,.1f} GB per GPU, {cluster.name} has "
+    if fit and baseline.memory_bytes > limit * 1e9:
+        raise MappingError(f"{mapping} needs {float(baseline.memory_bytes) / 1e9:,.1f} GB per GPU, {cluster.name} has "
                            f"{limit:g} GB: more tp, pp or zero, or recompute = full, or ignore_memory = true")
     overlap, speedups = None, {}
     if technique != "sequential":
@@ -85,6 +85,6 @@ def estimate(cluster: Machine, job: TrainingJob, mapping: Mapping, phase: str = 
         overlap, speedups = measured_overlap(
             cluster, job, mapping, technique, seed, progress,
             ("op", "fc2") if phase != "training" else ("op", "fc1", "fc2", "ip"))
-    result = timed(cluster, job, mapping, overlap)
-    ranges = spread(cluster, seed, lambda sample: timed(sample, job, mapping, overlap).iteration_ns)
+    result = time_phase(cluster, job, mapping, overlap)
+    ranges = spread(cluster, seed, lambda sample: time_phase(sample, job, mapping, overlap).iteration_ns)
     return ClusterEstimate(cluster, job, mapping, phase, technique, result, ranges, seed, speedups)

@@ -30,14 +30,14 @@ def measure_first_run(machine: str) -> FirstRun:
 def _seconds(cache: str, *program: str) -> tuple[float, float]:
     """Run a program of Python with a cache; return the processor seconds, of what it starts too, and those passed."""
     def processor() -> float:
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return spent.ru_utime + spent.ru_stime
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
 
     # Our own loops' folder is in the environment, too; a program that is not told of one finds its own.
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    before, started = processor(), time.perf_counter()
+    before, start = processor(), time.perf_counter()
     process = subprocess.run([sys.executable, "-c", *program], env=environment | {"T3_CACHE": cache}, check=False,
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if process.returncode:
         raise Failure(f"the first run failed: {(process.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
-    return processor() - before, time.perf_counter() - started
+    return processor() - before, time.perf_counter() - start

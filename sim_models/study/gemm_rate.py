@@ -52,21 +52,21 @@ def gemm_rate(machine: "Machine", workload: "Workload", ns: float, dram_bytes: f
     depth = workload.k / gpu.k_parts
     rate, efficiency = gpu.matrix_rate(workload.format.bytes)
     peak = gpu.compute_units * rate * gpu.clock_ghz
-    even = workload.flop / peak / efficiency
-    multiplying = fullest * depth * operator.cycles_per_k / clock
-    loaded = fullest * depth * (tiling.tile_m + tiling.tile_n) * workload.format.bytes
-    moved_per_ns = machine.dram_peak_bytes_per_ns
-    ends = ceil(fullest / places) * (operator.launch_cycles + operator.epilogue_cycles) / clock
+    even_ns = workload.flop / peak / efficiency
+    matrix_ns = fullest * depth * operator.cycles_per_k / clock
+    loaded_bytes = fullest * depth * (tiling.tile_m + tiling.tile_n) * workload.format.bytes
+    dram_bytes_per_ns = machine.dram_peak_bytes_per_ns
+    ends_ns = ceil(fullest / places) * (operator.launch_cycles + operator.epilogue_cycles) / clock
     bounds = {
-        f"the matrix units, which reach {efficiency:.0%} of their peak": multiplying,
-        f"the compute units' ports ({gpu.cu_bytes_per_ns:g} B/ns each)": loaded / gpu.cu_bytes_per_ns,
-        f"DRAM ({moved_per_ns:,.0f} GB/s)": dram_bytes / moved_per_ns,
-        "starts and ends of its tiles": ends,
+        f"the matrix units, which reach {efficiency:.0%} of their peak": matrix_ns,
+        f"the compute units' ports ({gpu.cu_bytes_per_ns:g} B/ns each)": loaded_bytes / gpu.cu_bytes_per_ns,
+        f"DRAM ({dram_bytes_per_ns:,.0f} GB/s)": dram_bytes / dram_bytes_per_ns,
+        "starts and ends of its tiles": ends_ns,
     }
     words, bound = max(bounds.items(), key=lambda item: item[1])
-    if bound == multiplying and multiplying > _NOTABLE * even:
+    if bound == matrix_ns and matrix_ns > _NOTABLE * even_ns:
         words = (f"its tiles, {tiling.tiles:,} for {gpu.compute_units} compute units: the fullest does "
-                 f"{multiplying / even:.1f} times an even share")
+                 f"{matrix_ns / even_ns:.1f} times an even share")
     if bound < _BINDS * ns:
         words = f"latency, of loads and of starts, which nothing hides; then by {words}"
     return GemmRate(workload.flop / ns / 1e3, peak / 1e3, (tiling.tile_m, tiling.tile_n), words)

@@ -19,16 +19,18 @@ _REPEATS = 3
 def measure_gpus(machine: Machine, cycles: int, progress: Callable[[float], None]) -> GpusSpeed:
     """Measure a fused GEMM of eight GPUs in its first cycles."""
     cases = ((1, 1), (GPUS, 1), (GPUS, 2))
-    spent = [[_seconds(machine, cycles, *case, progress, (case_number * _REPEATS + attempt) / len(cases) / _REPEATS)
-              for attempt in range(_REPEATS)] for case_number, case in enumerate(cases)]
-    (mirrored, _), (every, one_thread), (_, two_threads) = (map(min, zip(*attempts)) for attempts in spent)
-    return GpusSpeed(GPUS, cycles, mirrored, every, one_thread, two_threads)
+    attempts_by_case = [
+        [_seconds(machine, cycles, *case, progress, (case_number * _REPEATS + attempt) / len(cases) / _REPEATS)
+         for attempt in range(_REPEATS)] for case_number, case in enumerate(cases)]
+    (mirrored, _), (every_gpu, one_thread), (_, two_threads) = (
+        map(min, zip(*attempts)) for attempts in attempts_by_case)
+    return GpusSpeed(GPUS, cycles, mirrored, every_gpu, one_thread, two_threads)
 
 
 def _seconds(machine: Machine, cycles: int, gpus: int, threads: int, progress: Callable[[float], None],
-             done: float) -> tuple[float, float]:
+             share: float) -> tuple[float, float]:
     """Return the processor and wall seconds of one attempt."""
-    progress(done)
+    progress(share)
     with closing(fused_run("mca", Plan(machine, gemm_workload(_SHAPE, GPUS)), every_gpu=gpus > 1)) as run:
         run.threads = threads
         run.advance(0)  # compiles the loop

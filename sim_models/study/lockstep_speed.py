@@ -22,7 +22,7 @@ from t3sim.workload.workloads import transformer_workload
 _REPEATS = 3
 
 
-class _Noting:
+class _InputRecorder:
     """A backend that notes the inputs of every cycle."""
 
     def __init__(self, backend) -> None:
@@ -42,12 +42,12 @@ class _Noting:
 
 
 def recorded_stimulus(machine: Machine, cycles: int,
-                      progress: Callable[[float], None] = lambda done: None) -> np.ndarray:
+                      progress: Callable[[float], None] = lambda share: None) -> np.ndarray:
     """Record what a fused run of the machine gives the RTL from its start.
 
     The result is rows of input words, one more than cycles as some are bus accesses.
     """
-    with closing(_fused(machine, _Noting)) as run:
+    with closing(_fused(machine, _InputRecorder)) as run:
         recorder, = run.backends
         for cycle in range(cycles):
             run.advance(1)
@@ -57,8 +57,8 @@ def recorded_stimulus(machine: Machine, cycles: int,
     return np.array(recorder.rows)
 
 
-def _fused(machine: Machine, around: Callable = lambda backend: backend) -> FusedRun:
-    return fused_run("mca", Plan(machine, transformer_workload("t-nlg", "op", 16)), around=around)
+def _fused(machine: Machine, wrap: Callable = lambda backend: backend) -> FusedRun:
+    return fused_run("mca", Plan(machine, transformer_workload("t-nlg", "op", 16)), around=wrap)
 
 
 def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],
@@ -81,19 +81,19 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
         speeds["lockstep"] = best
     gpus = None
     if "gpus" in engines:
-        gpus = measure_gpus(machine, cycles, lambda done: progress("gpus", done))
+        gpus = measure_gpus(machine, cycles, lambda share: progress("gpus", share))
         progress("gpus", 1.0)
     whole_run = None
     if "whole" in engines:
-        whole_run = measure_whole_run(machine, lambda done: progress("whole", done))
+        whole_run = measure_whole_run(machine, lambda share: progress("whole", share))
         progress("whole", 1.0)
     others = [name for name in engines if name not in ("lockstep", "gpus", *BenchResult.ON_REQUEST)]
     if others:
-        def recorded(done: float) -> None:
+        def report_recording(share: float) -> None:
             for name in others:
-                progress(name, 0.5 * done)
+                progress(name, 0.5 * share)
 
-        speeds |= benchmark_gpu(geometry, recorded_stimulus(machine, cycles, recorded), others)
+        speeds |= benchmark_gpu(geometry, recorded_stimulus(machine, cycles, report_recording), others)
         for name in others:
             progress(name, 1.0)
     return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},

@@ -37,50 +37,52 @@ def print_run(result: RunResult, console: Console) -> None:
                   f"{workload.dtype}, {workload.tp} GPUs; machine {result.machine.name}; seed {result.seed}"
                   + (f"; every GPU, {result.skew}" if result.skew is not None else
                      f"; every GPU, as {result.exchange.unlike}" if any(
-                         one.gpus for one in result.techniques.values()) else "")
+                         technique.gpus for technique in result.techniques.values()) else "")
                   + (f"; {result.exchange.operator}" if result.exchange.operator != REDUCED.operator else "")
                   + (f"; {result.exchange.algorithm}" if result.exchange.algorithm != REDUCED.algorithm else "")
                   + (f"; topology {result.exchange.topology}" if result.exchange.topology != REDUCED.topology else "")
                   + (f"; {result.exchange.sums.words(workload)}" if result.exchange.sums.name else "")
                   + (f"; t3 under the policy {result.policy}" if result.policy else "")))
     console.print()
-    alone = result.gemm_rate
-    rates = ("GEMM\nTFLOP/s", "of\npeak") if alone else ()
+    gemm_alone = result.gemm_rate
+    rates = ("GEMM\nTFLOP/s", "of\npeak") if gemm_alone else ()
 
     def rate_of(name: str) -> tuple[str, ...]:
-        if alone is None:
+        if gemm_alone is None:
             return ()
         slower = result.baseline.gemm_ns / result.techniques[name].gemm_ns
-        return f"{alone.tflop_per_s * slower:,.1f}", f"{alone.share * slower:.0%}"
+        return f"{gemm_alone.tflop_per_s * slower:,.1f}", f"{gemm_alone.share * slower:.0%}"
 
-    if found := result.bounds:
+    if bounds := result.bounds:
         headings = ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "bound by")
         show(report_table("What bounds it", "technique", headings, (
-            (name, f"{one.gemm:.0%}", f"{one.link:.0%}", f"{one.dram:.0%}", *rate_of(name), one.words)
-            for name, one in found.items())))
-    if (terms := result.terms_by_arrival) > FIXED_TERMS and any(one.rtl_in_loop for one in result.techniques.values()):
+            (name, f"{bound.gemm:.0%}", f"{bound.link:.0%}", f"{bound.dram:.0%}", *rate_of(name), bound.words)
+            for name, bound in bounds.items())))
+    if (terms := result.terms_by_arrival) > FIXED_TERMS and any(
+            technique.rtl_in_loop for technique in result.techniques.values()):
         console.print(f"Sums of Track & Trigger have up to {terms} terms, added in the order in which they come: their "
                       "last bits may differ from run to run.")
         console.print()
-    for name, one in result.techniques.items():
-        if one.gpus:
-            show(_gpus(name, one.gpus))
-            console.print(who_waits(one.gpus, one.total_ns, workload.producer))
+    for name, technique in result.techniques.items():
+        if technique.gpus:
+            show(_gpus(name, technique.gpus))
+            console.print(who_waits(technique.gpus, technique.total_ns, workload.producer))
             console.print()
     show(_traffic(result))
-    if any(one.loss_ns for one in result.techniques.values()):
+    if any(technique.loss_ns for technique in result.techniques.values()):
         show(_losses(result))
-    for name, one in result.techniques.items():
-        if len(one.tried) > 1:
+    for name, technique in result.techniques.items():
+        if len(technique.tried) > 1:
             show(report_table(f"What {name} could choose (µs)", "order of tiles", ("communication\ntiles", "kernels"),
-                              ((each.options["order"], f"{each.options['pieces']}", _microseconds(each.ns))
-                               for each in one.tried)))
-    if any(one.hardware for one in result.techniques.values()):
+                              ((choice.options["order"], f"{choice.options['pieces']}", _microseconds(choice.ns))
+                               for choice in technique.tried)))
+    if any(technique.hardware for technique in result.techniques.values()):
         show(_hardware(result))
     if numbers := result.numbers:
-        away = "" if numbers.error is None else f"; sums are {numbers.error:.3%} from float64's (root mean square)"
+        error_text = "" if numbers.error is None else (
+            f"; sums are {numbers.error:.3%} from float64's (root mean square)")
         console.print(f"{numbers.technique} on {workload.tp} GPUs with numbers: {numbers.compared:,} are numpy's, bit "
-                      f"for bit{away}.")
+                      f"for bit{error_text}.")
         console.print()
     console.print(_speed(result))
     show(_times(result))
@@ -91,16 +93,16 @@ def print_run(result: RunResult, console: Console) -> None:
 def print_together(results: Sequence[RunResult], times: Sequence[int], console: Console) -> None:
     """Print the sub-layers of a model or a trace, each as often as it is there."""
     names = list(results[0].techniques)
-    total = {name: sum(count * result.techniques[name].total_ns for count, result in zip(times, results))
-             for name in names}
-    rows = [(one.title, f"{one.m}x{one.n}x{one.k}", f"{count:,}",
+    totals = {name: sum(count * result.techniques[name].total_ns for count, result in zip(times, results))
+              for name in names}
+    rows = [(workload.title, f"{workload.m}x{workload.n}x{workload.k}", f"{count:,}",
              *(_microseconds(result.techniques[name].total_ns) for name in names))
-            for count, result in zip(times, results) for one in (result.workload,)]
+            for count, result in zip(times, results) for workload in (result.workload,)]
     console.print(report_table("All of the file, each as often as it is there (µs)", "sub-layer",
                                ("MxNxK", "times", *names), rows,
-                               ("all", "", f"{sum(times):,}", *(_microseconds(total[name]) for name in names))))
-    if BASELINE in total:
-        speedups = (f"{name} {total[BASELINE] / ns:.3f}" for name, ns in total.items())
+                               ("all", "", f"{sum(times):,}", *(_microseconds(totals[name]) for name in names))))
+    if BASELINE in totals:
+        speedups = (f"{name} {totals[BASELINE] / ns:.3f}" for name, ns in totals.items())
         console.print(f"Speedup of all: {', '.join(speedups)}")
 
 
@@ -118,14 +120,15 @@ def _initials(phase: str) -> str:
 
 def _times(result: RunResult) -> Table:
     speedup, efficiency = result.speedup, result.overlap_efficiency
-    phases = dict.fromkeys(phase for one in result.techniques.values() for phase in one.phases_ns)
+    phases = dict.fromkeys(phase for technique in result.techniques.values() for phase in technique.phases_ns)
     headings = (_initials(phase) if "-" in phase else words_of_key(phase) for phase in phases)
     return report_table("Time (µs)", "technique", (*headings, "total", "speedup", "overlap\nefficiency"), (
-        (name, *(_microseconds(one.phases_ns[phase]) if phase in one.phases_ns else NOTHING for phase in phases),
-         _microseconds(one.total_ns),
+        (name, *(_microseconds(technique.phases_ns[phase]) if phase in technique.phases_ns else NOTHING
+                 for phase in phases),
+         _microseconds(technique.total_ns),
          f"{speedup[name]:.3f}" if name in speedup else NOTHING,
          f"{efficiency[name]:z.1%}" if name in efficiency else NOTHING)
-        for name, one in result.techniques.items()))
+        for name, technique in result.techniques.items()))
 
 
 def _gpus(technique: str, gpus: Sequence[Mapping[str, float]]) -> Table:
@@ -133,15 +136,15 @@ def _gpus(technique: str, gpus: Sequence[Mapping[str, float]]) -> Table:
     times = ("start_ns", "gemm_end_ns", "first_packet_ns", "last_tile_ns", "window_held_ns")
     return report_table(f"Each GPU under {technique} (µs)", "GPU", (
         "starts", "GEMM\nends", "first\npacket", "last tile\nhere", "window\nheld it", "fullest\nlink to", "busy"), (
-        (str(number), *(_microseconds(one[name]) for name in times), str(one["link_to"]), f"{one['link_busy']:.0%}")
-        for number, one in enumerate(gpus)))
+        (str(number), *(_microseconds(gpu[name]) for name in times), str(gpu["link_to"]), f"{gpu['link_busy']:.0%}")
+        for number, gpu in enumerate(gpus)))
 
 
 def _traffic(result: RunResult) -> Table:
-    others = (stream for one in result.techniques.values() for stream in one.streams_bytes)
-    streams = dict.fromkeys((*DRAM_STREAMS, *others))
-    amounts = {name: [one.streams_bytes.get(stream, 0) for stream in streams]
-               for name, one in result.techniques.items()}
+    technique_streams = (stream for technique in result.techniques.values() for stream in technique.streams_bytes)
+    streams = dict.fromkeys((*DRAM_STREAMS, *technique_streams))
+    amounts = {name: [technique.streams_bytes.get(stream, 0) for stream in streams]
+               for name, technique in result.techniques.items()}
     headings = (words_of_key(stream).replace(" ", "\n") for stream in streams)
     return report_table("DRAM traffic per GPU (MB)", "technique", (*headings, "total"), (
         (name, *map(_megabytes, (*parts, sum(parts)))) for name, parts in amounts.items()))
@@ -149,22 +152,22 @@ def _traffic(result: RunResult) -> Table:
 
 def _losses(result: RunResult) -> Table:
     """Show causes as rows and techniques as columns, in the order in which causes first appear."""
-    every = [one.loss_ns for one in result.techniques.values()]
-    causes = dict.fromkeys(cause for losses in every for cause in losses)
+    all_losses = [technique.loss_ns for technique in result.techniques.values()]
+    causes = dict.fromkeys(cause for losses in all_losses for cause in losses)
     return report_table(
         "Where the time that is not hidden went (µs)", "cause",
         (name.replace("-", "-\n", 1) if len(name) > 8 else name for name in result.techniques),
-        ((words_of_key(cause), *(_microseconds(losses[cause]) if cause in losses else NOTHING for losses in every))
+        ((words_of_key(cause), *(_microseconds(losses[cause]) if cause in losses else NOTHING for losses in all_losses))
          for cause in causes),
-        ("sum", *(_microseconds(sum(losses.values())) for losses in every)))
+        ("sum", *(_microseconds(sum(losses.values())) for losses in all_losses)))
 
 
 def _hardware(result: RunResult) -> Table:
     """Show what the RTL counted, read through its bus, and its traffic against the baseline's."""
-    fused = {name: one for name, one in result.techniques.items() if one.hardware}
+    fused_techniques = {name: technique for name, technique in result.techniques.items() if technique.hardware}
     rows, holds, places = {}, "inputs" if result.exchange.before else "the window", result.machine.dram.queue_entries
-    for one in fused.values():
-        counters, hardware = one.hardware.rtl_counters, one.hardware
+    for technique in fused_techniques.values():
+        counters, hardware = technique.hardware.rtl_counters, technique.hardware
         accesses = counters["updates"] + counters["coalesced"]
         values = {
             "tiles completed (triggers)": f"{counters['triggers']:,}",
@@ -186,16 +189,16 @@ def _hardware(result: RunResult) -> Table:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
             sums = words_of_key(result.exchange.collective)
-            of = {"AR": ("rs", "ag", "ar")}.get(sums, (result.exchange.collective,))
-            reads = [_bytes(which, of, "read") for which in (result.baseline, one)]
-            writes = [_bytes(which, ("gemm", *of), "write") for which in (result.baseline, one)]
+            phases = {"AR": ("rs", "ag", "ar")}.get(sums, (result.exchange.collective,))
+            reads = [_bytes(side, phases, "read") for side in (result.baseline, technique)]
+            writes = [_bytes(side, ("gemm", *phases), "write") for side in (result.baseline, technique)]
             values[f"{sums} reads, sequential over it"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]
                                                            else "it reads nothing")
             values[f"GEMM and {sums} writes, same"] = (f"{writes[0] / writes[1]:.3f}" if writes[1]
                                                        else "it writes nothing")
         for label, value in values.items():
             rows.setdefault(label, []).append(value)
-    return report_table("Hardware, from its own counters", "what", fused, (
+    return report_table("Hardware, from its own counters", "what", fused_techniques, (
         (label, *cells) for label, cells in rows.items()))
 
 
@@ -206,9 +209,10 @@ def _bytes(technique: TechniqueResult, phases: Iterable[str], direction: str) ->
 def _speed(result: RunResult) -> Table:
     headings = "RTL in\nthe loop", "cycles", "host\nseconds", "cycles\nper second"
     return report_table("Simulation", "technique", headings, (
-        (name, "yes" if one.rtl_in_loop else "no", f"{one.mc_cycles:,}" if one.mc_cycles else NOTHING,
-         f"{one.host_seconds:,.1f}", f"{one.cycles_per_second:,.0f}" if one.cycles_per_second else NOTHING)
-        for name, one in result.techniques.items()))
+        (name, "yes" if technique.rtl_in_loop else "no", f"{technique.mc_cycles:,}" if technique.mc_cycles else NOTHING,
+         f"{technique.host_seconds:,.1f}",
+         f"{technique.cycles_per_second:,.0f}" if technique.cycles_per_second else NOTHING)
+        for name, technique in result.techniques.items()))
 
 
 
@@ -222,12 +226,12 @@ def print_kernel(result: KernelRun, console: Console) -> None:
     console.print(report_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
     if result.gemm:
         console.print(f"Limited by {result.gemm.limited_by}.")
-    if (one := result.beside) is not None:
+    if (beside := result.beside) is not None:
         console.print(report_table(f"Beside copies, {result.machine}", "what", ("value",), [
-            ("copies read", f"{one.copies_read_gb_per_s:,.1f} GB/s"),
-            ("copies write", f"{one.copies_write_gb_per_s:,.1f} GB/s"),
-            ("time", f"{one.kernel_ns:,.1f} ns"), ("over alone", f"{one.slowdown:.3f}"),
-            ("event level", f"{one.event_slowdown:.3f}"), ("its error", f"{one.error_points:+.1f} points")]))
+            ("copies read", f"{beside.copies_read_gb_per_s:,.1f} GB/s"),
+            ("copies write", f"{beside.copies_write_gb_per_s:,.1f} GB/s"),
+            ("time", f"{beside.kernel_ns:,.1f} ns"), ("over alone", f"{beside.slowdown:.3f}"),
+            ("event level", f"{beside.event_slowdown:.3f}"), ("its error", f"{beside.error_points:+.1f} points")]))
 
 
 def print_collective(result: CollectiveRun, console: Console) -> None:
@@ -240,7 +244,7 @@ def print_collective(result: CollectiveRun, console: Console) -> None:
             ("DRAM, read", f"{last.read_bytes:,} bytes"), ("DRAM, write", f"{last.written_bytes:,} bytes"),
             *([("compared", f"{result.words_compared:,} words, all right")] if result.words_compared else [])]
     if result.switch and result.switch["begun"]:
-        rows += [(what, f"{result.switch[name]:,}") for what, name in (
+        rows += [(label, f"{result.switch[name]:,}") for label, name in (
             ("most sums in a merge table", "most_held"), ("sums that left whole", "completed"),
             ("in parts, as a table was full", "evicted"), ("in parts, as no part came", "expired"))]
     console.print(report_table(f"{result.collective} of {result.array_bytes:,} bytes alone, {result.devices} GPUs, "
@@ -264,9 +268,9 @@ def print_bench(result: BenchResult, console: Console) -> None:
         console.print(report_table("Event level", "collective", (
             "GPUs", "of these\nsimulated", "messages", "of these\nsimulated", "simulated\nper second",
             "seconds\nof a core", "over\nclosed form"),
-            [(one.what, f"{one.gpus:,}", f"{one.simulated_gpus:,}", f"{one.messages:,}",
-              f"{one.simulated_messages:,}", f"{one.messages_per_second:,.0f}", f"{one.seconds:.1f}",
-              f"{one.over_closed_form:+.1%}") for one in result.event]))
+            [(case.what, f"{case.gpus:,}", f"{case.simulated_gpus:,}", f"{case.messages:,}",
+              f"{case.simulated_messages:,}", f"{case.messages_per_second:,.0f}", f"{case.seconds:.1f}",
+              f"{case.over_closed_form:+.1%}") for case in result.event]))
     for engine in BenchResult.ENGINES:
         if engine not in speed and not {"gpus": result.gpus, "whole": result.whole, "first": result.first,
                                        "event": result.event}.get(engine):
@@ -286,10 +290,11 @@ def print_bench(result: BenchResult, console: Console) -> None:
                       "instances rest")
     if result.first is not None:
         first = result.first
-        for what, core, passed in (("RTL built first", first.build_core_seconds, first.build_seconds),
-                                   ("first small run after it", first.first_core_seconds, first.first_seconds),
-                                   ("the same again", first.second_core_seconds, first.second_seconds)):
-            console.print(f"{what}: {core:.0f} s of cores, {passed:.0f} s passed")
+        for label, core_seconds, seconds in (
+                ("RTL built first", first.build_core_seconds, first.build_seconds),
+                ("first small run after it", first.first_core_seconds, first.first_seconds),
+                ("the same again", first.second_core_seconds, first.second_seconds)):
+            console.print(f"{label}: {core_seconds:.0f} s of cores, {seconds:.0f} s passed")
 
 
 def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> None:
@@ -298,20 +303,20 @@ def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> 
     def cell(value: float | None, sign: str = "") -> str:
         return NOTHING if value is None else f"{value:{sign}z,.2f}"
 
-    def also(figure: str, key: str) -> str:
+    def second_cell(figure: str, key: str) -> str:
         entry = second["summary"].get(figure, {}).get(key)
         return "" if entry is None else cell(entry["ours"])
 
     entries_shown = [(figure, key, entry) for figure, entries in summary.items() for key, entry in entries.items()
                      if entry["section"]]
-    ranged = any("range" in entry for _, _, entry in entries_shown)
-    two = bool(second["summary"])
-    rows = [(f"{figure} {entry['title']}", cell(entry["ours"]), *([also(figure, key)] if two else []),
-             *([" to ".join(map(cell, entry.get("range", ())))] if ranged else []),
+    has_ranges = any("range" in entry for _, _, entry in entries_shown)
+    has_second = bool(second["summary"])
+    rows = [(f"{figure} {entry['title']}", cell(entry["ours"]), *([second_cell(figure, key)] if has_second else []),
+             *([" to ".join(map(cell, entry.get("range", ())))] if has_ranges else []),
              cell(entry["paper"]), cell(entry["difference"], "+"), entry["unit"],
              {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, key, entry in entries_shown]
     if rows:
         console.print(report_table("Ours beside the paper's", "quantity", (
-            "ours", *([second["machine"]["name"]] if two else []), *(["its range"] if ranged else []), "paper",
-            "difference", "unit", "target"), rows))
+            "ours", *([second["machine"]["name"]] if has_second else []), *(["its range"] if has_ranges else []),
+            "paper", "difference", "unit", "target"), rows))
     console.print(f"Report: {page}", soft_wrap=True)

@@ -40,7 +40,7 @@ class RunResult:
     numbers: Numbers | None = None  #: None: there were none
 
     def __repr__(self) -> str:
-        times = ", ".join(f"{name} {one.total_ns / 1e3:,.1f} µs" for name, one in self.techniques.items())
+        times = ", ".join(f"{name} {technique.total_ns / 1e3:,.1f} µs" for name, technique in self.techniques.items())
         return f"<RunResult {self.workload.title} on {self.machine.name}: {times}>"
 
     @property
@@ -52,7 +52,7 @@ class RunResult:
         """Time of the sequential baseline over this technique's; empty without the baseline."""
         if self.baseline is None:
             return {}
-        return {name: self.baseline.total_ns / one.total_ns for name, one in self.techniques.items()}
+        return {name: self.baseline.total_ns / technique.total_ns for name, technique in self.techniques.items()}
 
     @property
     def overlap_efficiency(self) -> dict[str, float]:
@@ -64,19 +64,21 @@ class RunResult:
         the collective is hidden; 0: nothing is; below: slower than in turn.
         """
         base, hides = self.baseline, self.exchange.hides
-        if base is None or (alone := sum(base.phases_ns.get(phase, 0.0) for phase in hides)) <= 0:
+        if base is None or (alone_ns := sum(base.phases_ns.get(phase, 0.0) for phase in hides)) <= 0:
             return {}
-        follows = {name: 0 if "all-gather" in hides else one.ag_ns for name, one in self.techniques.items()}
-        return {name: 1 - (one.total_ns - one.packing_ns - follows[name] - base.gemm_ns) / alone
-                for name, one in self.techniques.items() if "all-gather" in hides or "all-reduce" not in one.phases_ns}
+        all_gather_ns = {name: 0 if "all-gather" in hides else technique.ag_ns
+                         for name, technique in self.techniques.items()}
+        return {name: 1 - (technique.total_ns - technique.packing_ns - all_gather_ns[name] - base.gemm_ns) / alone_ns
+                for name, technique in self.techniques.items()
+                if "all-gather" in hides or "all-reduce" not in technique.phases_ns}
 
     @property
     def bounds(self) -> dict[str, Bound]:
         """What bounds each technique that overlaps something; nothing without the baseline."""
         base = self.baseline
         return {} if base is None else {
-            name: bound_of(one, base, self.machine, self.workload, self.exchange)
-            for name, one in self.techniques.items() if name != base.name}
+            name: bound_of(technique, base, self.machine, self.workload, self.exchange)
+            for name, technique in self.techniques.items() if name != base.name}
 
     @property
     def gemm_rate(self) -> GemmRate | None:
@@ -107,28 +109,30 @@ class RunResult:
                     "n": workload.n, "k": workload.k, "dtype": workload.dtype, "machine": self.machine.name,
                     "policy": self.policy, "seed": self.seed, **self.exchange.to_json()}
         return pandas.DataFrame([{
-            **settings, "technique": name, "total_ns": one.total_ns, "speedup": self.speedup.get(name),
-            "overlap_efficiency": self.overlap_efficiency.get(name), "mc_cycles": one.mc_cycles,
-            "rtl_in_loop": one.rtl_in_loop, "host_seconds": one.host_seconds,
-            **{f"{phase.replace('-', '_')}_ns": ns for phase, ns in one.phases_ns.items()},
-            **{f"{stream}_bytes": count for stream, count in one.streams_bytes.items()},
-            **{f"loss_{cause}_ns": ns for cause, ns in one.loss_ns.items()}} for name, one in self.techniques.items()])
+            **settings, "technique": name, "total_ns": technique.total_ns, "speedup": self.speedup.get(name),
+            "overlap_efficiency": self.overlap_efficiency.get(name), "mc_cycles": technique.mc_cycles,
+            "rtl_in_loop": technique.rtl_in_loop, "host_seconds": technique.host_seconds,
+            **{f"{phase.replace('-', '_')}_ns": ns for phase, ns in technique.phases_ns.items()},
+            **{f"{stream}_bytes": count for stream, count in technique.streams_bytes.items()},
+            **{f"loss_{cause}_ns": ns for cause, ns in technique.loss_ns.items()}}
+            for name, technique in self.techniques.items()])
 
     def plot(self) -> "Figure":
         """Draw each technique's time: its GEMM, what of the reduce-scatter it does not hide, the all-gather."""
         from t3sim.base import plots
 
-        drawn, axes = plots.figure(0.9 + 0.34 * len(self.techniques), width=0.8)
+        figure, axes = plots.figure(0.9 + 0.34 * len(self.techniques), width=0.8)
         names = list(self.techniques)
         hides = self.exchange.hides
-        fused = hides[0] if len(hides) == 1 else "collective"
-        packs = any(one.packing_ns for one in self.techniques.values())
-        parts = {self.workload.producer: [], f"{fused} after it": []}
-        parts |= {} if self.exchange.of_parts else {"packing before it" if packs else "all-gather": []}
-        for one in self.techniques.values():
-            follows = 0.0 if self.exchange.of_parts else one.loss_ns.get("all_gather", one.packing_ns)  # as the table's
-            gemm = min(one.gemm_ns, one.total_ns - follows)
-            for part, ns in zip(parts.values(), (gemm, one.total_ns - follows - gemm, follows)):
+        collective = hides[0] if len(hides) == 1 else "collective"
+        has_packing = any(technique.packing_ns for technique in self.techniques.values())
+        parts = {self.workload.producer: [], f"{collective} after it": []}
+        parts |= {} if self.exchange.of_parts else {"packing before it" if has_packing else "all-gather": []}
+        for technique in self.techniques.values():
+            # As in the table.
+            follow_ns = 0.0 if self.exchange.of_parts else technique.loss_ns.get("all_gather", technique.packing_ns)
+            gemm = min(technique.gemm_ns, technique.total_ns - follow_ns)
+            for part, ns in zip(parts.values(), (gemm, technique.total_ns - follow_ns - gemm, follow_ns)):
                 part.append(ns / 1e3)
         left = [0.0] * len(names)
         for (title, widths), colour in zip(parts.items(), (plots.BLUE, plots.ORANGE, plots.LIGHT)):
@@ -136,15 +140,15 @@ class RunResult:
             left = [a + b for a, b in zip(left, widths)]
         for name, end in zip(names, left):
             speedup = self.speedup.get(name)
-            faster = f", {speedup:.3f}x" if speedup else ""
-            axes.annotate(f" {end:,.0f}{faster}", (end, name), va="center", fontsize=8)
+            speedup_text = f", {speedup:.3f}x" if speedup else ""
+            axes.annotate(f" {end:,.0f}{speedup_text}", (end, name), va="center", fontsize=8)
         axes.invert_yaxis()
         axes.set_xlim(0, 1.16 * max(left))
         axes.grid(axis="y", visible=False)
         axes.grid(axis="x")
         axes.set_xlabel(plots.plain(f"µs, {self.workload.title}, machine {self.machine.name}"))
         axes.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
-        return drawn
+        return figure
 
     def to_json(self) -> dict[str, Any]:
         workload = self.workload
@@ -154,7 +158,7 @@ class RunResult:
             "machine": self.machine.described(),
             "seed": self.seed,
             "versions": dict(self.versions),
-            "techniques": {name: one.to_json() for name, one in self.techniques.items()},
+            "techniques": {name: technique.to_json() for name, technique in self.techniques.items()},
             "policy": self.policy,
             **self.exchange.to_json(),
             "sums": {"most_terms": self.most_terms,
@@ -176,7 +180,7 @@ class FileRun:
     sublayers: tuple[tuple[int, Any], ...]
 
     def __repr__(self) -> str:
-        return f"<FileRun {'; '.join(f'{times} x {one!r}' for times, one in self.sublayers)}>"
+        return f"<FileRun {'; '.join(f'{times} x {result!r}' for times, result in self.sublayers)}>"
 
     def to_json(self) -> dict[str, Any]:
         return {"sublayers": [{"times": times, **result.to_json()} for times, result in self.sublayers]}
@@ -371,9 +375,9 @@ class BenchResult:
         """The gain of evaluating what has changed alone."""
         return self._ratio("bare", "full")
 
-    def _ratio(self, one: str, other: str) -> float | None:
+    def _ratio(self, engine: str, other: str) -> float | None:
         speed = self.cycles_per_second
-        return speed[one] / speed[other] if {one, other} <= speed.keys() else None
+        return speed[engine] / speed[other] if {engine, other} <= speed.keys() else None
 
     def to_json(self) -> dict[str, Any]:
         return {"cycles_per_second": dict(self.cycles_per_second), "lockstep_over_bare": self.lockstep_over_bare,
@@ -381,4 +385,4 @@ class BenchResult:
                 "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None,
                 "whole": asdict(self.whole) if self.whole else None,
                 "first": asdict(self.first) if self.first else None,
-                "event": [asdict(one) | {"messages_per_second": one.messages_per_second} for one in self.event]}
+                "event": [asdict(case) | {"messages_per_second": case.messages_per_second} for case in self.event]}

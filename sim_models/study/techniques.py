@@ -29,57 +29,58 @@ def kernels_of(technique: str, plan: Plan) -> tuple[Kernel, ...]:
 
 
 def run_sublayer(plan: Plan, techniques: Sequence[str], progress: Progress = lambda name, fraction: None,
-                 jobs: int | None = None, kept: Results | None = None) -> RunResult:
+                 jobs: int | None = None, store: Results | None = None) -> RunResult:
     """Simulate the plan's workload under each technique, fused ones with RTL in the loop at every cycle.
 
-    `jobs`: simulations at once, as many as cores if not given; the results are the same. `kept`: where results of
-    kernels are that need not be simulated again.
+    `jobs`: simulations at once, as many as cores if not given; the results are the same. `store`: results of kernels
+    that need not be simulated again.
     Raises SimulationError, ToolchainError, and what machine and tiling refuse.
     """
     check_split_k(plan.machine, plan.exchange, techniques)
     if not plan.exchange.before:
         _ = plan.schedule  # refuse before the work
     parts = {name: kernels_of(name, plan) for name in techniques}
-    plans = {kernel: kernel.prepare(plan) for of_one in parts.values() for kernel in of_one}
-    result = run_result(plan, techniques, _simulated(parts, plan, plans, progress, jobs or cores(), kept))
+    plans = {kernel: kernel.prepare(plan) for technique_kernels in parts.values() for kernel in technique_kernels}
+    result = run_result(plan, techniques, _simulate(parts, plan, plans, progress, jobs or cores(), store))
     return replace(result, versions=collect_versions())
 
 
-def run_result(plan: Plan, techniques: Sequence[str], done: Mapping[Kernel, KernelResult]) -> RunResult:
+def run_result(plan: Plan, techniques: Sequence[str], kernel_results: Mapping[Kernel, KernelResult]) -> RunResult:
     """Put the techniques of a run together from their kernels' results; `versions` is empty."""
-    results = {name: TECHNIQUES[name].result([done[kernel] for kernel in kernels_of(name, plan)], plan)
+    results = {name: TECHNIQUES[name].result([kernel_results[kernel] for kernel in kernels_of(name, plan)], plan)
                for name in techniques}
     return RunResult(workload=plan.workload, machine=plan.machine, seed=plan.seed, versions={},
                      techniques=results, policy=plan.policy, exchange=plan.exchange, skew=plan.skew)
 
 
-def _simulated(parts: Mapping[str, Sequence[Kernel]], plan: Plan, plans: Mapping[Kernel, Plan], progress: Progress,
-               jobs: int, kept: Results | None) -> Mapping[Kernel, KernelResult]:
+def _simulate(parts: Mapping[str, Sequence[Kernel]], plan: Plan, plans: Mapping[Kernel, Plan], progress: Progress,
+              jobs: int, store: Results | None) -> Mapping[Kernel, KernelResult]:
     """Simulate each kernel once, by its own plan, the longest first; `progress` hears of the kernels' techniques."""
     tasks = {kernel: kernel_task(kernel, plan.machine, plan.workload, plan.seed) for kernel in plans}
-    done = {} if kept is None else {
-        kernel: result for kernel, task in tasks.items() if (result := kept.load(task)) is not None}
+    stored_results = {} if store is None else {
+        kernel: result for kernel, task in tasks.items() if (result := store.load(task)) is not None}
     seconds = {kernel: kernel_seconds(kernel, plan.machine, plan.workload) for kernel in plans}
     shares = dict.fromkeys(seconds, 0.0)
 
-    def told(key: Kernel | str, fraction: float) -> None:
+    def report(key: Kernel | str, fraction: float) -> None:
         if key == BUILD:
             progress(BUILD, fraction)
             return
         shares[key] = fraction
-        for name, of_one in parts.items():
-            if key in of_one:
-                share = sum(seconds[part] * shares[part] for part in of_one) / sum(seconds[part] for part in of_one)
-                progress(name, 1.0 if all(shares[part] >= 1 for part in of_one) else min(0.99, share))
+        for name, technique_kernels in parts.items():
+            if key in technique_kernels:
+                share = (sum(seconds[part] * shares[part] for part in technique_kernels)
+                         / sum(seconds[part] for part in technique_kernels))
+                progress(name, 1.0 if all(shares[part] >= 1 for part in technique_kernels) else min(0.99, share))
 
-    for kernel in done:
-        told(kernel, 1.0)
-    order = sorted((kernel for kernel in seconds if kernel not in done), key=lambda kernel: -seconds[kernel])
+    for kernel in stored_results:
+        report(kernel, 1.0)
+    order = sorted((kernel for kernel in seconds if kernel not in stored_results), key=lambda kernel: -seconds[kernel])
 
     def simulate(kernel: Kernel, threads: int, progress: Callable[[float], None]) -> KernelResult:
         result = kernels.simulate_plan(kernel, plans[kernel], progress, threads=threads)
-        if kept is not None:
-            kept.save(tasks[kernel], result)
+        if store is not None:
+            store.save(tasks[kernel], result)
         return result
 
     # Kernels with threads of their own run afterwards, one at a time, on all cores.
@@ -89,6 +90,6 @@ def _simulated(parts: Mapping[str, Sequence[Kernel]], plan: Plan, plans: Mapping
     if any(kernel.needs_rtl for kernel in order):
         from t3sim.runs.fused import rtl_design
 
-        told(BUILD, 0.0)
+        report(BUILD, 0.0)
         together = {BUILD: lambda _: rtl_design(plan.machine.geometry()), **together}
-    return {**done, **at_once(together, jobs, told, needs), **at_once(in_turn, 1, told)}
+    return {**stored_results, **at_once(together, jobs, report, needs), **at_once(in_turn, 1, report)}

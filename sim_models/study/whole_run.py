@@ -21,21 +21,21 @@ def measure_whole_run(machine: Machine, progress: Callable[[float], None],
 
     A cycle in which no input of the RTL changes is one that could at most be left out as a whole.
     """
-    design, seconds, cycles, quiet, asleep, samples = rtl_design(machine.geometry()), 0.0, 0, 0, 0, 0
+    design, seconds, cycles, quiet_cycles, resting_instances, samples = rtl_design(machine.geometry()), 0.0, 0, 0, 0, 0
     with closing(fused_run("round_robin", Plan(machine, transformer_workload("t-nlg", "fc2", 8)))) as run:
         backend, = run.backends
         run.advance(0)  # compiles the loop
         while run.now + _PERIOD_CYCLES <= most_cycles:
-            begin, started = run.now, processor_seconds()
+            begin, start = run.now, processor_seconds()
             run.advance(_PERIOD_CYCLES - _SAMPLE_CYCLES)
-            seconds, cycles = seconds + processor_seconds() - started, cycles + run.now - begin
+            seconds, cycles = seconds + processor_seconds() - start, cycles + run.now - begin
             if run.now < begin + _PERIOD_CYCLES - _SAMPLE_CYCLES:  # it has ended
                 break
             for _ in range(_SAMPLE_CYCLES):
                 before = backend.inputs.copy()
                 run.advance(1)
-                quiet += int((backend.inputs == before).all())
-                asleep += design.asleep(backend.handle)
+                quiet_cycles += int((backend.inputs == before).all())
+                resting_instances += design.asleep(backend.handle)
             samples += _SAMPLE_CYCLES
             progress(run.now / most_cycles)
-    return WholeRun(cycles, cycles / seconds, quiet / samples, asleep / samples)
+    return WholeRun(cycles, cycles / seconds, quiet_cycles / samples, resting_instances / samples)

@@ -16,7 +16,7 @@ from t3sim import cli
 from t3sim.base.errors import is_ours
 from t3sim.commands.sweep import points_of
 from t3sim.machine.loader import read
-from t3sim.study.scenario.asked import asked
+from t3sim.study.scenario.dispatch import request_of
 from t3sim.study.scenario.event import EventLevel
 from t3sim.study.scenario.files import keys, scenario_of
 from t3sim.study.scenario.ranking import LayerToRank
@@ -98,7 +98,7 @@ SCENARIOS = [
 
 
 def made_ready(content: dict) -> None:
-    ready = asked(scenario_of(content, {}))
+    ready = request_of(scenario_of(content, {}))
     if isinstance(ready, EventLevel | LayerToRank):
         ready.run()
     elif isinstance(ready, LayerRequest):
@@ -138,11 +138,11 @@ def test_every_key_of_a_study(tmp_path):
         points = points_of(study)
         rows = [{"runs.0.collective_ns": 100.0 + place, "runs.0.closed_form_ns": 90.0 + 3 * place, **point.values}
                 for place, point in enumerate(points)]
-        make_table(rows, study.varied)
+        make_table(rows, study.varied_settings)
         if study.compare:
-            regrets(study.compare, rows, study.varied, study.compared)
+            regrets(study.compare, rows, study.varied_settings, study.compared_settings)
         if study.regimes:
-            regimes(study.regimes, rows, study.varied)
+            regimes(study.regimes, rows, study.varied_settings)
         if next(drawn) % 50 == 0:
             write_page(study, rows, [], len(points), tmp_path)
 

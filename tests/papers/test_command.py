@@ -76,9 +76,9 @@ def test_a_small_campaign_is_the_same_for_any_number_of_jobs(tmp_path):
     figures = [FIGURES[name] for name in ("figure14", "figure16", "figure17", "figure18")]
     done = [pipeline.reproduce(figures, setup, tmp_path / str(jobs), jobs, Monitor()) for jobs in (1, 2)]
     for one in done:
-        assert not one.outcome.failures and not one.outcome.kept
+        assert not one.outcome.failures and not one.outcome.stored_keys
     files = [(tmp_path / str(jobs) / "results.json").read_bytes() for jobs in (1, 2)]
     assert files[0] == files[1]
     again = pipeline.reproduce(figures, setup, tmp_path / "1", 2, Monitor())
-    assert len(again.outcome.kept) == len(again.outcome.results)
+    assert len(again.outcome.stored_keys) == len(again.outcome.results)
     assert (tmp_path / "1" / "results.json").read_bytes() == files[0]

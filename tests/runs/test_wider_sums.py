@@ -14,7 +14,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import fused_run
 from t3sim.runs.plan import Plan
 from t3sim.runs.sums import Sums, sums_of
-from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.request import layer_request
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.workload.workloads import gemm_workload
 
@@ -45,7 +45,7 @@ def test_what_cannot_be_is_refused(sums, operator, algorithm, topology, words):
 def test_a_scenario_is_refused_before_anything_runs(exchange, layer, words):
     scenario = {"layer": {"gemm": "512x512x256", "devices": 4} | layer, "exchange": exchange}
     with pytest.raises(BadInput, match=words):
-        requested(Scenario.model_validate(scenario))
+        layer_request(Scenario.model_validate(scenario))
 
 
 def test_the_layer_s_own_format_says_nothing():
@@ -71,8 +71,8 @@ def test_a_fixed_point_goes_with_sums_in_a_fixed_order():
     direct = {"layer": {"gemm": "512x512x256", "devices": 4, "dtype": "bf16"}, "techniques": ("t3",)}
     exchange = {"algorithm": "direct", "topology": "switch", "sums": "fixed"}
     with pytest.raises(BadInput, match="whose sums have two, and exchange.accumulate = fixed"):
-        requested(Scenario.model_validate(direct | {"exchange": exchange}))
-    requested(Scenario.model_validate(direct | {"exchange": exchange | {"accumulate": "fixed"}}))
+        layer_request(Scenario.model_validate(direct | {"exchange": exchange}))
+    layer_request(Scenario.model_validate(direct | {"exchange": exchange | {"accumulate": "fixed"}}))
 
 
 def wide_run(accumulate: str, lacking: str | None = None):

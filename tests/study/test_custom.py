@@ -10,7 +10,7 @@ from t3sim.base.custom import is_custom
 from t3sim.base.errors import BadInput
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.kernel import KernelAlone
-from t3sim.study.scenario.request import LayerRequest, requested
+from t3sim.study.scenario.request import LayerRequest, layer_request
 from t3sim.study.tasks.runner import work
 from t3sim.study.tasks.store import Store
 from t3sim.study.techniques import run_sublayer
@@ -105,7 +105,7 @@ def parts(tmp_path) -> str:
 
 def made(**changes: object) -> LayerRequest:
     keys = {"layer.gemm": "256x256x64", "layer.devices": 4, "machine": SMALL, **changes}
-    return requested(scenario_of({}, keys))
+    return layer_request(scenario_of({}, keys))
 
 
 @pytest.mark.parametrize(("name", "custom"), [

@@ -10,14 +10,14 @@ from t3sim.runs.dispatch_before import dispatch_tiling
 from t3sim.runs.operators import largest_gemm
 from t3sim.study.gemm_rate import gemm_rate
 from t3sim.study.scenario.files import scenario_of
-from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.request import layer_request
 
 EXPERTS = {"layer.operator": "moe-combine", "layer.gemm": "256x256x64", "layer.devices": 4, "layer.experts": "8x3"}
 
 
 def asked(**changes):
     keys = EXPERTS | {key.replace("__", "."): value for key, value in changes.items()}
-    return requested(scenario_of({}, {key: value for key, value in keys.items() if value is not None}))
+    return layer_request(scenario_of({}, {key: value for key, value in keys.items() if value is not None}))
 
 
 def test_the_request_has_the_tokens_and_the_hardware_of_a_direct_exchange():
@@ -82,13 +82,13 @@ def test_the_experts_of_a_config_are_those_of_all_but_its_first_layers(tmp_path)
         "n_routed_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 256, "intermediate_size": 2048,
         "first_k_dense_replace": 1, "torch_dtype": "bfloat16"}))
     for operator, columns, depth in (("moe-dispatch", 2 * 256, 512), ("moe-combine", 512, 256)):
-        found = requested(scenario_of({}, {"layer.operator": operator, "layer.model": str(file), "layer.tp": 4,
+        found = layer_request(scenario_of({}, {"layer.operator": operator, "layer.model": str(file), "layer.tp": 4,
                                            "layer.tokens": 1024, "layer.locality": "zipf:0.6"}))
         workload = found.plans[0].workload
         assert found.of_file and found.times == (5,) and workload.title == "small Experts' GEMM, 4 GPUs"
         assert (workload.m, workload.n, workload.k, workload.dtype) == (1024, columns, depth, "bf16")
         assert (workload.experts, workload.per_token, workload.zipf, workload.tp) == (16, 4, 0.6, 4)
-    whole = requested(scenario_of({}, {"layer.operator": "moe-dispatch", "layer.model": "deepseek-v3",
+    whole = layer_request(scenario_of({}, {"layer.operator": "moe-dispatch", "layer.model": "deepseek-v3",
                                        "layer.tokens": 1024, "machine": "h100-t3"}))
     workload = whole.plans[0].workload
     assert (whole.times, workload.n, workload.k, workload.experts) == ((58,), 4096, 7168, 256)
@@ -143,7 +143,7 @@ def test_tokens_of_8_bits_have_scales_and_what_experts_make_of_them_has_16():
     """A token of 1,024 elements has eight scales of four bytes; matrix units are twice as fast, but for losses."""
     shape = {"layer.operator": "moe-dispatch", "machine": "h100-t3", "layer.locality": "zipf:0.6",
              "layer.gemm": "1024x2048x1024", "layer.experts": "8x3"}
-    few, wide = (requested(scenario_of({}, EXPERTS | shape | {"layer.dtype": dtype})).plans[0]
+    few, wide = (layer_request(scenario_of({}, EXPERTS | shape | {"layer.dtype": dtype})).plans[0]
                  for dtype in ("e4m3", "bf16"))
     assert few.workload.exchanged_elements == 1024 + 4 * 8 and few.workload.sum_bytes == 2
     sent = few.exchange.link_bytes(few.workload)

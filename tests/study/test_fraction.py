@@ -8,7 +8,7 @@ from t3sim.machine.fraction import fraction_of
 from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.kernel import KernelAlone
-from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.request import layer_request
 from t3sim.study.scenario.scenario import Scenario
 
 WHOLE = load_machine()
@@ -48,11 +48,11 @@ def test_half_of_four_switches_are_two_and_a_collective_has_half_of_its_bytes():
 
 
 def test_the_layer_has_as_large_a_part_of_its_tokens():
-    request = requested(Scenario(fraction="1/4", layer={"gemm": "4096x512x256", "devices": 4}))
+    request = layer_request(Scenario(fraction="1/4", layer={"gemm": "4096x512x256", "devices": 4}))
     assert (request.plans[0].workload.m, request.plans[0].machine.gpu.compute_units) == (1024, 20)
     alone = KernelAlone(Scenario(fraction="1/2", layer={"operator": "gemm", "gemm": "4096x512x256"}))
     assert (alone.workload.m, alone.machine.name) == (2048, "1/2 of t3-table1")
-    assert requested(Scenario(layer={"gemm": "4096x512x256", "devices": 4})).plans[0].machine.name == "t3-table1"
+    assert layer_request(Scenario(layer={"gemm": "4096x512x256", "devices": 4})).plans[0].machine.name == "t3-table1"
 
 
 @pytest.mark.parametrize(("given", "words"), [
@@ -64,4 +64,4 @@ def test_the_layer_has_as_large_a_part_of_its_tokens():
     ({"fraction": "1/2", "layer": {"collective": "ar", "bytes": 4096, "devices": 4}}, "a collective alone does")])
 def test_what_has_no_such_part_is_refused(given, words):
     with pytest.raises(BadInput, match=words):
-        requested(scenario_of(given, {}))
+        layer_request(scenario_of(given, {}))

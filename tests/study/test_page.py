@@ -47,7 +47,7 @@ def shown(language: str) -> str:
 
 def test_the_page_shows_a_scenario_that_is_one():
     scenario = scenario_of(tomllib.loads(shown("toml")), {})
-    assert scenario.given().keys() >= {"layer.gemm", "exchange.algorithm", "machine", "techniques"}
+    assert scenario.changes().keys() >= {"layer.gemm", "exchange.algorithm", "machine", "techniques"}
 
 
 def test_the_commands_of_the_page_are_taken(tmp_path, monkeypatch, capsys):

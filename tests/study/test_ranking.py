@@ -7,7 +7,7 @@ import pytest
 
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
-from t3sim.study.scenario.asked import run
+from t3sim.study.scenario.dispatch import run
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.ranking import LayerToRank

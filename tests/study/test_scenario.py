@@ -12,7 +12,7 @@ from t3sim.study import techniques
 from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.files import keys, read_scenario, scenario_of, value_of
 from t3sim.study.scenario.kernel import KernelAlone
-from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.request import layer_request
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.workload.transformer import PRESETS
 from t3sim.workload.workloads import gemm_workload
@@ -73,7 +73,7 @@ def test_file_options_and_settings_ask_for_the_same(direct, asked, capsys):
 def test_python_asks_for_the_same(direct, asked):
     from t3sim import fused_with, run
 
-    of_file = requested(scenario_of(read_scenario(direct), {}))
+    of_file = layer_request(scenario_of(read_scenario(direct), {}))
     machine = load_machine({"extends": "t3-table1", "link": {"bandwidth_gb_per_s": 100.0}})
     run(gemm_workload("1024x512x256", 4), machine, ("sequential", "t3"), "mca",
         operator=fused_with("gemm-ar", "switch", "direct"))
@@ -152,13 +152,13 @@ def test_limits_that_no_policy_of_the_run_has_are_refused(arguments, told, capsy
 def test_a_limit_is_taken_if_one_of_the_policies_has_it_and_a_machines_own_is_told_otherwise(tmp_path):
     limited = {"extends": "t3-table1", "arbiter": {"starvation_limit_cycles": 100}}
     model = (str(PRESETS["t-nlg"]),)
-    assert requested(Scenario(machine=limited)).notes == model
+    assert layer_request(Scenario(machine=limited)).notes == model
     mca = {"techniques": ["t3"], "t3": {"policy": "mca"}, "machine": limited}
-    assert requested(scenario_of(mca, {})).notes == model
-    assert requested(scenario_of({"techniques": ["sequential"], "machine": limited}, {})).notes == model
+    assert layer_request(scenario_of(mca, {})).notes == model
+    assert layer_request(scenario_of({"techniques": ["sequential"], "machine": limited}, {})).notes == model
     file = tmp_path / "own.toml"
     file.write_text('extends = "t3-table1"\nname = "own"\n[arbiter]\nstarvation_limit_cycles = 100\n')
-    assert requested(scenario_of({"techniques": ["t3-mca+"], "machine": str(file)}, {})).notes == (
+    assert layer_request(scenario_of({"techniques": ["t3-mca+"], "machine": str(file)}, {})).notes == (
         *model, "own: [arbiter] starvation_limit_cycles = 100 has no effect under ring_aware",)
     alone = scenario_of({"layer": {"collective": "rs", "bytes": 1 << 20, "devices": 4}, "machine": str(file)}, {})
     assert [str(note) for note in CollectiveRequest(alone).notes] == [
@@ -171,8 +171,9 @@ def test_what_is_read_is_a_value_or_a_word():
 
 
 def test_only_what_differs_is_given():
-    assert Scenario().given() == {}
-    assert scenario_of({}, {"layer.tp": 8, "seed": 0, "flux.tune": True}).given() == {"layer.tp": 8, "flux.tune": True}
+    assert Scenario().changes() == {}
+    scenario = scenario_of({}, {"layer.tp": 8, "seed": 0, "flux.tune": True})
+    assert scenario.changes() == {"layer.tp": 8, "flux.tune": True}
 
 
 @pytest.mark.parametrize("message, only, written", [
@@ -212,7 +213,7 @@ def test_a_kernel_of_a_scenario_refuses_what_it_has_not(key, tmp_path, monkeypat
 
 def test_a_memory_whose_requests_are_columns_is_for_replays():
     with pytest.raises(BadInput, match=r"hbm3-reference: \[dram\] scheduler = dramsim3 has requests of one column"):
-        requested(Scenario(machine="hbm3-reference"))
+        layer_request(Scenario(machine="hbm3-reference"))
 
 
 def test_the_help_is_one_screen(monkeypatch, capsys):

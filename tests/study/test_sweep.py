@@ -13,7 +13,7 @@ from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.commands.command_points import CommandTask
 from t3sim.commands.sweep import points_of
-from t3sim.study.scenario.asked import asked
+from t3sim.study.scenario.dispatch import request_of
 from t3sim.study.scenario.event import EventLevel
 from t3sim.study.scenario.request import LayerRequest
 from t3sim.study.sweeps import page
@@ -165,7 +165,7 @@ def test_every_study_of_the_package_can_be_run(name):
     assert len({task.key for point in points[:40] for task in point.tasks}) > 4 and (study.plots or study.compare)
     assert len({tuple(point.values.items()) for point in points}) == len(points) > 4
     for point in points[:2]:
-        ready = asked(point.scenario)
+        ready = request_of(point.scenario)
         machine = (ready.node if isinstance(ready, EventLevel) else
                    ready.plans[0].machine if isinstance(ready, LayerRequest) else ready.machine)
         for key, value in point.values.items():
@@ -397,7 +397,7 @@ def test_points_are_compared_by_the_values_that_they_set(tmp_path):
     """)))
     rows = [{"sizes": size, "ns": ns, **point} for point, times in zip(study.points, ((3, 6), (2, 6)))
             for size, ns in zip(study.grid["sizes"], times)]
-    one, two = regrets(study.compare, rows, study.varied, study.compared)
+    one, two = regrets(study.compare, rows, study.varied_settings, study.compared_settings)
     assert (one.value, two.value, one.cases) == ("ring:4", "full:4 ring", 2)
     assert one.worst_case == "sizes = 1M" and one.worst_percent == pytest.approx(50) and two.worst_percent == 0
 

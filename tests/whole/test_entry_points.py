@@ -14,7 +14,7 @@ from t3sim.base.errors import BadInput
 from t3sim.base.user_cache import cache_folder
 from t3sim.study.scenario.files import scenario_of
 from t3sim.study.scenario.kernel import KernelAlone
-from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.request import layer_request
 from tests.whole.test_new_collective import COLLECTIVE, OPERATOR, TOPOLOGY
 from tests.whole.test_new_policy import POLICY
 from tests.whole.test_new_technique import TECHNIQUE
@@ -67,7 +67,7 @@ def t3(folder: Path, *arguments: str) -> tuple[int, str]:
 def test_names_stand_for_functions(mine):
     given = {"layer.gemm": "256x256x64", "layer.devices": 4, "machine": SMALL, "layer.operator": "outer-rs",
              "exchange.topology": "chords", "exchange.algorithm": "leaping"}
-    exchange = requested(scenario_of({}, given)).plans[0].exchange
+    exchange = layer_request(scenario_of({}, given)).plans[0].exchange
     assert exchange.custom == {"layer.operator": "my_parts.links:outer", "exchange.topology": "my_parts.links:chords",
                                "exchange.algorithm": "my_parts.links:leaping"}
     assert exchange.program(4) == import_module("my_parts.links").leaping("rs", 4)

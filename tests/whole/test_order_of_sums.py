@@ -17,7 +17,7 @@ from t3sim.runs.plan import Plan
 from t3sim.runs.policy import Policy
 from t3sim.runs.sums import Sums
 from t3sim.study.report import print_run
-from t3sim.study.scenario.request import requested
+from t3sim.study.scenario.request import layer_request
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
@@ -98,7 +98,7 @@ def test_a_run_with_numbers_says_how_far_its_sums_are_from_float64():
              "machine": machine("ring_small"), "techniques": ("sequential", "t3"), "seed": 5}
     found = []
     for exchange in ({}, {"accumulate": "fp32"}):
-        request = requested(Scenario.model_validate(asked | {"exchange": exchange}))
+        request = layer_request(Scenario.model_validate(asked | {"exchange": exchange}))
         plan, = request.plans
         found.append(request.numbers(plan, lambda share: None))
     plain, wide = found

@@ -50,27 +50,28 @@ class CollectiveRequest:
     def __init__(self, scenario: Scenario) -> None:
         layer = scenario.layer
         self.collective = collective = layer.collective or ""
-        whole = setting("layer.collective", collective)
+        layer_key = setting("layer.collective", collective)
         if collective not in COLLECTIVES:
             raise BadInput(f"layer.collective = {collective!r} is unknown: allowed are "
                            f"{choices(collective, COLLECTIVES)}")
         check_keys(scenario, "collective")
         if layer.bytes is None:
-            raise BadInput(f"{whole} needs layer.bytes = N, of each GPU's array")
+            raise BadInput(f"{layer_key} needs layer.bytes = N, of each GPU's array")
         if layer.bytes < 1:
             raise BadInput(f"layer.bytes = {layer.bytes} is not possible: 1 or more")
         check_skew(scenario)
         self.machine = machine_of(scenario)
-        self.topology, self.links = _links(scenario, whole)
-        possible, asked = algorithms(collective, self.links), scenario.exchange.algorithm
+        self.topology, self.links = _links(scenario, layer_key)
+        possible, algorithm = algorithms(collective, self.links), scenario.exchange.algorithm
         if self.topology == "switch" and collective != "a2a":
             possible[IN_SWITCH] = Algorithm(IN_SWITCH, lambda alike: Exchange(collective, IN_SWITCH, "switch").program(
                 self.links.gpus))
-        usual = own_algorithm(collective, self.topology) if asked is None else asked
-        self.algorithm = usual if usual in possible or asked is not None else next(iter(possible))
+        default_algorithm = own_algorithm(collective, self.topology) if algorithm is None else algorithm
+        self.algorithm = (default_algorithm if default_algorithm in possible or algorithm is not None else
+                          next(iter(possible)))
         if self.algorithm not in possible and not is_custom(self.algorithm):
-            raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible for {whole} on {self.topology}: "
-                           f"allowed are {choices(self.algorithm, possible)}")
+            raise BadInput(f"exchange.algorithm = {self.algorithm!r} is not possible for {layer_key} on "
+                           f"{self.topology}: allowed are {choices(self.algorithm, possible)}")
         if any(link.network for link in self.links.links):
             card_of(self.machine)
         self._program = possible[self.algorithm].program() if self.algorithm in possible else custom_program(
@@ -78,21 +79,21 @@ class CollectiveRequest:
         if self.algorithm == IN_SWITCH:
             self.machine = counting_parts(self.machine, self.links.gpus)
             switch_shape(self.machine)
-        asked_bytes = layer.bytes / scenario.parts
-        words = chunk_bytes(collective, self._program, asked_bytes) / WORD_BYTES
+        scenario_bytes = layer.bytes / scenario.parts
+        words = chunk_bytes(collective, self._program, scenario_bytes) / WORD_BYTES
         chunk = int(-(-words // 1)) * WORD_BYTES
-        together = self.machine
+        fitting_machine = self.machine
         if self.algorithm == IN_SWITCH and collective != "ag":
-            together = kept_together(self.machine, self.links.gpus, chunk)
+            fitting_machine = kept_together(self.machine, self.links.gpus, chunk)
         self.bytes = chunk * self._program.chunks // (self.links.gpus if collective == "a2a" else 1)
         skew = Skew.of(scenario.gpus.skew or "", self.links.gpus) if scenario.gpus.every else None
         if skew:
             skew.check(self.links, self.machine)
         #: For people: what is run instead of what was asked for.
-        self.notes = () if self.bytes == asked_bytes else (
+        self.notes = () if self.bytes == scenario_bytes else (
             f"layer.bytes = {layer.bytes} is run as {self.bytes}: chunks have whole words of {WORD_BYTES} bytes",)
-        if together is not self.machine:
-            kernel, self.machine = together.collective, together
+        if fitting_machine is not self.machine:
+            kernel, self.machine = fitting_machine.collective, fitting_machine
             self.notes += ((f"kernels have {kernel.workgroups_per_cu} workgroups at once on a unit, of "
                             f"{kernel.workgroup_bytes} bytes each, for sums to fit the switch's tables"),)
         self.notes += tuple(check_limits(scenario, self.machine, {POLICY}))
@@ -143,23 +144,23 @@ class CollectiveRequest:
         return Estimate(cycles, gpus * cycles / FUSED_CYCLES_PER_SECOND,
                         _BASE_BYTES + gpus * (_GPU_BYTES + words * BYTES_PER_WORD))
 
-    def recorded(self, kept: Results | None = None) -> CollectiveSetup:
-        """Return it as a trace records it; `kept`: where its result is kept, too, if it runs to its end."""
-        keep = (lambda end: None) if kept is None else partial(kept.save, self.task)
+    def recorded(self, store: Results | None = None) -> CollectiveSetup:
+        """Return it as a trace records it; `store`: keeps its result, too, if it runs to its end."""
+        keep = (lambda end: None) if store is None else partial(store.save, self.task)
         return CollectiveSetup(self.planned, self.kind, self.task.label, keep)
 
-    def run(self, progress: Callable[[str, float], None], kept: Results | None = None) -> CollectiveRun:
+    def run(self, progress: Callable[[str, float], None], store: Results | None = None) -> CollectiveRun:
         """Simulate it, unless it is kept. Raises SimulationError, ToolchainError."""
-        if kept is None or (end := kept.load(self.task)) is None:
+        if store is None or (end := store.load(self.task)) is None:
             end = self.planned.simulate(lambda share: progress(self.kind, share))
-            if kept is not None:
-                kept.save(self.task, end)
+            if store is not None:
+                store.save(self.task, end)
         progress(self.kind, 1.0)
         return self.result(end)
 
     def result(self, end: CollectiveEnd) -> CollectiveRun:
         """Make up its answer."""
-        gpus, skew = tuple(CollectiveGpu(**asdict(one)) for one in end.gpus), self.planned.skew
+        gpus, skew = tuple(CollectiveGpu(**asdict(gpu)) for gpu in end.gpus), self.planned.skew
         return CollectiveRun(
             self.collective, self.algorithm, self.topology, self.machine.name, self.links.gpus, self.bytes, end.ns,
             end.cycles, gpus, self._bounds_ns(gpus, end.cycles / self.machine.memory_clock_ghz),
@@ -170,8 +171,9 @@ class CollectiveRequest:
         """Return what each resource alone would take, with the launch."""
         costs, links = kernel_costs(self.machine), {(link.source, link.destination): link for link in self.links.links}
         steps: dict[int, float] = {}  # by level: the longest way
-        for one, level in zip(self._program.transfers, self._program.levels):
-            way = sum(costs.latency_ns(links[hop], self.links) for hop in self.links.way(one.source, one.destination))
+        for transfer, level in zip(self._program.transfers, self._program.levels):
+            way = sum(costs.latency_ns(links[hop], self.links)
+                      for hop in self.links.way(transfer.source, transfer.destination))
             steps[level] = max(steps.get(level, 0.0), costs.step_ns + way)
         return {name: costs.launch_ns + bound for name, bound in (
             ("links", max(gpu.link_busy for gpu in gpus) * ns),
@@ -179,7 +181,7 @@ class CollectiveRequest:
             ("latency", sum(steps.values())))}
 
 
-def _links(scenario: Scenario, whole: str) -> tuple[str, Topology]:
+def _links(scenario: Scenario, layer_key: str) -> tuple[str, Topology]:
     """Return the links by name, and themselves. Raises BadInput, TopologyError."""
     topology_name, devices = scenario.exchange.topology, scenario.layer.devices
     topology = own_topology(scenario.layer.collective) if topology_name is None else topology_name
@@ -187,7 +189,7 @@ def _links(scenario: Scenario, whole: str) -> tuple[str, Topology]:
     if devices is None and ":" in topology and not is_custom(topology):
         devices = named_topology(topology).gpus
     if devices is None:
-        raise BadInput(f"{whole} needs layer.devices = N")
+        raise BadInput(f"{layer_key} needs layer.devices = N")
     if not 2 <= devices <= MOST_GPUS:
-        raise BadInput(f"{setting('layer.devices', devices)} is not possible for {whole}: 2 to {MOST_GPUS}")
+        raise BadInput(f"{setting('layer.devices', devices)} is not possible for {layer_key}: 2 to {MOST_GPUS}")
     return topology, Exchange(topology=topology).links(devices)

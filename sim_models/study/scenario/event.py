@@ -100,21 +100,22 @@ class EventLevel:
         if layer.operator == "gemm":
             workload = gemm_workload(layer.gemm or "", layer.devices or 1)
             return lambda: _gemm_alone(node, layer.gemm or "", workload)
-        found, self.notes = workloads_of(layer, scenario.seed)
-        for one, _ in found:
-            runs.check_gpus(node, one.tp, one.m, "layer.devices" if layer.model is None else "layer.tp")
+        workloads_and_counts, self.notes = workloads_of(layer, scenario.seed)
+        for workload, _ in workloads_and_counts:
+            runs.check_gpus(node, workload.tp, workload.m, "layer.devices" if layer.model is None else "layer.tp")
         choice = Choice(flux.order, flux.transfer or "push", 1 if flux.pieces is None else flux.pieces, signal)
         if flux.tune and choice != Choice():
             raise BadInput("flux.tune = true tries every flux.order, flux.transfer and flux.pieces: give it or them")
-        every = tuple(name for name in runs.TECHNIQUES if name != "decomposed" or found[0][0].tp <= node.gpus)
+        techniques = scenario.techniques or tuple(
+            name for name in runs.TECHNIQUES if name != "decomposed" or workloads_and_counts[0][0].tp <= node.gpus)
 
-        def played(one: Workload) -> OverlapRun:
-            return run_overlap(node, layer.operator, Shape(one.m, one.n, one.k), one.tp, scenario.techniques or every,
+        def play(workload: Workload) -> OverlapRun:
+            return run_overlap(node, layer.operator, Shape(workload.m, workload.n, workload.k), workload.tp, techniques,
                                None if flux.tune else choice, scenario.decomposed.communication_units,
-                               "" if layer.model is None else one.title)
+                               "" if layer.model is None else workload.title)
         if of_file(layer):
-            return lambda: FileRun(tuple((count, played(one)) for one, count in found))
-        return lambda: played(found[0][0])
+            return lambda: FileRun(tuple((count, play(workload)) for workload, count in workloads_and_counts))
+        return lambda: play(workloads_and_counts[0][0])
 
     def _persistent(self) -> Callable[[], EventRun]:
         """Make a persistent kernel that sends ready, beside separate kernels and Track & Trigger."""
@@ -130,18 +131,20 @@ class EventLevel:
         elif layer.gemm is None or layer.embedding is not None:
             raise BadInput(f"layer.operator = {operator} needs layer.gemm = MxNxK, one GPU's, and no layer.embedding")
         else:
-            one = gemm_workload(layer.gemm, devices)
-            if operator == "gemv-ar" and one.n != 1:
-                raise BadInput(f"layer.operator = gemv-ar multiplies by a vector: layer.gemm = {one.m}x1x{one.k}")
-            shape = (one.m, one.k) if operator == "gemv-ar" else (one.m, one.n, one.k)
-        said_tasks = scenario.fused_wg.slice_tasks
-        tasks = _SLICE_TASKS.get(operator, 1) if said_tasks is None else said_tasks
+            workload = gemm_workload(layer.gemm, devices)
+            if operator == "gemv-ar" and workload.n != 1:
+                raise BadInput("layer.operator = gemv-ar multiplies by a vector: layer.gemm = "
+                               f"{workload.m}x1x{workload.k}")
+            shape = (workload.m, workload.k) if operator == "gemv-ar" else (workload.m, workload.n, workload.k)
+        slice_tasks = scenario.fused_wg.slice_tasks
+        tasks = _SLICE_TASKS.get(operator, 1) if slice_tasks is None else slice_tasks
         sending = scenario.exchange.signal or Sending(tasks)
         return lambda: run_persistent(node, operator, devices, shape,
                                       scenario.techniques or persistent.TECHNIQUES, sending)
 
 
 def _gemm_alone(node: Machine, shape: str, workload: Workload) -> GemmRun:
-    one = best_tile_kernel(node, Shape(workload.m, workload.n, workload.k))
-    rate, peak = node.gpu.tflop_per_s(workload.flop, one.ns)
-    return GemmRun(shape, node.name, one.ns, one.ns + node.host.call_ns, one.name, one.tiles, one.rounds(), rate, peak)
+    kernel = best_tile_kernel(node, Shape(workload.m, workload.n, workload.k))
+    rate, peak = node.gpu.tflop_per_s(workload.flop, kernel.ns)
+    return GemmRun(shape, node.name, kernel.ns, kernel.ns + node.host.call_ns, kernel.name, kernel.tiles,
+                   kernel.rounds(), rate, peak)

@@ -45,18 +45,18 @@ def scenario_of(content: Mapping[str, Any], changes: Mapping[str, Any],
     `code`: keys that may name any function, those of `changes` if not given; others may name installed parts only.
     Raises BadInput for the first key that is unknown or whose value is not possible.
     """
-    whole = {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
+    sections_of_file = {name: dict(value) if isinstance(value, dict) else value for name, value in content.items()}
     for key, value in changes.items():
-        _put(whole, key, value)
-    if isinstance(names := whole.get("techniques"), list):
-        whole["techniques"] = tuple(names)
+        _put(sections_of_file, key, value)
+    if isinstance(names := sections_of_file.get("techniques"), list):
+        sections_of_file["techniques"] = tuple(names)
     try:
-        scenario = Scenario.model_validate(whole)
+        scenario = Scenario.model_validate(sections_of_file)
     except ValidationError as error:
-        unknown = error.errors(include_url=False)[0]["type"] == "extra_forbidden"
-        raise (InFile if unknown else BadInput)(_told(error)) from None
-    trusted = changes if code is None else code
-    check_installed({key: name for key, name in scenario.custom().items() if key not in trusted})
+        is_unknown = error.errors(include_url=False)[0]["type"] == "extra_forbidden"
+        raise (InFile if is_unknown else BadInput)(_fault_text(error)) from None
+    code_keys = changes if code is None else code
+    check_installed({key: name for key, name in scenario.custom().items() if key not in code_keys})
     return scenario
 
 
@@ -68,13 +68,13 @@ def value_of(text: str) -> Any:
         return text
 
 
-def _put(whole: dict[str, Any], key: str, value: Any) -> None:
+def _put(content: dict[str, Any], key: str, value: Any) -> None:
     """Set a key. Raises BadInput with those that come close if it is unknown."""
     if key.startswith("machine."):
-        if not isinstance(whole.get("machine", {}), dict):
-            whole["machine"] = {"extends": whole["machine"]}
+        if not isinstance(content.get("machine", {}), dict):
+            content["machine"] = {"extends": content["machine"]}
         _, *names, last = key.split(".")
-        inner = whole.setdefault("machine", {"extends": Scenario.model_fields["machine"].default})
+        inner = content.setdefault("machine", {"extends": Scenario.model_fields["machine"].default})
         for name in names:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
@@ -85,12 +85,12 @@ def _put(whole: dict[str, Any], key: str, value: Any) -> None:
         raise InFile(f"{shown(key)} is unknown: allowed are {choices(key, keys())}")
     section, _, name = key.rpartition(".")
     if not section:
-        whole[name] = value
-    elif isinstance(inner := whole.setdefault(section, {}), dict):
+        content[name] = value
+    elif isinstance(inner := content.setdefault(section, {}), dict):
         inner[name] = value
 
 
-def _told(error: ValidationError) -> str:
+def _fault_text(error: ValidationError) -> str:
     """Explain the first fault: what is wrong with which key, and what is allowed."""
     fault = error.errors(include_url=False)[0]
     section, *inner = map(str, fault["loc"])

@@ -57,41 +57,41 @@ class KernelAlone:
         """Estimate how long it takes; None of a file's, which says not what it computes."""
         return None if self.workload is None else estimate(self.machine, self.workload, self.kernels.values())
 
-    def run(self, progress: Callable[[str, float], None], kept: Results | None = None) -> KernelRun:
+    def run(self, progress: Callable[[str, float], None], store: Results | None = None) -> KernelRun:
         """Simulate it, unless it is kept. Raises KernelError for a kernel that cannot run on this machine."""
         machine, workload = self.machine, self.workload
         try:
-            results = [self._simulated(one, partial(progress, name), kept) for name, one in self.kernels.items()]
+            results = [self._simulate(kernel, partial(progress, name), store) for name, kernel in self.kernels.items()]
         except (BadInput, KernelError, SimulationError) as error:
             if self.file is None:
                 raise
-            why = ": its groups wait for each other (waits, arrivals)" if isinstance(error, SimulationError) else ""
-            raise type(error)(f"{self.file}: {error}{why}") from None
+            reason = ": its groups wait for each other (waits, arrivals)" if isinstance(error, SimulationError) else ""
+            raise type(error)(f"{self.file}: {error}{reason}") from None
         for name in self.kernels:
             progress(name, 1.0)
-        alone, moved = results[0], sum(map(sum, results[0].dram.values()))
+        alone, dram_bytes = results[0], sum(map(sum, results[0].dram.values()))
         return KernelRun(
-            next(iter(self.kernels)), machine.name, alone.ns, alone.simulated_cycles, _served(alone.dram),
-            sum(one.host_seconds for one in results), collect_versions(),
-            None if workload is None else gemm_rate(machine, workload, alone.ns, moved),
+            next(iter(self.kernels)), machine.name, alone.ns, alone.simulated_cycles, _dram_bytes(alone.dram),
+            sum(kernel.host_seconds for kernel in results), collect_versions(),
+            None if workload is None else gemm_rate(machine, workload, alone.ns, dram_bytes),
             None if self.copies is None else BesideRun(
                 self.copies.read, self.copies.write, results[1].ns, results[1].ns / alone.ns,
-                slowed_by_copies(machine, alone.ns, moved, self.copies.read, self.copies.write),
-                _served(results[1].dram)))
+                slowed_by_copies(machine, alone.ns, dram_bytes, self.copies.read, self.copies.write),
+                _dram_bytes(results[1].dram)))
 
-    def _simulated(self, kernel: kernels.Kernel, progress: Callable[[float], None],
-                   kept: Results | None) -> IsolatedKernel:
+    def _simulate(self, kernel: kernels.Kernel, progress: Callable[[float], None],
+                  store: Results | None) -> IsolatedKernel:
         if self.table is not None:
             from t3sim.runs.isolated_kernels import run_table
 
             return run_table(self.table, self.machine, progress, getattr(kernel, "copies", None))
         task = kernel_task(kernel, self.machine, self.workload)
-        if kept is None or (result := kept.load(task)) is None:
+        if store is None or (result := store.load(task)) is None:
             result = kernels.simulate(kernel, self.machine, self.workload, progress)
-            if kept is not None:
-                kept.save(task, result)
+            if store is not None:
+                store.save(task, result)
         return result
 
 
-def _served(dram: dict[str, Moved]) -> dict[str, int]:
+def _dram_bytes(dram: dict[str, Moved]) -> dict[str, int]:
     return {stream: count for stream, count in by_stream(dram).items() if count}

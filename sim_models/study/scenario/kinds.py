@@ -60,7 +60,7 @@ def check_keys(scenario: Scenario, kind: str) -> None:
     if scenario.techniques is not None:
         named_once(setting("techniques", scenario.techniques), scenario.techniques)
     own_kind = kind if kind == "library" and scenario.level == "cycle" else kind_of(scenario)
-    for key, value in scenario.given().items():
+    for key, value in scenario.changes().items():
         if key in KINDS[own_kind].keys or own_kind == "event" and (key, value) in _SAYS_NOTHING:
             continue
         match own_kind:

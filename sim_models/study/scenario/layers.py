@@ -52,9 +52,9 @@ def workloads_of(layer: Layer, seed: int) -> tuple[list[tuple[Workload, int]], l
         workloads_and_counts = [(workload, 1)]
         notes = [str(PRESETS[workload.model])] if workload.model in PRESETS else []
     if _is_described(layer.model or ""):
-        notes = [*notes, *(f"{one.sublayer} (M x N x K): {one.m:,} x {one.n:,} x {one.k:,} on a GPU, {count} times"
-                           for one, count in workloads_and_counts)]
-    return [(in_format(one, layer.dtype), count) for one, count in workloads_and_counts], notes
+        notes = [*notes, *(f"{workload.sublayer} (M x N x K): {workload.m:,} x {workload.n:,} x {workload.k:,} on a "
+                           f"GPU, {count} times" for workload, count in workloads_and_counts)]
+    return [(in_format(workload, layer.dtype), count) for workload, count in workloads_and_counts], notes
 
 
 def in_format(workload: Workload, dtype: str | None) -> Workload:
@@ -93,11 +93,11 @@ def small_workload(layer: Layer, seed: int) -> Workload:
 def _experts(layer: Layer, shape: str, devices: int, experts: str, seed: int) -> Workload:
     """Return the experts' GEMM, whose tokens' experts are drawn, or a file has how many go where. Raises BadInput."""
     first = layer.operator == "moe-dispatch"
-    said_so = "uniform" if layer.locality is None else layer.locality
-    if (zipf := zipf_exponent(said_so)) is not None:
+    locality = "uniform" if layer.locality is None else layer.locality
+    if (zipf := zipf_exponent(locality)) is not None:
         return workloads.experts_workload(shape, devices, experts, zipf, seed, first=first)
-    with reading(f"layer.locality = {shown(said_so)}", "a routing: uniform, zipf:EXPONENT, or a JSON file"):
-        return workloads.experts_workload(shape, devices, experts, given=tuple(map(tuple, read_json(Path(said_so)))),
+    with reading(f"layer.locality = {shown(locality)}", "a routing: uniform, zipf:EXPONENT, or a JSON file"):
+        return workloads.experts_workload(shape, devices, experts, given=tuple(map(tuple, read_json(Path(locality)))),
                                           first=first)
 
 
@@ -122,20 +122,20 @@ def _of_a_trace(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
            f" does not go with {trace}: give a model or a trace")
     if layer.tp is None:
         raise BadInput(f"{trace} needs layer.tp = N: a trace is of one rank")
-    left: list[str] = []
-    trace_workloads = chakra_workloads(layer.chakra, layer.tp, layer.operator, left)
-    return [(one.workload, one.count) for one in trace_workloads], left + [
-        f"found: {one.gemm}, {one.workload.size} {one.workload.dtype}, then {one.collective}; {one.count} times"
-        for one in trace_workloads]
+    skipped: list[str] = []
+    trace_workloads = chakra_workloads(layer.chakra, layer.tp, layer.operator, skipped)
+    return [(use.workload, use.count) for use in trace_workloads], skipped + [
+        f"found: {use.gemm}, {use.workload.size} {use.workload.dtype}, then {use.collective}; {use.count} times"
+        for use in trace_workloads]
 
 
 def _of_a_models_experts(layer: Layer, model: str, seed: int) -> tuple[list[tuple[Workload, int]], list[str]]:
     refuse(layer, ("gemm", "devices", "experts", "sublayer", "chakra"), " does not go with "
            f"{setting('layer.model', model)} and {setting('layer.operator', layer.operator)}, which say it")
-    one = config_experts(model, TOKENS if layer.tokens is None else layer.tokens, layer.operator == "moe-dispatch")
-    workload = _experts(layer, one.gemm, 8 if layer.tp is None else layer.tp, one.experts, seed)
+    experts = config_experts(model, TOKENS if layer.tokens is None else layer.tokens, layer.operator == "moe-dispatch")
+    workload = _experts(layer, experts.gemm, 8 if layer.tp is None else layer.tp, experts.experts, seed)
     words = lacking(model) if layer.dtype is None else None
-    return [(replace(workload, model=one.model, dtype=one.dtype), one.times)], [
+    return [(replace(workload, model=experts.model, dtype=experts.dtype), experts.times)], [
         str(load_transformer(model)), *([words] if words else [])]
 
 
@@ -145,9 +145,9 @@ def _of_a_config(layer: Layer) -> tuple[list[tuple[Workload, int]], list[str]]:
     workloads_and_counts = config_workloads(layer.model, 8 if layer.tp is None else layer.tp,
                                             TOKENS if layer.tokens is None else layer.tokens, layer.sublayer)
     if layer.operator == "ag-gemm":
-        workloads_and_counts = [(behind_all_gather(one), count) for one, count in workloads_and_counts]
-    words = lacking(layer.model) if layer.dtype is None else None
-    return workloads_and_counts, [str(load_transformer(layer.model)), *([words] if words else [])]
+        workloads_and_counts = [(behind_all_gather(workload), count) for workload, count in workloads_and_counts]
+    note = lacking(layer.model) if layer.dtype is None else None
+    return workloads_and_counts, [str(load_transformer(layer.model)), *([note] if note else [])]
 
 
 def _workload(layer: Layer) -> Workload:

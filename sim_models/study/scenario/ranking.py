@@ -50,21 +50,21 @@ class Ranking:
     tokens: int
     width: str  #: of the GEMMs' operands
     gemms: dict[str, OverlapPlan]  #: that are timed, each with its collective
-    ranked: list[Ranked]
+    ranking: list[Ranked]
     expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
     #: Errors of the rows near these GEMMs, and near the collectives of each mechanism; None: no row is near.
     checked: dict[str, dict[str, Any] | None]
 
     def __repr__(self) -> str:
-        times = ", ".join(f"{one.mechanism} {one.ns / 1e3:,.1f} µs" for one in self.ranked)
+        times = ", ".join(f"{run.mechanism} {run.ns / 1e3:,.1f} µs" for run in self.ranking)
         return f"<Ranking {self.model.name} on {self.tp} GPUs of {self.machine.name}, {self.tokens:,} tokens: {times}>"
 
     def to_json(self) -> dict[str, Any]:
         return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
                 "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens, "width": self.width,
-                "gemms": {name: {"operator": one.operator, "shape": list(one.shape)}
-                          for name, one in self.gemms.items()},
-                "ranking": [one.to_json() for one in self.ranked],
+                "gemms": {name: {"operator": plan.operator, "shape": list(plan.shape)}
+                          for name, plan in self.gemms.items()},
+                "ranking": [run.to_json() for run in self.ranking],
                 "expected_error": self.expected_error, "checked": self.checked}
 
 
@@ -82,7 +82,7 @@ def _checked(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Iterab
                 plan.kind, plan.gpus, 1, plan.size, libraries[mechanism]) if mechanism in libraries else OverlapRequest(
                     plan.operator, plan.gpus, gemms[name], mechanism)
             requests.setdefault(mechanism, []).append(request)
-    return {name: error_near(machine.name, some) for name, some in requests.items()}
+    return {name: error_near(machine.name, near_requests) for name, near_requests in requests.items()}
 
 
 class LayerToRank:
@@ -110,23 +110,23 @@ class LayerToRank:
                                     COMMERCIAL)
         self.tp = TP if layer.tp is None else layer.tp
         self.tokens = TOKENS if layer.tokens is None else layer.tokens
-        why = "" if self.tp < 1 else self.model.not_shared_by(self.tp)
-        if why or not 2 <= self.tp <= self.machine.gpus:
+        reason = "" if self.tp < 1 else self.model.not_shared_by(self.tp)
+        if reason or not 2 <= self.tp <= self.machine.gpus:
             raise BadInput(f"layer.tp = {self.tp} is not possible: 2 to {self.machine.gpus} GPUs of "
-                           f"{self.machine.name} that share the heads{f'; it {why}' if why else ''}")
+                           f"{self.machine.name} that share the heads{f'; it {reason}' if reason else ''}")
         least = self.tp if self.sequence_parallel else 1
         if not least <= self.tokens <= _MOST_TOKENS:
             raise BadInput(f"layer.tokens = {self.tokens} is not possible: {least} to {_MOST_TOKENS}")
         if layer.dtype not in (None, *_DTYPES):
             raise BadInput(f"{setting('layer.dtype', layer.dtype)} is unknown: allowed are {', '.join(_DTYPES)}")
-        self.width, self.width_chosen = width_of(layer.dtype or "bf16"), layer.dtype is None
+        self.width, self.is_default_width = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:
         layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width
-        plans, ranked = layer_plans(*layer), rank(*layer)
-        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, plans, ranked,
+        plans, ranking = layer_plans(*layer), rank(*layer)
+        return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, plans, ranking,
                        expected_error(self.machine.name),
-                       _checked(self.machine, plans, [one.mechanism for one in ranked]))
+                       _checked(self.machine, plans, [run.mechanism for run in ranking]))
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ExpertsRanking:
     machine: Machine
     routing: Routing
     width: str
-    ranked: list[ExpertsRun]
+    ranking: list[ExpertsRun]
     #: Errors of the rows near the exchanges of each mechanism; None: no row is near.
     checked: dict[str, dict[str, Any] | None]
 
@@ -152,8 +152,8 @@ class ExpertsRanking:
         return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
                 "machine": self.machine.name, "gpus": self.routing.gpus,
                 "tokens": self.routing.tokens, "width": self.width, "imbalance": self.routing.imbalance,
-                "experts_with_tokens": self.routing.used, "ranking": [one.to_json() for one in self.ranked],
-                "checked": self.checked}
+                "experts_with_tokens": self.routing.used,
+                "ranking": [run.to_json() for run in self.ranking], "checked": self.checked}
 
 
 class ExpertsToRank(LayerToRank):

@@ -4,7 +4,7 @@ from t3sim.base.errors import BadInput
 from t3sim.mechanisms.track_trigger import FUSIONS
 from t3sim.study.scenario.collective import CollectiveRequest
 from t3sim.study.scenario.kinds import kind_of
-from t3sim.study.scenario.request import check_policy, requested
+from t3sim.study.scenario.request import check_policy, layer_request
 from t3sim.study.scenario.scenario import Scenario, T3Section, setting
 from t3sim.trace.setup import Setup
 
@@ -30,7 +30,7 @@ def recorded(scenario: Scenario, bug: str | None = None) -> Setup | CollectiveRe
         raise BadInput("a trace is of the cycle level, of a kernel with its collective or of a collective alone")
     policy = scenario.t3.policy  # of whichever technique is traced
     check_policy(policy)
-    request = requested(scenario.model_copy(update={"techniques": names, "t3": T3Section()}), policy)
+    request = layer_request(scenario.model_copy(update={"techniques": names, "t3": T3Section()}), policy)
     if len(request.plans) > 1:
         raise BadInput(f"a trace is of one sub-layer, and here are {len(request.plans)}: name one")
     plan, = request.plans

@@ -37,13 +37,13 @@ OPERATORS = (*FUSED_OPERATORS, *ALONE)
 #: Elements of all GPUs' outputs that carry numbers, at most: each takes some 50 bytes.
 _MOST_NUMBERS = 1 << 24
 #: Keys of a technique's own section, beside those of technique t3.
-_OF_A_TECHNIQUE = {"decomposed.communication_units": "decomposed", "flux.order": "flux", "flux.pieces": "flux",
-                   "flux.tune": "flux"}
+_TECHNIQUE_OF_KEY = {"decomposed.communication_units": "decomposed", "flux.order": "flux", "flux.pieces": "flux",
+                     "flux.tune": "flux"}
 
 
 @dataclass(frozen=True)
 class LayerRequest:
-    """Simulations for a scenario; made by `requested`."""
+    """Simulations for a scenario; made by `layer_request`."""
 
     scenario: Scenario
     techniques: tuple[str, ...]
@@ -56,9 +56,9 @@ class LayerRequest:
         """Say whether the sub-layers are those of a file."""
         return of_file(self.scenario.layer)
 
-    def missing(self, plan: Plan, kept: Results | None) -> list[Kernel]:
+    def missing(self, plan: Plan, store: Results | None) -> list[Kernel]:
         """List the simulations of a sub-layer whose results are not kept."""
-        return [kernel for kernel, task in self.tasks(plan).items() if kept is None or kept.load(task) is None]
+        return [kernel for kernel, task in self.tasks(plan).items() if store is None or store.load(task) is None]
 
     def numbers(self, plan: Plan, progress: Callable[[float], None]) -> Numbers:
         """Run a sub-layer's first technique of Track & Trigger on all GPUs, with matrices drawn from the seed.
@@ -69,8 +69,8 @@ class LayerRequest:
 
         name = next(name for name in self.techniques if name in FUSIONS)
         kernel = fusion(name, plan)
-        fused = kernel.prepare(plan)
-        result = run_data_mode(fused, Policy.of(kernel.policy, fused.machine), progress=progress)
+        fused_plan = kernel.prepare(plan)
+        result = run_data_mode(fused_plan, Policy.of(kernel.policy, fused_plan.machine), progress=progress)
         return Numbers(name, result.devices * result.elements, result.error if plan.exchange.adds else None)
 
     def tasks(self, plan: Plan) -> dict[Kernel, KernelTask]:
@@ -78,25 +78,25 @@ class LayerRequest:
         return {kernel: kernel_task(kernel, plan.machine, plan.workload, plan.seed)
                 for name in self.techniques for kernel in techniques.kernels_of(name, plan)}
 
-    def whole(self, results: Sequence[RunResult]) -> RunResult | FileRun:
+    def answer(self, results: Sequence[RunResult]) -> RunResult | FileRun:
         """Return the answer of all sub-layers' results."""
         return FileRun(tuple(zip(self.times, results))) if self.of_file else results[0]
 
 
 def check_operator(scenario: Scenario) -> None:
     """Refuse an operator that is none, and keys that another one has. Raises BadInput."""
-    layer, given = scenario.layer, scenario.given()
+    layer, keys = scenario.layer, scenario.changes()
     if fused_collective(layer.operator) is None and not is_alone(layer):
         raise BadInput(f"layer.operator = {layer.operator!r} is unknown: allowed are "
                        f"{choices(layer.operator, OPERATORS)}")
     of_experts = fused_collective(layer.operator) in EXPERTS
-    if "layer.experts" in given and not of_experts:
+    if "layer.experts" in keys and not of_experts:
         raise BadInput(f"{setting('layer.experts', layer.experts)} is for layer.operator = moe-dispatch and "
                        "moe-combine")
     for key in ("layer.embedding", "layer.locality"):
         experts_locality = of_experts and key == "layer.locality"
-        if key in given and not layer.operator.startswith("embedding") and not experts_locality:
-            raise BadInput(f"{setting(key, given[key])} is for layer.operator = embedding and embedding-a2a")
+        if key in keys and not layer.operator.startswith("embedding") and not experts_locality:
+            raise BadInput(f"{setting(key, keys[key])} is for layer.operator = embedding and embedding-a2a")
     if layer.kernel is None:
         return
     kernel = setting("layer.kernel", layer.kernel)
@@ -107,55 +107,56 @@ def check_operator(scenario: Scenario) -> None:
                        "parts are")
 
 
-def requested(scenario: Scenario, policy: str | None = None) -> LayerRequest:
+def layer_request(scenario: Scenario, policy: str | None = None) -> LayerRequest:
     """Return what is simulated for a scenario of the cycle level. Raises BadInput, before any work.
 
     `policy`: the arbiters' under whichever technique, if it is not the techniques' own.
     """
     check_keys(scenario, "layer")
     check_operator(scenario)
-    layer, asked, flux = scenario.layer, scenario.exchange, scenario.flux
+    layer, section, flux = scenario.layer, scenario.exchange, scenario.flux
     workloads_and_counts, notes = workloads_of(layer, scenario.seed)
-    workloads_and_counts = [(fraction_of_tokens(one, scenario), count) for one, count in workloads_and_counts]
+    workloads_and_counts = [(fraction_of_tokens(workload, scenario), count) for workload, count in workloads_and_counts]
     names = BY_DEFAULT if scenario.techniques is None else scenario.techniques
     check_techniques(names)
     check_policy(scenario.t3.policy, names)
     check_skew(scenario)
-    described = machine_of(scenario)
-    notes += check_limits(scenario, described, {policy} if policy else {
+    machine = machine_of(scenario)
+    notes += check_limits(scenario, machine, {policy} if policy else {
         policy_of(name, scenario.t3.policy) for name in names if name in FUSIONS})
     _check_sections(scenario, names)
     exchange = exchange_of(scenario, workloads_and_counts[0][0].dtype)
-    for one, _ in workloads_and_counts:
-        described.gpu.matrix_rate(one.format.bytes)
-    workloads = [with_its_kernel(described, one, one.tp if exchange.of_parts else 1) for one, _ in workloads_and_counts]
+    for workload, _ in workloads_and_counts:
+        machine.gpu.matrix_rate(workload.format.bytes)
+    workloads = [with_its_kernel(machine, workload, workload.tp if exchange.of_parts else 1)
+                 for workload, _ in workloads_and_counts]
     if flux.pieces is not None and (not exchange.before or exchange.of_experts):
         raise BadInput(f"{setting('flux.pieces', flux.pieces)} cuts what an all-gather brings: it needs "
                        "layer.operator = ag-gemm")
     if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
         raise BadInput("flux.tune = true chooses itself: neither flux.order nor flux.pieces goes with it")
-    for one in workloads:
-        exchange.links(one.tp)
+    for workload in workloads:
+        exchange.links(workload.tp)
         if exchange.custom:  # a user's functions fail before any work
-            exchange.program(one.tp)
-        exchange.check_sums(asked.sums, one, described.gpu.k_parts)
+            exchange.program(workload.tp)
+        exchange.check_sums(section.sums, workload, machine.gpu.k_parts)
     fused = (*FUSIONS, "fused-wg")
     if exchange.sums.accumulate and not set(FUSIONS) & set(names):
-        raise BadInput(f"{setting('exchange.accumulate', asked.accumulate)} is for {', '.join(FUSIONS)}, of which "
+        raise BadInput(f"{setting('exchange.accumulate', section.accumulate)} is for {', '.join(FUSIONS)}, of which "
                        f"{setting('techniques', names)} names none")
-    for key, value in (("exchange.signal", asked.signal),
-                       ("exchange.algorithm", None if asked.algorithm == "ring" else asked.algorithm)):
+    for key, value in (("exchange.signal", section.signal),
+                       ("exchange.algorithm", None if section.algorithm == "ring" else section.algorithm)):
         if value and not exchange.of_parts and not set(fused) & set(names):
             raise BadInput(f"{setting(key, value)} is for {', '.join(fused)}, of which {setting('techniques', names)} "
                            "names none")
-    plans = tuple(_plan(scenario, exchange, described, one) for one in workloads)
+    plans = tuple(_plan(scenario, exchange, machine, workload) for workload in workloads)
     if layer.values:
         check_numbers(plans, names)
     for plan in plans:
         if plan.skew is not None:
-            plan.skew.check(exchange.links(plan.workload.tp), described)
+            plan.skew.check(exchange.links(plan.workload.tp), machine)
     if "decomposed" in names:
-        units_left(described.gpu.compute_units, scenario.decomposed.communication_units)
+        units_left(machine.gpu.compute_units, scenario.decomposed.communication_units)
     for plan in plans:
         check_split_k(plan.machine, exchange, names)
         for name in names:
@@ -222,19 +223,20 @@ def check_limits(scenario: Scenario, machine: Machine, policies: Collection[str]
 
     A machine serves all techniques, so its own limits may be another's. Raises BadInput.
     """
-    said_here = scenario.machine.get("arbiter", {}) if isinstance(scenario.machine, Mapping) else {}
+    scenario_limits = scenario.machine.get("arbiter", {}) if isinstance(scenario.machine, Mapping) else {}
     notes = []
-    for name, has_it in (("starvation_limit_cycles", any(POLICIES[one].ends_starvation for one in policies)),
-                         ("threshold", any(POLICIES[one].has_threshold for one in policies))):
+    for name, has_limit in (("starvation_limit_cycles", any(POLICIES[policy].ends_starvation for policy in policies)),
+                            ("threshold", any(POLICIES[policy].has_threshold for policy in policies))):
         value = getattr(machine.arbiter, name)
-        if has_it or not policies or value in ("derived", "auto"):
+        if has_limit or not policies or value in ("derived", "auto"):
             continue
-        who = " and ".join(sorted(policies))
-        if name in said_here:
-            having = [one.name for one in POLICIES.values() if (
-                one.ends_starvation if name == "starvation_limit_cycles" else one.has_threshold)]
-            raise BadInput(f"machine.arbiter.{name} = {value} has no effect under {who}: it is of {', '.join(having)}")
-        notes.append(f"{machine.name}: [arbiter] {name} = {value} has no effect under {who}")
+        policy_names = " and ".join(sorted(policies))
+        if name in scenario_limits:
+            policies_with_limit = [policy.name for policy in POLICIES.values() if (
+                policy.ends_starvation if name == "starvation_limit_cycles" else policy.has_threshold)]
+            raise BadInput(f"machine.arbiter.{name} = {value} has no effect under {policy_names}: it is of "
+                           f"{', '.join(policies_with_limit)}")
+        notes.append(f"{machine.name}: [arbiter] {name} = {value} has no effect under {policy_names}")
     return notes
 
 
@@ -251,11 +253,11 @@ def check_skew(scenario: Scenario) -> None:
 
 def _check_sections(scenario: Scenario, names: Sequence[str]) -> None:
     """Refuse keys of techniques that are not run."""
-    keys_given = scenario.given()
-    for key, needed in _OF_A_TECHNIQUE.items():
-        if key in keys_given and needed not in names:
-            raise BadInput(f"{setting(key, keys_given[key])} is for technique {needed}: it needs "
-                           f"{setting('techniques', needed)}")
+    keys = scenario.changes()
+    for key, technique in _TECHNIQUE_OF_KEY.items():
+        if key in keys and technique not in names:
+            raise BadInput(f"{setting(key, keys[key])} is for technique {technique}: it needs "
+                           f"{setting('techniques', technique)}")
 
 
 def _plan(scenario: Scenario, exchange: Exchange, machine: Machine, workload: Workload) -> Plan:

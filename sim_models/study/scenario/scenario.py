@@ -39,7 +39,7 @@ def _fraction(text: str) -> str:
     return text
 
 
-_Operator, _By, _Over = (Annotated[str, AfterValidator(one)] for one in (_operator, _algorithm, _topology))
+_Operator, _By, _Over = (Annotated[str, AfterValidator(check)] for check in (_operator, _algorithm, _topology))
 _Level = Literal["cycle", "event", "library"]
 _Fraction = Annotated[str, AfterValidator(_fraction)]
 _Seed = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
@@ -144,21 +144,22 @@ class Scenario(ScenarioSection):
     def custom(self) -> dict[str, str]:
         """Return the functions that it names, by their keys; of an operator without its collective."""
         operator = self.layer.operator
-        named = {"layer.operator": operator if is_custom(operator) else operator.rpartition("-")[0],
-                 "exchange.algorithm": self.exchange.algorithm or "", "exchange.topology": self.exchange.topology or ""}
-        return {key: name for key, name in named.items() if is_custom(name)}
+        functions = {"layer.operator": operator if is_custom(operator) else operator.rpartition("-")[0],
+                     "exchange.algorithm": self.exchange.algorithm or "",
+                     "exchange.topology": self.exchange.topology or ""}
+        return {key: name for key, name in functions.items() if is_custom(name)}
 
-    def given(self) -> dict[str, Any]:
+    def changes(self) -> dict[str, Any]:
         """Return what differs from a scenario that says nothing, by its key: `exchange.topology`."""
-        given = {}
+        changes = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, ScenarioSection):
-                given |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields
-                          if getattr(value, key) != type(value).model_fields[key].default}
+                changes |= {f"{name}.{key}": getattr(value, key) for key in type(value).model_fields
+                            if getattr(value, key) != type(value).model_fields[key].default}
             elif value != type(self).model_fields[name].default:
-                given[name] = value
-        return given
+                changes[name] = value
+        return changes
 
 
 def setting(key: str, value: object) -> str:

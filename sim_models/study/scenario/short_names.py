@@ -19,15 +19,15 @@ SHORT_NAMES = {
 SWITCHES = {"tune": True, "no-software": False, "every-gpu": True, "values": True}
 
 
-def keys_of(named: Mapping[str, Any]) -> dict[str, Any]:
+def keys_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that settings stand for; what has no short name is taken as a key, what is None as not said."""
-    found: dict[str, Any] = {}
-    for name, value in named.items():
+    keys: dict[str, Any] = {}
+    for name, value in settings.items():
         key = SHORT_NAMES.get(name, name)
         if name in SWITCHES and isinstance(value, bool):
             value = SWITCHES[name] if value else None
         if key == "techniques" and isinstance(value, str):
-            value = tuple(one.strip() for one in value.split(","))
+            value = tuple(name.strip() for name in value.split(","))
         if value is not None:
-            found[key] = value
-    return found
+            keys[key] = value
+    return keys

@@ -20,10 +20,10 @@ def check_address(address: str) -> None:
     """Refuse a cluster that anybody on the network could send code to. Raises BadInput, Failure."""
     try:
         parts = urlsplit(address)
-        host, there = parts.hostname or "", parts.port is not None
+        host, has_port = parts.hostname or "", parts.port is not None
     except ValueError:
-        host, there = "", False
-    if parts.scheme not in ("tcp", "tls") or not host or not there:
+        host, has_port = "", False
+    if parts.scheme not in ("tcp", "tls") or not host or not has_port:
         raise BadInput(f"scheduler = {shown(address)} is no address such as tcp://127.0.0.1:8786 or tls://HOST:8786")
     if parts.scheme == "tcp" and not _is_loopback(host):
         raise BadInput(f"scheduler = {shown(address)} is another machine without encryption: use "
@@ -39,12 +39,12 @@ def _check_certificates(address: str) -> None:
     except ImportError:
         raise Failure(_NO_DASK) from None
     try:
-        why = "" if Security().get_connection_args("client")["ssl_context"] else "it names none"
+        reason = "" if Security().get_connection_args("client")["ssl_context"] else "it names none"
     except (OSError, ValueError) as error:  # ssl's errors are of the system's
-        why = said_by(error)
-    if why:
+        reason = said_by(error)
+    if reason:
         raise BadInput(f"scheduler = {address} needs certificates in Dask's configuration, "
-                       f"distributed.comm.tls.client: {why}")
+                       f"distributed.comm.tls.client: {reason}")
 
 
 def _is_loopback(host: str) -> bool:
@@ -66,9 +66,9 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
     except ImportError:
         raise Failure(_NO_DASK) from None
 
-    started = time.perf_counter()
-    outcome = Outcome(results={task: kept for task in tasks if (kept := store.load(task)) is not None})
-    outcome.kept = frozenset(task.key for task in outcome.results)
+    start = time.perf_counter()
+    outcome = Outcome(results={task: result for task in tasks if (result := store.load(task)) is not None})
+    outcome.stored_keys = frozenset(task.key for task in outcome.results)
     missing = [task for task in tasks if task not in outcome.results]
     try:
         client = Client(address, timeout=_CONNECT_SECONDS)
@@ -83,25 +83,25 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
     for task in missing:
         if task.key not in outcome.failures and (result := store.load(task)) is not None:
             outcome.results[task] = result
-    outcome.seconds = time.perf_counter() - started
+    outcome.seconds = time.perf_counter() - start
     return outcome
 
 
 def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor: Monitor,
             outcome: Outcome) -> None:
-    if crowded := [worker for worker, threads in client.nthreads().items() if threads > 1]:
-        raise BadInput(f"scheduler = {address}: the worker {crowded[0]} runs several tasks in one process: start "
+    if busy_workers := [worker for worker, threads in client.nthreads().items() if threads > 1]:
+        raise BadInput(f"scheduler = {address}: the worker {busy_workers[0]} runs several tasks in one process: start "
                        "workers with --nthreads 1")
-    monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.kept))
-    shared = Store(store.folder.resolve(), store.beside)
-    running = {client.submit(_work_once, task, shared, key=task.key, pure=False): task for task in missing}
-    seconds, heard = 0.0, time.monotonic()
+    monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.stored_keys))
+    worker_store = Store(store.folder.resolve(), store.fallback)
+    running = {client.submit(_work_once, task, worker_store, key=task.key, pure=False): task for task in missing}
+    seconds, last_answer = 0.0, time.monotonic()
     while running:
         time.sleep(_LOOK_SECONDS)
         if client.status == "running":
-            heard = time.monotonic()
-        forgotten = any(future.status == "cancelled" for future in running)
-        if forgotten or time.monotonic() - heard > _LOST_SECONDS:
+            last_answer = time.monotonic()
+        is_forgotten = any(future.status == "cancelled" for future in running)
+        if is_forgotten or time.monotonic() - last_answer > _LOST_SECONDS:
             raise Failure(f"the scheduler at {address} is gone: what is finished is kept")
         for future in [future for future in running if future.status in ("finished", "error")]:
             task = running.pop(future)

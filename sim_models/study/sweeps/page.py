@@ -33,39 +33,41 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
 
     plots = []
     drawings = [*((f"plot{number}", plot.title, partial(_draw, plot, rows)) for number, plot in enumerate(study.plots)),
-                *((f"map{number}", wanted.title, partial(_draw_map, wanted, rows))
-                  for number, wanted in enumerate(study.maps))]
-    found_regimes = regimes(study.regimes, rows, study.varied) if study.regimes else []
-    if study.regimes and found_regimes:
-        drawings.append(("regimes", f"What each {study.regimes.over} loses", partial(_draw_regimes, found_regimes)))
+                *((f"map{number}", winner_map.title, partial(_draw_map, winner_map, rows))
+                  for number, winner_map in enumerate(study.maps))]
+    regime_rows = regimes(study.regimes, rows, study.varied_settings) if study.regimes else []
+    if study.regimes and regime_rows:
+        drawings.append(("regimes", f"What each {study.regimes.over} loses", partial(_draw_regimes, regime_rows)))
     for name, title, draw in drawings:
         svg, png = render(name, draw)
         write_whole(folder / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
         write_whole(folder / f"{name}.png", png)
         plots.append((title, svg))
-    compared = regrets(study.compare, rows, study.varied, study.compared) if study.compare else []
-    drawn = [*(name for plot in study.plots for name in plot.y), *(name for one in study.maps for name in one.least_of)]
-    columns = list(dict.fromkeys([*study.varied, *(drawn or _times(study, rows))]))
+    regret_rows = regrets(study.compare, rows, study.varied_settings, study.compared_settings) if study.compare else []
+    plotted_columns = [*(name for plot in study.plots for name in plot.y),
+                       *(name for winner_map in study.maps for name in winner_map.least_of)]
+    columns = list(dict.fromkeys([*study.varied_settings, *(plotted_columns or _times(study, rows))]))
     cells = [[_text(row.get(name)) for name in columns] for row in rows]
     page = Environment(loader=PackageLoader(__package__, "."), autoescape=True).get_template("page.html.j2")
     write_whole(folder / FILE, page.render(study=study, plots=plots, columns=columns, rows=cells, failures=failures,
                                            points=points, done=len(rows),
-                                           compared=compared, regimes=found_regimes))
+                                           compared=regret_rows, regimes=regime_rows))
 
 
 def _times(study: Study, rows: Sequence[Row]) -> list[str]:
     """List the columns that a report without plots shows: total times, else other times, else what differs."""
-    others = sorted({name for row in rows for name in row} - set(study.varied))
-    totals = [name for name in others if name.rpartition(".")[2] in ("total_ns", "ns")]
-    times = [name for name in others if name.endswith("_ns")]
-    return (totals or times or [name for name in others if len({row.get(name) for row in rows}) > 1])[:_COLUMNS]
+    result_columns = sorted({name for row in rows for name in row} - set(study.varied_settings))
+    totals = [name for name in result_columns if name.rpartition(".")[2] in ("total_ns", "ns")]
+    times = [name for name in result_columns if name.endswith("_ns")]
+    return (totals or times or [name for name in result_columns if len({row.get(name) for row in rows}) > 1])[:_COLUMNS]
 
 
-def _named(name: str) -> tuple[str, str]:
+def _words_and_unit(name: str) -> tuple[str, str]:
     """Return words for a setting or a column, and its unit: "link bandwidth" and "GB/s"."""
     *sections, last = name.split(".")
-    ending = next((one for one in _UNITS if last.endswith(f"_{one}")), "")
-    words = [*(one for one in sections if one not in _SECTIONS and not one.isdigit()), last.removesuffix(f"_{ending}")]
+    ending = next((part for part in _UNITS if last.endswith(f"_{part}")), "")
+    words = [*(part for part in sections if part not in _SECTIONS and not part.isdigit()),
+             last.removesuffix(f"_{ending}")]
     return " ".join(words).replace("_", " "), _UNITS.get(ending, "")
 
 
@@ -73,7 +75,7 @@ def _axis(name: str, label: str = "") -> str:
     """Return the words beside an axis, with the unit: "link bandwidth (GB/s)"; of a label that is no more, "time"."""
     from t3sim.base.plots import plain
 
-    words, unit = _named(name)
+    words, unit = _words_and_unit(name)
     if label in _TIMES:
         words, unit = "time", label
     elif label:
@@ -85,31 +87,32 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     from t3sim.base.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
-    drawn, axes = figure(_PLOT_INCHES)
+    picture, axes = figure(_PLOT_INCHES)
     values = list(dict.fromkeys(row.get(plot.series) for row in rows)) if plot.series else [None]
     numbers = not any(isinstance(row[plot.x], str | bool) for row in rows)
     lines = [(value, name, points) for value in values for name in plot.y if (points := [
         (row[plot.x] if numbers else plain(row[plot.x]), row[name] / plot.scale) for row in rows
         if row.get(name) is not None and (plot.series is None or row.get(plot.series) == value)])]
-    for place, (value, name, points) in enumerate(lines):
+    for index, (value, name, points) in enumerate(lines):
         if numbers:
             points.sort()
-        labels = (_named(name)[0] if len(plot.y) > 1 else "", _setting(plot.series, value) if plot.series else "")
+        labels = (_words_and_unit(name)[0] if len(plot.y) > 1 else "",
+                  _setting(plot.series, value) if plot.series else "")
         label = ", ".join(filter(None, labels))
         axes.plot(*zip(*points), marker="o", markersize=4, label=plain(label),
-                  color=colours[place % len(colours)])
+                  color=colours[index % len(colours)])
     axes.set_xlabel(_axis(plot.x))
     axes.set_ylabel(_axis(plot.y[0], plot.label))
     if plot.log_x and numbers and all(row[plot.x] > 0 for row in rows):
         _scale_by_powers(axes, sorted({row[plot.x] for row in rows}))
     if len(lines) > 1:
         axes.legend()
-    return drawn
+    return picture
 
 
 def _setting(name: str, value: Scalar | None) -> str:
     """Return a setting's value for a legend: "link bandwidth 75 GB/s"."""
-    words, unit = _named(name)
+    words, unit = _words_and_unit(name)
     return f"{words} {f'{value:g}' if isinstance(value, float) else value} {unit}".strip()
 
 
@@ -124,17 +127,17 @@ def _scale_by_powers(axes, values: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.6g}"))
 
 
-def _draw_map(wanted: Map, rows: Sequence[Row]):
+def _draw_map(winner_map: Map, rows: Sequence[Row]):
     """Draw a square per pair of settings in its winner's colour, with by how much the next one is slower."""
     from matplotlib.patches import Rectangle
 
     from t3sim.base.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
-    names = short_names(wanted.least_of)
+    names = short_names(winner_map.least_of)
     colours = dict(zip(names, (SKY, ORANGE, GREEN, BLUE, PURPLE, RED, BLACK)))
-    xs, ys = ([*dict.fromkeys(row[name] for row in rows)] for name in (wanted.x, wanted.y))
-    drawn, axes = figure(_PLOT_INCHES)
-    cells = winners(wanted, rows)
+    xs, ys = ([*dict.fromkeys(row[name] for row in rows)] for name in (winner_map.x, winner_map.y))
+    picture, axes = figure(_PLOT_INCHES)
+    cells = winners(winner_map, rows)
     for cell in cells:
         x, y = xs.index(cell.x), ys.index(cell.y)
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colours[cell.best], alpha=0.75,
@@ -145,33 +148,34 @@ def _draw_map(wanted: Map, rows: Sequence[Row]):
     axes.set_ylim(-0.5, len(ys) - 0.5)
     axes.set_xticks(range(len(xs)), [plain(x) for x in xs])
     axes.set_yticks(range(len(ys)), [plain(y) for y in ys])
-    axes.set_xlabel(_axis(wanted.x))
-    axes.set_ylabel(_axis(wanted.y))
+    axes.set_xlabel(_axis(winner_map.x))
+    axes.set_ylabel(_axis(winner_map.y))
     axes.grid(False)
-    return drawn
+    return picture
 
 
-def _draw_regimes(found: Sequence[Regime]):
+def _draw_regimes(regime_rows: Sequence[Regime]):
     """Draw a panel for each of what cases are grouped along, a line of mean losses for each value and for the best."""
     from t3sim.base.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
-    alongs, names = ([*dict.fromkeys(names)] for names in ((one.along for one in found), found[0].mean_percent))
+    alongs = [*dict.fromkeys(regime.along for regime in regime_rows)]
+    names = list(regime_rows[0].mean_percent)
     rows = -(-len(alongs) // _PANELS)
-    drawn, axes = figure(_PANEL_INCHES * rows + 0.4, rows, min(_PANELS, len(alongs)), squeeze=False, sharey=True)
+    picture, axes = figure(_PANEL_INCHES * rows + 0.4, rows, min(_PANELS, len(alongs)), squeeze=False, sharey=True)
     colours = {**dict(zip(names, (ORANGE, SKY, BLUE, GREEN, PURPLE, RED))), BEST: BLACK}
     for panel in axes.flat[len(alongs):]:
         panel.set_axis_off()
     for panel, along in zip(axes.flat, alongs):
-        groups = [one for one in found if one.along == along]
+        groups = [regime for regime in regime_rows if regime.along == along]
         for name in names:
-            panel.plot(range(len(groups)), [one.mean_percent[name] for one in groups], marker="o", markersize=4,
+            panel.plot(range(len(groups)), [regime.mean_percent[name] for regime in groups], marker="o", markersize=4,
                        color=colours[name], linestyle="--" if name == BEST else "-", label=name)
-        panel.set_xticks(range(len(groups)), [plain(one.group) for one in groups], fontsize=7)
+        panel.set_xticks(range(len(groups)), [plain(regime.group) for regime in groups], fontsize=7)
         panel.set_xlabel(_axis(along), fontsize=8)
     for first in axes[:, 0]:
         first.set_ylabel("loss, mean (%)")
-    drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(names))
-    return drawn
+    picture.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(names))
+    return picture
 
 
 def _text(value: Scalar | None) -> str:

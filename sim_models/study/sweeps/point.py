@@ -48,10 +48,10 @@ def flat(content: Any, path: str = "") -> dict[str, Scalar | None]:
         items = list(enumerate(content))
     else:
         return {path: content}
-    found: dict[str, Scalar | None] = {}
+    leaves: dict[str, Scalar | None] = {}
     for key, value in items:
-        found |= flat(value, f"{path}.{key}" if path else str(key))
-    return found
+        leaves |= flat(value, f"{path}.{key}" if path else str(key))
+    return leaves
 
 
 def digest_of_files(path: Path) -> str:

@@ -64,11 +64,11 @@ class Draw(_StudyPart):
 
     def points(self) -> list[dict[str, Scalar]]:
         """Return `count` points that differ."""
-        rng, found = random.Random(self.seed), {}
-        while len(found) < self.count:
-            drawn = tuple(rng.choice(values) for values in self.settings.values())
-            found.setdefault(drawn, dict(zip(self.settings, drawn)))
-        return list(found.values())
+        rng, points = random.Random(self.seed), {}
+        while len(points) < self.count:
+            values = tuple(rng.choice(values) for values in self.settings.values())
+            points.setdefault(values, dict(zip(self.settings, values)))
+        return list(points.values())
 
 
 class Compare(_StudyPart):
@@ -111,13 +111,13 @@ class Study(_StudyPart):
     regimes: Regimes | None = None
 
     @property
-    def varied(self) -> list[str]:
+    def varied_settings(self) -> list[str]:
         """The settings in which points differ, in the order of the file."""
-        drawn = self.draw.settings if self.draw else ()
-        return list(dict.fromkeys([*(name for point in self.points for name in point), *drawn, *self.grid]))
+        draw_settings = self.draw.settings if self.draw else ()
+        return list(dict.fromkeys([*(name for point in self.points for name in point), *draw_settings, *self.grid]))
 
     @property
-    def compared(self) -> list[str]:
+    def compared_settings(self) -> list[str]:
         """The settings whose values are compared."""
         if self.compare and self.compare.over != POINTS:
             return [self.compare.over]
@@ -126,13 +126,13 @@ class Study(_StudyPart):
     def columns(self) -> Iterator[tuple[str, str]]:
         """Return the columns of the results that the file names, and where."""
         yield from (("plots.y", column) for plot in self.plots for column in plot.y)
-        yield from (("maps.least_of", column) for one in self.maps for column in one.least_of)
+        yield from (("maps.least_of", column) for winner_map in self.maps for column in winner_map.least_of)
         if self.compare:
             yield "compare.by", self.compare.by
         if self.regimes:
             yield "regimes.by", self.regimes.by
             yield "regimes.bound", self.regimes.bound
-            yield from (("regimes.along", name) for name in self.regimes.along if name not in self.varied)
+            yield from (("regimes.along", name) for name in self.regimes.along if name not in self.varied_settings)
 
     @property
     def scenario_settings(self) -> dict[str, Scalar]:
@@ -140,7 +140,7 @@ class Study(_StudyPart):
         return _dotted("", self.scenario)
 
     @property
-    def shared(self) -> dict[str, Scalar]:
+    def shared_settings(self) -> dict[str, Scalar]:
         """The settings that all points have."""
         return {**self.scenario_settings, **self.options, **_dotted(MACHINE_KEY, self.machine)}
 
@@ -148,12 +148,12 @@ class Study(_StudyPart):
         """Give the settings of each point, with those that all points share."""
         for point in [*self.points, *(self.draw.points() if self.draw else ())] or [{}]:
             for values in itertools.product(*self.grid.values()):
-                yield {**self.shared, **point, **dict(zip(self.grid, values))}
+                yield {**self.shared_settings, **point, **dict(zip(self.grid, values))}
 
     def place_of(self, error: BadInput) -> str:
         """Say in which section of the file the key stands that a message begins with: `grid.tp: `, or nothing."""
-        drawn = self.draw.settings if self.draw else {}
-        parts = {"options": self.options, "grid": self.grid, "draw.settings": drawn,
+        draw_settings = self.draw.settings if self.draw else {}
+        parts = {"options": self.options, "grid": self.grid, "draw.settings": draw_settings,
                  "points": {name: 0 for point in self.points for name in point}}
         key = str(error).partition(" ")[0].strip("':")
         for part, settings in parts.items():
@@ -163,16 +163,16 @@ class Study(_StudyPart):
         return ""
 
 
-def value_of(point: Mapping[str, Scalar | None], compared: Sequence[str]) -> Scalar:
+def value_of(point: Mapping[str, Scalar | None], settings: Sequence[str]) -> Scalar:
     """Return what a point or a row has of the compared settings; of several, the values with spaces between."""
-    values = [point[name] for name in compared if point.get(name) is not None]
-    return values[0] if len(compared) == 1 else " ".join(map(str, values))
+    values = [point[name] for name in settings if point.get(name) is not None]
+    return values[0] if len(settings) == 1 else " ".join(map(str, values))
 
 
 def load_study(name_or_path: str) -> Study:
     """Load a study of the package by name, or a TOML file. Raises BadInput in one line that names key and value."""
-    named = name_or_path in STUDIES
-    source: Traversable = (resources.files(__package__) / "studies" / f"{name_or_path}.toml" if named
+    is_packaged = name_or_path in STUDIES
+    source: Traversable = (resources.files(__package__) / "studies" / f"{name_or_path}.toml" if is_packaged
                            else Path(name_or_path))
     where = f"study {shown(name_or_path)}"
     with reading(where, "TOML"):
@@ -190,12 +190,12 @@ def load_study(name_or_path: str) -> Study:
     try:
         study = Study.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{where}: {_told(error)}") from None
+        raise BadInput(f"{where}: {_fault_text(error)}") from None
     _check(study, where)
     return study
 
 
-def _told(error: ValidationError) -> str:
+def _fault_text(error: ValidationError) -> str:
     """Explain the first fault: what is wrong with which key, and what is allowed."""
     faults = error.errors(include_url=False)
     first, *others = ([part for part in fault["loc"] if part not in ("str", "int", "float", "bool")]
@@ -213,57 +213,58 @@ def _told(error: ValidationError) -> str:
 
 
 def _check(study: Study, where: str) -> None:
-    drawn = study.draw.settings if study.draw else {}
-    for part, settings in (("grid", study.grid), ("draw.settings", drawn)):
+    draw_settings = study.draw.settings if study.draw else {}
+    for part, settings in (("grid", study.grid), ("draw.settings", draw_settings)):
         for name, values in settings.items():
             if not values:
                 raise BadInput(f"{where}: {part}.{name} is empty: at least one value is needed")
             if len(set(values)) < len(values):
                 raise BadInput(f"{where}: {part}.{name} has a value twice")
-    if study.draw and study.draw.count > (most := math.prod(map(len, drawn.values()))):
-        raise BadInput(f"{where}: draw.count = {study.draw.count}: its settings make {most} different points")
+    if study.draw and study.draw.count > (limit := math.prod(map(len, draw_settings.values()))):
+        raise BadInput(f"{where}: draw.count = {study.draw.count}: its settings make {limit} different points")
     points = len(study.points) + (study.draw.count if study.draw else 0)
     count = max(1, points) * math.prod(map(len, study.grid.values()))
     if count > LARGEST:
         raise BadInput(f"{where} has {count:,} points: up to {LARGEST:,} are allowed")
-    named = {part: {SHORT_NAMES.get(name, name): name for name in settings} for part, settings in (
-        ("scenario", study.scenario_settings), ("options", study.options), ("grid", study.grid), ("draw", drawn),
-        *((f"points.{number}", point) for number, point in enumerate(study.points)))}
-    for part, other in (*((part, "grid") for part in named if part != "grid"), ("scenario", "options")):
-        if twice := named[part].keys() & named[other].keys():
-            key = min(twice)
-            raise BadInput(f"{where}: {named[part][key]} is in {part.partition('.')[0]} and in {other}")
+    names_by_key = {part: {SHORT_NAMES.get(name, name): name for name in settings} for part, settings in (
+        ("scenario", study.scenario_settings), ("options", study.options), ("grid", study.grid),
+        ("draw", draw_settings), *((f"points.{number}", point) for number, point in enumerate(study.points)))}
+    for part, second_part in (*((part, "grid") for part in names_by_key if part != "grid"), ("scenario", "options")):
+        if repeated_keys := names_by_key[part].keys() & names_by_key[second_part].keys():
+            key = min(repeated_keys)
+            raise BadInput(f"{where}: {names_by_key[part][key]} is in {part.partition('.')[0]} and in {second_part}")
     for plot in study.plots:
         for setting in filter(None, (plot.x, plot.series)):
-            if setting not in study.varied:
+            if setting not in study.varied_settings:
                 raise BadInput(f"{where}: plots has {shown(setting)}, which does not vary: allowed are "
-                               f"{', '.join(study.varied) or 'none'}")
+                               f"{', '.join(study.varied_settings) or 'none'}")
     for part, column in study.columns():
         kind, _, name = column.partition(".")
         name = name.partition(".")[0]
-        cycle_level = study.command == "run" and study.shared.get("level") != "event" and "level" not in study.varied
+        cycle_level = (study.command == "run" and study.shared_settings.get("level") != "event"
+                       and "level" not in study.varied_settings)
         if cycle_level and kind in ("techniques", "speedup", "overlap_efficiency") and (
                 name not in TECHNIQUES):
             raise BadInput(f"{where}: {part} names {shown(column)}: allowed techniques are "
                            f"{choices(name, TECHNIQUES)}")
-    for wanted in study.maps:
-        if len(set(wanted.least_of)) < len(wanted.least_of):
+    for winner_map in study.maps:
+        if len(set(winner_map.least_of)) < len(winner_map.least_of):
             raise BadInput(f"{where}: maps.least_of has a column twice")
-        if {wanted.x, wanted.y} != set(study.varied) or wanted.x == wanted.y:
-            raise BadInput(f"{where}: maps has x = {shown(wanted.x)} and y = {shown(wanted.y)}: they must be the "
-                           f"study's two settings, which are {', '.join(study.varied) or 'none'}")
+        if {winner_map.x, winner_map.y} != set(study.varied_settings) or winner_map.x == winner_map.y:
+            raise BadInput(f"{where}: maps has x = {shown(winner_map.x)} and y = {shown(winner_map.y)}: they must be "
+                           f"the study's two settings, which are {', '.join(study.varied_settings) or 'none'}")
     if study.compare:
         of_points = study.compare.over == POINTS
-        values = ([value_of(point, study.compared) for point in study.points] if of_points
+        values = ([value_of(point, study.compared_settings) for point in study.points] if of_points
                   else study.grid.get(study.compare.over, []))
         if study.compare.against not in values:
             raise BadInput(f"{where}: compare.against = {shown(study.compare.against)} is no value of "
                            f"{POINTS if of_points else f'grid.{study.compare.over}'}: allowed are "
                            f"{', '.join(map(str, values)) or 'none'}")
-        others = [name for name in study.grid if name != study.compare.over]
-        if study.compare.average not in (None, *others):
+        other_settings = [name for name in study.grid if name != study.compare.over]
+        if study.compare.average not in (None, *other_settings):
             raise BadInput(f"{where}: compare.average = {shown(study.compare.average)} is no other setting of the "
-                           f"grid: allowed are {', '.join(others) or 'none'}")
+                           f"grid: allowed are {', '.join(other_settings) or 'none'}")
 
 
     if study.regimes and study.regimes.over not in study.grid:
@@ -273,11 +274,11 @@ def _check(study: Study, where: str) -> None:
 
 def _dotted(prefix: str, content: dict[str, Any]) -> dict[str, Scalar]:
     """Write `{"tracker": {"ways": 8}}` as `machine.tracker.ways`, and words of a list with commas between."""
-    found: dict[str, Scalar] = {}
+    settings: dict[str, Scalar] = {}
     for name, value in content.items():
         key = f"{prefix}.{name}" if prefix else name
         if isinstance(value, dict):
-            found |= _dotted(key, value)
+            settings |= _dotted(key, value)
         else:
-            found[key] = ",".join(map(str, value)) if isinstance(value, list) else value
-    return found
+            settings[key] = ",".join(map(str, value)) if isinstance(value, list) else value
+    return settings

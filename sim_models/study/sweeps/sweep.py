@@ -26,53 +26,55 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """The result of a sweep."""
 
     points: int  #: of the study
-    done: int  #: of them, whoever ran them
-    kept: int  #: of this part's points, those whose simulations were all there before
+    finished_points: int  #: of them, whoever ran them
+    stored_points: int  #: of this part's points, those whose simulations were all there before
     simulations: int  #: that this part's points need, each once
     failures: tuple[TaskFailure, ...]  #: of this part's points, in their order
-    compared: tuple[Regret, ...] = ()
+    regrets: tuple[Regret, ...] = ()
     regimes: tuple[Regime, ...] = ()
 
 
 def sweep(study: Study, points: Sequence[Point], out: Path, monitor: Monitor, jobs: int = 1, shard: Shard = Shard(),
-          scheduler: str | None = None) -> Swept:
+          scheduler: str | None = None) -> SweepResult:
     """Run this shard of a study's points, `jobs` simulations at once or on a cluster; write what is known into `out`.
 
     Table, plots and report are those of the whole study, the same bytes whoever ran the points. Raises what `run_tasks`
     and `run_on_cluster` raise.
     """
-    store, mine = Store(out / "cache", KeptResults()), points[shard.number - 1::shard.of]
-    tasks = {task.key: task for point in mine for task in point.tasks}
+    store, shard_points = Store(out / "cache", KeptResults()), points[shard.number - 1::shard.of]
+    tasks = {task.key: task for point in shard_points for task in point.tasks}
     if scheduler is not None:
         from t3sim.study.sweeps.cluster import run_on_cluster
 
         outcome = run_on_cluster(list(tasks.values()), store, scheduler, monitor)
     else:
-        first = next((first for point in mine if (first := point.warm_up()) is not None), None)
+        first = next((first for point in shard_points if (first := point.warm_up()) is not None), None)
         outcome = run_tasks(tasks.values(), store, jobs, monitor, first)
     rows = _rows(points, store, outcome)
-    failures = tuple(_failures(study, mine, outcome))
+    failures = tuple(_failures(study, shard_points, outcome))
     out.mkdir(parents=True, exist_ok=True)
-    write_table(make_table(rows, study.varied), out)
+    write_table(make_table(rows, study.varied_settings), out)
     columns = dict.fromkeys(column for row in rows for column in row)
     for part, column in study.columns() if rows else ():
         # Of levels that have different results, those that are not there yet may have it.
-        if column not in columns and ("level" not in study.varied or len(rows) == len(points)):
+        if column not in columns and ("level" not in study.varied_settings or len(rows) == len(points)):
             raise BadInput(f"{part} names {shown(column)}, which no result has: allowed are {choices(column, columns)} "
                            f"(the results are kept in {out})")
-    write_page(study, rows, sorted((one.label, one.message) for one in failures), len(points), out)
+    write_page(study, rows, sorted((failure.label, failure.message) for failure in failures), len(points), out)
     log = out / "failures.log"
     log.unlink(missing_ok=True)
     if failures:
-        write_whole(log, "\n".join(f"{one.label}: {one.message}\n{one.traceback}" for one in failures))
-    return Swept(len(points), len(rows), sum({task.key for task in point.tasks} <= outcome.kept for point in mine),
-                 len(tasks), failures,
-                 tuple(regrets(study.compare, rows, study.varied, study.compared)) if study.compare else (),
-                 tuple(regimes(study.regimes, rows, study.varied)) if study.regimes else ())
+        write_whole(log, "\n".join(f"{failure.label}: {failure.message}\n{failure.traceback}" for failure in failures))
+    return SweepResult(len(points), len(rows),
+                       sum({task.key for task in point.tasks} <= outcome.stored_keys for point in shard_points),
+                       len(tasks), failures,
+                       tuple(regrets(study.compare, rows, study.varied_settings, study.compared_settings))
+                       if study.compare else (),
+                       tuple(regimes(study.regimes, rows, study.varied_settings)) if study.regimes else ())
 
 
 def _rows(points: Sequence[Point], store: Store, outcome: Outcome) -> list[dict]:
@@ -92,5 +94,5 @@ def _rows(points: Sequence[Point], store: Store, outcome: Outcome) -> list[dict]
 
 def _failures(study: Study, points: Sequence[Point], outcome: Outcome):
     for point in points:
-        if failed := next((outcome.failures[task.key] for task in point.tasks if task.key in outcome.failures), None):
-            yield TaskFailure(label_of(point, study.varied), failed.message, failed.traceback)
+        if failure := next((outcome.failures[task.key] for task in point.tasks if task.key in outcome.failures), None):
+            yield TaskFailure(label_of(point, study.varied_settings), failure.message, failure.traceback)

@@ -19,16 +19,16 @@ class WinnerCell:
     ahead_percent: float | None  #: by which the next one is more; None if there is no other
 
 
-def winners(wanted: Map, rows: Sequence[Row]) -> list[WinnerCell]:
+def winners(winner_map: Map, rows: Sequence[Row]) -> list[WinnerCell]:
     """Find the least of the map's results in every row that has any; ties go to the first in the map's order."""
-    names = short_names(wanted.least_of)
+    names = short_names(winner_map.least_of)
     cells = []
     for row in rows:
-        results = [(float(value), name) for column, name in zip(wanted.least_of, names)
+        results = [(float(value), name) for column, name in zip(winner_map.least_of, names)
                    if isinstance(value := row.get(column), (int, float))]
         if results:
             (best, name), *others = sorted(results, key=lambda result: result[0])
-            cells.append(WinnerCell(row[wanted.x], row[wanted.y], name,
+            cells.append(WinnerCell(row[winner_map.x], row[winner_map.y], name,
                                     100 * (others[0][0] / best - 1) if others else None))
     return cells
 

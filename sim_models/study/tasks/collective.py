@@ -17,12 +17,12 @@ _SOURCES = "t3sim.runs.collective_alone"  #: the module that its result comes fr
 class CollectiveTask:
     """One collective alone. Two that depend on the same are equal, whatever their algorithms and links are called."""
 
-    asked: PlannedCollective
+    collective: PlannedCollective
     label: str
 
     needs_rtl = True
     result_type = CollectiveEnd
-    kept_by = _SOURCES
+    result_module = _SOURCES
     seconds = 10.0  #: a guess, alike for all: which is the longest is not known before
 
     def __eq__(self, other: object) -> bool:
@@ -33,23 +33,24 @@ class CollectiveTask:
 
     @property
     def description(self) -> dict[str, Any]:
-        one = self.asked
-        return {"collective": one.kind, "chunk_bytes": one.chunk_bytes, "program": digest(repr(one.program)),
-                "links": digest(repr(_links(one.topology))), "mirrored": one.mirrored, "skew": repr(one.skew),
-                "seed": one.seed, "machine": one.machine.model_dump(mode="json", exclude={"name"})}
+        collective = self.collective
+        return {"collective": collective.kind, "chunk_bytes": collective.chunk_bytes,
+                "program": digest(repr(collective.program)), "links": digest(repr(_links(collective.topology))),
+                "mirrored": collective.mirrored, "skew": repr(collective.skew), "seed": collective.seed,
+                "machine": collective.machine.model_dump(mode="json", exclude={"name"})}
 
     @cached_property
     def key(self) -> str:
-        one = self.asked
-        return (f"collective-{one.chunk_bytes}-{one.program.ranks}-"
+        collective = self.collective
+        return (f"collective-{collective.chunk_bytes}-{collective.program.ranks}-"
                 f"{digest(described(self), source_digest(_SOURCES, rtl=True))}")
 
     @property
     def requires(self) -> tuple[BuildTask, ...]:
-        return (BuildTask(self.asked.machine.geometry()),)
+        return (BuildTask(self.collective.machine.geometry()),)
 
     def run(self, progress: Callable[[float], None]) -> CollectiveEnd:
-        return self.asked.simulate(progress)
+        return self.collective.simulate(progress)
 
 
 def _links(topology: Topology) -> tuple:

@@ -40,19 +40,19 @@ class Estimate:
                 f"{self.cycles:,.0f} cycles")
 
 
-def estimate(machine: Machine, workload: Workload, asked: Iterable[Kernel], mirrored: bool = True,
+def estimate(machine: Machine, workload: Workload, kernels: Iterable[Kernel], mirrored: bool = True,
              jobs: int = 1) -> Estimate:
     """Estimate a run of these kernels, `jobs` at once, each once; what is not `mirrored` simulates every GPU."""
-    kernels = list(dict.fromkeys(asked))
+    distinct_kernels = list(dict.fromkeys(kernels))
     tiles = make_tiling(machine, workload).tiles
     seconds = [_SETUP_SECONDS_PER_TILE * tiles * kernel.uses_depth + kernel_seconds(kernel, machine, workload, mirrored)
-               for kernel in kernels]
-    of_a_run = _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes
+               for kernel in distinct_kernels]
+    bytes_per_run = _BYTES_PER_TILE * tiles + 4 * machine.llc.size_bytes / machine.llc.line_bytes
     return Estimate(
-        cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in kernels),
-        seconds=max([*(one / (min(jobs, workload.tp) if in_threads(kernel) else 1)
-                       for kernel, one in zip(kernels, seconds)), sum(seconds) / jobs]),
-        memory_bytes=_BASE_BYTES + min(jobs, len(kernels)) * of_a_run)
+        cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in distinct_kernels),
+        seconds=max([*(kernel_time / (min(jobs, workload.tp) if in_threads(kernel) else 1)
+                       for kernel, kernel_time in zip(distinct_kernels, seconds)), sum(seconds) / jobs]),
+        memory_bytes=_BASE_BYTES + min(jobs, len(distinct_kernels)) * bytes_per_run)
 
 
 def in_threads(kernel: Kernel) -> bool:
@@ -96,12 +96,12 @@ class Sized(Protocol):
     def size(self) -> str: ...
 
 
-def check(found: Estimate, workload: Sized) -> None:
+def check(estimated: Estimate, workload: Sized) -> None:
     """Refuse what takes more than a day, or more memory than this host gives. Raises BadInput."""
     memory = memory_bytes()
-    if found.seconds > LONGEST_SECONDS or found.memory_bytes > memory:
+    if estimated.seconds > LONGEST_SECONDS or estimated.memory_bytes > memory:
         article = "an" if workload.kind[0] in "aeiou" else "a"
-        raise BadInput(f"{article} {workload.kind} of {workload.size} would take {found} (estimated): up to a day "
+        raise BadInput(f"{article} {workload.kind} of {workload.size} would take {estimated} (estimated): up to a day "
                        f"and this host's {memory / 1e9:,.0f} GB are allowed")
 
 

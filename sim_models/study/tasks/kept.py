@@ -13,16 +13,16 @@ from t3sim.study.tasks.task import Task
 class KeptResults:
     """The results that all commands of a user share, a folder for each state of the sources.
 
-    A task says by `kept_by` whether, and with which sources. A cache that takes no files keeps nothing.
+    A task says by `result_module` whether, and with which sources. A cache that takes no files keeps nothing.
     """
 
     def load(self, task: Task) -> Any:
         """Return the result, or None if it is not there or cannot be read."""
-        if (store := self._store(task)) is None or (found := store.load(task)) is None:
+        if (store := self._store(task)) is None or (result := store.load(task)) is None:
             return None
         with contextlib.suppress(OSError):
             os.utime(store.folder)  # in use: others go first when room is short
-        return found
+        return result
 
     def save(self, task: Task, result: Any) -> None:
         """Keep a result."""
@@ -31,7 +31,7 @@ class KeptResults:
                 store.save(task, result)
 
     def _store(self, task: Task) -> Store | None:
-        if (entry := getattr(task, "kept_by", None)) is None:
+        if (entry := getattr(task, "result_module", None)) is None:
             return None
         sources = source_digest(entry, rtl=task.needs_rtl)
         return Store(user_cache.results_folder() / f"results-{sources[:24]}")

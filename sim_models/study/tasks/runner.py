@@ -31,8 +31,8 @@ _ENDED = 128 + signal.SIGTERM
 class Monitor:
     """Reports of the runner while it works; a terminal's bar overrides what it shows."""
 
-    def start(self, seconds: float, tasks: int, kept: int) -> None:
-        """Start `tasks`, guessed at `seconds` of one core; `kept` results were there already."""
+    def start(self, seconds: float, tasks: int, stored_results: int) -> None:
+        """Start `tasks`, guessed at `seconds` of one core; `stored_results` were there already."""
 
     def advance(self, seconds: float, running: list[str]) -> None:
         """Report that so much of the guess is done; labels of what is under way."""
@@ -55,7 +55,7 @@ class TaskFailure:
 class Outcome:
     results: dict[Task, Any] = field(default_factory=dict)
     failures: dict[str, TaskFailure] = field(default_factory=dict)  #: by the task's key
-    kept: frozenset[str] = frozenset()  #: keys of the results that were there already
+    stored_keys: frozenset[str] = frozenset()  #: keys of the results that were there already
     seconds: float = 0.0  #: of this run
 
 
@@ -65,18 +65,19 @@ def run_tasks(tasks: Iterable[Task], store: Store, jobs: int, monitor: Monitor,
 
     `first` is done before any of them, if any is to be done at all.
     """
-    started = time.perf_counter()
+    start = time.perf_counter()
     tasks_by_key = {task.key: task for task in tasks}
-    outcome = Outcome(results={task: kept for task in tasks_by_key.values() if (kept := store.load(task)) is not None})
-    outcome.kept = frozenset(task.key for task in outcome.results)
+    outcome = Outcome(results={task: result for task in tasks_by_key.values()
+                               if (result := store.load(task)) is not None})
+    outcome.stored_keys = frozenset(task.key for task in outcome.results)
     missing = [task for task in tasks_by_key.values() if task not in outcome.results]
     if missing:
-        needed = {need.key: need for task in missing for need in task.requires}
-        _Pool(store, jobs, monitor, outcome).run([*needed.values(), *missing], first)
+        required_tasks = {need.key: need for task in missing for need in task.requires}
+        _Pool(store, jobs, monitor, outcome).run([*required_tasks.values(), *missing], first)
         for task in missing:
             if task.key not in outcome.failures and (result := store.load(task)) is not None:
                 outcome.results[task] = result
-    outcome.seconds = time.perf_counter() - started
+    outcome.seconds = time.perf_counter() - start
     return outcome
 
 
@@ -85,61 +86,61 @@ class _Pool:
         self.store, self.jobs, self.monitor, self.outcome = store, jobs, monitor, outcome
 
     def run(self, tasks: list[Task], first: Task | None) -> None:
-        everything = [*([first] if first else []), *tasks]
-        self.monitor.start(sum(task.seconds for task in everything), len(everything), len(self.outcome.kept))
+        all_tasks = [*([first] if first else []), *tasks]
+        self.monitor.start(sum(task.seconds for task in all_tasks), len(all_tasks), len(self.outcome.stored_keys))
         if not takes_files(folder := cache_folder()):
             stand_in(folder)  # one for all workers
-        others = set(multiprocessing.active_children())
+        other_children = set(multiprocessing.active_children())
         context = multiprocessing.get_context("spawn")  # a fork would take compiled code's threads and locks along
         news = context.SimpleQueue()
         with ProcessPoolExecutor(self.jobs, context, _enter_worker, (news,)) as pool:
             try:
-                self._feed(pool, news, tasks, first, len(everything))
+                self._feed(pool, news, tasks, first, len(all_tasks))
             except BaseException:
-                _end(set(multiprocessing.active_children()) - others)
+                _end(set(multiprocessing.active_children()) - other_children)
                 pool.shutdown(cancel_futures=True)
                 raise
 
     def _feed(self, pool: ProcessPoolExecutor, news, tasks: list[Task], first: Task | None, count: int) -> None:
-        waiting = sorted(tasks, key=lambda task: (-_height(task, tasks), task.key))
-        done: dict[str, Task] = {}
+        queue = sorted(tasks, key=lambda task: (-_height(task, tasks), task.key))
+        done_tasks: dict[str, Task] = {}
         running: dict[Any, Task] = {}
         fractions: dict[str, float] = {}
         if first:
-            running[_submitted(pool, first, self.store)] = first
-        while running or waiting:
-            if not (first and first.key not in done):
-                self._submit(pool, waiting, running, done)
-            ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
+            running[_submit_task(pool, first, self.store)] = first
+        while running or queue:
+            if not (first and first.key not in done_tasks):
+                self._submit(pool, queue, running, done_tasks)
+            ended_futures, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
             while not news.empty():
                 key, fraction = news.get()
                 fractions[key] = fraction
-            for future in ended:
+            for future in ended_futures:
                 task = running[future]
                 failure = self._ending(future, task, running)
                 del running[future]
-                done[task.key] = task
+                done_tasks[task.key] = task
                 if failure is None:
-                    self.monitor.finished(task.label, len(done), count)
+                    self.monitor.finished(task.label, len(done_tasks), count)
                 elif task is first:
                     raise Failure(f"{task.label}: {failure.message}")
                 else:
                     self._fail(task, failure)
-            seconds = (sum(task.seconds for task in done.values())
+            seconds = (sum(task.seconds for task in done_tasks.values())
                        + sum(task.seconds * fractions.get(task.key, 0.0) for task in running.values()))
             self.monitor.advance(seconds, [task.label for task in running.values()])
 
-    def _submit(self, pool, waiting: list[Task], running: dict, done: dict[str, Task]) -> None:
-        for task in list(waiting):
+    def _submit(self, pool, queue: list[Task], running: dict, done_tasks: dict[str, Task]) -> None:
+        for task in list(queue):
             if len(running) >= self.jobs:
                 return
             if any(need.key in self.outcome.failures for need in task.requires):
-                waiting.remove(task)
-                done[task.key] = task
+                queue.remove(task)
+                done_tasks[task.key] = task
                 self._fail(task, TaskFailure(task.label, f"needs the {task.requires[0].label}, which failed"))
-            elif all(need.key in done for need in task.requires):
-                waiting.remove(task)
-                running[_submitted(pool, task, self.store)] = task
+            elif all(need.key in done_tasks for need in task.requires):
+                queue.remove(task)
+                running[_submit_task(pool, task, self.store)] = task
 
     def _fail(self, task: Task, failure: TaskFailure) -> None:
         self.outcome.failures[task.key] = failure
@@ -149,12 +150,12 @@ class _Pool:
         try:
             problem = future.result()
         except BrokenProcessPool:
-            labels = ", ".join(sorted(one.label for one in running.values()))
+            labels = ", ".join(sorted(running_task.label for running_task in running.values()))
             raise Failure(f"a worker process was killed (out of memory?) during one of: {labels}") from None
         return problem and TaskFailure(task.label, *problem)
 
 
-def _submitted(pool: ProcessPoolExecutor, task: Task, store: Store) -> Future:
+def _submit_task(pool: ProcessPoolExecutor, task: Task, store: Store) -> Future:
     """Hand a task to the pool; the worker that may be started for it imports for a while, in which Ctrl-C waits."""
     resource_tracker.ensure_running()  # its start lets signals through
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -166,8 +167,8 @@ def _submitted(pool: ProcessPoolExecutor, task: Task, store: Store) -> Future:
 
 def _height(task: Task, tasks: list[Task]) -> float:
     """Return the seconds until the end of the longest chain that this task starts."""
-    after = [other.seconds for other in tasks if task in other.requires]
-    return task.seconds + max(after, default=0.0)
+    later_seconds = [other.seconds for other in tasks if task in other.requires]
+    return task.seconds + max(later_seconds, default=0.0)
 
 
 _tell: Callable[[tuple[str, float]], None] = lambda news: None  # noqa: E731
@@ -187,12 +188,12 @@ def _enter_worker(news) -> None:
     global _tell
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # for the programs that this one starts
-    signal.signal(signal.SIGTERM, _told_to_end)  # a half-written file goes, too
+    signal.signal(signal.SIGTERM, _stop_worker)  # a half-written file goes, too
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     _tell = news.put
 
 
-def _told_to_end(number: int, frame: object) -> NoReturn:
+def _stop_worker(number: int, frame: object) -> NoReturn:
     raise Ended(_ENDED)
 
 
@@ -207,12 +208,12 @@ def _end_with_the_parent() -> None:
 
 def work(task: Task, store: Store) -> tuple[str, str] | None:
     """Run a task in this process and store its result. None, or what went wrong: one line and a traceback."""
-    last_told = 0.0
+    last_report = 0.0
 
     def progress(fraction: float) -> None:
-        nonlocal last_told
-        if time.monotonic() - last_told > _LOOK_SECONDS:
-            last_told = time.monotonic()
+        nonlocal last_report
+        if time.monotonic() - last_report > _LOOK_SECONDS:
+            last_report = time.monotonic()
             _tell((task.key, fraction))
 
     try:

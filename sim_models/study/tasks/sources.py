@@ -76,8 +76,8 @@ def source_digest(entry: str, rtl: bool = False) -> str:
     state = hashlib.sha256()
     for package in ("numba", "numpy", *(("amaranth",) if rtl else ())):
         state.update(f"{package} {metadata.version(package)}\n".encode())
-    files = {Path(name): found for name, found in _sources(entry, rtl).items()}
-    beside = sorted(data for path in files if path.name == "__init__.py" for data in path.parent.glob("*.json"))
-    for path, found in [*files.items(), *((data, digest(data.read_text())) for data in beside)]:
-        state.update(f"{path.relative_to(_ROOT)} {found}\n".encode())
+    files = {Path(name): meaning_digest for name, meaning_digest in _sources(entry, rtl).items()}
+    data_files = sorted(data for path in files if path.name == "__init__.py" for data in path.parent.glob("*.json"))
+    for path, meaning_digest in [*files.items(), *((data, digest(data.read_text())) for data in data_files)]:
+        state.update(f"{path.relative_to(_ROOT)} {meaning_digest}\n".encode())
     return state.hexdigest()

@@ -25,11 +25,11 @@ class Results(Protocol):
 class Store:
     """A folder of results. Processes may share it.
 
-    `beside`: where else results are looked for and kept.
+    `fallback`: where else results are looked for and kept.
     """
 
-    def __init__(self, folder: Path, beside: Results | None = None) -> None:
-        self.folder, self.beside = folder, beside
+    def __init__(self, folder: Path, fallback: Results | None = None) -> None:
+        self.folder, self.fallback = folder, fallback
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
@@ -42,20 +42,20 @@ class Store:
                 return _adapter(task.result_type).validate_python(content["result"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError):
             pass
-        if self.beside is None or (found := self.beside.load(task)) is None:
+        if self.fallback is None or (result := self.fallback.load(task)) is None:
             return None
-        self._save(task, found)
-        return found
+        self._save(task, result)
+        return result
 
     def save(self, task: Task, result: Any) -> None:
         """Keep a result, whole or not at all."""
         self._save(task, result)
-        if self.beside is not None:
-            self.beside.save(task, result)
+        if self.fallback is not None:
+            self.fallback.save(task, result)
 
     def _save(self, task: Task, result: Any) -> None:
-        found = _adapter(task.result_type).dump_python(result, mode="json")
-        content = {"task": task.description, "result": found, "digest": _digest(found)}
+        result_json = _adapter(task.result_type).dump_python(result, mode="json")
+        content = {"task": task.description, "result": result_json, "digest": _digest(result_json)}
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._path(task.key), json.dumps(content, allow_nan=False))
 

@@ -149,7 +149,7 @@ class KernelTask:
                 **({"custom": [digest_of_custom(*one) for one in self.custom.items()]} if self.custom else {})}
 
     @property
-    def kept_by(self) -> str | None:
+    def result_module(self) -> str | None:
         """Module that the result comes from, for those who keep it.
 
         None of kernels that are not ours, and with custom parts: it is not known which sources they import.

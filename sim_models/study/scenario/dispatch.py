@@ -9,7 +9,7 @@ from t3sim.study.scenario.event import EventLevel, EventRun
 from t3sim.study.scenario.kernel import KernelAlone
 from t3sim.study.scenario.kinds import kind_of
 from t3sim.study.scenario.ranking import LayerToRank, Ranking
-from t3sim.study.scenario.request import LayerRequest, requested
+from t3sim.study.scenario.request import LayerRequest, layer_request
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.study.tasks.store import Results
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun | Ranking
 
 
-def asked(scenario: Scenario) -> "LayerRequest | KernelAlone | CollectiveRequest | EventLevel | LayerToRank":
+def request_of(scenario: Scenario) -> "LayerRequest | KernelAlone | CollectiveRequest | EventLevel | LayerToRank":
     """Make ready what a scenario asks for. Raises BadInput, before any work."""
     match kind_of(scenario):
         case "library":
@@ -32,24 +32,24 @@ def asked(scenario: Scenario) -> "LayerRequest | KernelAlone | CollectiveRequest
             return CollectiveRequest(scenario)
         case "kernel":
             return KernelAlone(scenario)
-    return requested(scenario)
+    return layer_request(scenario)
 
 
 def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what, share: None,
-        jobs: int | None = None, kept: Results | None = None,
+        jobs: int | None = None, store: Results | None = None,
         tell: Callable[[str], object] = lambda note: None) -> Answer:
     """Run a scenario. Raises BadInput for what cannot be run, and what simulations raise.
 
     `progress` is called with what is under way and the share of it that is done; `jobs`: simulations at once, as many
-    as cores if not given; `kept`: where results are that need not be simulated again. `tell` is called with each note
-    on what the scenario comes to, before any work.
+    as cores if not given; `store`: results that need not be simulated again. `tell` is called with each note on the
+    scenario, before any work.
     """
-    ready = asked(scenario)
-    for note in getattr(ready, "notes", ()):
+    request = request_of(scenario)
+    for note in getattr(request, "notes", ()):
         tell(str(note))
-    if isinstance(ready, LayerRequest):
-        return ready.whole([techniques.run_sublayer(plan, ready.techniques, progress, jobs, kept)
-                            for plan in ready.plans])
-    if isinstance(ready, EventLevel | LayerToRank):
-        return ready.run()
-    return ready.run(progress, kept)
+    if isinstance(request, LayerRequest):
+        return request.answer([techniques.run_sublayer(plan, request.techniques, progress, jobs, store)
+                               for plan in request.plans])
+    if isinstance(request, EventLevel | LayerToRank):
+        return request.run()
+    return request.run(progress, store)
