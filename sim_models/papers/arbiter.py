@@ -156,7 +156,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              f"{ours['t3_mca_plus_slower_max_percent']:.1f} %. Within {_NEAR_PERCENT} % of the best policy are, of "
              f"{len(times)} layers, "
              + ", ".join(f"{title} on {count}" for title, count in zip(_TITLES.values(), near_layers)) + ".",
-        cases=cases, ours=ours, targets=ours.targets,
+        cases=cases, ours=ours,
         tables=[Table("Slower than round robin", (
                     "sub-layer", "T3, round robin (µs)", "T3-MCA's threshold", *(_TITLES[name] for name in _OTHERS),
                     "T3-MCA+ stages", "fastest policy"), rows),

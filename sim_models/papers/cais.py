@@ -214,7 +214,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              f"of its rate, as the paper's T3 and T3-NVLS say. By its TP-NVLS and SP-NVLS its GEMMs would run at "
              f"{paper_times['gemm_tflops']:.0f} TFLOP/s on links of an H100, whose half has a peak of "
              f"{paper_times['peak_tflops']:.0f}.",
-        cases=[{"figure": "cais", **comparison}], ours=ours, targets=ours.targets,
+        cases=[{"figure": "cais", **comparison}], ours=ours,
         tables=[Table("CAIS over its baselines, geometric means of four sub-layers of three models",
                       ("CAIS over", "paper", *columns.values()),
                       [row(name, f"{mean:.2f}", "{:.2f}", "over", name) if name in here["over"] else

@@ -81,7 +81,7 @@ def _evaluate_all_reduce(setup: Scope, results: Results) -> Findings:
              f"{ours['over_t3_mca_geomean_percent']:.1f} % faster than T3-MCA with an all-gather after it. That is "
              f"{ours['share_of_bound_percent']:.0f} % of what the bound allows, the longer of GEMM and both rings. "
              f"Both ways around they are {ours['both_ways_geomean_percent']:.1f} % faster than such a sequence.",
-        cases=cases, ours=ours, targets=ours.targets,
+        cases=cases, ours=ours,
         tables=[Table("Speedup over sequential, and where the rest went", (
             "sub-layer", "slices", "all-gather after it", "all-reduce by slices", "bound", "both ways around",
             "its bound", "window held it (µs)", "tail (µs)"), rows)],
@@ -135,7 +135,7 @@ def _evaluate_in_switch(setup: Scope, results: Results) -> Findings:
              f"than without it on geometric mean, and {ours['both_geomean_percent']:.1f} % faster than sequential; the "
              f"switch without Track & Trigger is {ours['in_switch_geomean_percent']:.1f} %. The bound is the longer of "
              "the GEMM and its output once through a link.",
-        cases=cases, ours=ours, targets=ours.targets,
+        cases=cases, ours=ours,
         tables=[Table("Time (µs), and what a port's memory held at most", (
             "sub-layer", "sequential", "in-switch", "T3-MCA", "T3-MCA in the switch", "bound", "over T3-MCA",
             "held (MB)"), rows)],
@@ -199,7 +199,7 @@ def _evaluate_all_gather_gemm(setup: Scope, results: Results) -> Findings:
              f"{ours['t3_mca_geomean_percent']:.1f} %), where the longer of the two alone would give "
              f"{ours['ideal_geomean_percent']:.1f} %. A closed form from the GEMM's time alone, the ring and the last "
              f"group's stage is met within {ours['closed_form_off_max_percent']:.1f} %.",
-        cases=cases, ours=ours, targets=ours.targets,
+        cases=cases, ours=ours,
         tables=[Table("Times in µs, and speedup over sequential", (
             "sub-layer", "GEMM alone", "all-gather alone", "sequential", "T3", "closed form",
             *(TECHNIQUE_TITLES[name] for name in _SHOWN), "inputs not there (µs)"), rows)],

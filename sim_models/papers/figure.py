@@ -138,9 +138,13 @@ class Findings:
     cases: list[dict[str, Any]] = field(default_factory=list)  #: of `results.json`
     ours: dict[str, float] = field(default_factory=dict)  #: quantities of its summary
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)  #: of those, over uncertain inputs
-    targets: dict[str, Target] = field(default_factory=dict)  #: of quantities that are not the paper's
     tables: list[Table] = field(default_factory=list)
     plots: dict[str, Callable[[], Any]] = field(default_factory=dict)  #: name: draws a matplotlib figure
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """Targets of its quantities, but for those of the T3 paper's text."""
+        return self.ours.targets if isinstance(self.ours, Quantities) else {}
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ class MeasuredGemms:
             text=f"{within_percent[_WHOLE]:.0f} % of the {len(errors[_WHOLE])} GEMMs that have a tile for each unit "
                  f"are within {_WITHIN} % of an {self.gpu_title}'s times, "
                  f"{within_percent[f'{_WHOLE}, {_LIBRARY}']:.0f} % with its library's kernel. {self.remarks}",
-            ours=ours, targets=ours.targets,
+            ours=ours,
             tables=[Table(f"{self.machine_name} beside an {self.gpu_title}", (
                 *(["GPU"] if len(self.gpus) > 1 else []), "M x N x K", "kernel", "measured (µs)", "ours (µs)", "error",
                 "library's kernel", "with it (µs)", "its error",

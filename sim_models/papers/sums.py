@@ -190,7 +190,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
         cases=[{"figure": "sums", "numbers": name, "gpus": list(GPUS), "way": way} | {
             f"{key}_percent": values for key, values in asdict(way_errors).items()}
             for name, ways in errors.items() for way, way_errors in ways.items()],
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[*(Table(f"Error of sums of {name} (%)", head, [
                     (WAYS[way].title, *(f"{percent:.3f}" for percent in way_errors.error))
                     for way, way_errors in ways.items()])
@@ -285,7 +285,7 @@ def evaluate_cost(setup: Scope, results: Results) -> Findings:
              "the output, links the same.",
         cases=[{"figure": "sums-cost", "exchange": name, "sums": place, "ns": ns} for (name, place), ns
                in times.items()],
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table("GEMM of 2048 x 4096 x 1024 with its reduce-scatter on 8 GPUs", (
             "exchange and sums", "fused (µs)", "DRAM columns (millions)", "sent by a GPU (MB)"), rows),
                 Table("A fixed order: that direct reduce-scatter alone", (

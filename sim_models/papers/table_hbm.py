@@ -76,7 +76,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
         text=f"{len(rows)} recorded traces, and {len(micro)} cases of a few requests, of which {equal_count} issue the "
              "same commands in the same cycles as DRAMsim3. Where timing decides, ours ends when DRAMsim3 does; where "
              "scheduling decides, simulators of equal timing differ among themselves.",
-        ours=ours, targets=ours.targets,
+        ours=ours,
         cases=[{"figure": "hbm", **_without_speed(row)} for row in rows],
         tables=[_verdict_table(target_verdicts),
                 *(_table(group, [row for row in rows if row.group == group]) for group in GROUPS

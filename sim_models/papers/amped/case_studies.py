@@ -118,7 +118,7 @@ def evaluate_case1(setup: Scope, results: Results) -> Findings:
              "tensor parallelism within the nodes and replicas between them. By equation 6, tensor parallelism over "
              f"128 nodes would take {days['PP 8 | TP 128']:.0f} days: the paper's 90 need a fraction of the bytes that "
              "the equation has, although two-way tensor parallelism between nodes (57 days) fits.",
-        ours=ours, targets=ours.targets, plots={"case1": draw},
+        ours=ours, plots={"case1": draw},
         ranges={_CASE1[name][0]: spread[name] for name in _CASE1},
         tables=[Table("Days by cause, batch 16,384", (
             "within | between nodes", "compute", "nonlinear", "TP", "PP", "gradients", "bubbles", "all"), [
@@ -163,7 +163,7 @@ def evaluate_case2(setup: Scope, results: Results) -> Findings:
              f"{ratio[1, 16]:.2f}, {ratio[2, 16]:.2f}, {ratio[4, 16]:.2f}, {ratio[8, 16]:.2f}. Gradients of 32 bits "
              f"steepen it ({ratio[1, 32]:.2f} with one GPU per node) but move the crossing further away; the paper "
              "states neither their width nor the latencies.",
-        ours=ours, targets=ours.targets, ranges=stated_ranges,
+        ours=ours, ranges=stated_ranges,
         tables=[Table("Days, 16-bit and 32-bit gradients", (
             "GPUs per node", "DP, 16", "PP, 16", "DP over PP", "DP, 32", "PP, 32", "DP over PP", "bubbles"), cells),
                 _conclusions(ours, "VII", claims)])
@@ -219,7 +219,7 @@ def evaluate_case3(setup: Scope, results: Results) -> Findings:
              "by equation 6 the tensor-parallel traffic of an accelerator grows with its replica's batch, six times "
              "that of nodes of 8. The paper's own ratios imply communication that takes as long with 48 as with 8 per "
              "node.",
-        ours=ours, targets=ours.targets, ranges=_sampled_ranges(H100, assumptions, setup.seed, _case3),
+        ours=ours, ranges=_sampled_ranges(H100, assumptions, setup.seed, _case3),
         tables=[Table("Seconds per batch", ("GPUs per node", "compute", "TP", "experts", "gradients", "all"), [
                     (name, *(f"{part:.2f}" for part in (bar.compute + bar.nonlinear, bar.tensor, bar.experts,
                                                         bar.gradients, bar.total))) for name, bar in bars.items()]),

@@ -157,7 +157,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
              "library's kernels occupy, is not published. Each input has a least and a most, with a source; the "
              "ranges are over all of these together, at 64 MB. What a DMA engine draws beyond its data is not "
              "published either: fewer engines save nothing.",
-        ours=ours, ranges=ranges, targets=ours.targets,
+        ours=ours, ranges=ranges,
         tables=[Table("What is not known, one input after the other, 64 MB", (
             "input", "least", "taken", "most", "power lower", "compute dies' power, of that with kernels"), input_rows),
                 Table("Power of one GPU (W)", ("all-gather", "compute dies", "I/O dies", "memory", "all"), rows,

@@ -56,7 +56,7 @@ def _evaluate_gemms(setup: Scope, results: Results) -> Findings:
         text=f"Twenty GEMMs that LLMCompass measured on an A100 are met within {fmean(sizes):.1f} % on average and "
              f"{max(sizes):.1f} % at most, from one description; three of its numbers are from three of the rows "
              "(the main loop's efficiency, the memory's, the time of a call), as the machine file says.",
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table("Time (µs), with the call that is waited for",
                       ("m x n x k", "measured", "here", "difference", "kernel", "rounds"),
                       [(name, f"{time / 1e3:,.1f}", f"{(kernel.ns + node.host.call_ns) / 1e3:,.1f}",
@@ -104,7 +104,7 @@ def _evaluate_all_reduces(setup: Scope, results: Results) -> Findings:
              f"two later, a V100 takes almost nothing. Without the library's software 4 MB would take "
              f"{library_ring_ns(quiet, 4, 4 * _MB, 2) / 1e3:.0f} µs instead of "
              f"{library_ring_ns(node, 4, 4 * _MB, 2) / 1e3:.0f}.",
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table("Time (µs)", ("all-reduce", "measured", "here", "difference"), rows, folded=True)],
         plots={"all-reduce-measured": lambda: _draw(curves)})
 

@@ -162,7 +162,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              + " % on " + ", ".join(NODES.values()) + " (the paper: 40, 63, 72), the decomposition "
              + ", ".join(f"{ours[key.replace('-', '_') + '_decomposed_percent']:.0f}" for key in NODES)
              + " (-67, -61, 20). No number was fitted to these; docs/why/other-papers.md says what is missed and why.",
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table("Time (µs) and overlap efficiency", _COLUMNS, rows),
                 Table(f"Mean overlap efficiency, m = {_IF_SIZES[0]} and {_IF_SIZES[1]}: Flux / decomposed",
                       ("if", *NODES.values()), [(title, *(" / ".join(
@@ -242,7 +242,7 @@ def _evaluate_small(setup: Scope, results: Results) -> Findings:
     return Findings(
         text=f"For 64 and 512 rows Flux is ahead of the decomposition in {better} of 12 cases; in the paper in all but "
              "one.",
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table("Time (µs) and overlap efficiency", _COLUMNS, rows),
                 Table("Overlap efficiency: Flux / decomposed",
                       ("if", *(f"{title}, m = {m}" for title in NODES.values() for m in _SMALL)),
@@ -274,7 +274,7 @@ def _evaluate_nodes(setup: Scope, results: Results) -> Findings:
         text="Over two nodes Flux is up to "
              + ", ".join(f"{ours[key.replace('-', '_') + '_speedup_max']:.2f}" for key in NODES)
              + " times as fast as the library on " + ", ".join(NODES.values()) + " (the paper: 1.32, 1.57, 1.55).",
-        ours=ours, targets=ours.targets, tables=[Table("Time (µs) and overlap efficiency", _COLUMNS, rows)])
+        ours=ours, tables=[Table("Time (µs) and overlap efficiency", _COLUMNS, rows)])
 
 
 TWO_NODES = Figure("flux-nodes", "Sixteen GPUs on two nodes (figure 15)",

@@ -104,7 +104,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              + ", ".join(f"{ours[f'{name}_mean_percent']:.0f} % shorter ({title})" for name, title in _TITLES.items())
              + " on average than kernels and a library's collective; the paper has 20, 13, 12 and 31 %. What Track & "
              "Trigger would save besides: the registers, the mask and the flag, and stores that a workgroup waits for.",
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[*(Table(f"Time (µs), {_TITLES[name]}", ("shape", "one by one", "fused", "shorter by", "tracked"), [
             (label, f"{separate:,.1f}", f"{fused:,.1f}", f"{100 * reduction(separate, fused):.0f} %", f"{tracked:,.1f}")
             for label, separate, fused, tracked in rows], folded=True) for name, rows in times.items()),
@@ -186,7 +186,7 @@ def _evaluate_profile(setup: Scope, results: Results) -> Findings:
              f"paper: 46), as long as rows wait for their latency; that 87.5 % are slower is not seen: random rows "
              "share the memory's bandwidth here, and banks that they open and close are not modelled. Tasks for the "
              f"other node first take the skew from {in_order:.0f} to {remote_first:.0f} %.",
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table("Occupancy, batch 1024, 256 tables per GPU, two nodes", ("of the workgroups", "pooling (µs)"), [
                     (f"{share:.1%}", f"{time:,.0f}") for share, time in occupancy.items()]),
                 Table("Skew between two nodes, 256 tables per GPU", ("if", "tasks in their order", "others' first"), [

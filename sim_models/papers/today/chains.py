@@ -111,7 +111,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
         cases=[{"figure": "today-chains", "gpus": _GPUS, **task.description, "machine": machine.name,
                 **{name: getattr(results[task], name) for name in QueuedRun.__dataclass_fields__}}
                for task in _tasks(setup)],
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table(f"A tile for each of {_GPUS} GPUs of {machine.name}: ns from the last store to the last line",
                       ("tile", *_STARTS), [(f"{size // _KB} KB", *(f"{tile_runs[start, size].exchange_ns:,.0f}"
                                                                    for start in _STARTS)) for size in _TILES]),

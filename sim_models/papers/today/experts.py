@@ -79,7 +79,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                 "imbalance": case.routing.imbalance, "width": _WIDTH,
                 "ranking": [run.to_json() for run in case.runs.values()]}
                for zipf_cases in cases.values() for case in zipf_cases],
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table(f"Dispatch, GEMMs and combine in {_WIDTH} on {_GPUS} GPUs of {_MACHINE} (µs)", (
             "layer, Zipf exponent", "most tokens over the mean", *EXPERTS_MECHANISMS, "best of today", "T3 over it"), [
             (f"{case.model.name}, {case.phase}, {case.zipf:g}", f"{case.routing.imbalance:.2f}",

@@ -156,7 +156,7 @@ def _evaluate(half: _Half, setup: Scope, results: Results) -> Findings:
              f"{percent(cases[-1].over('low-latency')):.0f} % slower than Track & Trigger there.",
         cases=[case(half.name, run, zipf=point.zipf, dtype=point.dtype, imbalance=point.workload.routing.imbalance,
                     event={name: point.event_ns(name) for name in _EVENT}) for point, run in zip(all_cases, all_runs)],
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table(f"{half.gemm.capitalize()} GEMM and {phase} on {_GPUS} GPUs of 1/{_FRACTION} of {_MACHINE}, RTL "
                       "in the loop (µs)",
                       _columns(half, _TECHNIQUES), [_row(*pair) for pair in zip(cases, runs)]),

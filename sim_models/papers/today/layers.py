@@ -100,7 +100,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                 "norms_ns": case.ns(case.best_tracked) - case.mechanisms[case.best_tracked].ns,
                 "ranking": [mechanism.to_json() for mechanism in case.mechanisms.values()]}
                for cases in groups.values() for case in cases],
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table(f"A layer on {_TP} GPUs of {machine}", (
             "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
             "T3 bound by"), [

@@ -109,7 +109,7 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
         cases=[{"figure": "today-signals", "machine": _MACHINE, "gpus": _GPUS, "way": name, "carried": CARRIED[name],
                 "floor_ns": floors[name], "knee_bytes": knees[name],
                 "ns": {str(size): ns for size, ns in by_size.items()}} for name, by_size in times.items()],
-        ours=ours, targets=ours.targets,
+        ours=ours,
         tables=[Table(f"All-reduce on {_GPUS} GPUs of {_MACHINE}, nothing hides it (µs)",
                       ("way", "what says that data have come", *(f"{size // _KB:,} KB" for size in _TABLE_SIZES),
                        "knee (KB)"),
