@@ -225,9 +225,6 @@ def compare_libraries(pairs: dict[str, Sequence[BlockArea]], library: Library, o
                         for heading in (quantity, other.name, "ratio"))), rows)
 
 
-def print_beside(section: Section, console: Console) -> None:
-    print_table(*section, console)
-
 
 def print_areas(blocks: dict[str, BlockArea], geometry: Geometry, library: Library, node: ProcessNode,
                 console: Console) -> None:

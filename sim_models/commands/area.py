@@ -97,7 +97,7 @@ def area(
     from t3sim.area.measure import measure
     from t3sim.area.sweep import plot as draw
     from t3sim.area.sweep import sweep as run_sweep
-    from t3sim.base.console import output_console, progress_bar
+    from t3sim.base.console import output_console, print_table, progress_bar
 
     process = NODES[node]
     options = [*([f"--node {node}"] if node != "7" else []),
@@ -131,7 +131,7 @@ def area(
             write_json({each.name: {name: pair[place].to_json(process) for name, pair in pairs.items()}
                         for place, each in enumerate((cells, second))}, json)
         if json != "-":
-            report.print_beside(section, output_console())
+            print_table(*section, output_console())
         return
 
     with progress_bar(blocks) as progress:

@@ -9,7 +9,7 @@ from t3sim.analytic.costs import kernel_costs, network_costs
 from t3sim.analytic.libraries.contention import slowed_by_copies
 from t3sim.base import plots
 from t3sim.collectives import ring as rings
-from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
+from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.event.flow.collective import run_program
 from t3sim.machine import load_machine
 from t3sim.machine.levels import NETWORK
@@ -197,9 +197,6 @@ class EventCollectiveTask(ModelTask):
         return {"machine": load_machine(self.machine, NETWORK).model_dump(), "topology": self.topology,
                 "collective": self.collective, "algorithm": self.algorithm, "size_mb": self.size_mb}
 
-    @property
-    def _algorithm(self) -> Algorithm:
-        return algorithms(self.collective, named_topology(self.topology))[self.algorithm]
 
     def closed_form_ns(self) -> float:
         """Return what the links alone take."""
@@ -207,7 +204,8 @@ class EventCollectiveTask(ModelTask):
                               network_costs(load_machine(self.machine, NETWORK)), self.size_mb * 1e6)
 
     def run(self, progress: Callable[[float], None]) -> CollectiveTime:
-        program, topology = self._algorithm.program(), named_topology(self.topology)
+        topology = named_topology(self.topology)
+        program = algorithms(self.collective, topology)[self.algorithm].program()
         part = chunk_bytes(self.collective, program, self.size_mb * 1e6)
         run = run_program(program, topology, lambda chunk: part, network_costs(load_machine(self.machine, NETWORK)))
         return CollectiveTime(run.ns, run.busiest_link)

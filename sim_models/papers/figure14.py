@@ -9,10 +9,6 @@ from t3sim.study.tasks.task import KernelTask
 from t3sim.workload.workloads import Workload
 
 
-def _size(layer: Workload) -> float:
-    return layer.output_bytes / 1e6
-
-
 def tasks(setup: Scope) -> list[KernelTask]:
     return [task for layer in setup.arrays for task in _pair(setup, layer)]
 
@@ -31,7 +27,7 @@ def evaluate(setup: Scope, results: Results) -> Findings:
                       "mirrored_ns": mirrored.ns, "all_gpus_ns": whole.ns, "exchange_ns": mirrored.exchange_ns,
                       "closed_form_ns": closed_ns, "exchange_over_closed_form": mirrored.exchange_ns / closed_ns,
                       "mirrored_over_all_gpus": mirrored.ns / whole.ns})
-        rows.append((f"{_size(layer):g}",
+        rows.append((f"{layer.output_bytes / 1e6:g}",
                      *(f"{ns / 1e3:,.1f}" for ns in (closed_ns, mirrored.exchange_ns, mirrored.ns, whole.ns)),
                      f"{percent(mirrored.exchange_ns / closed_ns):+.2f} %",
                      f"{percent(mirrored.ns / whole.ns):+.2f} %"))
