@@ -13,7 +13,7 @@ _EXTRAS = {
 _NEEDS = {
     "area": ("area", "Needs: "), "collective": ("trace", "With a timeline: "), "explain": ("tables", "Needs: "),
     "step": ("trace", "Needs: "), "sweep": ("tables", "Needs: "), "trace": ("trace", "Needs: "),
-    "bench": ("verilog", "With cocotb: "), "verilog": ("verilog", "Needs: "),
+    "bench": ("verilog", "With cocotb or --beside: "), "verilog": ("verilog", "Needs: "),
 }
 
 

@@ -15,6 +15,8 @@ def bench(
         help="Cycles of the stimulus; the slow engines replay its beginning.")] = 20_000,
     engine: Annotated[str, typer.Option(
         metavar="A,B,...", help="Engines to measure.")] = "lockstep,bare,full,gpus,cocotb,amaranth",
+    beside: Annotated[str | None, typer.Option(
+        metavar="A,B,...", help="Simulators to build and measure beside engine rtl.")] = None,
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,
     seed: SeedOption = 0,
@@ -22,8 +24,9 @@ def bench(
     """Measure cycles per second: lockstep, a bare C++ loop that evaluates what changes or all, cocotb, and Amaranth.
 
     And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus). Only if they
-    are named: messages per second of the event level (event), a whole run at full size (whole), and the first run in
-    an empty cache (first). Cycles are per second of a core's time, but cocotb's.
+    are named: messages per second of the event level (event), a whole run at full size (whole), the first run in
+    an empty cache (first), and the RTL alone from inputs at rest to all of them at random (rtl), where wanted beside
+    verilator, cxxrtl and amaranth. Cycles are per second of a core's time, but cocotb's.
     """
     from t3sim.base.output import write_json
     from t3sim.machine import load_machine
@@ -33,6 +36,12 @@ def bench(
     for name in engines:
         if name not in BenchResult.ENGINES:
             raise BadInput(f"--engine {name!r} is unknown: allowed are {', '.join(BenchResult.ENGINES)}")
+    others = () if beside is None else tuple(dict.fromkeys(name.strip() for name in beside.split(",")))
+    for name in others:
+        if name not in BenchResult.SIMULATORS:
+            raise BadInput(f"--beside {name!r} is unknown: allowed are {', '.join(BenchResult.SIMULATORS)}")
+    if others and "rtl" not in engines:
+        raise BadInput(f"--beside {beside} needs --engine rtl")
     if not 1_000 <= cycles <= 1_000_000_000:
         raise BadInput(f"--cycles {cycles} is not possible: 1000 to 1000000000")
     check_json_target(json)
@@ -45,7 +54,8 @@ def bench(
     from t3sim.study.report import print_bench
 
     with progress_bar(engines) as progress:
-        result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed)
+        result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed,
+                           beside=others)
         if "first" in engines:
             result = replace(result, first=measure_first_run(machine))
             progress("first", 1.0)

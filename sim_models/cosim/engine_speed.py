@@ -10,6 +10,7 @@ from t3sim.base.errors import Failure
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
+from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import checksum
 
@@ -56,25 +57,32 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
         text, ports = component_verilog(factory, name, parameters)
         beginning = stimulus[:_COCOTB_CYCLES]
         outputs, seconds = replay_cocotb(build_simulation(text, ports), ports, beginning)
-        _compare("cocotb", outputs, expected)
+        compare("cocotb", outputs, expected)
         speeds["cocotb"] = len(beginning) / seconds
 
     if "amaranth" in engines:
-        with AmaranthBackend(factory(), design.ports) as backend:
-            traces, seconds = [], 0.0
-            for first in range(0, len(stimulus), _CHUNK_CYCLES):
-                start = time.thread_time()
-                traces.append(backend.run(stimulus[first:first + _CHUNK_CYCLES]))
-                seconds += time.thread_time() - start
-                if seconds > _AMARANTH_SECONDS:
-                    break
-            outputs = np.concatenate(traces)
-        _compare("amaranth", outputs, expected)
-        speeds["amaranth"] = len(outputs) / seconds
+        speeds["amaranth"], outputs = amaranth_speed(factory, design.ports, stimulus)
+        compare("amaranth", outputs, expected)
     return speeds
 
 
-def _compare(simulator: str, outputs: np.ndarray, expected: np.ndarray) -> None:
+def amaranth_speed(factory: Callable[[], wiring.Component], ports: PortMap,
+                   stimulus: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return cycles per second of Amaranth's simulator, and what outputs show over the stimulus' beginning."""
+    with AmaranthBackend(factory(), ports) as backend:
+        traces, seconds = [], 0.0
+        for first in range(0, len(stimulus), _CHUNK_CYCLES):
+            start = time.thread_time()
+            traces.append(backend.run(stimulus[first:first + _CHUNK_CYCLES]))
+            seconds += time.thread_time() - start
+            if seconds > _AMARANTH_SECONDS:
+                break
+    outputs = np.concatenate(traces)
+    return len(outputs) / seconds, outputs
+
+
+def compare(simulator: str, outputs: np.ndarray, expected: np.ndarray) -> None:
+    """Raise Failure where outputs of the stimulus' beginning are not those of the compiled RTL."""
     different = np.flatnonzero((outputs != expected[:len(outputs)]).any(axis=1))
     if len(different):
         raise Failure(f"{simulator} and the compiled RTL differ from cycle {different[0]} on.")

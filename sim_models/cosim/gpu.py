@@ -1,6 +1,6 @@
 """The per-GPU top, compiled: the design that fused runs step, and where its ports are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -67,3 +67,10 @@ def benchmark_gpu(geometry: Geometry, stimulus: np.ndarray, engines: Sequence[st
     """Measure cycles per second of the top on each engine (see `cosim.engine_speed.benchmark`)."""
     from t3sim.cosim.engine_speed import benchmark  # not above: who runs needs no cocotb
     return benchmark(partial(GpuTop, geometry), NAME, stimulus, geometry, engines)
+
+
+def compare_gpu(geometry: Geometry, stimuli: Callable[[PortMap], Mapping[str, np.ndarray]],
+                others: Sequence[str]) -> Iterator[tuple[str, float, dict[str, float]]]:
+    """Measure the top beside other simulators (see `cosim.other_simulators.compare_simulators`)."""
+    from t3sim.cosim.other_simulators import compare_simulators  # not above: who runs needs no Yosys
+    return compare_simulators(partial(GpuTop, geometry), NAME, stimuli, others)

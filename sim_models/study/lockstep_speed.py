@@ -12,14 +12,16 @@ import numpy as np
 from t3sim.base.at_once import processor_seconds
 from t3sim.base.output import collect_versions
 from t3sim.machine import Machine
+from t3sim.rtlsim.port_map import PortMap
 from t3sim.runs.fused import FusedRun, fused_run
 from t3sim.runs.plan import Plan
 from t3sim.study.gpus_speed import measure_gpus
-from t3sim.study.results import BenchResult
+from t3sim.study.results import BenchResult, SimulatorSpeed
 from t3sim.study.whole_run import measure_whole_run
 from t3sim.workload.workloads import transformer_workload
 
 _REPEATS = 3
+_ACTIVITY = (0.0, 0.03, 0.1, 0.3, 1.0)  #: probability with which each input changes in a cycle
 
 
 class _InputRecorder:
@@ -61,11 +63,29 @@ def _fused(machine: Machine, wrap: Callable = lambda backend: backend) -> FusedR
     return fused_run("mca", Plan(machine, transformer_workload("t-nlg", "op", 16)), around=wrap)
 
 
+def measure_rtl(machine: Machine, cycles: int, beside: Sequence[str], progress: Callable[[str, float], None],
+                seed: int) -> tuple[SimulatorSpeed, ...]:
+    """Measure the RTL alone and other simulators, from inputs at rest to all of them at random."""
+    from t3sim.cosim.gpu import compare_gpu
+    from t3sim.cosim.other_simulators import activity_stimulus
+
+    def stimuli(ports: PortMap) -> dict[str, np.ndarray]:
+        drawn = {f"{share:.0%} change in a cycle": activity_stimulus(ports, cycles, share, seed) for share in _ACTIVITY}
+        return drawn | {"the start of a fused run": recorded_stimulus(machine, cycles)}
+
+    speeds = []
+    for simulator, build_seconds, cycles_per_second in compare_gpu(machine.geometry(), stimuli, beside):
+        speeds.append(SimulatorSpeed(simulator, build_seconds, cycles_per_second))
+        progress("rtl", len(speeds) / (1 + len(beside)))
+    return tuple(speeds)
+
+
 def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: Callable[[str, float], None],
-              seed: int = 0) -> BenchResult:
+              seed: int = 0, beside: Sequence[str] = ()) -> BenchResult:
     """Measure cycles per second of a core's time of each engine, and what else `BenchResult` has.
 
-    `seed` is not used, the stimulus is a workload's.
+    `seed` is that of engine `rtl`'s inputs, for the other engines they are a workload's; `beside` are simulators that
+    are measured with it.
     """
     from t3sim.cosim.gpu import benchmark_gpu
     geometry = machine.geometry()
@@ -96,6 +116,7 @@ def run_bench(machine: Machine, engines: Sequence[str], cycles: int, progress: C
         speeds |= benchmark_gpu(geometry, recorded_stimulus(machine, cycles, report_recording), others)
         for name in others:
             progress(name, 1.0)
+    rtl = measure_rtl(machine, cycles, beside, progress, seed) if "rtl" in engines else ()
     return BenchResult(cycles_per_second={name: speeds[name] for name in engines if name in speeds},
                        cycles={name: cycles for name in engines if name != "event"}, gpus=gpus, whole=whole_run,
-                       versions=collect_versions())
+                       rtl=rtl, versions=collect_versions())

@@ -261,7 +261,7 @@ def print_bench(result: BenchResult, console: Console) -> None:
             ratio = f"{speed['lockstep'] / speed[engine]:,.2f}x" if "lockstep" in speed else NOTHING
             cycles = f"{result.cycles[engine]:,}" if engine in result.cycles else NOTHING
             rows.append((engine, f"{speed[engine]:,.0f}", ratio, cycles))
-    if rows or not result.event:
+    if rows or not (result.event or result.rtl):
         console.print(report_table("Engine speed on the same RTL and stimulus", "engine",
                                    ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
     if result.event:
@@ -271,9 +271,16 @@ def print_bench(result: BenchResult, console: Console) -> None:
             [(case.what, f"{case.gpus:,}", f"{case.simulated_gpus:,}", f"{case.messages:,}",
               f"{case.simulated_messages:,}", f"{case.messages_per_second:,.0f}", f"{case.seconds:.1f}",
               f"{case.over_closed_form:+.1%}") for case in result.event]))
+    if result.rtl:
+        stimuli = result.rtl[0].cycles_per_second
+        console.print(report_table(
+            "The RTL of a GPU alone, cycles per second of a core", "inputs",
+            ["t3sim", *(row.simulator for row in result.rtl[1:])],
+            [*((what, *(f"{row.cycles_per_second[what]:,.0f}" for row in result.rtl)) for what in stimuli),
+             ("seconds of cores to build", *(f"{row.build_seconds:,.0f}" for row in result.rtl))]))
     for engine in BenchResult.ENGINES:
         if engine not in speed and not {"gpus": result.gpus, "whole": result.whole, "first": result.first,
-                                       "event": result.event}.get(engine):
+                                       "event": result.event, "rtl": result.rtl}.get(engine):
             console.print(f"{engine}: {result.notes.get(engine, 'not run')}")
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")

@@ -350,6 +350,15 @@ class FirstRun:
 
 
 @dataclass(frozen=True)
+class SimulatorSpeed:
+    """A simulator on the top of a GPU's hardware alone."""
+
+    simulator: str  #: `rtl` is the compiled RTL
+    build_seconds: float  #: of cores
+    cycles_per_second: dict[str, float]  #: of a core's time, by stimulus
+
+
+@dataclass(frozen=True)
 class BenchResult:
     """Speed of the engines on the same RTL and stimulus, in one run."""
 
@@ -361,9 +370,11 @@ class BenchResult:
     whole: WholeRun | None = None  #: of engine `whole`
     first: FirstRun | None = None  #: of engine `first`
     event: tuple[EventCase, ...] = ()  #: of engine `event`, which has no RTL
+    rtl: tuple[SimulatorSpeed, ...] = ()  #: of engine `rtl` and the simulators beside it
 
-    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth", "event", "whole", "first")
-    ON_REQUEST = ("event", "whole", "first")  #: only if named
+    ENGINES = ("lockstep", "bare", "full", "gpus", "cocotb", "amaranth", "event", "whole", "first", "rtl")
+    ON_REQUEST = ("event", "whole", "first", "rtl")  #: only if named
+    SIMULATORS = ("verilator", "cxxrtl", "amaranth")  #: that can be beside engine `rtl`
 
     @property
     def lockstep_over_bare(self) -> float | None:
@@ -385,4 +396,5 @@ class BenchResult:
                 "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None,
                 "whole": asdict(self.whole) if self.whole else None,
                 "first": asdict(self.first) if self.first else None,
+                "rtl": [asdict(speed) for speed in self.rtl],
                 "event": [asdict(case) | {"messages_per_second": case.messages_per_second} for case in self.event]}

@@ -39,6 +39,7 @@ from t3sim.study.results import (
     EventCase,
     FirstRun,
     RunResult,
+    SimulatorSpeed,
     TechniqueResult,
     WholeRun,
 )
@@ -242,8 +243,9 @@ def test_no_zero_has_a_sign():
 
 
 def test_bench_table_and_json(monkeypatch, capsys):
-    def run_bench(machine, engines, cycles, progress, seed):
-        assert (machine.name, engines, cycles, seed) == ("t3-table1", BenchResult.ENGINES[:-3], 20_000, 0)
+    def run_bench(machine, engines, cycles, progress, seed, beside):
+        asked = BenchResult.ENGINES[:-len(BenchResult.ON_REQUEST)]
+        assert (machine.name, engines, cycles, seed, beside) == ("t3-table1", asked, 20_000, 0, ())
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
     replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
@@ -264,6 +266,21 @@ def test_bench_of_the_event_level(monkeypatch, capsys):
     assert "799,992" in out and "19,999,800,000" in out and "-0.4%" in out and "Engine speed" not in out
     assert cli.main(["bench", "--engine", "event", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["event"][0]["messages_per_second"] == 199_998 / 0.25
+
+
+def test_bench_of_the_rtl_beside_other_simulators(monkeypatch, capsys):
+    def run_bench(machine, engines, cycles, progress, seed, beside):
+        assert engines == ("rtl",) and beside == ("cxxrtl", "amaranth")
+        return BenchResult({}, rtl=tuple(SimulatorSpeed(name, seconds, {"3% change in a cycle": speed}) for
+                                         name, seconds, speed in (("rtl", 12.0, 4e5), ("cxxrtl", 70.0, 5e3))))
+    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
+    assert cli.main(["bench", "--engine", "rtl", "--beside", "cxxrtl,amaranth"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["inputs", "t3sim", "cxxrtl"] in rows and ["3%", "change", "in", "a", "cycle", "400,000", "5,000"] in rows
+    assert ["seconds", "of", "cores", "to", "build", "12", "70"] in rows
+    assert cli.main(["bench", "--engine", "rtl", "--beside", "cxxrtl,amaranth", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["rtl"][1] == {
+        "simulator": "cxxrtl", "build_seconds": 70.0, "cycles_per_second": {"3% change in a cycle": 5e3}}
 
 
 def test_bench_without_the_lockstep():
@@ -419,6 +436,8 @@ def test_json_of_numpy_and_of_what_is_no_number():
     (["run", "--seed", "-1"], ["--seed", "-1"]),
     (["bench", "--engine", "icarus"], ["'icarus'", "lockstep, bare, full, gpus, cocotb, amaranth, event, whole"]),
     (["bench", "--cycles", "1"], ["--cycles 1", "1000"]),
+    (["bench", "--engine", "rtl", "--beside", "icarus"], ["'icarus'", "verilator, cxxrtl, amaranth"]),
+    (["bench", "--beside", "cxxrtl"], ["--beside cxxrtl needs --engine rtl"]),
     (["hbm-replay"], ["TRACE"]),
     (["hbm-replay", "/no/such/trace"], ["/no/such/trace"]),
 ])
