@@ -93,16 +93,17 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     if any(one.collective().ns == node.rings.call_ns for one in result.gemms.values()):
         console.print(f"A collective of in-turn takes as long as its host's call, {node.rings.call_ns / 1e3:.1f} µs "
                       "here ([rings] call_ns of a machine). Hosts in the measured rows take 15 to 45 µs.", markup=False)
-    _print_checked(result.checked, console)
+    _print_checked(result.checked, result.ranges, console)
     console.print("Track & Trigger is hardware that nobody has built: no row checks its line." if wrong is None else
                   f"All {wrong['rows']} measured rows of {node.name}: {wrong['mean_abs_error']:.1%} on average, "
                   f"{wrong['worst']:.1%} at worst (t3 validate {node.name}). Track & Trigger is hardware that nobody "
                   "has built: no row checks its line.")
 
 
-def _print_checked(checked: "dict[str, dict[str, Any] | None]", console: "Console") -> None:
-    """Print how wrong measured rows near these sizes are, and of which mechanisms there are none."""
-    from t3sim.base.console import print_table
+def _print_checked(checked: "dict[str, dict[str, Any] | None]", ranges: "dict[str, dict[str, Any] | None]",
+                   console: "Console") -> None:
+    """Print how wrong measured rows near these sizes are, and ranges of what has none."""
+    from t3sim.base.console import NOTHING, print_table
 
     near = {name: error for name, error in checked.items() if error is not None}
     if near:
@@ -110,8 +111,11 @@ def _print_checked(checked: "dict[str, dict[str, Any] | None]", console: "Consol
                     ("rows of", "rows", "mean\nerror", "worst", "source\nkept"),
                     [(name, f"{error['rows']}", f"{error['mean_abs_error']:.1%}", f"{error['worst']:.1%}",
                       f"{error['kept']}") for name, error in near.items()], console)
-    if far := [name for name, error in checked.items() if error is None]:
-        console.print(f"No row within a factor of two of this, so not checked: {', '.join(far)}.")
+    if ranges:
+        print_table("Not checked: no row within a factor of two",
+                    ("what", "nine of ten rows\nof its kind within", "rows"),
+                    [(name, f"a factor of {one['factor']:.2f}", f"{one['rows']}") if one else (name, NOTHING, NOTHING)
+                     for name, one in ranges.items()], console)
 
 
 def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
@@ -138,4 +142,4 @@ def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
                  for one in result.ranking], console)
     console.print(f"The GPU with the most tokens has {routing.imbalance:.2f} times the mean; {routing.used} of "
                   f"{model.experts} experts have some. No measured row checks experts' GEMMs.")
-    _print_checked(result.checked, console)
+    _print_checked(result.checked, result.ranges, console)

@@ -21,7 +21,7 @@ from t3sim.analytic.validation.fit import (
     without_source,
 )
 from t3sim.analytic.validation.machines import loaded
-from t3sim.analytic.validation.nearby import error_near, training_error_near
+from t3sim.analytic.validation.nearby import error_near, spread, training_error_near
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Collective, GemmRequest, Measured
 from t3sim.cli import main
@@ -84,6 +84,10 @@ def test_a_machine_without_a_source_has_nothing_of_it():
     own, _ = without_source("NVIDIA/nccl", "gb200")
     assert own.direct == loaded("gb200").direct.model_copy(update={
         key: getattr(H100.direct, key) for key in ("base_ns", "phase_ns", "efficiency")})
+    kept_own, _ = without_source("microsoft/tokenweave", "gb200")
+    assert kept_own.rings == loaded("gb200").rings, "what it does not inherit"
+    others, _ = without_source("Vidur", "h100-sxm")
+    assert others.rings.call_ns > 25_000, "hosts of GB200s, which have a constant of their own, say nothing"
     assert without_source("nobody", "h100-sxm") == (H100, frozenset())
 
 
@@ -119,6 +123,17 @@ def test_near_rows_are_of_the_library_the_number_of_gpus_and_a_size_within_two()
     gemm = error_near("h100-sxm", [GemmRequest(8192, 8192, 8192)])
     assert gemm is not None and error_near("h100-sxm", [GemmRequest(8192, 8192, 8192, "fp4")]) is None
     assert error_near("h100-sxm", [GemmRequest(4, 370727, 370727)]) is None  # as many operations, but few tokens
+
+
+def test_what_was_not_checked_has_the_range_of_its_kind_on_the_machine():
+    ask = Collective("all_reduce", 8, 1, 64 << 20, "custom, one-shot")
+    assert error_near("h100-sxm", [ask]) is None
+    large, small = spread("h100-sxm", [ask]), spread("h100-sxm", [replace(ask, size_bytes=4096)])
+    rows = [row for row in compare(own_rows(), "h100-sxm").rows if row.row.quantity == "collective from 1 MB"]
+    assert large["rows"] == len(rows) > small["rows"] and 1 < large["factor"] < small["factor"]
+    factors = [max(one := row.without_source_ns / row.row.ns, 1 / one) for row in rows]
+    assert 0.9 <= sum(factor <= large["factor"] * (1 + 1e-9) for factor in factors) / len(factors) < 0.95
+    assert spread("b300", [ask]) is None is spread("mine.toml", [ask])  # too few rows
 
 
 def test_a_training_near_measured_ones_has_their_error_others_none():

@@ -141,9 +141,11 @@ def test_the_command_ranks_with_reason_and_expected_error(capsys):
     assert 0 < told["expected_error"]["mean_abs_error"] < 0.2 and told["expected_error"]["rows"] > 50
     assert told["checked"]["GEMMs alone"]["mean_abs_error"] < 0.1 and told["checked"]["in-switch-fused"] is None
     assert not {"t3", "t3-direct"} & set(told["checked"])
+    assert set(told["ranges"]) == {name for name, error in told["checked"].items() if error is None}
+    assert told["ranges"]["flux"]["factor"] > 1.1 and told["ranges"]["flux"]["rows"] >= 10
     assert main(["overlap", "--model", "llama-3.1-8b", "--sequence-parallel", "--machine", "mi300x"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "measured rows of mi300x" in printed and "so not checked: GEMMs alone" in printed
+    assert "measured rows of mi300x" in printed and "Not checked: no row within a factor of two" in printed
     assert "host's call" not in printed
     assert main(["overlap", "--tokens", "8"]) == 0
     assert "host's call, 34.0 µs here ([rings] call_ns of a machine)" in " ".join(capsys.readouterr().out.split())

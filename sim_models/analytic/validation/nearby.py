@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, singledispatch
+from math import ceil, exp, log
 from statistics import fmean
 from typing import Any
 
@@ -14,7 +15,7 @@ from t3sim.analytic.libraries.collectives import library_collective
 from t3sim.analytic.validation.answers import mechanism_of, training_of
 from t3sim.analytic.validation.comparison import Compared, compare
 from t3sim.analytic.validation.machines import MACHINES, loaded
-from t3sim.analytic.validation.readers import own_rows
+from t3sim.analytic.validation.readers import band, own_rows
 from t3sim.analytic.validation.requests import (
     Collective,
     ExpertsExchange,
@@ -31,7 +32,10 @@ from t3sim.workload.transformer import PRESETS
 
 #: Sizes within this factor are near.
 _FACTOR = 2.0
-_NORM_LIBRARIES = {"nccl": "NCCL, cuMem off, calls queued", "multimem": "multimem"}
+_FEWEST = 10  #: rows from which a range follows
+#: Parts of an all-reduce with its norm that are collectives: their kind and library.
+_NORM_COLLECTIVES = {"nccl": ("all_reduce", "NCCL, cuMem off, calls queued"), "multimem": ("all_reduce", "multimem"),
+                     "reduce-scatter": ("reduce_scatter", "multimem"), "all-gather": ("all_gather", "multimem")}
 
 
 def error_near(machine: str, requests: Iterable[Request]) -> dict[str, Any] | None:
@@ -48,6 +52,29 @@ def error_near(machine: str, requests: Iterable[Request]) -> dict[str, Any] | No
             "kept": sum(row.error_without_source is None for row in rows)}
 
 
+def spread(machine: str, requests: Iterable[Request]) -> dict[str, Any] | None:
+    """Return the factor within which nine of ten rows of the requests' kind are on a machine, of any library and size.
+
+    None if it has fewer than ten rows of that kind.
+    """
+    kinds = {_kind(one) for one in requests}
+    errors = sorted(abs(log(row.without_source_ns / row.row.ns)) for row in _rows(machine)
+                    if row.without_source_ns is not None and _kind(row.row.ask) in kinds)
+    if len(errors) < _FEWEST:
+        return None
+    return {"rows": len(errors), "factor": exp(errors[ceil(0.9 * len(errors)) - 1])}
+
+
+def _kind(request: Request) -> str:
+    """Return what an error is the error of: a fused operator with or without a norm, small or large collectives."""
+    collective = _as_collective(request)
+    if isinstance(collective, Collective) and collective.kind != "send_recv":
+        return band(collective.size_bytes)
+    if isinstance(request, OverlapRequest | Norm):
+        return "fused" if request.part in ("fused", "simple fusion") else f"part: {request.part}"
+    return "send and receive" if isinstance(request, Collective) else type(request).__name__
+
+
 @cache
 def _rows(machine: str) -> tuple[Compared, ...]:
     return compare(own_rows(), machine).rows if machine in MACHINES else ()
@@ -55,9 +82,9 @@ def _rows(machine: str) -> tuple[Compared, ...]:
 
 def _as_collective(request: Request) -> Request:
     """Return the collective that a part of an all-reduce with its norm is; anything else as it is."""
-    if isinstance(request, Norm) and request.part in _NORM_LIBRARIES:
-        return Collective("all_reduce", request.gpus, 1, 2.0 * request.tokens * request.hidden,
-                          _NORM_LIBRARIES[request.part])
+    if isinstance(request, Norm) and request.part in _NORM_COLLECTIVES:
+        kind, library = _NORM_COLLECTIVES[request.part]
+        return Collective(kind, request.gpus, 1, 2.0 * request.tokens * request.hidden, library)
     return request
 
 

@@ -96,7 +96,8 @@ def size_name(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def _band(size: float) -> str:
+def band(size: float) -> str:
+    """Return the quantity that a collective of this size counts in."""
     return "collective from 1 MB" if size >= MB else "collective below 1 MB"
 
 
@@ -122,14 +123,14 @@ def _collective(row: Row) -> Iterator[Read]:
     kind = _KINDS.get(re.sub(r"[-_ ]", "", collective_name.lower()), collective_name)
     scenario = (f"{kind} on {gpus} GPUs{f' of {nodes} nodes' if nodes > 1 else ''}, {library}"
                 f"{f', {algorithm}' if algorithm else ''}, {size_name(size)}")
-    yield _timed(row.source, row.gpu, _band(size), scenario,
+    yield _timed(row.source, row.gpu, band(size), scenario,
                  Collective(kind, gpus, nodes, size, library, algorithm), row.number("time_us", 1e3))
 
 
 def _older_all_reduce(row: Row) -> Iterator[Read]:
     size, gpus, ns = row.count("size_bytes"), row.count("gpus"), row.number("out_of_place_time_ns")
     scenario = f"all_reduce on {gpus} GPUs, NCCL (vTrain), {size_name(size)}"
-    yield _timed("vTrain", row.gpu, _band(size), scenario, Collective("all_reduce", gpus, 1, size, "NCCL"), ns)
+    yield _timed("vTrain", row.gpu, band(size), scenario, Collective("all_reduce", gpus, 1, size, "NCCL"), ns)
 
 
 def _vidur(row: Row) -> Iterator[Read]:
@@ -140,7 +141,7 @@ def _vidur(row: Row) -> Iterator[Read]:
     if nodes > 1 and "a100" in gpu and ns is not None:
         yield Unread("Vidur", gpu, scenario, "the source does not name the cards between its nodes")
         return
-    quantity = "send and receive" if kind == "send_recv" else _band(size)
+    quantity = "send and receive" if kind == "send_recv" else band(size)
     yield _timed("Vidur", gpu, quantity, scenario, Collective(kind, gpus, nodes, size, "NCCL"), ns)
 
 
@@ -249,7 +250,7 @@ def _norm(row: Row) -> Iterator[Read]:
         if us is not None:
             quantity = {"fused": "fused operator", "simple fusion": "fused operator"}.get(part)
             if part in ("nccl", "multimem", "reduce-scatter", "all-gather"):
-                quantity = _band(2 * tokens * hidden)
+                quantity = band(2 * tokens * hidden)
             yield Measured(row.source, row.gpu, quantity or "RMSNorm", f"all-reduce and RMSNorm {title}, {part}",
                            Norm(gpus, tokens, hidden, part), 1e3 * us)
     for part in ("fused", "simple fusion"):

@@ -11,7 +11,7 @@ from t3sim.analytic.libraries.mechanisms import TRIGGERED, OverlapPlan
 from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.libraries.ranking import Ranked, layer_plans, rank
 from t3sim.analytic.validation.comparison import expected_error
-from t3sim.analytic.validation.nearby import error_near
+from t3sim.analytic.validation.nearby import error_near, spread
 from t3sim.analytic.validation.requests import (
     Collective,
     ExpertsExchange,
@@ -54,6 +54,8 @@ class Ranking:
     expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
     #: Errors of the rows near these GEMMs, and near the collectives of each mechanism; None: no row is near.
     checked: dict[str, dict[str, Any] | None]
+    #: Of what was not checked, the factor within which nine of ten rows of its kind are; None: there are too few.
+    ranges: dict[str, dict[str, Any] | None]
 
     def __repr__(self) -> str:
         times = ", ".join(f"{run.mechanism} {run.ns / 1e3:,.1f} µs" for run in self.ranking)
@@ -65,11 +67,11 @@ class Ranking:
                 "gemms": {name: {"operator": plan.operator, "shape": list(plan.shape)}
                           for name, plan in self.gemms.items()},
                 "ranking": [run.to_json() for run in self.ranking],
-                "expected_error": self.expected_error, "checked": self.checked}
+                "expected_error": self.expected_error, "checked": self.checked, "ranges": self.ranges}
 
 
-def _checked(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Iterable[str]) -> dict[str, Any]:
-    """Return the error of measured rows near the GEMMs, and near what each mechanism does with them."""
+def _requests(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Iterable[str]) -> dict[str, list[Request]]:
+    """Return what a measured row would ask: the GEMMs, and what each mechanism does with them."""
     libraries = _LIBRARIES | ({} if machine.in_switch is None else {"symmetric": "multimem"})
     gemms = {name: GemmRequest(*plan.shape, plan.width) for name, plan in plans.items()}
     requests: dict[str, list[Request]] = {"GEMMs alone": [*gemms.values()]}
@@ -82,7 +84,7 @@ def _checked(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Iterab
                 plan.kind, plan.gpus, 1, plan.size, libraries[mechanism]) if mechanism in libraries else OverlapRequest(
                     plan.operator, plan.gpus, gemms[name], mechanism)
             requests.setdefault(mechanism, []).append(request)
-    return {name: error_near(machine.name, near_requests) for name, near_requests in requests.items()}
+    return requests
 
 
 class LayerToRank:
@@ -124,9 +126,11 @@ class LayerToRank:
     def run(self) -> Ranking:
         layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width
         plans, ranking = layer_plans(*layer), rank(*layer)
+        name, requests = self.machine.name, _requests(self.machine, plans, [run.mechanism for run in ranking])
+        checked = {what: error_near(name, asked) for what, asked in requests.items()}
+        ranges = {what: spread(name, requests[what]) for what, error in checked.items() if error is None}
         return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, plans, ranking,
-                       expected_error(self.machine.name),
-                       _checked(self.machine, plans, [run.mechanism for run in ranking]))
+                       expected_error(name), checked, ranges)
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class ExpertsRanking:
     ranking: list[ExpertsRun]
     #: Errors of the rows near the exchanges of each mechanism; None: no row is near.
     checked: dict[str, dict[str, Any] | None]
+    ranges: dict[str, dict[str, Any] | None]  #: as of `Ranking`
 
     @property
     def gemms(self) -> dict[str, tuple[int, int, int, int]]:
@@ -152,8 +157,8 @@ class ExpertsRanking:
         return {"model": self.model.name, "parameters": self.model.weights, "layers": self.model.layers,
                 "machine": self.machine.name, "gpus": self.routing.gpus,
                 "tokens": self.routing.tokens, "width": self.width, "imbalance": self.routing.imbalance,
-                "experts_with_tokens": self.routing.used,
-                "ranking": [run.to_json() for run in self.ranking], "checked": self.checked}
+                "experts_with_tokens": self.routing.used, "ranking": [run.to_json() for run in self.ranking],
+                "checked": self.checked, "ranges": self.ranges}
 
 
 class ExpertsToRank(LayerToRank):
@@ -184,9 +189,11 @@ class ExpertsToRank(LayerToRank):
 
     def run(self) -> ExpertsRanking:
         model, routing = self.model, self.routing
-        checked = {name: error_near(self.machine.name, [ExpertsExchange(
+        requests = {name: [ExpertsExchange(
             "dispatch", library, routing.gpus, 1, max(1, routing.tokens // routing.gpus), model.hidden,
-            model.experts_per_token, model.experts, self.width)])
+            model.experts_per_token, model.experts, self.width)]
             for name, library in (("low-latency", "low latency"), ("two-batches", "normal"))}
+        checked = {name: error_near(self.machine.name, some) for name, some in requests.items()}
+        ranges = {name: spread(self.machine.name, requests[name]) for name, error in checked.items() if error is None}
         return ExpertsRanking(model, self.machine, routing, self.width,
-                              rank_experts(self.machine, model, routing, self.width), checked)
+                              rank_experts(self.machine, model, routing, self.width), checked, ranges)
