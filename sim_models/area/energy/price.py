@@ -94,7 +94,7 @@ def net_energies(lowered: Lowered) -> NetEnergies:
     for cell in lowered.netlist.module["cells"].values():
         kind = library.cells.get(cell["type"])
         if cell["type"] == CLOCK_GATE:  # a flip-flop stands for its latch
-            load[lowered.net(cell["connections"]["enable"][0])] += library.flip_flop.loads[_data(library.flip_flop)]
+            load[lowered.net(cell["connections"]["enable"][0])] += library.flip_flop.loads[library.flip_flop.data]
         for pin, bits in cell["connections"].items() if kind else ():
             net = lowered.net(bits[0])
             if pin in kind.functions:
@@ -108,10 +108,6 @@ def net_energies(lowered: Lowered) -> NetEnergies:
     for net in (ZERO, ONE):
         load[net] = internal[net] = 0.0
     return NetEnergies(load * half_square, internal, classes)
-
-
-def _data(flip_flop: Cell) -> str:
-    return next(pin for pin in flip_flop.loads if pin != flip_flop.clock)
 
 
 def _mean(cell: Cell, pin: str, load: float, slew: float) -> float:
