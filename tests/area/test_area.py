@@ -95,13 +95,13 @@ def in_units(text: str, time: str, per_ns: float, load: str, per_pf: float) -> s
     """The embedded library's text in other units."""
     table = ""
 
-    def scaled(found: re.Match[str]) -> str:
+    def scaled(match: re.Match[str]) -> str:
         nonlocal table
-        if found[1]:
-            table = found[1]
-            return found[0]
-        by = per_pf if found[2] == "capacitance :" or (table, found[2]) == ("delay", "index_1") else per_ns
-        return found[2] + re.sub(r"\d+(?:\.\d+)?(?:e-?\d+)?", lambda one: f"{by * float(one[0]):.9g}", found[3])
+        if match[1]:
+            table = match[1]
+            return match[0]
+        by = per_pf if match[2] == "capacitance :" or (table, match[2]) == ("delay", "index_1") else per_ns
+        return match[2] + re.sub(r"\d+(?:\.\d+)?(?:e-?\d+)?", lambda one: f"{by * float(one[0]):.9g}", match[3])
 
     text = text.replace('time_unit : "1ns"', f'time_unit : "{time}"').replace("(1, pf)", f"({load})")
     return re.sub(r"\((delay|constraint)\)|(index_1|index_2|values|capacitance :)( \([^)]*\)| [^;]*)", scaled, text)
@@ -116,15 +116,15 @@ def plain():
     ("1ps", 1e3, "1, ff", 1e3), ("10ps", 1e2, "1, pf", 1), ("100 ps", 10, "10, ff", 1e2), ("1ns", 1, "1, fF", 1e3),
     ("1ps", 1e3, "0.1000, pF", 10), ("1PS", 1e3, '"1", "ff"', 1e3)])
 def test_figures_are_the_same_in_any_unit(plain, time, per_ns, load, per_pf):
-    found = load_library_text(in_units(plain.text, time, per_ns, load, per_pf), "x.lib")
-    assert found.gate_delay == pytest.approx(plain.gate_delay, rel=1e-6)
-    assert found.flip_flop.setup_ns == pytest.approx(plain.flip_flop.setup_ns, rel=1e-6)
-    assert found.nand2.loads == pytest.approx(plain.nand2.loads, rel=1e-6)
+    scaled_library = load_library_text(in_units(plain.text, time, per_ns, load, per_pf), "x.lib")
+    assert scaled_library.gate_delay == pytest.approx(plain.gate_delay, rel=1e-6)
+    assert scaled_library.flip_flop.setup_ns == pytest.approx(plain.flip_flop.setup_ns, rel=1e-6)
+    assert scaled_library.nand2.loads == pytest.approx(plain.nand2.loads, rel=1e-6)
     for name, cell in plain.cells.items():
-        (arcs,), (ours,) = cell.arcs.values(), found.cells[name].arcs.values()
+        (arcs,), (ours,) = cell.arcs.values(), scaled_library.cells[name].arcs.values()
         assert [arc.rise.at(0.03, 0.4) for arc in ours] == pytest.approx([arc.rise.at(0.03, 0.4) for arc in arcs], 1e-6)
-    again = load_library_text(found.text, "y.lib")  # what is mapped to is in ns and pF
-    assert again.text == found.text and again.gate_delay == pytest.approx(plain.gate_delay, rel=1e-6)
+    again = load_library_text(scaled_library.text, "y.lib")  # what is mapped to is in ns and pF
+    assert again.text == scaled_library.text and again.gate_delay == pytest.approx(plain.gate_delay, rel=1e-6)
 
 
 def test_energies_leakage_and_voltage_are_scaled():
@@ -189,10 +189,10 @@ def test_pins_that_are_described_together(plain, pins):
 
 
 def test_a_value_ends_with_its_line(plain):
-    found = load_library_text(re.sub(r"(area : \d+);", r"\1", plain.text), "x.lib")
-    assert {name: cell.area for name, cell in found.cells.items()} == {
+    library = load_library_text(re.sub(r"(area : \d+);", r"\1", plain.text), "x.lib")
+    assert {name: cell.area for name, cell in library.cells.items()} == {
         name: cell.area for name, cell in plain.cells.items()}
-    assert load_library_text(found.text, "y.lib").gate_delay == plain.gate_delay
+    assert load_library_text(library.text, "y.lib").gate_delay == plain.gate_delay
     assert parse('library (x) { a :\n "b"; c : d \\\n e; }').attributes == {"a": ["b"], "c": ["d e"]}
 
 
@@ -258,13 +258,13 @@ def tau(cell, pin: str, load: float) -> float:
 ])
 def test_efforts_are_the_book_s(cell, pin, parasitic, effort):
     """A gate that drives h of its own kind takes g h + p (Logical Effort, tables 1.1 and 1.2)."""
-    found = embedded_library().cells[cell]
-    assert found.loads[pin] / UNIT_PF == pytest.approx(effort)
+    gate = embedded_library().cells[cell]
+    assert gate.loads[pin] / UNIT_PF == pytest.approx(effort)
     for h in (1, 4, 10):
-        assert tau(found, pin, h * found.loads[pin] / UNIT_PF) == pytest.approx(effort * h + parasitic)
+        assert tau(gate, pin, h * gate.loads[pin] / UNIT_PF) == pytest.approx(effort * h + parasitic)
     twice = embedded_library().cells[cell.replace("X1", "X2")]
-    assert tau(twice, pin, 8) == pytest.approx(tau(found, pin, 4))
-    assert twice.loads[pin] == pytest.approx(2 * found.loads[pin])
+    assert tau(twice, pin, 8) == pytest.approx(tau(gate, pin, 4))
+    assert twice.loads[pin] == pytest.approx(2 * gate.loads[pin])
 
 
 def test_embedded_library_is_whole():
@@ -273,10 +273,10 @@ def test_embedded_library_is_whole():
     assert cells.gate_delay[0] == pytest.approx(5 * TAU_NS) == pytest.approx(0.5 * 0.18)  # FO4
     assert 2 < (cells.flip_flop.setup_ns + CLOCK_TO_OUTPUT_TAU * TAU_NS) / cells.gate_delay[0] < 6
     for gate in GATES:
-        found = cells.cells[gate.name]
-        table = truth_table(found.functions["Y"], tuple(found.loads))
+        library_cell = cells.cells[gate.name]
+        table = truth_table(library_cell.functions["Y"], tuple(library_cell.loads))
         assert table is not None and True in table and False in table
-        for place, (pin, arc) in enumerate(zip(gate.pins, found.arcs["Y"])):  # the sense is that of the function
+        for place, (pin, arc) in enumerate(zip(gate.pins, library_cell.arcs["Y"])):  # the sense is that of the function
             rising = {table[row | 1 << place] - table[row & ~(1 << place)] for row in range(len(table))}
             assert pin.sense == ("non_unate" if {1, -1} <= rising else
                                  "negative_unate" if -1 in rising else "positive_unate")
@@ -420,16 +420,16 @@ def test_where_the_longest_path_is(inside, outside, library):
 @pytest.mark.parametrize("gates, tried", [(200_000, list(EFFORTS)), (200_001, list(EFFORTS)[:-1])])
 def test_the_last_effort_is_for_what_is_not_too_large(gates, tried, monkeypatch, library):
     """All miss the target; the one that comes closest is taken."""
-    seen = []
+    efforts = []
 
     def mapped(text, top, cells, boxes, effort):
-        seen.append(effort)
+        efforts.append(effort)
         return SimpleNamespace(gate_equivalents=lambda: gates, effort=effort)
     monkeypatch.setattr(measured, "synthesise", mapped)
     monkeypatch.setattr(measured, "analyse", lambda netlist, parts: SimpleNamespace(
-        logic_ns=1e3 - len(seen), path=netlist.effort))
+        logic_ns=1e3 - len(efforts), path=netlist.effort))
     netlist, timing = measured.map_block("coalescer", LEAST, library)
-    assert seen == tried and netlist.effort == timing.path == tried[-1]
+    assert efforts == tried and netlist.effort == timing.path == tried[-1]
 
 
 # Blocks
@@ -471,10 +471,10 @@ def test_fpga_of_a_small_block(library):
 
 @pytest.mark.slow
 def test_sweep_and_its_plot(library, tmp_path):
-    done = sweep(["coalescer"], LEAST, "count_bits", [8, 16], library)
-    assert done.to_json(ASAP7)["values"] == [8, 16]
-    plot([done], tmp_path / "a.svg")
-    plot([done], tmp_path / "b.svg")
+    result = sweep(["coalescer"], LEAST, "count_bits", [8, 16], library)
+    assert result.to_json(ASAP7)["values"] == [8, 16]
+    plot([result], tmp_path / "a.svg")
+    plot([result], tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert all(label in drawn for label in ("area (gate equivalents)", "memory (bits)", "logic depth (gate delays)"))
@@ -485,11 +485,12 @@ def test_sweep_and_its_plot(library, tmp_path):
 
 def tables(page: str) -> dict[str, list[list[str]]]:
     """Heading: rows of its table, the columns' names first."""
-    found = {}
+    tables_by_title = {}
     for part in page.split("\n## ")[1:]:
         lines = [line for line in part.splitlines() if line.startswith("|") and not line.startswith("|---")]
-        found[part.splitlines()[0]] = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return found
+        tables_by_title[part.splitlines()[0]] = [
+            [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return tables_by_title
 
 
 @pytest.mark.slow
@@ -499,14 +500,14 @@ def test_the_page_in_docs_is_what_the_command_prints(library):
     osu018 = any(place.is_file() for place in libraries.PLACES)
     arbiter = measure("arbiter", Geometry(), find_library("osu018") if osu018 else library)
     fresh = tables(markdown({"arbiter": arbiter}, Geometry(), library, "t3 area arbiter"))
-    known = tables(page) | tables((RESULTS / "fpga.md").read_text(encoding="utf-8"))
-    assert fresh.keys() <= known.keys()
+    page_tables = tables(page) | tables((RESULTS / "fpga.md").read_text(encoding="utf-8"))
+    assert fresh.keys() <= page_tables.keys()
     for heading in set(fresh) - {"Targets"}:
-        assert known[heading][0] == fresh[heading][0] and {row[0].split(":")[0] for row in known[heading][1:]} == set(
-            block_names())
-    assert known["The Tracker's storage, all banks"][1:] == [list(row) for row in storage(Geometry())[2]]
+        assert page_tables[heading][0] == fresh[heading][0]
+        assert {row[0].split(":")[0] for row in page_tables[heading][1:]} == set(block_names())
+    assert page_tables["The Tracker's storage, all banks"][1:] == [list(row) for row in storage(Geometry())[2]]
     if yosys.versions() in page:
-        assert all(fresh[heading][1] in known[heading] for heading in fresh if heading.startswith("FPGA") or (
+        assert all(fresh[heading][1] in page_tables[heading] for heading in fresh if heading.startswith("FPGA") or (
             osu018 and heading != "Targets"))
 
 
@@ -716,12 +717,12 @@ def test_a_memory_is_what_its_ports_make_it(reads, kind, macro_bits):
 
 def test_what_memories_cost_by_hand(library):
     """A flip-flop is four gates here, a multiplexer three."""
-    one = {"name": "m", "count": 1, "words": 32, "width": 10, "writes": 1}
-    file = MemoryUse(**one, clocked_reads=0, unclocked_reads=2, write_through=0)
+    keys = {"name": "m", "count": 1, "words": 32, "width": 10, "writes": 1}
+    file = MemoryUse(**keys, clocked_reads=0, unclocked_reads=2, write_through=0)
     assert file.gate_equivalents(library) == 32 * (10 * (4 + 2 * 3) + 4 + 2)
-    plain = MemoryUse(**one, clocked_reads=2, unclocked_reads=0, write_through=0)
+    plain = MemoryUse(**keys, clocked_reads=2, unclocked_reads=0, write_through=0)
     assert plain.gate_equivalents(library) == 0
-    through = MemoryUse(**one, clocked_reads=2, unclocked_reads=0, write_through=1)
+    through = MemoryUse(**keys, clocked_reads=2, unclocked_reads=0, write_through=1)
     assert through.gate_equivalents(library) == 11 * 4 + 10 * 3 + 5 * 3
 
 

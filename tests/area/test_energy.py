@@ -97,25 +97,25 @@ FLIP_FLOP = netlist({"clk": ("input", [2]), "d": ("input", [3]), "enable": ("inp
     "gate": ("clock_gate", {"clock": 2, "enable": 4, "gated": 6}), "register": ("DFF", {"CLK": 6, "D": 3, "Q": 5})})
 
 
-def replayed(of: Netlist, rows: list[int], instances: int = 1, sampled: int = 0) -> ModuleReplay:
+def replayed(circuit: Netlist, rows: list[int], instances: int = 1, sampled: int = 0) -> ModuleReplay:
     """Replay rows of all ports but the clock, the first port's bits the lowest; the first row is not counted."""
-    lowered = lower(of)
-    bits = [(port["direction"], lowered.net(bit)) for name, port in of.module["ports"].items() if name != "clk"
+    lowered = lower(circuit)
+    bits = [(port["direction"], lowered.net(bit)) for name, port in circuit.module["ports"].items() if name != "clk"
             for bit in port["bits"]]
     drives, shows = (np.full(64, -1, np.int64) for _ in range(2))
     for place, (direction, net) in enumerate(bits):
         (drives if direction == "input" else shows)[place] = net
     ports = RecordedPorts(np.zeros(instances, np.int64), 1, drives, shows, np.flatnonzero(shows >= 0))
-    found = ModuleReplay("by_hand", tuple(f"instance_{i}" for i in range(instances)), lowered, ports,
+    replay = ModuleReplay("by_hand", tuple(f"instance_{i}" for i in range(instances)), lowered, ports,
                      fresh_state(lowered, ports))
-    found.take(np.array(rows[:1], np.int64)[:, None], 0)
-    found.clear()
-    found.take(np.array(rows[1:], np.int64)[:, None], 1, sampled)
-    return found
+    replay.take(np.array(rows[:1], np.int64)[:, None], 0)
+    replay.clear()
+    replay.take(np.array(rows[1:], np.int64)[:, None], 1, sampled)
+    return replay
 
 
-def energy(found: ModuleReplay, cycles: int) -> dict:
-    return price(found.lowered, found.state, len(found.instances), cycles, ASAP7, 1.0)
+def energy(replay: ModuleReplay, cycles: int) -> dict:
+    return price(replay.lowered, replay.state, len(replay.instances), cycles, ASAP7, 1.0)
 
 
 def and_rows(*inputs: int) -> list[int]:
@@ -124,16 +124,16 @@ def and_rows(*inputs: int) -> list[int]:
 
 def test_two_gates_by_hand():
     # a changes once, b three times, and both gates three times.
-    found = energy(replayed(TWO_GATES, and_rows(0, 1, 3, 1, 3)), 4)
+    energies = energy(replayed(TWO_GATES, and_rows(0, 1, 3, 1, 3)), 4)
     per_change = HALF_SQUARE * 0.01 * WIRE + 0.2 + 0.05  # NAND's own, its wire, the inverter's own; y drives nothing
     small = shrink(LIBRARY, ASAP7)
     assert small == pytest.approx((0.04374 / 4) ** 0.5 * (0.7 / 2) ** 2)
-    assert found[GATES].typical == pytest.approx(3 * per_change * small)
-    assert found[PORTS].typical == pytest.approx((1 * 0.01 + 3 * 0.02) * HALF_SQUARE * WIRE * small)
-    assert found[PORTS].low == pytest.approx(found[PORTS].typical * 1.13 / WIRE * SHRINK_ERROR.low)
-    assert found[PORTS].high == pytest.approx(found[PORTS].typical * 1.40 / WIRE * SHRINK_ERROR.high)
-    assert found[LEAKAGE].typical == pytest.approx(3 * 4 * 1e-6 * LEAKAGE_GROWTH.typical)  # 3 nW for 4 ns
-    assert found[CLOCK] == found[MEMORIES] == found[FLIP_FLOPS] == NOTHING
+    assert energies[GATES].typical == pytest.approx(3 * per_change * small)
+    assert energies[PORTS].typical == pytest.approx((1 * 0.01 + 3 * 0.02) * HALF_SQUARE * WIRE * small)
+    assert energies[PORTS].low == pytest.approx(energies[PORTS].typical * 1.13 / WIRE * SHRINK_ERROR.low)
+    assert energies[PORTS].high == pytest.approx(energies[PORTS].typical * 1.40 / WIRE * SHRINK_ERROR.high)
+    assert energies[LEAKAGE].typical == pytest.approx(3 * 4 * 1e-6 * LEAKAGE_GROWTH.typical)  # 3 nW for 4 ns
+    assert energies[CLOCK] == energies[MEMORIES] == energies[FLIP_FLOPS] == NOTHING
 
 
 def test_a_clock_gate_that_opens_and_one_that_does_not():
@@ -181,11 +181,11 @@ def test_a_glitch_is_counted_beside():
     """A gate of a signal and its inverse: a pulse that the settled values do not show."""
     hazard = netlist({"a": ("input", [2]), "y": ("output", [4])}, {
         "inverter": ("INV", {"A": 2, "Y": 3}), "nand": ("NAND2", {"A": 2, "B": 3, "Y": 4})})
-    found = replayed(hazard, [2, 3, 2, 3], sampled=3)
-    y = found.lowered.nets[4]
+    replay = replayed(hazard, [2, 3, 2, 3], sampled=3)
+    y = replay.lowered.nets[4]
     # The pulse comes whenever a rises.
-    assert found.state.toggles[y] == found.state.sampled_toggles[y] == 0 and found.state.glitch_toggles[y] == 2 * 2
-    factor = glitches(net_energies(found.lowered), found.state)
+    assert replay.state.toggles[y] == replay.state.sampled_toggles[y] == 0 and replay.state.glitch_toggles[y] == 2 * 2
+    factor = glitches(net_energies(replay.lowered), replay.state)
     assert factor.low == 1 and factor.typical == pytest.approx((1 + factor.high) / 2) and factor.high > 1
 
 
@@ -210,10 +210,10 @@ def test_a_memory_gives_what_was_written_and_its_accesses_are_priced():
     rows = [row(), row(read=3, asks=1), row(write=2, data=1, writes=1, gives=3),  # word 3 holds 3 at first
             row(read=2, asks=1, write=2, data=2, writes=1, gives=3),  # the word that is being written: as it was
             row(read=2, asks=1, gives=1), row(read=2, asks=1, gives=2), row(gives=2)]
-    found = replayed(memory([5]), rows)
-    assert found.state.accesses.tolist() == [4, 2] and found.state.fresh.tolist() == [3, 0]
+    replay = replayed(memory([5]), rows)
+    assert replay.state.accesses.tolist() == [4, 2] and replay.state.fresh.tolist() == [3, 0]
     macro = Sram(4, 2)
-    assert energy(found, 6)[MEMORIES].typical == pytest.approx(
+    assert energy(replay, 6)[MEMORIES].typical == pytest.approx(
         4 * macro.read_pj(ASAP7) + 2 * macro.write_pj(ASAP7))
     always = replayed(memory(["1"]), [row(read=0)] + [row(read=3)] + [row(read=3, gives=3)] * 9)
     assert always.state.accesses.tolist() == [10, 0] and always.state.fresh.tolist() == [1, 0]
@@ -266,24 +266,24 @@ def test_a_netlist_does_what_the_rtl_does_and_its_ports_change_as_often(block):
         values.append(part.state.nets[nets] & 1)
     part.take(rows[1:], 1)
     for nets, before in zip((part.ports.drives, part.ports.shows), values[1:]):
-        known = nets >= 2
+        real_nets = nets >= 2
         seen = np.vstack([before, values[0], part.state.nets[nets] & 1])
         changes = np.abs(np.diff(seen, axis=0)).sum(axis=0)
-        assert (part.state.toggles[nets[known]] == changes[known]).all()
-        assert changes[known].sum() > 1000
+        assert (part.state.toggles[nets[real_nets]] == changes[real_nets]).all()
+        assert changes[real_nets].sum() > 1000
 
 
 @pytest.mark.slow
 def test_a_run_of_the_whole_top(osu018):
-    found = measure_energy("t3-table1", osu018, ASAP7, BATCH + 1000, lambda name, share: None)
-    assert found.cycles == BATCH + 1000 and not found.whole
-    assert found.modules["memory_channel"].instances == 32 and len(found.modules) > 15
-    written = found.to_json()
-    assert written["top_mw"]["low"] < written["top_mw"]["typical"] < written["top_mw"]["high"]
-    total = sum(one.energies[kind].typical for one in found.modules.values() for kind in CLASSES)
-    assert total * found.clock_ghz / found.cycles == pytest.approx(written["top_mw"]["typical"], rel=1e-3)
-    assert 0.01 < found.alu_pj_per_byte.typical < 10
-    assert "Track & Trigger takes" in report.headline(found)
+    layer = measure_energy("t3-table1", osu018, ASAP7, BATCH + 1000, lambda name, share: None)
+    assert layer.cycles == BATCH + 1000 and not layer.whole
+    assert layer.modules["memory_channel"].instances == 32 and len(layer.modules) > 15
+    content = layer.to_json()
+    assert content["top_mw"]["low"] < content["top_mw"]["typical"] < content["top_mw"]["high"]
+    total = sum(one.energies[kind].typical for one in layer.modules.values() for kind in CLASSES)
+    assert total * layer.clock_ghz / layer.cycles == pytest.approx(content["top_mw"]["typical"], rel=1e-3)
+    assert 0.01 < layer.alu_pj_per_byte.typical < 10
+    assert "Track & Trigger takes" in report.headline(layer)
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_the_wires_are_those_of_the_layouts(osu018):
 
 def test_the_page_is_the_json_s():
     """The figures that pages take from the file are those of the page beside it."""
-    found = json.loads((RESULTS / "energy.json").read_text())
+    content = json.loads((RESULTS / "energy.json").read_text())
     page = (RESULTS / "energy.md").read_text()
-    assert found["whole"] and f"{found['cycles']:,} cycles" in page
-    assert f"| {found['actions']['tile (the whole top)']['count']:,} |" in page
+    assert content["whole"] and f"{content['cycles']:,} cycles" in page
+    assert f"| {content['actions']['tile (the whole top)']['count']:,} |" in page

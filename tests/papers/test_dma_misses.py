@@ -15,12 +15,12 @@ NODE = load_machine("mi300x", ENGINES)
 @pytest.mark.long
 def test_the_estimate_lies_in_its_range_and_each_input_in_its_own():
     """With every input as the estimate takes it the ratios are the estimate's; a range's end moves them."""
-    given = {name: power._default_input(NODE, name) for name in NODE.power.range.model_dump()}
+    inputs = {name: power._default_input(NODE, name) for name in NODE.power.range.model_dump()}
     sizes = [64 << 20]
     central = power._ratios(NODE, sizes)
-    assert power._ratios(power._with_inputs(NODE, given), sizes) == pytest.approx(central, rel=1e-3)
+    assert power._ratios(power._with_inputs(NODE, inputs), sizes) == pytest.approx(central, rel=1e-3)
     for name, ends in NODE.power.range.model_dump().items():
-        assert ends[0] <= given[name] * 1.001 and given[name] * 0.999 <= ends[1]
+        assert ends[0] <= inputs[name] * 1.001 and inputs[name] * 0.999 <= ends[1]
         lower, higher = (power._ratios(power._with_inputs(NODE, {name: end}), sizes) for end in ends)
         assert lower != higher
     findings = power.evaluate(None, None)

@@ -38,10 +38,11 @@ def test_figure16_is_the_arithmetic_of_its_kernels():
     assert summary["ideal_overlap_geomean_percent"]["ours"] == pytest.approx(35.7, abs=0.1)
     assert summary["ideal_overlap_geomean_percent"]["difference"] == pytest.approx(0.7, abs=0.1)
     assert summary["ideal_overlap_geomean_percent"]["met"]
-    one = next(case for case in findings.cases if (case["model"], case["sublayer"], case["tp"]) == ("t-nlg", "fc1", 16))
-    g, r, a = (one["techniques"]["sequential"][key] for key in ("gemm_ns", "rs_ns", "ag_ns"))
-    assert one["speedup"]["ideal-overlap"] == pytest.approx((g + r + a) / (max(g, r) + a))
-    assert one["speedup"]["t3"] == pytest.approx((g + r + a) / (max(1.1 * g, a) + a), rel=1e-4)
+    layer = next(case for case in findings.cases
+                 if (case["model"], case["sublayer"], case["tp"]) == ("t-nlg", "fc1", 16))
+    g, r, a = (layer["techniques"]["sequential"][key] for key in ("gemm_ns", "rs_ns", "ag_ns"))
+    assert layer["speedup"]["ideal-overlap"] == pytest.approx((g + r + a) / (max(g, r) + a))
+    assert layer["speedup"]["t3"] == pytest.approx((g + r + a) / (max(1.1 * g, a) + a), rel=1e-4)
     assert summary["rs_nmc_faster_tp8_percent"]["ours"] == pytest.approx(47 / 7, abs=0.01)
     assert summary["t3_geomean_percent"]["met"] is False and summary["t3_geomean_percent"]["missed_by"] > 5
 
@@ -67,10 +68,11 @@ def test_figure15_shares():
 def test_an_all_reduce_is_compared_with_the_gather_after_it():
     findings, _ = evaluate("all-reduce")
     assert len(findings.cases) == 28
-    one = next(case for case in findings.cases if case["title"] == "T-NLG FC-2, TP=8")["total_ns"]
-    assert one["all-reduce"] < one["t3-mca"] < one["sequential"] and one["bound"] < one["t3-mca"]
+    total_ns = next(case for case in findings.cases if case["title"] == "T-NLG FC-2, TP=8")["total_ns"]
+    assert total_ns["all-reduce"] < total_ns["t3-mca"] < total_ns["sequential"]
+    assert total_ns["bound"] < total_ns["t3-mca"]
     assert findings.ours["over_t3_mca_min_percent"] >= 0 and 90 < findings.ours["share_of_bound_percent"] < 105
-    assert one["t3-mca both ways"] < one["sequential both ways"] < one["sequential"]
+    assert total_ns["t3-mca both ways"] < total_ns["sequential both ways"] < total_ns["sequential"]
     assert 90 < findings.ours["both_ways_share_of_bound_percent"] < 105
 
 
@@ -79,8 +81,9 @@ def test_policies_are_compared_with_round_robin_and_with_the_best():
     results = fake_results(figure.tasks(SETUP))
     findings, summary = evaluate("policies", results)
     assert len(findings.cases) == 28
-    one = next(case for case in findings.cases if case["title"] == slow)["total_ns"]
-    assert one["t3-mca+"] == one["ring_aware"] < one["t3-mca"] < one["t3"]  # as the fakes slow their GEMM
+    total_ns = next(case for case in findings.cases if case["title"] == slow)["total_ns"]
+    # As the fakes slow their GEMM.
+    assert total_ns["t3-mca+"] == total_ns["ring_aware"] < total_ns["t3-mca"] < total_ns["t3"]
     gains = [case["total_ns"]["t3-mca"] / case["total_ns"]["t3"] for case in findings.cases]
     assert summary["t3_mca_slower_geomean_percent"]["ours"] == pytest.approx(100 * (geomean(gains) - 1))
     assert summary["t3_mca_slower_max_percent"]["met"] and summary["t3_mca_near_best_percent"]["ours"] == 100
@@ -89,8 +92,8 @@ def test_policies_are_compared_with_round_robin_and_with_the_best():
     task = SETUP.task(FusedGemm("mca"), layer)
     results[task] = replace(results[task], cycles=2 * results[task].cycles)
     findings, summary = evaluate("policies", results)
-    own = next(case for case in findings.cases if case["title"] == slow)["total_ns"]
-    loss = 100 * (own["t3-mca"] / own["t3"] - 1)
+    total_ns = next(case for case in findings.cases if case["title"] == slow)["total_ns"]
+    loss = 100 * (total_ns["t3-mca"] / total_ns["t3"] - 1)
     assert loss > 10 and summary["t3_mca_slower_max_percent"]["ours"] == pytest.approx(loss)
     assert not summary["t3_mca_slower_max_percent"]["met"]
     for share in ("unharmed", "near_best"):
@@ -109,8 +112,8 @@ def test_staging_is_not_taken_for_a_policy():
     layer = next(layer for layer in SETUP.small if layer.title == staged)
     for factor, behind, near in ((2, 100, 27), (0.5, 0, 28)):
         task = SETUP.task(FusedGemm("ring_aware", staged=True), layer)
-        found = results | {task: replace(results[task], cycles=round(factor * results[task].cycles))}
-        findings, summary = evaluate("policies", found)
+        variant = results | {task: replace(results[task], cycles=round(factor * results[task].cycles))}
+        findings, summary = evaluate("policies", variant)
         assert summary["t3_mca_plus_near_best_percent"]["ours"] == pytest.approx(100 * near / 28)
         assert summary["ring_aware_near_best_percent"]["ours"] == 100
         rows = {row[0]: dict(zip(findings.tables[0].columns, row)) for row in findings.tables[0].rows}
@@ -136,14 +139,14 @@ def test_a_switch_that_adds_is_compared_with_t3_without_it():
 def test_a_gemm_behind_its_all_gather_is_compared_with_a_closed_form():
     findings, _ = evaluate("all-gather-gemm")
     assert len(findings.cases) == 14
-    one = next(case for case in findings.cases if case["title"] == "T-NLG FC-1 after its all-gather, TP=8")
-    (m, n, k), techniques = (one[extent] for extent in "MNK"), one["techniques"]
+    layer = next(case for case in findings.cases if case["title"] == "T-NLG FC-1 after its all-gather, TP=8")
+    (m, n, k), techniques = (layer[extent] for extent in "MNK"), layer["techniques"]
     assert (m, n, k) == (8192, 4256 * 4 // 8, 4256)
     gemm, gather = (techniques["sequential"][key] for key in ("gemm_ns", "ag_ns"))
     assert techniques["sequential"]["total_ns"] == gemm + gather
     assert gather == pytest.approx(7 * (m * k * 2 / 8 / 75 + 500), abs=1)
     assert techniques["t3"]["total_ns"] == pytest.approx(1.1 * gemm, abs=1)
-    assert one["closed_form_ns"] == gemm > gather
+    assert layer["closed_form_ns"] == gemm > gather
     short = next(case for case in findings.cases if case["title"] == "T-NLG IP after its all-gather, TP=16")
     gemm, gather = (short["techniques"]["sequential"][key] for key in ("gemm_ns", "ag_ns"))
     stages = 7 * 32 / 80  # of 80 workgroups; 7 tiles for 798 columns, 32 for 8,192 tokens
@@ -200,10 +203,11 @@ def test_every_target_is_of_a_figure_and_met_or_missed_by_one_of_its_quantities(
 def test_figures_are_pure_and_need_no_more_than_their_tasks(name):
     tasks = list(FIGURES[name].tasks(SETUP))
     results = fake_results(tasks)
-    one, other = (FIGURES[name].evaluate(SETUP, dict(results)) for _ in range(2))
-    assert (one.cases, one.ours, one.tables, one.text) == (other.cases, other.ours, other.tables, other.text)
-    json.dumps([one.cases, one.ours], allow_nan=False)
-    for table in one.tables:
+    findings, repeated = (FIGURES[name].evaluate(SETUP, dict(results)) for _ in range(2))
+    assert (findings.cases, findings.ours, findings.tables, findings.text) == (
+        repeated.cases, repeated.ours, repeated.tables, repeated.text)
+    json.dumps([findings.cases, findings.ours], allow_nan=False)
+    for table in findings.tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows), table.title
     if not tasks:  # a closed form
         return
@@ -247,14 +251,14 @@ def written(tmp_path_factory):
 
 @pytest.mark.slow
 def test_report_shows_every_figure_and_loads_nothing(written):
-    out, done = written
+    out, campaign = written
     text = (out / "report.html").read_text()
     page = Page(text)
     assert set(FIGURES) <= set(page.ids)
     assert len(page.ids) == len(set(page.ids)) and set(page.links) <= set(page.ids)
     assert all((out / link).is_file() for link in page.foreign) and not re.search(r"@import|url\((?!#)", text)
-    assert page.drawings == sum(len(chapter.plots) for chapter in done.chapters) > 0
-    for chapter in done.chapters:
+    assert page.drawings == sum(len(chapter.plots) for chapter in campaign.chapters) > 0
+    for chapter in campaign.chapters:
         assert chapter.figure.title in html.unescape(text)
         for name in chapter.plots:
             assert (out / "plots" / f"{name}.svg").read_text().startswith("<?xml")
@@ -352,12 +356,12 @@ def test_what_failed_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
     del results[lost]
     outcome = Outcome(results=results, failures={lost.key: TaskFailure(lost.label, "nothing <moved>", "Traceback")})
     monkeypatch.setattr(pipeline, "run_tasks", lambda *_: outcome)
-    done = pipeline.reproduce(figures, SETUP, tmp_path, 1, Monitor())
-    problems = {chapter.figure.name: chapter.problem for chapter in done.chapters}
+    campaign = pipeline.reproduce(figures, SETUP, tmp_path, 1, Monitor())
+    problems = {chapter.figure.name: chapter.problem for chapter in campaign.chapters}
     assert "nothing <moved>" in problems["figure16"] and lost.label in problems["figure16"]
     assert "nothing &lt;moved&gt;" in (tmp_path / "report.html").read_text()
     assert "Traceback" in (tmp_path / "failures.log").read_text()
-    assert "figure16" not in done.results["summary"] and "figure16" in done.results["incomplete"]
+    assert "figure16" not in campaign.results["summary"] and "figure16" in campaign.results["incomplete"]
 
 
 @pytest.mark.long

@@ -15,13 +15,13 @@ from t3sim.runs.operators import make_tiling
 SETUP = paper_setup(load_machine())
 
 
-def found(which, longer: float, library: float = 1.0):
+def findings_with(gemms, longer: float, library: float = 1.0):
     """Findings if each kernel with its launch takes as long as measured, times this; `library`: the library's."""
-    launch, taken = which.machine.collective.kernel_launch_ns, {}
-    for case in which.cases(SETUP):
-        taken |= {task: SimpleNamespace(ns=1e3 * case.row.us * times - launch)
-                  for task, times in ((case.library, library), (case.task, longer))}
-    return which.evaluate(SETUP, taken)
+    launch, results = gemms.machine.collective.kernel_launch_ns, {}
+    for case in gemms.cases(SETUP):
+        results |= {task: SimpleNamespace(ns=1e3 * case.row.us * times - launch)
+                    for task, times in ((case.library, library), (case.task, longer))}
+    return gemms.evaluate(SETUP, results)
 
 
 def test_rows_are_the_h100s_in_bf16():
@@ -59,26 +59,26 @@ def test_a_library_s_kernel_is_as_its_name_says(shape, tile, tiles, places, dept
 
 @pytest.mark.parametrize(("longer", "near"), [(1.0, 100), (1.14, 100), (1.16, 0), (0.84, 0)])
 def test_near_is_fifteen_percent(longer, near):
-    ours = found(H100, longer).ours
+    ours = findings_with(H100, longer).ours
     assert [ours[f"h100_{name}_within"] for name in ("whole", "small", "few")] == [near] * 3
     assert [ours[f"h100_{name}_library_within"] for name in ("whole", "small", "few")] == [100] * 3
     assert ours["h100_few_mean"] == pytest.approx(100 * abs(longer - 1))
-    assert found(H100, 1.0, longer).ours["h100_whole_library_within"] == near
+    assert findings_with(H100, 1.0, longer).ours["h100_whole_library_within"] == near
 
 
 def test_each_row_has_its_errors():
-    rows = found(H100, 1.1, 0.9).tables[0].rows
+    rows = findings_with(H100, 1.1, 0.9).tables[0].rows
     assert len(rows) == 75 and {(row[4], row[7]) for row in rows} == {("+10.0 %", "-10.0 %")}
     assert {row[1] for row in rows} == {"tiles for all units", "fewer tiles than units", "few tokens"}
 
 
 def test_kinds_that_were_not_measured_have_no_number():
-    findings = found(MI300X, 1.1)
+    findings = findings_with(MI300X, 1.1)
     assert findings.ours.keys() == findings.targets.keys() == {
         f"mi300x_{kind}_{number}" for kind in ("whole", "small", "few")
         for number in ("within", "mean", "library_within", "library_mean")}
     assert [row[0] for row in findings.tables[0].rows].count("MI308X") == 5
-    assert found(replace(MI300X, gpus={"AMD MI300X": None}), 1.1).ours.keys() == {
+    assert findings_with(replace(MI300X, gpus={"AMD MI300X": None}), 1.1).ours.keys() == {
         f"mi300x_whole_{number}" for number in ("within", "mean", "library_within", "library_mean")}
 
 
@@ -91,8 +91,8 @@ def test_kinds_that_were_not_measured_have_no_number():
 ])
 def test_tile_stages_cluster_and_parts(name, kernel, lies):
     """An output of 512 tokens and 384 of hidden, 132 units."""
-    found = LibraryKernel.from_name(name, 512, 384, 132)
-    assert found == kernel and found.is_transposed == lies
+    named_kernel = LibraryKernel.from_name(name, 512, 384, 132)
+    assert named_kernel == kernel and named_kernel.is_transposed == lies
 
 
 def test_other_names_are_refused_in_one_line():

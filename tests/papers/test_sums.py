@@ -46,13 +46,13 @@ def test_an_error_is_a_share_of_the_sum_column_by_column():
 @pytest.mark.long
 @pytest.mark.parametrize("numbers", ["gradients", "activations"])
 def test_errors_grow_only_where_sums_are_rounded_often(findings, numbers):
-    found = errors_of(findings, numbers)
+    errors = errors_of(findings, numbers)
     first, last = GPUS.index(16), GPUS.index(64)
     for way in ("ring-bf16", "stochastic-bf16"):
-        assert 1.6 < found[way][last] / found[way][first] < 2.2, "the square root of four"
+        assert 1.6 < errors[way][last] / errors[way][first] < 2.2, "the square root of four"
     for way in ("array-fp32", "wire-fp32", "mx-e4m3", "mx-e5m2", "fixed"):
-        assert found[way][last] < 1.1 * found[way][0]
-    assert found["wire-fp32"][last] < found["array-fp32"][last] < found["mx-e4m3"][last] < found["mx-e5m2"][last]
+        assert errors[way][last] < 1.1 * errors[way][0]
+    assert errors["wire-fp32"][last] < errors["array-fp32"][last] < errors["mx-e4m3"][last] < errors["mx-e5m2"][last]
 
 
 @pytest.mark.long

@@ -23,16 +23,16 @@ def rows(name: str) -> dict[str, list[str]]:
 
 def test_floors_hold_the_triggers_cycles_in_ns():
     measured = TriggerTimes(1, 4096, (10, 20.0), (11, 30.0), (20, 40.0), (40, 131.0))
-    found = page._evaluate(None, {page._task(): measured})
+    findings = page._evaluate(None, {page._task(): measured})
     clock, machine = page._task().machine.memory_clock_ghz, load_machine("h100-sxm", COMMERCIAL)
     assert clock == load_machine("h100-t3").memory_clock_ghz
     for name, ns in signal_ns(machine, 8, 1024, Trigger(20 / clock, 131 / clock)).items():
-        assert found.ours[f"{name}: floor"] == pytest.approx(ns / 1e3)
-    first, second = found.tables
+        assert findings.ours[f"{name}: floor"] == pytest.approx(ns / 1e3)
+    first, second = findings.tables
     assert [row[0] for row in first.rows] == sorted((row[0] for row in first.rows),
-                                                    key=lambda name: found.ours[f"{name}: floor"])
+                                                    key=lambda name: findings.ours[f"{name}: floor"])
     assert second.rows[-1][1:] == ("40", "131", f"{131 / clock:.0f}")
-    found.plots["today-signals"]()
+    findings.plots["today-signals"]()
 
 
 def test_chains_are_measured_by_the_tracker_on_the_same_schedule():
@@ -42,13 +42,13 @@ def test_chains_are_measured_by_the_tracker_on_the_same_schedule():
         whole = 2000.0 if task.initiator == "tracker" else 3000.0 if task.reverse else 2500.0
         return chains.Queued(400.0, whole, 0.0, 120, 96, 12 if task.initiator in ("chain", "poll") else 0, 12, 100)
     runs = {task: run(task) for task in tasks}
-    found = chains._evaluate(None, runs)
-    assert found.ours["chain, waves of 8: over the Tracker"] == pytest.approx(25)
-    assert found.ours["chain, waves of 8, last to first: over the Tracker"] == pytest.approx(50)
-    many = {row[0]: row[1:] for row in found.tables[1].rows}
+    findings = chains._evaluate(None, runs)
+    assert findings.ours["chain, waves of 8: over the Tracker"] == pytest.approx(25)
+    assert findings.ours["chain, waves of 8, last to first: over the Tracker"] == pytest.approx(50)
+    many = {row[0]: row[1:] for row in findings.tables[1].rows}
     assert many["chain, waves of 8"] == ("2,500", "+25.0 %", f"{500 / 24:.0f}", "30", "3")
     assert many["tracker"] == ("2,000", "+0.0 %", "0", "0", "0")
-    found.plots["today-chains"]()
+    findings.plots["today-chains"]()
 
 
 @pytest.mark.slow
