@@ -65,7 +65,6 @@ def hbm_replay(
             print_validation(rows, micro, results, output_console())
         return
 
-    from t3sim.testbenches.hbm_replay.replay import replay
     from t3sim.testbenches.hbm_replay.trace import read_trace
 
     config = config or "base"
@@ -76,6 +75,8 @@ def hbm_replay(
         raise
     except (ValueError, OverflowError) as error:  # no text, or numbers that no address can have
         raise BadInput(f"{trace} is not a trace: {error}") from None
+    from t3sim.testbenches.hbm_replay.replay import replay
+
     with progress_bar(["replay"]) as progress:
         count = max(1, requests.lines.size)
         result = replay(requests, described.dram, config, lambda accepted: progress("replay", accepted / count))

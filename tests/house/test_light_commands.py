@@ -30,7 +30,9 @@ def test_what_simulates_nothing_starts_without_compilers(command):
     assert end == ["0"], told
 
 
-@pytest.mark.parametrize("command", [["run", "--technique", "x"]], ids=" ".join)
+@pytest.mark.parametrize("command", [
+    ["run", "--technique", "x"], ["collective", "--topology", "ring:x"], ["hbm-replay"], ["hbm-replay", "nowhere"],
+    ["hbm-replay", "seq_rd", "--config", "x"], ["hbm-replay", "README.md"]], ids=" ".join)
 def test_so_does_what_is_refused(command):
     end, told = end_of(command)
     assert end == ["2"], told

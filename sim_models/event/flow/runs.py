@@ -13,12 +13,12 @@ from t3sim.collectives import CollectiveError, Program
 from t3sim.collectives.algorithms import COLLECTIVES, Algorithm, algorithms
 from t3sim.collectives.msccl import read_msccl
 from t3sim.collectives.mscclpp import read_mscclpp
-from t3sim.event.flow.collective import CollectiveFlow, run_program
-from t3sim.event.flow.folding import folded
 from t3sim.machine.topologies import Alike, Topology, TopologyError, named_topology
 
 if TYPE_CHECKING:
     import pandas
+
+    from t3sim.event.flow.collective import CollectiveFlow
 
 MOST_TRANSFERS = 2_000_000  #: that are simulated: of all GPUs, or of those that stand for all
 
@@ -79,6 +79,8 @@ class Request:
 
     def program(self, algorithm: Algorithm) -> Program:
         """Return what is simulated. Raises BadInput if it is too much."""
+        from t3sim.event.flow.folding import folded
+
         if self.planned:
             return algorithm.program()
         program = folded(algorithm.program, self.on)
@@ -92,8 +94,10 @@ class Request:
 
     def run(self, sizes: Sequence[int],
             watch: Callable[[str, int], Any] = lambda algorithm, size: None,
-            done: Callable[[str, int, CollectiveFlow], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
+            done: Callable[[str, int, "CollectiveFlow"], None] = lambda algorithm, size, run: None) -> CollectiveRuns:
         """Run every algorithm at every size; `watch` makes what takes the links' rates, `done` takes the messages."""
+        from t3sim.event.flow.collective import run_program
+
         start_s, runs = time.perf_counter(), []
         for one in self.chosen:
             program = self.program(one)
