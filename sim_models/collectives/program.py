@@ -7,11 +7,13 @@ function `ranks -> Program`, in a file of its own.
 
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from t3sim.machine.topologies import Alike
 
@@ -43,6 +45,129 @@ class Transfer(NamedTuple):
         return f"chunk {self.chunk} from {self.source} to {self.destination} ({self.op.value})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Transfers(Sequence[Transfer]):
+    """The transfers of a program in arrays, with the sets of transfers for which others wait.
+
+    Set s is `members[first[s]:first[s + 1]]`. Sets differ, and are in the order in which transfers first name them.
+    """
+
+    chunk: np.ndarray
+    source: np.ndarray
+    destination: np.ndarray
+    adds: np.ndarray  #: whether it is added, bool
+    waits: np.ndarray  #: the set for which it waits, -1: none
+    first: np.ndarray
+    members: np.ndarray
+
+    @classmethod
+    def of(cls, transfers: Sequence[Transfer]) -> "Transfers":
+        """Return the arrays of a sequence."""
+        if isinstance(transfers, cls):
+            return transfers
+        sets: dict[tuple[int, ...], int] = {}
+        waits = [sets.setdefault(one.after, len(sets)) if one.after else -1 for one in transfers]
+        columns = np.array([one[:3] for one in transfers], np.int64).reshape(-1, 3).T
+        return cls(*columns, np.array([one.op is Op.ADD for one in transfers], bool), np.array(waits, np.int64),
+                   firsts([len(one) for one in sets]), np.array([index for one in sets for index in one], np.int64))
+
+    @classmethod
+    def in_turn(cls, chunk: np.ndarray, source: np.ndarray, destination: np.ndarray, adds: np.ndarray) -> "Transfers":
+        """Let each transfer wait for earlier arrivals of its chunk at its source."""
+        count, place = len(chunk), chunk
+        if count and int(max(source.max(), destination.max()) + 1) * int(chunk.max() + 1) * count > 1 << 62:
+            place = np.unique(chunk, return_inverse=True)[1]
+        places = place.max(initial=0) + 1
+        at = destination * places + place
+        arrivals = np.argsort(at, kind="stable")
+        begin = np.searchsorted(at[arrivals], source * places + place)
+        end = np.searchsorted(at[arrivals] * count + arrivals, (source * places + place) * count + np.arange(count))
+        waits, named = number_sets(np.where(end > begin, begin * (count + 1) + end, -1))
+        begin, end = np.divmod(named, count + 1)
+        return cls(chunk, source, destination, adds, waits, firsts(end - begin), arrivals[spans(begin, end - begin)])
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Transfers]") -> "Transfers":
+        """Join parts whose chunks and members are numbered together."""
+        sets, members = firsts([len(one.first) - 1 for one in parts]), firsts([len(one.members) for one in parts])
+        chunk, source, destination, adds, member = (
+            np.concatenate([getattr(one, name) for one in parts])
+            for name in ("chunk", "source", "destination", "adds", "members"))
+        waits = np.concatenate([np.where(one.waits < 0, -1, one.waits + before) for one, before in zip(parts, sets)])
+        first = np.concatenate([*(one.first[:-1] + before for one, before in zip(parts, members)), members[-1:]])
+        return cls(chunk, source, destination, adds, waits, first, member)
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows[index]
+
+    def __iter__(self) -> Iterator[Transfer]:
+        return iter(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return self._rows == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(self._rows)
+
+    @cached_property
+    def _rows(self) -> tuple[Transfer, ...]:
+        edges, members = self.first.tolist(), self.members.tolist()
+        sets = [tuple(members[begin:end]) for begin, end in zip(edges, edges[1:])]
+        return tuple(Transfer(chunk, source, destination, Op.ADD if adds else Op.COPY, sets[wait] if wait >= 0 else ())
+                     for chunk, source, destination, adds, wait in zip(*(column.tolist() for column in (
+                         self.chunk, self.source, self.destination, self.adds, self.waits))))
+
+
+def number_sets(named: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each transfer's set by its number, in the order in which transfers first name them, and the sets' names.
+
+    -1, for no set, stays.
+    """
+    waiting = np.flatnonzero(named >= 0)
+    names, first_use, numbers = np.unique(named[waiting], return_index=True, return_inverse=True)
+    order = np.argsort(first_use)
+    waits = np.full(len(named), -1)
+    waits[waiting] = np.argsort(order)[numbers]
+    return waits, names[order]
+
+
+def firsts(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return where each range of a flat array begins, and the end of the last one."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def spans(begin: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the indices of ranges, one range after another."""
+    return np.repeat(begin - firsts(counts)[:-1], counts) + np.arange(counts.sum())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ends(Mapping[tuple[int, int], Contributions]):
+    """`start` or `goal` of a program, which is made when it is asked for."""
+
+    make: Callable[..., dict[tuple[int, int], Contributions]]
+    arguments: tuple[Any, ...]
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, int], Contributions]:
+        return self.make(*self.arguments)
+
+    def __getitem__(self, key: tuple[int, int]) -> Contributions:
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
 @dataclass(frozen=True)
 class Program:
     """A collective over `ranks` ranks.
@@ -53,14 +178,19 @@ class Program:
 
     ranks: int
     chunks: int
-    transfers: tuple[Transfer, ...]
-    start: dict[tuple[int, int], Contributions]
-    goal: dict[tuple[int, int], Contributions]
+    transfers: Sequence[Transfer]
+    start: Mapping[tuple[int, int], Contributions]
+    goal: Mapping[tuple[int, int], Contributions]
     pairs: bool = False  #: a chunk for each pair of ranks, source * ranks + destination; else chunks are alike
     in_switch: bool = False  #: the switch sums additions to one chunk of a rank, and copies chunks for several ranks
     #: If not None, the program has only chunks of representative ranks. A transfer waits for the images of `after`
     #: under the symmetry that arrive at its source.
     alike: Alike | None = None
+
+    @cached_property
+    def table(self) -> Transfers:
+        """The transfers in arrays."""
+        return Transfers.of(self.transfers)
 
     @cached_property
     def arrivals(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -81,7 +211,7 @@ class Program:
     @property
     def adds(self) -> bool:
         """Whether any transfer is added."""
-        return any(one.op is Op.ADD for one in self.transfers)
+        return bool(self.table.adds.any())
 
     @cached_property
     def rank_chunks(self) -> tuple[tuple[int, ...], ...]:
@@ -94,8 +224,19 @@ class Program:
     @cached_property
     def last_additions(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """Transfers that are added at each (rank, chunk) where a sum ends and is not sent on."""
-        return {key: found for key, found in self.arrivals.items() if key in self.goal
-                and self.transfers[found[-1]].op is Op.ADD and key not in self.departures}
+        table = self.table
+        if not table.adds.any():
+            return {}
+        chunks = int(table.chunk.max()) + 1
+        at, left = table.destination * chunks + table.chunk, table.source * chunks + table.chunk
+        order = np.argsort(at, kind="stable")
+        begin = np.flatnonzero(np.diff(at[order], prepend=-1))
+        end = np.append(begin[1:], len(order))
+        ends_here = table.adds[order[end - 1]] & ~np.isin(at[order[begin]], left)
+        groups = np.flatnonzero(ends_here)[np.argsort(order[begin[ends_here]])].tolist()
+        found = {divmod(int(at[order[begin[one]]]), chunks): tuple(order[begin[one]:end[one]].tolist())
+                 for one in groups}
+        return {key: indices for key, indices in found.items() if key in self.goal}
 
     def _group(self, rank_of: Callable[[Transfer], int]) -> dict[tuple[int, int], tuple[int, ...]]:
         groups = defaultdict(list)
@@ -236,23 +377,35 @@ def reduce_scatter_ends(ranks: int, alike: Alike | None = None) -> dict[str, Any
 
     Every rank starts with a part of every chunk; the sum of chunk c ends at rank c.
     """
-    chunks, contributions = owners(ranks, alike), all_ranks(ranks)
-    return {"start": {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in chunks},
-            "goal": {(chunk, chunk): contributions for chunk in chunks}, "alike": alike}
+    chunks = owners(ranks, alike)
+    return {"start": Ends(_own_parts, (ranks, chunks)), "goal": Ends(_sums, (ranks, chunks)), "alike": alike}
 
 
 def all_gather_ends(ranks: int, alike: Alike | None = None) -> dict[str, Any]:
     """Return `start`, `goal` and `alike` of an all-gather: rank c starts with chunk c, all end with all chunks."""
     chunks = owners(ranks, alike)
-    return {"start": {(chunk, chunk): frozenset({chunk}) for chunk in chunks},
-            "goal": {(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in chunks}, "alike": alike}
+    return {"start": Ends(_own_chunks, (chunks,)), "goal": Ends(_copies, (ranks, chunks)), "alike": alike}
 
 
-def in_turn(transfers: Iterable[tuple[int, int, int, Op]]) -> tuple[Transfer, ...]:
+def _own_parts(ranks: int, chunks: Sequence[int]) -> dict[tuple[int, int], Contributions]:
+    return {(rank, chunk): frozenset({rank}) for rank in range(ranks) for chunk in chunks}
+
+
+def _sums(ranks: int, chunks: Sequence[int]) -> dict[tuple[int, int], Contributions]:
+    contributions = all_ranks(ranks)
+    return {(chunk, chunk): contributions for chunk in chunks}
+
+
+def _own_chunks(chunks: Sequence[int]) -> dict[tuple[int, int], Contributions]:
+    return {(chunk, chunk): frozenset({chunk}) for chunk in chunks}
+
+
+def _copies(ranks: int, chunks: Sequence[int]) -> dict[tuple[int, int], Contributions]:
+    return {(rank, chunk): frozenset({chunk}) for rank in range(ranks) for chunk in chunks}
+
+
+def in_turn(transfers: Iterable[tuple[int, int, int, Op]]) -> Transfers:
     """Return transfers from (chunk, source, destination, op); each waits for earlier arrivals of its chunk."""
-    program: list[Transfer] = []
-    arrivals: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for chunk, source, destination, op in transfers:
-        arrivals[destination, chunk].append(len(program))
-        program.append(Transfer(chunk, source, destination, op, tuple(arrivals[source, chunk])))
-    return tuple(program)
+    rows = [(chunk, source, destination, op is Op.ADD) for chunk, source, destination, op in transfers]
+    chunk, source, destination, adds = np.array(rows, np.int64).reshape(-1, 4).T
+    return Transfers.in_turn(chunk, source, destination, adds.astype(bool))

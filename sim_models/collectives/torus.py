@@ -4,14 +4,15 @@ Rank number = row * columns + column, as in the topology. With `columns_first` t
 with another first dimension or ring direction use other links; `together` runs them concurrently.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from t3sim.collectives import ring, two_level
-from t3sim.collectives.program import Op, Program, in_turn, owners
+from t3sim.collectives.all_to_all import chunks_at_destination, chunks_at_source
+from t3sim.collectives.program import Ends, Program, Transfers, owners
 from t3sim.machine.topologies import Alike
 from t3sim.machine.topologies.alike import along
-
-_Hop = tuple[int, int, int, Op]  # chunk, source, destination, op
 
 
 def reduce_scatter(rows: int, columns: int, step: int = -1, columns_first: bool = False,
@@ -54,22 +55,18 @@ def all_to_all(rows: int, columns: int, columns_first: bool = False, alike: Alik
     Chunk s * ranks + d starts at rank s and ends at rank d. Within a dimension's ring a chunk is one transfer to the
     rank where it leaves the ring; it shares the links in between with other chunks.
     """
-    ranks = rows * columns
-    start = {(source, source * ranks + destination): frozenset({source})
-             for source in owners(ranks, alike) for destination in range(ranks)}
-    goal = {(chunk % ranks, chunk): contributions for (_, chunk), contributions in start.items()}
-    return Program(ranks, ranks * ranks, in_turn(_exchange(rows, columns, columns_first, owners(ranks, alike))),
-                   start=start, goal=goal, alike=alike)
+    ranks, sources = rows * columns, owners(rows * columns, alike)
+    return Program(ranks, ranks * ranks, _exchange(rows, columns, columns_first, sources),
+                   Ends(chunks_at_source, (ranks, sources)), Ends(chunks_at_destination, (ranks, sources)), alike=alike)
 
 
-def _exchange(rows: int, columns: int, columns_first: bool, sources: Sequence[int]) -> Iterator[_Hop]:
+def _exchange(rows: int, columns: int, columns_first: bool, sources: Sequence[int]) -> Transfers:
     ranks = rows * columns
-    for first in (True, False):
-        for source in sources:
-            for hop in range(1, ranks):
-                destination = (source + hop) % ranks
-                corner = (destination // columns * columns + source % columns if columns_first
-                          else source // columns * columns + destination % columns)
-                sender, receiver = (source, corner) if first else (corner, destination)
-                if sender != receiver:
-                    yield source * ranks + destination, sender, receiver, Op.COPY
+    source = np.repeat(np.array(sources, np.int64), ranks - 1)
+    destination = (source + np.tile(np.arange(1, ranks), len(sources))) % ranks
+    corner = (destination // columns * columns + source % columns if columns_first
+              else source // columns * columns + destination % columns)
+    chunk, sender, receiver = (np.concatenate(pair) for pair in (
+        [source * ranks + destination] * 2, (source, corner), (corner, destination)))
+    moves = sender != receiver
+    return Transfers.in_turn(chunk[moves], sender[moves], receiver[moves], np.zeros(moves.sum(), bool))

@@ -4,15 +4,26 @@ Groups are nodes of several GPUs, or the rows or columns of a torus. Each level 
 star.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from t3sim.collectives.program import Op, Program, all_gather_ends, in_turn, owners, reduce_scatter_ends
+import numpy as np
+
+from t3sim.collectives.program import (
+    Program,
+    Transfers,
+    all_gather_ends,
+    firsts,
+    number_sets,
+    owners,
+    reduce_scatter_ends,
+    spans,
+)
 from t3sim.machine.topologies import Alike
 
-#: Rank of a (group, position within it).
-Rank = Callable[[int, int], int]
-_Hop = tuple[int, int, int, Op]  # chunk, source, destination, op
+#: Rank of a (group, position within it), or ranks of arrays of them.
+Rank = Callable[[Any, Any], Any]
 
 
 def reduce_scatter(within: Program, between: Program, rank: Rank, alike: Alike | None = None) -> Program:
@@ -22,7 +33,7 @@ def reduce_scatter(within: Program, between: Program, rank: Rank, alike: Alike |
     their dimensions. Chunk c ends at rank c.
     """
     ranks = within.ranks * between.ranks
-    return Program(ranks, ranks, in_turn([*_inside(within, between, rank), *_across(within, between, rank)]),
+    return Program(ranks, ranks, _in_turn(_inside(within, between, rank), _across(within, between, rank)),
                    **reduce_scatter_ends(ranks, alike))
 
 
@@ -32,29 +43,48 @@ def all_gather(within: Program, between: Program, rank: Rank, alike: Alike | Non
     Within a group, a rank sends after all its chunks from other groups have arrived.
     """
     ranks = within.ranks * between.ranks
-    between_groups = list(_across(within, between, rank))
-    transfers = in_turn([*between_groups, *_inside(within, between, rank)])
-    home = (Alike.none(ranks) if alike is None else alike).home
-    arriving = defaultdict(list)
-    for index in range(len(between_groups)):
-        arriving[home(transfers[index].destination)].append(index)
-    arrivals = defaultdict(tuple, {node: tuple(indices) for node, indices in arriving.items()})
-    ordered = (one._replace(after=arrivals[home(one.source)])
-               if index >= len(between_groups) and all(before < len(between_groups) for before in one.after) else one
-               for index, one in enumerate(transfers))
-    return Program(ranks, ranks, tuple(ordered), **all_gather_ends(ranks, alike))
+    across = _across(within, between, rank)
+    table, count = _in_turn(across, _inside(within, between, rank)), across.shape[1]
+    home, sets = (Alike.none(ranks) if alike is None else alike).home, len(table.first) - 1
+    at, source = home(table.destination[:count]), home(table.source)
+    arrivals = np.argsort(at, kind="stable")
+    begin, end = (np.searchsorted(at[arrivals], source, side) for side in ("left", "right"))
+    forwards = np.append(np.maximum.reduceat(table.members, table.first[:-1]) >= count if sets else [], False)
+    opens = (np.arange(len(table)) >= count) & (forwards[table.waits] == 0)  # its chunk's first inside a group
+    waits, names = number_sets(np.where(opens, np.where(end > begin, sets + begin, -1), table.waits))
+    first = np.append(table.first[:-1], len(table.members) + np.arange(count + 1))
+    counts = np.append(np.diff(table.first), np.zeros(count + 1, np.int64))
+    counts[sets + begin[end > begin]] = (end - begin)[end > begin]
+    members = np.append(table.members, arrivals)[spans(first[names], counts[names])]
+    return Program(ranks, ranks, replace(table, waits=waits, first=firsts(counts[names]), members=members),
+                   **all_gather_ends(ranks, alike))
 
 
-def _inside(within: Program, between: Program, rank: Rank) -> Iterator[_Hop]:
-    """Yield the hops within every group, for chunks whose owner's position is the chunk of `within`."""
-    for hop in within.transfers:
-        for owner in owners(between.ranks, between.alike):
-            for group in range(between.ranks):
-                yield rank(owner, hop.chunk), rank(group, hop.source), rank(group, hop.destination), hop.op
+def _in_turn(*hops: np.ndarray) -> Transfers:
+    chunk, source, destination, adds = np.concatenate(hops, axis=1)
+    return Transfers.in_turn(chunk, source, destination, adds.astype(bool))
 
 
-def _across(within: Program, between: Program, rank: Rank) -> Iterator[_Hop]:
-    """Yield the hops between groups, at the position of the chunk's owner."""
-    for hop in between.transfers:
-        for position in owners(within.ranks, within.alike):
-            yield rank(hop.chunk, position), rank(hop.source, position), rank(hop.destination, position), hop.op
+def _inside(within: Program, between: Program, rank: Rank) -> np.ndarray:
+    """Return the hops within every group, for chunks whose owner's position is the chunk of `within`.
+
+    int64[chunk, source, destination, whether it is added; hop].
+    """
+    owner, group = np.array(owners(between.ranks, between.alike), np.int64)[:, None], np.arange(between.ranks)
+    chunk, source, destination, adds = (column[:, None, None] for column in _columns(within))
+    return _flat(rank(owner, chunk), rank(group, source), rank(group, destination), adds)
+
+
+def _across(within: Program, between: Program, rank: Rank) -> np.ndarray:
+    """Return the hops between groups, at the position of the chunk's owner."""
+    position = np.array(owners(within.ranks, within.alike), np.int64)
+    chunk, source, destination, adds = (column[:, None] for column in _columns(between))
+    return _flat(rank(chunk, position), rank(source, position), rank(destination, position), adds)
+
+
+def _columns(program: Program) -> tuple[np.ndarray, ...]:
+    return program.table.chunk, program.table.source, program.table.destination, program.table.adds
+
+
+def _flat(*columns: np.ndarray) -> np.ndarray:
+    return np.stack([column.ravel().astype(np.int64) for column in np.broadcast_arrays(*columns)])

@@ -121,8 +121,11 @@ class FlowNetwork:
     def messages(self) -> int:
         """Number of messages; transfers between two GPUs with the same start and end count as one."""
         state, arrivals = self.state, self.state.order[:self.state.number[ARRIVED]]
-        pair = np.array(self.layout.pairs, np.int64).reshape(-1, 2)[state.mover_kind[arrivals]]
-        return len(np.unique(np.column_stack([pair, state.started[arrivals], state.ended[arrivals]]), axis=0))
+        pairs = np.array(self.layout.pairs, np.int64).reshape(-1, 2)
+        pair = np.unique(pairs @ (self.layout.topology.gpus, 1), return_inverse=True)[1][state.mover_kind[arrivals]]
+        order = np.lexsort([pair, state.started[arrivals], state.ended[arrivals]])
+        differ = [np.diff(one[order]) != 0 for one in (pair, state.started[arrivals], state.ended[arrivals])]
+        return int(np.any(differ, axis=0).sum()) + 1 if len(arrivals) else 0
 
     def steps(self) -> tuple[Step, ...]:
         """Return the transfers as they arrived."""

@@ -5,13 +5,12 @@ both directions are as long, and a torus's nodes alternate between them: there e
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from t3sim.collectives import Op, Program
+from t3sim.collectives import Program, Transfers
 from t3sim.event.flow.layout import Ways
 from t3sim.machine.topologies import Alike, Topology
 
@@ -44,9 +43,9 @@ def _longer(length: int, step: int) -> int:
 def _unlike(build: Callable[[Alike | None], Program], program: Program, topology: Topology,
             alike: Alike) -> set[int]:
     """Return the dimensions along which a shift changes links, routes or transfers."""
-    ways, transfers = Ways(topology, alike), _transfers(program, alike)
-    for source, destination, *_ in transfers:
-        ways.links(source, destination)
+    ways, table, gpus = Ways(topology, alike), program.table, topology.gpus
+    for pair in np.unique(alike.home(table.source) * gpus + alike.seen(table.source, table.destination)).tolist():
+        ways.links(*divmod(pair, gpus))
 
     def same_routes(periods: tuple[int, ...]) -> bool:
         return topology.same_links(alike, periods) and all(
@@ -54,19 +53,25 @@ def _unlike(build: Callable[[Alike | None], Program], program: Program, topology
             for source, destination in ways.walked)
 
     def built_alike(periods: tuple[int, ...]) -> bool:
-        return _transfers(build(replace(alike, origin=alike.moved(0, periods))), alike) == transfers
+        return _same(table, build(replace(alike, origin=alike.moved(0, periods))).table, alike)
 
     return {dimension for dimension in range(len(alike.shape)) for moves in [alike.moves(dimension)]
             if not all(map(same_routes, moves)) or not all(map(built_alike, moves[:1]))}
 
 
-def _transfers(program: Program, alike: Alike) -> Counter[tuple]:
-    """Count transfers by source, destination and predecessors, all mapped to representative GPUs."""
-    source, destination = np.array([one[1:3] for one in program.transfers], np.int64).reshape(-1, 2).T
-    home, seen_destination = alike.home(source), alike.seen(source, destination)
-    adds = np.array([one.op is Op.ADD for one in program.transfers], bool)
-    codes = (home * math.prod(alike.shape) + seen_destination) * 2 + adds
-    dependencies = {id(one.after): np.sort(codes[list(one.after)]).tobytes() if len(one.after) > 1 else
-                    int(codes[one.after[0]]) if one.after else None for one in program.transfers}
-    return Counter(zip(home.tolist(), seen_destination.tolist(), adds.tolist(),
-                       (dependencies[id(one.after)] for one in program.transfers)))
+def _same(one: Transfers, other: Transfers, alike: Alike) -> bool:
+    """Compare transfers by source, destination and predecessors, all mapped to representative GPUs."""
+    both = Transfers.joined([one, replace(other, members=other.members + len(one))])
+    pairs = alike.home(both.source) * math.prod(alike.shape) + alike.seen(both.source, both.destination)
+    codes = pairs * 2 + both.adds
+    counts, classes, before = np.diff(both.first), np.empty(len(both.first) - 1, np.int64), 0
+    for count in np.unique(counts):
+        sets = np.flatnonzero(counts == count)
+        members = np.sort(codes[both.members[both.first[sets, None] + np.arange(count)]], axis=1)
+        order = np.lexsort(members.T)
+        differs = (members[order[1:]] != members[order[:-1]]).any(axis=1)
+        classes[sets[order]] = before + np.append(0, np.cumsum(differs))
+        before += len(sets)
+    waits = np.where(both.waits < 0, before, np.append(classes, 0)[both.waits])
+    names = codes * (before + 1) + waits
+    return bool(np.array_equal(np.sort(names[:len(one)]), np.sort(names[len(one):])))

@@ -6,12 +6,12 @@ carries a message once for each link of the message's route that it represents, 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import numpy as np
 
 from t3sim.analytic.costs import KernelCosts
-from t3sim.collectives import Op, Program
+from t3sim.collectives import Program
 from t3sim.event.flow.loop import FREE, FlowState
 from t3sim.machine.topologies import Alike, Topology
 
@@ -141,42 +141,31 @@ class Layout:
 
     def _lay(self, number: int, play: Play) -> dict[str, np.ndarray]:
         """Return a play's transfers, the sets of transfers for which others wait, and its last additions."""
-        transfers, alike = play.program.transfers, self.alike
-        gpus = np.array([one[1:3] for one in transfers], np.int64).reshape(-1, 2)
-        forwards = np.array([bool(one.after) and one.op is Op.ADD and not play.near_memory for one in transfers], bool)
-        source, seen_destination = alike.home(gpus[:, 0]), alike.seen(gpus[:, 0], gpus[:, 1])
-        copied = np.array([play.program.in_switch and one.op is Op.COPY for one in transfers], bool)
+        table, alike = play.program.table, self.alike
+        forwards = (table.waits >= 0) & table.adds & (not play.near_memory)
+        copied = ~table.adds & play.program.in_switch
+        source, seen_destination = alike.home(table.source), alike.seen(table.source, table.destination)
         kinds, kind_of = np.unique(((source * self.topology.gpus + seen_destination) * 2 + forwards) * 2 + copied,
                                    return_inverse=True)
-        numbers = [self._message(play, *divmod(int(kind) // 4, self.topology.gpus), bool(kind & 2), bool(kind & 1))
-                   for kind in kinds]
-        sets: dict[tuple[int, ...], int] = {}
-        set_of: dict[int, int] = {}  # by the tuple's id, because many transfers may share one tuple
-        waits = [-1] * len(transfers)
-        for index, one in enumerate(transfers):
-            if one.after:
-                if id(one.after) not in set_of:
-                    set_of[id(one.after)] = sets.setdefault(one.after, len(sets))
-                waits[index] = set_of[id(one.after)]
+        numbers = np.array([self._message(play, *divmod(kind // 4, self.topology.gpus), bool(kind & 2), bool(kind & 1))
+                            for kind in kinds.tolist()], np.int64)
         additions = {} if play.near_memory else play.program.last_additions
-        addition = np.full(len(transfers), -1)
-        for place, parts in enumerate(additions.values()):
-            addition[list(parts)] = place
-        passes = {key: self._addition(*key) for key in dict.fromkeys(
-            (int(alike.home(rank)), len(parts)) for (rank, _), parts in additions.items())}
-        counts = np.array([member for members in sets for member in members], np.int64)
-        set_of_member = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
+        parts = np.array(list(map(len, additions.values())), np.int64)
+        addition = np.full(len(table), -1)
+        addition[np.fromiter(chain.from_iterable(additions.values()), np.int64)] = np.repeat(
+            np.arange(len(parts)), parts)
+        homes = [int(alike.home(rank)) for rank, _ in additions]
+        passes = {key: self._addition(*key) for key in dict.fromkeys(zip(homes, parts.tolist()))}
+        chunks, chunk_of = np.unique(table.chunk, return_inverse=True)
+        sizes = np.array([play.chunk_bytes(chunk) for chunk in chunks.tolist()], float)
+        missing = np.diff(table.first)
         return {
-            "first": np.flatnonzero(np.array(waits, np.int64) < 0), "gpus": gpus,
-            "chunk": np.array([one.chunk for one in transfers], np.int64),
-            "kind": np.array(numbers, np.int64)[kind_of] if numbers else kind_of,
-            "size": np.array([play.chunk_bytes(one.chunk) for one in transfers], float), "addition": addition,
-            "waits": np.array(waits, np.int64), "missing": np.array([len(one) for one in sets], np.int64),
-            "member": counts, "of": set_of_member, "play": np.full(len(transfers), number),
-            "pass_play": np.full(len(additions), number),
-            "parts": np.array([len(parts) for parts in additions.values()], np.int64),
-            "pass_kind": np.array([passes[int(alike.home(rank)), len(parts)]
-                                   for (rank, _), parts in additions.items()], np.int64),
+            "first": np.flatnonzero(table.waits < 0), "gpus": np.column_stack([table.source, table.destination]),
+            "chunk": table.chunk, "kind": numbers[kind_of], "size": sizes[chunk_of], "addition": addition,
+            "waits": table.waits, "missing": missing, "member": table.members,
+            "of": np.repeat(np.arange(len(missing)), missing), "play": np.full(len(table), number),
+            "pass_play": np.full(len(additions), number), "parts": parts,
+            "pass_kind": np.array([passes[key] for key in zip(homes, parts.tolist())], np.int64),
             "pass_size": np.array([play.chunk_bytes(chunk) for _, chunk in additions], float)}
 
     def _state(self, play_arrays: list[dict[str, np.ndarray]]) -> FlowState:
