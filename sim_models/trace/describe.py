@@ -236,28 +236,29 @@ def senders(space: AddressSpace) -> np.ndarray:
     return tile_of
 
 
-def tiles_of(run: FusedRun, wanted: Filter) -> Subject:
+def tiles_of(run: FusedRun, selection: Filter) -> Subject:
     """Return what a recorder must know of a fused kernel: workgroups are named by the tiles that they make."""
     tiling = build.make_tiling(run.machine, run.workload)
     called, parts = (padded(columns, ALONE) for columns in zip(*(workgroups(space, tiling) for space in run.spaces)))
     packet_wgs = None
-    if wanted.wgs is not None:  # and the ids under which what leaves them arrives at their peers
-        sent = [run.schedule.rows(space.device).to_id[np.isin(names(run.schedule, space.device), list(wanted.wgs))]
-                for space in run.spaces]
-        packet_wgs = wanted.wgs.union(*(ids[ids != NO_ID].tolist() for ids in sent))
+    if selection.wgs is not None:  # and the ids under which what leaves them arrives at their peers
+        wgs = list(selection.wgs)
+        sent_ids = [run.schedule.rows(space.device).to_id[np.isin(names(run.schedule, space.device), wgs)]
+                    for space in run.spaces]
+        packet_wgs = selection.wgs.union(*(ids[ids != NO_ID].tolist() for ids in sent_ids))
     return Subject(called, parts, np.array([len(space.peers) for space in run.spaces]), packet_wgs=packet_wgs,
                    senders=[senders(space) for space in run.spaces])
 
 
-def pieces_of(run: ProgrammedCollective, wanted: Filter) -> Subject:
+def pieces_of(run: ProgrammedCollective, selection: Filter) -> Subject:
     """Return it of a collective alone: workgroups are named by their turn, and requests by their addresses."""
     passes = Passes(described_passes(run), run.collective.mirrored)
     devices = range(passes.devices)
     first = padded([np.array([share.first for share in passes.shares(d)], np.int64) for d in devices], 0)
     subject = Subject(first, np.full_like(first, ALONE), np.zeros(len(first), np.int64), True, passes.count)
-    if wanted.wgs is None:
+    if selection.wgs is None:
         return subject
-    spans = [span for device in devices for wg in sorted(wanted.wgs) for span in passes.spans(device, wg)]
+    spans = [span for device in devices for wg in sorted(selection.wgs) for span in passes.spans(device, wg)]
     lines = np.zeros((len(first), 1 + max((span.end for span in spans), default=0) // LINE_BYTES), bool)
     for device, start, end in spans:
         lines[device, start // LINE_BYTES:-(-end // LINE_BYTES)] = True

@@ -62,14 +62,14 @@ def explain_channel(trace: Trace, channel: int, cycle: int, device: int = 0) -> 
 
 def _check(trace: Trace, channel: int, cycle: int, device: int) -> None:
     trace.check_device(device)
-    channels, chosen = trace.run["geometry"]["channels"], trace.run["filter"]
+    channels, selection = trace.run["geometry"]["channels"], trace.run["filter"]
     if not 0 <= channel < channels:
         raise BadInput(f"channel = {channel} does not exist: this run has 0 to {channels - 1}")
     first, last = trace.window
     if not first <= cycle < last:
         raise BadInput(f"cycle = {cycle} is not in the recording, which has {first} to {last - 1}")
-    if (chosen["kinds"] is not None and "decide" not in chosen["kinds"] or chosen["wgs"] is not None
-            or chosen["channels"] is not None and channel not in chosen["channels"]):
+    if (selection["kinds"] is not None and "decide" not in selection["kinds"] or selection["wgs"] is not None
+            or selection["channels"] is not None and channel not in selection["channels"]):
         raise BadInput(f"this trace does not hold every decision of channel {channel}: record it without a choice of "
                        "workgroups, and with kind = decide,enter if with a choice of kinds")
 

@@ -183,16 +183,16 @@ def _waited(trace: Trace, device: int, step: int) -> Iterator[str]:
     last = int(np.searchsorted(np.cumsum(_parts(came)), passes.lines(device, step)))
     last = came[last:last + 1]
     at, (_, wg) = int(last["cycle"][0]), passes.stored_by(device, last["address"])[0]
-    who = sorted(part.number for part in passes.arriving(device)
-                 if part.span.first <= int(last["address"][0]) < part.span.end)
-    who, there = devices(who) if who else "others", "there" if len(who) < 2 else "on each"
+    senders = sorted(part.number for part in passes.arriving(device)
+                     if part.span.first <= int(last["address"][0]) < part.span.end)
+    senders, there = devices(senders) if senders else "others", "there" if len(senders) < 2 else "on each"
     if at < ended:
         yield (f"waited last for its own workgroups, which ended at cycle {ended:,}; the last of {lines:,} lines had "
                f"come at cycle {at:,}")
         return
     sender = "" if trace.run["mirrored"] else f", from workgroup {wg} {there}"
-    yield (f"waited last for {who}: the last of {lines:,} lines came at cycle {at:,}{sender}; its own workgroups had "
-           f"ended at cycle {ended:,}")
+    yield (f"waited last for {senders}: the last of {lines:,} lines came at cycle {at:,}{sender}; its own workgroups "
+           f"had ended at cycle {ended:,}")
 
 
 def _ends(trace: Trace, device: int, step: int) -> np.ndarray:
@@ -299,6 +299,6 @@ def _packets(trace: Trace, device: int, to: int | None, spans: list[Span]) -> np
 
 def _from_the_start(trace: Trace, kind: Kind) -> bool:
     """Say whether all events of a kind up to the end of the recording are there."""
-    chosen = trace.run["filter"]
-    return (trace.window[0] == 0 and (chosen["kinds"] is None or kind.name.lower() in chosen["kinds"])
-            and chosen["channels"] is None and chosen["wgs"] is None)
+    selection = trace.run["filter"]
+    return (trace.window[0] == 0 and (selection["kinds"] is None or kind.name.lower() in selection["kinds"])
+            and selection["channels"] is None and selection["wgs"] is None)

@@ -36,8 +36,8 @@ def explain_run(trace: Trace) -> Answer:
 
 def _late(trace: Trace) -> Iterator[str]:
     """Say which GPUs' workgroups began later than the others', or which GPU's ended, or its last tile came, last."""
-    chosen, stages = trace.run["filter"], trace.of(Kind.STAGE)
-    if trace.devices == 1 or trace.window[0] or chosen["wgs"] is not None or chosen["kinds"] is not None:
+    selection, stages = trace.run["filter"], trace.of(Kind.STAGE)
+    if trace.devices == 1 or trace.window[0] or selection["wgs"] is not None or selection["kinds"] is not None:
         return
 
     def of_each(events: np.ndarray, at: int) -> dict[int, int]:
@@ -80,15 +80,15 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
         answer.tell(None, f"  {owner(e)}: at its threshold of {e['b']:,} bytes in cycle {int(e['cycle']):,}, and the "
                           "Tracker did not fire")
     miscounted: dict[tuple[int, int], tuple[np.void, str]] = {}
-    for e, what in miscounts(updates):
-        miscounted.setdefault((int(e["wg"]), int(e["wf"])), (e, what))
-    for e, what in list(miscounted.values())[:_SHOWN]:
-        answer.tell(None, f"  {owner(e)}: in cycle {int(e['cycle']):,} bank {e['unit']} of the Tracker {what}")
+    for e, fault in miscounts(updates):
+        miscounted.setdefault((int(e["wg"]), int(e["wf"])), (e, fault))
+    for e, fault in list(miscounted.values())[:_SHOWN]:
+        answer.tell(None, f"  {owner(e)}: in cycle {int(e['cycle']):,} bank {e['unit']} of the Tracker {fault}")
     for tile in sorted(wrong)[:_SHOWN]:
         e = wrong[tile]
-        what = ("an update was refused, as its region is not tracked"
-                if e["flags"] & REFUSED else f"went past its threshold of {e['b']:,} bytes")
-        answer.tell(None, f"  {owner(e)}: {what} at cycle {int(e['cycle']):,}")
+        fault = ("an update was refused, as its region is not tracked"
+                 if e["flags"] & REFUSED else f"went past its threshold of {e['b']:,} bytes")
+        answer.tell(None, f"  {owner(e)}: {fault} at cycle {int(e['cycle']):,}")
     for tile in sorted(still_open)[:_SHOWN]:
         e = last[tile]
         answer.tell(None, f"  {owner(e)}: {e['a']:,} of {e['b']:,} bytes since cycle {int(e['cycle']):,}")

@@ -100,24 +100,25 @@ def explain_consumer(tile: Tile, answer: Answer) -> None:
         answer.conclude(f"{at}; its inputs are this GPU's own, in memory from the start.")
         return
     tiles = [Tile(trace, wg, wf, tile.device) for wg in consumer.waits_for for wf in range(trace.run["wavefronts"])]
-    tiles = [one for one in tiles if one.place.columns]
+    tiles = [source for source in tiles if source.place.columns]
     updates = trace.of(Kind.UPDATE, tile.device)
     done = {(int(e["wg"]), int(e["wf"])): int(e["cycle"])
             for e in updates[((updates["flags"] & COMPLETE) != 0) & ((updates["flags"] & REFUSED) == 0)]}
-    missing = [one for one in tiles if (one.wg, one.wf) not in done]
+    missing = [source for source in tiles if (source.wg, source.wf) not in done]
     first, last = consumer.waits_for[0], consumer.waits_for[-1]
-    who = devices(sorted({number for one in tiles for number in trace.map.from_devices(one.id)}))
+    senders = devices(sorted({number for source in tiles for number in trace.map.from_devices(source.id)}))
     group = f"tiles {first} to {last}" if last > first else f"tile {first}"
     for (wg, wf), cycle in done.items():
         if wg in consumer.waits_for:
             answer.tell(cycle, f"its input tile of workgroup {wg}, wavefront {wf} is complete")
     if missing:
         names = f"workgroup {missing[0].wg}, wavefront {missing[0].wf}"
-        answer.conclude(f"{at}: of its inputs, {group} from {who}, {len(missing)} of {len(tiles)} wavefront tiles have "
-                        f"not been seen complete, such as {names}.")
+        answer.conclude(f"{at}: of its inputs, {group} from {senders}, {len(missing)} of {len(tiles)} wavefront tiles "
+                        f"have not been seen complete, such as {names}.")
     else:
-        latest = max(done[one.wg, one.wf] for one in tiles)
-        answer.conclude(f"{at}: of its inputs {group} came last, from {who}; they were complete at cycle {latest:,}.")
+        latest = max(done[source.wg, source.wf] for source in tiles)
+        answer.conclude(f"{at}: of its inputs {group} came last, from {senders}; they were complete at cycle "
+                        f"{latest:,}.")
 
 
 def command(trace: Trace, tile: TileId) -> str:
@@ -233,18 +234,18 @@ def _not_fired(tile: Tile, totals: dict[str, int], amounts: str, answer: Answer)
         answer.conclude("It has not fired: no update of it was counted.", *whereabouts(tile))
         return
     count = int(updates["a"][-1]) if len(updates) else 0
-    threshold = int(updates["b"][-1]) if len(updates) else tile.wanted_bytes
+    threshold = int(updates["b"][-1]) if len(updates) else tile.expected_bytes
     answer.conclude(f"It has not fired: {count:,} of {threshold:,} bytes are counted ({amounts}).")
     if not tile.place:
         answer.conclude(*whereabouts(tile))
         return
-    if threshold != tile.wanted_bytes:
+    if threshold != tile.expected_bytes:
         region = tile.place.region
         answer.conclude(
             f"The hardware's threshold is {threshold:,} bytes, but {plural(region['updates_per_element'], 'update')} "
-            f"of a tile of {region['rows']} x {region['columns']} elements are {tile.wanted_bytes:,}: region "
+            f"of a tile of {region['rows']} x {region['columns']} elements are {tile.expected_bytes:,}: region "
             f"{tile.place.number} is programmed wrongly, and tiles that its updates should complete wait for ever.")
-    if count < tile.wanted_bytes:
+    if count < tile.expected_bytes:
         answer.conclude(*_missing(tile, totals), *whereabouts(tile))
 
 
@@ -253,7 +254,7 @@ def _missing(tile: Tile, totals: dict[str, int]) -> Iterator[str]:
 
     An update is under the source of the last access that it joins: the shares of the two are exact in sum only.
     """
-    trace, missing = tile.trace, tile.wanted_bytes - sum(totals.values())
+    trace, missing = tile.trace, tile.expected_bytes - sum(totals.values())
     local = min(missing, tile.own_bytes - totals.get("local", 0))
     if local == 1 and tile.admitted:
         yield "Its own request has not gone through the dispatch window, which is the last byte that it waits for."
@@ -398,9 +399,9 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
     numbers = {device for device, _ in routes}
     for number in dict.fromkeys(packets["a"].tolist()):
         mine, to = packets[packets["a"] == number], trace.map.destinations(tile.device, number)
-        named = int(mine["wg"][-1])
-        where = f"to GPU {to[0]}, as workgroup {named} there" if number < trace.run["devices"] else (
-            f"to the switch, which copies them to GPUs {joined(list(map(str, to)))}, as workgroup {named} on GPU "
+        named_wg = int(mine["wg"][-1])
+        where = f"to GPU {to[0]}, as workgroup {named_wg} there" if number < trace.run["devices"] else (
+            f"to the switch, which copies them to GPUs {joined(list(map(str, to)))}, as workgroup {named_wg} on GPU "
             f"{to[0]}")
         answer.tell_all(mine, f"{plural(len(mine), 'packet')} ({int(mine['amount'].sum()):,} bytes) onto the link "
                               f"{where}")
@@ -408,24 +409,25 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
             answer.conclude(f"{plural(len(mine), 'packet')} named GPU {to[0]}, but the tile goes to "
                             f"{joined([f'GPU {device}' for device in sorted(numbers)])}.")
     if trace.run["mirrored"]:
-        sent = ("its neighbour would send at that moment, its own next ring position's lines"
-                if trace.run["around_a_ring"] else "another one would send at that moment, which is of another tile")
-        answer.caveats.append(f"One GPU stands for all: what arrives is what {sent}. Record with gpus.every = true to "
-                              "follow the very packets.")
+        arrivals = ("its neighbour would send at that moment, its own next ring position's lines"
+                    if trace.run["around_a_ring"] else
+                    "another one would send at that moment, which is of another tile")
+        answer.caveats.append(f"One GPU stands for all: what arrives is what {arrivals}. Record with gpus.every = true "
+                              "to follow the very packets.")
         for target in trace.map.feeds(tile.id):
             _arrival(tile, target, answer)
         return
     for target in trace.map.feeds(tile.id):
-        sent = packets[packets["a"] == target.device]
-        if not len(sent):  # if a switch copies them, under the right name
+        sent_packets = packets[packets["a"] == target.device]
+        if not len(sent_packets):  # if a switch copies them, under the right name
             _arrival(tile, target, answer)
             continue
-        named = int(sent["wg"][-1])
-        _arrival(tile, TileId(target.device, named, tile.wf), answer)
-        if target.wg != named:
+        named_wg = int(sent_packets["wg"][-1])
+        _arrival(tile, TileId(target.device, named_wg, tile.wf), answer)
+        if target.wg != named_wg:
             answer.conclude(
-                f"Sent to the wrong tile: workgroup {named} of {_device(trace, target.device)} computes output tile "
-                f"{trace.map.output_tile(target.device, named)}, but this is tile "
+                f"Sent to the wrong tile: workgroup {named_wg} of {_device(trace, target.device)} computes output tile "
+                f"{trace.map.output_tile(target.device, named_wg)}, but this is tile "
                 f"{trace.map.output_tile(tile.device, tile.wg)}, which is workgroup {target.wg} there. Region "
                 f"{tile.place.number}'s wg_offset is wrong.")
 
@@ -434,8 +436,8 @@ def _arrival(tile: Tile, target: TileId, answer: Answer) -> None:
     target_tile = Tile.of_id(tile.trace, target)
     name = f"{_device(tile.trace, target.device)}'s workgroup {target.wg}, wavefront {target.wf}"
     arrived, updates = target_tile.of(Kind.ARRIVE), target_tile.updates
-    counted = updates[updates["source"] != SOURCES.index("local")]
+    remote_updates = updates[updates["source"] != SOURCES.index("local")]
     several = len(tile.trace.map.from_devices(target)) > 1
     whose, of = (f" from {others_of(target_tile)}", "these") if several else ("", "them")
     answer.tell_all(arrived, f"{plural(len(arrived), 'packet')} arrived for {name}{whose}")
-    answer.tell_all(counted, f"{int(counted['amount'].sum()):,} bytes of {of} are counted there")
+    answer.tell_all(remote_updates, f"{int(remote_updates['amount'].sum()):,} bytes of {of} are counted there")

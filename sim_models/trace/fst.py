@@ -21,7 +21,7 @@ def to_fst(vcd: Path, fst: Path) -> None:
     writer = lib.fstWriterCreate(str(partial).encode(), 1)
     if writer == ffi.NULL:
         raise Failure(f"{partial} cannot be written")
-    known: dict[str, tuple[int, int]] = {}  # by VCD's identifier: FST's handle, bits
+    handles: dict[str, tuple[int, int]] = {}  # by VCD's identifier: FST's handle, bits
     names: list[bytes] = []
 
     def numbered(found: re.Match) -> bytes:
@@ -35,10 +35,10 @@ def to_fst(vcd: Path, fst: Path) -> None:
             if kind is TokenKind.CHANGE_TIME:
                 lib.fstWriterEmitTimeChange(writer, token.time_change)
             elif kind is TokenKind.CHANGE_SCALAR:
-                handle, _ = known[token.scalar_change.id_code]
+                handle, _ = handles[token.scalar_change.id_code]
                 lib.fstWriterEmitValueChange(writer, handle, token.scalar_change.value.encode())
             elif kind is TokenKind.CHANGE_VECTOR:
-                handle, bits = known[token.vector_change.id_code]
+                handle, bits = handles[token.vector_change.id_code]
                 lib.fstWriterEmitValueChange(writer, handle, _bits(token.vector_change.value, bits).encode())
             elif kind is TokenKind.TIMESCALE:
                 scale = token.timescale
@@ -48,11 +48,11 @@ def to_fst(vcd: Path, fst: Path) -> None:
             elif kind is TokenKind.UPSCOPE:
                 lib.fstWriterSetUpscope(writer)
             elif kind is TokenKind.VAR:
-                one = token.var
-                before, _ = known.get(one.id_code, (0, 0))
-                handle = lib.fstWriterCreateVar(writer, lib.FST_VT_VCD_WIRE, lib.FST_VD_IMPLICIT, one.size,
-                                                names[int(one.ref_str[1:])], before)
-                known.setdefault(one.id_code, (handle, one.size))
+                variable = token.var
+                before, _ = handles.get(variable.id_code, (0, 0))
+                handle = lib.fstWriterCreateVar(writer, lib.FST_VT_VCD_WIRE, lib.FST_VD_IMPLICIT, variable.size,
+                                                names[int(variable.ref_str[1:])], before)
+                handles.setdefault(variable.id_code, (handle, variable.size))
     lib.fstWriterClose(writer)
     partial.replace(fst)
 

@@ -116,10 +116,10 @@ class _Header(Described):
                 raise ValueError(f"bases has {len(self.bases)} entries for {self.devices} GPUs")
             if self.mirrored and devices > 1 or not self.mirrored and self.numbers != list(range(self.devices)):
                 raise ValueError(f"numbers are {self.numbers}, and all of {self.devices} GPUs are needed, or one")
-            named = {to.device for region in chain(*self.regions) for to in region.to}
-            named |= set(chain(*chain(*self.switch_groups), self.numbers))
-            if named and max(named) >= self.devices:
-                raise ValueError(f"a region names GPU {max(named)} of {self.devices}")
+            named_gpus = {to.device for region in chain(*self.regions) for to in region.to}
+            named_gpus |= set(chain(*chain(*self.switch_groups), self.numbers))
+            if named_gpus and max(named_gpus) >= self.devices:
+                raise ValueError(f"a region names GPU {max(named_gpus)} of {self.devices}")
         if self.final_tiles is not None:
             lists |= {"final_tiles.come": self.final_tiles.come, "final_tiles.expected": self.final_tiles.expected}
         if self.first_arrivals is not None:

@@ -15,7 +15,7 @@ from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import Sim
-from t3sim.trace.recorder import Recorder, new_event, packet_event, request_event, wanted
+from t3sim.trace.recorder import Recorder, is_selected, new_event, packet_event, request_event
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, ON_LINKS, QUEUES, Kind
 
 DISPATCH, STAGE, DRAM, SERVE, PACKET, ARRIVE = (
@@ -79,16 +79,16 @@ def units_changed(kernel: ComputeUnits, r: Recorder, device: int, u: int, now: i
         at = group - kernel.work.first_group[device]
         name, part = r.names[device, at] + kernel.state.member[device, u], r.parts[device, at]
         if min(wg, before) >= 0 and wg != before:  # it has drawn its next workgroup in the cycle in which one ended
-            if wanted(r, STAGE, r.called[device, u]):
+            if is_selected(r, STAGE, r.called[device, u]):
                 put_stage(r, now, device, u, r.called[device, u], part, IDLE)
             r.state[device, u] = IDLE
-        if wg != before and wg >= 0 and wanted(r, DISPATCH, name):
+        if wg != before and wg >= 0 and is_selected(r, DISPATCH, name):
             e = new_event(r, DISPATCH, now, device, u)
             e.wg = name
             e.address = first_store(kernel, group, kernel.state.member[device, u])
             e.a, e.c = kernel.work.groups[group].tiles, part
     state = kernel.state.state[device, u]
-    if state != r.state[device, u] and wanted(r, STAGE, name):
+    if state != r.state[device, u] and is_selected(r, STAGE, name):
         put_stage(r, now, device, u, name, part, state)
     r.wg[device, u], r.called[device, u], r.state[device, u] = wg, name, state
 

@@ -230,23 +230,23 @@ class Passes:
         """
         if sender not in self._stores:
             chunks: list[dict[int, tuple[int, int]]] = [{} for _ in self._gpus]
-            for who, step, move in self._moves():
-                if sender in (None, who):
-                    chunks[self._receiver(who, move)].setdefault(move.destination, (who, step))
+            for gpu, step, move in self._moves():
+                if sender in (None, gpu):
+                    chunks[self._receiver(gpu, move)].setdefault(move.destination, (gpu, step))
             self._stores[sender] = [(np.array(sorted(chunk), np.int64), [chunk[at] for at in sorted(chunk)])
                                     for chunk in chunks]
         first, owner = self._stores[sender][device]
         at = np.searchsorted(first, addresses.astype(np.int64), "right") - 1
         stored = np.full((len(addresses), 2), -1)
         for block in np.unique(at[at >= 0]):
-            who, step = owner[block]
+            gpu, step = owner[block]
             mine = np.flatnonzero(at == block)
             offset = addresses[mine].astype(np.int64) - first[block]
-            for share in self._gpus[who].steps[step].shares:
+            for share in self._gpus[gpu].steps[step].shares:
                 inside = (offset >= share.first_byte) & (offset < share.first_byte + share.workgroups * share.apart) & (
                     offset < self._bytes)
                 number = share.first + (offset[inside] - share.first_byte) // share.apart
-                stored[mine[inside]] = np.stack([np.full(len(number), who), number], 1)
+                stored[mine[inside]] = np.stack([np.full(len(number), gpu), number], 1)
         return stored
 
     def readers(self, span: Span, after: int) -> list[range]:

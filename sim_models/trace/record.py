@@ -61,7 +61,7 @@ def _to_the_end(run: ProgrammedGpus, end: int | None, progress: Progress) -> tup
         return "stuck" if error.gpus else "failed", str(error), list(error.gpus)
 
 
-def record(setup: Recordable, folder: Path, wanted: Filter = Filter(), *, compare: bool = False,
+def record(setup: Recordable, folder: Path, selection: Filter = Filter(), *, compare: bool = False,
            with_waves: bool = False, progress: Progress = lambda fraction: None) -> Recorded:
     """Run what is set up to its end, or to that of the window, and write the trace into `folder`.
 
@@ -70,22 +70,22 @@ def record(setup: Recordable, folder: Path, wanted: Filter = Filter(), *, compar
     recorded until then. Raises BadInput, Failure and OSError, which leave the folder as it was.
     """
     geometry = setup.machine.geometry()
-    wanted.check(geometry.channel.channels, setup.names)  # refuses what cannot run
+    selection.check(geometry.channel.channels, setup.names)  # refuses what cannot run
     if with_waves:
-        waves.check_window(wanted.first, wanted.end)
+        waves.check_window(selection.first, selection.end)
     if compare and setup.bug:
         raise BadInput(f"a run with bug {setup.bug} has no ordinary one to be compared with")
     design = traced_gpu_design(geometry)
     run = setup.programmed(design)
-    subject = setup.subject(run, wanted)
-    with store.TraceWriter(folder, wanted.limit) as writer:
-        recording = TraceRecording(run, subject, design, wanted, writer, with_waves)
+    subject = setup.subject(run, selection)
+    with store.TraceWriter(folder, selection.limit) as writer:
+        recording = TraceRecording(run, subject, design, selection, writer, with_waves)
         arrivals = FirstArrivals(len(run.backends))
         run.observers += [recording, arrivals]
         run.advance(0)  # compiles, if need be
-        outcome, problem, gpus = _to_the_end(run, wanted.end, progress)
+        outcome, problem, gpus = _to_the_end(run, selection.end, progress)
         if not recording.cycles_recorded and outcome != "interrupted":
-            raise BadInput(f"cycle {wanted.first} is past the end of the run: {outcome} at cycle {run.now}"
+            raise BadInput(f"cycle {selection.first} is past the end of the run: {outcome} at cycle {run.now}"
                            + (f", {problem}" if problem else ""))
         if outcome == "done":
             setup.ended(run)
@@ -95,12 +95,12 @@ def record(setup: Recordable, folder: Path, wanted: Filter = Filter(), *, compar
                           peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
                           seconds_untraced=(_compare(run, recording, setup) if compare and outcome != "interrupted"
                                             else None))
-        end = wanted.first + recording.cycles_recorded
+        end = selection.first + recording.cycles_recorded
         complete = end if writer.complete_until is None else writer.complete_until
-        window = {"from": wanted.first, "until": end, "complete_until": complete, "cycles_of_run": result.cycles} | {
+        window = {"from": selection.first, "until": end, "complete_until": complete, "cycles_of_run": result.cycles} | {
             name: getattr(result, name) for name in ("outcome", "problem", "gpus", "events", "dropped",
                                                      "seconds_recorded", "seconds_writing", "seconds_untraced")}
-        writer.commit(setup.described(run) | {"bug": setup.bug, "filter": wanted.to_json(), "recorded": window,
+        writer.commit(setup.described(run) | {"bug": setup.bug, "filter": selection.to_json(), "recorded": window,
                                    "first_arrivals": arrivals.cycles.tolist(),
                                    "versions": collect_versions()}, setup.plan(run))
     if with_waves:
@@ -113,9 +113,9 @@ def _compare(run: ProgrammedGpus, recording: TraceRecording, setup: Recordable) 
     """Return the seconds that the recorded cycles take without recording; refuses to accept other results."""
     plain = setup.programmed()
     plain.advance(0)  # compiles, if need be
-    plain.to_end(until=recording.wanted.first)
+    plain.to_end(until=recording.selection.first)
     started = time.thread_time()
-    plain.to_end(until=recording.wanted.first + recording.cycles_recorded)
+    plain.to_end(until=recording.selection.first + recording.cycles_recorded)
     seconds = time.thread_time() - started
     plain.to_end(until=run.now)
     pairs = [

@@ -97,7 +97,7 @@ class Subject(NamedTuple):
 
 
 def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: Probes, subject: Subject,
-                  wanted: Filter = Filter(), network: Network | None = None) -> Recorder:
+                  selection: Filter = Filter(), network: Network | None = None) -> Recorder:
     """Make a recorder of as many devices as the subject's names have rows, of this many channels and units each.
 
     `network`: the links, None: there is but one.
@@ -114,9 +114,10 @@ def make_recorder(fields: bits.RequestBits, channels: int, units: int, probes: P
     def zeros(*shape: int) -> np.ndarray:
         return np.zeros(shape, np.int64)
     return Recorder(
-        events=np.zeros(CAPACITY + 1, EVENT), count=zeros(2), kinds=mask(wanted.kinds, 256),
-        channels=mask(wanted.channels, channels), wgs=mask(wanted.wgs, ids), packet_wgs=mask(subject.packet_wgs, ids),
-        lines=np.zeros((devices, 0), bool) if subject.lines is None else subject.lines, all_wgs=wanted.wgs is None,
+        events=np.zeros(CAPACITY + 1, EVENT), count=zeros(2), kinds=mask(selection.kinds, 256),
+        channels=mask(selection.channels, channels), wgs=mask(selection.wgs, ids),
+        packet_wgs=mask(subject.packet_wgs, ids),
+        lines=np.zeros((devices, 0), bool) if subject.lines is None else subject.lines, all_wgs=selection.wgs is None,
         names=subject.names, parts=subject.parts, peers=subject.peers, units_send=subject.units_send,
         asking=zeros(devices), probes=probes, state=zeros(devices, units), wg=zeros(devices, units) - 1,
         called=zeros(devices, units) - 1, flight_head=zeros(ports), flight_tail=zeros(ports), backlog=zeros(ports),
@@ -154,7 +155,7 @@ def new_event(r: Recorder, kind: int, now: int, device: int, unit: int) -> np.re
 
 
 @inlined
-def wanted(r: Recorder, kind: int, wg: int) -> bool:
+def is_selected(r: Recorder, kind: int, wg: int) -> bool:
     return r.kinds[kind] and (r.all_wgs or (wg >= 0 and r.wgs[wg]))
 
 

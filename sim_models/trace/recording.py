@@ -61,16 +61,17 @@ class TraceRecording(Observer):
 
     interleaved = True  # events are written in the order of cycles
 
-    def __init__(self, run: ProgrammedGpus, subject: Subject, design: Design, wanted: Filter, writer: TraceWriter,
+    def __init__(self, run: ProgrammedGpus, subject: Subject, design: Design, selection: Filter, writer: TraceWriter,
                  with_waves: bool = False) -> None:
-        self._run, self.wanted, self._writer = run, wanted, writer
+        self._run, self.selection, self._writer = run, selection, writer
         sim = run.sim
         devices, units = sim.kernel.state.state.shape
         watched = sim.b, sim.m.channels, units, probes(design.ports, run.geometry), subject
-        self._recorder = make_recorder(*watched, wanted, sim.network)
+        self._recorder = make_recorder(*watched, selection, sim.network)
         updates = frozenset([Kind.UPDATE])
         self._earlier = make_recorder(*watched, replace(
-            wanted, kinds=updates if wanted.kinds is None else updates & wanted.kinds, channels=None), sim.network)
+            selection, kinds=updates if selection.kinds is None else updates & selection.kinds, channels=None),
+            sim.network)
         self._open = np.zeros(0, EVENT)
         self._other = self._recorder._replace(events=np.zeros_like(self._recorder.events))  # the writer reads one
         self.waves = [waves.Waves(design.ports, run.geometry, d, device)
@@ -81,10 +82,10 @@ class TraceRecording(Observer):
         self.seconds_recorded, self.cycles_recorded = 0.0, 0
 
     def before(self, now: int, end: int) -> tuple[Recording | None, int]:
-        last = end if self.wanted.end is None else min(end, self.wanted.end)
+        last = end if self.selection.end is None else min(end, self.selection.end)
         self._using, self._from = self._recorder, now
-        if now < self.wanted.first:
-            self._using, last = self._earlier, min(end, self.wanted.first)
+        if now < self.selection.first:
+            self._using, last = self._earlier, min(end, self.selection.first)
         elif now < end and (now >= last or self._writer.full):
             self._using = None
             return None, end

@@ -15,7 +15,7 @@ from t3sim.gpu.fabric.bits import RequestBits
 from t3sim.gpu.fabric.network import plane_at
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.rtl.registers import NO_THRESHOLD
-from t3sim.trace.recorder import Recorder, new_event, packet_event, request_event, wanted
+from t3sim.trace.recorder import Recorder, is_selected, new_event, packet_event, request_event
 from t3sim.trace.schema import (
     ALLOCATED,
     COMPLETE,
@@ -75,7 +75,7 @@ def observe_ports(p: Ports, fields: RequestBits, r: Recorder, device: int, inp: 
     if r.kinds[COMPLETION] and out[p.event_valid] and inp[p.event_ready]:
         lo, hi = out[p.event], out[p.event + 1]
         wg = bits.get(lo, hi, p.event_wg_lsb, fields.wg_bits)
-        if wanted(r, COMPLETION, wg):
+        if is_selected(r, COMPLETION, wg):
             e = new_event(r, COMPLETION, now, device, 0)
             e.wg, e.wf = wg, bits.get(lo, hi, p.event_wf_lsb, fields.wf_bits)
             e.address = bits.get(lo, hi, 0, fields.address_bits)
@@ -84,7 +84,7 @@ def observe_ports(p: Ports, fields: RequestBits, r: Recorder, device: int, inp: 
         asks, there = r.names[device, r.asking[device]], out[p.peer_head[0]]
         for peer in range(1, r.peers[device]):
             there = min(there, out[p.peer_head[peer]])
-        if wanted(r, BLOCKED, asks):
+        if is_selected(r, BLOCKED, asks):
             e = new_event(r, BLOCKED, now, device, 0)
             e.wg = asks
             e.a, e.b, e.c = out[p.head], there, r.parts[device, r.asking[device]]
@@ -158,7 +158,7 @@ def observe_rtl(fields: RequestBits, r: Recorder, device: int, out: np.ndarray, 
             at = p.channel[c] + 1
             lo, hi, f = out[at], out[at + 1], p.update
             wg = bits.get(lo, hi, f.wg, fields.wg_bits)
-            if wanted(r, REPORT, wg):
+            if is_selected(r, REPORT, wg):
                 e = new_event(r, REPORT, now, device, c)
                 put_update(fields, p, e, lo, hi)
     for bank in range(len(p.bank)):
@@ -218,7 +218,7 @@ def observe_dma(fields: RequestBits, r: Recorder, device: int, out: np.ndarray, 
         if condition(word, 1):
             ids = word >> 8
             wg = (ids >> fields.wf_bits) & ((1 << fields.wg_bits) - 1)
-            if wanted(r, WALKED, wg):
+            if is_selected(r, WALKED, wg):
                 e = new_event(r, WALKED, now, device, engine)
                 e.wg, e.wf = wg, ids & ((1 << fields.wf_bits) - 1)
                 e.region = (ids >> (fields.wf_bits + fields.wg_bits)) & ((1 << fields.region_bits) - 1)
@@ -238,12 +238,12 @@ def observe_bank(fields: RequestBits, r: Recorder, device: int, bank: int, out: 
     wg = bits.get(lo, hi, f.wg, fields.wg_bits)
     foreign = condition(word, 7)
     if condition(word, 1) or foreign:
-        if wanted(r, FULL, wg):
+        if is_selected(r, FULL, wg):
             e = new_event(r, FULL, now, device, bank)
             put_update(fields, p, e, lo, hi)
             e.a = 1 if foreign else 0
         return
-    if not wanted(r, UPDATE, wg):
+    if not is_selected(r, UPDATE, wg):
         return
     amount = bits.get(lo, hi, f.amount, f.amount_bits)
     count, room = out[at + 1] & 0xFFFFFFFF, (out[at + 1] >> 32) & 0xFFFFFFFF
@@ -274,7 +274,7 @@ def observe_tile(fields: RequestBits, r: Recorder, kind: int, now: int, device: 
     lo, hi = words
     f = r.probes.trigger
     wg = bits.get(lo, hi, f.wg, fields.wg_bits)
-    if wanted(r, kind, wg):
+    if is_selected(r, kind, wg):
         e = new_event(r, kind, now, device, unit)
         put_tile(fields, r.probes, e, f, lo, hi)
         e.a = a

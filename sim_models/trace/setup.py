@@ -69,8 +69,8 @@ class Setup:
             bugs.plant(self.bug, run)
         return run
 
-    def subject(self, run: FusedRun, wanted: Filter) -> Subject:
-        return tiles_of(run, wanted)
+    def subject(self, run: FusedRun, selection: Filter) -> Subject:
+        return tiles_of(run, selection)
 
     def described(self, run: FusedRun) -> dict[str, Any]:
         """Return what trace.json says of a run that has come to its end, or to that of the window."""
@@ -109,8 +109,8 @@ class CollectiveSetup:
     def programmed(self, design: Design | None = None) -> ProgrammedCollective:
         return ProgrammedCollective(self.planned, design)
 
-    def subject(self, run: ProgrammedCollective, wanted: Filter) -> Subject:
-        return pieces_of(run, wanted)
+    def subject(self, run: ProgrammedCollective, selection: Filter) -> Subject:
+        return pieces_of(run, selection)
 
     def described(self, run: ProgrammedCollective) -> dict[str, Any]:
         return describe_collective(run, self.title, self.names)

@@ -24,7 +24,7 @@ from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import show
 from t3sim.rtlsim.toolchain import ToolchainError
 from t3sim.trace.describe import geometry_of
-from t3sim.trace.recorder import CAPACITY, Recorder, Subject, make_recorder, new_event, wanted
+from t3sim.trace.recorder import CAPACITY, Recorder, Subject, is_selected, make_recorder, new_event
 from t3sim.trace.rtl_events import observe_ports, observe_rtl
 from t3sim.trace.schema import ALONE, Kind
 from t3sim.trace.store import TraceWriter
@@ -117,6 +117,6 @@ def _observe(top: Ports | None, b: RequestBits, r: Recorder, inputs: np.ndarray,
             wg = before[i, p.grant] >> 1
             r.asking[0] = wg
             observe_ports(p, b, r, 0, inputs[i], before[i], now)
-            if inputs[i, p.start] and before[i, p.grant] & 1 and wanted(r, _DISPATCH, wg):
+            if inputs[i, p.start] and before[i, p.grant] & 1 and is_selected(r, _DISPATCH, wg):
                 new_event(r, _DISPATCH, now, 0, 0).wg = wg
         observe_rtl(b, r, 0, behind[i], dram, now)

@@ -130,7 +130,7 @@ class Tile:
         return self.bytes * self.trace.run["parts"] if self.place.made else 0
 
     @property
-    def wanted_bytes(self) -> int:
+    def expected_bytes(self) -> int:
         """Bytes that should complete it."""
         region = self.place.region
         return region["counted_bytes"] * region["updates_per_element"] + self.admitted

@@ -121,11 +121,11 @@ def check_tile(trace: Trace, tile: Tile) -> None:
     check_words(trace, [answer.subject, *told, *answer.verdict, *map(str, answer.caveats)])
     senders = [Tile.of_id(trace, one) for one in found.fed_by(tile.id)]
     if tile.role in ("event", "dma"):
-        assert verdict.startswith("It fired at cycle") and tile.updates["a"][-1] == tile.wanted_bytes
-        assert sum(tile.counted().values()) == tile.wanted_bytes
+        assert verdict.startswith("It fired at cycle") and tile.updates["a"][-1] == tile.expected_bytes
+        assert sum(tile.counted().values()) == tile.expected_bytes
         # An update is under the source of the last access that joined it, so it may count others' bytes as own.
         assert bool(tile.counted().get("local")) == (tile.own_bytes > 0)
-        assert bool(senders) == ("It waited last for" in verdict) == (tile.wanted_bytes > tile.own_bytes)
+        assert bool(senders) == ("It waited last for" in verdict) == (tile.expected_bytes > tile.own_bytes)
         for source in {SOURCES.index(name) for name in tile.counted()} - {0}:
             assert any((sender.role == "dma") == (SOURCES[source] == "dma") for sender in senders)
         for number in found.from_devices(tile.id):
