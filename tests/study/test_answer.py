@@ -116,10 +116,10 @@ def test_a_kernel_without_matrices_has_no_rate():
 
 def test_machines_are_listed_by_what_runs_them(capsys):
     assert main(["machines", "--json", "-"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert "t3-table1" in found["the cycle level"]["machines"] and found["the cycle level"]["command"] == "t3 run"
-    assert found["the event level of tiles"]["command"] == "t3 run --level event"
-    assert all(what for level in found.values() for what in level["machines"].values())
+    levels = json.loads(capsys.readouterr().out)
+    assert "t3-table1" in levels["the cycle level"]["machines"] and levels["the cycle level"]["command"] == "t3 run"
+    assert levels["the event level of tiles"]["command"] == "t3 run --level event"
+    assert all(what for level in levels.values() for what in level["machines"].values())
     assert main(["run", "--machine", "h100"]) == 2
     told = capsys.readouterr().err
     assert "h100-nvlink by `t3 end-to-end`" in told and told.count("\n") == 1

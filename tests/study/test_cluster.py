@@ -93,14 +93,14 @@ def test_a_killed_scheduler_loses_nothing(cluster, here, tmp_path):
     sweep = started(tmp_path, "--scheduler", cluster.address)
     until(lambda: len(results(tmp_path)) >= 2)
     cluster.scheduler.kill()
-    _, said = sweep.communicate(timeout=300)
-    assert sweep.returncode == 1 and "is gone: what is finished is kept" in said.splitlines()[-1]
+    _, error = sweep.communicate(timeout=300)
+    assert sweep.returncode == 1 and "is gone: what is finished is kept" in error.splitlines()[-1]
     cluster.close()
     before = results(tmp_path)
     assert 2 <= len(before) < POINTS
     rest = started(tmp_path, "--jobs", "1")
-    answer, said = rest.communicate(timeout=300)
-    assert rest.returncode == 0, said
+    answer, error = rest.communicate(timeout=300)
+    assert rest.returncode == 0, error
     assert json.loads(answer)["kept"] == len(before)
     after = results(tmp_path)
     assert {name: after[name] for name in before} == before

@@ -65,10 +65,10 @@ def test_sums_of_four_rings_take_longer_than_events(collective, megabytes, low, 
     ("ar", "nodes:2x2", 4, None), ("ag", "nodes:2x2", 4, "direct"), ("ar", "torus:3x3", 9, "all-rings")])
 def test_every_word_of_every_gpu_is_right(collective, topology, gpus, algorithm):
     """Also of sizes that are no whole lines."""
-    one = ran(collective, topology, gpus, algorithm, 100_008, **{"layer.values": True, "seed": 3})
+    run = ran(collective, topology, gpus, algorithm, 100_008, **{"layer.values": True, "seed": 3})
     kept = 1 if collective == "rs" else gpus
-    assert len(one.gpus) == gpus and one.words_compared >= kept * 100_008 // 8
-    assert one.words_compared < kept * (100_008 // 8) + 4 * gpus * gpus
+    assert len(run.gpus) == gpus and run.words_compared >= kept * 100_008 // 8
+    assert run.words_compared < kept * (100_008 // 8) + 4 * gpus * gpus
 
 
 def programmed(collective: str = "ar", gpus: int = 4) -> ProgrammedCollective:
@@ -107,11 +107,11 @@ def test_an_arrival_where_nothing_is_open_is_an_error_of_the_hardware():
 
 def test_one_gpu_stands_for_all():
     for what in (("ar", "ring", 4, "ring"), ("rs", "switch", 4, "direct"), ("a2a", "full", 4, "direct")):
-        one, every = ran(*what, 400_000), ran(*what, 400_000, **{"gpus.every": True})
-        assert len(one.gpus) == 1 and len(every.gpus) == 4
-        assert one.collective_ns == pytest.approx(every.collective_ns, rel=0.02)
-        assert one.gpus[0].read_bytes == every.gpus[0].read_bytes
-        assert {gpu.written_bytes for gpu in every.gpus} == {one.gpus[0].written_bytes}
+        mirrored, whole = ran(*what, 400_000), ran(*what, 400_000, **{"gpus.every": True})
+        assert len(mirrored.gpus) == 1 and len(whole.gpus) == 4
+        assert mirrored.collective_ns == pytest.approx(whole.collective_ns, rel=0.02)
+        assert mirrored.gpus[0].read_bytes == whole.gpus[0].read_bytes
+        assert {gpu.written_bytes for gpu in whole.gpus} == {mirrored.gpus[0].written_bytes}
 
 
 def test_gpus_that_are_not_alike():
@@ -123,25 +123,26 @@ def test_gpus_that_are_not_alike():
 
 
 def test_links_and_algorithm_that_are_not_named_are_the_collectives_own():
-    asked = {(collective, topology): CollectiveRequest(scenario_of({}, {
+    requests = {(collective, topology): CollectiveRequest(scenario_of({}, {
         "layer.collective": collective, "layer.bytes": 4096, "layer.devices": 8,
         **({"exchange.topology": topology} if topology else {})}))
         for collective in COLLECTIVES for topology in (None, "torus:2x4", "nodes:2x4", "full")}
-    assert {key: (one.topology, one.algorithm) for key, one in asked.items() if key[1] is None or key[0] == "a2a"} == {
+    assert {key: (request.topology, request.algorithm) for key, request in requests.items()
+            if key[1] is None or key[0] == "a2a"} == {
         ("rs", None): ("ring", "ring"), ("ag", None): ("ring", "ring"), ("ar", None): ("ring", "ring"),
         ("a2a", None): ("switch", "direct"), ("a2a", "torus:2x4"): ("torus:2x4", "hierarchical"),
         ("a2a", "nodes:2x4"): ("nodes:2x4", "direct"), ("a2a", "full"): ("full", "direct")}
-    assert {asked[collective, "torus:2x4"].algorithm for collective in ("rs", "ag", "ar")} == {"hierarchical"}
+    assert {requests[collective, "torus:2x4"].algorithm for collective in ("rs", "ag", "ar")} == {"hierarchical"}
 
 
 def test_the_command_prints_and_writes_it(tmp_path, capsys):
     (tmp_path / "ar.toml").write_text('exchange.topology = "nodes:2x2"\n[layer]\ncollective = "ar"\nbytes = 200000\n')
     out = tmp_path / "ar.json"
     assert cli.main(["run", str(tmp_path / "ar.toml"), "--values", "--json", str(out)]) == 0
-    printed, found = capsys.readouterr().out, json.loads(out.read_text())
-    assert "all right" in printed and "event level" in printed and f"Limited by {found['limited_by']}" in printed
-    assert (found["devices"], found["algorithm"], len(found["gpus"])) == (4, "hierarchical", 4)
-    assert found["event_error"] == pytest.approx(found["event_ns"] / found["collective_ns"] - 1)
+    printed, content = capsys.readouterr().out, json.loads(out.read_text())
+    assert "all right" in printed and "event level" in printed and f"Limited by {content['limited_by']}" in printed
+    assert (content["devices"], content["algorithm"], len(content["gpus"])) == (4, "hierarchical", 4)
+    assert content["event_error"] == pytest.approx(content["event_ns"] / content["collective_ns"] - 1)
 
 
 @pytest.mark.parametrize(("changes", "told"), [
@@ -213,10 +214,10 @@ def test_a_study_of_collectives(tmp_path):
 @pytest.mark.parametrize("collective", ["rs", "ag", "ar"])
 def test_a_collective_in_the_switch_is_within_three_percent(collective, gpus):
     """What is summed comes once to its owner, what is copied leaves once; memory adds a sum to the owner's own part."""
-    one = ran(collective, "switch", gpus, "in-switch", 4_000_000)
-    assert abs(one.event_error) < 0.03 and len(one.gpus) == gpus
+    run = ran(collective, "switch", gpus, "in-switch", 4_000_000)
+    assert abs(run.event_error) < 0.03 and len(run.gpus) == gpus
     chunk, adds, gathers = 4_000_000 // gpus, collective != "ag", collective != "rs"
-    for gpu in one.gpus:
+    for gpu in run.gpus:
         assert gpu.sent_bytes == chunk * (adds * (gpus - 1) + gathers)
         assert gpu.written_bytes == chunk * (adds + gathers * (gpus - 1))
 
@@ -235,18 +236,18 @@ def test_the_rtl_of_the_switch_adds_for_a_collective_alone():
 
 
 def test_a_switch_s_tables_say_how_many_workgroups_there_are():
-    def asked(ways: int, planes: int = 1, collective: str = "rs", rtl: bool = False) -> CollectiveRequest:
+    def request(ways: int, planes: int = 1, collective: str = "rs", rtl: bool = False) -> CollectiveRequest:
         return CollectiveRequest(scenario(collective, "switch", 4, "in-switch", 200_000, machine=switched(
             merge_sets=64, merge_ways=ways, planes=planes, rtl=rtl)))
 
     def kernel(one: CollectiveRequest) -> tuple[int, int]:
         return one.machine.collective.workgroup_bytes // 192, one.machine.collective.workgroups_per_cu
-    assert kernel(asked(16)) == kernel(asked(8, 2)) == kernel(asked(1, collective="ag")) == (2, 8)
-    assert kernel(asked(8)) == (1, 3) and 80 * 3 <= 64 * 8 // 2 < 80 * 4
-    assert kernel(asked(3)) == kernel(asked(1, rtl=True)) == (1, 1)
+    assert kernel(request(16)) == kernel(request(8, 2)) == kernel(request(1, collective="ag")) == (2, 8)
+    assert kernel(request(8)) == (1, 3) and 80 * 3 <= 64 * 8 // 2 < 80 * 4
+    assert kernel(request(3)) == kernel(request(1, rtl=True)) == (1, 1)
     with pytest.raises(BadInput, match="128 lines do not keep the sums of 80 compute units apart: 160 or more, or "):
-        asked(2)
-    assert "3 workgroups at once on a unit, of 192 bytes each" in "".join(asked(8).notes)
+        request(2)
+    assert "3 workgroups at once on a unit, of 192 bytes each" in "".join(request(8).notes)
 
 
 @pytest.mark.slow
@@ -255,12 +256,12 @@ def test_a_switch_s_tables_say_how_many_workgroups_there_are():
 def test_every_word_is_right_in_switches_side_by_side(collective, rtl):
     """The RTL's tables are too small: sums leave in parts, and their GPU's memory adds those. The model's suffice."""
     own = switched(merge_sets=4 if rtl else 64, merge_ways=2, timeout_ns=1000.0, planes=2, rtl=rtl)
-    one = ran(collective, "switch", 4, "in-switch", 100_008, machine=own, **{"layer.values": True, "seed": 3})
-    assert one.words_compared == (1 if collective == "rs" else 4) * one.array_bytes // 8
-    assert (one.switch is not None) == rtl
+    run = ran(collective, "switch", 4, "in-switch", 100_008, machine=own, **{"layer.values": True, "seed": 3})
+    assert run.words_compared == (1 if collective == "rs" else 4) * run.array_bytes // 8
+    assert (run.switch is not None) == rtl
     if rtl and collective != "ag":
-        assert one.switch["begun"] == one.switch["completed"] + one.switch["evicted"] + one.switch["expired"]
-        assert one.switch["evicted"] > 1000 and one.switch["most_held"] == 8
+        assert run.switch["begun"] == run.switch["completed"] + run.switch["evicted"] + run.switch["expired"]
+        assert run.switch["evicted"] > 1000 and run.switch["most_held"] == 8
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def parts(tmp_path) -> str:
     return str(path)
 
 
-def made(**changes: object) -> LayerRequest:
+def request_with(**changes: object) -> LayerRequest:
     keys = {"layer.gemm": "256x256x64", "layer.devices": 4, "machine": SMALL, **changes}
     return layer_request(scenario_of({}, keys))
 
@@ -116,7 +116,7 @@ def test_what_is_a_reference(name, custom):
 
 
 def test_a_custom_algorithm_does_what_its_program_says(parts):
-    request = made(**{"exchange.algorithm": f"{parts}:usual"})
+    request = request_with(**{"exchange.algorithm": f"{parts}:usual"})
     exchange = request.plans[0].exchange
     assert exchange.program(4).ranks == 4 and exchange.every_gpu
     task, = (one for one in request.tasks(request.plans[0]).values() if one.kernel.name.startswith("fused-round"))
@@ -128,12 +128,12 @@ def test_a_custom_algorithm_does_what_its_program_says(parts):
 def test_an_all_to_all_brings_each_chunk_to_its_rank(parts):
     asked = {"layer.operator": "gemm-a2a", "exchange.topology": "switch"}
     with pytest.raises(BadInput, match="whose goal is not that of the all-to-all of 4"):
-        made(**asked, **{"exchange.algorithm": f"{parts}:gathers"})
+        request_with(**asked, **{"exchange.algorithm": f"{parts}:gathers"})
 
 
 def test_a_module_that_can_be_imported_is_as_good(parts, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(parts).parent))
-    assert made(**{"exchange.algorithm": "parts:usual"}).plans[0].exchange.program(4).ranks == 4
+    assert request_with(**{"exchange.algorithm": "parts:usual"}).plans[0].exchange.program(4).ranks == 4
 
 
 @pytest.mark.parametrize(("key", "name", "words"), [
@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused_before_any_work(parts, key, name, words):
     if key == "exchange.topology" and name != "links":
         changes["exchange.algorithm"] = f"{parts}:usual"
     with pytest.raises(BadInput) as refused:
-        made(**changes)
+        request_with(**changes)
     assert words in str(refused.value) and f"{key} = {parts}:{name}" in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -170,27 +170,27 @@ def test_a_file_that_cannot_be_imported_is_a_line(tmp_path, text, words):
     path = tmp_path / "broken.py"
     path.write_text(text)
     with pytest.raises(BadInput) as refused:
-        made(**{"exchange.algorithm": f"{path}:usual"})
+        request_with(**{"exchange.algorithm": f"{path}:usual"})
     assert words in str(refused.value) and str(path) in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_a_line(tmp_path):
     with pytest.raises(BadInput, match=r"exchange.algorithm = .*none.py:usual fails: FileNotFoundError: No such file"):
-        made(**{"exchange.algorithm": f"{tmp_path}/none.py:usual"})
+        request_with(**{"exchange.algorithm": f"{tmp_path}/none.py:usual"})
     with pytest.raises(BadInput, match=r"fails: ModuleNotFoundError: .*no_such_module"):
-        made(**{"exchange.algorithm": "no_such_module:usual"})
+        request_with(**{"exchange.algorithm": "no_such_module:usual"})
 
 
 def test_a_custom_operator_is_asked_for_like_others(parts):
-    request = made(**{"layer.operator": f"{parts}:operator-rs"})
+    request = request_with(**{"layer.operator": f"{parts}:operator-rs"})
     with pytest.raises(BadInput, match=r"layer.operator = .*:operator fails: ValueError: K is too odd"):
         run_sublayer(request.plans[0], request.techniques)
     with pytest.raises(BadInput, match=r"needs layer.devices = N"):
-        made(**{"layer.operator": f"{parts}:operator-rs", "layer.devices": None})
+        request_with(**{"layer.operator": f"{parts}:operator-rs", "layer.devices": None})
     with pytest.raises(BadInput, match=r"technique flux has its own GEMM"):
-        made(**{"layer.operator": f"{parts}:operator-rs", "techniques": ("sequential", "flux")})
+        request_with(**{"layer.operator": f"{parts}:operator-rs", "techniques": ("sequential", "flux")})
     with pytest.raises(BadInput, match=r"layer.operator = '.*:operator-xx' is unknown"):
-        made(**{"layer.operator": f"{parts}:operator-xx"})
+        request_with(**{"layer.operator": f"{parts}:operator-xx"})
     alone = KernelAlone(scenario_of({}, {"layer.operator": f"{parts}:operator", "layer.gemm": "256x256x64",
                                          "machine": SMALL}))
     with pytest.raises(BadInput, match="K is too odd"):
@@ -206,7 +206,7 @@ def test_an_operator_that_is_none_is_a_line(parts, name, words):
     alone = KernelAlone(scenario_of({}, {**asked, "layer.operator": f"{parts}:{name}"}))
     with pytest.raises(BadInput, match=words):
         alone.run(lambda what, share: None)
-    request = made(**{"layer.operator": f"{parts}:{name}-rs"})
+    request = request_with(**{"layer.operator": f"{parts}:{name}-rs"})
     with pytest.raises(BadInput, match=words):
         run_sublayer(request.plans[0], request.techniques)
 

@@ -31,15 +31,16 @@ def test_near_what_a_run_takes(technique):
 
 def test_every_gpu_and_an_all_reduce_take_longer():
     machine, workload = load_machine(), transformer_workload()
-    (_, one), (_, every), (_, gathers) = (kernels_of("t3", plan)[:2] for plan in (
+    (_, mirrored), (_, every_gpu), (_, gathers) = (kernels_of("t3", plan)[:2] for plan in (
         PLAN, replace(PLAN, skew=Skew()), replace(PLAN, exchange=Exchange("ar"))))
-    alike, each = (estimate(machine, workload, [kernel]) for kernel in (one, every))
-    assert each.cycles == alike.cycles and 7 < each.seconds / alike.seconds <= 8
+    mirrored_estimate, every_estimate = (estimate(machine, workload, [kernel]) for kernel in (mirrored, every_gpu))
+    assert every_estimate.cycles == mirrored_estimate.cycles
+    assert 7 < every_estimate.seconds / mirrored_estimate.seconds <= 8
     assert estimate(machine, workload, kernels_of("t3", replace(PLAN, skew=Skew()))).seconds < 8 * estimate(
         machine, workload, kernels_of("t3", PLAN)).seconds, "the GEMM alone is one GPU's all the same"
     deep, flat = workload, transformer_workload("t-nlg", "op", 8)  # the GEMM, and the links set the time
-    assert estimate(machine, flat, [gathers]).cycles > 1.5 * estimate(machine, flat, [one]).cycles
-    assert estimate(machine, deep, [gathers]).cycles < 1.1 * estimate(machine, deep, [one]).cycles
+    assert estimate(machine, flat, [gathers]).cycles > 1.5 * estimate(machine, flat, [mirrored]).cycles
+    assert estimate(machine, deep, [gathers]).cycles < 1.1 * estimate(machine, deep, [mirrored]).cycles
 
 
 def test_every_case_of_the_paper_may_be_run():
@@ -59,13 +60,13 @@ def test_grows_with_what_is_asked():
 
 def test_several_at_once_take_no_longer_than_the_longest_or_the_cores():
     machine, workload = load_machine(), transformer_workload()
-    asked = list(dict.fromkeys(kernel for name in _MEASURED for kernel in kernels_of(name, PLAN)))
-    one, two, many = (estimate(machine, workload, asked, jobs=jobs) for jobs in (1, 2, 100))
-    each = [estimate(machine, workload, [kernel]).seconds for kernel in asked]
-    assert one.seconds == pytest.approx(sum(each)) and two.seconds == pytest.approx(sum(each) / 2)
-    assert many.seconds == max(each)
-    assert one.memory_bytes < two.memory_bytes < many.memory_bytes == pytest.approx(
-        one.memory_bytes + (len(asked) - 1) * (two.memory_bytes - one.memory_bytes))
+    all_kernels = list(dict.fromkeys(kernel for name in _MEASURED for kernel in kernels_of(name, PLAN)))
+    one_job, two_jobs, many_jobs = (estimate(machine, workload, all_kernels, jobs=jobs) for jobs in (1, 2, 100))
+    seconds = [estimate(machine, workload, [kernel]).seconds for kernel in all_kernels]
+    assert one_job.seconds == pytest.approx(sum(seconds)) and two_jobs.seconds == pytest.approx(sum(seconds) / 2)
+    assert many_jobs.seconds == max(seconds)
+    assert one_job.memory_bytes < two_jobs.memory_bytes < many_jobs.memory_bytes == pytest.approx(
+        one_job.memory_bytes + (len(all_kernels) - 1) * (two_jobs.memory_bytes - one_job.memory_bytes))
 
 
 @pytest.mark.parametrize(("seconds", "memory_bytes"), [(2 * LONGEST_SECONDS, 1e9), (1.0, 1e18), (1e30, 1e30)])

@@ -15,13 +15,13 @@ from t3sim.study.scenario.request import layer_request
 EXPERTS = {"layer.operator": "moe-combine", "layer.gemm": "256x256x64", "layer.devices": 4, "layer.experts": "8x3"}
 
 
-def asked(**changes):
+def request_with(**changes):
     keys = EXPERTS | {key.replace("__", "."): value for key, value in changes.items()}
     return layer_request(scenario_of({}, {key: value for key, value in keys.items() if value is not None}))
 
 
 def test_the_request_has_the_tokens_and_the_hardware_of_a_direct_exchange():
-    plan, = asked(layer__locality="zipf:0.6", seed=5, layer__dtype="bf16").plans
+    plan, = request_with(layer__locality="zipf:0.6", seed=5, layer__dtype="bf16").plans
     workload = plan.workload
     assert (workload.m, workload.experts, workload.per_token, workload.zipf, workload.seed) == (256, 8, 3, 0.6, 5)
     assert workload.routing.imbalance > 1 and plan.exchange.topology == "switch"
@@ -34,15 +34,15 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
     counts = [[64, 64, 0, 64, 0, 0, 0, 0]] * 4
     file = tmp_path / "routing.json"
     file.write_text(json.dumps(counts))
-    workload = asked(layer__locality=str(file)).plans[0].workload
+    workload = request_with(layer__locality=str(file)).plans[0].workload
     assert workload.routing.counts.tolist() == counts
     assert sorted(workload.routing.experts_of[0].tolist()) == [0, 1, 3]
     file.write_text("[1, 2")
     with pytest.raises(BadInput, match="is not a routing"):
-        asked(layer__locality=str(file))
+        request_with(layer__locality=str(file))
     file.write_text(json.dumps(counts[:3]))
     with pytest.raises(BadInput, match="a routing is a list of 4 lists"):
-        asked(layer__locality=str(file))
+        request_with(layer__locality=str(file))
 
 
 @pytest.mark.parametrize("changes, told", [
@@ -71,7 +71,7 @@ def test_a_routing_of_a_file_is_the_workload_s(tmp_path):
 ], ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "")
 def test_what_cannot_be_is_one_line(changes, told):
     with pytest.raises(BadInput, match=told):
-        asked(**changes)
+        request_with(**changes)
 
 
 def test_the_experts_of_a_config_are_those_of_all_but_its_first_layers(tmp_path):
@@ -82,10 +82,10 @@ def test_the_experts_of_a_config_are_those_of_all_but_its_first_layers(tmp_path)
         "n_routed_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 256, "intermediate_size": 2048,
         "first_k_dense_replace": 1, "torch_dtype": "bfloat16"}))
     for operator, columns, depth in (("moe-dispatch", 2 * 256, 512), ("moe-combine", 512, 256)):
-        found = layer_request(scenario_of({}, {"layer.operator": operator, "layer.model": str(file), "layer.tp": 4,
+        request = layer_request(scenario_of({}, {"layer.operator": operator, "layer.model": str(file), "layer.tp": 4,
                                            "layer.tokens": 1024, "layer.locality": "zipf:0.6"}))
-        workload = found.plans[0].workload
-        assert found.of_file and found.times == (5,) and workload.title == "small Experts' GEMM, 4 GPUs"
+        workload = request.plans[0].workload
+        assert request.of_file and request.times == (5,) and workload.title == "small Experts' GEMM, 4 GPUs"
         assert (workload.m, workload.n, workload.k, workload.dtype) == (1024, columns, depth, "bf16")
         assert (workload.experts, workload.per_token, workload.zipf, workload.tp) == (16, 4, 0.6, 4)
     whole = layer_request(scenario_of({}, {"layer.operator": "moe-dispatch", "layer.model": "deepseek-v3",
@@ -98,7 +98,7 @@ def test_the_experts_of_a_config_are_those_of_all_but_its_first_layers(tmp_path)
 @pytest.mark.parametrize("topology, links", [("torus:2x2", 8), ("nodes:2x2", 8)])
 def test_the_fullest_link_counts_where_tokens_pass_through_others(operator, topology, links):
     """Each of the links of a GPU of four; the fullest has at least its share of all hops."""
-    plan, = asked(layer__operator=operator, exchange__topology=topology, layer__locality="zipf:0.6").plans
+    plan, = request_with(layer__operator=operator, exchange__topology=topology, layer__locality="zipf:0.6").plans
     workload, exchange = plan.workload, plan.exchange
     assert exchange.every_gpu and not exchange.by_levels and plan.machine.dma.peers == 3
     between = workload.between if operator == "moe-dispatch" else workload.between.T
@@ -113,8 +113,8 @@ def test_the_fullest_link_counts_where_tokens_pass_through_others(operator, topo
 @pytest.mark.parametrize("operator", ["moe-dispatch", "moe-combine"])
 def test_kernels_alone_are_of_the_gpus_and_links_that_are_not_alike(operator):
     skew = "late:1:500,clock:2:0.5,link:0-1:9"
-    plan, = asked(layer__operator=operator, exchange__topology="torus:2x2", gpus__every=True,
-                      gpus__skew=skew).plans
+    plan, = request_with(layer__operator=operator, exchange__topology="torus:2x2", gpus__every=True,
+                             gpus__skew=skew).plans
     for name in ("sequential", "t3-mca", "ideal-overlap"):
         kernels = TECHNIQUES[name].kernels_of(plan)
         assert all(kernel.skew == plan.skew for kernel in kernels) and str(kernels[0].skew) == (
@@ -125,7 +125,7 @@ DISPATCH = {"layer__operator": "moe-dispatch"}
 
 
 def test_tokens_that_go_to_experts_have_a_counter_for_each_group():
-    plan, = asked(**DISPATCH, layer__locality="zipf:0.6", seed=5).plans
+    plan, = request_with(**DISPATCH, layer__locality="zipf:0.6", seed=5).plans
     workload, exchange = plan.workload, plan.exchange
     assert (workload.m, workload.k, workload.experts, workload.zipf, workload.seed) == (256, 64, 8, 0.6, 5)
     assert exchange.before and exchange.operator == "moe-dispatch" and exchange.hides == ("dispatch",)
@@ -184,4 +184,4 @@ def test_tokens_of_8_bits_have_scales_and_what_experts_make_of_them_has_16():
 ], ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "")
 def test_what_a_dispatch_cannot_be_is_one_line(changes, told):
     with pytest.raises(BadInput, match=told):
-        asked(**DISPATCH, **changes)
+        request_with(**DISPATCH, **changes)

@@ -21,7 +21,7 @@ def rows() -> list[str]:
     """A row for each key: its name, the option that is its short-cut, the kinds that take it, and what it is."""
     short = {flag.key: f"`{flag.word}`" for flag in FLAGS}
     section_of = {kind.__name__: name for name, kind in sections().items()}
-    found, section = [], ""
+    lines, section = [], ""
     for line in Path(source.__file__).read_text(encoding="utf-8").splitlines():
         if begins := re.match(r"class (\w+)\(", line):
             section = section_of.get(begins[1], "")
@@ -30,8 +30,8 @@ def rows() -> list[str]:
             if key in keys():
                 kinds = ", ".join(name for name, kind in KINDS.items() if key in kind.keys)
                 kinds = "all" if key == "level" else kinds.replace(", ".join(KINDS), "all")
-                found.append(f"| `{key}` | {short.get(key, '')} | {kinds} | {field[2]} |")
-    return found
+                lines.append(f"| `{key}` | {short.get(key, '')} | {kinds} | {field[2]} |")
+    return lines
 
 
 def test_every_key_has_its_row():
@@ -51,14 +51,14 @@ def test_the_page_shows_a_scenario_that_is_one():
 
 
 def test_the_commands_of_the_page_are_taken(tmp_path, monkeypatch, capsys):
-    asked = []
+    runs = []
     monkeypatch.chdir(tmp_path)
     (tmp_path / "direct.toml").write_text(shown("toml"))
     monkeypatch.setattr(techniques, "run_sublayer", lambda plan, names, *rest: (
-        asked.append(names), fake_result(plan.workload, plan.machine, names))[1])
+        runs.append(names), fake_result(plan.workload, plan.machine, names))[1])
 
     def recorded(setup, *rest, **options):
-        asked.append(setup.technique)
+        runs.append(setup.technique)
         raise Failure("recorded")
     monkeypatch.setattr(record, "record", recorded)
     commands = shown("sh").splitlines()
@@ -66,4 +66,4 @@ def test_the_commands_of_the_page_are_taken(tmp_path, monkeypatch, capsys):
     for command in commands[:2]:
         assert cli.main(command.split()[1:]) == 0, capsys.readouterr().err
     assert cli.main(commands[2].split()[1:]) == 1 and capsys.readouterr().err.endswith("t3: error: recorded\n")
-    assert asked == [("sequential", "t3", "t3-mca"), ("sequential", "t3", "t3-mca"), "t3"]
+    assert runs == [("sequential", "t3", "t3-mca"), ("sequential", "t3", "t3-mca"), "t3"]

@@ -11,12 +11,12 @@ def test_a_plot_is_smaller_than_matplotlibs_and_draws_as_much():
     raw = io.StringIO()
 
     def draw():
-        drawn, axes = plots.figure(2.0)
+        figure, axes = plots.figure(2.0)
         axes.plot([1, 2, 3], [1.23456789, 2, 3], "o", label="times")
         axes.bar([1], [1], hatch="//")
         axes.legend()
-        drawn.savefig(raw, format="svg", metadata={"Date": None})
-        return drawn
+        figure.savefig(raw, format="svg", metadata={"Date": None})
+        return figure
 
     svg, png = plots.render("name", draw)
     assert png.startswith(b"\x89PNG") and len(svg) < 0.8 * len(raw.getvalue())

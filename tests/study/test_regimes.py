@@ -22,15 +22,15 @@ def case(number, link, order, share, ideal=100.0, **times):
 def test_losses_are_those_of_the_cases_of_a_group():
     rows = [*case(1, 75.0, "hidden", 0.1, mca=110.0, rr=105.0), *case(2, 75.0, "tokens", 0.2, mca=102.0, rr=109.0),
             *case(3, 150.0, "tokens", 0.3, 200.0, mca=200.0, rr=260.0)]
-    by_link, by_order, by_share = ([one for one in regimes(WANTED, rows, VARIED) if one.along == along]
+    by_link, by_order, by_share = ([regime for regime in regimes(WANTED, rows, VARIED) if regime.along == along]
                                    for along in WANTED.along)
-    assert [(one.group, one.cases) for one in by_link] == [("75", 2), ("150", 1)]
+    assert [(regime.group, regime.cases) for regime in by_link] == [("75", 2), ("150", 1)]
     assert by_link[0].mean_percent == pytest.approx({"mca": 6, "rr": 7, BEST: 3.5})
     assert by_link[0].worst_percent == pytest.approx({"mca": 10, "rr": 9, BEST: 5})
     assert by_link[1].mean_percent == pytest.approx({"mca": 0, "rr": 30, BEST: 0})
-    assert [(one.group, one.mean_percent["rr"]) for one in by_order] == [("hidden", pytest.approx(5)),
+    assert [(regime.group, regime.mean_percent["rr"]) for regime in by_order] == [("hidden", pytest.approx(5)),
                                                                         ("tokens", pytest.approx(19.5))]
-    assert [one.group for one in by_share] == ["0.1", "0.2", "0.3"]
+    assert [regime.group for regime in by_share] == ["0.1", "0.2", "0.3"]
 
 
 def test_groups_are_named_by_their_whole_value():
@@ -66,10 +66,11 @@ DRAWN = COLLECTIVES + """
 def test_a_study_draws_and_tells_its_regimes(tmp_path, capsys):
     assert cli.main(["sweep", str(written(tmp_path, DRAWN)), "--out", str(tmp_path / "out"), "--jobs", "1", "--json",
                      str(tmp_path / "a.json")]) == 0
-    told = json.loads((tmp_path / "a.json").read_text())["regimes"]
-    assert [one["group"] for one in told[:3]] == ["1M", "2M", "4M"] and all(one["cases"] == 1 for one in told[:3])
-    assert told[-1]["along"] == "nodes" and told[-1]["cases"] == 3
-    assert set(told[0]["mean_percent"]) == {"ring:4", "full:4", BEST}
+    regime_rows = json.loads((tmp_path / "a.json").read_text())["regimes"]
+    assert [regime["group"] for regime in regime_rows[:3]] == ["1M", "2M", "4M"]
+    assert all(regime["cases"] == 1 for regime in regime_rows[:3])
+    assert regime_rows[-1]["along"] == "nodes" and regime_rows[-1]["cases"] == 3
+    assert set(regime_rows[0]["mean_percent"]) == {"ring:4", "full:4", BEST}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Where topology matters" in page and (tmp_path / "out" / "regimes.png").stat().st_size > 1000
 

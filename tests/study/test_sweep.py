@@ -75,13 +75,13 @@ def test_a_plot_has_words_units_and_decimal_ticks():
     study = load_study("link-bandwidth")
     rows = [{**values, **{name: 1e5 + place for _, name in study.columns()}}
             for place, values in enumerate(study.points_settings())]
-    drawn = page._draw(study.plots[0], rows)
-    drawn.canvas.draw()
-    axes, = drawn.axes
+    picture = page._draw(study.plots[0], rows)
+    picture.canvas.draw()
+    axes, = picture.axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("link bandwidth (GB/s)", "time (µs)")
     assert [one.get_text() for one in axes.get_xticklabels()] == ["37.5", "75", "150", "300"]
     assert "sublayer fc2" in axes.get_legend_handles_labels()[1]
-    plt.close(drawn)
+    plt.close(picture)
 
 
 @pytest.mark.slow
@@ -430,13 +430,13 @@ least_of = ["runs.0.collective_ns", "runs.0.closed_form_ns"]
 
 
 def test_the_least_of_several_results_is_found_at_each_pair():
-    wanted = Map(x="k", y="links", least_of=["techniques.t3.total_ns", "techniques.flux.total_ns"])
+    winner_map = Map(x="k", y="links", least_of=["techniques.t3.total_ns", "techniques.flux.total_ns"])
     rows = [{"k": 1, "links": 2, "techniques.t3.total_ns": 100.0, "techniques.flux.total_ns": 80.0},
             {"k": 2, "links": 2, "techniques.t3.total_ns": 50.0, "techniques.flux.total_ns": 50.0},
             {"k": 3, "links": 2, "techniques.t3.total_ns": 70, "techniques.flux.total_ns": None},
             {"k": 4, "links": 2}]
-    assert winners(wanted, rows) == [WinnerCell(1, 2, "flux", 25.0), WinnerCell(2, 2, "t3", 0.0),
-                                     WinnerCell(3, 2, "t3", None)]
+    assert winners(winner_map, rows) == [WinnerCell(1, 2, "flux", 25.0), WinnerCell(2, 2, "t3", 0.0),
+                                         WinnerCell(3, 2, "t3", None)]
     assert short_names(["a.b.c", "a.d.c"]) == ["b", "d"] and short_names(["a.b", "a.c"]) == ["b", "c"]
 
 

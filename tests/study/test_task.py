@@ -30,10 +30,10 @@ def test_names_do_not_matter():
     assert kernel_task(kernels.GEMM, MACHINE, own).key == kernel_task(kernels.GEMM, MACHINE, FC2).key
     # as long as nothing else of a sub-layer's name enters the models
     for sublayer in SUBLAYERS:
-        named = transformer_workload("t-nlg", sublayer, 8)
-        plain = kernel_task(kernels.GEMM, MACHINE, named).workload
+        layer_of_model = transformer_workload("t-nlg", sublayer, 8)
+        plain_layer = kernel_task(kernels.GEMM, MACHINE, layer_of_model).workload
         one, other = (build.gemm_operator(MACHINE, layer, build.make_tiling(MACHINE, layer))
-                      for layer in (named, plain))
+                      for layer in (layer_of_model, plain_layer))
         assert one == other
 
 
