@@ -34,22 +34,22 @@ def cache(
     check_json_target(json)
     folder, limit = cache_folder(), limit_bytes()
     removed = evict(folder, 0, in_use_seconds=-float("inf")) if clear else []
-    kept = entries(folder)
+    entries_left = entries(folder)
     if json is not None:
         write_json({"folder": str(folder), "limit_bytes": limit, "removed": [entry.path.name for entry in removed],
                     "entries": [{"name": entry.path.name, "bytes": entry.size_bytes, "used": entry.used}
-                                for entry in kept]}, json)
+                                for entry in entries_left]}, json)
     if json == "-":
         return
     if clear:
         print(f"removed {len(removed)} entries, {sum(entry.size_bytes for entry in removed) / 1e6:,.1f} MB")
     rows = []
-    for kind in dict.fromkeys([*_KINDS, *(entry.kind for entry in kept)]):
-        if found := [entry for entry in kept if entry.kind == kind]:
-            last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(entry.used for entry in found)))
-            rows.append((_KINDS.get(kind, kind), f"{len(found):,}",
-                         f"{sum(entry.size_bytes for entry in found) / 1e6:,.1f}", last))
-    total = sum(entry.size_bytes for entry in kept)
+    for kind in dict.fromkeys([*_KINDS, *(entry.kind for entry in entries_left)]):
+        if of_kind := [entry for entry in entries_left if entry.kind == kind]:
+            last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(entry.used for entry in of_kind)))
+            rows.append((_KINDS.get(kind, kind), f"{len(of_kind):,}",
+                         f"{sum(entry.size_bytes for entry in of_kind) / 1e6:,.1f}", last))
+    total = sum(entry.size_bytes for entry in entries_left)
     print(f"{folder}: {total / 1e6:,.1f} MB of at most {limit / 1e6:,.0f}")
     if rows:
         print_table("", ("what", "entries", "MB", "last used"), rows, output_console())

@@ -192,11 +192,11 @@ def _called(command: str, words: list[str]) -> int:
 @cache
 def options_of(command: str) -> dict[str, TyperArgument | TyperOption]:
     """Return the arguments and options of a command that a study may set, without dashes."""
-    known = {}
+    parameters = {}
     for one in _command(command).params:
         words = [one.name] if isinstance(one, TyperArgument) else one.opts
-        known |= {word.removeprefix("--"): one for word in words if word.startswith("--") or word == one.name}
-    return {name: one for name, one in known.items() if name not in _OWN}
+        parameters |= {word.removeprefix("--"): one for word in words if word.startswith("--") or word == one.name}
+    return {name: one for name, one in parameters.items() if name not in _OWN}
 
 
 def _word(option: TyperArgument | TyperOption, name: str, value: Scalar) -> str:

@@ -162,23 +162,24 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     variants = [name.strip() for name in variant.split(",")] if variant is not None else [
         name for name, of in VARIANTS.items() if collective in of] or ["b2b"]
     started = [name.strip() for name in initiator.split(",")] if initiator is not None else list(INITIATORS)
-    variants_run = [(name if one == "b2b" else f"{name}-{one}", name, one)  # what it is called, initiator, variant
-                    for one in dict.fromkeys(variants) for name in dict.fromkeys(started)]
+    # Title, initiator and variant of each run.
+    variants_run = [(name if variant_name == "b2b" else f"{name}-{variant_name}", name, variant_name)
+                    for variant_name in dict.fromkeys(variants) for name in dict.fromkeys(started)]
     if variant is None or initiator is None:
-        variants_run = [(called, name, one) for called, name, one in variants_run
-                        if name != "tracker" or collective in BY_TRACKER.get(one, ())] or variants_run
+        variants_run = [(called, name, variant_name) for called, name, variant_name in variants_run
+                        if name != "tracker" or collective in BY_TRACKER.get(variant_name, ())] or variants_run
     chip = load_machine(machine, QUEUE)
-    for _, name, one in variants_run:
+    for _, name, variant_name in variants_run:
         for size in sizes_bytes:
-            check_asked(chip, collective, gpus, size, name, one, waves)
+            check_asked(chip, collective, gpus, size, name, variant_name, waves)
     check_json_target(json)
     phases = 2 if collective.startswith("ar") else 1
-    expected = _estimate(chip, gpus, [phases * size for size in sizes_bytes for _ in variants_run])
-    check_estimate(expected, SimpleNamespace(kind=f"{COLLECTIVES[collective]} by engines",
+    cost = _estimate(chip, gpus, [phases * size for size in sizes_bytes for _ in variants_run])
+    check_estimate(cost, SimpleNamespace(kind=f"{COLLECTIVES[collective]} by engines",
                                              size=f"{shown_size(sizes_bytes[-1])} on {gpus} GPUs"), insist)
-    print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
-    runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=one, waves=waves)
-                   for called, name, one in variants_run} for size in sizes_bytes}
+    print(f"t3: estimated: {cost}", file=sys.stderr, flush=True)
+    runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=variant_name, waves=waves)
+                   for called, name, variant_name in variants_run} for size in sizes_bytes}
     if json is not None:
         write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,
                     "initiators": {"host": chip.described(QUEUE)["host"],

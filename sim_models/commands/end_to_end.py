@@ -98,14 +98,14 @@ def end_to_end(
             show.print_ranking(ranking, cluster, job, gpus, _TOP, output_console())
         return
     if mapping is None and phase == "training" and recompute is None:
-        chosen = search_mappings(cluster, job, gpus).mappings.at(0)
+        used_mapping = search_mappings(cluster, job, gpus).mappings.at(0)
     elif mapping is None:
         raise BadInput("--phase and --recompute need a --mapping: tp=8,pp=4,dp=2,micro=1")
     else:
-        chosen = parse_mapping(mapping, recompute or "none")
-    check_mapping(chosen, described, gpus, global_batch, IMPLEMENTATIONS[kernels].heads_split)
+        used_mapping = parse_mapping(mapping, recompute or "none")
+    check_mapping(used_mapping, described, gpus, global_batch, IMPLEMENTATIONS[kernels].heads_split)
     with progress_bar(() if technique == "sequential" else (technique,)) as progress:
-        result = estimate(cluster, job, chosen, phase, technique, seed, not ignore_memory, progress)
+        result = estimate(cluster, job, used_mapping, phase, technique, seed, not ignore_memory, progress)
     if json is not None:
         write_json(result.to_json() | ({"training_days": result.training_days(tokens)} if phase == "training" else {}),
                    json)

@@ -111,7 +111,7 @@ _ALLOW_CODE = inspect.Parameter("allow_code", inspect.Parameter.KEYWORD_ONLY, de
 
 def takes_scenario(command: Callable, flags: tuple[Flag, ...] = FLAGS) -> Callable:
     """Give a command, whose first parameter is a scenario, the options that make one."""
-    _, *own = inspect.signature(command).parameters.values()
+    _, *own_options = inspect.signature(command).parameters.values()
 
     @wraps(command)
     def called(**given: Any) -> Any:
@@ -121,7 +121,7 @@ def takes_scenario(command: Callable, flags: tuple[Flag, ...] = FLAGS) -> Callab
             return command(scenario, **given)
 
     parameters = [_SCENARIO, _SET, _ALLOW_CODE, *(flag.parameter for flag in flags),
-                  *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)]
+                  *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own_options)]
     called.__signature__ = inspect.Signature(parameters)
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     del called.__wrapped__

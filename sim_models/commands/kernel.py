@@ -84,8 +84,8 @@ def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Res
     from t3sim.base.output import write_json
     from t3sim.study.report import print_kernel
 
-    if (expected := kernel.estimate()) is not None:
-        check_estimate(expected, kernel.workload, insist)
+    if (cost := kernel.estimate()) is not None:
+        check_estimate(cost, kernel.workload, insist)
     with progress_bar(list(kernel.kernels)) as progress:
         result = kernel.run(progress, kept)
     if json is not None:
@@ -113,8 +113,8 @@ def run_collective_alone(alone: "CollectiveRequest", insist: bool, json: str | N
         print_collective(result, output_console())
 
 
-def _refuse(what: str, given: dict, allowed: tuple[str, ...]) -> None:
+def _refuse(source: str, options: dict, allowed: tuple[str, ...]) -> None:
     """Raise BadInput for options that do not go with a kernel."""
-    for option, value in given.items():
+    for option, value in options.items():
         if value is not None and option not in allowed:
-            raise BadInput(f"{option} {str(value)[:40]} does not go with {what[:40]!r}")
+            raise BadInput(f"{option} {str(value)[:40]} does not go with {source[:40]!r}")

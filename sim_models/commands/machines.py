@@ -45,20 +45,20 @@ def _by_level() -> dict:
             for level in LEVELS}
 
 
-def _show_all(found: dict, console) -> None:
+def _show_all(by_level: dict, console) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     table.add_column("machine", no_wrap=True)
     table.add_column("serves t3 ...")
     table.add_column("what it is")
-    origins = {name: what for of_level in found.values() for name, what in of_level["machines"].items()}
+    origins = {name: what for of_level in by_level.values() for name, what in of_level["machines"].items()}
     for name, what in sorted(origins.items()):
-        table.add_row(name, ", ".join(of_level["command"].replace("t3 ", "") for of_level in found.values()
+        table.add_row(name, ", ".join(of_level["command"].replace("t3 ", "") for of_level in by_level.values()
                                       if name in of_level["machines"]), what)
     console.print(table)
     console.print("\nSections that a machine needs for")
-    for called, of_level in found.items():
+    for called, of_level in by_level.items():
         needed = ", ".join(f"[{name}]" for name in of_level["sections"])
         console.print(f"  {of_level['command']} ({called}): {needed}", markup=False, soft_wrap=True)
 
@@ -70,14 +70,14 @@ def _capacities(machine: str) -> list[dict]:
     return [{**one._asdict(), "size_bytes": one.size_bytes} for one in capacities(load_machine(machine))]
 
 
-def _show_capacities(console, found: list[dict]) -> None:
+def _show_capacities(console, rows: list[dict]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for heading, justify in (("what can wait", "left"), ("requests", "right"), ("bytes each", "right"),
                              ("bytes", "right"), ("key", "left")):
         table.add_column(heading, justify=justify)
-    for one in found:
+    for one in rows:
         table.add_row(one["place"], f"{one['requests']:,}", str(one["request_bytes"]), f"{one['size_bytes']:,}",
                       one["key"] or "of the models")
     console.print(table)

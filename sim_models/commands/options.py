@@ -52,12 +52,12 @@ def simulations_at_once(jobs: int | None) -> int:
     return jobs
 
 
-def check_estimate(found: "Estimate", workload: "Sized", insist: bool) -> None:
+def check_estimate(estimate: "Estimate", workload: "Sized", insist: bool) -> None:
     """Refuse what takes more than a day, or more memory than this host has, without `--insist`. Raises BadInput."""
     from t3sim.study.tasks.estimate import check
 
     try:
-        check(found, workload)
+        check(estimate, workload)
     except BadInput as error:
         if not insist:
             raise BadInput(f"{error}; --insist runs it all the same") from None
@@ -135,7 +135,7 @@ OUTPUTS = ("--out", "--json", "--plot", "--markdown", "--timeline", "--write-pla
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
-def check_outputs(given: dict[str, str]) -> None:
+def check_outputs(outputs: dict[str, str]) -> None:
     """Refuse, before any work, outputs of which one would take the place of another, or of a file that is read.
 
     A folder where no files can be made is refused, too, and standard output that is closed.
@@ -143,19 +143,19 @@ def check_outputs(given: dict[str, str]) -> None:
     `given`: what options and arguments name, also what is no file. Raises BadInput.
     """
     for option in OUTPUTS if output_is_closed() else ():
-        if given.get(option) in _STANDARD_OUTPUT:
-            raise BadInput(f"{option} {given[option]}: standard output is closed")
-    at = {option: Path(os.path.realpath(name)) for option, name in given.items() if name != "-"}
+        if outputs.get(option) in _STANDARD_OUTPUT:
+            raise BadInput(f"{option} {outputs[option]}: standard output is closed")
+    at = {option: Path(os.path.realpath(name)) for option, name in outputs.items() if name != "-"}
     if "--out" in at and not os.path.isfile(at["--out"]) and not may_be_written(at["--out"]):
-        raise BadInput(f"--out {given['--out']!r} cannot be written: permission denied")
+        raise BadInput(f"--out {outputs['--out']!r} cannot be written: permission denied")
     for output in OUTPUTS:
         for other in [name for name in at if name != output] if output in at else ():
             is_output = other in OUTPUTS
             same = at[output] == at[other] and (is_output or at[other].is_file())
             inside = is_output and output != "--out" and at[output] in at[other].parents
             if same or inside:
-                named = f"{other} {given[other]!r}" if other.startswith("-") else repr(given[other])
-                raise BadInput(f"{output} {given[output]!r} would take the place of {named}: "
+                named = f"{other} {outputs[other]!r}" if other.startswith("-") else repr(outputs[other])
+                raise BadInput(f"{output} {outputs[output]!r} would take the place of {named}: "
                                "each file that is written needs a name of its own")
 
 

@@ -61,16 +61,16 @@ def reproduce(
 
     try:
         with show_progress() as monitor:
-            done = pipeline.reproduce(figures, paper_setup(described, seed), out, jobs, monitor,
-                                      None if second is None else paper_setup(second, seed))
+            campaign = pipeline.reproduce(figures, paper_setup(described, seed), out, jobs, monitor,
+                                          None if second is None else paper_setup(second, seed))
     except KeyboardInterrupt:
         print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
         raise
     if json is not None:
-        write_json(done.results, json)
+        write_json(campaign.results, json)
     if json != "-":
-        print_campaign(done.results, out / "report.html", output_console())
-    if done.outcome.failures:
-        first = next(iter(done.outcome.failures.values()))
-        raise Failure(f"{len(done.outcome.failures)} simulations failed, see {out / 'failures.log'}; "
+        print_campaign(campaign.results, out / "report.html", output_console())
+    if campaign.outcome.failures:
+        first = next(iter(campaign.outcome.failures.values()))
+        raise Failure(f"{len(campaign.outcome.failures)} simulations failed, see {out / 'failures.log'}; "
                       f"{first.label}: {first.message}")

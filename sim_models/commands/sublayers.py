@@ -28,11 +28,11 @@ def run_sublayers(request: "LayerRequest", plot: str | None, insist: bool, jobs:
     print_notes(request.notes)
     for plan in request.plans:
         missing, needed = request.missing(plan, kept), len(request.tasks(plan))
-        expected = estimate(plan.machine, plan.workload, missing, jobs=jobs)
-        check_estimate(expected, plan.workload, insist)
+        cost = estimate(plan.machine, plan.workload, missing, jobs=jobs)
+        check_estimate(cost, plan.workload, insist)
         notes = [f"{needed - len(missing)} of {needed} simulations are those of an earlier run (--fresh repeats them)"
                  ] if len(missing) < needed else []
-        notes += [f"estimated: {expected}"] if missing else []
+        notes += [f"estimated: {cost}"] if missing else []
         print(f"t3: {f'{plan.workload.title}: ' if several else ''}{'; '.join(notes)}", file=sys.stderr, flush=True)
     results = []
     for plan in request.plans:

@@ -96,14 +96,14 @@ def points_of(study: "Study", allow_code: bool = False) -> "list[Point]":
     from t3sim.commands.command_points import CommandPoint
     from t3sim.study.sweeps.scenario_point import ScenarioPoint
 
-    made: list[Point] = []
+    points: list[Point] = []
     for values in study.points_settings():
         try:
-            made.append(ScenarioPoint(values, allow_code) if study.command == "run" else
-                        CommandPoint(study.command, values))
+            points.append(ScenarioPoint(values, allow_code) if study.command == "run" else
+                          CommandPoint(study.command, values))
         except BadInput as error:
             raise InFile(f"{study.place_of(error)}{in_options(str(error), ('allow_code',))}") from None
-    return made
+    return points
 
 
 def _show(compare, compared) -> None:
@@ -118,11 +118,11 @@ def _show(compare, compared) -> None:
                   f"within {compare.within_percent:g} % of the best", "slower than the best, at most",
                   *([f"over {compare.average.rpartition('.')[2]}, mean", "at most"] if compare.average else ())):
         table.add_column(title, justify="right")
-    for one in compared:
-        spread = [f"{one.spread_percent:.2f} %", f"{one.worst_spread_percent:.2f} %"] if compare.average else []
-        table.add_row(str(one.value), f"{one.mean_percent:+.2f} %", f"{one.worst_percent:+.2f} %",
-                      f"{one.unharmed_percent:.0f} % of cases", f"{one.good_percent:.0f} % of cases",
-                      f"{one.behind_best_percent:.2f} %", *spread)
+    for row in compared:
+        spread = [f"{row.spread_percent:.2f} %", f"{row.worst_spread_percent:.2f} %"] if compare.average else []
+        table.add_row(str(row.value), f"{row.mean_percent:+.2f} %", f"{row.worst_percent:+.2f} %",
+                      f"{row.unharmed_percent:.0f} % of cases", f"{row.good_percent:.0f} % of cases",
+                      f"{row.behind_best_percent:.2f} %", *spread)
     output_console().print(table)
 
 

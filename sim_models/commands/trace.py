@@ -100,19 +100,19 @@ def trace(
     subject = recorded(scenario, bug)
     alone = subject if isinstance(subject, CollectiveRequest) else None
     setup = subject if alone is None else alone.recorded(KeptResults())
-    expected = estimate(subject.machine, subject.workload, [subject.kernel], subject.mirrored) if alone is None else (
+    cost = estimate(subject.machine, subject.workload, [subject.kernel], subject.mirrored) if alone is None else (
         alone.estimate())
     print_notes(alone.notes if alone else [*workloads_of(scenario.layer, scenario.seed)[1], *check_limits(
         scenario, setup.machine, {setup.kernel.policy})])
     if until is None:
-        check_estimate(expected, alone or subject.workload, insist)  # before the schedule of what is too large is made
+        check_estimate(cost, alone or subject.workload, insist)  # before the schedule of what is too large is made
     channels, workgroups = setup.machine.geometry().channel.channels, setup.names
     events = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
                     limit)
     if index:
         events = replace(events, kinds=KINDS)
     if until is None:
-        print(f"t3: estimated: {expected}", file=sys.stderr, flush=True)
+        print(f"t3: estimated: {cost}", file=sys.stderr, flush=True)
     with progress_bar([setup.what]) as progress:
         result = record(setup, out, events, compare=compare, with_waves=waves,
                         progress=lambda fraction: progress(setup.what, fraction))
@@ -166,12 +166,12 @@ def _numbers(option: str, text: str | None, size: int) -> frozenset[int] | None:
     """Read numbers below `size`: `3,8-11` is {3, 8, 9, 10, 11}."""
     if text is None:
         return None
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not re.fullmatch(r"[0-9]+(-[0-9]+)?", part.strip()) or (dash and int(high) < int(low)):
             raise BadInput(f"{option} {part.strip()!r} is no number or range such as 8-11")
         if max(int(low), int(high or low)) >= size:
             raise BadInput(f"{option} {part.strip()!r} does not exist: this run has 0 to {size - 1}")
-        found.update(range(int(low), int(high or low) + 1))
-    return frozenset(found)
+        numbers.update(range(int(low), int(high or low) + 1))
+    return frozenset(numbers)
