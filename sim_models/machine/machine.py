@@ -112,6 +112,7 @@ class Machine(Section):
         if self.llc.slices % self.channels.count:
             raise ValueError(f"[llc] slices = {self.llc.slices}: 0 or a multiple of [channels] count = "
                              f"{self.channels.count} is needed")
+        self.geometry()  # which refuses sizes that no hardware is made of
         if self.memory_cache:
             self.memory_cache.sets(self.channels.count)
             if self.dram.scheduler == "gpgpusim":

@@ -164,7 +164,6 @@ def test_a_memory_cache_is_there_only_if_the_file_says_so(write):
     ("[llc]\nparts = 32\n[gpu]\ncompute_units = 80", "[llc] parts = 32: must divide [gpu] compute_units = 80"),
     (CACHE.replace("ways = 16", "ways = 5"), "[memory_cache] size_bytes = 16777216: 32 slices of ways = 5 lines of 64"),
     (CACHE.replace("16777216", "16777280"), "[memory_cache] size_bytes = 16777280: 32 slices of ways = 16 lines of 64"),
-    (CACHE.replace("requests = 64", "requests = 128"), "[memory_cache] requests = 128: with [dram] queue_entries = 32"),
     (CACHE.replace("requests = 64", "requests = 0"), "[memory_cache] requests = 0: 1 to 255 is allowed"),
     (CACHE.replace("hit_latency_ns = 40.0", ""), "[memory_cache] hit_latency_ns is missing"),
     (CACHE.replace('"lru"', '"mru"'), "[memory_cache] replacement = 'mru'"),
