@@ -31,7 +31,7 @@ class Sink(NamedTuple):
 class Cluster:
     nodes: list[int] = field(default_factory=list)  #: in the order of evaluation
     sinks: list[Sink] = field(default_factory=list)
-    shown: bool = False  #: whether outputs of the top depend on it
+    in_output_cone: bool = False  #: whether outputs of the top depend on it
     round: int = 0
     clock: int | None = None  #: of its registers and memories
 
@@ -40,23 +40,23 @@ class Cluster:
 class View:
     """Knowledge of a graph's items from the graphs around it; an item is a node, or, after all nodes, a sink."""
 
-    shown: set[int]  #: on which outputs of the top depend without a register between
+    output_cone: set[int]  #: on which outputs of the top depend without a register between
     rounds: dict[int, int]  #: in which of a cycle's rounds, each of the top first, all that an item reads is known
 
 
 def sinks_of(graph: Graph, design: Graphs | None) -> list[Sink]:
     """List the sinks; `design` for the top."""
-    found = [Sink("next", (number,), (register.next,), register.clock)
+    sinks = [Sink("next", (number,), (register.next,), register.clock)
              for number, register in enumerate(graph.registers)]
-    found += [Sink("clear", (number,), ((register.clear,),)) for number, register in enumerate(graph.registers)
+    sinks += [Sink("clear", (number,), ((register.clear,),)) for number, register in enumerate(graph.registers)
               if register.clear != ZERO]
-    found += [Sink("write", (number,), tuple(value for write in memory.writes for value in write), memory.clock)
+    sinks += [Sink("write", (number,), tuple(value for write in memory.writes for value in write), memory.clock)
               for number, memory in enumerate(graph.memories) if memory.writes]
-    found += [Sink("output", where, (value,)) for where, value in graph.outputs.items()]
+    sinks += [Sink("output", where, (value,)) for where, value in graph.outputs.items()]
     if design is not None:
-        found += [Sink("input", (number, *where), (value,)) for number, one in enumerate(design.instances)
-                  for where, value in one.inputs.items()]
-    return found
+        sinks += [Sink("input", (number, *where), (value,)) for number, instance in enumerate(design.instances)
+                  for where, value in instance.inputs.items()]
+    return sinks
 
 
 def sink_nodes(sink: Sink) -> list[int]:
@@ -87,10 +87,10 @@ class _Clusters:
         self._weight = {item: self._cost(item) for item in reads}
 
         readers = defaultdict(list)
-        for item, used in reads.items():
-            for node in used:
+        for item, sources in reads.items():
+            for node in sources:
                 readers[node].append(item)
-        key = {item: (view.rounds[item], item in view.shown) for item in reads}
+        key = {item: (view.rounds[item], item in view.output_cone) for item in reads}
         self._owner: dict[int, int] = {}
         for item in reversed(order):
             owners = {self._owner[reader] for reader in readers[item]}
@@ -107,17 +107,17 @@ class _Clusters:
         self.clusters = self._finished()
 
     def _topological(self) -> list[int]:
-        order, done = [], set()
+        order, visited_items = [], set()
         for start in self._reads:
             stack = [(start, iter(self._reads[start]))]
-            if start in done:
+            if start in visited_items:
                 continue
-            done.add(start)
+            visited_items.add(start)
             while stack:
                 item, rest = stack[-1]
                 for node in rest:
-                    if node in self._reads and node not in done:
-                        done.add(node)
+                    if node in self._reads and node not in visited_items:
+                        visited_items.add(node)
                         stack.append((node, iter(self._reads[node])))
                         break
                 else:
@@ -148,13 +148,15 @@ class _Clusters:
         for cluster in list(members):
             self._propose(heap, cluster)
         while heap:
-            _, one, other, versions = heapq.heappop(heap)
-            if one not in members or other not in members or versions != (self._version[one], self._version[other]):
+            _, cluster, other, versions = heapq.heappop(heap)
+            if cluster not in members or other not in members:
                 continue
-            if self._two_clocks(one, other) or self._path(one, other) or self._path(other, one):
+            if versions != (self._version[cluster], self._version[other]):
                 continue
-            self._join(one, other)
-            self._propose(heap, one)
+            if self._two_clocks(cluster, other) or self._path(cluster, other) or self._path(other, cluster):
+                continue
+            self._join(cluster, other)
+            self._propose(heap, cluster)
 
     def _activity(self, sources: set[int]) -> float:
         return 1 - (1 - self._changes) ** len(sources - self._quiet)
@@ -163,37 +165,37 @@ class _Clusters:
         return self._activity(sources) * (size + self._cluster_cost)
 
     def _propose(self, heap: list, cluster: int) -> None:
-        near = set()
+        neighbours = set()
         for node in self._sources[cluster]:
             if node in self._owner:
-                near.add(self._owner[node])
+                neighbours.add(self._owner[node])
             if len(self._users[node]) <= _MOST_READERS:
-                near |= self._users[node]
+                neighbours |= self._users[node]
         for item in self._members[cluster]:
-            near |= self._users.get(item, set())
-        near.discard(cluster)
-        mine = self._sources[cluster]
-        for other in near:
+            neighbours |= self._users.get(item, set())
+        neighbours.discard(cluster)
+        sources = self._sources[cluster]
+        for other in neighbours:
             if self._key[other] != self._key[cluster] or self._two_clocks(cluster, other):
                 continue
-            theirs = self._sources[other]
-            inner = ({node for node in theirs if self._owner.get(node) == cluster}
-                     | {node for node in mine if self._owner.get(node) == other})
-            together = (mine | theirs) - inner
-            spared = sum(self._activity(theirs if self._owner[node] == other else mine)
+            other_sources = self._sources[other]
+            inner = ({node for node in other_sources if self._owner.get(node) == cluster}
+                     | {node for node in sources if self._owner.get(node) == other})
+            together = (sources | other_sources) - inner
+            spared = sum(self._activity(other_sources if self._owner[node] == other else sources)
                          for node in inner if self._users[node] <= {cluster, other})
-            gain = (self._expense(self._size[cluster], mine) + self._expense(self._size[other], theirs)
+            gain = (self._expense(self._size[cluster], sources) + self._expense(self._size[other], other_sources)
                     + spared * _OUTPUT_COST
                     - self._expense(self._size[cluster] + self._size[other], together))
             if gain > 0:
                 heapq.heappush(heap, (-gain, cluster, other, (self._version[cluster], self._version[other])))
 
-    def _two_clocks(self, one: int, other: int) -> bool:
-        return None not in (clocks := {self._clock[one], self._clock[other]}) and len(clocks) == 2
+    def _two_clocks(self, cluster: int, other: int) -> bool:
+        return None not in (clocks := {self._clock[cluster], self._clock[other]}) and len(clocks) == 2
 
     def _path(self, start: int, end: int) -> bool:
         """Return whether one cluster is read by another through a third."""
-        seen = {start}
+        visited_clusters = {start}
         stack = [start]
         while stack:
             cluster = stack.pop()
@@ -202,57 +204,56 @@ class _Clusters:
                     if user == end:
                         if cluster != start:
                             return True
-                    elif user not in seen:
-                        seen.add(user)
+                    elif user not in visited_clusters:
+                        visited_clusters.add(user)
                         stack.append(user)
         return False
 
-    def _join(self, one: int, other: int) -> None:
-        inside = self._members.pop(other)
-        self._members[one] += inside
-        if self._clock[one] is None:
-            self._clock[one] = self._clock[other]
-        for item in inside:
-            self._owner[item] = one
+    def _join(self, cluster: int, other: int) -> None:
+        items = self._members.pop(other)
+        self._members[cluster] += items
+        if self._clock[cluster] is None:
+            self._clock[cluster] = self._clock[other]
+        for item in items:
+            self._owner[item] = cluster
         for node in self._sources.pop(other):
             self._users[node].discard(other)
-            self._users[node].add(one)
-            self._sources[one].add(node)
-        for node in [node for node in self._sources[one] if self._owner.get(node) == one]:
-            self._sources[one].discard(node)
-            self._users[node].discard(one)
-        self._size[one] += self._size.pop(other)
-        self._version[one] += 1
+            self._users[node].add(cluster)
+            self._sources[cluster].add(node)
+        for node in [node for node in self._sources[cluster] if self._owner.get(node) == cluster]:
+            self._sources[cluster].discard(node)
+            self._users[node].discard(cluster)
+        self._size[cluster] += self._size.pop(other)
+        self._version[cluster] += 1
 
     def _finished(self) -> list[Cluster]:
-        order, done = [], set()
+        order, visited_clusters = [], set()
 
         def visit(cluster: int) -> None:
             stack = [(cluster, iter(sorted(self._sources[cluster])))]
-            done.add(cluster)
+            visited_clusters.add(cluster)
             while stack:
                 item, rest = stack[-1]
                 for node in rest:
-                    before = self._owner.get(node)
-                    if before is not None and before not in done:
-                        done.add(before)
-                        stack.append((before, iter(sorted(self._sources[before]))))
+                    owner = self._owner.get(node)
+                    if owner is not None and owner not in visited_clusters:
+                        visited_clusters.add(owner)
+                        stack.append((owner, iter(sorted(self._sources[owner]))))
                         break
                 else:
                     order.append(item)
                     stack.pop()
 
-        for cluster in sorted(self._members, key=lambda one: self._key[one]):
-            if cluster not in done:
+        for cluster in sorted(self._members, key=self._key.__getitem__):
+            if cluster not in visited_clusters:
                 visit(cluster)
-        found = []
+        clusters = []
         for cluster in order:
             items = sorted(self._members[cluster], key=self._place.__getitem__)
-            found.append(Cluster([item for item in items if item < self._count],
-                                 [self._sinks[item - self._count] for item in items if item >= self._count],
-                                 self._key[cluster][1], self._key[cluster][0], self._clock[cluster]))
-        return found
-
+            clusters.append(Cluster([item for item in items if item < self._count],
+                                    [self._sinks[item - self._count] for item in items if item >= self._count],
+                                    self._key[cluster][1], self._key[cluster][0], self._clock[cluster]))
+        return clusters
 
 
 class Views:
@@ -270,49 +271,49 @@ class Views:
                 self._givers[graph, sink.what[1:]].append((top, len(design.top.nodes) + number))
         self._outputs = {(key, sink.what): (key, len(graph.nodes) + number) for key, graph in self._graphs.items()
                          for number, sink in enumerate(sinks[key]) if sink.kind == "output"}
-        self._before: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._dependencies: dict[tuple[int, int], list[tuple[int, int]]] = {}
         items = [(key, item) for key, graph in self._graphs.items()
                  for item in range(1, len(graph.nodes) + len(sinks[key]))]
         self._rounds: dict[tuple[int, int], int] = {}
         self.circular = False  #: instances of a graph read what others show in the same cycle
         self._find_rounds(items)
-        shown = set()
-        left = [(top, len(design.top.nodes) + number) for number, sink in enumerate(sinks[top])
-                if sink.kind == "output"]
-        while left:
-            item = left.pop()
-            if item not in shown:
-                shown.add(item)
-                left += self.before(item)
-        self.of = {key: View({item for graph, item in shown if graph == key},
-                                {item: found for (graph, item), found in self._rounds.items() if graph == key})
+        output_cone = set()
+        worklist = [(top, len(design.top.nodes) + number) for number, sink in enumerate(sinks[top])
+                    if sink.kind == "output"]
+        while worklist:
+            item = worklist.pop()
+            if item not in output_cone:
+                output_cone.add(item)
+                worklist += self.dependencies(item)
+        self.of = {key: View({item for graph, item in output_cone if graph == key},
+                                {item: round_ for (graph, item), round_ in self._rounds.items() if graph == key})
                       for key in self._graphs}  #: by a graph's identity
 
-    def before(self, where: tuple[int, int]) -> list[tuple[int, int]]:
+    def dependencies(self, where: tuple[int, int]) -> list[tuple[int, int]]:
         """Return the items on which an item depends without a register between."""
-        found = self._before.get(where)
-        if found is None:
+        items = self._dependencies.get(where)
+        if items is None:
             key, item = where
             graph = self._graphs[key]
             if item >= len(graph.nodes):
-                found = [(key, node) for node in sink_nodes(self._sinks[key][item - len(graph.nodes)])]
+                items = [(key, node) for node in sink_nodes(self._sinks[key][item - len(graph.nodes)])]
             else:
                 node = graph.nodes[item]
                 if node.op == "out":
                     instance, *output = node.extra
-                    found = [self._outputs[id(self._design.instances[instance].graph), tuple(output)]]
+                    items = [self._outputs[id(self._design.instances[instance].graph), tuple(output)]]
                 elif node.op == "in":
-                    found = self._givers[key, node.extra]
+                    items = self._givers[key, node.extra]
                 else:
-                    found = [(key, one) for one in uses(node)]
-            self._before[where] = found
-        return found
+                    items = [(key, source) for source in uses(node)]
+            self._dependencies[where] = items
+        return items
 
     def _find_rounds(self, items: list[tuple[int, int]]) -> None:
         rounds, open_ = self._rounds, set()
         for start in items:
-            stack = [(start, iter(self.before(start)))] if start not in rounds and start not in open_ else []
-            open_.update(one for one, _ in stack)
+            stack = [(start, iter(self.dependencies(start)))] if start not in rounds and start not in open_ else []
+            open_.update(item for item, _ in stack)
             while stack:
                 item, rest = stack[-1]
                 for other in rest:
@@ -321,9 +322,9 @@ class Views:
                             self.circular = True
                             continue
                         open_.add(other)
-                        stack.append((other, iter(self.before(other))))
+                        stack.append((other, iter(self.dependencies(other))))
                         break
                 else:
-                    rounds[item] = max((rounds.get(one, 0) + (one[0] != self._top == item[0]) for one in
-                                        self.before(item)), default=0)
+                    rounds[item] = max((rounds.get(source, 0) + (source[0] != self._top == item[0])
+                                        for source in self.dependencies(item)), default=0)
                     stack.pop()

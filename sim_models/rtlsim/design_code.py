@@ -195,7 +195,6 @@ T3_API std::int64_t t3_self_test(std::int64_t cycles) {{
 """
 
 
-
 _TICK = """\
 T3_API void t3_tick(void* handle, std::uint64_t clocks) {
     Simulation& one = *static_cast<Simulation*>(handle);
@@ -221,7 +220,7 @@ def design_code(design: Graphs, ports: PortMap) -> str:
     views = Views(design, sinks)
     wires = _wires(design, sinks[id(design.top)])
     parts: dict[int, PartWriter] = {}
-    instances = Counter(id(one.graph) for one in design.instances)
+    instances = Counter(id(instance.graph) for instance in design.instances)
     for number, graph in enumerate(design.graphs):
         key = id(graph)
         parts[key] = PartWriter(graph, clusters_of(graph, sinks[key], views.of[key], True), number, instances[key])
@@ -271,11 +270,12 @@ def _wires(design: Graphs, sinks: Sequence[Sink]) -> set[Sink]:
             elif sink.kind == "output" and node.op == "out":
                 outputs[node.extra[0]].append(sink)
     # All instances of a graph alike, or none of them.
-    alike = defaultdict(set)
-    for number, one in enumerate(design.instances):
-        alike[id(one.graph)].add(tuple(sorted(nodes[node_of(sink.values[0][0])].extra[1:] for sink in outputs[number])))
-    return inputs | {sink for number, found in outputs.items() for sink in found
-                     if len(alike[id(design.instances[number].graph)]) == 1}
+    wirings = defaultdict(set)
+    for number, instance in enumerate(design.instances):
+        ports = sorted(nodes[node_of(sink.values[0][0])].extra[1:] for sink in outputs[number])
+        wirings[id(instance.graph)].add(tuple(ports))
+    return inputs | {sink for number, instance_sinks in outputs.items() for sink in instance_sinks
+                     if len(wirings[id(design.instances[number].graph)]) == 1}
 
 
 class TopWriter(GraphWriter):
@@ -288,23 +288,23 @@ class TopWriter(GraphWriter):
         nodes = design.top.nodes
         self._offsets = {port.verilog: port.offset for port in ports.outputs.values()}
         #: Ports of the top that are an instance's: by instance and port, the word of the outputs.
-        self._shown: dict[tuple[int, tuple[str, int]], list[int]] = defaultdict(list)
-        for sink in sorted(wires, key=lambda one: (one.kind, nodes[node_of(one.values[0][0])].extra, one.what)):
+        self._output_words: dict[tuple[int, tuple[str, int]], list[int]] = defaultdict(list)
+        for sink in sorted(wires, key=lambda wire: (wire.kind, nodes[node_of(wire.values[0][0])].extra, wire.what)):
             node = node_of(sink.values[0][0])
             if sink.kind == "input":
                 self._handed[node].append(sink)
             else:
                 instance, *port = nodes[node].extra
-                self._shown[instance, tuple(port)].append(self._offsets[sink.what[0]] + sink.what[1])
+                self._output_words[instance, tuple(port)].append(self._offsets[sink.what[0]] + sink.what[1])
         self._parts = list(parts.values())
         self.port_map = ports
         self.clocks = ports.clocks
         #: of instances: which of their graph's
-        seen: dict[int, int] = defaultdict(int)
+        counts: dict[int, int] = defaultdict(int)
         self.place: list[tuple[PartWriter, int]] = []
-        for one in design.instances:
-            self.place.append((parts[id(one.graph)], seen[id(one.graph)]))
-            seen[id(one.graph)] += 1
+        for instance in design.instances:
+            self.place.append((parts[id(instance.graph)], counts[id(instance.graph)]))
+            counts[id(instance.graph)] += 1
         super().__init__(design.top, clusters, "Top", "s", "Top")
 
     @staticmethod
@@ -313,14 +313,14 @@ class TopWriter(GraphWriter):
         return f"s.set{writer.number}[{n // WORD}]", n % WORD
 
     def field(self, node: int) -> str:
-        found = self.graph.nodes[node]
-        if found.op == "out":
-            instance, *port = found.extra
+        source = self.graph.nodes[node]
+        if source.op == "out":
+            instance, *port = source.extra
             writer, n = self.place[instance]
-            at, one = self._at(writer, n)
-            return f"{at}.one[{one}].{writer.port_field(tuple(port))}"
-        if found.op == "in":
-            return f"s.input[{self.input_word(*found.extra)}]"
+            at, index = self._at(writer, n)
+            return f"{at}.one[{index}].{writer.port_field(tuple(port))}"
+        if source.op == "in":
+            return f"s.input[{self.input_word(*source.extra)}]"
         return super().field(node)
 
     def more_fields(self) -> Iterator[str]:
@@ -344,8 +344,8 @@ class TopWriter(GraphWriter):
         """Write what an input of an instance gets."""
         instance, port, word = where
         writer, n = self.place[instance]
-        at, one = self._at(writer, n)
-        name = f"{at}.one[{one}].v{writer.graph.inputs[port, word]}"
+        at, index = self._at(writer, n)
+        name = f"{at}.one[{index}].v{writer.graph.inputs[port, word]}"
         yield f"if (const std::uint64_t i = {self.word(value)}; {name} != i) {{ {' '.join(self.hand(where, 'i'))} }}"
 
     def hand(self, where: tuple, new: str) -> Iterator[str]:
@@ -360,13 +360,13 @@ class TopWriter(GraphWriter):
     def load(self) -> Iterator[str]:
         """Write the loading of ports that are not what they were."""
         words = {self.input_word(*where): node for where, node in self.graph.inputs.items()}
-        total = self.port_map.input_words
+        word_count = self.port_map.input_words
         yield "static void load(Top& s, const std::uint64_t* const in) {"
-        for first in range(0, total, _BLOCK_WORDS):
-            block = [word for word in range(first, min(total, first + _BLOCK_WORDS)) if word in words]
+        for first in range(0, word_count, _BLOCK_WORDS):
+            block = [word for word in range(first, min(word_count, first + _BLOCK_WORDS)) if word in words]
             if not block:
                 continue
-            count = min(total, first + _BLOCK_WORDS) - first
+            count = min(word_count, first + _BLOCK_WORDS) - first
             yield f"    if (!same<{count}>(in + {first}, s.input + {first})) {{"
             for word in block:
                 width = self.graph.nodes[words[word]].width
@@ -401,43 +401,45 @@ class TopWriter(GraphWriter):
         for number, node in enumerate(self.graph.nodes):
             if node.op == "out" and self.place[node.extra[0]][0] is writer:
                 readers[self.place[node.extra[0]][1], writer.ports[node.extra[1:]]] += self.readers[number]
-        mine = [i for i, (one, _) in enumerate(self.place) if one is writer]
+        instances = [i for i, (owner, _) in enumerate(self.place) if owner is writer]
         yield f"static void tell{writer.number}(Top& s, {writer.holder_type}& all, [[maybe_unused]] unsigned first) {{"
         yield "    const std::uint64_t changed = all.changed;"
         yield "    all.changed = 0;"
         for where, port in writer.ports.items():
-            woken = [sorted(set(readers[n, port])) for n in range(writer.instances)]
-            places = [self._shown[i, where] for i in mine]
-            if not any(woken) and not any(places):
+            clusters = [sorted(set(readers[n, port])) for n in range(writer.instances)]
+            places = [self._output_words[i, where] for i in instances]
+            if not any(clusters) and not any(places):
                 continue
             yield f"    if (changed & 0x{1 << port:x}ull) {{"
-            if all(one == woken[0] for one in woken):
-                yield f"        {self.dirty(woken[0])}"
-                woken = [[]] * len(woken)
-            if any(woken) or any(places):
-                yield from (f"        {line}" for line in self._tell_each(writer, where, woken, places))
+            if all(each == clusters[0] for each in clusters):
+                yield f"        {self.dirty(clusters[0])}"
+                clusters = [[]] * len(clusters)
+            if any(clusters) or any(places):
+                yield from (f"        {line}" for line in self._tell_each(writer, where, clusters, places))
             yield f"        all.changed_in[{port}] = 0;"
             yield "    }"
         yield "}"
 
-    def _tell_each(self, writer: PartWriter, where: tuple[str, int], woken: list[list[int]],
+    def _tell_each(self, writer: PartWriter, where: tuple[str, int], clusters: list[list[int]],
                    places: list[list[int]]) -> Iterator[str]:
         """Write a loop over the instances whose port has changed."""
-        routes = [list(by_word(one).items()) for one in woken]
-        most = max(map(len, routes))
-        if most:
-            table = ", ".join(f"{{{word}, 0x{bits:x}ull}}" for one in routes
-                              for word, bits in [*one, *[(0, 0)] * (most - len(one))])
+        routes = [list(by_word(numbers).items()) for numbers in clusters]
+        route_count = max(map(len, routes))
+        if route_count:
+            table = ", ".join(f"{{{word}, 0x{bits:x}ull}}" for route in routes
+                              for word, bits in [*route, *[(0, 0)] * (route_count - len(route))])
             yield f"static const Route routes[] = {{{table}}};"
-        shown = len(places[0])
-        if shown:
-            yield f"static const std::uint16_t place[] = {{{', '.join(str(word) for one in places for word in one)}}};"
+        port_count = len(places[0])
+        if port_count:
+            table = ", ".join(str(word) for words in places for word in words)
+            yield f"static const std::uint16_t place[] = {{{table}}};"
         yield f"for (std::uint64_t left = all.changed_in[{writer.ports[where]}]; left != 0; left &= left - 1) {{"
         yield "    const unsigned one = __builtin_ctzll(left), n = first + one;"
-        for i in range(shown):
-            yield f"    s.out[place[n * {shown} + {i}]] = all.one[one].{writer.port_field(where)};"
-        for i in range(most):
-            yield f"    s.dirty[routes[n * {most} + {i}].word] |= routes[n * {most} + {i}].clusters;"
+        for i in range(port_count):
+            yield f"    s.out[place[n * {port_count} + {i}]] = all.one[one].{writer.port_field(where)};"
+        for i in range(route_count):
+            route = f"routes[n * {route_count} + {i}]"
+            yield f"    s.dirty[{route}.word] |= {route}.clusters;"
         yield "}"
 
     @staticmethod
@@ -453,13 +455,15 @@ class TopWriter(GraphWriter):
 
     def again(self, phase: str, rounds: int) -> Iterator[str]:
         """Write whether anything is left: instances of a graph read each other's outputs, in whatever order."""
-        def left(writer: GraphWriter, at: str) -> list[str]:
+        def remaining(writer: GraphWriter, at: str) -> list[str]:
             return [f"({at}.dirty[{word}] & {bits})" for round_ in range(rounds)
                     for word, bits in self.masks(writer, phase, round_)]
 
-        found = [*left(self, "s"), *(one for writer in self._parts for at, _ in self._each_set(writer)
-                                     for one in left(writer, at))]
-        yield f"static bool {phase}_again(const Top& s) {{ return ({' | '.join(found) or '0'}) != 0; }}"
+        conditions = remaining(self, "s")
+        for writer in self._parts:
+            for at, _ in self._each_set(writer):
+                conditions += remaining(writer, at)
+        yield f"static bool {phase}_again(const Top& s) {{ return ({' | '.join(conditions) or '0'}) != 0; }}"
 
     def cycle(self) -> Iterator[str]:
         rounds = max(writer.rounds for writer in (self, *self._parts))

@@ -134,12 +134,12 @@ class Graphs:
 
     @property
     def graphs(self) -> list[Graph]:
-        return list({id(one.graph): one.graph for one in self.instances}.values())
+        return list({id(instance.graph): instance.graph for instance in self.instances}.values())
 
 
-def graphs_of(component: wiring.Component, name: str, shown: Groups | None = None) -> Graphs:
+def graphs_of(component: wiring.Component, name: str, groups: Groups | None = None) -> Graphs:
     """Elaborate a fresh component to graphs, and show some of its inner signals. Raises UnsupportedDesign."""
-    return _graphs(elaborate(component, name), shown or {}, "", declared_ports_of(component))
+    return _graphs(elaborate(component, name), groups or {}, "", declared_ports_of(component))
 
 
 def flat_graphs_of(top: Elaboratable | Design, name: str, inner: str) -> Graphs:
@@ -151,11 +151,11 @@ def flat_graphs_of(top: Elaboratable | Design, name: str, inner: str) -> Graphs:
     return _graphs(elaborate_flat(top, name), {}, inner, pins)
 
 
-def _graphs(elaborated: Elaborated, shown: Groups, inner: str, pins: list[DeclaredPort]) -> Graphs:
+def _graphs(elaborated: Elaborated, groups: Groups, inner: str, pins: list[DeclaredPort]) -> Graphs:
     fine: set[tuple[str, int]] = set()
     while True:
         try:
-            graphs = _Converter(elaborated, fine, shown, inner).graphs
+            graphs = _Converter(elaborated, fine, groups, inner).graphs
         except _FalseCycle as cycle:
             module, index = cycle.args[0]
             if cycle.args[0] in fine:
@@ -178,7 +178,7 @@ class _Scope:
     parent: "_Scope | None" = None
     cell: _nir.Instance | None = None
     children: dict[int, "_Scope | int"] = field(default_factory=dict)  #: by cell: a part of this graph, or an instance
-    known: dict[tuple[int, int], Value] = field(default_factory=dict)
+    values: dict[tuple[int, int], Value] = field(default_factory=dict)
     cuts: dict[int, list[int]] = field(default_factory=dict)
     memories: dict[int, int] = field(default_factory=dict)  #: by cell: its number in the graph
     input_bits: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class _Scope:
 class _Converter:
     """Follows the netlists from the top's outputs: what nobody uses is never met."""
 
-    def __init__(self, elaborated: Elaborated, fine: set[tuple[str, int]], shown: Groups, inner: str) -> None:
+    def __init__(self, elaborated: Elaborated, fine: set[tuple[str, int]], groups: Groups, inner: str) -> None:
         self._elaborated = elaborated
         self._fine = fine
         self._shown_bits: dict[str, list[Ref]] = {}  #: by module: inner signals that its instances show
@@ -218,7 +218,7 @@ class _Converter:
                 continue
             for word in range(-(-len(value) // WORD)):
                 top.graph.outputs[port, word] = self._value(top, value[word * WORD:(word + 1) * WORD])
-        for group, slots in shown.items():
+        for group, slots in groups.items():
             self._show(top, output_name(group), slots)
         if inner:
             self._show_matching(top, inner)
@@ -382,9 +382,9 @@ class _Converter:
             raise UnsupportedDesign(f"{scope.module}: the clock is read as data")
         graph, word = scope.graph, i // WORD
         width = min(WORD, scope.netlist.top.ports_i[port][1] - word * WORD)
-        known = (port, word) in graph.inputs
+        is_input = (port, word) in graph.inputs
         node = node_of(self._node(graph, Node("in", width, (), (port, word)))[0])
-        if not known:
+        if not is_input:
             graph.inputs[port, word] = node
             for instance, (where, index) in zip(self._instances, self._where):
                 if instance.graph is graph:
@@ -403,8 +403,8 @@ class _Converter:
             case _nir.FlipFlop():
                 width, cuts = len(cell.data), {0}
                 for i in range(1, width):
-                    before, net = cell.data[i - 1], cell.data[i]
-                    if net.is_const != before.is_const or not net.is_const and net.cell != before.cell:
+                    previous, net = cell.data[i - 1], cell.data[i]
+                    if net.is_const != previous.is_const or not net.is_const and net.cell != previous.cell:
                         cuts.add(i)
                 for i, net in enumerate(cell.data):
                     if not net.is_const and isinstance(scope.netlist.cells[net.cell], _nir.AssignmentList):
@@ -439,9 +439,9 @@ class _Converter:
         return [at for start, end in zip(starts, [*starts[1:], width]) for at in range(start, end, WORD)]
 
     def _part(self, scope: _Scope, index: int, cuts: list[int], part: int) -> Value:
-        known = scope.known.get((index, part))
-        if known is not None:
-            return known
+        value = scope.values.get((index, part))
+        if value is not None:
+            return value
         key = id(scope), index, part
         if key in self._busy:
             raise _FalseCycle((scope.module, index))
@@ -450,7 +450,7 @@ class _Converter:
         first = cuts[part]
         end = cuts[part + 1] if part + 1 < len(cuts) else None
         value = self._convert(scope, index, cell, first, end)
-        scope.known[index, part] = value
+        scope.values[index, part] = value
         self._busy.discard(key)
         return value
 
@@ -514,14 +514,14 @@ class _Converter:
         sync_read = isinstance(cell, _nir.SyncReadPort)
         width = min(WORD, cell.width - first) if sync_read else len(data)
         register, value = self._new_register(graph, width, init & (1 << width) - 1)
-        register.clock, kept = clock, value
+        register.clock, state = clock, value
         if not sync_read and cell.arst != ZERO:
             # While the reset lasts, the register shows and keeps its initial value.
             register.clear = self._bit(scope, cell.arst)
-            value = self._cleared(graph, register, kept)
+            value = self._cleared(graph, register, state)
 
         def follow() -> None:
-            new = self._sync_read(scope, cell, first, kept) if sync_read else self._value(scope, data)
+            new = self._sync_read(scope, cell, first, state) if sync_read else self._value(scope, data)
             register.next = new if register.clear == ZERO else self._cleared(graph, register, new)
 
         self._pending.append(follow)
@@ -537,7 +537,7 @@ class _Converter:
         graph.registers.append(register)
         return register, value
 
-    def _sync_read(self, scope: _Scope, cell: _nir.SyncReadPort, first: int, now: Value) -> Value:
+    def _sync_read(self, scope: _Scope, cell: _nir.SyncReadPort, first: int, current: Value) -> Value:
         graph = scope.graph
         address = self._value(scope, cell.addr)
         value = self._read(scope, cell.memory, address, first // WORD)
@@ -547,10 +547,12 @@ class _Converter:
             same = self._node(graph, Node("==", 1, (address or (ZERO,), other or (ZERO,))))
             enable = self._value(scope, write.en[first:first + len(value)])
             data = self._value(scope, write.data[first:first + len(value)])
-            written = self._mux_bits(graph, enable, data, value)
-            value = self._node(graph, Node("select", len(value), (value, same, written), (0,)))
+            merged_data = self._mux_bits(graph, enable, data, value)
+            value = self._node(graph, Node("select", len(value), (value, same, merged_data), (0,)))
         enable = (self._bit(scope, cell.en),)
-        return value if enable == (ONE,) else self._node(graph, Node("select", len(value), (now, enable, value), (0,)))
+        if enable == (ONE,):
+            return value
+        return self._node(graph, Node("select", len(value), (current, enable, value), (0,)))
 
     @staticmethod
     def _resized(value: Value, width: int) -> Value:
@@ -602,9 +604,9 @@ class _Converter:
         if op in ("&", "|", "^", "~"):
             args = tuple(self._value(scope, value[first:end]) for value in cell.inputs)
             if len(args) == 2 and end - first == 1 and op in "&|":
-                one, other = args
+                left, right = args
                 neutral = ONE if op == "&" else ZERO
-                for a, b in ((one, other), (other, one)):
+                for a, b in ((left, right), (right, left)):
                     if a == (neutral,) or a == b:
                         return b
                     if a == (ONE - neutral,):
@@ -652,14 +654,14 @@ class _Converter:
             return node.args[0][0]
         return self._node(graph, Node("~", 1, ((ref,),)))[0]
 
-    def _and(self, graph: Graph, one: Ref, other: Ref) -> Ref:
-        if ZERO in (one, other):
+    def _and(self, graph: Graph, left: Ref, right: Ref) -> Ref:
+        if ZERO in (left, right):
             return ZERO
-        if one == ONE or one == other:
-            return other
-        if other == ONE:
-            return one
-        return self._node(graph, Node("&", 1, ((one,), (other,))))[0]
+        if left == ONE or left == right:
+            return right
+        if right == ONE:
+            return left
+        return self._node(graph, Node("&", 1, ((left,), (right,))))[0]
 
     def _or(self, graph: Graph, refs: list[Ref]) -> Ref:
         refs = sorted({ref for ref in refs if ref != ZERO})
@@ -682,8 +684,8 @@ class _Converter:
             if len(last[0]) == 1:
                 return self._and(graph, enable, inputs[number])
             return self._node(graph, Node("case", 1, ((enable,), last[0]), last[1]))[0]
-        before = self._or(graph, inputs[:number])
-        return self._and(graph, self._and(graph, enable, inputs[number]), self._not(graph, before))
+        earlier_case = self._or(graph, inputs[:number])
+        return self._and(graph, self._and(graph, enable, inputs[number]), self._not(graph, earlier_case))
 
     @staticmethod
     def _number_of(graph: Graph, ref: Ref) -> tuple[Value, int] | None:
@@ -731,8 +733,8 @@ class _Converter:
                 continue
             new = self._value(scope, assignment.value[start - assignment.start:stop - assignment.start])
             if condition == ONE:
-                before = flush()
-                value = before[:start - first] + new + before[stop - first:]
+                whole = flush()
+                value = whole[:start - first] + new + whole[stop - first:]
                 args, starts = [], []
                 continue
             args += [(condition,), new]

@@ -42,9 +42,9 @@ class GraphWriter(Expressions, ABC):
         self.memory_readers: dict[int, list[int]] = defaultdict(list)
         self.inner: dict[int, int] = {node: i for i, cluster in enumerate(clusters) for node in cluster.nodes}
         for i, cluster in enumerate(clusters):
-            used = {u for n in cluster.nodes for u in uses(graph.nodes[n])}
-            used |= {node_of(ref) for sink in cluster.sinks for value in sink.values for ref in value if ref > ONE}
-            for node in used:
+            sources = {u for n in cluster.nodes for u in uses(graph.nodes[n])}
+            sources |= {node_of(ref) for sink in cluster.sinks for value in sink.values for ref in value if ref > ONE}
+            for node in sources:
                 if self.inner.get(node) != i:
                     self.readers[node].append(i)
             for memory in {graph.nodes[n].extra[0] for n in cluster.nodes if graph.nodes[n].op == "read"}:
@@ -57,7 +57,7 @@ class GraphWriter(Expressions, ABC):
     def which(self, phase: str, round_: int, word: int) -> list[int]:
         """Return the clusters of a word that are evaluated in a round of a phase."""
         return [i for i, cluster in enumerate(self.clusters) if word * WORD <= i < (word + 1) * WORD
-                and cluster.round == round_ and (phase == "settle" or cluster.shown)]
+                and cluster.round == round_ and (phase == "settle" or cluster.in_output_cone)]
 
     @staticmethod
     def dirty(clusters: Iterable[int], here: int | None = None, at: str = "s") -> str:
@@ -98,7 +98,7 @@ class GraphWriter(Expressions, ABC):
                 fields += [(max(1, len(memory.writes[port][1])), f"a{number}_{port}")]
                 for word, width in enumerate(self.memory_words(memory.width)):
                     fields += [(width, f"d{number}_{port}_{word}"), (width, f"e{number}_{port}_{word}")]
-        for width, name in sorted(fields, key=lambda one: -one[0]):
+        for width, name in sorted(fields, key=lambda field: -field[0]):
             yield f"    {kind(width)} {name};"
         for number, memory in enumerate(graph.memories):
             for word, width in enumerate(self.memory_words(memory.width)):
@@ -171,13 +171,13 @@ class GraphWriter(Expressions, ABC):
     def cluster(self, number: int) -> Iterator[str]:
         """Write the evaluation of a cluster."""
         graph, cluster = self.graph, self.clusters[number]
-        inside = set(cluster.nodes)
-        used = {u for n in cluster.nodes for u in uses(graph.nodes[n])}
-        used |= {node_of(ref) for sink in cluster.sinks for value in sink.values for ref in value if ref > ONE}
+        own_nodes = set(cluster.nodes)
+        sources = {u for n in cluster.nodes for u in uses(graph.nodes[n])}
+        sources |= {node_of(ref) for sink in cluster.sinks for value in sink.values for ref in value if ref > ONE}
         for sink in cluster.sinks:
             if sink.kind == "next":
-                used.add(graph.registers[sink.what[0]].node)
-        for node in sorted(used - inside):
+                sources.add(graph.registers[sink.what[0]].node)
+        for node in sorted(sources - own_nodes):
             wide = local(graph.nodes[node].width)
             yield f"const {wide} v{node} = {self.field(node)};"
         for node in cluster.nodes:
@@ -200,10 +200,10 @@ class GraphWriter(Expressions, ABC):
         if node.op == "read":
             memory, word = node.extra
             depth, address = self.graph.memories[memory].depth, self.word(node.args[0])
-            read = f"s.m{memory}_{word}[{address}]"
+            text = f"s.m{memory}_{word}[{address}]"
             if depth < 1 << len(node.args[0]):
-                read = f"{address} < {depth} ? {read} : 0"
-            yield f"const {wide} v{number} = {read};"
+                text = f"{address} < {depth} ? {text} : 0"
+            yield f"const {wide} v{number} = {text};"
         elif node.op == "select":
             yield from self.select(number, node, wide)
         elif node.op == "switch":
@@ -223,9 +223,9 @@ class GraphWriter(Expressions, ABC):
         yield f"{wide} v{number} = {self.word(node.args[0])};"
         for start, condition, new in choices:
             bits = (1 << len(new)) - 1 << start
-            kept = (1 << node.width) - 1 & ~bits
+            kept_bits = (1 << node.width) - 1 & ~bits
             shifted = self.word((ZERO,) * start + new)
-            value = f"(v{number} & 0x{kept:x}ull) | {shifted}" if kept else shifted
+            value = f"(v{number} & 0x{kept_bits:x}ull) | {shifted}" if kept_bits else shifted
             yield f"v{number} = {self.word(condition)} ? {value} : v{number};"
 
     def switch(self, number: int, node: Node, wide: str) -> Iterator[str]:

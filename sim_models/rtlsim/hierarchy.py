@@ -88,25 +88,25 @@ class _Writer:
         self.texts: list[str] = []  #: children before their parents
         self.instances: dict[str, dict[str, str]] = {}
         self._names: dict[str, str] = {}  #: text with a placeholder: module
-        self._written: dict[tuple, str] = {}  #: what a module was elaborated to: its text
+        self._text_of: dict[tuple, str] = {}  #: what a module was elaborated to: its text
         self._clocks: dict[str, list[str]] = {}  #: module: those of clk and rst that it has
-        self._driven = SignalSet()  #: by any component, or as a port of the top
+        self._driven_signals = SignalSet()  #: by any component, or as a port of the top
         self._foreign: list[tuple[str, SignalSet]] = []  #: component, signals that it uses and neither drives nor has
 
     def add(self, fragment: Fragment, component: wiring.Component, name: str | None = None) -> str:
         """Return the module of an elaborated component; it is written if it is new."""
         children = self._replace_components(fragment)
         ports = signature_ports(component)
-        elaborated = _contents((fragment, ports))
-        text = self._written.get(elaborated)
-        driven = _driven(fragment)
+        contents = _contents((fragment, ports))
+        text = self._text_of.get(contents)
+        driven_signals = _driven_signals(fragment)
         if text is None:
-            text, used = self._convert(fragment, ports)
-            self._written[elaborated] = text
-            own = SignalSet(signal for value, _ in ports.values() for signal in value._rhs_signals())
+            text, signals = self._convert(fragment, ports)
+            self._text_of[contents] = text
+            port_signals = SignalSet(signal for value, _ in ports.values() for signal in value._rhs_signals())
             self._foreign.append((module_name(component), SignalSet(
-                signal for signal in used if signal not in driven and signal not in own)))
-        self._driven |= driven
+                signal for signal in signals if signal not in driven_signals and signal not in port_signals)))
+        self._driven_signals |= driven_signals
         if text in self._names and name is None:
             return self._names[text]
         name = name or self._free_name(module_name(component))
@@ -119,10 +119,10 @@ class _Writer:
         """Add all modules. Raises Failure if one uses a signal of another that is no port: it would be constant."""
         self.add(Fragment.get(component, self._platform), component, name)
         for value, _ in signature_ports(component).values():
-            self._driven |= value._rhs_signals()
+            self._driven_signals |= value._rhs_signals()
         for module, signals in self._foreign:
             for signal in signals:
-                if signal in self._driven:
+                if signal in self._driven_signals:
                     raise Failure(f"{module}: signal {signal.name} is driven outside it and is not one of its ports")
 
     def _convert(self, fragment: Fragment, ports: dict) -> tuple[str, Iterable[Signal]]:
@@ -133,15 +133,15 @@ class _Writer:
         """Keep a new module; return which of clk and rst it has."""
         clocks = re.findall(r"^  wire width 1 input \d+ +\\(clk|rst)$", text, re.MULTILINE)
         # What is no component (a queue of Amaranth's library) is a module behind a dot.
-        text = re.sub(rf"\\{_PLACEHOLDER}[.\w]*", lambda found: found[0].replace(".", "__"), text)
+        text = re.sub(rf"\\{_PLACEHOLDER}[.\w]*", lambda match: match[0].replace(".", "__"), text)
         self.texts.append(text.replace(_PLACEHOLDER, name))
         return clocks
 
-    def _free_name(self, wanted: str) -> str:
-        name, number = wanted, 1
+    def _free_name(self, base: str) -> str:
+        name, number = base, 1
         while name in self.instances or name == self._reserved:
             number += 1
-            name = f"{wanted}_{number}"
+            name = f"{base}_{number}"
         return name
 
     def _replace_components(self, fragment: Fragment) -> dict[str, str]:
@@ -165,21 +165,21 @@ class _Writer:
         return children
 
 
-def _driven(fragment: Fragment) -> SignalSet:
+def _driven_signals(fragment: Fragment) -> SignalSet:
     """Return what a component drives, with outputs of the components in it."""
-    driven = SignalSet()
+    signals = SignalSet()
     for statements in fragment.statements.values():
-        driven |= statements._lhs_signals()
+        signals |= statements._lhs_signals()
     if isinstance(fragment, MemoryInstance):
         for port in fragment._read_ports:
-            driven |= port._data._lhs_signals()
+            signals |= port._data._lhs_signals()
     elif isinstance(fragment, Instance):
         for value, kind in fragment.ports.values():
             if kind == "o":
-                driven |= value._lhs_signals()
+                signals |= value._lhs_signals()
     for inner, _, _ in fragment.subfragments:
-        driven |= _driven(inner)
-    return driven
+        signals |= _driven_signals(inner)
+    return signals
 
 
 class _Netlists(_Writer):
@@ -188,16 +188,16 @@ class _Netlists(_Writer):
     def __init__(self, reserved: str) -> None:
         super().__init__(reserved)
         self.netlists: dict[str, Netlist] = {}
-        self._made: dict[str, Netlist] = {}
+        self._netlist_of: dict[str, Netlist] = {}
 
     def _convert(self, fragment: Fragment, ports: dict) -> tuple[str, Iterable[Signal]]:
         netlist = build_netlist(fragment, ports, name=_PLACEHOLDER)
         text = repr(netlist)
-        self._made[text] = netlist
+        self._netlist_of[text] = netlist
         return text, netlist.signals
 
     def _keep(self, text: str, name: str) -> list[str]:
-        self.netlists[name] = netlist = self._made.pop(text)
+        self.netlists[name] = netlist = self._netlist_of.pop(text)
         return [pin for pin in ("clk", "rst") if pin in netlist.top.ports_i]
 
 
@@ -212,7 +212,7 @@ def _contents(root: object) -> tuple:
     Which objects are one and the same is part of it, and the order in which signals were made, by which Amaranth sorts.
     An object that is not Amaranth's is like no other.
     """
-    found: list = []
+    contents: list = []
     places: dict[int, int] = {}  #: by identity
     alive = []  #: else another object could get the identity of one that was made on the way
     serial_numbers = []
@@ -220,40 +220,40 @@ def _contents(root: object) -> tuple:
     def add(value: object) -> None:
         kind = type(value)
         if kind in (int, str, bool, type(None)):
-            found.append(value)
+            contents.append(value)
             return
         if id(value) in places:
-            found.append((places[id(value)],))
+            contents.append((places[id(value)],))
             return
         places[id(value)] = len(places)
         alive.append(value)
         if isinstance(value, (type, Enum)):
-            found.append(value)
+            contents.append(value)
             return
-        found.append(kind)
+        contents.append(kind)
         attributes = getattr(value, "__dict__", {})
         if isinstance(value, (tuple, list)):
-            found.append(len(value))
+            contents.append(len(value))
             for part in value:
                 add(part)
         elif isinstance(value, dict):
-            found.append(len(value))
+            contents.append(len(value))
             for key, part in value.items():
                 add(key)
                 add(part)
         elif not attributes or not kind.__module__.startswith("amaranth."):
-            found.append(object())
+            contents.append(object())
             return
         for name, attribute in attributes.items():
             if name == _SERIAL_NUMBER:
                 serial_numbers.append(attribute)
             elif name not in _NOT_WRITTEN:
-                found.append(name)
+                contents.append(name)
                 add(attribute)
 
     add(root)
     ranks = {number: rank for rank, number in enumerate(sorted(serial_numbers))}
-    return *found, *(ranks[number] for number in serial_numbers)
+    return *contents, *(ranks[number] for number in serial_numbers)
 
 
 @dataclass(frozen=True)
@@ -276,15 +276,15 @@ def elaborate_flat(top: Elaboratable | Design, name: str) -> Elaborated:
     signals, open_ = {}, not isinstance(top, wiring.Component)
     ports = () if open_ else signature_ports(top)
     design = top if isinstance(top, Design) else Fragment.get(top, None).prepare(ports, hierarchy=(name,))
-    taken = {port for port, _, _ in design.ports}
-    known = SignalSet(signal for _, signal, _ in design.ports)
+    port_names = {port for port, _, _ in design.ports}
+    port_signals = SignalSet(signal for _, signal, _ in design.ports)
     pins = SignalSet(pin for domain in design.fragment.domains.values() for pin in (domain.clk, domain.rst)
                      if pin is not None)
     for signal, fragment in design.signal_lca.items():
-        if signal not in known and len(signal) and (open_ or signal in pins):
+        if signal not in port_signals and len(signal) and (open_ or signal in pins):
             where = design.fragments[fragment]
             path = ".".join((*where.name[1:], where.signal_names.get(signal, f"signal${len(signals)}")))
-            if path in taken:  # a port of the signature has this name, as the clock of a domain
+            if path in port_names:  # a port of the signature has this name, as the clock of a domain
                 path += f"${len(signals)}"
             signals[path] = signal
             design.ports.append((path, signal, None))

@@ -40,12 +40,12 @@ def with_shown(ports: PortMap, contents: Groups) -> PortMap:
     """Lay out the ports of a design that shows some of its inner signals."""
     if not contents:
         return ports
-    found, offset = {}, ports.output_words
+    outputs, offset = {}, ports.output_words
     for name, slots in contents.items():
         width = max(slot.lsb + slot.width for slot in slots)
-        found[PREFIX + name] = Port(PREFIX + name, output_name(name), width, offset)
-        offset += found[PREFIX + name].words
-    return replace(ports, top=f"{ports.top}_traced", outputs=ports.outputs | found)
+        outputs[PREFIX + name] = Port(PREFIX + name, output_name(name), width, offset)
+        offset += outputs[PREFIX + name].words
+    return replace(ports, top=f"{ports.top}_traced", outputs=ports.outputs | outputs)
 
 
 def with_inner(ports: PortMap, signals: dict[str, tuple[str, int, dict[str, Field]]],

@@ -222,10 +222,10 @@ class Simulator:
         if self._sample is None:
             self.design.run(self._open_handle(), stimulus.ctypes.data, outputs.ctypes.data, len(stimulus))
             return outputs
-        for row, shown in zip(stimulus, outputs):
+        for row, output_row in zip(stimulus, outputs):
             self.inputs[:len(row)] = row
             self.step()
-            shown[:] = self.outputs[:len(shown)]
+            output_row[:] = self.outputs[:len(output_row)]
         return outputs
 
     def checksum(self, stimulus: np.ndarray) -> int:
