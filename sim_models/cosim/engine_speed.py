@@ -10,7 +10,6 @@ from t3sim.base.errors import Failure
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
-from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import checksum
 
@@ -61,22 +60,21 @@ def benchmark(factory: Callable[[], wiring.Component], name: str, stimulus: np.n
         speeds["cocotb"] = len(beginning) / seconds
 
     if "amaranth" in engines:
-        speeds["amaranth"], outputs = amaranth_speed(factory, design.ports, stimulus)
+        with AmaranthBackend(factory(), design.ports) as backend:
+            speeds["amaranth"], outputs = amaranth_speed(backend, stimulus)
         compare("amaranth", outputs, expected)
     return speeds
 
 
-def amaranth_speed(factory: Callable[[], wiring.Component], ports: PortMap,
-                   stimulus: np.ndarray) -> tuple[float, np.ndarray]:
+def amaranth_speed(backend: AmaranthBackend, stimulus: np.ndarray) -> tuple[float, np.ndarray]:
     """Return cycles per second of Amaranth's simulator, and what outputs show over the stimulus' beginning."""
-    with AmaranthBackend(factory(), ports) as backend:
-        traces, seconds = [], 0.0
-        for first in range(0, len(stimulus), _CHUNK_CYCLES):
-            start = time.thread_time()
-            traces.append(backend.run(stimulus[first:first + _CHUNK_CYCLES]))
-            seconds += time.thread_time() - start
-            if seconds > _AMARANTH_SECONDS:
-                break
+    traces, seconds = [], 0.0
+    for first in range(0, len(stimulus), _CHUNK_CYCLES):
+        start = time.thread_time()
+        traces.append(backend.run(stimulus[first:first + _CHUNK_CYCLES]))
+        seconds += time.thread_time() - start
+        if seconds > _AMARANTH_SECONDS:
+            break
     outputs = np.concatenate(traces)
     return len(outputs) / seconds, outputs
 
