@@ -266,10 +266,11 @@ def print_bench(result: BenchResult, console: Console) -> None:
                                    ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
     if result.event:
         console.print(report_table("Event level", "collective", (
-            "GPUs", "of these\nsimulated", "messages", "of these\nsimulated", "simulated\nper second",
-            "seconds\nof a core", "over\nclosed form"),
+            "GPUs", "of these\nsimulated", "messages", "of these\nsimulated", "per second\nin the loop",
+            "per second\nin all", "seconds\nof a core", "over\nclosed form"),
             [(case.what, f"{case.gpus:,}", f"{case.simulated_gpus:,}", f"{case.messages:,}",
-              f"{case.simulated_messages:,}", f"{case.messages_per_second:,.0f}", f"{case.seconds:.1f}",
+              f"{case.simulated_messages:,}", f"{case.messages_per_second:,.0f}",
+              f"{case.whole_messages_per_second:,.0f}", f"{case.seconds:.1f}",
               f"{case.over_closed_form:+.1%}") for case in result.event]))
     if result.rtl:
         stimuli = result.rtl[0].cycles_per_second

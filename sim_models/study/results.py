@@ -336,6 +336,11 @@ class EventCase:
         """Messages that the loop simulates in a second of a core."""
         return self.simulated_messages / self.loop_seconds
 
+    @property
+    def whole_messages_per_second(self) -> float:
+        """Messages per second of a core, from the request on."""
+        return self.simulated_messages / self.seconds
+
 
 @dataclass(frozen=True)
 class FirstRun:
@@ -397,4 +402,6 @@ class BenchResult:
                 "whole": asdict(self.whole) if self.whole else None,
                 "first": asdict(self.first) if self.first else None,
                 "rtl": [asdict(speed) for speed in self.rtl],
-                "event": [asdict(case) | {"messages_per_second": case.messages_per_second} for case in self.event]}
+                "event": [asdict(case) | {"messages_per_second": case.messages_per_second,
+                                          "whole_messages_per_second": case.whole_messages_per_second}
+                          for case in self.event]}

@@ -164,7 +164,7 @@ def test_command(capsys, tmp_path):
     (["--topology", "nodes:1x8"], "at least 2"), (["--topology", "nodes:2x4"], "no [network]"),
     (["--topology", "star:4"], "star"),
     (["--topology", "full:1100"], "1000000"), (["--topology", "switch:200000"], "131072"),
-    (["--topology", "torus:32x32", "--algorithm", "all-rings", "--every-gpu"], "2,000,000"),
+    (["--topology", "torus:32x32", "--algorithm", "all-rings", "--every-gpu"], "4,000,000"),
     (["--topology", "ring:4x4"], "ring:N"), (["--machine", "none"], "none"),
     (["--algorithm", "tree"], "tree"), (["--algorithm", "all-rings", "--topology", "torus:2x4"], "all-rings"),
     (["--timeline", "x", "--sizes", "1M:2M"], "x"), (["--timeline", "/none/x", "--algorithm", "all-rings"], "/none")])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from t3sim.event.flow.collective import CollectiveFlow
 
-MOST_TRANSFERS = 2_000_000  #: that are simulated: of all GPUs, or of those that stand for all
+MOST_TRANSFERS = 4_000_000  #: that are simulated: of all GPUs, or of those that stand for all
 
 
 @dataclass(frozen=True)
