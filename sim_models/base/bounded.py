@@ -59,28 +59,28 @@ def reading(subject: str, kind: str, error: type[ValueError] = BadInput) -> Iter
     """
     try:
         yield
-    except Exception as met:
-        if is_ours(met) and not isinstance(met, TooLarge):
+    except Exception as failure:
+        if is_ours(failure) and not isinstance(failure, TooLarge):
             raise
-        if isinstance(met, OSError) and met.strerror:
-            raise error(f"{subject} cannot be read: {met.strerror}") from None
-        raise error(f"{subject} is not {kind}: {_reason(met)}") from None
+        if isinstance(failure, OSError) and failure.strerror:
+            raise error(f"{subject} cannot be read: {failure.strerror}") from None
+        raise error(f"{subject} is not {kind}: {_reason(failure)}") from None
 
 
-def _reason(met: Exception) -> str:
+def _reason(failure: Exception) -> str:
     """Say what an exception of a reader means to who has the file."""
-    if isinstance(met, RecursionError):
+    if isinstance(failure, RecursionError):
         return "nested too deeply"
-    if isinstance(met, MemoryError | OverflowError):
+    if isinstance(failure, MemoryError | OverflowError):
         return "a number in it is too large"
-    if isinstance(met, UnicodeError):
+    if isinstance(failure, UnicodeError):
         return "it is no text"
-    if isinstance(met, EOFError):
+    if isinstance(failure, EOFError):
         return "it is cut off"
-    if isinstance(met, KeyError):
-        return f"{shown(met.args[0] if met.args else '')} is missing"
-    text = " ".join(str(met).split())[:_LONGEST_REASON]
-    return text if isinstance(met, ValueError | BadZipFile | NotImplementedError) and text else "it is damaged"
+    if isinstance(failure, KeyError):
+        return f"{shown(failure.args[0] if failure.args else '')} is missing"
+    text = " ".join(str(failure).split())[:_LONGEST_REASON]
+    return text if isinstance(failure, ValueError | BadZipFile | NotImplementedError) and text else "it is damaged"
 
 
 def read_bounded(path: Path | Traversable, largest: int = LARGEST_FILE) -> bytes:
@@ -137,7 +137,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _members(file: BinaryIO) -> dict[str, np.ndarray]:
     """Read the arrays of an open .npz file."""
-    found = {}
+    arrays = {}
     with ZipFile(file) as archive:
         members = archive.infolist()
         if len(members) > _MOST_ARRAYS:
@@ -150,10 +150,10 @@ def _members(file: BinaryIO) -> dict[str, np.ndarray]:
             if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise ValueError(f"{shown(member.filename)} is compressed in a way that numpy does not know")
             name = member.filename.removesuffix(".npy")
-            if name in found or name == member.filename:
+            if name in arrays or name == member.filename:
                 raise ValueError(f"{shown(member.filename)} is no array, or is there twice")
-            found[name] = _array(archive.read(member), name)
-    return found
+            arrays[name] = _array(archive.read(member), name)
+    return arrays
 
 
 def _array(content: bytes, name: str) -> np.ndarray:

@@ -60,11 +60,11 @@ def installed(key: str, kind: type[Made], known: Collection[str]) -> list[Made]:
             for point in points_of(GROUPS[key]) if point.name not in known]
 
 
-def _loaded(said: str, point: EntryPoint, kind: type[Made]) -> Made:
-    with of_a_user(said):
+def _loaded(subject: str, point: EntryPoint, kind: type[Made]) -> Made:
+    with of_a_user(subject):
         part = point.load()
     if not isinstance(part, kind) or getattr(part, "name", None) != point.name:
-        raise BadInput(f"{said}: {point.value} is {shown(part)}: a {kind.__name__} of this name is needed")
+        raise BadInput(f"{subject}: {point.value} is {shown(part)}: a {kind.__name__} of this name is needed")
     return part
 
 
@@ -79,12 +79,12 @@ def make_custom(key: str, reference: str, kind: type[Made], *arguments: Any) -> 
     return of_kind(f"{key} = {reference}", part, kind)
 
 
-def of_kind(said: str, made: object, kind: type[Made]) -> Made:
+def of_kind(subject: str, value: object, kind: type[Made]) -> Made:
     """Return what a user's code made. Raises BadInput if it is of another kind."""
-    if not isinstance(made, kind):
-        raise BadInput(f"{said} returns {shown(made)}: {'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__} "
-                       "is needed")
-    return made
+    if not isinstance(value, kind):
+        raise BadInput(f"{subject} returns {shown(value)}: {'an' if kind.__name__[0] in 'AEIOU' else 'a'} "
+                       f"{kind.__name__} is needed")
+    return value
 
 
 def digest_of_custom(key: str, reference: str) -> str:
@@ -94,14 +94,14 @@ def digest_of_custom(key: str, reference: str) -> str:
 
 
 @contextmanager
-def of_a_user(said: str) -> Iterator[None]:
+def of_a_user(subject: str) -> Iterator[None]:
     """Turn whatever a user's code raises into one line, `sys.exit` too."""
     try:
         yield
     except (KeyboardInterrupt, Ended):
         raise
-    except BaseException as met:
-        raise BadInput(f"{said} fails: {_why(met)}") from None
+    except BaseException as error:
+        raise BadInput(f"{subject} fails: {_why(error)}") from None
 
 
 def _why(met: BaseException) -> str:
@@ -109,7 +109,7 @@ def _why(met: BaseException) -> str:
     return f"{type(met).__name__}{f': {why}' if why else ''}"
 
 
-def fault_of_a_part(met: BaseException) -> str | None:
+def fault_of_a_part(error: BaseException) -> str | None:
     """Say in which line of a user's part an exception was met, and which one; None: in none."""
     points = {point.module for group in (*GROUPS.values(), GROUP) for point in points_of(group)}
     packages = [Path(file).parent for name in points if name in sys.modules
@@ -117,9 +117,9 @@ def fault_of_a_part(met: BaseException) -> str | None:
                 and Path(file).name == "__init__.py"]
     files = {getattr(module, "__file__", None) for name, module in sys.modules.items()
              if name in points or name in _loaded_modules}
-    where = [frame for frame in traceback.extract_tb(met.__traceback__) if frame.filename in files
+    where = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files
              or any(package in Path(frame.filename).parents for package in packages)]
-    return f"{where[-1].filename}, line {where[-1].lineno}, fails: {_why(met)}" if where else None
+    return f"{where[-1].filename}, line {where[-1].lineno}, fails: {_why(error)}" if where else None
 
 
 def _function(key: str, reference: str) -> Callable[..., Any]:

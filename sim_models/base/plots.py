@@ -48,7 +48,7 @@ def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float =
 
 def beside_each_other(pairs: list[tuple[float, float]], across: str, up: str) -> Any:
     """Draw pairs of numbers on logarithmic axes, and the line on which both are alike."""
-    drawn, axes = figure(3.2)
+    picture, axes = figure(3.2)
     axes.plot(*zip(*pairs), "o", color=BLUE, markersize=4)
     span = min(map(min, pairs)), max(map(max, pairs))
     axes.plot(span, span, color=BLACK, linewidth=0.8)
@@ -56,7 +56,7 @@ def beside_each_other(pairs: list[tuple[float, float]], across: str, up: str) ->
     axes.set_yscale("log")
     axes.set_xlabel(across)
     axes.set_ylabel(up)
-    return drawn
+    return picture
 
 
 def plain(text: object) -> str:
@@ -67,11 +67,11 @@ def plain(text: object) -> str:
 def render(name: str, draw: Callable[[], Any]) -> tuple[str, bytes]:
     """Draw an SVG to be put into a page, and a PNG. The same figure gives the same bytes."""
     with plt.rc_context(_STYLE):
-        drawn = draw()
+        picture = draw()
         svg, png = io.StringIO(), io.BytesIO()
-        drawn.savefig(svg, format="svg", metadata={"Date": None})
-        drawn.savefig(png, format="png")
-        plt.close(drawn)
+        picture.savefig(svg, format="svg", metadata={"Date": None})
+        picture.savefig(png, format="png")
+        plt.close(picture)
     return _for_page(name, svg.getvalue()), png.getvalue()
 
 
@@ -150,7 +150,7 @@ def name_groups(axes, names: Iterable[str], below: float) -> None:
 
 def range_bars(entries: list[dict[str, Any]]):
     """Draw quantities with their ranges over uncertain inputs, relative to the paper's or, without those, to ours."""
-    drawn, axes = figure(0.8 + 0.28 * len(entries))
+    picture, axes = figure(0.8 + 0.28 * len(entries))
     places = range(len(entries))
     scales = [100 / abs(entry["paper"] or entry["ours"]) for entry in entries]
     low, high = ([abs(entry["ours"] - entry["range"][end]) * scale for entry, scale in zip(entries, scales)]
@@ -163,4 +163,4 @@ def range_bars(entries: list[dict[str, Any]]):
     axes.grid(axis="x")
     axes.set_xlabel("% of the paper's number")
     axes.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
-    return drawn
+    return picture

@@ -53,10 +53,10 @@ def prepare(tool: str) -> None:
         say("Yosys and its like, which are WebAssembly", "a minute each")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run([*command(tool), "--version"], capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, check=False)
+        process = subprocess.run([*command(tool), "--version"], capture_output=True, text=True,
+                                 stdin=subprocess.DEVNULL, check=False)
     finally:
         os.close(lock)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+    if process.returncode:
+        lines = [line for line in process.stderr.splitlines() if line.strip()] or [f"exit code {process.returncode}"]
         raise Failure(f"{tool} does not start: {lines[-1]}")

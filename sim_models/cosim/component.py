@@ -15,23 +15,23 @@ from t3sim.rtlsim.simulator import Design
 
 
 def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None,
-                    shown: Groups | None = None) -> Design:
+                    inner: Groups | None = None) -> Design:
     """Compile a fresh component from `factory`; `name` becomes its module's. Raises ToolchainError, UnsupportedDesign.
 
-    `shown` are inner signals that become outputs.
+    `inner` are inner signals that become outputs.
 
     With `parameters` what it is elaborated to is cached, which saves seconds. They must be all that the component
     depends on besides the sources in `rtl`, and have a complete repr, as a frozen dataclass has: the geometry. With
     policies of other distributions nothing is cached: it is not known which sources they import.
     """
-    return compile_text(*component_code(factory, name, parameters, shown))
+    return compile_text(*component_code(factory, name, parameters, inner))
 
 
 def component_code(factory: Callable[[], wiring.Component], name: str, parameters: object = None,
-                   shown: Groups | None = None) -> tuple[str, PortMap]:
+                   inner: Groups | None = None) -> tuple[str, PortMap]:
     """Write the C++ of a fresh component, and lay out its ports. For the arguments see `build_component`."""
     def write() -> tuple[str, PortMap]:
-        return component_text(factory(), name, shown or {})
+        return component_text(factory(), name, inner or {})
 
     def make(folder: Path) -> None:
         text, ports = write()
@@ -40,6 +40,6 @@ def component_code(factory: Callable[[], wiring.Component], name: str, parameter
 
     if parameters is None or INSTALLED:
         return write()
-    key = digest(name, repr(parameters), repr(shown or {}), *rtl_sources(), *generator_sources())
+    key = digest(name, repr(parameters), repr(inner or {}), *rtl_sources(), *generator_sources())
     entry = cached(f"code-{key}", make)
     return (entry / "design.cpp").read_text(), PortMap.load(entry / "ports.json")

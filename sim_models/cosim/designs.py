@@ -75,14 +75,14 @@ def write_registers_in_place(module: str) -> str:
         if len(targets) != 1 or value not in registers or uses[value] != len(assignments) + 2:
             return process[0]
         clock, register = merged[value] = registers[value]
-        kept = [f"  always @(posedge {clock}) begin"]
+        body = [f"  always @(posedge {clock}) begin"]
         for line in lines[1:]:
             match = _ASSIGNMENT.match(line)
             if match is None:
-                kept.append(line)
+                body.append(line)
             elif match[3] or match[4].rstrip(" ;") != register:
-                kept.append(f"{match[1]}{register}{match[3] or ''} <= {match[4]}")
-        return "\n".join(kept) + "\n"
+                body.append(f"{match[1]}{register}{match[3] or ''} <= {match[4]}")
+        return "\n".join(body) + "\n"
 
     module = _COMBINATIONAL.sub(merge, module)
     module = _REGISTER.sub(lambda process: "" if process[3] in merged else process[0], module)

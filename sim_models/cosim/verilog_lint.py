@@ -54,8 +54,8 @@ def check(block: str, folder: Path) -> dict[str, str]:
 
 
 def _accept(tool: str, command: list[str], folder: Path, environment: dict[str, str] | None) -> None:
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
-                          timeout=600)
-    output = (done.stderr + done.stdout).strip()
-    if done.returncode or re.search("warning", output, re.IGNORECASE):
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
+                             timeout=600)
+    output = (process.stderr + process.stdout).strip()
+    if process.returncode or re.search("warning", output, re.IGNORECASE):
         raise Failure(f"{tool} on {command[-1]}: {(output.splitlines() or ['it failed'])[0]}")

@@ -38,13 +38,13 @@ def run(tool: str, arguments: list[str], folder: Path, seconds: float = SECONDS)
     version(tool)
     yowasp.prepare(tool)
     try:
-        done = subprocess.run([*yowasp.command(tool), *arguments], cwd=folder, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=seconds, check=False)
+        process = subprocess.run([*yowasp.command(tool), *arguments], cwd=folder, capture_output=True, text=True,
+                                 stdin=subprocess.DEVNULL, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise OutOfTime(f"{tool} took over {seconds} s") from None
-    output = done.stderr + done.stdout
-    if done.returncode:
-        lines = [line for line in output.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+    output = process.stderr + process.stdout
+    if process.returncode:
+        lines = [line for line in output.splitlines() if line.strip()] or [f"exit code {process.returncode}"]
         raise Failure(f"{tool}: " + next((line for line in lines if line.startswith("ERROR")), lines[-1]))
     return output
 

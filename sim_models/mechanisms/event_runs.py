@@ -89,20 +89,20 @@ def run_overlap(node: Machine, operator: str, shape: Shape, gpus: int, technique
                                     shape.scattered_bytes, passes=2 if operator == "gemm-ar" else 1)
     after_ns = gather_ns if operator == "gemm-rs" else 0.0
     sequential_ns = gemm.ns + node.host.launch_ns + collective_ns
-    found: dict[str, EventTechnique] = {}
+    results: dict[str, EventTechnique] = {}
     for name in techniques:
         is_whole = operator == "gemm-ar" and name in ("flux", "decomposed")
-        alone, chosen, losses = _play(name, node, "gemm-rs" if is_whole else operator, shape, gpus,
-                                      (collective_ns, choice, communication_units))
+        alone, setting, losses = _play(name, node, "gemm-rs" if is_whole else operator, shape, gpus,
+                                       (collective_ns, choice, communication_units))
         if is_whole:
             alone, losses = alone + gather_ns, {**losses, "all-gather": gather_ns}
         ect = alone - gemm.ns
         rest_ns = ect - sum(losses.values())
         losses["waiting and tails"] = rest_ns if abs(rest_ns) > _ROUNDING_NS else 0.0
-        found[name] = EventTechnique(alone + after_ns, alone, ect, 1 - ect / (sequential_ns - gemm.ns),
-                                     (sequential_ns + after_ns) / (alone + after_ns), chosen, losses)
+        results[name] = EventTechnique(alone + after_ns, alone, ect, 1 - ect / (sequential_ns - gemm.ns),
+                                       (sequential_ns + after_ns) / (alone + after_ns), setting, losses)
     return OverlapRun(operator, node.name, gpus, shape.m, shape.n, shape.k, sublayer, gemm.ns, gemm.name, collective_ns,
-                      found)
+                      results)
 
 
 def _play(name: str, node: Machine, operator: str, shape: Shape, gpus: int,
@@ -117,10 +117,10 @@ def _play(name: str, node: Machine, operator: str, shape: Shape, gpus: int,
         return max(gemm.ns, collective_ns), {}, {}
     if name == "flux":
         run = fused(node, operator, shape, gpus, choice)
-        what = asdict(run.choice)
-        what = {name: what[name] for name in (("order", "signal") if operator == "gemm-rs" else what)
-                if name != "signal" or run.choice.signal}
-        return run.ns, {"kernel": run.kernel.name, **what}, {
+        settings = asdict(run.choice)
+        settings = {name: settings[name] for name in (("order", "signal") if operator == "gemm-rs" else settings)
+                    if name != "signal" or run.choice.signal}
+        return run.ns, {"kernel": run.kernel.name, **settings}, {
             "another kernel": run.kernel.ns - gemm.ns, "reduction": run.reduction_ns, "launches": run.launch_ns}
     split = decomposed(node, operator, shape, gpus, units)
     launches = (split.parts - 1) * node.host.launch_ns if operator == "gemm-rs" else 0.0

@@ -324,7 +324,7 @@ def test_a_build_is_not_repeated(widths, monkeypatch):
     assert build_component(Widths, "widths").path == widths.path
     for name, shown in (("other", None), ("widths", {"one": [slot(0, 64, "word")]})):
         with pytest.raises(pytest.fail.Exception, match="built again"):
-            build_component(Widths, name, shown=shown)
+            build_component(Widths, name, inner=shown)
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O2"))
     with pytest.raises(pytest.fail.Exception, match="built again"):
         build_component(Widths, "widths")

@@ -27,7 +27,7 @@ GROUPS["top"] = [slot(3, 2, "scale"), slot(64, WORKERS, "busy"), slot(70, 1, "rs
 def test_both_ways_show_the_same(apart, monkeypatch, seed):
     if apart:
         monkeypatch.setattr(graph, "_KEPT_CELLS", 1)
-    design = build_component(Workers, "workers", shown=GROUPS)
+    design = build_component(Workers, "workers", inner=GROUPS)
     text, ports = show(*generate_verilog(Workers(), "workers"), GROUPS)
     assert design.ports == ports
     stimulus = held_stimulus(ports, 1000, seed)

@@ -164,16 +164,16 @@ def _strides(context, builder, table, value):
     """Return bytes from one index to the next in each dimension: as constants where they are known."""
     array, outer = table.array, table.array.ndim - len(table.inner)
     strides = _member(context, builder, table, value, "strides")
-    known = {}
+    constant_strides = {}
     size = context.get_abi_sizeof(context.get_data_type(array.dtype))
     for i, places in reversed(list(enumerate(table.inner, outer))):
-        known[i] = size
+        constant_strides[i] = size
         size *= places
     if table.item_bytes:
-        known[outer - 1] = table.item_bytes
+        constant_strides[outer - 1] = table.item_bytes
     elif array.layout == "C":
-        known[outer - 1] = size
-    return [ir.Constant(ir.IntType(64), known[i]) if i in known
+        constant_strides[outer - 1] = size
+    return [ir.Constant(ir.IntType(64), constant_strides[i]) if i in constant_strides
             else _constant(builder, cgutils.gep_inbounds(builder, strides, 0, i)) for i in range(array.ndim)]
 
 

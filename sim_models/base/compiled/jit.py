@@ -189,12 +189,12 @@ event.register("numba:compile", _times)
 def compile_times() -> Iterator[list[float]]:
     """Give the processor seconds of this thread's compilations within the block; none for what the cache has."""
     seconds: list[float] = []
-    asked = vars(_times.of_thread).setdefault("asked", [])
-    asked.append(seconds)
+    listeners = vars(_times.of_thread).setdefault("asked", [])
+    listeners.append(seconds)
     try:
         yield seconds
     finally:
-        asked.pop()
+        listeners.pop()
 
 
 compiled = _kept

@@ -97,18 +97,18 @@ def equal(typing_context, table, index, wanted):
 
 
 @intrinsic
-def lowest_of_free(typing_context, table, held, index, flip, none):
-    """Return the lowest (element ^ `flip`) << 8 | place, of int32, where `held`, of int16, is negative; or `none`."""
-    if not _holds(table, types.int32, index) or not _holds(held, types.int16, index):
+def lowest_of_free(typing_context, table, taken_by, index, flip, none):
+    """Return the lowest (element ^ `flip`) << 8 | place, of int32, where `taken_by`, of int16, is negative; or `none`."""
+    if not _holds(table, types.int32, index) or not _holds(taken_by, types.int16, index):
         return None
 
     def emit(context, builder, signature, arguments):
-        table, held, index = signature.args[:3]
+        table, taken_by, index = signature.args[:3]
         values = _vector(context, builder, table, arguments[0], index, arguments[2])
         wide = builder.sext(builder.xor(values, _each(builder, arguments[3])), ir.VectorType(_WORD, PLACES))
         keys = builder.or_(builder.shl(wide, ir.Constant(wide.type, [8] * PLACES)), _numbers(_WORD))
-        holders = _vector(context, builder, held, arguments[1], index, arguments[2])
+        holders = _vector(context, builder, taken_by, arguments[1], index, arguments[2])
         free = builder.icmp_signed("<", holders, ir.Constant(holders.type, [0] * PLACES))
         return _lowest(builder, builder.select(free, keys, _each(builder, arguments[4])))
 
-    return types.int64(table, held, index_type(table, index), types.int32, types.int64), emit
+    return types.int64(table, taken_by, index_type(table, index), types.int32, types.int64), emit

@@ -90,20 +90,20 @@ class _Table:
         used = {entry for owner, run in self._runs.items() if owner != region for entry in run}
         return [held if entry in used else None for entry, held in enumerate(self._held)]
 
-    def room(self, region: int, wanted: Sequence[Mapping[str, int]]) -> range:
+    def room(self, region: int, rows: Sequence[Mapping[str, int]]) -> range:
         """Find adjacent entries that hold what a region wants, or may."""
         entries = self._without(region)
-        runs = [range(first, first + len(wanted)) for first in range(len(entries) - len(wanted) + 1)]
-        possible = [run for run in runs if all(entries[entry] in (None, one) for entry, one in zip(run, wanted))]
+        runs = [range(first, first + len(rows)) for first in range(len(entries) - len(rows) + 1)]
+        possible = [run for run in runs if all(entries[entry] in (None, one) for entry, one in zip(run, rows))]
         _check(bool(possible), "region", region, f"the hardware's table of {self.name} ({self._key}={len(entries)}) "
                "has no room for it: unmap another one")
         return max(possible, key=lambda run: sum(entries[entry] is not None for entry in run))
 
-    def place(self, region: int, run: range, wanted: Sequence[Mapping[str, int]]) -> None:
+    def place(self, region: int, run: range, rows: Sequence[Mapping[str, int]]) -> None:
         """Give a region these entries, and no others."""
         self._held = self._without(region)
         self._runs[region] = run
-        for entry, one in zip(run, wanted):
+        for entry, one in zip(run, rows):
             self._held[entry] = one
 
 
@@ -300,11 +300,12 @@ class Driver:
         Raises DriverError for a sum that this hardware lacks.
         """
         wide = self.geometry.channel.wide_sums
-        allowed = [one.name for one in (*PLAIN_SUMS, *wide)] if wide else []
-        for region, one in sums.items():
+        allowed = [memory_sum.name for memory_sum in (*PLAIN_SUMS, *wide)] if wide else []
+        for region, memory_sum in sums.items():
             self._region(region)
-            _check(one.name in allowed, "sum", one.name, f"{', '.join(allowed) or 'none'} (sums of the geometry)")
-            _whole("scale", one.scale, 0, 255)
+            _check(memory_sum.name in allowed, "sum", memory_sum.name,
+                   f"{', '.join(allowed) or 'none'} (sums of the geometry)")
+            _whole("scale", memory_sum.scale, 0, 255)
         self._sums = dict(sums)
 
     def _map(self, region: int, new: _RegionSettings) -> list[Write]:

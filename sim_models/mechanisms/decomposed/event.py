@@ -64,10 +64,10 @@ def _ring_scatter(node: Machine, shape: Shape, ranks: int, units: int) -> Decomp
     """Play one GEMM for each rank's rows; sums go around while they run, and the last one is the rank's own."""
     kernel = best_tile_kernel(node, Shape(max(1, shape.m // ranks), shape.n, shape.k), node.gpu.compute_units - units)
     bytes_ = OPERAND_BYTES * kernel.shape.m * shape.n
-    gemms, sent = _one_by_one(node, kernel, node.link.latency_ns + bytes_ / store_bytes_per_ns(node), ranks - 1)
+    gemms, arrival_ns = _one_by_one(node, kernel, node.link.latency_ns + bytes_ / store_bytes_per_ns(node), ranks - 1)
     own_ns = gemms + node.host.launch_ns + kernel.ns
     adding_ns = 3 * bytes_ / node.memory.moved_bytes_per_ns
-    return Decomposed(max(own_ns, sent) + node.host.event_ns + adding_ns, kernel, ranks, "ring")
+    return Decomposed(max(own_ns, arrival_ns) + node.host.event_ns + adding_ns, kernel, ranks, "ring")
 
 
 def _ring_gather(node: Machine, shape: Shape, ranks: int, units: int, together: int) -> Decomposed:

@@ -105,17 +105,18 @@ def _with_additions(table: KernelTable, owners: Owners, rank: int, options: Fuse
                    arrivals=arrivals)
 
 
-def _addition(own: np.ndarray, owners: Owners, rank: int, broadcasts: bool) -> KernelTable:
-    """Build the task that adds the parts of a tile; `own`: how the rank stores its own part."""
-    parts = own["base"] - owners.c_base - int(owners.edges[rank]) * owners.pitch_bytes
-    bases = [own["base"], *(owners.received_at(distance) + parts for distance in range(1, owners.ranks))]
-    each = max(1, _LOAD_BYTES // int(own["bytes"].max()))  # rows of a wavefront's in a step
-    whole = int(own["rows"].min()) // each
+def _addition(own_stores: np.ndarray, owners: Owners, rank: int, broadcasts: bool) -> KernelTable:
+    """Build the task that adds the parts of a tile; `own_stores`: how the rank stores its own part."""
+    parts = own_stores["base"] - owners.c_base - int(owners.edges[rank]) * owners.pitch_bytes
+    bases = [own_stores["base"], *(owners.received_at(distance) + parts for distance in range(1, owners.ranks))]
+    each = max(1, _LOAD_BYTES // int(own_stores["bytes"].max()))  # rows of a wavefront's in a step
+    whole = int(own_stores["rows"].min()) // each
     steps, loads, stores = [], [], []
-    for repeats, first, rows in ((whole, 0, np.full(len(own), each)), (1, whole * each, own["rows"] - whole * each)):
+    for repeats, first, rows in ((whole, 0, np.full(len(own_stores), each)),
+                                 (1, whole * each, own_stores["rows"] - whole * each)):
         if not repeats or not rows.any():
             continue
-        of_step = own[rows > 0].copy()
+        of_step = own_stores[rows > 0].copy()
         of_step["base"] += first * of_step["pitch"]
         of_step["rows"], of_step["step_stride"] = rows[rows > 0], each * of_step["pitch"]
         shift = first * of_step["pitch"]
@@ -199,11 +200,11 @@ class SendingKernel(Kernel):
         return Work(made_by(workload, self.exchange))
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> OverlappedKernels:
-        exchange, made = self.exchange, made_by(plan.workload, self.exchange)
+        exchange, gemm = self.exchange, made_by(plan.workload, self.exchange)
         options = FusedOptions(
             adds=not exchange.of_parts, broadcasts=exchange.collective == "ar",
-            slice_tiles=tiles_of(exchange.signal, workgroups_at_once(plan.machine, made)))
-        result = run_sending(plan.machine, made, exchange.links(made.tp), options, progress)
+            slice_tiles=tiles_of(exchange.signal, workgroups_at_once(plan.machine, gemm)))
+        result = run_sending(plan.machine, gemm, exchange.links(gemm.tp), options, progress)
         return replace(result, dram=named(result.dram, phases_of(exchange)))
 
 
