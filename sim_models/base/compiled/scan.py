@@ -98,7 +98,7 @@ def equal(typing_context, table, index, wanted):
 
 @intrinsic
 def lowest_of_free(typing_context, table, taken_by, index, flip, none):
-    """Return the lowest (element ^ `flip`) << 8 | place, of int32, where `taken_by`, of int16, is negative; or `none`."""
+    """Return the lowest (element ^ `flip`) << 8 | place, of int32, where `taken_by`, int16, is negative; or `none`."""
     if not _holds(table, types.int32, index) or not _holds(taken_by, types.int16, index):
         return None
 
