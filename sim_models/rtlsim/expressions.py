@@ -159,11 +159,11 @@ class Expressions:
     def _match(self, value: Value, bits: int, number: int) -> str:
         parts = []
         for i, text in enumerate(self.words(value)):
-            want, some = number >> WORD * i & _MASK, bits >> WORD * i & _MASK
-            if some:
+            expected_bits, mask_bits = number >> WORD * i & _MASK, bits >> WORD * i & _MASK
+            if mask_bits:
                 width = min(WORD, len(value) - WORD * i)
-                masked = text if some == (1 << width) - 1 else f"({text} & 0x{some:x}ull)"
-                parts.append(f"{masked} == 0x{want:x}ull")
+                masked = text if mask_bits == (1 << width) - 1 else f"({text} & 0x{mask_bits:x}ull)"
+                parts.append(f"{masked} == 0x{expected_bits:x}ull")
         return " && ".join(f"({part})" for part in parts).join("()")
 
     def any_of(self, value: Value) -> str:
@@ -187,13 +187,13 @@ class Expressions:
             return self.cut(f"{self.word(args[0])} {op.lstrip('u')} {by}", width)
         size = WORD if width <= WORD else 2 * WORD
         if op == "s>>":
-            moved = f"({self.signed(args[0])} >> ({by} < {size - 1} ? {by} : {size - 1}))"
-            return self.cut(f"({'std::uint64_t' if size == WORD else 'wide_t'}){moved}", width)
+            result = f"({self.signed(args[0])} >> ({by} < {size - 1} ? {by} : {size - 1}))"
+            return self.cut(f"({'std::uint64_t' if size == WORD else 'wide_t'}){result}", width)
         cast = "(std::uint64_t)" if size == WORD else "(wide_t)"
-        moved = f"({cast}{self.word(args[0])} {op.lstrip('u')} {by})"
+        result = f"({cast}{self.word(args[0])} {op.lstrip('u')} {by})"
         if len(args[1]) > size.bit_length() - 1:
-            moved = f"({by} < {size} ? {moved} : 0)"
-        return self.cut(moved, width) if op == "<<" else moved
+            result = f"({by} < {size} ? {result} : 0)"
+        return self.cut(result, width) if op == "<<" else result
 
     def _amount(self, value: Value) -> str:
         """Write a number of bits; all ones if it has more than a word, because every value is shorter."""

@@ -23,27 +23,28 @@ class PartWriter(GraphWriter):
         super().__init__(graph, clusters, f"Part{number}", "all", f"Set{number}")
         self.number, self.instances = number, instances
         self.ports = {where: i for i, where in enumerate(graph.outputs)}
-        self._noted: dict[tuple[tuple[int, ...], int], str] = {}  #: readers, ports: variable, instances as bits
-        self._due = False  #: whether what is being written lets anything be due
+        #: By readers and ports: the variable with the instances, as bits, in which they have to hear of a change.
+        self._change_variables: dict[tuple[tuple[int, ...], int], str] = {}
+        self._has_due = False  #: whether what is being written lets anything be due
         #: Outputs that are one whole node of state are read where they are.
-        self._direct: dict[tuple[str, int], int] = {}
-        self._direct_of: dict[int, int] = defaultdict(int)
+        self._register_ports: dict[tuple[str, int], int] = {}
+        self._ports_of_register: dict[int, int] = defaultdict(int)
         for where, value in graph.outputs.items():
             node = node_of(value[0]) if value and value[0] > ONE else 0
             if node and graph.nodes[node].op == "reg" and value == tuple(
                     value[0] + i for i in range(graph.nodes[node].width)) and bit_of(value[0]) == 0:
-                self._direct[where] = node
-                self._direct_of[node] |= 1 << self.ports[where]
+                self._register_ports[where] = node
+                self._ports_of_register[node] |= 1 << self.ports[where]
 
     def port_field(self, where: tuple[str, int]) -> str:
         """Name the field that has a port's word."""
-        node = self._direct.get(where)
+        node = self._register_ports.get(where)
         return f"o{self.ports[where]}" if node is None else f"v{node}"
 
     def kept_ports(self) -> list[tuple[int, str]]:
         return [*((self.graph.nodes[node].width, f"v{node}") for node in self.graph.inputs.values()),
                 *((len(value), self.port_field(where)) for where, value in self.graph.outputs.items()
-                  if where not in self._direct)]
+                  if where not in self._register_ports)]
 
     def struct(self) -> Iterator[str]:
         yield from super().struct()
@@ -80,12 +81,12 @@ class PartWriter(GraphWriter):
 
     def _for_each(self, which: str, number: int, body: Iterator[str]) -> Iterator[str]:
         """Write a loop over instances, and whose turn it is because of what has changed in them."""
-        self._noted, self._due = {}, False
+        self._change_variables, self._has_due = {}, False
         lines = list(body)
         here, bit = number // WORD, 1 << number % WORD
-        for name in self._noted.values():
+        for name in self._change_variables.values():
             yield f"std::uint64_t {name} = 0;"
-        if self._due:
+        if self._has_due:
             yield "std::uint64_t due = 0;"
         yield f"for (std::uint64_t left = all.{which}[{number}]; left != 0; left &= left - 1) {{"
         yield "    [[maybe_unused]] const std::uint64_t me = left & -left;"
@@ -93,7 +94,7 @@ class PartWriter(GraphWriter):
         yield from (f"    {line}" for line in lines)
         yield "}"
         yield f"all.{which}[{number}] = 0;"
-        for (readers, ports), name in self._noted.items():
+        for (readers, ports), name in self._change_variables.items():
             for reader in readers:
                 yield f"all.need[{reader}] |= {name};"
             for word, mask in by_word(readers).items():
@@ -103,29 +104,29 @@ class PartWriter(GraphWriter):
                     yield f"all.changed_in[{port}] |= {name};"
             if ports:
                 yield f"all.changed |= {if_so(f'{name} != 0')} & 0x{ports:x}ull;"
-        if self._due:
+        if self._has_due:
             yield f"all.due[{number}] |= due;"
             yield f"all.pending[{here}] |= {if_so('due != 0')} & 0x{bit:x}ull;"
 
     def _note(self, condition: str, readers: list[int], ports: int = 0) -> str:
         if not readers and not ports:
             return ""
-        name = self._noted.setdefault((tuple(readers), ports), f"c{len(self._noted)}")
+        name = self._change_variables.setdefault((tuple(readers), ports), f"c{len(self._change_variables)}")
         return f"{name} |= {if_so(condition)} & me;"
 
     def update(self, node: int, new: str, here: int) -> str:
-        noted = self._note(f"s.v{node} != {new}", self.readers[node], self._direct_of[node])
-        return f"{noted} s.v{node} = {new};"
+        note = self._note(f"s.v{node} != {new}", self.readers[node], self._ports_of_register[node])
+        return f"{note} s.v{node} = {new};"
 
     def pend(self, condition: str, number: int) -> str:
-        self._due = True
+        self._has_due = True
         return f"due |= {if_so(f'{condition} != 0')} & me;"
 
     def written(self, memory: int, here: int) -> str:
         return self._note("true", self.memory_readers[memory])
 
     def output(self, where: tuple[str, int], value: Value) -> Iterator[str]:
-        if where not in self._direct:
+        if where not in self._register_ports:
             name = f"s.{self.port_field(where)}"
             yield (f"{{ const std::uint64_t o = {self.word(value)}; "
                    f"{self._note(f'{name} != o', [], 1 << self.ports[where])} {name} = o; }}")
