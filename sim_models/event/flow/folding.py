@@ -65,7 +65,7 @@ def _same(one: Transfers, other: Transfers, alike: Alike) -> bool:
     pairs = alike.home(both.source) * math.prod(alike.shape) + alike.seen(both.source, both.destination)
     codes = pairs * 2 + both.adds
     counts, classes, before = np.diff(both.first), np.empty(len(both.first) - 1, np.int64), 0
-    for count in np.unique(counts):
+    for count in np.flatnonzero(np.bincount(counts)):
         sets = np.flatnonzero(counts == count)
         members = np.sort(codes[both.members[both.first[sets, None] + np.arange(count)]], axis=1)
         order = np.lexsort(members.T)

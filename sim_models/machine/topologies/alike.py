@@ -42,14 +42,18 @@ class Alike:
 
     def home(self, gpu: Gpu) -> Gpu:
         """Return a GPU's representative."""
-        return self.seen(gpu, gpu)
+        renamed = gpu * 0
+        for stride, length, step, first in self.dimensions:
+            position = first if step == 1 else ((gpu // stride - first) % step + first) % length
+            renamed = renamed + position * stride
+        return renamed
 
     def seen(self, reference: Gpu, gpu: Gpu) -> Gpu:
         """Map a GPU under the shift that maps a reference GPU to its representative."""
         renamed = gpu * 0
         for stride, length, step, first in self.dimensions:
-            offset = (reference // stride - first) % length
-            renamed = renamed + (gpu // stride - offset + offset % step) % length * stride
+            shift = reference // stride - first
+            renamed = renamed + (gpu // stride - shift + shift % step) % length * stride
         return renamed
 
     def moved(self, gpu: Gpu, periods: tuple[int, ...]) -> Gpu:
