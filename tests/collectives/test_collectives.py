@@ -7,10 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t3sim.collectives import CollectiveError, Op, Program, Transfer, direct, in_switch, ring, torus, two_level
+from t3sim.collectives import (
+    CollectiveError,
+    Op,
+    Program,
+    Transfer,
+    Transfers,
+    direct,
+    in_switch,
+    ring,
+    torus,
+    two_level,
+)
+from t3sim.collectives.algorithms import algorithms
 from t3sim.collectives.all_reduce import all_reduce
 from t3sim.collectives.all_to_all import all_to_all
 from t3sim.collectives.together import together
+from t3sim.machine.topologies import Alike, named_topology
 
 COLLECTIVES = {
     "ring reduce-scatter": ring.reduce_scatter, "ring all-gather": ring.all_gather,
@@ -165,3 +178,16 @@ def test_impossible_transfers_are_refused(transfer, words):
     with pytest.raises(CollectiveError, match=words) as error:
         replace(program, transfers=(*program.transfers, transfer)).check()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["ring:5", "full:4", "switch:3", "torus:3x4", "torus:1x4", "nodes:2x3", "nodes:3x4"])
+@pytest.mark.parametrize("kind", ["rs", "ag", "ar", "a2a"])
+def test_arrays_of_a_program_are_those_of_its_transfers_one_by_one(kind, text):
+    """Sets of transfers that others wait for differ, and are in the order in which they are first named."""
+    topology = named_topology(text)
+    for one in algorithms(kind, topology).values():
+        for alike in (None, Alike(topology.shape, (1,) * len(topology.shape), topology.gpus - 1)):
+            table = one.program(alike).table
+            rows = Transfers.of(tuple(table))
+            for name in ("chunk", "source", "destination", "adds", "waits", "first", "members"):
+                assert getattr(table, name).tolist() == getattr(rows, name).tolist(), name
