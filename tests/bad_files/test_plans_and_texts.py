@@ -163,7 +163,7 @@ def test_an_answer_that_nobody_can_get_is_refused(here):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", ["techniques", "run --gemm 256x256x64 --devices 4 --json x.json",
+@pytest.mark.parametrize("words", ["run --gemm 256x256x64 --devices 4 --json x.json",
                                    "sweep tracker-ways --out o", "run scenario.toml"])
 def test_a_folder_that_is_gone(words, here):
     done = t3(words, limit="mkdir gone; cd gone; rmdir ../gone; ", PYTHONPATH=str(Path(cli.__file__).parents[1]))

@@ -12,7 +12,7 @@ import pytest
 
 from t3sim import cli
 from t3sim.commands.app import group
-from t3sim.study import techniques
+from t3sim.runs import fused
 from tests.support.naming import case
 
 LONGEST_LINE = 260  # with the list of what is allowed instead
@@ -162,7 +162,7 @@ def test_what_does_not_go_together_is_refused_before_any_work(words, told, tmp_p
 @pytest.mark.long
 def test_too_few_regions_are_refused_before_anything_is_built(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(techniques, "rtl_design", lambda geometry: pytest.fail("built"))
+    monkeypatch.setattr(fused, "rtl_design", lambda geometry: pytest.fail("built"))
     Path("few.toml").write_text('extends = "t3-table1"\n[dma]\nregions = 2\n')
     assert cli.main(["run", "--gemm", "512x512x256", "--devices", "4", "--machine", "few.toml"]) == 2
     printed = capsys.readouterr()

@@ -627,7 +627,7 @@ sys.exit(main(["techniques"]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.mechanisms.table", "numba"])
+@pytest.mark.parametrize("module", ["typer.exceptions", "t3sim.commands.app", "t3sim.mechanisms.table", "numpy"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_among_the_imports_is_a_line(number, module):
     process = subprocess.run([sys.executable, "-c", _SIGNALS_ITSELF.format(module=module, number=int(number))],
