@@ -14,6 +14,7 @@ from t3sim.base.trimmed import Trimmed
 from t3sim.commands.area import area
 from t3sim.commands.bench import bench
 from t3sim.commands.cache import cache
+from t3sim.commands.calibrate import calibrate
 from t3sim.commands.collective import collective
 from t3sim.commands.compare import compare
 from t3sim.commands.dma import dma
@@ -38,7 +39,7 @@ from t3sim.commands.verilog import verilog
 
 COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
             "reproduce": reproduce, "sweep": sweep, "compare": compare, "collective": collective, "dma": dma,
-            "end-to-end": end_to_end, "bench": bench, "overlap": overlap, "validate": validate,
+            "end-to-end": end_to_end, "bench": bench, "overlap": overlap, "validate": validate, "calibrate": calibrate,
             "hbm-replay": hbm_replay, "verilog": verilog, "export": export,
             "registers": registers, "machines": machines, "area": area, "cache": cache}
 

@@ -12,6 +12,7 @@ from t3sim.commands.options import JsonOption, check_json_target, decimal_number
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from t3sim.machine import Machine
     from t3sim.study.scenario.ranking import ExpertsToRank, LayerToRank
     from t3sim.study.scenario.scenario import Scenario
 
@@ -93,7 +94,7 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     if any(one.collective().ns == node.rings.call_ns for one in result.gemms.values()):
         console.print(f"A collective of in-turn takes as long as its host's call, {node.rings.call_ns / 1e3:.1f} µs "
                       "here ([rings] call_ns of a machine). Hosts in the measured rows take 15 to 45 µs.", markup=False)
-    _print_checked(result.checked, result.ranges, console)
+    _print_checked(result.checked, result.ranges, result.machine, console)
     console.print("Track & Trigger is hardware that nobody has built: no row checks its line." if wrong is None else
                   f"All {wrong['rows']} measured rows of {node.name}: {wrong['mean_abs_error']:.1%} on average, "
                   f"{wrong['worst']:.1%} at worst (t3 validate {node.name}). Track & Trigger is hardware that nobody "
@@ -101,8 +102,8 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
 
 
 def _print_checked(checked: "dict[str, dict[str, Any] | None]", ranges: "dict[str, dict[str, Any] | None]",
-                   console: "Console") -> None:
-    """Print how wrong measured rows near these sizes are, and ranges of what has none."""
+                   machine: "Machine", console: "Console") -> None:
+    """Print how wrong measured rows near these sizes are, ranges of what has none, and the owner's rows."""
     from t3sim.base.console import NOTHING, print_table
 
     near = {name: error for name, error in checked.items() if error is not None}
@@ -116,6 +117,11 @@ def _print_checked(checked: "dict[str, dict[str, Any] | None]", ranges: "dict[st
                     ("what", "nine of ten rows\nof its kind within", "rows"),
                     [(name, f"a factor of {one['factor']:.2f}", f"{one['rows']}") if one else (name, NOTHING, NOTHING)
                      for name, one in ranges.items()], console)
+    if machine.measured and machine.measured.held_out:
+        print_table(f"Your rows of {machine.name}, held out of t3 calibrate's fit",
+                    ("quantity", "rows", "mean\nerror", "worst"),
+                    [(error.quantity, f"{error.rows}", f"{error.mean_error:.1%}", f"{error.worst:.1%}")
+                     for error in machine.measured.held_out], console)
 
 
 def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
@@ -142,4 +148,4 @@ def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
                  for one in result.ranking], console)
     console.print(f"The GPU with the most tokens has {routing.imbalance:.2f} times the mean; {routing.used} of "
                   f"{model.experts} experts have some. No measured row checks experts' GEMMs.")
-    _print_checked(result.checked, result.ranges, console)
+    _print_checked(result.checked, result.ranges, result.machine, console)

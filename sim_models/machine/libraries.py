@@ -127,7 +127,17 @@ class Fit(Section):
         return self
 
 
-class Measurements(Section):
-    """Rows that gave constants."""
+class HeldOut(Section):
+    """Error of a user's rows of one quantity, each held out of the fit of `t3 calibrate`."""
 
-    fitted: Annotated[tuple[Fit, ...], Field(strict=False)]
+    quantity: str
+    rows: Annotated[int, within(1, 1 << 30)]
+    mean_error: NotNegative
+    worst: NotNegative
+
+
+class Measurements(Section):
+    """Rows that gave constants, and rows that were held out of a fit."""
+
+    fitted: Annotated[tuple[Fit, ...], Field(strict=False)] = ()
+    held_out: Annotated[tuple[HeldOut, ...], Field(strict=False)] = ()
