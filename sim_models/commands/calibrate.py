@@ -13,7 +13,7 @@ _WORST = 5  #: rows shown
 
 def calibrate(
     out: Annotated[str, typer.Option(
-        metavar="FILE.toml", help="Write the machine there, for --machine of other commands.")],
+        metavar="FILE.toml", parser=file_name, help="Write the machine there, for --machine of other commands.")],
     machine: Annotated[str, typer.Option(
         metavar="NAME", help="A machine of `t3 overlap`: where the constants start.")] = "h100-sxm",
     log: Annotated[list[str] | None, typer.Option(

@@ -20,7 +20,7 @@ LONG = "x" * 5000
 
 #: What a command needs besides the option that is wrong.
 _BESIDES = {"reproduce": ["--out", "made"], "trace": ["--out", "made"], "verilog": ["--out", "made"],
-            "export": ["tracker", "--out", "made"],
+            "export": ["tracker", "--out", "made"], "calibrate": ["--out", "made.toml"],
             "explain": ["nothing-here"], "step": ["nothing-here"], "hbm-replay": ["seq_rd"], "area": ["arbiter"],
             "end-to-end": ["--model", "megatron-145b", "--gpus", "8"], "sweep": ["tracker-ways", "--out", "made"]}
 
