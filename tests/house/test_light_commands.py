@@ -32,7 +32,8 @@ def test_what_simulates_nothing_starts_without_compilers(command):
 
 @pytest.mark.parametrize("command", [
     ["run", "--technique", "x"], ["collective", "--topology", "ring:x"], ["hbm-replay"], ["hbm-replay", "nowhere"],
-    ["hbm-replay", "seq_rd", "--config", "x"], ["hbm-replay", "README.md"], ["calibrate", "--out", "x.toml"]], ids=" ".join)
+    ["hbm-replay", "seq_rd", "--config", "x"], ["hbm-replay", "README.md"],
+    ["calibrate", "--out", "x.toml"]], ids=" ".join)
 def test_so_does_what_is_refused(command):
     end, told = end_of(command)
     assert end == ["2"], told
