@@ -153,9 +153,9 @@ def test_a_mistake_fails_the_self_test(kept, monkeypatch, mistake):
         monkeypatch.setattr("t3sim.rtlsim.design_code.TopWriter.again", lambda self, phase, rounds: [
             f"static bool {phase}_again(const Top&) {{ return false; }}"])
     else:
-        views = clusters.Views.before
-        monkeypatch.setattr(clusters.Views, "before", lambda self, where: [
-            one for one in views(self, where) if one[0] == where[0]])
+        dependencies = clusters.Views.dependencies
+        monkeypatch.setattr(clusters.Views, "dependencies", lambda self, where: [
+            view for view in dependencies(self, where) if view[0] == where[0]])
     with pytest.raises(ToolchainError, match="workers: what .* compiled is wrong"):
         build_component(Workers, "workers")
 

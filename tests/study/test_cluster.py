@@ -27,7 +27,7 @@ class Cluster:
     def __init__(self, folder: Path, workers: int) -> None:
         self._file = folder / "scheduler.json"
         self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
-        until(self._file.exists)
+        until(lambda: self._file.exists() and self._file.read_text())  # made first, then written
         self.workers = [self._start("worker", "--nthreads", "1", "--no-nanny", "--no-dashboard")
                         for _ in range(workers)]
         self.address = json.loads(self._file.read_text())["address"]

@@ -164,7 +164,7 @@ def test_who_has_not_sent_is_named_among_several(late):
     told = " ".join(answer.verdict)
     assert "Missing from GPUs 0, 2 and 3: 1,024 bytes. On GPU 3 the tile is workgroup" in told
     assert "which has sent 0 bytes under this tile's name" in told
-    assert "All that devices 0 and 2 send for it has left." in told
+    assert "All that GPUs 0 and 2 send for it has left." in told
     (name,) = [word for word in told.split("t3 explain ")[1:]]
     wg, wf, device = (int(name.split()[at]) for at in (1, 3, 5))
     sender = Tile(late, wg, wf, device)
