@@ -39,6 +39,14 @@ def test_constants_of_a_box_are_found_again(noise):
     assert set(result.undetermined).isdisjoint(result.values)
 
 
+def test_rows_of_one_request_are_held_out_together():
+    """Else a row's own repetition would answer for it."""
+    once = [row for row in rows(0.3) if row.quantity == "GEMM"][:3]
+    (alone,) = calibrate(H100, once).errors
+    (repeated,) = calibrate(H100, [row for row in once for _ in range(5)]).errors
+    assert repeated.held_out == pytest.approx(alone.held_out, rel=0.2) and repeated.rows == 15
+
+
 def test_rows_that_depend_on_no_constant_move_none():
     """Small GEMMs are launches: no row says what large ones reach."""
     tiny = GemmRequest(16, 16, 16)

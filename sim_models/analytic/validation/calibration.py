@@ -1,7 +1,7 @@
 """A machine from its owner's measurements: constants that they determine, and the error on rows held out of the fit."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -40,11 +40,11 @@ class Calibration:
     def to_toml(self, name: str, files: Iterable[str]) -> str:
         """Write the machine as a file that extends the one that was calibrated."""
         rows = sum(quantity.rows for quantity in self.errors)
-        lines = [f"# Written by t3 calibrate from {rows} rows of {', '.join(files)}.",
+        lines = [f"# Written by t3 calibrate from {rows} rows of {', '.join(map(json.dumps, files))}.",
                  f"extends = {json.dumps(self.machine.name)}", f"name = {json.dumps(name)}"]
         sections = sorted({key.rpartition(".")[0] for key in self.values})
         for section in sections:
-            lines += ["", f"[{section}]", *(f"{key.rpartition('.')[2]} = {value:.6g}"
+            lines += ["", f"[{section}]", *(f"{key.rpartition('.')[2]} = {float(f'{value:.6g}')}"
                                             for key, value in sorted(self.values.items())
                                             if key.rpartition(".")[0] == section)]
         for quantity in self.errors:
@@ -64,24 +64,25 @@ def calibrate(machine: Machine, read: Sequence[Read]) -> Calibration:
     rows, left_out = _answered(machine, read)
     start = {key: value for key in dict.fromkeys(key for _, key in constants_by_rows())
              if isinstance(value := constant(machine, key), float) and value > 0}
-    values = _fitted(machine, start, rows)
+    timed = [(row.ask, row.ns, machine) for row in rows]
+    values = fit(start, timed)
+    number_of = {ask: number for number, ask in enumerate(dict.fromkeys(row.ask for row in rows))}
+    folds = min(_FOLDS, len(number_of))
+    fold_of = [number_of[row.ask] % folds for row in rows]  # rows of one request are held out together
     errors_held_out: dict[int, float] = {}
-    folds = min(_FOLDS, len(rows))
     for fold in range(folds if folds > 1 else 0):
-        others = with_constants(machine, _fitted(
-            machine, start, [row for index, row in enumerate(rows) if index % folds != fold]))
-        errors_held_out |= {index: _error(row, others) for index, row in enumerate(rows) if index % folds == fold}
+        others = with_constants(machine, fit(start, [row for row, place in zip(timed, fold_of) if place != fold]))
+        errors_held_out |= {index: _error(row, others) for index, row in enumerate(rows) if fold_of[index] == fold}
     calibrated = with_constants(machine, values)
-    by_quantity: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        by_quantity.setdefault(row.quantity, []).append(index)
-    errors = tuple(
-        RowErrors(quantity, len(places), fmean(abs(_error(rows[place], machine)) for place in places),
-                  *_mean_and_worst([abs(errors_held_out[place]) for place in places if place in errors_held_out]))
-        for quantity, places in by_quantity.items())
+    errors = []
+    for quantity in dict.fromkeys(row.quantity for row in rows):
+        places = [index for index, row in enumerate(rows) if row.quantity == quantity]
+        unseen = [abs(errors_held_out[place]) for place in places if place in errors_held_out]
+        errors.append(RowErrors(quantity, len(places), fmean(abs(_error(rows[place], machine)) for place in places),
+                                fmean(unseen) if unseen else None, max(unseen, default=None)))
     misses = sorted(((row, _error(row, calibrated)) for row in rows), key=lambda miss: -abs(miss[1]))
     undetermined = tuple(key for key in start if key not in values)
-    return Calibration(machine, values, undetermined, errors, tuple(misses), left_out)
+    return Calibration(machine, values, undetermined, tuple(errors), tuple(misses), left_out)
 
 
 def _answered(machine: Machine, read: Sequence[Read]) -> tuple[list[Measured], dict[str, int]]:
@@ -113,14 +114,6 @@ def _machine_or_none(gpu: str) -> str | None:
         return None
 
 
-def _fitted(machine: Machine, start: dict[str, float], rows: Sequence[Measured]) -> dict[str, float]:
-    return fit(start, [(row.ask, row.ns, machine) for row in rows])
-
-
 def _error(row: Measured, machine: Machine) -> float:
     return answer_on(row.ask, machine) / row.ns - 1
 
-
-def _mean_and_worst(errors: Sequence[float]) -> tuple[float | None, float | None]:
-    statistics: tuple[Callable, ...] = fmean, max
-    return (None, None) if not errors else tuple(statistic(errors) for statistic in statistics)  # type: ignore
