@@ -461,7 +461,7 @@ def test_a_row_that_gave_a_constant_is_filled_and_all_others_are_hollow():
 
 def test_pictures_of_the_page_are_small():
     pictures = [*(ROOT / "docs" / "results").glob("*.svg")]
-    assert pictures and sum(path.stat().st_size for path in pictures) < 550_000
+    assert pictures and sum(path.stat().st_size for path in pictures) < 500_000
 
 
 EXCHANGE = "gpu,gpus,nodes,operation,library,tokens_per_gpu,hidden,top_k,experts,dtype,latency_us,source\n"

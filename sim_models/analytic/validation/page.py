@@ -153,13 +153,13 @@ def write_page(folder: Path, validation: Validation) -> None:
     for machine, machine_curves in by_machine.items():
         if drawable := {title: (curve.along, curve.points) for title, curve in machine_curves.items()
                         if len(curve.points) >= _DRAWN}:
-            svg, _ = plots.render(f"validation-{machine}", lambda drawable=drawable: draw_curves(drawable))
+            svg, _ = plots.render(machine, lambda drawable=drawable: draw_curves(drawable))
             write_whole(folder / f"validation-{machine}.svg", svg)
     write_whole(folder / "validation.csv", _csv(validation))
     if unit_ratios := [one for one in validation.ratios if isinstance(one.row.first, Crowded)]:
         write_whole(folder / "validation-units.csv", _units_csv(unit_ratios))
         if held_ratios := [one for one in unit_ratios if one.row.quantity == _HELD]:
-            svg, _ = plots.render("validation-units", lambda: draw_units(held_ratios))
+            svg, _ = plots.render("units", lambda: draw_units(held_ratios))
             write_whole(folder / "validation-units.svg", svg)
     if constants := _constants(validation):
         write_whole(folder / "validation-constants.csv", "machines,constant,rows\n" + "".join(
