@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from t3sim.machine.levels import CYCLE, ENGINES, NETWORK, TILES
+from t3sim.machine.levels import CLUSTER, COMMERCIAL, CYCLE, ENGINES, NETWORK, TILES
 from t3sim.machine.section import (
     Bandwidth,
     NotNegative,
@@ -21,7 +21,8 @@ from t3sim.machine.section import (
 class LinkSection(Section):
     """A GPU's link, in one direction: on the cycle level the ring's, to the next GPU."""
 
-    bandwidth_gb_per_s: Bandwidth  #: of the port, or of the link to one GPU
+    #: Of the port, or of the link to one GPU.
+    bandwidth_gb_per_s: Bandwidth = needed_by(CYCLE, TILES, NETWORK, ENGINES)
     latency_ns: Wait = needed_by(CYCLE, TILES, NETWORK)
     egress_buffer_bytes: Annotated[int, within(64, 1 << 26)] = needed_by(CYCLE)  #: for packets that wait for the link
     head_bytes: Annotated[int, within(1, 256)] = needed_by(CYCLE)  #: of a dispatch window's head on the link
@@ -49,7 +50,7 @@ class LinkSection(Section):
 class NetworkSection(Section):
     """A GPU's network card, in one direction, where nodes are joined."""
 
-    bandwidth_gb_per_s: Bandwidth
+    bandwidth_gb_per_s: Bandwidth = needed_by(CYCLE, TILES, NETWORK)
     latency_ns: Wait
     efficiency: Share = needed_by(TILES)
 
@@ -57,7 +58,7 @@ class NetworkSection(Section):
 class Tier(Section):
     """One level of the closed form's network, per GPU and direction: within nodes, or between them."""
 
-    bandwidth_gb_per_s: Positive
+    bandwidth_gb_per_s: Positive = needed_by(CLUSTER)
     efficiency: Share  #: of the bandwidth, for large messages
     step_ns: NotNegative  #: latency of one step of a collective, software included
 
@@ -75,7 +76,7 @@ class WiresSection(Section):
 
     #: switch: a port; full: a link to each other GPU; graph: links as listed; host: a port into the CPUs.
     kind: Literal["switch", "full", "graph", "host"]
-    gb_per_s: Positive  #: of a GPU's port, or of one link
+    gb_per_s: Positive = needed_by(COMMERCIAL)  #: of a GPU's port, or of one link
     latency_ns: NotNegative  #: of a remote access and its answer
     #: graph only: GPU, GPU, how many links.
     pairs: Annotated[tuple[_Pair, ...], Field(strict=False)] = ()
@@ -94,7 +95,7 @@ class WiresSection(Section):
 class Cards(Section):
     """Network cards, per GPU and direction."""
 
-    gb_per_s: Positive
+    gb_per_s: Positive = needed_by(COMMERCIAL)
     efficiency: Share  #: of collectives, whose channels keep every card busy
     pair_efficiency: Share  #: of one send
     hop_ns: NotNegative

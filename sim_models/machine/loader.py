@@ -19,6 +19,13 @@ PRESETS = tuple(sorted(file.name.removesuffix(".toml") for file in _FOLDER.iterd
 GIVEN = "machine"  #: name in messages of a machine that is no file
 _LONGEST_CHAIN = 16  #: machines that extend one another
 
+#: Keys for the same property of the hardware. A file that says one of them says it for all: the others follow, also
+#: those of the machine that it extends.
+SAME = (("gpu.compute_units", "accelerator.cores"),
+        ("memory.bandwidth_gb_per_s", "accelerator.memory_gb_per_s"),
+        ("link.bandwidth_gb_per_s", "intra.bandwidth_gb_per_s"),
+        ("network.bandwidth_gb_per_s", "cards.gb_per_s", "inter.bandwidth_gb_per_s"))
+
 
 class MachineError(InFile):
     """A machine that cannot be read or cannot exist. The message names the file, the key and what is allowed."""
@@ -53,7 +60,19 @@ def _on_top(name: str, content: dict[str, Any], chain: tuple[str, ...]) -> dict[
         raise MachineError(f"{name}: extends = {shown(base)} is not the name of a machine")
     if base not in PRESETS:  # relative to the file that names it
         base = str(Path(name).parent / base)
-    return _merge(read(base, chain), content)
+    return _merge(_without_same(read(base, chain), content), content)
+
+
+def _without_same(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a machine the keys whose property the file that extends it says by another key."""
+    left = {name: dict(value) if isinstance(value, dict) else value for name, value in base.items()}
+    for keys in SAME:
+        paths = [key.split(".") for key in keys]
+        if any(isinstance(said := overrides.get(section), dict) and key in said for section, key in paths):
+            for section, key in paths:
+                if isinstance(left.get(section), dict):
+                    left[section].pop(key, None)
+    return left
 
 
 def preset_files(name: str) -> list[tuple[str, dict[str, Any]]]:

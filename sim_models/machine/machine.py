@@ -1,8 +1,9 @@
 """The machine: one record, whose sections are None if its file has none of them."""
 
+from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine.closed_form import Accelerator, Uncertainty
@@ -14,12 +15,17 @@ from t3sim.machine.hardware import LONGEST_STARVATION, Arbiter, Channels, Dma, S
 from t3sim.machine.levels import CYCLE, Level
 from t3sim.machine.libraries import Direct, InSwitch, Kernels, Measurements, Rings, Sharing, WidthRates
 from t3sim.machine.links import Cards, LinkSection, NetworkSection, Tier, WiresSection
+from t3sim.machine.loader import SAME
 from t3sim.machine.section import Count, NotNegative, Section, is_needed, is_read, left_out, section_of, within
 from t3sim.machine.software import CollectiveSection, Host, KernelSection, LibrarySection, Signals
 from t3sim.machine.topologies import named_topology
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry, bits_for
 
 _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
+
+#: Keys that a file may leave out, and those from which they follow.
+_FOLLOWS = (*((key, keys) for keys in SAME for key in keys),
+            ("wires.gb_per_s", ("link.bandwidth_gb_per_s",)), ("accelerator.peak_tflop_per_s", ("peak.bf16",)))
 
 
 class Machine(Section):
@@ -88,12 +94,30 @@ class Machine(Section):
 
     @model_validator(mode="after")
     def _agrees(self) -> "Machine":
-        """Refuse keys that contradict each other."""
-        for first, second in _SAME:
-            values = _at(self, first), _at(self, second)
-            if None not in values and values[0] != values[1]:
-                raise ValueError(f"{_named(first)} = {values[0]} and {_named(second)} = {values[1]} must agree")
-        return self
+        """Refuse keys that contradict each other, and set those that follow from others."""
+        for keys in SAME:
+            stated = [(_named(key), value) for key in keys if (value := _at(self, key)) is not None]
+            for (first, value), (second, other) in pairwise(stated):
+                if value != other:
+                    raise ValueError(f"{first} = {value} and {second} = {other} must agree")
+        machine = self
+        for key, others in _FOLLOWS:
+            values = [value for other in others if (value := _at(self, other)) is not None]
+            if values and _at(self, key) is None:
+                machine = machine._with(key, values[0])
+        return machine
+
+    def _with(self, path: str, value: Any) -> "Machine":
+        """Return the machine with a key of a section that it has; without if the key does not allow the value."""
+        name, key = path.split(".")
+        section = getattr(self, name)
+        if section is None:
+            return self
+        try:
+            checked = type(section).model_validate({**section.model_dump(), key: value})
+        except ValidationError:
+            return self
+        return self.model_copy(update={name: checked})
 
     @model_validator(mode="after")
     def _can_be_simulated(self) -> "Machine":
@@ -235,17 +259,11 @@ class Machine(Section):
             "host": Host(launch_ns=0.0, event_ns=0.0, copy_ns=0.0, call_ns=0.0)})
 
 
-def _at(machine: Machine, where: str) -> object:
-    section, key = where.split(".")
+def _at(machine: Machine, path: str) -> Any:
+    section, key = path.split(".")
     return getattr(getattr(machine, section), key, None)
 
 
-def _named(where: str) -> str:
-    section, key = where.split(".")
+def _named(path: str) -> str:
+    section, key = path.split(".")
     return f"[{section}] {key}"
-
-
-#: Pairs of keys for the same property of the hardware.
-_SAME = (("gpu.compute_units", "accelerator.cores"), ("memory.bandwidth_gb_per_s", "accelerator.memory_gb_per_s"),
-         ("link.bandwidth_gb_per_s", "intra.bandwidth_gb_per_s"),
-         ("network.bandwidth_gb_per_s", "inter.bandwidth_gb_per_s"))

@@ -94,11 +94,26 @@ def test_what_is_there_for_another_level_is_checked(write, text, words):
     assert words in refusal(CYCLE, write(f'extends = "t3-table1"\n{text}\n'))
 
 
-def test_levels_agree_on_the_hardware(write):
-    assert "[gpu] compute_units = 108 and [accelerator] cores = 100 must agree" in refusal(
-        CLUSTER, write('extends = "dgx-a100"\n[accelerator]\ncores = 100\n'))
+def test_a_property_of_the_hardware_is_said_once(write):
+    """By any of its keys, also over a machine that says another one; the other levels follow."""
+    mine = write('extends = "dgx-a100"\n[accelerator]\ncores = 100\n[inter]\nbandwidth_gb_per_s = 50.0\n')
+    assert load_machine(mine, TILES).gpu.compute_units == load_machine(mine, CLUSTER).accelerator.cores == 100
+    assert load_machine(mine, TILES).network.bandwidth_gb_per_s == 50.0
+    wide = write('extends = "h100-sxm"\n[link]\nbandwidth_gb_per_s = 900.0\n[wires]\ngb_per_s = 800.0\n')
+    assert (load_machine(wide, TILES).link.bandwidth_gb_per_s, load_machine(wide, COMMERCIAL).wires.gb_per_s) == (
+        900.0, 800.0)
+    # What only the closed form allows, as it costs no time there.
+    huge = write('extends = "dgx-a100"\n[accelerator]\ncores = 2000\n')
+    assert load_machine(huge, CLUSTER).accelerator.cores == 2000
+    assert "[gpu] compute_units is missing, which the event level of tiles needs" in refusal(TILES, huge)
+
+
+def test_one_file_does_not_contradict_itself(write):
+    assert "[gpu] compute_units = 66 and [accelerator] cores = 100 must agree" in refusal(
+        CLUSTER, write('extends = "dgx-a100"\n[gpu]\ncompute_units = 66\n[accelerator]\ncores = 100\n'))
     assert "[network] bandwidth_gb_per_s = 25.0 and [inter] bandwidth_gb_per_s = 50.0 must agree" in refusal(
-        TILES, write('extends = "dgx-a100"\n[inter]\nbandwidth_gb_per_s = 50.0\n'))
+        TILES, write('extends = "dgx-a100"\n[network]\nbandwidth_gb_per_s = 25.0\n'
+                     '[inter]\nbandwidth_gb_per_s = 50.0\n'))
 
 
 @pytest.mark.builds_loops
@@ -126,7 +141,7 @@ def test_levels_name_what_a_machine_may_have():
 
 def test_what_a_level_does_not_read_is_not_there():
     """And changes nothing that a result is kept by."""
-    more = load_machine({"extends": "t3-table1", "link": {"kind": "full"}, "cards": read("h100-sxm")["cards"]})
+    more = load_machine({"extends": "t3-table1", "link": {"kind": "full"}, "rings": read("h100-sxm")["rings"]})
     assert more == load_machine() and "kind" not in more.model_dump()["link"]
 
 
