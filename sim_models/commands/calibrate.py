@@ -34,10 +34,11 @@ def calibrate(
     from t3sim.machine import load_machine
     from t3sim.machine.levels import COMMERCIAL
     from t3sim.machine.load import machines_of
+    from t3sim.machine.loader import preset
 
     if Path(out).suffix != ".toml":
         raise BadInput(f"--out {out[:60]!r}: a name that ends with .toml is needed")
-    if machine not in (allowed := machines_of(COMMERCIAL)):
+    if preset(machine) not in (allowed := machines_of(COMMERCIAL)):
         raise BadInput(f"--machine {machine[:60]!r} is unknown: allowed are {choices(machine, allowed)}")
     check_json_target(json)
     start = load_machine(machine, COMMERCIAL)

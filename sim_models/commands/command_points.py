@@ -123,9 +123,9 @@ class CommandTask:
             yield [self.command, *filter(None, words), *(["--", *arguments] if arguments else ())]
 
     def _machine_file(self, base: str) -> str:
-        from t3sim.machine import PRESETS
+        from t3sim.machine.loader import PRESETS, preset
 
-        extended = base if base in PRESETS else str(Path(base).resolve())
+        extended = base if preset(base) in PRESETS else str(Path(base).resolve())
         lines = [f"extends = {json.dumps(extended)}"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in self._changes.items()]
         return "\n".join(lines) + "\n"

@@ -29,8 +29,8 @@ def end_to_end(
     global_batch: Annotated[int, typer.Option(
         metavar="B", parser=whole_number, help="Sequences per iteration.")] = 512,
     machine: Annotated[str, typer.Option(
-        metavar="NAME|FILE", help="dgx-a100, a100-40gb, h100-nvlink, mi210, t3-table1, or a TOML file of a cluster.",
-    )] = "dgx-a100",
+        metavar="NAME|FILE", help="a100-sxm, a100-40gb, h100-sxm, b200, mi210, t3-table1, or a TOML file of a cluster.",
+    )] = "a100-sxm",
     mapping: Annotated[str | None, typer.Option(
         metavar="tp=8,pp=4,...", help="Also dp, micro, interleave, sp, zero, ep; the fastest that fits if not given.",
     )] = None,

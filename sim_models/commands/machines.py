@@ -34,14 +34,15 @@ def machines(
 def _by_level() -> dict:
     from t3sim.machine.levels import CYCLE, LEVELS, NETWORK, Level
     from t3sim.machine.load import machines_of, sections
-    from t3sim.machine.loader import origin
+    from t3sim.machine.loader import ALIASES, origin
 
     def names(level: Level) -> list[str]:
         rings = machines_of(CYCLE) if level is NETWORK else []  # each is a ring of eight (`costs.network_costs`)
         return sorted({*machines_of(level), *rings})
 
     return {level.called: {"command": level.command, "sections": sections(level),
-                           "machines": {name: origin(name) for name in names(level)}}
+                           "machines": {name: origin(name) for name in names(level)},
+                           "aliases": {alias: name for alias, name in ALIASES.items() if name in names(level)}}
             for level in LEVELS}
 
 
@@ -53,9 +54,11 @@ def _show_all(by_level: dict, console) -> None:
     table.add_column("serves t3 ...")
     table.add_column("what it is")
     origins = {name: what for of_level in by_level.values() for name, what in of_level["machines"].items()}
+    aliases = {alias: name for of_level in by_level.values() for alias, name in of_level["aliases"].items()}
     for name, what in sorted(origins.items()):
+        also = ", ".join(alias for alias, product in aliases.items() if product == name)
         table.add_row(name, ", ".join(of_level["command"].replace("t3 ", "") for of_level in by_level.values()
-                                      if name in of_level["machines"]), what)
+                                      if name in of_level["machines"]), f"{what} (also {also})" if also else what)
     console.print(table)
     console.print("\nSections that a machine needs for")
     for called, of_level in by_level.items():

@@ -31,8 +31,9 @@ def validate(
     from t3sim.analytic.validation.readers import own_rows, read_text, text_of
     from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_json
+    from t3sim.machine.loader import preset
 
-    if machine is not None and machine not in MACHINES:
+    if machine is not None and (machine := preset(machine)) not in MACHINES:
         raise BadInput(f"machine {machine[:60]!r} has no measured rows: allowed are {choices(machine, MACHINES)}")
     check_json_target(json)
     check_plot_target(plot)

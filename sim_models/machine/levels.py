@@ -33,11 +33,11 @@ QUEUE = Level("a collective by the RTL's command queue", "t3-table1", "t3 dma --
 ENGINES = Level("the event level of DMA engines", "mi300x", "t3 dma",
                 ("gpus", "engines_per_gpu", "link", "memory", "host", "gpu", "stream", "engine", "tracker", "kernel",
                  "power"), least_gpus=2)
-TILES = Level("the event level of tiles", "a100-nvlink", "t3 run --level event",
+TILES = Level("the event level of tiles", "a100-sxm", "t3 run --level event",
               ("gpus", "gpu", "memory", "link", "library", "host"), ("network", "occupancy", "signals"), least_gpus=2)
 NETWORK = Level("the event level of networks", "torus-128", "t3 collective",
                 ("topology", "link", "kernel", "memory", "accelerator"), ("network",))
-CLUSTER = Level("the closed form", "dgx-a100", "t3 end-to-end",
+CLUSTER = Level("the closed form", "a100-sxm", "t3 end-to-end",
                 ("gpus_per_node", "iteration_ns", "accelerator", "intra", "inter", "uncertainty"), ("cycle_machine",))
 COMMERCIAL = Level("the level of libraries on GPUs that are sold", "h100-sxm", "t3 overlap, t3 validate",
                    ("gpus", "gpu", "memory", "peak", "sustained", "kernels", "wires", "rings", "direct", "sharing"),

@@ -10,7 +10,7 @@ from t3sim.base.errors import choices, shown
 from t3sim.machine.derived import DERIVED
 from t3sim.machine.faults import Place, explain, fields_at, is_lack
 from t3sim.machine.levels import CYCLE, LEVELS, Level
-from t3sim.machine.loader import GIVEN, PRESETS, MachineError, NoSuchMachine, read
+from t3sim.machine.loader import GIVEN, PRESETS, MachineError, NoSuchMachine, preset, read
 from t3sim.machine.machine import Machine
 from t3sim.machine.section import is_read, section_of
 
@@ -26,7 +26,7 @@ def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAUL
     """
     if isinstance(name_or_path, Machine):
         return _for_level(name_or_path.name, name_or_path, level)
-    name = GIVEN if isinstance(name_or_path, Mapping) else str(name_or_path)
+    name = GIVEN if isinstance(name_or_path, Mapping) else preset(str(name_or_path))
     try:
         content = read(name if isinstance(name_or_path, Path) else name_or_path)
     except NoSuchMachine as error:

@@ -16,6 +16,8 @@ _FOLDER = resources.files(__name__.rpartition(".")[0]).joinpath("machines")
 
 #: Machines that come with the package, each a file of that name.
 PRESETS = tuple(sorted(file.name.removesuffix(".toml") for file in _FOLDER.iterdir() if file.name.endswith(".toml")))
+#: Other names of machines: of files that told of the same GPUs for one level each.
+ALIASES = {"dgx-a100": "a100-sxm", "h100-nvlink": "h100-sxm", "h800-nvlink": "h800-sxm"}
 GIVEN = "machine"  #: name in messages of a machine that is no file
 _LONGEST_CHAIN = 16  #: machines that extend one another
 
@@ -35,6 +37,11 @@ class NoSuchMachine(MachineError):
     """A name of neither a preset nor a file; the message is the name."""
 
 
+def preset(name: str) -> str:
+    """Return the preset that another name is of; any other name as it is."""
+    return ALIASES.get(name, name)
+
+
 def read(name: str | Mapping[str, Any], chain: tuple[str, ...] = ()) -> dict[str, Any]:
     """Read a preset, a TOML file or a file's content, and merge it into the machine that it extends.
 
@@ -44,6 +51,7 @@ def read(name: str | Mapping[str, Any], chain: tuple[str, ...] = ()) -> dict[str
         return _on_top(GIVEN, dict(name), (*chain, GIVEN))
     if "\0" in name:
         raise NoSuchMachine(name)
+    name = preset(name)
     identity = name if name in PRESETS else os.path.realpath(name)  # a circle may lead through folders and links
     if identity in chain:
         raise MachineError(f"machine {shown(name)} extends itself")
@@ -58,7 +66,7 @@ def _on_top(name: str, content: dict[str, Any], chain: tuple[str, ...]) -> dict[
         return content
     if not isinstance(base, str) or not base or "\0" in base:
         raise MachineError(f"{name}: extends = {shown(base)} is not the name of a machine")
-    if base not in PRESETS:  # relative to the file that names it
+    if preset(base) not in PRESETS:  # relative to the file that names it
         base = str(Path(name).parent / base)
     return _merge(_without_same(read(base, chain), content), content)
 

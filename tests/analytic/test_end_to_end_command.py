@@ -107,12 +107,13 @@ def test_a_config_that_cannot_be(capsys, tmp_path, content, named):
 def test_a_cluster_of_one_s_own(capsys, tmp_path):
     from importlib import resources
 
-    text = resources.files("t3sim.machine").joinpath("machines/dgx-a100.toml").read_text()
+    text = resources.files("t3sim.machine").joinpath("machines/a100-sxm.toml").read_text()
     mine = tmp_path / "mine.toml"
-    mine.write_text(text.replace('name = "dgx-a100"', 'name = "mine"'))
+    mine.write_text(text.replace('name = "a100-sxm"', 'name = "mine"'))
     assert run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")[0] == 0
-    for old, new, named in (("cores = 108", "cores = 0", "cores"), ("cores = 108", "", "cores"),
-                            ("[intra]", "[within]", "intra"), ("cores = 108", "cores = nan", "cores")):
+    for old, new, named in (("tile_m = 128", "tile_m = 0", "tile_m"), ("tile_m = 128", "", "tile_m"),
+                            ("compute_units = 108", "", "cores"), ("[intra]", "[within]", "intra"),
+                            ("tile_m = 128", "tile_m = nan", "tile_m")):
         mine.write_text(text.replace(old, new))
         code, _, error = run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")
         assert code == 2

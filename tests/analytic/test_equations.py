@@ -18,10 +18,10 @@ from t3sim.machine import load_machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import PRESETS, Transformer
 
-A100 = load_machine("dgx-a100", CLUSTER)
+A100 = load_machine("a100-sxm", CLUSTER)
 
 
-@pytest.mark.parametrize("name", ["dgx-a100", "a100-40gb", "h100-nvlink", "mi210", "t3-table1"])
+@pytest.mark.parametrize("name", ["a100-sxm", "a100-40gb", "h100-sxm", "mi210", "t3-table1"])
 def test_every_cluster_loads(name):
     assert load_machine(name, CLUSTER).name == name
 

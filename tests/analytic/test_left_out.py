@@ -137,22 +137,22 @@ def test_what_was_not_checked_has_the_range_of_its_kind_on_the_machine():
 
 
 def test_a_training_near_measured_ones_has_their_error_others_none():
-    cluster = load_machine("dgx-a100", CLUSTER)
+    cluster = load_machine("a100-sxm", CLUSTER)
     job = TrainingJob(PRESETS["megatron-175b"], 2048, 64)
     near = training_error_near(cluster, job, Mapping(tp=8, pp=8, recompute=FULL))
     assert near is not None and near["rows"] == near["kept"] >= 1 and near["worst"] < 0.1
     assert training_error_near(cluster, job, Mapping(tp=8, pp=8)) is None  # nothing is computed again
     assert training_error_near(cluster, job, Mapping(tp=8, pp=8, dp=8, recompute=FULL)) is None
-    assert training_error_near(load_machine("h100-nvlink", CLUSTER), job, Mapping(tp=8, pp=8, recompute=FULL)) is None
+    assert training_error_near(load_machine("h100-sxm", CLUSTER), job, Mapping(tp=8, pp=8, recompute=FULL)) is None
 
 
 def test_commands_say_what_was_not_checked(capsys):
     asked = ["end-to-end", "--model", "megatron-22b", "--gpus", "8", "--global-batch", "4", "--mapping", "tp=8,micro=4"]
     assert main([*asked, "--recompute", "full"]) == 0
-    assert "Error of measured trainings within a factor of two of this, 1 of dgx-a100" in " ".join(
+    assert "Error of measured trainings within a factor of two of this, 1 of a100-sxm" in " ".join(
         capsys.readouterr().out.split())
     assert main([*asked, "--phase", "decode"]) == 0
-    assert "No measured decoding of dgx-a100 is within a factor of two of this: not checked." in " ".join(
+    assert "No measured decoding of a100-sxm is within a factor of two of this: not checked." in " ".join(
         capsys.readouterr().out.split())
     assert main(["overlap", "--expert-parallel", "--model", "deepseek-v3", "--machine", "h800-sxm", "--tokens", "1024",
                  "--json", "-"]) == 0

@@ -292,7 +292,7 @@ def test_a_shared_expert_has_its_own_width(model):
 
 def decoded_gb(tp, capsys, name="llama-3.1-8b"):
     assert main(["end-to-end", "--model", name, "--gpus", str(tp), "--mapping", f"tp={tp}", "--phase", "decode",
-                 "--global-batch", "256", "--sequence", "8192", "--machine", "h100-nvlink", "--json", "-"]) == 0
+                 "--global-batch", "256", "--sequence", "8192", "--machine", "h100-sxm", "--json", "-"]) == 0
     return json.loads(capsys.readouterr().out)["memory_bytes"] / 1e9
 
 

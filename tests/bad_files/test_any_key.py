@@ -171,7 +171,7 @@ MACHINES = [
     ("mi300x", "dma --collective rs --sizes 64K"),
     ("mi210-2x4", "run --level event --operator embedding-a2a --embedding 64x4 --devices 4"),
     ("torus-128", "collective --collective ar --sizes 64K --topology ring:4"),
-    ("dgx-a100", "end-to-end --model megatron-145b --gpus 8 --mapping tp=8"),
+    ("a100-sxm", "end-to-end --model megatron-145b --gpus 8 --mapping tp=8"),
     ("h100-t3", "machines"), ("mi300x-t3", "run --technique none")]
 
 

@@ -30,7 +30,7 @@ from t3sim.runs import kernels as cycle_kernels
 from t3sim.workload.workloads import gemm_workload
 
 A100 = load_machine("a100-nvlink", TILES)
-PRESETS = ("a100-nvlink", "a100-pcie", "h800-nvlink", "mi210-x4", "dgx-v100")
+PRESETS = ("a100-nvlink", "a100-pcie", "h800-sxm", "mi210-x4", "dgx-v100")
 LAYER = {"ag-gemm": Shape(1024, 6144, 12288), "gemm-rs": Shape(1024, 12288, 6144),
          "gemm-ar": Shape(1024, 12288, 6144)}
 
@@ -111,7 +111,7 @@ def test_a_small_tile_is_limited_by_the_lds():
 def test_a_split_needs_its_workspace():
     assert all(one.split * one.shape.m * one.shape.n * 4 <= A100.gpu.workspace_bytes
                for one in tile_kernels(A100, Shape(128, 6144, 12288)) if one.split > 1)
-    assert any(one.split > 1 for one in tile_kernels(load_machine("h800-nvlink", TILES), Shape(128, 6144, 12288)))
+    assert any(one.split > 1 for one in tile_kernels(load_machine("h800-sxm", TILES), Shape(128, 6144, 12288)))
 
 
 def test_a_cluster_loads_once_what_its_tiles_have_in_common():
@@ -326,16 +326,16 @@ def test_bad_input_is_one_line(capsys, options, words):
 
 def test_a_machine_has_only_what_differs(tmp_path):
     path = tmp_path / "faster.toml"
-    path.write_text('extends = "h800-nvlink"\nname = "faster"\nlink.bandwidth_gb_per_s = 450.0\n')
-    faster, base = load_machine(str(path), TILES), load_machine("h800-nvlink", TILES)
+    path.write_text('extends = "h800-sxm"\nname = "faster"\nlink.bandwidth_gb_per_s = 450.0\n')
+    faster, base = load_machine(str(path), TILES), load_machine("h800-sxm", TILES)
     assert faster.link.bandwidth_gb_per_s == 450 and faster.link.latency_ns == base.link.latency_ns
     assert (faster.gpu, faster.library, faster.host) == (base.gpu, base.library, base.host)
 
 
 @pytest.mark.parametrize(("text", "words"), [
     ('extends = "h900"', "a100-nvlink"), ('extends = 3', "extends = 3 is not the name"),
-    ('extends = "h800-nvlink"\nlink.kind = "host"', "between_hosts_gb_per_s"),
-    ('extends = "h800-nvlink"\nlink.speed = 3.0', "[link] speed is unknown")])
+    ('extends = "h800-sxm"\nlink.kind = "host"', "between_hosts_gb_per_s"),
+    ('extends = "h800-sxm"\nlink.speed = 3.0', "[link] speed is unknown")])
 def test_a_machine_that_cannot_be_is_refused_in_a_line(tmp_path, capsys, text, words):
     path = tmp_path / "node.toml"
     path.write_text(text)
@@ -347,7 +347,7 @@ def test_a_machine_that_cannot_be_is_refused_in_a_line(tmp_path, capsys, text, w
 @pytest.mark.long
 def test_a_study_varies_links_of_such_a_machine(tmp_path, capsys):
     study = tmp_path / "study.toml"
-    study.write_text('title = "Links"\ncommand = "run"\n[options]\nlevel = "event"\nmachine = "h800-nvlink"\n'
+    study.write_text('title = "Links"\ncommand = "run"\n[options]\nlevel = "event"\nmachine = "h800-sxm"\n'
                      'gemm = "512x1024x1024"\n'
                      '[grid]\n"machine.link.bandwidth_gb_per_s" = [50.0, 400.0]\n')
     assert main(["sweep", str(study), "--out", str(tmp_path / "out")]) == 0

@@ -17,21 +17,21 @@ from t3sim.machine.levels import (
     TILES,
 )
 from t3sim.machine.load import machines_of, sections
-from t3sim.machine.loader import read
+from t3sim.machine.loader import ALIASES, read
 
 CYCLE_LEVEL = ("cais-8x4-t3", "h100-t3", "hbm2-reference", "hbm3-reference", "mi300x-t3", "t3-accelsim",
                "t3-table1")
+A100 = ("a100-40gb", "a100-nvlink", "a100-pcie", "a100-sxm")
 MI300 = ("mi300x", "mi308x", "mi325x", "mi355x")
 HOPPER_AND_LATER = ("b200", "b300", "cais-8x4", "gb200", "gh200", "h100-sxm", "h200-sxm", "h800-sxm")
 TAKES = {
     CYCLE: CYCLE_LEVEL,
     QUEUE: CYCLE_LEVEL,
     ENGINES: MI300,
-    TILES: ("a100-nvlink", "a100-pcie", "dgx-a100", "dgx-v100", "h800-nvlink", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL,
-            "a100-sxm", *HOPPER_AND_LATER),
+    TILES: (*A100, "dgx-v100", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL, *HOPPER_AND_LATER),
     NETWORK: ("mi210-2x4", "torus-128"),
-    CLUSTER: ("a100-40gb", "dgx-a100", "h100-nvlink", "mi210", *CYCLE_LEVEL),
-    COMMERCIAL: ("a100-pcie", "a100-sxm", "dgx-v100", "l20-pcie", *HOPPER_AND_LATER, *MI300),
+    CLUSTER: (*A100, "mi210", *CYCLE_LEVEL, *HOPPER_AND_LATER),
+    COMMERCIAL: (*A100, "dgx-v100", "l20-pcie", *HOPPER_AND_LATER, *MI300),
 }
 
 
@@ -76,6 +76,20 @@ def test_a_file_that_lacks_sections_is_told_which_its_level_needs(write):
     assert "[link] latency_ns = -1" in refusal(CYCLE, write('name = "mine"\n[link]\nlatency_ns = -1\n'))
 
 
+@pytest.mark.parametrize(("alias", "product"), ALIASES.items())
+def test_a_machine_answers_to_its_former_names(alias, product, write, capsys):
+    levels = [level for level in LEVELS if product in TAKES[level]]
+    assert product in PRESETS and alias not in PRESETS and levels
+    for level in levels:
+        assert load_machine(alias, level) == load_machine(product, level)
+        mine = load_machine(write(f'extends = "{alias}"\nname = "mine"\n[gpu]\ncompute_units = 8\n'), level)
+        assert mine == load_machine({"extends": product, "name": "mine", "gpu": {"compute_units": 8}}, level)
+    lacking = next(level for level in LEVELS if level not in levels)
+    assert refusal(lacking, alias).startswith(f"{product}: [")
+    assert main(["run", "--level", "event", "--gemm", "512x512x512", "--devices", "4", "--machine", alias]) == 0
+    assert product in capsys.readouterr().out
+
+
 def test_every_machine_has_its_own_file_with_its_name():
     for name in PRESETS:
         text = resources.files("t3sim.machine").joinpath(f"machines/{name}.toml").read_text("utf-8")
@@ -96,23 +110,23 @@ def test_what_is_there_for_another_level_is_checked(write, text, words):
 
 def test_a_property_of_the_hardware_is_said_once(write):
     """By any of its keys, also over a machine that says another one; the other levels follow."""
-    mine = write('extends = "dgx-a100"\n[accelerator]\ncores = 100\n[inter]\nbandwidth_gb_per_s = 50.0\n')
+    mine = write('extends = "a100-sxm"\n[accelerator]\ncores = 100\n[inter]\nbandwidth_gb_per_s = 50.0\n')
     assert load_machine(mine, TILES).gpu.compute_units == load_machine(mine, CLUSTER).accelerator.cores == 100
     assert load_machine(mine, TILES).network.bandwidth_gb_per_s == 50.0
     wide = write('extends = "h100-sxm"\n[link]\nbandwidth_gb_per_s = 900.0\n[wires]\ngb_per_s = 800.0\n')
     assert (load_machine(wide, TILES).link.bandwidth_gb_per_s, load_machine(wide, COMMERCIAL).wires.gb_per_s) == (
         900.0, 800.0)
     # What only the closed form allows, as it costs no time there.
-    huge = write('extends = "dgx-a100"\n[accelerator]\ncores = 2000\n')
+    huge = write('extends = "a100-sxm"\n[accelerator]\ncores = 2000\n')
     assert load_machine(huge, CLUSTER).accelerator.cores == 2000
     assert "[gpu] compute_units is missing, which the event level of tiles needs" in refusal(TILES, huge)
 
 
 def test_one_file_does_not_contradict_itself(write):
     assert "[gpu] compute_units = 66 and [accelerator] cores = 100 must agree" in refusal(
-        CLUSTER, write('extends = "dgx-a100"\n[gpu]\ncompute_units = 66\n[accelerator]\ncores = 100\n'))
+        CLUSTER, write('extends = "a100-sxm"\n[gpu]\ncompute_units = 66\n[accelerator]\ncores = 100\n'))
     assert "[network] bandwidth_gb_per_s = 25.0 and [inter] bandwidth_gb_per_s = 50.0 must agree" in refusal(
-        TILES, write('extends = "dgx-a100"\n[network]\nbandwidth_gb_per_s = 25.0\n'
+        TILES, write('extends = "a100-sxm"\n[network]\nbandwidth_gb_per_s = 25.0\n'
                      '[inter]\nbandwidth_gb_per_s = 50.0\n'))
 
 

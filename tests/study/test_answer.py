@@ -122,7 +122,7 @@ def test_machines_are_listed_by_what_runs_them(capsys):
     assert all(what for level in levels.values() for what in level["machines"].values())
     assert main(["run", "--machine", "h100"]) == 2
     told = capsys.readouterr().err
-    assert "h100-nvlink by `t3 end-to-end`" in told and told.count("\n") == 1
+    assert "h100-sxm by `t3 end-to-end`" in told and told.count("\n") == 1
 
 
 def test_a_baseline_that_is_too_good_says_by_how_much(capsys):
@@ -135,7 +135,8 @@ def test_a_baseline_that_is_too_good_says_by_how_much(capsys):
     with summary.open(encoding="utf-8") as lines:
         apart = {row["quantity"]: float(row["difference"] or 0) for row in csv.DictReader(lines)}
     for machine, points in TOO_GOOD.items():
-        title = " ".join({"a100": "A100", "h800": "H800", "nvlink": "NVLink", "pcie": "PCIe"}[w]
+        title = " ".join({"a100": "A100", "h800": "H800", "nvlink": "NVLink", "sxm": "NVLink",
+                          "pcie": "PCIe"}[w]
                          for w in machine.split("-"))
         assert round(fmean([apart[f"overlap efficiency, TransformerEngine, {title}, mean"]])) == points
     assert main(["run", "--level", "event", "--operator", "gemm-rs", "--gemm", "1024x1024x1024", "--machine",

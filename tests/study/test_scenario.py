@@ -229,7 +229,7 @@ def test_python_runs_a_scenario_and_its_file(direct, asked):
     assert asked[0][1] == ("sequential", "t3") and found.to_json()["techniques"].keys() == {"sequential", "t3"}
     run_scenario(Scenario())
     assert asked[1][0].workload.model == "t-nlg"
-    event = run_scenario(Scenario(level="event", machine="h800-nvlink", layer={"operator": "ag-gemm",
+    event = run_scenario(Scenario(level="event", machine="h800-sxm", layer={"operator": "ag-gemm",
                                                                                "gemm": "512x1024x1024"}))
     assert event.techniques["flux"].total_ns > 0
     with pytest.raises(BadInput, match="exchange.topology = 'moon'|moon"):

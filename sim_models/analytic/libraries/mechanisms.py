@@ -32,7 +32,7 @@ TRIGGERED = ("t3", "t3-direct")
 GATES = 455_000
 
 #: Between kernels that the host launches as pieces of one operator: a launch, and an event between two streams (as in
-#: a100-nvlink's [host]).
+#: a100-sxm's [host]).
 _PIECE_NS = 8000.0
 #: Units of a fused kernel that send, sum or poll instead of multiplying (Flux, FlagTree: 8 to 16).
 _SENDERS = 12

@@ -159,7 +159,7 @@ def _trainings() -> tuple[_MeasuredTraining, ...]:
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
             mapping = Mapping(tp=int(row["tp"]), pp=int(row["pp"]), micro=int(row["micro"]),
                               interleave=int(row["interleave"]), sp=sp, recompute=recompute)
-            trainings.append(_MeasuredTraining("dgx-a100", job, mapping, 1e9 * float(row[f"{name}_s"])))
+            trainings.append(_MeasuredTraining("a100-sxm", job, mapping, 1e9 * float(row[f"{name}_s"])))
     return tuple(trainings)
 
 

@@ -16,7 +16,7 @@ from t3sim.machine import Machine
 COMMUNICATION_UNITS = 16
 #: Points of overlap efficiency by which this hides more than TransformerEngine did, on the mean of Flux's figures 11
 #: to 13: `t3 reproduce --paper flux`.
-TOO_GOOD = {"a100-pcie": 118, "a100-nvlink": 91, "h800-nvlink": 38}
+TOO_GOOD = {"a100-pcie": 118, "a100-nvlink": 91, "h800-sxm": 38}
 _SPLITS = (2, 4, 8)  #: of a reduce-scatter in a pipeline
 
 

@@ -48,7 +48,7 @@ class PublishedRun:
 
 def megatron_runs(seed: int = 0) -> list[PublishedRun]:
     """Return every published run of Megatron-LM beside ours."""
-    cluster, runs = load_machine("dgx-a100", CLUSTER), []
+    cluster, runs = load_machine("a100-sxm", CLUSTER), []
     for row in csv_rows("t3sim.analytic.end_to_end.measured", "megatron"):
         job = TrainingJob(PRESETS[row["model"]], 2048, int(row["global_batch"]))
         for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):

@@ -40,7 +40,7 @@ def _mapping(gpus: int, pp: int) -> Mapping:
 
 
 def evaluate_table2(setup: Scope, results: Results) -> Findings:
-    cluster = load_machine("dgx-a100", CLUSTER)
+    cluster = load_machine("a100-sxm", CLUSTER)
     throughputs, spread = _throughputs(cluster), ranges(map(_throughputs, samples(cluster, setup.seed)))
     worst, ours = throughputs["worst_error_percent"], Quantities()
     ours.add("worst_error_percent", worst, "%", "table II, largest error", 11.5, "V-C", at_most=6, errors=True)
