@@ -1,7 +1,6 @@
 """The tile level: GEMMs and collectives against measurements, what overlaps against bounds and the cycle level."""
 
 import json
-import tomllib
 from dataclasses import replace
 from importlib import resources
 from itertools import product
@@ -45,9 +44,9 @@ def with_link(node, **changes):
 def test_every_number_has_its_source(name):
     text = resources.files("t3sim.machine").joinpath(f"machines/{name}.toml").read_text()
     lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    words = ("name", "kind", "key", "file", "rows")
+    words = ("extends", "name", "kind", "key", "file", "rows")
     assert [line for line in lines if "  # " not in line and not line.startswith(words)] == []
-    assert load_machine(name, TILES).name == name and len(tomllib.loads(text)["gpu"]) > 5
+    assert load_machine(name, TILES).name == name
 
 
 def test_gemms_of_an_a100_as_measured():
