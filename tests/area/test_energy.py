@@ -9,7 +9,7 @@ import pytest
 
 from t3sim.area.energy import report
 from t3sim.area.energy.circuit import lower
-from t3sim.area.energy.measured import measure_energy
+from t3sim.area.energy.measured import LayerEnergy, ModuleEnergy, measure_energy
 from t3sim.area.energy.price import (
     CLASSES,
     CLOCK,
@@ -23,6 +23,7 @@ from t3sim.area.energy.price import (
     SHRINK_ERROR,
     TREE_PER_FLIP_FLOP,
     WIRES_OVER_PINS,
+    Range,
     glitches,
     net_energies,
     price,
@@ -312,6 +313,16 @@ def test_the_wires_are_those_of_the_layouts(osu018):
     growth = np.polyfit(np.log(list(cells)), np.log(list(cells.values())), 1)[0]
     assert WIRES_OVER_PINS.typical * (20_000 / most) ** growth == pytest.approx(WIRES_OVER_PINS.high, rel=0.05)
     assert median(buffers) == pytest.approx(TREE_PER_FLIP_FLOP, abs=5e-3)
+
+
+def test_the_tables_show_every_module():
+    module = ModuleEnergy(2, 10, 0.25, 0.5, {kind: Range(1.0, 2.0, 3.0) for kind in CLASSES})
+    layer = LayerEnergy("layer", "machine", "t3-mca+", "cells", "7 nm", 1000, 1.0, True,
+                        {f"module{number}": module for number in range(14)}, Range(1, 2, 3), Range(0, 0, 0),
+                        {"updates": 4, "triggers": 2, "commands": 1}, 64, 128, 32, 1000)
+    power, = (rows for title, _, rows in report.sections(layer) if title == "Power of the top")
+    assert power[0][:4] == ("module0", "2", "25", "50.0%")
+    assert power[-2][:2] == ("2 others", "4") and power[-1][0] == "the top"
 
 
 def test_the_page_is_the_json_s():

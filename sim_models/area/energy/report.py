@@ -49,7 +49,7 @@ def _power(energy: LayerEnergy) -> Section:
     rows = []
     for name, module in _largest_first(energy)[:_MOST_ROWS]:
         title = "wiring, counters" if name == TOP else name
-        rows.append((title, str(module.instances), f"{100 * module.changes:.3g}", f"{module.clocked:.1%}",
+        rows.append((title, str(module.instances), f"{100 * module.changes:.3g}", f"{module.clocked_share:.1%}",
                      *_figures(energy.milliwatts(module.pj))))
     small_modules = [module for _, module in _largest_first(energy)[_MOST_ROWS:]]
     if small_modules:
