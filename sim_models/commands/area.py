@@ -5,14 +5,7 @@ from typing import Annotated
 import typer
 
 from t3sim.base.errors import BadInput
-from t3sim.commands.options import (
-    GeometryOption,
-    JsonOption,
-    MachineOption,
-    check_json_target,
-    check_plot_target,
-    file_name,
-)
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, check_plot, file_name, write_results
 
 
 def area(
@@ -49,15 +42,13 @@ def area(
 
     from t3sim.area.libraries import find_library
     from t3sim.area.node import NODES
-    from t3sim.base.output import write_json, write_whole
+    from t3sim.base.output import write_whole
     from t3sim.cosim import yosys
     from t3sim.cosim.geometry_option import changed, parse_sizes, parse_sweep
     from t3sim.cosim.verilog_files import chosen_blocks
     from t3sim.machine import load_machine
 
     fpga = fpga or record  # an entry of the history has it
-    check_json_target(json)
-    check_json_target(markdown, "--markdown")
     if node not in NODES:
         raise BadInput(f"--node {node}: allowed are {', '.join(NODES)}")
     if energy:
@@ -86,7 +77,7 @@ def area(
         raise BadInput("--sweep goes with --plot, --markdown and --json only")
     if beside is not None and (swept or record or compare):
         raise BadInput(f"--beside {beside} goes with --library, --markdown and --json only")
-    check_plot_target(plot, (".svg", ".png", ".pdf"))
+    check_plot(plot, (".svg", ".png", ".pdf"))
     target = None if plot is None else Path(plot)
     cells = find_library(library)
     second = find_library(beside) if beside is not None else None
@@ -112,9 +103,7 @@ def area(
             command = " ".join(["t3 area", block, *(f"--sweep {text}" for text in sweep), *options])
             picture = os.path.relpath(target, Path(markdown).parent) if target else ""
             write_whole(Path(markdown), report.sweeps_markdown(sweeps, sizes, cells, command, picture))
-        if json is not None:
-            write_json({"library": cells.name, "sweeps": [one.to_json(process) for one in sweeps]}, json)
-        if json != "-":
+        if write_results({"library": cells.name, "sweeps": [one.to_json(process) for one in sweeps]}, json):
             report.print_sweeps(sweeps, output_console())
         return
 
@@ -127,10 +116,9 @@ def area(
             command = " ".join(["t3 area", block, *(("--library", library) if library else ()), "--beside", beside,
                                 *options])
             write_whole(Path(markdown), report.libraries_markdown(section, sizes, cells, command))
-        if json is not None:
-            write_json({each.name: {name: pair[place].to_json(process) for name, pair in pairs.items()}
-                        for place, each in enumerate((cells, second))}, json)
-        if json != "-":
+        content = {each.name: {name: pair[place].to_json(process) for name, pair in pairs.items()}
+                   for place, each in enumerate((cells, second))}
+        if write_results(content, json):
             print_table(*section, output_console())
         return
 
@@ -140,19 +128,19 @@ def area(
         command = " ".join(["t3 area", block, *(("--fpga",) if fpga else ()),
                             *(("--library", library) if library else ()), *options])
         write_whole(Path(markdown), report.markdown(results, sizes, cells, command, process))
-    if json is not None:
-        write_json({"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
-                                "nand2": cells.nand2.name, "nand2_area": cells.nand2.area},
-                    "blocks": {name: one.to_json(process) for name, one in results.items()}}, json)
+    content = {"library": {"name": cells.name, "gate_delay_ps": round(1e3 * cells.gate_delay[0], 2),
+                           "nand2": cells.nand2.name, "nand2_area": cells.nand2.area},
+               "blocks": {name: one.to_json(process) for name, one in results.items()}}
+    for_people = write_results(content, json)
     if not (record or compare):
-        if json != "-":
+        if for_people:
             report.print_areas(results, sizes, cells, process, output_console())
         return
 
     from t3sim.study.lockstep_speed import run_bench
 
     def tell(line: str) -> None:
-        if json != "-":
+        if for_people:
             print(line, flush=True)
 
     last = (history.read() or [None])[-1]
@@ -176,7 +164,7 @@ def _energy(machine: str, library: str | None, markdown: str | None, json: str |
     from t3sim.area.energy.price import check_library
     from t3sim.area.libraries import find_library
     from t3sim.area.node import ASAP7
-    from t3sim.base.output import write_json, write_whole
+    from t3sim.base.output import write_whole
     from t3sim.cosim import yosys
     from t3sim.machine import load_machine
 
@@ -195,7 +183,5 @@ def _energy(machine: str, library: str | None, markdown: str | None, json: str |
         command = ["t3 area --energy", *((f"--machine {machine}",) if machine != "t3-table1" else ()),
                    *((f"--library {library}",) if library else ()), f"--markdown {markdown}"]
         write_whole(Path(markdown), report.markdown(energy_report, geometry, cells, ASAP7, command))
-    if json is not None:
-        write_json(energy_report.to_json(), json)
-    if json != "-":
+    if write_results(energy_report.to_json(), json):
         report.print_energy(energy_report, cells, ASAP7, output_console())

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from t3sim.base.errors import BadInput
-from t3sim.commands.options import JsonOption, MachineOption, SeedOption, check_json_target, whole_number
+from t3sim.commands.options import JsonOption, MachineOption, SeedOption, whole_number, write_results
 
 
 def bench(
@@ -28,7 +28,6 @@ def bench(
     an empty cache (first), and the RTL alone from inputs at rest to all of them at random (rtl), where wanted beside
     verilator, cxxrtl and amaranth. Cycles are per second of a core's time, but cocotb's.
     """
-    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult
 
@@ -44,7 +43,6 @@ def bench(
         raise BadInput(f"--beside {beside} needs --engine rtl")
     if not 1_000 <= cycles <= 1_000_000_000:
         raise BadInput(f"--cycles {cycles} is not possible: 1000 to 1000000000")
-    check_json_target(json)
     described = load_machine(machine)
 
     from t3sim.base.console import output_console, progress_bar
@@ -61,7 +59,5 @@ def bench(
             progress("first", 1.0)
         if "event" in engines:
             result = replace(result, event=measure_event(lambda done: progress("event", done)))
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json != "-":
+    if write_results(result.to_json(), json):
         print_bench(result, output_console())

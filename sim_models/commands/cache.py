@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, check_json_target
+from t3sim.commands.options import JsonOption, write_results
 
 #: First words of the entries' names.
 _KINDS = {"library": "RTL, compiled", "code": "C++ of a component", "verilog": "Verilog of a component",
@@ -28,18 +28,15 @@ def cache(
 
     from t3sim.base.cache import entries, evict, limit_bytes
     from t3sim.base.console import output_console, print_table
-    from t3sim.base.output import write_json
     from t3sim.base.user_cache import cache_folder
 
-    check_json_target(json)
     folder, limit = cache_folder(), limit_bytes()
     removed = evict(folder, 0, in_use_seconds=-float("inf")) if clear else []
     entries_left = entries(folder)
-    if json is not None:
-        write_json({"folder": str(folder), "limit_bytes": limit, "removed": [entry.path.name for entry in removed],
-                    "entries": [{"name": entry.path.name, "bytes": entry.size_bytes, "used": entry.used}
-                                for entry in entries_left]}, json)
-    if json == "-":
+    content = {"folder": str(folder), "limit_bytes": limit, "removed": [entry.path.name for entry in removed],
+               "entries": [{"name": entry.path.name, "bytes": entry.size_bytes, "used": entry.used}
+                           for entry in entries_left]}
+    if not write_results(content, json):
         return
     if clear:
         print(f"removed {len(removed)} entries, {sum(entry.size_bytes for entry in removed) / 1e6:,.1f} MB")

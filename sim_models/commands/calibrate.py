@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from t3sim.base.errors import BadInput, choices
-from t3sim.commands.options import JsonOption, check_json_target, file_name
+from t3sim.commands.options import JsonOption, file_name, write_results
 
 _WORST = 5  #: rows shown
 
@@ -30,7 +30,7 @@ def calibrate(
     from t3sim.analytic.validation.log import read_log
     from t3sim.analytic.validation.readers import read_text, text_of
     from t3sim.base.console import NOTHING, output_console, print_table
-    from t3sim.base.output import write_json, write_whole
+    from t3sim.base.output import write_whole
     from t3sim.machine import load_machine
     from t3sim.machine.levels import COMMERCIAL
     from t3sim.machine.load import machines_of
@@ -40,7 +40,6 @@ def calibrate(
         raise BadInput(f"--out {out[:60]!r}: a name that ends with .toml is needed")
     if preset(machine) not in (allowed := machines_of(COMMERCIAL)):
         raise BadInput(f"--machine {machine[:60]!r} is unknown: allowed are {choices(machine, allowed)}")
-    check_json_target(json)
     start = load_machine(machine, COMMERCIAL)
     read = [row for file in log or () for row in read_log(text_of(file, "--log"), file, machine)]
     read += [row for file in rows or () for row in read_text(text_of(file, "--rows"), file)]
@@ -49,10 +48,9 @@ def calibrate(
     result = fit_machine(start, read)
     files = [Path(file).name for file in (*(log or ()), *(rows or ()))]
     write_whole(Path(out), result.to_toml(Path(out).stem, files))
-    if json is not None:
-        write_json({"machine": start.name, "values": result.values, "undetermined": list(result.undetermined),
-                    "errors": [vars(quantity) for quantity in result.errors], "left_out": result.left_out}, json)
-    if json == "-":
+    content = {"machine": start.name, "values": result.values, "undetermined": list(result.undetermined),
+               "errors": [vars(quantity) for quantity in result.errors], "left_out": result.left_out}
+    if not write_results(content, json):
         return
     console = output_console()
 

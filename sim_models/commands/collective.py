@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from t3sim.base.errors import BadInput
-from t3sim.commands.options import JsonOption, check_json_target, file_name, shown_size, size_range
+from t3sim.commands.options import JsonOption, file_name, shown_size, size_range, write_results
 
 
 def collective(
@@ -37,7 +37,7 @@ def collective(
 ) -> None:
     """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
     from t3sim.base.console import output_console, print_table
-    from t3sim.base.output import write_json, write_whole
+    from t3sim.base.output import write_whole
     from t3sim.collectives.algorithms import COLLECTIVES
     from t3sim.collectives.msccl import msccl_text
     from t3sim.event.flow.runs import request
@@ -51,9 +51,6 @@ def collective(
     if timeline is not None and (len(sizes_bytes) > 1 or len(flow.chosen) > 1):
         raise BadInput(f"--timeline {timeline[:40]!r} shows one run: give one size and one --algorithm of "
                        f"{names}")
-    check_json_target(json)
-    check_json_target(timeline, "--timeline")
-    check_json_target(write_plan, "--write-plan")
 
     if timeline is None:
         result = flow.run(sizes_bytes)
@@ -66,9 +63,7 @@ def collective(
     if write_plan is not None:
         (one,) = flow.chosen
         write_whole(Path(write_plan).resolve(), msccl_text(flow.collective, one.program(), one.name))
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json == "-":
+    if not write_results(result.to_json(), json):
         return
     console = output_console()
     print_table(f"{COLLECTIVES[result.collective].capitalize()} on {result.nodes} GPUs, topology {result.topology}; "

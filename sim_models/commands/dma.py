@@ -12,11 +12,11 @@ from t3sim.base.errors import BadInput
 from t3sim.commands.options import (
     JsonOption,
     check_estimate,
-    check_json_target,
     file_name,
     shown_size,
     size_range,
     whole_number,
+    write_results,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ def dma(
             raise BadInput(f"{option} is of the cycle level: give --level cycle, too")
     from t3sim.analytic.rings import kernel_collective_ns
     from t3sim.base.console import output_console, print_table
-    from t3sim.base.output import write_json
     from t3sim.event.flow.commands import COLLECTIVES, POSSIBLE
     from t3sim.event.flow.dma import INITIATORS, PHASES, copied_then_added_ns, run_collective
     from t3sim.machine import load_machine
@@ -102,7 +101,6 @@ def dma(
                 raise BadInput(f"--initiator {name[:40]!r} is unknown: allowed are {', '.join(INITIATORS)}")
         if variant is not None and "prelaunch" in names:
             raise BadInput("--variant prelaunch is --initiator poll: give one of them")
-    check_json_target(json)
     node = load_machine("mi300x" if machine is None else machine, ENGINES)
 
     runs: dict[str, dict[int, object]] = {}
@@ -114,12 +112,11 @@ def dma(
     reduces = collective in ("rs", "ar")
     added = {size: copied_then_added_ns(node, collective, size) for size in sizes_bytes} if reduces else {}
     others = {"kernels": kernel, **({"copies, then a\nkernel adds": added} if added else {})}
-    if json is not None:
-        details = {title: {size: {name: getattr(run, name) for name in _REPORTED} for size, run in by_size.items()}
-                   for title, by_size in runs.items()}
-        write_json({"collective": collective, "machine": node.described(ENGINES), "kernel_ns": kernel,
-                    **({"copied_then_added_ns": added} if added else {}), "variants": details}, json)
-    if json == "-":
+    details = {title: {size: {name: getattr(run, name) for name in _REPORTED} for size, run in by_size.items()}
+               for title, by_size in runs.items()}
+    content = {"collective": collective, "machine": node.described(ENGINES), "kernel_ns": kernel,
+               **({"copied_then_added_ns": added} if added else {}), "variants": details}
+    if not write_results(content, json):
         return
     console = output_console()
     rows = []
@@ -152,7 +149,6 @@ def _estimate(machine: "Machine", gpus: int, moved: Sequence[int]) -> "Estimate"
 def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machine: str, initiator: str | None,
                         gpus: int, json: str | None, waves: "ProducerWaves", insist: bool) -> None:
     from t3sim.base.console import output_console, print_table
-    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import QUEUE
     from t3sim.runs.copies import COLLECTIVES, VARIANTS
@@ -172,7 +168,6 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     for _, name, variant_name in variants_run:
         for size in sizes_bytes:
             check_asked(chip, collective, gpus, size, name, variant_name, waves)
-    check_json_target(json)
     phases = 2 if collective.startswith("ar") else 1
     cost = _estimate(chip, gpus, [phases * size for size in sizes_bytes for _ in variants_run])
     check_estimate(cost, SimpleNamespace(kind=f"{COLLECTIVES[collective]} by engines",
@@ -180,13 +175,11 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
     print(f"t3: estimated: {cost}", file=sys.stderr, flush=True)
     runs = {size: {called: run_queued(chip, collective, gpus, size, name, variant=variant_name, waves=waves)
                    for called, name, variant_name in variants_run} for size in sizes_bytes}
-    if json is not None:
-        write_json({"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,
-                    "initiators": {"host": chip.described(QUEUE)["host"],
-                                   "gpu": chip.gpu.model_dump(include={"command_ns", "doorbell_ns"})},
-                    "runs": {size: {name: asdict(run) for name, run in by_name.items()}
-                             for size, by_name in runs.items()}}, json)
-    if json == "-":
+    content = {"collective": collective, "level": "cycle", "gpus": gpus, "machine": chip.name,
+               "initiators": {"host": chip.described(QUEUE)["host"],
+                              "gpu": chip.gpu.model_dump(include={"command_ns", "doorbell_ns"})},
+               "runs": {size: {name: asdict(run) for name, run in by_name.items()} for size, by_name in runs.items()}}
+    if not write_results(content, json):
         return
     console = output_console()
     print_table(f"{COLLECTIVES[collective].capitalize()} on {gpus} GPUs with the RTL of {chip.name} (µs from the last "

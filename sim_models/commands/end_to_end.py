@@ -9,11 +9,12 @@ from t3sim.base.errors import BadInput
 from t3sim.commands.options import (
     JsonOption,
     SeedOption,
-    check_json_target,
-    check_plot_target,
+    check_plot,
     decimal_number,
+    file_name,
     whole_number,
     write_plot,
+    write_results,
 )
 
 _TOP = 10
@@ -48,7 +49,8 @@ def end_to_end(
     ignore_memory: Annotated[bool, typer.Option(
         "--ignore-memory", help="Time a mapping although it does not fit.")] = False,
     plot: Annotated[str | None, typer.Option(
-        metavar="FILE", help="With --search: time, memory and energy of the mappings, as SVG or PNG.")] = None,
+        metavar="FILE", parser=file_name, help="With --search: time, memory and energy of the mappings, as SVG or PNG.",
+    )] = None,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
@@ -57,7 +59,6 @@ def end_to_end(
     from t3sim.analytic.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
     from t3sim.analytic.end_to_end.training import TrainingJob
     from t3sim.base.console import output_console, progress_bar
-    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.machine.levels import CLUSTER
     from t3sim.study.end_to_end import PHASES, estimate
@@ -80,8 +81,7 @@ def end_to_end(
             raise BadInput(f"{option} does not go with --search, which tries all mappings of a training")
     if plot is not None and not search:
         raise BadInput(f"--plot {plot[:40]!r} goes with --search only")
-    check_json_target(json)
-    check_plot_target(plot)
+    check_plot(plot)
     described, cluster = load_transformer(model), load_machine(machine, CLUSTER)
     job = TrainingJob(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
 
@@ -92,9 +92,7 @@ def end_to_end(
         ranking = search_mappings(cluster, job, gpus)
         if plot is not None:
             write_plot(plot, lambda: show.draw_ranking(ranking, cluster, job))
-        if json is not None:
-            write_json(show.ranking_json(ranking, cluster, job, gpus), json)
-        if json != "-":
+        if write_results(show.ranking_json(ranking, cluster, job, gpus), json):
             show.print_ranking(ranking, cluster, job, gpus, _TOP, output_console())
         return
     if mapping is None and phase == "training" and recompute is None:
@@ -106,10 +104,8 @@ def end_to_end(
     check_mapping(used_mapping, described, gpus, global_batch, IMPLEMENTATIONS[kernels].heads_split)
     with progress_bar(() if technique == "sequential" else (technique,)) as progress:
         result = estimate(cluster, job, used_mapping, phase, technique, seed, not ignore_memory, progress)
-    if json is not None:
-        write_json(result.to_json() | ({"training_days": result.training_days(tokens)} if phase == "training" else {}),
-                   json)
-    if json != "-":
+    days = {"training_days": result.training_days(tokens)} if phase == "training" else {}
+    if write_results(result.to_json() | days, json):
         show.print_estimate(result, tokens, output_console())
 
 

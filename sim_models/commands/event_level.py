@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from t3sim.commands.flags import print_notes
+from t3sim.commands.options import write_results
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
@@ -14,16 +15,13 @@ if TYPE_CHECKING:
 
 def run_event_level(asked: "EventLevel", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
-    from t3sim.base.output import write_json
     from t3sim.mechanisms.fused_wg.event import PersistentRun
     from t3sim.study.results import FileRun
     from t3sim.study.scenario.event import GemmRun
 
     print_notes(asked.notes)
     result = asked.run()
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json == "-":
+    if not write_results(result.to_json(), json):
         return
     if isinstance(result, GemmRun):
         _print_gemm(result)

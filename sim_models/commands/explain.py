@@ -7,7 +7,7 @@ import typer
 
 from t3sim.base.errors import BadInput
 from t3sim.commands.flags import in_options
-from t3sim.commands.options import JsonOption, check_json_target, folder_name, natural_number
+from t3sim.commands.options import JsonOption, folder_name, natural_number, write_results
 
 
 def explain(
@@ -24,7 +24,6 @@ def explain(
     json: JsonOption = None,
 ) -> None:
     """Explain a tile's life, a collective's workgroup or a channel's decision; without options, the whole run."""
-    from t3sim.base.output import write_json
     from t3sim.trace.explain_channel import explain_channel
     from t3sim.trace.explain_passes import explain_piece
     from t3sim.trace.explain_run import explain_run
@@ -36,7 +35,6 @@ def explain(
         raise BadInput("--wg and --wf explain a tile, --channel and --cycle a decision: give one pair")
     if decision and (channel is None or cycle is None):
         raise BadInput("a decision needs both --channel and --cycle")
-    check_json_target(json)
     recorded = Trace.load(folder)
     if tile and recorded.passes:
         if wf is not None or wg is None:
@@ -50,9 +48,7 @@ def explain(
         answer = explain_channel(recorded, channel, cycle, device)
     else:
         answer = explain_run(recorded)
-    if json is not None:
-        write_json(answer.to_json(), json)
-    if json == "-":
+    if not write_results(answer.to_json(), json):
         return
 
     from rich.table import Table

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, check_json_target, folder_name
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, folder_name, write_results
 
 
 def export(
@@ -18,14 +18,12 @@ def export(
 ) -> None:
     """Write a block as a C++ library for other simulators: C interface, SystemC module, CMake file, test, README."""
     from t3sim.base.errors import BadInput
-    from t3sim.base.output import write_json
     from t3sim.cosim.geometry_option import changed, parse_sizes
     from t3sim.cosim.verilog_files import known_block
     from t3sim.machine import load_machine
 
     if out is None:
         raise BadInput("--out DIR is needed: the folder for the files")
-    check_json_target(json)
     known_block(block)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
 
@@ -33,9 +31,7 @@ def export(
     from t3sim.cosim.c_library import write_library
 
     files, checksum = write_library(block, sizes, out)
-    if json is not None:
-        write_json({"folder": str(out.resolve()), "block": block, "files": [*files], "checksum": checksum}, json)
-    if json != "-":
+    if write_results({"folder": str(out.resolve()), "block": block, "files": [*files], "checksum": checksum}, json):
         console = output_console()
         print_table(f"C++ library in {out}", ("file", "bytes"),
                     [(file, f"{len(text.encode()):,}") for file, text in files.items()], console)

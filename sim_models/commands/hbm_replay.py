@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from t3sim.base.errors import BadInput, choices
-from t3sim.commands.options import JsonOption, check_json_target, file_name
+from t3sim.commands.options import JsonOption, file_name, write_results
 
 
 def hbm_replay(
@@ -27,7 +27,6 @@ def hbm_replay(
     """Replay a request trace on one DRAM channel and count what it took."""
     from pathlib import Path
 
-    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
 
     if every == (trace is not None):
@@ -40,7 +39,6 @@ def hbm_replay(
         if trace not in recorded.workloads("hbm3"):
             raise BadInput(f"trace {trace!r} is neither a file nor one of the recorded workloads "
                            f"{choices(trace, recorded.workloads('hbm3'))}")
-    check_json_target(json)
     described = load_machine(machine)
 
     from t3sim.base.console import output_console, print_pairs, progress_bar
@@ -58,10 +56,9 @@ def hbm_replay(
             rows = validate(described.dram, configs, progress=lambda share: progress("replay", share))
         micro = validate_micro(described.dram, configs)
         results = verdicts(rows, micro)
-        if json is not None:
-            write_json({"rows": [row.to_json() for row in rows], "micro": [row.to_json() for row in micro],
-                        "verdicts": [one.to_json() for one in results]}, json)
-        if json != "-":
+        content = {"rows": [row.to_json() for row in rows], "micro": [row.to_json() for row in micro],
+                   "verdicts": [one.to_json() for one in results]}
+        if write_results(content, json):
             print_validation(rows, micro, results, output_console())
         return
 
@@ -80,7 +77,5 @@ def hbm_replay(
     with progress_bar(["replay"]) as progress:
         count = max(1, requests.lines.size)
         result = replay(requests, described.dram, config, lambda accepted: progress("replay", accepted / count))
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json != "-":
+    if write_results(result.to_json(), json):
         print_pairs(f"{trace} on {described.name}, {config}", result.to_json().items(), output_console())

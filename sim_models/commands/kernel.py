@@ -11,10 +11,10 @@ from t3sim.commands.options import (
     AllowCodeOption,
     JsonOption,
     check_estimate,
-    check_json_target,
     file_name,
     natural_number,
     whole_number,
+    write_results,
 )
 from t3sim.study.scenario.short_names import keys_of
 
@@ -69,7 +69,6 @@ def kernel(
     elif not what.endswith(".toml"):
         raise BadInput(f"kernel {what[:40]!r} is unknown: allowed are {choices(what, _KERNELS)}, and files that end "
                        "in .npz or .toml")
-    check_json_target(json)
     file = what if what.endswith(".toml") else None
     settings = {} if file else {"operator" if what in _KERNELS else "kernel": what}
     settings |= {"gemm": gemm, "embedding": embedding, "locality": locality, "split-k": split_k, "machine": machine,
@@ -81,23 +80,19 @@ def kernel(
 def run_kernel(kernel: "KernelAlone", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a kernel alone, and again beside copies if there are any; print, or write as JSON. Raises BadInput."""
     from t3sim.base.console import output_console, progress_bar
-    from t3sim.base.output import write_json
     from t3sim.study.report import print_kernel
 
     if (cost := kernel.estimate()) is not None:
         check_estimate(cost, kernel.workload, insist)
     with progress_bar(list(kernel.kernels)) as progress:
         result = kernel.run(progress, kept)
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json != "-":
+    if write_results(result.to_json(), json):
         print_kernel(result, output_console())
 
 
 def run_collective_alone(alone: "CollectiveRequest", insist: bool, json: str | None, kept: "Results | None") -> None:
     """Run a collective alone; print, or write as JSON. Raises BadInput."""
     from t3sim.base.console import output_console, progress_bar
-    from t3sim.base.output import write_json
     from t3sim.study.report import print_collective
 
     print_notes(alone.notes)
@@ -107,9 +102,7 @@ def run_collective_alone(alone: "CollectiveRequest", insist: bool, json: str | N
         check_estimate(alone.estimate(), alone, insist)
     with progress_bar([alone.kind]) as progress:
         result = alone.run(progress, kept)
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json != "-":
+    if write_results(result.to_json(), json):
         print_collective(result, output_console())
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import JsonOption, check_json_target, file_name
+from t3sim.commands.options import JsonOption, file_name, write_results
 
 
 def machines(
@@ -14,13 +14,9 @@ def machines(
     json: JsonOption = None,
 ) -> None:
     """List the machines that come with the package, the commands that each serves, and what these need."""
-    from t3sim.base.output import write_json
 
-    check_json_target(json)
     content = _by_level() if machine is None else _capacities(machine)
-    if json is not None:
-        write_json(content, json)
-    if json == "-":
+    if not write_results(content, json):
         return
     from t3sim.base.console import output_console
 

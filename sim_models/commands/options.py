@@ -128,7 +128,7 @@ GeometryOption = Annotated[str | None, typer.Option(
     "--geometry", "-g", metavar="SIZE=N,...", help="Sizes that differ from the machine's: ways=4,channels=8.")]
 
 
-#: Options that name a file or a folder to write.
+#: Options that name what is written: a folder, or calibrate's file; then files.
 OUTPUTS = ("--out", "--json", "--plot", "--markdown", "--timeline", "--write-plan")
 
 
@@ -136,15 +136,18 @@ _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def check_outputs(outputs: dict[str, str]) -> None:
-    """Refuse, before any work, outputs of which one would take the place of another, or of a file that is read.
+    """Refuse, before any work, files that cannot be written, and outputs that would take the place of another file.
 
     A folder where no files can be made is refused, too, and standard output that is closed.
 
-    `given`: what options and arguments name, also what is no file. Raises BadInput.
+    `outputs`: what options and arguments name, also what is no file. Raises BadInput.
     """
     for option in OUTPUTS if output_is_closed() else ():
         if outputs.get(option) in _STANDARD_OUTPUT:
             raise BadInput(f"{option} {outputs[option]}: standard output is closed")
+    for option in OUTPUTS[1:]:
+        if (target := outputs.get(option, "-")) != "-":
+            _check_target(option, target)
     at = {option: Path(os.path.realpath(name)) for option, name in outputs.items() if name != "-"}
     if "--out" in at and not os.path.isfile(at["--out"]) and not may_be_written(at["--out"]):
         raise BadInput(f"--out {outputs['--out']!r} cannot be written: permission denied")
@@ -170,10 +173,8 @@ def read_or_written(*files: str | None) -> Iterator[None]:
         discard_output()
 
 
-def check_json_target(target: str | None, option: str = "--json") -> None:
-    """Refuse, before minutes of work, a file that cannot be written. Raises `BadInput`."""
-    if target is None or target == "-":
-        return
+def _check_target(option: str, target: str) -> None:
+    """Refuse a file that cannot be written. Raises `BadInput`."""
     path = Path(target)
     if not target or path.is_dir():
         raise BadInput(f"{option} {target!r} is not a file name")
@@ -183,11 +184,19 @@ def check_json_target(target: str | None, option: str = "--json") -> None:
         raise BadInput(f"{option} {target!r} cannot be written: permission denied")
 
 
-def check_plot_target(target: str | None, endings: tuple[str, ...] = (".svg", ".png")) -> None:
-    """Refuse, before any work, a plot's file that cannot be written or is of another kind. Raises BadInput."""
-    check_json_target(target, "--plot")
+def check_plot(target: str | None, endings: tuple[str, ...] = (".svg", ".png")) -> None:
+    """Refuse, before any work, a plot of another kind. Raises BadInput."""
     if target is not None and not target.endswith(endings):
         raise BadInput(f"--plot {target[:40]!r} must end in {', '.join(endings[:-1])} or {endings[-1]}")
+
+
+def write_results(content: dict[str, Any], json: str | None) -> bool:
+    """Write results where `--json` says; return whether to print them for people, too."""
+    from t3sim.base.output import write_json
+
+    if json is not None:
+        write_json(content, json)
+    return json != "-"
 
 
 def write_plot(target: str, draw: Callable[[], Any]) -> None:

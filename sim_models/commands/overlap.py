@@ -7,7 +7,7 @@ import typer
 
 from t3sim.base.errors import BadInput, printable
 from t3sim.commands.flags import takes_scenario_by
-from t3sim.commands.options import JsonOption, check_json_target, decimal_number, file_name, natural_number
+from t3sim.commands.options import JsonOption, decimal_number, file_name, natural_number, write_results
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,14 +47,12 @@ def overlap(
         if sequence_parallel:
             raise BadInput("--sequence-parallel does not go with --expert-parallel")
         experts = ExpertsToRank(scenario, zipf, seed, routing)
-        check_json_target(json)
         _rank_experts(experts, json)
         return
     for option, value in (("--zipf", zipf), ("--seed", seed), ("--routing", routing)):
         if value:
             raise BadInput(f"{option} is of --expert-parallel")
     layer = LayerToRank(scenario, sequence_parallel)
-    check_json_target(json)
     run_ranking(layer, json)
 
 
@@ -63,17 +61,15 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     from t3sim.analytic.end_to_end.layer import gemms_said
     from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
     from t3sim.base.console import output_console, print_table
-    from t3sim.base.output import write_json
 
     result = layer.run()
     ranked, wrong, node, transformer = result.ranking, result.expected_error, result.machine, result.model
     tp, tokens, width = result.tp, result.tokens, result.width
-    if json is not None:
-        write_json(result.to_json(), json)
+    for_people = write_results(result.to_json(), json)
     if layer.is_default_width and transformer.dtype not in ("", "bfloat16", "float16"):
         print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16 (--dtype)"),
               file=sys.stderr)
-    if json == "-":
+    if not for_people:
         return
     console = output_console()
     console.print(printable(str(transformer)), markup=False)
@@ -128,12 +124,9 @@ def _rank_experts(layer: "ExpertsToRank", json: str | None) -> None:
     from t3sim.analytic.end_to_end.layer import gemms_said
     from t3sim.analytic.libraries.mechanisms import GATES
     from t3sim.base.console import output_console, print_table
-    from t3sim.base.output import write_json
 
     result = layer.run()
-    if json is not None:
-        write_json(result.to_json(), json)
-    if json == "-":
+    if not write_results(result.to_json(), json):
         return
     console, routing, model = output_console(), result.routing, result.model
     console.print(printable(str(model)), markup=False)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from t3sim.base.errors import BadInput
-from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, check_json_target
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, write_results
 
 
 def registers(
@@ -16,16 +16,12 @@ def registers(
     json: JsonOption = None,
 ) -> None:
     """Print the register map: as Markdown, an HTML page, a C header, or SystemRDL."""
-    from t3sim.base.output import write_json
     from t3sim.cosim.driver.register_map import FORMATS, to_json
     from t3sim.cosim.geometry_option import changed, parse_sizes
     from t3sim.machine import load_machine
 
     if form not in FORMATS:
         raise BadInput(f"--format {form!r} is unknown: allowed are {', '.join(FORMATS)}")
-    check_json_target(json)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
-    if json is not None:
-        write_json(to_json(sizes), json)
-    if json != "-":
+    if write_results(to_json(sizes), json):
         print(FORMATS[form][0](sizes), end="")

@@ -11,10 +11,10 @@ from t3sim.commands.options import (
     JsonOption,
     MachineOption,
     SeedOption,
-    check_json_target,
     folder_name,
     simulations_at_once,
     whole_number,
+    write_results,
 )
 
 _FIRST, _SECOND, _NONE = "t3-table1", "t3-accelsim", "none"
@@ -38,7 +38,6 @@ def reproduce(
     seed: SeedOption = 0,
 ) -> None:
     """Reproduce the papers' figures and tables, T3's with RTL in the loop."""
-    from t3sim.base.output import write_json
     from t3sim.machine import load_machine
     from t3sim.papers.figure import paper_setup
     from t3sim.papers.pipeline import check_out
@@ -46,7 +45,6 @@ def reproduce(
 
     jobs = simulations_at_once(jobs)
     figures = select_figures(only, paper)
-    check_json_target(json)
     described = load_machine(machine)
     second_name = (_SECOND if machine == _FIRST else _NONE) if beside is None else beside
     second = None if second_name == _NONE else load_machine(second_name)
@@ -66,9 +64,7 @@ def reproduce(
     except KeyboardInterrupt:
         print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
         raise
-    if json is not None:
-        write_json(campaign.results, json)
-    if json != "-":
+    if write_results(campaign.results, json):
         print_campaign(campaign.results, out / "report.html", output_console())
     if campaign.outcome.failures:
         first = next(iter(campaign.outcome.failures.values()))

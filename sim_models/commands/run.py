@@ -8,8 +8,7 @@ from t3sim.base.errors import BadInput
 from t3sim.commands.flags import takes_scenario
 from t3sim.commands.options import (
     JsonOption,
-    check_json_target,
-    check_plot_target,
+    check_plot,
     file_name,
     simulations_at_once,
     whole_number,
@@ -47,10 +46,9 @@ def run(
         for option, value in (("--plot", plot), ("--jobs", jobs)):
             if value is not None:
                 raise BadInput(f"{option} {value} does not go with {ready.what}")
-    check_json_target(json)
     results = None if fresh else KeptResults()
     if isinstance(ready, LayerRequest):
-        check_plot_target(plot)
+        check_plot(plot)
         run_sublayers(ready, plot, insist, simulations_at_once(jobs), json, results)
     elif isinstance(ready, EventLevel):
         run_event_level(ready, json)

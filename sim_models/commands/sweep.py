@@ -14,10 +14,10 @@ from t3sim.commands.flags import in_options
 from t3sim.commands.options import (
     AllowCodeOption,
     JsonOption,
-    check_json_target,
     folder_name,
     simulations_at_once,
     whole_number,
+    write_results,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def sweep(
     json: JsonOption = None,
 ) -> None:
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
-    from t3sim.base.output import write_json
     from t3sim.papers.pipeline import check_out
     from t3sim.papers.progress import show_progress
     from t3sim.study.sweeps.cluster import check_address
@@ -58,7 +57,6 @@ def sweep(
         check_address(scheduler)
     described = load_study(study)
     points = points_of(described, allow_code)  # refuses before a folder is made
-    check_json_target(json)
     is_new = not out.exists()
     check_out(out)
     try:
@@ -72,12 +70,10 @@ def sweep(
     except KeyboardInterrupt:
         print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
         raise
-    if json is not None:
-        write_json({"study": described.title, "points": swept.points, "done": swept.finished_points,
-                    "kept": swept.stored_points, "failed": len(swept.failures), "simulations": swept.simulations,
-                    "compared": [asdict(one) for one in swept.regrets],
-                    "regimes": [asdict(one) for one in swept.regimes]}, json)
-    if json != "-":
+    content = {"study": described.title, "points": swept.points, "done": swept.finished_points,
+               "kept": swept.stored_points, "failed": len(swept.failures), "simulations": swept.simulations,
+               "compared": [asdict(one) for one in swept.regrets], "regimes": [asdict(one) for one in swept.regimes]}
+    if write_results(content, json):
         print(f"{described.title}: {swept.finished_points} of {swept.points} points; {out / 'results.parquet'}, "
               f"{out / 'report.html'}")
         if swept.regrets:

@@ -1,6 +1,6 @@
 """`t3 techniques`: the mechanisms of `t3 run` and `t3 overlap`, the level on which each runs, and what with."""
 
-from t3sim.commands.options import JsonOption, check_json_target
+from t3sim.commands.options import JsonOption, write_results
 
 #: Of each level: the key and the values that JSON has for it, and how the table names it.
 _LEVELS = {
@@ -17,15 +17,12 @@ def techniques(json: JsonOption = None) -> None:
     from rich.table import Column, Table
 
     from t3sim.base.console import output_console
-    from t3sim.base.output import write_json
     from t3sim.mechanisms.table import every_mechanism
 
-    check_json_target(json)
     rows = every_mechanism()
-    if json is not None:
-        write_json({key: {row.name: {name: getattr(row, name) for name in names} for row in rows if row.level == level}
-                    for level, (key, names, _) in _LEVELS.items()}, json)
-    if json == "-":
+    content = {key: {row.name: {name: getattr(row, name) for name in names} for row in rows if row.level == level}
+               for level, (key, names, _) in _LEVELS.items()}
+    if not write_results(content, json):
         return
     table = Table(Column("mechanism", no_wrap=True), Column("level", no_wrap=True), "what it does",
                   Column("source", overflow="fold"), Column("operators", overflow="fold"), "topologies",

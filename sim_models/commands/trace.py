@@ -9,7 +9,7 @@ import typer
 
 from t3sim.base.errors import BadInput, choices
 from t3sim.commands.flags import print_notes, takes_scenario
-from t3sim.commands.options import JsonOption, check_estimate, check_json_target, folder_name, natural_number
+from t3sim.commands.options import JsonOption, check_estimate, folder_name, natural_number, write_results
 
 if TYPE_CHECKING:
     from t3sim.study.scenario.scenario import Scenario
@@ -55,7 +55,6 @@ def trace(
     json: JsonOption = None,
 ) -> None:
     """Record a fused kernel or a collective alone from inside the loop, for `t3 explain` and `t3 step`."""
-    from t3sim.base.output import write_json
 
     if bug is not None and bug not in BUGS:
         raise BadInput(f"--bug {bug!r} is unknown: allowed are {', '.join(BUGS)}")
@@ -74,7 +73,6 @@ def trace(
                 raise BadInput(f"{option} does not go with --index, which looks at the whole run")
     if limit == 0:
         raise BadInput("--limit 0 would record nothing: at least 1 is needed")
-    check_json_target(json)
 
     from dataclasses import asdict, replace
 
@@ -129,9 +127,7 @@ def trace(
     known_places = places(Trace.load(out)) if index else []
     if index:
         summary["places"] = [place.to_json() for place in known_places]
-    if json is not None:
-        write_json(summary, json)
-    if json != "-":
+    if write_results(summary, json):
         console = output_console()
         rate = result.cycles_recorded / result.seconds_recorded if result.seconds_recorded else 0
         ended = _ENDS.get(result.outcome, result.outcome)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from t3sim.base.errors import BadInput, choices
-from t3sim.commands.options import JsonOption, check_json_target, check_plot_target, file_name, folder_name, write_plot
+from t3sim.commands.options import JsonOption, check_plot, file_name, folder_name, write_plot, write_results
 
 _WORST = 10  #: rows shown
 
@@ -30,21 +30,18 @@ def validate(
     from t3sim.analytic.validation.machines import MACHINES, constants
     from t3sim.analytic.validation.readers import own_rows, read_text, text_of
     from t3sim.base.console import output_console, print_table
-    from t3sim.base.output import write_json
     from t3sim.machine.loader import preset
 
     if machine is not None and (machine := preset(machine)) not in MACHINES:
         raise BadInput(f"machine {machine[:60]!r} has no measured rows: allowed are {choices(machine, MACHINES)}")
-    check_json_target(json)
-    check_plot_target(plot)
+    check_plot(plot)
     read = []
     if rows is not None:
         read += read_text(text_of(rows, "--rows"), rows)
     if log is not None:
         read += read_log(text_of(log, "--log"), log, machine)
     comparison = compare(read if rows or log else own_rows(), machine)
-    if json is not None:
-        write_json(comparison.to_json(), json)
+    for_people = write_results(comparison.to_json(), json)
     if plot is not None:
         from t3sim.analytic.validation.plots import draw_all
 
@@ -55,7 +52,7 @@ def validate(
         from t3sim.analytic.validation.page import write_page
 
         write_page(Path(out), comparison)
-    if json == "-":
+    if not for_people:
         return
     console = output_console()
     for title, by in (("quantity", "quantity"), ("machine", "machine")):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, check_json_target, folder_name
+from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, folder_name, write_results
 
 
 def verilog(
@@ -19,14 +19,12 @@ def verilog(
 ) -> None:
     """Write Verilog, ports and parameters as JSON, a FuseSoC core, lint waivers and the register map."""
     from t3sim.base.errors import BadInput
-    from t3sim.base.output import write_json
     from t3sim.cosim.geometry_option import changed, parse_sizes
     from t3sim.cosim.verilog_files import chosen_blocks, write_verilog
     from t3sim.machine import load_machine
 
     if out is None:
         raise BadInput("--out DIR is needed: the folder for the files")
-    check_json_target(json)
     blocks = chosen_blocks(block)
     sizes = changed(load_machine(machine).geometry(), parse_sizes(geometry))
 
@@ -35,9 +33,7 @@ def verilog(
     with progress_bar(blocks) as progress:
         verdicts = write_verilog(blocks, sizes, out, check, progress)
     files = {name: f"{name}.v" for name in blocks}
-    if json is not None:
-        write_json({"folder": str(out.resolve()), "files": files, "checks": verdicts}, json)
-    if json != "-":
+    if write_results({"folder": str(out.resolve()), "files": files, "checks": verdicts}, json):
         tools = tuple(next(iter(verdicts.values()))) if check else ()
         print_table(f"Verilog in {out}", ("block", "file", *tools),
                     [(name, file, *verdicts.get(name, {}).values()) for name, file in files.items()], output_console())
