@@ -137,7 +137,7 @@ def area(
             report.print_areas(results, sizes, cells, process, output_console())
         return
 
-    from t3sim.study.lockstep_speed import run_bench
+    from t3sim.study.engine_speed import run_bench
 
     def tell(line: str) -> None:
         if for_people:
@@ -149,7 +149,7 @@ def area(
     for line in (history.changes(last, new) or ["nothing changed"]) if last else ():
         tell(line)
     with progress_bar(("lockstep",)) as progress:
-        measured = run_bench(described, ("lockstep",), 20_000, progress)
+        measured = run_bench(machine, ("lockstep",), 20_000, progress)
     new |= history.speed(measured.cycles_per_second["lockstep"])
     if last:
         tell(history.speed_change(last, new))

@@ -1,6 +1,5 @@
 """`t3 bench`: how fast the engines step the same RTL on the same stimulus, in one run."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -43,21 +42,13 @@ def bench(
         raise BadInput(f"--beside {beside} needs --engine rtl")
     if not 1_000 <= cycles <= 1_000_000_000:
         raise BadInput(f"--cycles {cycles} is not possible: 1000 to 1000000000")
-    described = load_machine(machine)
+    load_machine(machine)  # refuses before the work
 
     from t3sim.base.console import output_console, progress_bar
-    from t3sim.commands.event_speed import measure_event
-    from t3sim.study.first_run import measure_first_run
-    from t3sim.study.lockstep_speed import run_bench
+    from t3sim.study.engine_speed import run_bench
     from t3sim.study.report import print_bench
 
     with progress_bar(engines) as progress:
-        result = run_bench(described, engines=engines, cycles=cycles, progress=progress, seed=seed,
-                           beside=others)
-        if "first" in engines:
-            result = replace(result, first=measure_first_run(machine))
-            progress("first", 1.0)
-        if "event" in engines:
-            result = replace(result, event=measure_event(lambda done: progress("event", done)))
+        result = run_bench(machine, engines, cycles, progress, seed, others)
     if write_results(result.to_json(), json):
         print_bench(result, output_console())

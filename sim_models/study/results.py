@@ -396,12 +396,9 @@ class BenchResult:
         return speed[engine] / speed[other] if {engine, other} <= speed.keys() else None
 
     def to_json(self) -> dict[str, Any]:
-        return {"cycles_per_second": dict(self.cycles_per_second), "lockstep_over_bare": self.lockstep_over_bare,
-                "bare_over_full": self.bare_over_full, "cycles": dict(self.cycles), "notes": dict(self.notes),
-                "versions": dict(self.versions), "gpus": self.gpus.to_json() if self.gpus else None,
-                "whole": asdict(self.whole) if self.whole else None,
-                "first": asdict(self.first) if self.first else None,
-                "rtl": [asdict(speed) for speed in self.rtl],
-                "event": [asdict(case) | {"messages_per_second": case.messages_per_second,
-                                          "whole_messages_per_second": case.whole_messages_per_second}
-                          for case in self.event]}
+        return asdict(self) | {
+            "lockstep_over_bare": self.lockstep_over_bare, "bare_over_full": self.bare_over_full,
+            "gpus": self.gpus.to_json() if self.gpus else None,
+            "event": [asdict(case) | {"messages_per_second": case.messages_per_second,
+                                      "whole_messages_per_second": case.whole_messages_per_second}
+                      for case in self.event]}

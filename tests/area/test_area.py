@@ -680,7 +680,7 @@ def test_record_and_compare(tmp_path, monkeypatch, capsys):
         cycles_per_second = {"lockstep": 5000.0}
 
     monkeypatch.setattr(history, "FILE", tmp_path / "history.jsonl")
-    monkeypatch.setattr("t3sim.study.lockstep_speed.run_bench", lambda *arguments: Speed)
+    monkeypatch.setattr("t3sim.study.engine_speed.run_bench", lambda *arguments: Speed)
     options = ["area", "arbiter", "--library", str(CELLS), "--no-fpga"]
     assert main([*options, "--compare"]) == 0 and capsys.readouterr().out == "nothing is recorded yet\n"
     assert main([*options, "--record"]) == 0

@@ -31,7 +31,7 @@ from t3sim.rtl.window.ready_table import ReadyTable
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
 from t3sim.rtlsim.simulator import Simulator
 from t3sim.rtlsim.stimulus import random_stimulus
-from t3sim.study.lockstep_speed import recorded_stimulus
+from t3sim.study.engine_speed import recorded_stimulus
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.slow]
 

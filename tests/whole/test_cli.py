@@ -245,10 +245,10 @@ def test_no_zero_has_a_sign():
 def test_bench_table_and_json(monkeypatch, capsys):
     def run_bench(machine, engines, cycles, progress, seed, beside):
         asked = BenchResult.ENGINES[:-len(BenchResult.ON_REQUEST)]
-        assert (machine.name, engines, cycles, seed, beside) == ("t3-table1", asked, 20_000, 0, ())
+        assert (machine, engines, cycles, seed, beside) == ("t3-table1", asked, 20_000, 0, ())
         return BenchResult({"lockstep": 200e3, "bare": 300e3, "amaranth": 50.0}, {"bare": 20_000},
                            {"cocotb": "no simulator"})
-    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
+    replace_module(monkeypatch, "t3sim.study.engine_speed", run_bench=run_bench)
     assert cli.main(["bench"]) == 0
     out = capsys.readouterr().out
     assert "0.67x" in out and "4,000.00x" in out and "cocotb: no simulator" in out
@@ -260,7 +260,7 @@ def test_bench_table_and_json(monkeypatch, capsys):
 
 def test_bench_of_the_event_level(monkeypatch, capsys):
     case = EventCase("ar, ring, ring:100000", 100_000, 1, 199_998, 19_999_800_000, 9.0, 0.25, -0.004)
-    replace_module(monkeypatch, "t3sim.commands.event_speed", measure_event=lambda progress: (case,))
+    replace_module(monkeypatch, "t3sim.study.engine_speed", run_bench=lambda *_: BenchResult({}, event=(case,)))
     assert cli.main(["bench", "--engine", "event"]) == 0
     out = capsys.readouterr().out
     assert "799,992" in out and "22,222" in out and "19,999,800,000" in out and "-0.4%" in out
@@ -275,7 +275,7 @@ def test_bench_of_the_rtl_beside_other_simulators(monkeypatch, capsys):
         assert engines == ("rtl",) and beside == ("cxxrtl", "amaranth")
         return BenchResult({}, rtl=tuple(SimulatorSpeed(name, seconds, {"3% change in a cycle": speed}) for
                                          name, seconds, speed in (("rtl", 12.0, 4e5), ("cxxrtl", 70.0, 5e3))))
-    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=run_bench)
+    replace_module(monkeypatch, "t3sim.study.engine_speed", run_bench=run_bench)
     assert cli.main(["bench", "--engine", "rtl", "--beside", "cxxrtl,amaranth"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["inputs", "t3sim", "cxxrtl"] in rows and ["3%", "change", "in", "a", "cycle", "400,000", "5,000"] in rows
@@ -296,8 +296,8 @@ def test_bench_without_the_lockstep():
 def test_bench_of_whole_and_first_runs(monkeypatch, capsys):
     whole = WholeRun(1_584_000, 150e3, 0.09, 33.4)
     first = FirstRun(30.0, 20.0, 90.0, 95.0, 4.0, 5.0)
-    replace_module(monkeypatch, "t3sim.study.lockstep_speed", run_bench=lambda *_, **__: BenchResult({}, whole=whole))
-    replace_module(monkeypatch, "t3sim.study.first_run", measure_first_run=lambda machine: first)
+    replace_module(monkeypatch, "t3sim.study.engine_speed",
+                   run_bench=lambda *_: BenchResult({}, whole=whole, first=first))
     assert cli.main(["bench", "--engine", "first"]) == 0
     out = capsys.readouterr().out
     assert "RTL built first: 30 s of cores, 20 s passed" in out and "the same again: 4 s of cores, 5 s passed" in out
