@@ -38,22 +38,6 @@ _INSTANCE = re.compile(r"^  (\w+) (\\\S+ |\w+) \(\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Memory:
-    """A memory, which is not mapped to cells."""
-
-    name: str
-    words: int
-    width: int  #: bits
-    read_ports: int
-    write_ports: int
-    has_clocked_read: bool  #: the read address is registered, as in an SRAM; otherwise it is a register file
-
-    @property
-    def bits(self) -> int:
-        return self.words * self.width
-
-
-@dataclass(frozen=True)
 class Netlist:
     """A module mapped to a library, flat but for `black_boxes`; Yosys's JSON of one module."""
 
@@ -68,17 +52,6 @@ class Netlist:
         for cell in self.module["cells"].values():
             counts[cell["type"]] = counts.get(cell["type"], 0) + 1
         return counts
-
-    @cached_property
-    def memories(self) -> tuple[Memory, ...]:
-        memories = []
-        for name, cell in self.module["cells"].items():
-            if cell["type"] == "$mem_v2":
-                value = {key: int(bits, 2) for key, bits in cell["parameters"].items()
-                         if key not in ("MEMID", "INIT") and set(bits) <= {"0", "1"}}
-                memories.append(Memory(name.lstrip("\\"), value["SIZE"], value["WIDTH"], value["RD_PORTS"],
-                                       value["WR_PORTS"], bool(value["RD_CLK_ENABLE"])))
-        return tuple(sorted(memories, key=lambda memory: memory.name))
 
     @property
     def flip_flops(self) -> int:
