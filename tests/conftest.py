@@ -1,9 +1,11 @@
 """Options that every test may use."""
 
 import gc
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +84,18 @@ def own_results(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
         return folder[0]
 
     monkeypatch.setattr("t3sim.base.user_cache.results_folder", results_folder)
+
+
+@pytest.fixture
+def json_of(capsys: pytest.CaptureFixture) -> Callable[..., Any]:
+    """Run a command, which must succeed, and return its JSON, all that it prints."""
+    def answer(*words: object) -> Any:
+        from t3sim.cli import main
+
+        assert main([*map(str, words), "--json", "-"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return answer
 
 
 @pytest.fixture

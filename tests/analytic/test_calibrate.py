@@ -1,7 +1,6 @@
 """`t3 calibrate`: known constants are found again, scarce rows keep the machine's, and what cannot be used is said."""
 
 import csv
-import json
 import random
 
 import pytest
@@ -65,7 +64,7 @@ def write(path, bandwidth: float = 1.0, gpu: str = "H100-SXM") -> None:
                                 f"{row.ns / 1e3 / bandwidth:.3f}", "", "measured", "mine"])
 
 
-def test_the_command_writes_a_machine_that_other_commands_take(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_machine_that_other_commands_take(tmp_path, monkeypatch, capsys, json_of):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "mine.csv")
     assert cli.main(["calibrate", "--rows", "mine.csv", "--out", "mine.toml"]) == 0
@@ -76,8 +75,7 @@ def test_the_command_writes_a_machine_that_other_commands_take(tmp_path, monkeyp
     assert machine.measured.held_out[0].mean_error < 0.05 and machine.measured.fitted == H100.measured.fitted
     assert cli.main(["overlap", "--machine", "mine.toml", "--model", "llama-3.1-8b", "--tp", "8"]) == 0
     assert "held out of t3 calibrate's fit" in " ".join(capsys.readouterr().out.split())
-    assert cli.main(["calibrate", "--rows", "mine.csv", "--out", "again.toml", "--json", "-"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = json_of("calibrate", "--rows", "mine.csv", "--out", "again.toml")
     assert answer["values"]["rings.call_ns"] == pytest.approx(machine.rings.call_ns, rel=1e-4)
 
 

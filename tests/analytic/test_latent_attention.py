@@ -8,7 +8,6 @@ from t3sim.analytic.end_to_end import layer
 from t3sim.analytic.libraries.prompts import prompt_ns
 from t3sim.analytic.libraries.ranking import layer_plans
 from t3sim.base.errors import BadInput
-from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
 from t3sim.workload.interchange.config import config_workloads
@@ -101,11 +100,10 @@ def test_overlap_takes_each_token_once_in_the_collective(model):
 
 
 @pytest.mark.parametrize("phase", ["training", "prompt", "decode"])
-def test_end_to_end_counts_what_the_layers_have(model, phase, capsys):
+def test_end_to_end_counts_what_the_layers_have(model, phase, json_of):
     def answer(**changes):
-        assert main(["end-to-end", "--model", model(**changes), "--gpus", "512", "--global-batch", "512", "--mapping",
-                     "tp=8,dp=64,ep=64,zero=3", "--phase", phase, "--json", "-"]) == 0
-        return json.loads(capsys.readouterr().out)
+        return json_of("end-to-end", "--model", model(**changes), "--gpus", "512", "--global-batch", "512",
+                       "--mapping", "tp=8,dp=64,ep=64,zero=3", "--phase", phase)
 
     v3, wide = answer(), answer(kv_lora_rank=1024)
     assert v3["model"]["latent"]["kv_rank"] == 512 and v3["breakdown_ns"]["gemm"] < wide["breakdown_ns"]["gemm"]

@@ -1,6 +1,5 @@
 """Constants fitted to rows, machines without a source's rows, and errors of rows near a question."""
 
-import json
 from dataclasses import replace
 from math import exp
 
@@ -146,7 +145,7 @@ def test_a_training_near_measured_ones_has_their_error_others_none():
     assert training_error_near(load_machine("h100-sxm", CLUSTER), job, Mapping(tp=8, pp=8, recompute=FULL)) is None
 
 
-def test_commands_say_what_was_not_checked(capsys):
+def test_commands_say_what_was_not_checked(capsys, json_of):
     asked = ["end-to-end", "--model", "megatron-22b", "--gpus", "8", "--global-batch", "4", "--mapping", "tp=8,micro=4"]
     assert main([*asked, "--recompute", "full"]) == 0
     assert "Error of measured trainings within a factor of two of this, 1 of a100-sxm" in " ".join(
@@ -154,7 +153,6 @@ def test_commands_say_what_was_not_checked(capsys):
     assert main([*asked, "--phase", "decode"]) == 0
     assert "No measured decoding of a100-sxm is within a factor of two of this: not checked." in " ".join(
         capsys.readouterr().out.split())
-    assert main(["overlap", "--expert-parallel", "--model", "deepseek-v3", "--machine", "h800-sxm", "--tokens", "1024",
-                 "--json", "-"]) == 0
-    checked = json.loads(capsys.readouterr().out)["checked"]
+    checked = json_of("overlap", "--expert-parallel", "--model", "deepseek-v3", "--machine", "h800-sxm", "--tokens",
+                      "1024")["checked"]
     assert checked["low-latency"]["rows"] == 2 and checked["two-batches"] is None

@@ -290,17 +290,16 @@ def test_a_shared_expert_has_its_own_width(model):
     assert gemms["fc1"] == (512, 2 * 2560 // 4, 3584, 64)
 
 
-def decoded_gb(tp, capsys, name="llama-3.1-8b"):
-    assert main(["end-to-end", "--model", name, "--gpus", str(tp), "--mapping", f"tp={tp}", "--phase", "decode",
-                 "--global-batch", "256", "--sequence", "8192", "--machine", "h100-sxm", "--json", "-"]) == 0
-    return json.loads(capsys.readouterr().out)["memory_bytes"] / 1e9
+def decoded_gb(tp, json_of, name="llama-3.1-8b"):
+    return json_of("end-to-end", "--model", name, "--gpus", str(tp), "--mapping", f"tp={tp}", "--phase", "decode",
+                   "--global-batch", "256", "--sequence", "8192", "--machine", "h100-sxm")["memory_bytes"] / 1e9
 
 
-def test_gpus_beyond_the_heads_of_keys_and_values_have_copies(capsys):
+def test_gpus_beyond_the_heads_of_keys_and_values_have_copies(json_of):
     """256 x 8,192 tokens x 32 layers x 2 x 128 x 2 bytes are 34.4 GB for one head, and a share of 16 GB of weights."""
-    assert decoded_gb(8, capsys) == pytest.approx(34.36 + 16.06 / 8, rel=1e-3)
-    assert decoded_gb(16, capsys) == pytest.approx(35.4, abs=0.1)
-    assert decoded_gb(32, capsys) == pytest.approx(34.36 + 0.5, abs=0.15)
+    assert decoded_gb(8, json_of) == pytest.approx(34.36 + 16.06 / 8, rel=1e-3)
+    assert decoded_gb(16, json_of) == pytest.approx(35.4, abs=0.1)
+    assert decoded_gb(32, json_of) == pytest.approx(34.36 + 0.5, abs=0.15)
 
 
 def test_keys_and_values_of_a_gpu_are_at_least_a_head():
@@ -353,14 +352,12 @@ def test_a_gemm_that_asks_for_all_of_memory_leaves_copies_some():
         assert max(one.ns, copies.ns) <= both.ns <= 1.01 * (one.ns + copies.ns) / (1 - machine.sharing.power_share)
 
 
-def test_megabytes_are_a_million_bytes_and_the_error_is_that_of_all_rows(capsys):
-    assert main(["overlap", "--model", "llama-3.1-8b", "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_megabytes_are_a_million_bytes_and_the_error_is_that_of_all_rows(capsys, json_of):
+    told = json_of("overlap", "--model", "llama-3.1-8b")
     turn = next(one for one in told["ranking"] if one["mechanism"] == "in-turn")
     assert told["gemms"]["op"] == {"operator": "gemm+ar", "shape": [8192, 4096, 512]}
     assert (told["layers"], round(told["parameters"] / 1e9, 2)) == (32, 8.03)
-    assert main(["validate", "h100-sxm", "--json", "-"]) == 0
-    summary = json.loads(capsys.readouterr().out)["summary"]["without_source"]
+    summary = json_of("validate", "h100-sxm")["summary"]["without_source"]
     assert told["expected_error"] == summary | {"signs": 0, "signs_right": 0}
     assert main(["overlap", "--model", "llama-3.1-8b"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("in-turn")).split()

@@ -101,9 +101,8 @@ def test_units_that_exchange_do_not_multiply():
     assert engines.ns < fused.ns < play(plan, "in-turn").ns
 
 
-def test_every_mechanism_is_in_the_table_of_techniques(capsys):
-    assert main(["techniques", "--json", "-"]) == 0
-    all_told = json.loads(capsys.readouterr().out)
+def test_every_mechanism_is_in_the_table_of_techniques(capsys, json_of):
+    all_told = json_of("techniques")
     told = all_told["mechanisms"]
     assert set(told) == set(MECHANISMS) and all(one["source"] and one["operators"] for one in told.values())
     assert set(all_told["experts"]) == set(EXPERTS_MECHANISMS)
@@ -132,9 +131,8 @@ def test_a_prompt_without_all_reduces_is_faster_and_longer_ones_take_longer(name
     assert all(without < base for without, base in zip(times["without"], times["baseline"]))
 
 
-def test_the_command_ranks_with_reason_and_expected_error(capsys):
-    assert main(["overlap", "--model", "llama-3.3-70b", "--tokens", "4096", "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_the_command_ranks_with_reason_and_expected_error(capsys, json_of):
+    told = json_of("overlap", "--model", "llama-3.3-70b", "--tokens", "4096")
     times = [one["ns"] for one in told["ranking"]]
     assert times == sorted(times) and len(times) == len(MECHANISMS) - 1  # fused-units is for what comes before
     assert all(one["bound"] for one in told["ranking"])

@@ -86,11 +86,10 @@ def test_bad_arguments_are_one_line(arguments, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_row_that_cannot_be_read_is_named_and_the_others_are_answered(tmp_path, capsys):
+def test_a_row_that_cannot_be_read_is_named_and_the_others_are_answered(tmp_path, capsys, json_of):
     path, good = tmp_path / "rows.csv", ROW.format(size=1 << 24, time=269)
     path.write_text(HEADER + good + good.replace(",8,1", ",8?,1") + good.replace("269", "x") + "A100,8\n" + good)
-    assert main(["validate", "--rows", str(path), "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json_of("validate", "--rows", str(path))
     assert len(told["rows"]) == 2 and [(one["reason"], one["rows"]) for one in told["not_expressible"]] == [
         (f"{path}, line 3: gpus = '8?' is not a whole number from 1 on", 1),
         (f"{path}, line 4: time_us = 'x' is not a number above 0", 1), (f"{path}, line 5: 2 fields, but 12 columns", 1)]
@@ -139,11 +138,10 @@ def test_rows_that_no_machine_expresses_are_counted_with_the_reason():
     assert any("TPU" in reason for reason in found.left_out)
 
 
-def test_json_has_what_the_order_names(tmp_path, capsys):
+def test_json_has_what_the_order_names(tmp_path, json_of):
     path = tmp_path / "rows.csv"
     path.write_text(HEADER + ROW.format(size=1 << 24, time=269))
-    assert main(["validate", "--rows", str(path), "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json_of("validate", "--rows", str(path))
     (row,) = told["rows"]
     assert row["error"] == pytest.approx(row["ours_ns"] / row["measured_ns"] - 1) and row["measured_ns"] == 269e3
     for by in ("by_machine", "by_quantity"):
@@ -151,14 +149,13 @@ def test_json_has_what_the_order_names(tmp_path, capsys):
         assert {"rows", "mean_abs_error", "worst", "signs_right", "signs"} <= summary.keys()
 
 
-def test_a_log_is_read(tmp_path, capsys):
+def test_a_log_is_read(tmp_path, json_of):
     first, second = read_log(LOG, "x.log")
     assert first.ask == Collective("all_reduce", 2, 1, 1 << 20, "NCCL") and first.ns == 40e3
     assert second.gpu == "NVIDIA A100-SXM4-80GB" and second.ns == 400e3
     path = tmp_path / "x.log"
     path.write_text(LOG)
-    assert main(["validate", "--log", str(path), "--json", "-"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
+    assert len(json_of("validate", "--log", str(path))["rows"]) == 2
 
 
 @pytest.mark.parametrize(("bus", "operation", "kind"), [

@@ -2,7 +2,6 @@
 
 import errno
 import gzip
-import json
 import math
 import os
 import re
@@ -564,18 +563,15 @@ def test_a_target_is_met_or_marked_as_missed():
 
 
 @pytest.mark.slow
-def test_command(capsys, tmp_path):
-    assert main(["area", "arbiter", "--library", str(CELLS), "--no-fpga", "--json", "-",
-                 "--markdown", str(tmp_path / "area.md")]) == 0
-    answer = json.loads(capsys.readouterr().out)
+def test_command(json_of, tmp_path):
+    answer = json_of("area", "arbiter", "--library", str(CELLS), "--no-fpga", "--markdown", str(tmp_path / "area.md"))
     assert answer["library"]["nand2"] == "NAND2" and answer["blocks"]["arbiter"]["gate_equivalents"] > 50
     assert "| arbiter |" in (tmp_path / "area.md").read_text()
 
 
 @pytest.mark.slow
-def test_nothing_need_be_installed(nothing_installed, capsys):
-    assert main(["area", "arbiter", "--no-fpga", "--json", "-"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+def test_nothing_need_be_installed(nothing_installed, capsys, json_of):
+    answer = json_of("area", "arbiter", "--no-fpga")
     arbiter = answer["blocks"]["arbiter"]
     assert answer["library"]["name"] == "embedded"
     assert arbiter["flip_flops"] >= 17 and 100 < arbiter["gate_equivalents"] < 600 and 10 < arbiter["logic_depth"] < 30

@@ -1,6 +1,5 @@
 """The cache: where it is, what goes when it grows, and that nothing needs it to work."""
 
-import json
 import os
 import subprocess
 import sys
@@ -92,7 +91,7 @@ def test_what_is_in_use_or_being_built_stays(folder):
     assert [entry.path.name for entry in cache.evict(folder, 0)] == ["partial.partial"]
 
 
-def test_command_shows_and_empties(folder, capsys):
+def test_command_shows_and_empties(folder, capsys, json_of):
     make("library-1", 2_000_000, 2)
     make("library-2", 1_000_000, 0)
     make("netlist-1", 500_000, 3)
@@ -100,8 +99,7 @@ def test_command_shows_and_empties(folder, capsys):
     told = capsys.readouterr().out
     assert str(folder) in told.replace("\n", "")
     assert "RTL, compiled" in told and "3.0" in told and "netlists of standard cells" in told
-    assert cli.main(["cache", "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json_of("cache")
     assert [entry["name"] for entry in told["entries"]] == ["netlist-1", "library-1", "library-2"]
     assert told["entries"][1]["bytes"] >= 2_000_000 and told["limit_bytes"] == 5_000_000_000
     assert cli.main(["cache", "--clear"]) == 0

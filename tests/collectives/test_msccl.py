@@ -1,6 +1,5 @@
 """MSCCL's XML: what is written is read again, plans of other tools do what they say, faults are named in one line."""
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -55,27 +54,26 @@ def test_a_reduce_scatter_by_either_name(tmp_path):
     ("ring-all-reduce-4", "ring:4", "torus-128", 24, 6, 25),
     ("all-pairs-all-reduce-4", "full:4", "torus-128", 24, 2, 25),
     ("hierarchical-all-to-all-2x2", "nodes:2x2", "mi210-2x4", 16, 2, 20)])
-def test_every_shape_runs_end_to_end(name, topology, machine, messages, busiest, gb_per_s, capsys):
+def test_every_shape_runs_end_to_end(name, topology, machine, messages, busiest, gb_per_s, json_of):
     """On the network for which it is meant it takes what the parts on its busiest link take, and a few latencies.
 
     The exchange in two levels sends two parts through each card; what goes to another node takes two links, through a
     switch.
     """
     size, parts = 64 << 20, 4
-    assert main(["collective", "--plan", str(PLANS / f"{name}.xml"), "--topology", topology, "--machine", machine,
-                 "--sizes", "64M", "--json", "-"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    (run,) = json_of("collective", "--plan", str(PLANS / f"{name}.xml"), "--topology", topology, "--machine", machine,
+                     "--sizes", "64M")["runs"]
     assert (run["algorithm"], run["messages"], run["link_bytes"]) == (name, messages, 24 * size / parts)
     bound_ns = busiest * size / parts / gb_per_s
     assert bound_ns < run["collective_ns"] < 1.02 * bound_ns
 
 
 @pytest.mark.builds_loops
-def test_the_ring_plan_takes_what_our_ring_takes(capsys):
+def test_the_ring_plan_takes_what_our_ring_takes(json_of):
     times = []
     for arguments in (["--plan", str(PLANS / "ring-all-reduce-4.xml")], ["--algorithm", "ring"]):
-        assert main(["collective", *arguments, "--topology", "ring:4", "--sizes", "4M", "--json", "-"]) == 0
-        times.append(json.loads(capsys.readouterr().out)["runs"][0]["collective_ns"])
+        times.append(json_of("collective", *arguments, "--topology", "ring:4", "--sizes",
+                             "4M")["runs"][0]["collective_ns"])
     assert times[0] == pytest.approx(times[1])
 
 

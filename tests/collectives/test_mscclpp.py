@@ -25,35 +25,34 @@ def test_plans_of_other_shapes(name, kind, added, copied, steps):
 
 
 @pytest.mark.builds_loops
-def test_sums_of_either_kind_take_as_long(capsys):
+def test_sums_of_either_kind_take_as_long(json_of):
     """Reading what others have, or being sent it into scratch, is the same traffic."""
     times = []
     for name in (SUM, PACKETS, "all-pairs-all-reduce-4"):
         plan = PLANS / f"{name}.{'xml' if name.startswith('all-pairs') else 'json'}"
-        assert main(["collective", "--plan", str(plan), "--topology", "full:4", "--sizes", "4M", "--json", "-"]) == 0
-        times.append(json.loads(capsys.readouterr().out)["runs"][0]["collective_ns"])
+        times.append(json_of("collective", "--plan", str(plan), "--topology", "full:4", "--sizes",
+                             "4M")["runs"][0]["collective_ns"])
     assert times[1:] == pytest.approx([times[0]] * 2)
 
 
 @pytest.mark.builds_loops
 @pytest.mark.parametrize(("name", "messages", "rounds"), [(GATHER, 12, 1), (SUM, 24, 2), (PACKETS, 24, 2)])
-def test_every_shape_runs_end_to_end(name, messages, rounds, capsys):
+def test_every_shape_runs_end_to_end(name, messages, rounds, json_of):
     """Around links of 25 GB/s between all, each round takes what a part of the array takes, and a few latencies."""
     size, parts = 64 << 20, 4
-    assert main(["collective", "--plan", str(PLANS / f"{name}.json"), "--topology", "full:4", "--sizes", "64M",
-                 "--json", "-"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    (run,) = json_of("collective", "--plan", str(PLANS / f"{name}.json"), "--topology", "full:4", "--sizes",
+                     "64M")["runs"]
     assert (run["algorithm"], run["messages"], run["link_bytes"]) == (name, messages, messages * size / parts)
     bound_ns = rounds * size / parts / 25
     assert bound_ns < run["collective_ns"] < 1.02 * bound_ns
 
 
 @pytest.mark.builds_loops
-def test_the_direct_all_gather_takes_what_ours_takes(capsys):
+def test_the_direct_all_gather_takes_what_ours_takes(json_of):
     times = []
     for arguments in (["--plan", str(PLANS / f"{GATHER}.json")], ["--collective", "ag", "--algorithm", "direct"]):
-        assert main(["collective", *arguments, "--topology", "full:4", "--sizes", "4M", "--json", "-"]) == 0
-        times.append(json.loads(capsys.readouterr().out)["runs"][0]["collective_ns"])
+        times.append(json_of("collective", *arguments, "--topology", "full:4", "--sizes",
+                             "4M")["runs"][0]["collective_ns"])
     assert times[0] == pytest.approx(times[1])
 
 

@@ -1,6 +1,5 @@
 """Persistent kernels that send: against bounds, and what occupancy, order and granularity change."""
 
-import json
 
 import pytest
 
@@ -104,13 +103,12 @@ def test_the_last_whole_shard_hides_behind_its_own_ranks_tasks_only():
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_command_gives_every_technique(capsys, operator):
+def test_command_gives_every_technique(capsys, json_of, operator):
     shape = SHAPES[operator]
     gemm = {2: f"{shape[0]}x1x{shape[1]}"}.get(len(shape), "x".join(map(str, shape)))
     given = ["--embedding", "256x64"] if operator == "embedding-a2a" else ["--gemm", gemm]
     command = ["run", "--level", "event", "--operator", operator, "--machine", "mi210-x4", *given]
-    assert main([*command, "--json", "-"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json_of(*command)
     wanted = run_persistent(NODE, operator, 4, shape, sending=Sending(32 if operator == "embedding-a2a" else 1))
     assert found == wanted.to_json() and found["techniques"]["fused-wg"]["shorter"] > 0
     assert main(command) == 0

@@ -274,19 +274,18 @@ def test_the_cycle_level_agrees():
 
 # the command
 
-def run(capsys, *options) -> dict:
-    assert main(["run", "--level", "event", *options, "--json", "-"]) == 0
-    return json.loads(capsys.readouterr().out)
+def run(json_of, *options) -> dict:
+    return json_of("run", "--level", "event", *options)
 
 
-def test_command_gives_every_technique(capsys):
-    found = run(capsys, "--operator", "ag-gemm", "--gemm", "1024x6144x12288", "--machine", "a100-nvlink", "--tune")
+def test_command_gives_every_technique(json_of):
+    found = run(json_of, "--operator", "ag-gemm", "--gemm", "1024x6144x12288", "--machine", "a100-nvlink", "--tune")
     assert tuple(found["techniques"]) == TECHNIQUES and found["gpus"] == 8
     assert found["techniques"]["flux"]["choice"]["transfer"] in TRANSFERS
-    quiet = run(capsys, "--operator", "ag-gemm", "--gemm", "1024x6144x12288", "--machine", "a100-nvlink",
+    quiet = run(json_of, "--operator", "ag-gemm", "--gemm", "1024x6144x12288", "--machine", "a100-nvlink",
                 "--no-software", "--technique", "sequential")
     assert quiet["collective_ns"] < found["collective_ns"] - 7 * 7000 and list(quiet["techniques"]) == ["sequential"]
-    alone = run(capsys, "--operator", "gemm", "--gemm", "1024x6144x12288", "--machine", "a100-nvlink")
+    alone = run(json_of, "--operator", "gemm", "--gemm", "1024x6144x12288", "--machine", "a100-nvlink")
     assert alone["kernel_ns"] == found["gemm_ns"]
 
 

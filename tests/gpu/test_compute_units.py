@@ -1,6 +1,5 @@
 """Compute units on kernels made by hand: what a workgroup waits for, and what workgroups of one unit share."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -208,16 +207,14 @@ def test_what_needs_other_hardware_is_refused(machine):
             run_table(table, machine)
 
 
-def test_a_kernel_of_ones_own_from_the_command_line(machine, tmp_path, capsys):
+def test_a_kernel_of_ones_own_from_the_command_line(machine, tmp_path, capsys, json_of):
     """A GEMM by its sizes and the same GEMM as a file take equally long; what cannot be is one line."""
-    assert cli.main(["run", "--operator", "gemm", "--gemm", "512x512x96", "--json", "-"]) == 0
-    by_size = json.loads(capsys.readouterr().out)
+    by_size = json_of("run", "--operator", "gemm", "--gemm", "512x512x96")
     from t3sim.workload.workloads import gemm_workload
     workload = with_its_kernel(machine, gemm_workload("512x512x96", 2))
     build.gemm_operator(machine, workload, build.make_tiling(machine, workload)).work(0).save(
         tmp_path / "own.npz")
-    assert cli.main(["run", "--kernel", str(tmp_path / "own.npz"), "--json", "-"]) == 0
-    by_file = json.loads(capsys.readouterr().out)
+    by_file = json_of("run", "--kernel", str(tmp_path / "own.npz"))
     assert by_file["kernel_ns"] == by_size["kernel_ns"] > 0 and by_file["dram_bytes"] == by_size["dram_bytes"]
 
     for arguments in (["--operator", "gemm"], ["--operator", "conv", "--gemm", "8x8x8"],

@@ -1,6 +1,5 @@
 """What can wait at each place, in requests and bytes."""
 
-import json
 
 import pytest
 
@@ -50,9 +49,8 @@ def test_the_command_prints_requests_and_bytes(capsys):
     assert row[-4:] == ["32", "64", "2,048", "dram.queue_entries"]
 
 
-def test_the_command_writes_json(capsys):
-    assert main(["machines", "t3-accelsim", "--json", "-"]) == 0
-    found = {one["key"]: one["size_bytes"] for one in json.loads(capsys.readouterr().out)}
+def test_the_command_writes_json(json_of):
+    found = {one["key"]: one["size_bytes"] for one in json_of("machines", "t3-accelsim")}
     assert found["link.egress_buffer_bytes"] == 8 << 20 and found["dram.queue_entries"] == 2 * KIB
 
 

@@ -1,6 +1,5 @@
 """`t3 reproduce` as its users meet it, and one whole small campaign."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,12 @@ def test_out_must_be_a_folder(tmp_path, capsys):
 
 
 @pytest.mark.long
-def test_prints_numbers_and_where_the_report_is(tmp_path, capsys, monkeypatch):
+def test_prints_numbers_and_where_the_report_is(tmp_path, capsys, json_of, monkeypatch):
     monkeypatch.setattr(pipeline, "run_tasks", lambda tasks, *_: Outcome(results=fake_results(tasks)))
     assert cli.main(["reproduce", "--only", "figure18, figure016", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "T3-MCA, geomean speedup" in printed and "30.00" in printed and str(tmp_path / "report.html") in printed
-    assert cli.main(["reproduce", "--only", "figure16", "--out", str(tmp_path), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["summary"].keys() == {"figure16"}
+    assert json_of("reproduce", "--only", "figure16", "--out", str(tmp_path))["summary"].keys() == {"figure16"}
 
 
 def test_failures_end_with_one_line_and_code_1(tmp_path, capsys, monkeypatch):

@@ -1,6 +1,5 @@
 """`t3 kernel`: a kernel alone, and beside copies of a stated rate, on the cycle level and on the event level."""
 
-import json
 
 import numpy as np
 import pytest
@@ -69,15 +68,10 @@ def test_a_kernel_that_sends_to_its_neighbour_is_refused(machine):
         with_copies(machine, build.table_sim(machine, table), Copies.of("75"))
 
 
-def json_of(capsys, *arguments: str) -> dict:
-    assert cli.main([*arguments, "--json", "-"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_the_command_says_what_run_says(capsys):
+def test_the_command_says_what_run_says(json_of):
     asked = ("--gemm", "512x1024x256")
-    found = json_of(capsys, "kernel", "gemm", *asked, "--copies", "150")
-    before = json_of(capsys, "run", "--operator", "gemm", *asked)
+    found = json_of("kernel", "gemm", *asked, "--copies", "150")
+    before = json_of("run", "--operator", "gemm", *asked)
     beside = found.pop("beside")
     assert {**found, "beside": None, "host_seconds": 0} == {**before, "host_seconds": 0}
     assert beside["slowdown"] == beside["kernel_ns"] / found["kernel_ns"]
@@ -95,10 +89,10 @@ def test_bad_requests_end_in_a_line(capsys, arguments, told):
     assert told in capsys.readouterr().err
 
 
-def test_a_file_runs_beside_copies(capsys, tmp_path):
+def test_a_file_runs_beside_copies(json_of, tmp_path):
     table = make_operator(load_machine(), workload := gemm_workload("512x512x128", 2),
                                 make_tiling(load_machine(), workload)).work(0)
     table.save(tmp_path / "own.npz")
-    found = json_of(capsys, "kernel", str(tmp_path / "own.npz"), "--copies", "75")
+    found = json_of("kernel", str(tmp_path / "own.npz"), "--copies", "75")
     assert found["kernel"] == "own.npz" and found["beside"]["dram_bytes"]["ag_read"] > 0
     assert np.isfinite(found["beside"]["event_slowdown"])

@@ -1,6 +1,5 @@
 """What a run's report says at its end: which kernel a GEMM has, how fast it is and why, what the best technique is."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -60,9 +59,8 @@ def test_ports_that_are_too_slow_are_named():
     assert rate.limited_by == "the compute units' ports (44.8 B/ns each)" and rate.share < 0.3
 
 
-def test_a_gemm_alone_says_its_kernel_rate_and_limit(capsys):
-    assert main(["run", "--operator", "gemm", "--gemm", "64x1024x512", "--json", "-"]) == 0
-    gemm = json.loads(capsys.readouterr().out)["gemm"]
+def test_a_gemm_alone_says_its_kernel_rate_and_limit(capsys, json_of):
+    gemm = json_of("run", "--operator", "gemm", "--gemm", "64x1024x512")["gemm"]
     assert gemm["tile"] == [64, 64] and 0 < gemm["share_of_peak"] < 0.5
     assert main(["run", "--operator", "gemm", "--gemm", "64x1024x512"]) == 0
     text = capsys.readouterr().out
@@ -114,9 +112,8 @@ def test_a_kernel_without_matrices_has_no_rate():
     assert main(["run", "--operator", "gemv", "--gemm", "1024x1x512"]) == 0
 
 
-def test_machines_are_listed_by_what_runs_them(capsys):
-    assert main(["machines", "--json", "-"]) == 0
-    levels = json.loads(capsys.readouterr().out)
+def test_machines_are_listed_by_what_runs_them(capsys, json_of):
+    levels = json_of("machines")
     assert "t3-table1" in levels["the cycle level"]["machines"] and levels["the cycle level"]["command"] == "t3 run"
     assert levels["the event level of tiles"]["command"] == "t3 run --level event"
     assert all(what for level in levels.values() for what in level["machines"].values())

@@ -1,7 +1,5 @@
 """A scenario's file gives `t3 overlap` and `t3 kernel` what their options do, and its faults name it."""
 
-import json
-from pathlib import Path
 
 import pytest
 
@@ -17,30 +15,25 @@ from t3sim.study.sweeps.scenario_point import ScenarioPoint
 RANKED = 'machine = "a100-sxm"\n[layer]\nmodel = "qwen2.5-72b"\ntp = 4\ntokens = 2048\n'
 
 
-def answer(folder: Path, *arguments: str) -> dict:
-    assert main([*arguments, "--json", str(folder / "answer.json")]) == 0
-    return json.loads((folder / "answer.json").read_text())
-
-
-def test_a_file_and_options_rank_alike(tmp_path):
+def test_a_file_and_options_rank_alike(tmp_path, json_of):
     (tmp_path / "layer.toml").write_text(RANKED)
-    by_file = answer(tmp_path, "overlap", str(tmp_path / "layer.toml"))
+    by_file = json_of("overlap", str(tmp_path / "layer.toml"))
     options = "--model", "qwen2.5-72b", "--machine", "a100-sxm", "--tp", "4", "--tokens"
-    assert by_file == answer(tmp_path, "overlap", *options, "2048")
-    assert answer(tmp_path, "overlap", str(tmp_path / "layer.toml"), "--tokens", "4096") == answer(
-        tmp_path, "overlap", *options, "4096")
+    assert by_file == json_of("overlap", *options, "2048")
+    assert json_of("overlap", str(tmp_path / "layer.toml"), "--tokens", "4096") == json_of(
+        "overlap", *options, "4096")
     (tmp_path / "layer.toml").write_text(RANKED + 'operator = "gemm-rs"\n')
-    split = answer(tmp_path, "overlap", str(tmp_path / "layer.toml"))
-    assert split == answer(tmp_path, "overlap", *options, "2048", "--sequence-parallel") != by_file
+    split = json_of("overlap", str(tmp_path / "layer.toml"))
+    assert split == json_of("overlap", *options, "2048", "--sequence-parallel") != by_file
 
 
-def test_a_scenario_of_the_library_level_is_ranked_wherever_it_is_asked(tmp_path, capsys):
+def test_a_scenario_of_the_library_level_is_ranked_wherever_it_is_asked(json_of):
     keys = {"layer.model": "qwen2.5-72b", "machine": "a100-sxm", "layer.tp": 4, "layer.tokens": 2048}
     library = scenario_of({}, {**keys, "level": "library"})
     ranked = run(library).to_json()
     assert ranked == LayerToRank(scenario_of({}, keys)).run().to_json() and len(ranked["ranking"]) > 3
     options = "--model", "qwen2.5-72b", "--machine", "a100-sxm", "--tp", "4", "--tokens", "2048"
-    assert answer(tmp_path, "run", "--level", "library", *options) == ranked == answer(tmp_path, "overlap", *options)
+    assert json_of("run", "--level", "library", *options) == ranked == json_of("overlap", *options)
     point = ScenarioPoint({"level": "library", "model": "qwen2.5-72b", "machine": "a100-sxm", "tp": 4, "tokens": 2048})
     (task,) = point.tasks
     values = point.answer({task.key: task.run(lambda share: None)})

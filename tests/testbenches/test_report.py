@@ -35,9 +35,8 @@ def test_all_of_hbm3(tmp_path, capsys):
     assert verdicts["finishing time, held out"] and verdicts["micro: command cycles are DRAMsim3's"]
 
 
-def test_a_recorded_workload_by_name(capsys):
-    assert cli.main(["hbm-replay", "hits_1bg_rd", "--config", "ccdl4_bgil", "--json", "-"]) == 0
-    payload = json.loads(capsys.readouterr().out)
+def test_a_recorded_workload_by_name(json_of):
+    payload = json_of("hbm-replay", "hits_1bg_rd", "--config", "ccdl4_bgil")
     assert (payload["cycles"], payload["activates"]) == (431928, 444)
     assert payload["requests_per_second"] == pytest.approx(100_000 / payload["host_seconds"])
 

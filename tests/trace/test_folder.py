@@ -100,7 +100,7 @@ def test_a_range_without_end_is_refused_at_once(tmp_path, capsys):
     assert "this run has 0 to 3" in refused(capsys, "trace", *RING, "--channel", "99", "--out", tmp_path / "a")
 
 
-def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsys):
+def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsys, json_of):
     assert cli.main([str(word) for word in ("trace", *RING, "--bug", "threshold", "--kind", "trigger", "--out",
                                             tmp_path)]) == 1
     told = capsys.readouterr()
@@ -111,13 +111,11 @@ def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsy
     explained = capsys.readouterr().out
     assert explained.partition("What waits, by GPU\n")[2].startswith(table)
     assert explained.count("nothing moved for 200000 cycles\n") == 1 and "GPU 0: 8 of" not in explained
-    assert cli.main(["explain", str(tmp_path), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["gpus"] == Trace.load(tmp_path).run["recorded"]["gpus"]
+    assert json_of("explain", str(tmp_path))["gpus"] == Trace.load(tmp_path).run["recorded"]["gpus"]
 
 
-def test_the_index_looks_at_a_whole_run(tmp_path, capsys):
-    assert cli.main([str(word) for word in ("trace", *RING, "--index", "--json", "-", "--out", tmp_path / "a")]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_index_looks_at_a_whole_run(tmp_path, capsys, json_of):
+    found = json_of("trace", *RING, "--index", "--out", tmp_path / "a")
     first = next(place for place in found["places"] if place["what"] == "first trigger")
     assert first["from"] < first["cycle"] < first["until"] <= found["cycles"]
     assert Trace.load(tmp_path / "a").window == (0, found["cycles"])

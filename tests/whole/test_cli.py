@@ -175,9 +175,8 @@ def test_gemm(calls, capsys):
     assert "GEMM on 3 GPUs: M=1000 N=200 K=300" in capsys.readouterr().out
 
 
-def test_json_to_standard_output_only(calls, capsys):
-    assert cli.main(["run", "--json", "-"]) == 0
-    payload = json.loads(capsys.readouterr().out)
+def test_json_to_standard_output_only(calls, json_of):
+    payload = json_of("run")
     assert payload["workload"] == {"model": "t-nlg", "sublayer": "fc2", "tp": 8, "M": 8192, "N": 4256, "K": 2128}
     for key in ("techniques", "speedup", "overlap_efficiency"):
         assert list(payload[key]) == list(BY_DEFAULT)
@@ -242,7 +241,7 @@ def test_no_zero_has_a_sign():
     assert not re.search(r"-0\.0+\b(?!\d)", printed.getvalue()) and " 0.0" in printed.getvalue()
 
 
-def test_bench_table_and_json(monkeypatch, capsys):
+def test_bench_table_and_json(monkeypatch, capsys, json_of):
     def run_bench(machine, engines, cycles, progress, seed, beside):
         asked = BenchResult.ENGINES[:-len(BenchResult.ON_REQUEST)]
         assert (machine, engines, cycles, seed, beside) == ("t3-table1", asked, 20_000, 0, ())
@@ -252,25 +251,23 @@ def test_bench_table_and_json(monkeypatch, capsys):
     assert cli.main(["bench"]) == 0
     out = capsys.readouterr().out
     assert "0.67x" in out and "4,000.00x" in out and "cocotb: no simulator" in out
-    assert cli.main(["bench", "--json", "-"]) == 0
-    payload = json.loads(capsys.readouterr().out)
+    payload = json_of("bench")
     assert payload["lockstep_over_bare"] == pytest.approx(2 / 3)
     assert set(payload["cycles_per_second"]) == {"lockstep", "bare", "amaranth"}
 
 
-def test_bench_of_the_event_level(monkeypatch, capsys):
+def test_bench_of_the_event_level(monkeypatch, capsys, json_of):
     case = EventCase("ar, ring, ring:100000", 100_000, 1, 199_998, 19_999_800_000, 9.0, 0.25, -0.004)
     replace_module(monkeypatch, "t3sim.study.engine_speed", run_bench=lambda *_: BenchResult({}, event=(case,)))
     assert cli.main(["bench", "--engine", "event"]) == 0
     out = capsys.readouterr().out
     assert "799,992" in out and "22,222" in out and "19,999,800,000" in out and "-0.4%" in out
     assert "Engine speed" not in out
-    assert cli.main(["bench", "--engine", "event", "--json", "-"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["event"]
+    (row,) = json_of("bench", "--engine", "event")["event"]
     assert (row["messages_per_second"], row["whole_messages_per_second"]) == (199_998 / 0.25, 199_998 / 9.0)
 
 
-def test_bench_of_the_rtl_beside_other_simulators(monkeypatch, capsys):
+def test_bench_of_the_rtl_beside_other_simulators(monkeypatch, capsys, json_of):
     def run_bench(machine, engines, cycles, progress, seed, beside):
         assert engines == ("rtl",) and beside == ("cxxrtl", "amaranth")
         return BenchResult({}, rtl=tuple(SimulatorSpeed(name, seconds, {"3% change in a cycle": speed}) for
@@ -280,8 +277,7 @@ def test_bench_of_the_rtl_beside_other_simulators(monkeypatch, capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["inputs", "t3sim", "cxxrtl"] in rows and ["3%", "change", "in", "a", "cycle", "400,000", "5,000"] in rows
     assert ["seconds", "of", "cores", "to", "build", "12", "70"] in rows
-    assert cli.main(["bench", "--engine", "rtl", "--beside", "cxxrtl,amaranth", "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["rtl"][1] == {
+    assert json_of("bench", "--engine", "rtl", "--beside", "cxxrtl,amaranth")["rtl"][1] == {
         "simulator": "cxxrtl", "build_seconds": 70.0, "cycles_per_second": {"3% change in a cycle": 5e3}}
 
 
@@ -344,11 +340,10 @@ def test_version():
 
 
 @pytest.mark.builds_loops
-def test_hbm_replay(tmp_path, capsys):
+def test_hbm_replay(tmp_path, capsys, json_of):
     trace = tmp_path / "one.trace"
     trace.write_text("".join(f"0x{64 * line:X} READ 0\n" for line in range(256)))
-    assert cli.main(["hbm-replay", str(trace), "--json", "-"]) == 0
-    payload = json.loads(capsys.readouterr().out)
+    payload = json_of("hbm-replay", str(trace))
     assert payload["requests"] == 256
     assert set(payload) >= {"cycles", "bytes_per_cycle", "mean_read_latency_cycles", "activates", "refreshes",
                             "host_seconds"}

@@ -1,6 +1,5 @@
 """GEMVs, pooling of embeddings and GEMMs of few tokens alone: what they read, how long, how many workgroups at once."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -126,14 +125,13 @@ def test_a_kernel_with_more_registers_has_fewer_workgroups_and_takes_longer(mach
     assert many.shape == (1, 4 * 2)
 
 
-def test_operators_alone_from_the_command_line(machine, capsys):
+def test_operators_alone_from_the_command_line(machine, json_of):
     for arguments, workload in (
             (["--operator", "gemv", "--gemm", "1024x1x512"], gemv_workload("1024x1x512", 2)),
             (["--operator", "decode", "--gemm", "8x1024x512"], decode_workload("8x1024x512", 2)),
             (["--operator", "embedding", "--embedding", "16x8", "--locality", "zipf:1", "--seed", "3"],
              embedding_workload("16x8", 2, "zipf:1", 3, alone=True))):
-        assert cli.main(["run", *arguments, "--json", "-"]) == 0
-        printed = json.loads(capsys.readouterr().out)
+        printed = json_of("run", *arguments)
         found = alone(machine, workload)
         assert printed["kernel_ns"] == found.ns > 0
         assert printed["dram_bytes"] == {name: count for name, count in by_stream(found.dram).items() if count}
