@@ -9,12 +9,24 @@ from pydantic import ValidationError
 from t3sim.base.errors import choices, shown
 from t3sim.machine.derived import DERIVED
 from t3sim.machine.faults import Place, explain, fields_at, is_lack
-from t3sim.machine.levels import CYCLE, LEVELS, Level
-from t3sim.machine.loader import GIVEN, PRESETS, MachineError, NoSuchMachine, preset, read
+from t3sim.machine.levels import CLUSTER, CYCLE, LEVELS, QUEUE, Level
+from t3sim.machine.loader import (
+    GIVEN,
+    LINK_RATE,
+    MEMORY_RATE,
+    PRESETS,
+    MachineError,
+    NoSuchMachine,
+    preset,
+    read,
+    read_cycle_machine,
+    stated,
+)
 from t3sim.machine.machine import Machine
 from t3sim.machine.section import is_read, section_of
 
 DEFAULT = CYCLE.example
+_ROUNDED = 0.05  #: of a bandwidth, in data sheets
 
 
 def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAULT, level: Level = CYCLE) -> Machine:
@@ -28,11 +40,16 @@ def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAUL
         return _for_level(name_or_path.name, name_or_path, level)
     name = GIVEN if isinstance(name_or_path, Mapping) else preset(str(name_or_path))
     try:
-        content = read(name if isinstance(name_or_path, Path) else name_or_path)
+        content, *others = _contents(name if isinstance(name_or_path, Path) else name_or_path, level)
     except NoSuchMachine as error:
         raise MachineError(f"machine {shown(str(error))} is neither a file nor one of {', '.join(machines_of(level))}"
                            f"{_elsewhere(str(error), level)}") from None
-    return _for_level(name, _checked(name, content, level), level)
+    for other in others:
+        _checked(name, other, level)
+    machine = _for_level(name, _checked(name, content, level), level)
+    if level is CLUSTER and machine.cycle_machine is None and name is not GIVEN and serves(name, CYCLE):
+        return machine.model_copy(update={"cycle_machine": name})
+    return machine
 
 
 def sections(level: Level) -> tuple[str, ...]:
@@ -42,15 +59,43 @@ def sections(level: Level) -> tuple[str, ...]:
 
 def machines_of(level: Level) -> list[str]:
     """Return the presets that a level can simulate."""
-    return [name for name in PRESETS if serves(name, level) or level in DERIVED and serves(name, CYCLE)]
+    return [name for name in PRESETS if serves(name, level) or level in DERIVED and "dram" in read(name)]
 
 
 def serves(name_or_path: str, level: Level) -> bool:
     """Say whether such a machine exists and its file has every key that the level requires."""
     try:
-        return not Machine.model_validate(read(name_or_path)).lacks(level)
+        return not Machine.model_validate(_contents(name_or_path, level)[0]).lacks(level)
     except (NoSuchMachine, ValidationError):
         return False
+
+
+def _contents(name_or_path: str | Mapping[str, Any], level: Level) -> list[dict[str, Any]]:
+    """Read what a level takes of a machine, then what else of its file is to be checked. Raises `MachineError`.
+
+    For the cycle level it is the file's `cycle_machine`, if that has the memory and links of the file's GPU.
+    """
+    content = read(name_or_path)
+    if level in (CYCLE, QUEUE) and (of_cycles := read_cycle_machine(name_or_path, level.reads)) is not None:
+        # A file that extends the one naming it may say some keys of a section that only the cycle level has.
+        others = content if "cycle_machine" in content else {
+            key: value for key, value in content.items() if key == "name" or key not in level.reads}
+        if _same_gpu(stated(content, LINK_RATE), others, of_cycles):
+            return [of_cycles, others]
+    return [content]
+
+
+def _same_gpu(link_rates: list[Any], others: dict[str, Any], of_cycles: dict[str, Any]) -> bool:
+    """Say whether the cycle level's DRAM and link have a file's bandwidths. So has a machine that cannot exist."""
+    try:
+        product, machine = Machine.model_validate(others), Machine.model_validate(of_cycles)
+    except ValidationError:
+        return True
+    # A ring around GPUs with a link to each other one has all links of a GPU.
+    links = product.gpus - 1 if product.gpus and product.wires and product.wires.kind == "full" else 1
+    rates = [(rate, machine.dram_peak_bytes_per_ns) for rate in stated(product.model_dump(), MEMORY_RATE)]
+    rates += [(links * rate, machine.link.bandwidth_gb_per_s) for rate in link_rates]
+    return all(abs(rate / simulated - 1) < _ROUNDED for rate, simulated in rates)
 
 
 def _checked(name: str, content: dict[str, Any], level: Level) -> Machine:

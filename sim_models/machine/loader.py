@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -21,12 +21,12 @@ ALIASES = {"dgx-a100": "a100-sxm", "h100-nvlink": "h100-sxm", "h800-nvlink": "h8
 GIVEN = "machine"  #: name in messages of a machine that is no file
 _LONGEST_CHAIN = 16  #: machines that extend one another
 
+MEMORY_RATE = ("memory", "bandwidth_gb_per_s"), ("accelerator", "memory_gb_per_s")
+LINK_RATE = ("link", "bandwidth_gb_per_s"), ("intra", "bandwidth_gb_per_s")
 #: Keys for the same property of the hardware. A file that says one of them says it for all: the others follow, also
 #: those of the machine that it extends.
-SAME = (("gpu.compute_units", "accelerator.cores"),
-        ("memory.bandwidth_gb_per_s", "accelerator.memory_gb_per_s"),
-        ("link.bandwidth_gb_per_s", "intra.bandwidth_gb_per_s"),
-        ("network.bandwidth_gb_per_s", "cards.gb_per_s", "inter.bandwidth_gb_per_s"))
+SAME = ((("gpu", "compute_units"), ("accelerator", "cores")), MEMORY_RATE, LINK_RATE,
+        (("network", "bandwidth_gb_per_s"), ("cards", "gb_per_s"), ("inter", "bandwidth_gb_per_s")))
 
 
 class MachineError(InFile):
@@ -62,25 +62,54 @@ def read(name: str | Mapping[str, Any], chain: tuple[str, ...] = ()) -> dict[str
 
 def _on_top(name: str, content: dict[str, Any], chain: tuple[str, ...]) -> dict[str, Any]:
     base = content.pop("extends", None)
+    if isinstance(cycle_machine := content.get("cycle_machine"), str):
+        content["cycle_machine"] = _beside(name, cycle_machine)
     if base is None:
         return content
     if not isinstance(base, str) or not base or "\0" in base:
         raise MachineError(f"{name}: extends = {shown(base)} is not the name of a machine")
-    if preset(base) not in PRESETS:  # relative to the file that names it
-        base = str(Path(name).parent / base)
-    return _merge(_without_same(read(base, chain), content), content)
+    extended = read(_beside(name, base), chain)
+    extended.pop("cycle_machine", None)  # it has the GPUs of that file only
+    return _merge(_without_same(extended, content), content)
+
+
+def _beside(name: str, other: str) -> str:
+    """Return a preset that a file names, or the path of a file beside it."""
+    return other if preset(other) in PRESETS else str(Path(name).parent / other)
+
+
+def read_cycle_machine(name: str | Mapping[str, Any], sections: Collection[str]) -> dict[str, Any] | None:
+    """Read the `cycle_machine` of a file's GPUs, in these sections with what files say that extend the one naming it.
+
+    None if no file names any. The file is one that `read` can read.
+    """
+    content = dict(name) if isinstance(name, Mapping) else _parsed(preset(name))
+    name = GIVEN if isinstance(name, Mapping) else name
+    if isinstance(cycle_machine := content.get("cycle_machine"), str) and cycle_machine:
+        return read(_beside(name, cycle_machine))
+    if (base := content.pop("extends", None)) is None or (
+            extended := read_cycle_machine(_beside(name, base), sections)) is None:
+        return None
+    said = {key: value for key, value in content.items() if key in sections}
+    for keys in SAME:
+        for value in stated(content, keys)[:1]:
+            said |= {section: {**values, key: value} for section, key in keys
+                     if section in sections and isinstance(values := said.get(section, {}), dict)}
+    return _merge(extended, said)
 
 
 def _without_same(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """Leave out of a machine the keys whose property the file that extends it says by another key."""
     left = {name: dict(value) if isinstance(value, dict) else value for name, value in base.items()}
-    for keys in SAME:
-        paths = [key.split(".") for key in keys]
-        if any(isinstance(said := overrides.get(section), dict) and key in said for section, key in paths):
-            for section, key in paths:
-                if isinstance(left.get(section), dict):
-                    left[section].pop(key, None)
+    for section, key in (one for keys in SAME if stated(overrides, keys) for one in keys):
+        if isinstance(left.get(section), dict):
+            left[section].pop(key, None)
     return left
+
+
+def stated(content: dict[str, Any], keys: Iterable[tuple[str, str]]) -> list[Any]:
+    """Return what a file says by some of these keys, each a section and a name."""
+    return [values[key] for section, key in keys if isinstance(values := content.get(section), dict) and key in values]
 
 
 def preset_files(name: str) -> list[tuple[str, dict[str, Any]]]:

@@ -25,7 +25,8 @@ _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 
 #: Keys that a file may leave out, and those from which they follow.
 _FOLLOWS = (*((key, keys) for keys in SAME for key in keys),
-            ("wires.gb_per_s", ("link.bandwidth_gb_per_s",)), ("accelerator.peak_tflop_per_s", ("peak.bf16",)))
+            (("wires", "gb_per_s"), (("link", "bandwidth_gb_per_s"),)),
+            (("accelerator", "peak_tflop_per_s"), (("peak", "bf16"),)))
 
 
 class Machine(Section):
@@ -65,7 +66,8 @@ class Machine(Section):
     gpus_per_node: Count = left_out()
     #: Time of an iteration outside the model: input, loss scaling, logging.
     iteration_ns: NotNegative = left_out()
-    cycle_machine: str | None = None  #: machine of the cycle level with these GPUs; None if there is none
+    #: Machine of the cycle level with these GPUs; a file that extends this one is the same with its changes.
+    cycle_machine: str | None = None
     intra: Tier = left_out()
     inter: Tier = left_out()
     uncertainty: Uncertainty = left_out()
@@ -96,20 +98,20 @@ class Machine(Section):
     def _agrees(self) -> "Machine":
         """Refuse keys that contradict each other, and set those that follow from others."""
         for keys in SAME:
-            stated = [(_named(key), value) for key in keys if (value := _at(self, key)) is not None]
+            stated = [("[{}] {}".format(*key), value) for key in keys if (value := _at(self, *key)) is not None]
             for (first, value), (second, other) in pairwise(stated):
                 if value != other:
                     raise ValueError(f"{first} = {value} and {second} = {other} must agree")
         machine = self
         for key, others in _FOLLOWS:
-            values = [value for other in others if (value := _at(self, other)) is not None]
-            if values and _at(self, key) is None:
+            values = [value for other in others if (value := _at(self, *other)) is not None]
+            if values and _at(self, *key) is None:
                 machine = machine._with(key, values[0])
         return machine
 
-    def _with(self, path: str, value: Any) -> "Machine":
+    def _with(self, section_and_key: tuple[str, str], value: Any) -> "Machine":
         """Return the machine with a key of a section that it has; without if the key does not allow the value."""
-        name, key = path.split(".")
+        name, key = section_and_key
         section = getattr(self, name)
         if section is None:
             return self
@@ -259,11 +261,5 @@ class Machine(Section):
             "host": Host(launch_ns=0.0, event_ns=0.0, copy_ns=0.0, call_ns=0.0)})
 
 
-def _at(machine: Machine, path: str) -> Any:
-    section, key = path.split(".")
+def _at(machine: Machine, section: str, key: str) -> Any:
     return getattr(getattr(machine, section), key, None)
-
-
-def _named(path: str) -> str:
-    section, key = path.split(".")
-    return f"[{section}] {key}"

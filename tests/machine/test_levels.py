@@ -21,12 +21,13 @@ from t3sim.machine.loader import ALIASES, read
 
 CYCLE_LEVEL = ("cais-8x4-t3", "h100-t3", "hbm2-reference", "hbm3-reference", "mi300x-t3", "t3-accelsim",
                "t3-table1")
+WITH_CYCLE_MACHINE = ("h100-sxm", "h800-sxm", "mi300x", "mi308x")
 A100 = ("a100-40gb", "a100-nvlink", "a100-pcie", "a100-sxm")
 MI300 = ("mi300x", "mi308x", "mi325x", "mi355x")
 HOPPER_AND_LATER = ("b200", "b300", "cais-8x4", "gb200", "gh200", "h100-sxm", "h200-sxm", "h800-sxm")
 TAKES = {
-    CYCLE: CYCLE_LEVEL,
-    QUEUE: CYCLE_LEVEL,
+    CYCLE: (*CYCLE_LEVEL, *WITH_CYCLE_MACHINE),
+    QUEUE: (*CYCLE_LEVEL, *WITH_CYCLE_MACHINE),
     ENGINES: MI300,
     TILES: (*A100, "dgx-v100", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL, *HOPPER_AND_LATER),
     NETWORK: ("mi210-2x4", "torus-128"),
@@ -54,7 +55,8 @@ def test_every_machine_serves_the_levels_for_which_it_says_enough():
     assert [machines_of(level) for level in LEVELS] == [sorted(TAKES[level]) for level in LEVELS]
     assert {name for names in TAKES.values() for name in names} == set(PRESETS)
     for level, names in TAKES.items():
-        assert [load_machine(name, level).name for name in names] == [*names]
+        own = [read(name).get("cycle_machine", name) if level in (CYCLE, QUEUE) else name for name in names]
+        assert [load_machine(name, level).name for name in names] == own
 
 
 @pytest.mark.parametrize(("level", "name"), [(level, name) for level in LEVELS for name in PRESETS
@@ -82,12 +84,44 @@ def test_a_machine_answers_to_its_former_names(alias, product, write, capsys):
     assert product in PRESETS and alias not in PRESETS and levels
     for level in levels:
         assert load_machine(alias, level) == load_machine(product, level)
-        mine = load_machine(write(f'extends = "{alias}"\nname = "mine"\n[gpu]\ncompute_units = 8\n'), level)
-        assert mine == load_machine({"extends": product, "name": "mine", "gpu": {"compute_units": 8}}, level)
+        mine, its = (load_machine(write(f'extends = "{base}"\nname = "mine"\n[gpu]\ncompute_units = 8\n'), level)
+                     for base in (alias, product))
+        assert mine == its and mine.name == "mine"
     lacking = next(level for level in LEVELS if level not in levels)
     assert refusal(lacking, alias).startswith(f"{product}: [")
     assert main(["run", "--level", "event", "--gemm", "512x512x512", "--devices", "4", "--machine", alias]) == 0
     assert product in capsys.readouterr().out
+
+
+def test_a_product_has_a_machine_of_the_cycle_level(write):
+    assert load_machine("h100-sxm") == load_machine("h100-t3") and load_machine("mi300x") == load_machine("mi300x-t3")
+    assert load_machine("h100-sxm", QUEUE) == load_machine("h100-t3", QUEUE)
+    # What a file says over the product it says of that machine.
+    mine = write('extends = "h100-nvlink"\nname = "mine"\n[accelerator]\ncores = 66\n[tracker]\nsets = 1024\n'
+                 '[link]\nbandwidth_gb_per_s = 900.0\n[rings]\nchannels = 4\n')
+    assert load_machine(mine) == load_machine({"extends": "h100-t3", "name": "mine", "gpu": {"compute_units": 66},
+                                               "tracker": {"sets": 1024}, "link": {"bandwidth_gb_per_s": 900.0}})
+    assert load_machine(mine, CLUSTER).cycle_machine == mine and load_machine(mine, COMMERCIAL).rings.channels == 4
+    assert load_machine("h800-sxm").link.bandwidth_gb_per_s == 200.0
+    assert load_machine("h800-sxm", CLUSTER).cycle_machine == "h800-sxm"
+
+
+@pytest.mark.parametrize(("base", "text", "words"), [
+    ("h100-sxm", "[memory]\nbandwidth_gb_per_s = 4800.0", "[dram] are missing, which the cycle level needs"),
+    ("mi300x", "[link]\nbandwidth_gb_per_s = 128.0", "[dram] are missing, which the cycle level needs"),
+    ("h100-sxm", 'rings.channels = "x"', "[rings] channels = 'x'"),
+    ("h100-sxm", 'accelerator.cores = "x"', "[accelerator] cores = 'x'"),
+    ("h100-sxm", "gpu = 3\naccelerator.cores = 5", "gpu = 3 must be a section"),
+    ("h100-sxm", "dma.ready_commands = 1", "[dma] ready_commands = 1"),
+    ("h100-sxm", 'cycle_machine = "h100-t3"\nlink.bandwidth_gb_per_s = "x"', "[link] bandwidth_gb_per_s = 'x'"),
+    ("h100-sxm", 'cycle_machine = "nowhere"', "nowhere' is neither a file nor one of")])
+def test_a_machine_without_its_gpu_on_the_cycle_level_says_so(base, text, words, write):
+    assert words in refusal(CYCLE, write(f'extends = "{base}"\n{text}\n'))
+
+
+def test_a_machine_of_the_cycle_level_may_be_a_file_beside(write, tmp_path):
+    (tmp_path / "t3.toml").write_text('extends = "h100-t3"\nname = "beside"\n[tracker]\nsets = 512\n')
+    assert load_machine(write('extends = "h100-sxm"\ncycle_machine = "t3.toml"\n')).tracker.sets == 512
 
 
 def test_every_machine_has_its_own_file_with_its_name():
@@ -176,5 +210,5 @@ def test_machines_are_listed_with_the_commands_that_they_serve(monkeypatch, caps
     assert main(["machines"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(maxsplit=1)[0] for line in lines if line.split(" ")[0] in PRESETS] == sorted(PRESETS)
-    assert any(line.startswith("mi300x ") and "dma, overlap, validate " in line for line in lines)
+    assert any(line.startswith("mi300x ") and "dma, collective, overlap," in line for line in lines)
     assert any(line.startswith("  t3 dma (") and "[stream], [engine]" in line for line in lines)

@@ -117,9 +117,9 @@ def test_machines_are_listed_by_what_runs_them(capsys, json_of):
     assert "t3-table1" in levels["the cycle level"]["machines"] and levels["the cycle level"]["command"] == "t3 run"
     assert levels["the event level of tiles"]["command"] == "t3 run --level event"
     assert all(what for level in levels.values() for what in level["machines"].values())
-    assert main(["run", "--machine", "h100"]) == 2
+    assert main(["run", "--machine", "h200"]) == 2
     told = capsys.readouterr().err
-    assert "h100-sxm by `t3 end-to-end`" in told and told.count("\n") == 1
+    assert "h200-sxm by `t3 end-to-end`" in told and told.count("\n") == 1
 
 
 def test_a_baseline_that_is_too_good_says_by_how_much(capsys):
