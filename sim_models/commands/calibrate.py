@@ -38,7 +38,7 @@ def calibrate(
 
     if Path(out).suffix != ".toml":
         raise BadInput(f"--out {out[:60]!r}: a name that ends with .toml is needed")
-    if preset(machine) not in (allowed := machines_of(COMMERCIAL)):
+    if (machine := preset(machine)) not in (allowed := machines_of(COMMERCIAL)):
         raise BadInput(f"--machine {machine[:60]!r} is unknown: allowed are {choices(machine, allowed)}")
     start = load_machine(machine, COMMERCIAL)
     read = [row for file in log or () for row in read_log(text_of(file, "--log"), file, machine)]

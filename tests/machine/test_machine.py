@@ -205,8 +205,8 @@ def test_wrong_unit_outranks_the_key_that_it_replaces(write):
 
 
 def test_unreadable(write, tmp_path):
-    assert ("neither a file nor one of cais-8x4-t3, h100-t3, hbm2-reference, hbm3-reference, mi300x-t3, t3-accelsim, "
-            "t3-table1"
+    assert ("neither a file nor one of cais-8x4-t3, h100-sxm, h100-t3, h800-sxm, hbm2-reference, hbm3-reference, "
+            "mi300x, mi300x-t3, mi308x, t3-accelsim, t3-table1"
             in one_line("v100"))
     assert "cannot be read" in one_line(str(tmp_path))
     assert "not a TOML file" in one_line(write("[gpu\n"))
