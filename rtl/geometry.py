@@ -191,7 +191,7 @@ class DmaGeometry:
         _require(1 <= self.device_bits <= 10, "device_bits", self.device_bits, "1 to 10")
         _require(_is_power_of_two(self.engines) and self.engines <= 8, "engines", self.engines,
                  "1, 2, 4 or 8")
-        _require(2 <= self.ready_commands <= 4096, "ready_commands", self.ready_commands, "2 to 4096")
+        _require(2 <= self.ready_commands <= 65535, "ready_commands", self.ready_commands, "2 to 65535")
         _require(2 * self.engines <= self.outstanding_lines <= 65535, "outstanding_lines", self.outstanding_lines,
                  f"2 x engines={2 * self.engines} to 65535")
         _require(1 <= self.egress_lanes <= 8, "egress_lanes", self.egress_lanes, "1 to 8")

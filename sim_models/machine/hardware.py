@@ -49,7 +49,7 @@ class Dma(Section):
     block_shapes: Annotated[int, within(1, 64)]  #: shapes of DMA commands' blocks, of all regions together
     routes: Annotated[int, within(1, 64)]  #: destinations with offsets, of all regions together
     copies: Annotated[int, within(1, 64)]  #: destinations of one region
-    ready_commands: Annotated[int, within(2, 4096)]
+    ready_commands: Annotated[int, within(2, 65535)]
     outstanding_lines: Annotated[int, within(1, 65535)]
     egress_lanes: Annotated[int, within(1, 8)]
     ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` sets; 0: none

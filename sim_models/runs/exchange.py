@@ -310,7 +310,8 @@ def _for_dispatch(machine: Machine, workload: DispatchWorkload) -> Machine:
                        f"[dma] ready_commands is at most {MOST_COMMANDS}")
     if commands > machine.dma.ready_commands:
         machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={
-            "ready_commands": min(_room(_COMMANDS, _SLICES * commands), MOST_COMMANDS)})})
+            "ready_commands": max(_room(_COMMANDS, commands), min(_room(_COMMANDS, _SLICES * commands),
+                                                                  _MOST_FOR_SLICES))})})
     return _counting_groups(machine, groups, MOST_REGIONS, tiling.tile_m * tiling.wf_columns * tiling.element_bytes)
 
 
@@ -344,11 +345,12 @@ def _room(sizes: Sequence[int], needed: int) -> int:
 _OTHERS = (1, 3, 7, 15, 31)  # GPUs that a line goes to, or that heads come from
 _PARTS_BITS = (0, 3, 7)
 _GROUPS = tuple(1 << bits for bits in range(5, 13))
-_COMMANDS = tuple(1 << bits for bits in range(8, 13))
+_COMMANDS = tuple(1 << bits for bits in range(8, 16))
 _SLICES = 4  #: in a window whose machine's queue of commands does not hold one
+_MOST_FOR_SLICES = 4096  #: commands, for more than one slice
 
 MOST_GROUPS = 4096  #: as `[dma]` of a machine allows
-MOST_PEERS, MOST_REGIONS, MOST_ROUTES, MOST_COMMANDS = 31, 64, 64, 4096  #: as `[dma]` of a machine allows
+MOST_PEERS, MOST_REGIONS, MOST_ROUTES, MOST_COMMANDS = 31, 64, 64, 65535  #: as `[dma]` of a machine allows
 
 #: Sums of what experts make of each token at the token's owner: a reduce-scatter to which few add, and unevenly.
 COMBINE = "combine"

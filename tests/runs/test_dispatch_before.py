@@ -94,7 +94,8 @@ def test_a_workgroup_waits_for_the_last_of_its_tokens(case):
 
 
 def test_a_window_holds_slices_between_eight_quarters_of_an_h100():
-    machine = fraction_of(load_machine("h100-t3"), 4)
+    quarter = fraction_of(load_machine("h100-t3"), 4)
+    machine = quarter.model_copy(update={"dma": quarter.dma.model_copy(update={"ready_commands": 512})})
     few, many = (experts_workload("3584x1024x1024", gpus, "32x4", first=True) for gpus in (4, 8))
     assert EXCHANGE.hardware(machine, few).dma.ready_commands == machine.dma.ready_commands == 512
     able = EXCHANGE.hardware(machine, many)
@@ -102,7 +103,7 @@ def test_a_window_holds_slices_between_eight_quarters_of_an_h100():
     schedule = plan.schedule
     assert able.dma.ready_commands == 4096 and schedule.slack == 13
     largest = Driver(able.geometry()).largest_window(8, schedule.waits_for(0))
-    assert 4 * 14 <= largest == able.tracker.sets, "four slices, whose tiles the Tracker has room for"
+    assert 4 * 14 <= largest <= able.tracker.sets, "four slices, whose tiles the Tracker has room for"
     plan.spaces(None)
     unable = able.model_copy(update={"dma": able.dma.model_copy(update={"ready_commands": 512})})
     with pytest.raises(ScheduleError, match="up to 13 ids ahead .* a dispatch window of more than 9 is needed"):
@@ -110,9 +111,9 @@ def test_a_window_holds_slices_between_eight_quarters_of_an_h100():
 
 
 def test_what_the_hardware_cannot_count_is_refused():
-    with pytest.raises(BadInput, match=r"32 GPUs: a slice of 62 tiles at each needs a queue of 15376 DMA commands: "
-                                       r"\[dma\] ready_commands is at most 4096"):
-        setting("2048x128x64", "32x2", 0.0, 32)
+    with pytest.raises(BadInput, match=r"32 GPUs: a slice of 496 tiles at each needs a queue of 123008 DMA "
+                                       r"commands: \[dma\] ready_commands is at most 65535"):
+        setting("2048x128x16384", "32x2", 0.0, 32)
     with pytest.raises(BadInput, match=r"M=1048576: the ready table counts 4096 groups of up to 64 tokens, and the "
                                        r"GPU with the most has places for \d+"):
         setting("1048576x128x64", "8x2", 0.0, 4)
