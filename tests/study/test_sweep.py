@@ -21,12 +21,13 @@ from t3sim.study.sweeps.page import write_page
 from t3sim.study.sweeps.point import flat
 from t3sim.study.sweeps.regret import regrets
 from t3sim.study.sweeps.scenario_point import ScenarioPoint
-from t3sim.study.sweeps.study import STUDIES, Compare, Map, load_study
+from t3sim.study.sweeps.study import STUDIES, Compare, Map, load_study, value_of
 from t3sim.study.sweeps.winners import WinnerCell, short_names, winners
 from tests.support.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
-THREE_LINKS = Path(__file__).parents[2] / "docs" / "studies" / "three-links.toml"
+STUDIES_OF_PAGES = Path(__file__).parents[2] / "docs" / "studies"
+THREE_LINKS = STUDIES_OF_PAGES / "three-links.toml"
 
 
 def t3(*words) -> int:
@@ -155,6 +156,19 @@ def test_a_fused_kernel_on_machines_that_differ(tmp_path):
     alone = json.loads((tmp_path / "alone.json").read_text())["techniques"]
     assert fast["techniques.t3.total_ns"] == alone["t3"]["total_ns"] < slow["techniques.t3.total_ns"]
     assert fast["techniques.sequential.gemm_ns"] == slow["techniques.sequential.gemm_ns"]
+
+
+@pytest.mark.parametrize("name", ["h100-window", "h100-dma"])
+def test_studies_of_a_quarter_of_an_h100_compare_what_they_vary(name):
+    study = load_study(str(STUDIES_OF_PAGES / f"{name}.toml"))
+    assert study.compare
+    points = points_of(study)
+    compared = [value_of(point.values, study.compared_settings) for point in points]
+    assert study.compare.against in compared
+    assert len(set(compared)) * len(study.grid.get("gemm", [""])) == len(points)
+    for point in points:
+        tracker = request_of(point.scenario).plans[0].machine.tracker
+        assert tracker.sets == point.values["machine.tracker.sets"] // 4
 
 
 @pytest.mark.slow
