@@ -2,12 +2,11 @@
 
 import json
 import os
-import platform
-import re
 import subprocess
 from pathlib import Path
 
 from t3sim.area.measure import BlockArea
+from t3sim.base.cores import processor
 from t3sim.base.errors import BadInput
 from t3sim.base.output import write_whole
 
@@ -31,12 +30,7 @@ def entry(blocks: dict[str, BlockArea], library: str) -> dict:
 
 def speed(cycles_per_second: float) -> dict:
     """Return what an entry has besides, where the simulation was measured, too."""
-    try:
-        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        match = None
-    return {SPEED: round(cycles_per_second),
-            "host": f"{match[1] if match else platform.machine()}, {os.cpu_count()} CPUs"}
+    return {SPEED: round(cycles_per_second), "host": f"{processor()}, {os.cpu_count()} CPUs"}
 
 
 def _figures(block: BlockArea) -> dict[str, float]:

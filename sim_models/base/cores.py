@@ -1,8 +1,10 @@
-"""Cores and memory that this process may use."""
+"""The processor, and the cores and memory that this process may use."""
 
 import multiprocessing
 import os
+import platform
 import resource
+from pathlib import Path
 
 
 def cores() -> int:
@@ -20,3 +22,14 @@ def memory_bytes() -> int:
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
                 *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
+
+
+def processor() -> str:
+    """Name this host's processor, as its maker does where the system says it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

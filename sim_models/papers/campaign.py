@@ -1,12 +1,11 @@
 """Yield of a campaign: figures evaluated, results, and what they were made with."""
 
 import os
-import platform
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from t3sim.base.cores import processor
 from t3sim.papers.figure import Figure, Findings, Scope, Table
 from t3sim.study.tasks.runner import Outcome
 
@@ -56,7 +55,7 @@ class Campaign:
         """The content of `host.json`: what the results do not depend on."""
         results = self.outcome.results.items()
         return {
-            "jobs": self.jobs, "cores": os.cpu_count(), "processor": _processor(),
+            "jobs": self.jobs, "cores": os.cpu_count(), "processor": processor(),
             "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"), "wall_seconds": self.outcome.seconds,
             "simulations": len(self.outcome.results), "kept": len(self.outcome.stored_keys),
             "core_seconds": sum(result.host_seconds for _, result in results),
@@ -69,16 +68,6 @@ def _content(chapters: list[Chapter]) -> dict[str, Any]:
     return {"cases": [case for chapter in chapters if chapter.findings for case in chapter.findings.cases],
             "summary": {chapter.figure.name: chapter.summary for chapter in chapters if chapter.summary},
             "incomplete": {chapter.figure.name: chapter.problem for chapter in chapters if chapter.problem}}
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 # Two machines beside the paper: a table's numbers of the second one after those of the first.
