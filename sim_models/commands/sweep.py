@@ -103,23 +103,18 @@ def points_of(study: "Study", allow_code: bool = False) -> "list[Point]":
 
 
 def _show(compare, compared) -> None:
-    from rich import box
-    from rich.table import Table
+    from t3sim.base.console import output_console, print_table
 
-    from t3sim.base.console import output_console
-
-    table = Table(box=box.SIMPLE_HEAD, title=f"{compare.by} over {compared[0].cases} cases", title_justify="left")
-    table.add_column(compare.over, no_wrap=True)
-    for title in (f"slower than {compare.against}, mean", "at most", f"up to {compare.slower_percent:g} % slower",
-                  f"within {compare.within_percent:g} % of the best", "slower than the best, at most",
-                  *([f"over {compare.average.rpartition('.')[2]}, mean", "at most"] if compare.average else ())):
-        table.add_column(title, justify="right")
-    for row in compared:
-        spread = [f"{row.spread_percent:.2f} %", f"{row.worst_spread_percent:.2f} %"] if compare.average else []
-        table.add_row(str(row.value), f"{row.mean_percent:+.2f} %", f"{row.worst_percent:+.2f} %",
-                      f"{row.unharmed_percent:.0f} % of cases", f"{row.good_percent:.0f} % of cases",
-                      f"{row.behind_best_percent:.2f} %", *spread)
-    output_console().print(table)
+    columns = (compare.over, f"slower than {compare.against}, mean", "at most",
+               f"up to {compare.slower_percent:g} % slower", f"within {compare.within_percent:g} % of the best",
+               "slower than the best, at most",
+               *([f"over {compare.average.rpartition('.')[2]}, mean", "at most"] if compare.average else ()))
+    print_table(f"{compare.by} over {compared[0].cases} cases", columns, [
+        (str(row.value), f"{row.mean_percent:+.2f} %", f"{row.worst_percent:+.2f} %",
+         f"{row.unharmed_percent:.0f} % of cases", f"{row.good_percent:.0f} % of cases",
+         f"{row.behind_best_percent:.2f} %",
+         *([f"{row.spread_percent:.2f} %", f"{row.worst_spread_percent:.2f} %"] if compare.average else ()))
+        for row in compared], output_console())
 
 
 def _shard(text: str | None):
