@@ -3,6 +3,7 @@
 import gc
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,20 @@ def json_of(capsys: pytest.CaptureFixture) -> Callable[..., Any]:
         return json.loads(capsys.readouterr().out)
 
     return answer
+
+
+@pytest.fixture
+def error_of(capsys: pytest.CaptureFixture) -> Callable[..., str]:
+    """Run a command with bad input, and return the one line with which it is refused; nothing else is printed."""
+    def error(*words: object) -> str:
+        from t3sim.cli import main
+
+        assert main([*map(str, words)]) == 2
+        printed = capsys.readouterr()
+        assert not printed.out and re.fullmatch(r"t3: error: [^\n]+\n", printed.err), printed.err
+        return printed.err
+
+    return error
 
 
 @pytest.fixture

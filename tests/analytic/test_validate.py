@@ -71,19 +71,16 @@ def test_a_row_and_its_signs():
     (HEADER + ROW.format(size=1024, time=3).replace(",8,1", ",0,1"), "gpus = '0' is not a whole number from 1 on"),
     (HEADER + 'A100,"8\n', "line 2"),
 ])
-def test_bad_rows_are_one_line(text, words, tmp_path, capsys):
+def test_bad_rows_are_one_line(text, words, tmp_path, error_of):
     path = tmp_path / "rows.csv"
     path.write_text(text)
-    assert main(["validate", "--rows", str(path)]) == 2
-    told = capsys.readouterr().err
-    assert words in told and told.count("\n") == 1 and told.startswith("t3: error: ")
+    assert words in error_of("validate", "--rows", str(path))
 
 
 @pytest.mark.parametrize("arguments", [["--rows", "no-such.csv"], ["no-such-machine"], ["--log", "/"],
                                        ["--rows", "README.md", "--plot", "x.pdf"]])
-def test_bad_arguments_are_one_line(arguments, capsys):
-    assert main(["validate", *arguments]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_bad_arguments_are_one_line(arguments, error_of):
+    error_of("validate", *arguments)
 
 
 def test_a_row_that_cannot_be_read_is_named_and_the_others_are_answered(tmp_path, capsys, json_of):

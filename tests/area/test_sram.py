@@ -9,7 +9,6 @@ from t3sim.area import node
 from t3sim.area.memories import MemoryUse
 from t3sim.area.node import ASAP7, NODES
 from t3sim.area.sram import PUBLISHED, READ_CELL, Sram, macro_um2
-from t3sim.cli import main
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
@@ -87,10 +86,8 @@ def test_how_far_pitches_are_off():
     assert node.PUBLISHED[0].model == pytest.approx(2 * 0.070 * 10 * 0.042)
 
 
-def test_a_node_that_there_is_not(capsys):
-    assert main(["area", "arbiter", "--node", "6"]) == 2
-    said = capsys.readouterr().err
-    assert "--node 6: allowed are 180, 12, 7, 5" in said and said.count("\n") == 1
+def test_a_node_that_there_is_not(error_of):
+    assert "--node 6: allowed are 180, 12, 7, 5" in error_of("area", "arbiter", "--node", "6")
 
 
 def test_the_estimates_factors_are_those_of_the_layouts():

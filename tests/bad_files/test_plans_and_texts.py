@@ -209,10 +209,9 @@ def test_what_the_shell_has_opened_is_read(here):
     assert done.returncode == 0 and json.loads(done.stdout)["ranking"], done.stderr
 
 
-def test_copies_that_would_take_weeks_are_refused(here, capsys):
+def test_copies_that_would_take_weeks_are_refused(here, error_of):
     """Before any of them is planned; what is run says first what it will take."""
-    assert cli.main("dma --level cycle --sizes 1024G".split()) == 2
-    line, = capsys.readouterr().err.splitlines()
+    line = error_of("dma", "--level", "cycle", "--sizes", "1024G")
     assert re.search(r"an all-gather by engines of 1024 GB on 4 GPUs would take about \d+ days and .* --insist", line)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from t3sim.cli import main
 from t3sim.collectives import CollectiveError, Op
 from t3sim.collectives.mscclpp import read_mscclpp
 
@@ -93,11 +92,9 @@ def operations(plan, gpu=0, block=0):
     (SUM, lambda plan: operations(plan)[2]["src_buff"].append(operations(plan)[2]["src_buff"][1]), "twice"),
     (PACKETS, lambda plan: operations(plan)[0]["dst_buff"][0].update(index=1), "writes packets"),
     (PACKETS, lambda plan: operations(plan)[0]["src_buff"][0].update(index=2), "adds chunk")])
-def test_what_is_wrong_is_named_in_one_line(name, change, named, tmp_path, capsys):
+def test_what_is_wrong_is_named_in_one_line(name, change, named, tmp_path, error_of):
     path = changed(name, change, tmp_path)
-    assert main(["collective", "--plan", str(path), "--topology", "full:4", "--sizes", "1M"]) == 2
-    error = capsys.readouterr().err
-    assert named in error and error.count("\n") == 1
+    assert named in error_of("collective", "--plan", str(path), "--topology", "full:4", "--sizes", "1M")
 
 
 def apart(plan, keep=True, shift=0):
@@ -166,10 +163,8 @@ def test_semaphores_and_barriers_order_threadblocks(tmp_path):
         read_mscclpp(lonely)
 
 
-def test_a_file_that_is_no_plan(tmp_path, capsys):
+def test_a_file_that_is_no_plan(tmp_path, error_of):
     for text in ("", "[]", "{", "null"):
         path = tmp_path / "plan.json"
         path.write_text(text)
-        assert main(["collective", "--plan", str(path)]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("t3: error: --plan plan.json: ") and error.count("\n") == 1
+        assert error_of("collective", "--plan", str(path)).startswith("t3: error: --plan plan.json: ")

@@ -127,11 +127,9 @@ def test_command_gives_every_technique(capsys, json_of, operator):
     (["--operator", "embedding-a2a", "--embedding", "256x64", "--slice", "0"], "a task or more"),
     (["--operator", "gemm-a2a", "--gemm", "64x64x64", "--machine", "a100-nvlink"], "[occupancy]"),
     (["--operator", "gemm-rs", "--gemm", "64x64x64", "--slice", "4"], "--slice 4 does not go")])
-def test_bad_input_is_one_line(capsys, options, words):
+def test_bad_input_is_one_line(error_of, options, words):
     machine = [] if "--machine" in options else ["--machine", "mi210-x4"]
-    assert main(["run", "--level", "event", *machine, *options]) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("t3: error: ") and shown.count("\n") == 1 and words in shown
+    assert words in error_of("run", "--level", "event", *machine, *options)
 
 
 def test_slices_take_the_places_that_are_free_whoever_fills_them():
@@ -196,7 +194,6 @@ def test_the_finer_flux_is_told_the_less_waits(operator, shape):
     (["--operator", "embedding-a2a", "--embedding", "256x64", "--signal", "shard", "--slice", "4"],
      "--signal shard does not go with --slice"),
     (["--operator", "embedding-a2a", "--embedding", "256x64", "--signal", "chunk"], "--signal 'chunk' is unknown")])
-def test_signals_that_cannot_be_are_refused_in_a_line(more, message, capsys):
+def test_signals_that_cannot_be_are_refused_in_a_line(more, message, error_of):
     machine = "mi210-x4" if "embedding-a2a" in more else "a100-nvlink"
-    assert main(["run", "--level", "event", "--machine", machine, *more]) == 2
-    assert message in capsys.readouterr().err
+    assert message in error_of("run", "--level", "event", "--machine", machine, *more)

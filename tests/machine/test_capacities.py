@@ -54,6 +54,5 @@ def test_the_command_writes_json(json_of):
     assert found["link.egress_buffer_bytes"] == 8 << 20 and found["dram.queue_entries"] == 2 * KIB
 
 
-def test_an_unknown_machine_is_named(capsys):
-    assert main(["machines", "no-such"]) == 2
-    assert "'no-such' is neither a file nor one of" in capsys.readouterr().err
+def test_an_unknown_machine_is_named(error_of):
+    assert "'no-such' is neither a file nor one of" in error_of("machines", "no-such")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.gpu.engine.end import DONE
 from t3sim.gpu.engine.loop import Lockstep
@@ -105,7 +104,7 @@ def test_split_gemms_cover_the_output_once(machine):
     assert [(base - gemm.c_base) // pitch for base in first] == [250 * chunk for chunk in order]
 
 
-def test_what_cannot_be_is_refused(machine, capsys):
+def test_what_cannot_be_is_refused(machine, error_of):
     with pytest.raises(BadInput, match="decomposed.communication_units = 80 of 80 compute units is not possible: 1 to "
                                        "79"):
         run_decomposed(machine, SHAPE, 80)
@@ -114,5 +113,5 @@ def test_what_cannot_be_is_refused(machine, capsys):
         split_gemm(build.gemm_operator(machine, small, build.make_tiling(machine, small)), range(N), 1.0)
     with pytest.raises(BadInput, match="technique decomposed has no GPUs that are not alike"):
         kernels_of("decomposed", Plan(machine, SHAPE, skew=Skew()))
-    assert cli.main(["run", "--technique", "decomposed", "--comm-units", "0"]) == 2
-    assert "--comm-units 0 of 80 compute units is not possible: 1 to 79" in capsys.readouterr().err
+    line = error_of("run", "--technique", "decomposed", "--comm-units", "0")
+    assert "--comm-units 0 of 80 compute units is not possible: 1 to 79" in line

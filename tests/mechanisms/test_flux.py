@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES, lines_of
 from t3sim.gpu.engine.end import DONE
@@ -142,7 +141,7 @@ def test_bytes_and_losses(machine):
     assert found.exchange.to_json()["topology"] == "switch"
 
 
-def test_what_cannot_be_is_refused(machine, capsys):
+def test_what_cannot_be_is_refused(machine, error_of):
     with pytest.raises(BadInput, match="it needs exchange.topology = switch"):
         kernels_of("flux", Plan(machine, SHAPE))
     with pytest.raises(BadInput, match="gpus.every = true does not go with it"):
@@ -153,8 +152,7 @@ def test_what_cannot_be_is_refused(machine, capsys):
                              (["--technique", "flux", "--topology", "switch", "--flux-order", "any"], "shifted, same"),
                              (["--technique", "t3", "--flux-order", "same"], "is for technique flux"),
                              (["--technique", "t3", "--comm-units", "8"], "is for technique decomposed")):
-        assert cli.main(["run", *arguments]) == 2
-        assert words in capsys.readouterr().err
+        assert words in error_of("run", *arguments)
 
 
 def test_a_ring_around_a_switch_is_a_ring(machine):

@@ -22,20 +22,16 @@ from tests.support.fake_kernels import fake_results
     (("--machine", "nowhere.toml"), ["nowhere.toml"]),
     (("--json", "/nowhere/x.json"), ["/nowhere"]),
 ])
-def test_bad_input_is_one_line(arguments, words, tmp_path, capsys):
-    assert cli.main(["reproduce", "--out", str(tmp_path / "out"), *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.count("\n") == 1
-    assert all(word in printed.err for word in words)
+def test_bad_input_is_one_line(arguments, words, tmp_path, error_of):
+    line = error_of("reproduce", "--out", tmp_path / "out", *arguments)
+    assert all(word in line for word in words)
     assert not (tmp_path / "out").exists()
 
 
-def test_out_must_be_a_folder(tmp_path, capsys):
+def test_out_must_be_a_folder(tmp_path, error_of):
     (tmp_path / "file").write_text("")
-    assert cli.main(["reproduce", "--out", str(tmp_path / "file")]) == 2
-    assert "is not a folder" in capsys.readouterr().err
-    assert cli.main(["reproduce"]) == 2
-    assert "--out" in capsys.readouterr().err
+    assert "is not a folder" in error_of("reproduce", "--out", str(tmp_path / "file"))
+    assert "--out" in error_of("reproduce")
 
 
 @pytest.mark.long

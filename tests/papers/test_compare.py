@@ -55,11 +55,9 @@ def test_relative_change():
 
 @pytest.mark.parametrize(("content", "words"), [(None, "has no results.json"), ("{", "is not a campaign's results"),
                                                 ("[]", "is not a campaign's results")])
-def test_bad_folders_are_one_line(content, words, tmp_path, capsys):
+def test_bad_folders_are_one_line(content, words, tmp_path, error_of):
     good = write(tmp_path / "good", RESULTS)
     (tmp_path / "bad").mkdir()
     if content is not None:
         (tmp_path / "bad" / "results.json").write_text(content)
-    assert cli.main(["compare", good, str(tmp_path / "bad")]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.count("\n") == 1 and words in printed.err
+    assert words in error_of("compare", good, tmp_path / "bad")

@@ -160,12 +160,10 @@ def test_what_cannot_be_set_changes_nothing(library):
     (["nope", "--out", "x"], "block 'nope' is unknown"), (["all", "--out", "x"], "block 'all' is unknown"),
     (["tracker"], "--out DIR is needed"), (["tracker", "--out", "x", "-g", "ways=0"], "ways=0 is impossible"),
     (["tracker", "--out", "x", "--machine", "nowhere"], "nowhere"), (["tracker", "--out", "file"], "not a folder")])
-def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, capsys, tmp_path, monkeypatch):
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, error_of, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    assert main(["export", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
+    assert words in error_of("export", *arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -4,7 +4,6 @@
 import numpy as np
 import pytest
 
-from t3sim import cli
 from t3sim.analytic.libraries.contention import slowed_by_copies
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
@@ -84,9 +83,8 @@ def test_the_command_says_what_run_says(json_of):
     (["gem"], "kernel 'gem' is unknown: allowed are"),
     (["none.npz", "--gemm", "8x8x8"], "--gemm 8x8x8 does not go with 'none.npz'"),
 ])
-def test_bad_requests_end_in_a_line(capsys, arguments, told):
-    assert cli.main(["kernel", *arguments]) == 2
-    assert told in capsys.readouterr().err
+def test_bad_requests_end_in_a_line(error_of, arguments, told):
+    assert told in error_of("kernel", *arguments)
 
 
 def test_a_file_runs_beside_copies(json_of, tmp_path):

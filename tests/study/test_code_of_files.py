@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from t3sim import cli, run_scenario
+from t3sim import run_scenario
 from t3sim.base.custom import GROUPS
 from t3sim.base.errors import BadInput, Failure
 from t3sim.commands.sweep import points_of
@@ -60,25 +60,18 @@ def asked(trap: Path, key: str) -> str:
     return LAYER + line if section == "layer" else f"{LAYER}{CODE[key][0] or '[exchange]'}\n{line}"
 
 
-def refused(capsys, *words: str) -> str:
-    """Run a command that is to be refused, and return its one line."""
-    assert cli.main(list(words)) == 2
-    told, = capsys.readouterr().err.splitlines()
-    return told
-
-
 def test_every_group_of_parts_but_techniques_is_tried():
     assert CODE.keys() == FUNCTIONS.keys() == GROUPS.keys() - {"techniques"}
 
 
 @pytest.mark.parametrize("key", CODE)
-def test_a_scenario_names_no_function(key, trap, capsys):
+def test_a_scenario_names_no_function(key, trap, error_of):
     file = trap.with_suffix(".toml")
     file.write_text(asked(trap, key))
     out = str(trap.parent / "out")
     commands = [["run", str(file)], ["trace", str(file), "--out", out], ["sweep", str(file), "--out", out]]
     for words in [*commands, ["kernel", str(file)]]:
-        told = refused(capsys, *words)
+        told = error_of(*words)
         assert "may name installed parts, not a function: --allow-code" in told and f"{trap}:{FUNCTIONS[key]}" in told
         assert words[0] == "sweep" or told.startswith(f"t3: error: {file}: ")
     with pytest.raises(BadInput, match="allow_code = true calls"):
@@ -86,18 +79,18 @@ def test_a_scenario_names_no_function(key, trap, capsys):
     assert not was_called(trap) and not Path(out).exists()
 
 
-def test_consent_calls_it(trap, capsys):
+def test_consent_calls_it(trap, error_of):
     """By an option, by `--set`, by --allow-code, or by Python; another key's consent is none."""
     file, reference = trap.with_suffix(".toml"), f"{trap}:usual"
     file.write_text(LAYER.replace('"t3"', '"sequential"'))
-    assert "is for t3, t3-mca" in refused(capsys, "run", str(file), "--algorithm", reference)
+    assert "is for t3, t3-mca" in error_of("run", str(file), "--algorithm", reference)
     assert was_called(trap)
     assert scenario_of({}, {"exchange.algorithm": reference}).custom() == {"exchange.algorithm": reference}
     file.write_text(asked(trap, "exchange.algorithm").replace('"t3"', '"sequential"'))
-    assert "is for t3, t3-mca" in refused(capsys, "run", str(file), "--allow-code")
-    assert "is for t3, t3-mca" in refused(capsys, "run", str(file), "--set", f"exchange.algorithm={reference}")
-    assert "is for t3, t3-mca" in refused(capsys, "sweep", str(file), "--out", str(trap.parent / "out"), "--allow-code")
-    assert "--allow-code" in refused(capsys, "run", str(file), "--operator", f"{trap}:operator-rs")
+    assert "is for t3, t3-mca" in error_of("run", str(file), "--allow-code")
+    assert "is for t3, t3-mca" in error_of("run", str(file), "--set", f"exchange.algorithm={reference}")
+    assert "is for t3, t3-mca" in error_of("sweep", str(file), "--out", str(trap.parent / "out"), "--allow-code")
+    assert "--allow-code" in error_of("run", str(file), "--operator", f"{trap}:operator-rs")
     with pytest.raises(BadInput, match="is for t3, t3-mca"):
         run_scenario(str(file), allow_code=True)
 

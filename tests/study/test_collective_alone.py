@@ -184,18 +184,17 @@ def test_what_cannot_be_is_refused(changes, told):
     (["run", "--collective", "rs", "--bytes", "64", "--devices", "2", "--plot", "x.svg"],
      "--plot x.svg does not go with a collective alone"),
 ])
-def test_the_command_refuses_in_its_options(words, told, capsys):
-    assert cli.main(words) == 2
-    assert told in capsys.readouterr().err
+def test_the_command_refuses_in_its_options(words, told, error_of):
+    assert told in error_of(*words)
 
 
 STUDY = 'title = "Sizes"\ncommand = "run"\noptions.collective = "rs"\noptions.devices = 2\ngrid.bytes = [{}]\n'
 
 
-def test_a_study_refuses_a_point_that_cannot_be(tmp_path, capsys):
+def test_a_study_refuses_a_point_that_cannot_be(tmp_path, error_of):
     (tmp_path / "study.toml").write_text(STUDY.format("4096, 0"))
-    assert cli.main(["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")]) == 2
-    assert "grid.bytes: layer.bytes = 0 is not possible: 1 or more" in capsys.readouterr().err
+    line = error_of("sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"))
+    assert "grid.bytes: layer.bytes = 0 is not possible: 1 or more" in line
     assert not (tmp_path / "out").exists()
 
 

@@ -81,11 +81,10 @@ def test_a_study_draws_and_tells_its_regimes(tmp_path, capsys):
     (('    bound = "runs.0.closed_form_ns"\n', ""), "regimes.bound is missing"),
     (('bound = "runs', 'limit = 3\nbound = "runs'), "regimes.limit is unknown"),
 ])
-def test_regimes_that_cannot_be_are_refused_in_a_line(change, words, tmp_path, capsys):
+def test_regimes_that_cannot_be_are_refused_in_a_line(change, words, tmp_path, error_of):
     assert change[0] in DRAWN
-    assert cli.main(["sweep", str(written(tmp_path, DRAWN.replace(*change))), "--out", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr()
-    assert words in told.err and told.err.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert words in error_of("sweep", written(tmp_path, DRAWN.replace(*change)), "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.long

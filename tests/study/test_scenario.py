@@ -112,11 +112,9 @@ def test_every_option_is_a_short_cut_for_a_key():
     ("[layer", [], "scenario 'direct.toml' is not TOML"),
     ("x = " + "[" * 5000, [], "scenario 'direct.toml' is not TOML: nested too deeply"),
 ])
-def test_a_file_that_cannot_be_is_refused_in_its_own_words(direct, content, words, told, tmp_path, capsys):
+def test_a_file_that_cannot_be_is_refused_in_its_own_words(direct, content, words, told, tmp_path, error_of):
     (tmp_path / direct).write_text(content)
-    assert cli.main(["run", direct, *words]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and re.fullmatch(rf"t3: error: {told}[^\n]*\n", printed.err), printed.err
+    assert re.match(f"t3: error: {told}", error_of("run", direct, *words))
 
 
 @pytest.mark.parametrize(("setting", "told"), [
@@ -128,9 +126,8 @@ def test_a_file_that_cannot_be_is_refused_in_its_own_words(direct, content, word
     ("machine.dram.queue_entries.x=3", "machine: "),
     ("machine.dram=3", "machine: "),
 ])
-def test_settings_that_cannot_be_are_refused(setting, told, capsys):
-    assert cli.main(["run", "--set", setting]) == 2
-    assert capsys.readouterr().err.startswith(f"t3: error: {told}")
+def test_settings_that_cannot_be_are_refused(setting, told, error_of):
+    assert error_of("run", "--set", setting).startswith(f"t3: error: {told}")
 
 
 @pytest.mark.parametrize("arguments, told", [
@@ -141,12 +138,10 @@ def test_settings_that_cannot_be_are_refused(setting, told, capsys):
     (["--technique", "t3-mca+", "--set", "machine.arbiter.threshold=5"],
      "machine.arbiter.threshold = 5 has no effect under ring_aware: it is of mca"),
 ])
-def test_limits_that_no_policy_of_the_run_has_are_refused(arguments, told, capsys, tmp_path):
+def test_limits_that_no_policy_of_the_run_has_are_refused(arguments, told, error_of, tmp_path):
     for command in (["run"], ["trace", "--out", str(tmp_path / "trace")]):
         if command == ["run"] or "," not in arguments[1]:
-            assert cli.main([*command, *arguments]) == 2
-            error = capsys.readouterr().err
-            assert told in error and error.count("\n") == 1
+            assert told in error_of(*command, *arguments)
 
 
 def test_a_limit_is_taken_if_one_of_the_policies_has_it_and_a_machines_own_is_told_otherwise(tmp_path):
@@ -190,25 +185,23 @@ def test_keys_are_written_as_the_options_that_stand_for_them(message, only, writ
     assert in_options(message, only) == written
 
 
-def test_a_kernel_alone_has_no_exchange(capsys):
-    assert cli.main(["run", "--operator", "gemm", "--gemm", "256x256x64", "--set", "exchange.sums=fixed"]) == 2
-    assert "--sums fixed does not go with a kernel alone" in capsys.readouterr().err
+def test_a_kernel_alone_has_no_exchange(error_of):
+    line = error_of("run", "--operator", "gemm", "--gemm", "256x256x64", "--set", "exchange.sums=fixed")
+    assert "--sums fixed does not go with a kernel alone" in line
     with pytest.raises(BadInput, match=r"layer.kernel = k.npz is an operator of its own"):
         KernelAlone(scenario_of({"layer": {"kernel": "k.npz", "operator": "gemv"}}, {}))
 
 
 @pytest.mark.parametrize("key", ["exchange.topology=ring", "exchange.algorithm=ring", "exchange.algorithm=direct",
                                  "flux.pieces=2", "decomposed.communication_units=8", "layer.experts=16x2"])
-def test_a_kernel_of_a_scenario_refuses_what_it_has_not(key, tmp_path, monkeypatch, capsys):
+def test_a_kernel_of_a_scenario_refuses_what_it_has_not(key, tmp_path, monkeypatch, error_of):
     monkeypatch.chdir(tmp_path)
     table, _, rest = key.partition(".")
     name, _, value = rest.partition("=")
     inner = f'{name} = {value if value.isdigit() else repr(value)}'
     layer = '[layer]\noperator = "gemm"\ngemm = "256x256x64"\n'
     (tmp_path / "one.toml").write_text(f"{layer}{inner}" if table == "layer" else f"{layer}[{table}]\n{inner}\n")
-    assert cli.main(["kernel", "one.toml"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and f"{table}.{name} = {value}" in told
+    assert f"{table}.{name} = {value}" in error_of("kernel", "one.toml")
 
 
 def test_a_memory_whose_requests_are_columns_is_for_replays():

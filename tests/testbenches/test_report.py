@@ -48,7 +48,5 @@ def test_a_recorded_workload_by_name(json_of):
     (["--all", "--config", "ddr5"], "'ddr5' is unknown"),
     (["--all", "--config", "refpb"], "'refpb' is no recorded configuration or workload of hbm2-reference"),
 ])
-def test_bad_input(capsys, arguments, words):
-    assert cli.main(["hbm-replay", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and words in printed.err and printed.err.count("\n") == 1
+def test_bad_input(error_of, arguments, words):
+    assert words in error_of("hbm-replay", *arguments)

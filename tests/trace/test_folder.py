@@ -30,14 +30,6 @@ def short(tmp_path_factory) -> Trace:
     return make(tmp_path_factory.mktemp("short"), wanted=SHORT)
 
 
-def refused(capsys, *arguments) -> str:
-    """The one line with which a command refuses."""
-    assert cli.main([str(argument) for argument in arguments]) == 2
-    captured = capsys.readouterr()
-    assert not captured.out and len(captured.err.splitlines()) == 1
-    return captured.err
-
-
 def test_a_full_disk_leaves_what_was_there(short, tmp_path):
     """A limit on the size of files stands for a disk's end."""
     kept = shutil.copytree(short.folder, tmp_path / "kept")
@@ -94,10 +86,10 @@ def test_a_window_past_the_end_is_refused(tmp_path, capsys):
     assert "cycle 50000000 is past the end of the run: done at cycle " in told and not list(tmp_path.iterdir())
 
 
-def test_a_range_without_end_is_refused_at_once(tmp_path, capsys):
-    told = refused(capsys, "trace", *RING, "--wg", "0-1000000000000", "--out", tmp_path / "a")
+def test_a_range_without_end_is_refused_at_once(tmp_path, error_of):
+    told = error_of("trace", *RING, "--wg", "0-1000000000000", "--out", tmp_path / "a")
     assert "--wg '0-1000000000000' does not exist: this run has 0 to 31" in told
-    assert "this run has 0 to 3" in refused(capsys, "trace", *RING, "--channel", "99", "--out", tmp_path / "a")
+    assert "this run has 0 to 3" in error_of("trace", *RING, "--channel", "99", "--out", tmp_path / "a")
 
 
 def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsys, json_of):
@@ -114,48 +106,48 @@ def test_a_run_that_sticks_is_recorded_and_ends_with_exit_code_1(tmp_path, capsy
     assert json_of("explain", str(tmp_path))["gpus"] == Trace.load(tmp_path).run["recorded"]["gpus"]
 
 
-def test_the_index_looks_at_a_whole_run(tmp_path, capsys, json_of):
+def test_the_index_looks_at_a_whole_run(tmp_path, json_of, error_of):
     found = json_of("trace", *RING, "--index", "--out", tmp_path / "a")
     first = next(place for place in found["places"] if place["what"] == "first trigger")
     assert first["from"] < first["cycle"] < first["until"] <= found["cycles"]
     assert Trace.load(tmp_path / "a").window == (0, found["cycles"])
-    told = refused(capsys, "trace", *RING, "--index", "--from", "5", "--out", tmp_path / "b")
+    told = error_of("trace", *RING, "--index", "--from", "5", "--out", tmp_path / "b")
     assert "--from does not go with --index" in told and not (tmp_path / "b").exists()
 
 
-def test_a_recording_that_would_take_years_is_refused(tmp_path, capsys):
-    told = refused(capsys, "trace", "--gemm", "1048576x1048576x1048576", "--devices", "4", "--out", tmp_path / "a")
+def test_a_recording_that_would_take_years_is_refused(tmp_path, error_of):
+    told = error_of("trace", "--gemm", "1048576x1048576x1048576", "--devices", "4", "--out", tmp_path / "a")
     assert "years" in told and "--insist" in told and not (tmp_path / "a").exists()
 
 
-def test_a_damaged_plan_is_told_in_a_line(short, tmp_path, capsys):
+def test_a_damaged_plan_is_told_in_a_line(short, tmp_path, error_of):
     damaged = shutil.copytree(short.folder, tmp_path / "damaged")
     for size in (0, 100, 1000):
         (damaged / PLAN).write_bytes((short.folder / PLAN).read_bytes()[:size])
-        assert f"{PLAN} is not the plan of a trace: " in refused(capsys, "explain", damaged, "--wg", 1, "--wf", 0)
+        assert f"{PLAN} is not the plan of a trace: " in error_of("explain", damaged, "--wg", 1, "--wf", 0)
     (damaged / PLAN).unlink()
-    assert f"{PLAN} is missing" in refused(capsys, "explain", damaged, "--wg", 1, "--wf", 0)
+    assert f"{PLAN} is missing" in error_of("explain", damaged, "--wg", 1, "--wf", 0)
 
 
-def test_what_another_version_recorded_is_told_in_a_line(short, tmp_path, capsys):
+def test_what_another_version_recorded_is_told_in_a_line(short, tmp_path, error_of):
     other = shutil.copytree(short.folder, tmp_path / "other")
     run = json.loads((other / RUN).read_text())
     (other / RUN).write_text(json.dumps(run | {"version": 2, "versions": {"t3sim": "0.0.9"}}))
-    told = refused(capsys, "explain", other)
+    told = error_of("explain", other)
     assert "was recorded by t3sim 0.0.9 as a trace of version 2, and this program reads version" in told
     (other / RUN).write_text(json.dumps(run | {"policies": run["policies"] | {"fifo": ["the oldest first"]}}))
-    assert "another set of arbitration policies than this program's (fifo)" in refused(capsys, "step", other)
+    assert "another set of arbitration policies than this program's (fifo)" in error_of("step", other)
 
 
 @pytest.mark.parametrize(("part", "key"), [(None, "title"), (None, "geometry"), (None, "recorded"), (None, "policies"),
                                            ("recorded", "outcome"), ("filter", "kinds"), ("geometry", "ways")])
-def test_a_description_that_lacks_something_is_told_in_a_line(short, tmp_path, capsys, part, key):
+def test_a_description_that_lacks_something_is_told_in_a_line(short, tmp_path, error_of, part, key):
     damaged = shutil.copytree(short.folder, tmp_path / "damaged")
     run = json.loads((damaged / RUN).read_text())
     (run[part] if part else run).pop(key)
     (damaged / RUN).write_text(json.dumps(run))
     for command in ("explain", "step"):
-        told = refused(capsys, command, damaged)
+        told = error_of(command, damaged)
         assert f"{RUN} is damaged: " in told and key in told and "record it again" in told
 
 
@@ -209,26 +201,26 @@ def test_nothing_is_left_of_what_was_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_trace_is_told_in_a_line(short, tmp_path, capsys):
-    assert "holds no trace" in refused(capsys, "explain", tmp_path / "nowhere")
+def test_what_is_no_trace_is_told_in_a_line(short, tmp_path, error_of):
+    assert "holds no trace" in error_of("explain", tmp_path / "nowhere")
     (tmp_path / "plain").touch()
-    assert "is not a folder" in refused(capsys, "explain", tmp_path / "plain")
+    assert "is not a folder" in error_of("explain", tmp_path / "plain")
     (tmp_path / f"{EVENTS}.part").touch()
-    assert "holds a recording that did not finish" in refused(capsys, "explain", tmp_path)
+    assert "holds a recording that did not finish" in error_of("explain", tmp_path)
     broken = shutil.copytree(short.folder, tmp_path / "broken")
     (broken / EVENTS).write_bytes((broken / EVENTS).read_bytes()[:5000])
-    assert f"{EVENTS} is not the events of a trace" in refused(capsys, "explain", broken)
+    assert f"{EVENTS} is not the events of a trace" in error_of("explain", broken)
     (broken / RUN).write_text("{}")
-    assert "is not the description of a trace" in refused(capsys, "step", broken)
+    assert "is not the description of a trace" in error_of("step", broken)
 
 
-def test_what_the_trace_does_not_hold_is_told_in_a_line(short, capsys):
+def test_what_the_trace_does_not_hold_is_told_in_a_line(short, error_of):
     folder = short.folder
-    assert "it has 0 to 3" in refused(capsys, "explain", folder, "--wg", 1, "--wf", 0, "--gpu", 4)
-    assert "which has 0 to 299" in refused(capsys, "explain", folder, "--channel", 1, "--cycle", 300)
-    assert "channel 99 does not exist" in refused(capsys, "step", folder, "--break", "channel 99 starved")
-    assert "is no condition" in refused(capsys, "step", folder, "--break", "set full")
-    assert "that does not happen" in refused(capsys, "step", folder, "--break", "wg 31 fires")
+    assert "it has 0 to 3" in error_of("explain", folder, "--wg", 1, "--wf", 0, "--gpu", 4)
+    assert "which has 0 to 299" in error_of("explain", folder, "--channel", 1, "--cycle", 300)
+    assert "channel 99 does not exist" in error_of("step", folder, "--break", "channel 99 starved")
+    assert "is no condition" in error_of("step", folder, "--break", "set full")
+    assert "that does not happen" in error_of("step", folder, "--break", "wg 31 fires")
 
 
 def test_a_tile_that_was_never_seen(short, capsys):

@@ -57,9 +57,8 @@ b101 #
     assert len({one.handle for one in signals.by_name.values()}) == 1
 
 
-def test_it_is_of_waves(capsys, tmp_path):
-    assert main(["trace", "--fst", "--out", str(tmp_path / "x")]) == 2
-    assert "--fst needs --waves" in capsys.readouterr().err
+def test_it_is_of_waves(error_of, tmp_path):
+    assert "--fst needs --waves" in error_of("trace", "--fst", "--out", str(tmp_path / "x"))
 
 
 def test_without_the_library_nothing_runs(capsys, tmp_path, monkeypatch):

@@ -84,11 +84,9 @@ def test_a_memory_trace_has_the_digits_0_to_9(tmp_path):
     ("run", "--gemm", "512x512x64", "--devices", "2", "--every-gpu", "--skew", "late:٣:1"),
     ("collective", "--sizes", "١M"), ("collective", "--topology", "ring:٨"),
     ("sweep", "no-study", "--out", "o", "--shard", "١/2")])
-def test_other_digits_are_one_line(arguments, capsys, tmp_path, monkeypatch):
+def test_other_digits_are_one_line(arguments, error_of, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(list(arguments)) == 2
-    out, err = capsys.readouterr()
-    assert not out and err.startswith("t3: error: ") and err.count("\n") == 1
+    error_of(*arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -110,13 +108,11 @@ def test_every_file_or_folder_among_the_options_is_known_as_output_or_input():
     ("sweep", "s.toml", "--out", "t", "--json", "t"), ("sweep", "s.toml", "--out", "t", "--json", "s.toml"),
     ("run", "--machine", "s.toml", "--json", "s.toml"), ("hbm-replay", "s.toml", "--json", "s.toml"),
     ("area", "coalescer", "--library", "s.toml", "--markdown", "s.toml")])
-def test_no_output_takes_another_files_place(arguments, capsys, tmp_path, monkeypatch):
+def test_no_output_takes_another_files_place(arguments, error_of, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.toml").write_text('extends = "t3-table1"\n')
     (tmp_path / "link").symlink_to("o")
-    assert cli.main(list(arguments)) == 2
-    out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1 and "would take the place of" in err
+    assert "would take the place of" in error_of(*arguments)
     assert {path.name for path in tmp_path.iterdir()} == {"s.toml", "link"}
     assert (tmp_path / "s.toml").read_text() == 'extends = "t3-table1"\n'
 
@@ -143,9 +139,9 @@ def test_a_message_names_its_commands_options(command, message, written):
     assert in_options_of(command, message) == written
 
 
-def test_keys_of_a_machine_stay_as_its_file_has_them(capsys, tmp_path):
+def test_keys_of_a_machine_stay_as_its_file_has_them(error_of, tmp_path):
     """`t3 dma` has an option of this name."""
     mine = tmp_path / "mine.toml"
     mine.write_text('extends = "mi300x"\ngpus = 1\n')
-    assert cli.main(["dma", "--machine", str(mine)]) == 2
-    assert "mine.toml: gpus = 1: the event level of DMA engines needs at least 2" in capsys.readouterr().err
+    line = error_of("dma", "--machine", str(mine))
+    assert "mine.toml: gpus = 1: the event level of DMA engines needs at least 2" in line

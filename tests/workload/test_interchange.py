@@ -200,10 +200,10 @@ def test_scales_and_a_bias_do_not_make_the_format(tmp_path):
     ({"nodes": [{"id": 2, "name": "aten::mm", "ctrl_deps": 1}]}, "a PyTorch execution trace: convert it"),
     ([{"ph": "X", "name": "aten::mm", "ts": 1, "dur": 2}], "a Kineto trace: convert it"),
     ({"schemaVersion": 1, "traceEvents": []}, "a Kineto trace: convert it")])
-def test_traces_of_pytorch_are_to_be_converted(trace, told, tmp_path, monkeypatch, capsys):
+def test_traces_of_pytorch_are_to_be_converted(trace, told, tmp_path, monkeypatch, error_of):
     monkeypatch.chdir(tmp_path)
     Path("a.json").write_text(json.dumps(trace))
-    assert told in refused(["--chakra", "a.json", "--tp", "4"], capsys)
+    assert told in error_of("run", "--chakra", "a.json", "--tp", "4")
 
 
 def varint(number):
@@ -234,13 +234,6 @@ def test_protobuf(tmp_path):
     assert shapes(chakra_workloads(str(tmp_path / "a.et"), 4)) == [("gemm", 1024, 512, 128, "bf16", 1)]
 
 
-def refused(words, capsys):
-    assert cli.main(["run", *words]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and re.fullmatch(r"t3: error: [^\n]+\n", printed.err) and len(printed.err) < 300
-    return printed.err
-
-
 def node(**changes):
     good = objects()
     good[3] |= changes
@@ -261,11 +254,11 @@ def node(**changes):
     (node(dataDeps=["99"]), "no GEMM"), (node(name="a\nb", dataDeps=[]), "no GEMM"),
     (json.dumps(objects()).replace("[1024, 128]", "[1024, "), "shapes"),
 ])
-def test_a_bad_trace_is_one_line(content, told, tmp_path, monkeypatch, capsys):
+def test_a_bad_trace_is_one_line(content, told, tmp_path, monkeypatch, error_of):
     monkeypatch.chdir(tmp_path)
     Path("a.et").write_bytes(content if isinstance(content, bytes) else content.encode())
-    line = refused(["--chakra", "a.et", "--tp", "4"], capsys)
-    assert "--chakra 'a.et'" in line and re.search(told, line), line
+    line = error_of("run", "--chakra", "a.et", "--tp", "4")
+    assert "--chakra 'a.et'" in line and re.search(told, line) and len(line) < 300, line
 
 
 @pytest.mark.parametrize(("changes", "told"), [
@@ -274,10 +267,10 @@ def test_a_bad_trace_is_one_line(content, told, tmp_path, monkeypatch, capsys):
     ({"num_attention_heads": 1024}, "must divide"),
     ({"intermediate_size": 1537}, "TP=4 does not divide K=3074 of a fc1"),
     ({"hidden_size": 1 << 40}, "hidden_size"), ({"num_hidden_layers": True}, "num_hidden_layers = True")])
-def test_a_bad_config_is_one_line(changes, told, tmp_path, monkeypatch, capsys):
+def test_a_bad_config_is_one_line(changes, told, tmp_path, monkeypatch, error_of):
     monkeypatch.chdir(tmp_path)
     Path("a.json").write_text(json.dumps({**json.loads(CONFIG.read_text()), **changes}))
-    assert told in refused(["--model", "a.json", "--tp", "4"], capsys)
+    assert told in error_of("run", "--model", "a.json", "--tp", "4")
 
 
 @pytest.mark.parametrize(("words", "told"), [
@@ -290,8 +283,8 @@ def test_a_bad_config_is_one_line(changes, told, tmp_path, monkeypatch, capsys):
     (["--model", "t-nlg", "--tokens", "5"], "--tokens 5 is for a config.json"),
     (["--model", str(CONFIG), "--plot", "a.svg"], "--plot a.svg is of one sub-layer, and here are 4"),
     (["--chakra", str(TRACE), "--tp", "4", "--level", "event"], "does not go with --level event")])
-def test_options_that_do_not_fit(words, told, capsys):
-    assert told in refused(words, capsys)
+def test_options_that_do_not_fit(words, told, error_of):
+    assert told in error_of("run", *words)
 
 
 @pytest.mark.parametrize("good", [TRACE.read_bytes(), as_protobuf()], ids=["json", "protobuf"])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t3sim import cli
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.runs import build
@@ -95,12 +94,10 @@ def test_a_file_says_how_often_each_row_is_named(machine, tmp_path):
     (b"1, many\n", "line 1: 'many' is no weight"), (b"nan", "line 1: 'nan' is no weight"),
     (b"# nothing\n", "has 0 weights: allowed are 1 to 1,048,576"), (b"0\n0", "names no row: all weights are 0"),
     (b"\xff\xfe\x00", "cannot be read: it is no text")])
-def test_a_file_of_weights_that_is_none_is_one_line(content, words, tmp_path, capsys):
+def test_a_file_of_weights_that_is_none_is_one_line(content, words, tmp_path, error_of):
     file = tmp_path / "w.csv"
     file.write_bytes(content)
-    assert cli.main(["run", "--operator", "embedding", "--embedding", "8x8", "--locality", str(file)]) == 2
-    error = capsys.readouterr().err
-    assert words in error and len(error.splitlines()) == 1
+    assert words in error_of("run", "--operator", "embedding", "--embedding", "8x8", "--locality", str(file))
 
 
 def test_registers_and_lds_say_how_many_workgroups_are_resident(machine):
@@ -150,7 +147,5 @@ def test_operators_alone_from_the_command_line(machine, json_of):
     (["--operator", "gemm", "--gemm", "8x8x8", "--locality", "uniform"], "--locality uniform is for --operator"),
     (["--embedding", "8x8"], "--embedding 8x8 is for --operator embedding"),
 ])
-def test_what_cannot_be_is_one_line(arguments, words, capsys):
-    assert cli.main(["run", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert words in error and len(error.splitlines()) == 1
+def test_what_cannot_be_is_one_line(arguments, words, error_of):
+    assert words in error_of("run", *arguments)
