@@ -42,8 +42,8 @@ def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAUL
     try:
         content, *others = _contents(name if isinstance(name_or_path, Path) else name_or_path, level)
     except NoSuchMachine as error:
-        raise MachineError(f"machine {shown(str(error))} is neither a file nor one of {', '.join(machines_of(level))}"
-                           f"{_elsewhere(str(error), level)}") from None
+        raise MachineError(f"machine {shown(str(error))} is neither a file nor one of "
+                           f"{choices(str(error), machines_of(level))}{_elsewhere(str(error), level)}") from None
     for other in others:
         _checked(name, other, level)
     machine = _for_level(name, _checked(name, content, level), level)

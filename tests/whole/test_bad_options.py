@@ -164,7 +164,7 @@ def test_too_few_regions_are_refused_before_anything_is_built(tmp_path, monkeypa
 
 @pytest.mark.parametrize(("words", "told"), [
     (["--gpus", "0"], "--gpus 0 is not possible on the cycle level: 2 to 16"), (["--machine", ""], "--machine"),
-    (["--machine", "mi300x"], "[collective], [dram] are missing, which a collective by the RTL's"),
+    (["--machine", "h200-sxm"], "[collective], [dram] are missing, which a collective by the RTL's"),
     (["--sizes", "1K", "--gpus", "3"], "--sizes: 1024 bytes on 3 GPUs"),
     (["--variant", "pcpy"], "--variant 'pcpy' is not possible for ag")])
 def test_collectives_on_the_cycle_level_that_cannot_be(words, told, error_of):
