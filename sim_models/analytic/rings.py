@@ -136,7 +136,7 @@ def group_exchange_ns(cluster: Machine, size_bytes, ranks, stride):
                                       + share / cluster.inter.bytes_per_ns))
 
 
-def send_ns(cluster: Machine, size_bytes, distance):
+def tier_send_ns(cluster: Machine, size_bytes, distance):
     """Return the time of one message to the GPU `distance` ranks away."""
     same_node = distance < cluster.gpus_per_node
     return np.where(same_node, cluster.intra.step_ns + size_bytes / cluster.intra.bytes_per_ns,

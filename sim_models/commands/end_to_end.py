@@ -30,7 +30,7 @@ def end_to_end(
     global_batch: Annotated[int, typer.Option(
         metavar="B", parser=whole_number, help="Sequences per iteration.")] = 512,
     machine: Annotated[str, typer.Option(
-        metavar="NAME|FILE", help="a100-sxm, a100-40gb, h100-sxm, b200, mi210, t3-table1, or a TOML file of a cluster.",
+        metavar="NAME|FILE", help="a100-sxm, h100-sxm, gb200, mi300x, mi210, t3-table1, ..., or a TOML file.",
     )] = "a100-sxm",
     mapping: Annotated[str | None, typer.Option(
         metavar="tp=8,pp=4,...", help="Also dp, micro, interleave, sp, zero, ep; the fastest that fits if not given.",
@@ -41,8 +41,12 @@ def end_to_end(
     technique: Annotated[str, typer.Option(
         metavar="NAME", help="Overlap of GEMM and all-reduce: sequential, or a technique of `t3 run`, whose layer "
         "times are then simulated on the machine's cycle level.")] = "sequential",
-    kernels: Annotated[str, typer.Option(
-        metavar="megatron|flash|unfused", help="Which element-wise steps are fused.")] = "megatron",
+    kernels: Annotated[str | None, typer.Option(
+        metavar="megatron|flash|unfused", help="Which steps are fused; if not given, flash on GPUs that models of "
+        "libraries time, else megatron.")] = None,
+    dtype: Annotated[str, typer.Option(
+        metavar="NAME", help="Of the operands of GEMMs with weights, where the machine has a rate: bf16, fp16, fp8 or "
+        "fp4.")] = "bf16",
     search: Annotated[bool, typer.Option("--search", help="Rank all mappings that fit.")] = False,
     tokens: Annotated[float, typer.Option(
         metavar="N", parser=decimal_number, show_default="3e11", help="Length of the training, for its days.")] = 3e11,
@@ -58,14 +62,14 @@ def end_to_end(
     from t3sim.analytic.end_to_end.layer import IMPLEMENTATIONS
     from t3sim.analytic.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
     from t3sim.analytic.end_to_end.training import TrainingJob
+    from t3sim.analytic.gemm import width_of
     from t3sim.base.console import output_console, progress_bar
-    from t3sim.machine import load_machine
-    from t3sim.machine.levels import CLUSTER
-    from t3sim.study.end_to_end import PHASES, estimate
+    from t3sim.study.end_to_end import PHASES, estimate, load_cluster
     from t3sim.workload.model_file import load_transformer
 
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, _techniques(technique)),
-                                   ("--kernels", kernels, IMPLEMENTATIONS),
+                                   ("--kernels", kernels or "flash", IMPLEMENTATIONS),
+                                   ("--dtype", dtype, ("bf16", "fp16", "fp8", "fp4")),
                                    ("--recompute", recompute or "none", RECOMPUTE)):
         if value not in allowed:
             raise BadInput(f"{option} {value[:40]!r} is unknown: allowed are {', '.join(allowed)}")
@@ -82,8 +86,9 @@ def end_to_end(
     if plot is not None and not search:
         raise BadInput(f"--plot {plot[:40]!r} goes with --search only")
     check_plot(plot)
-    described, cluster = load_transformer(model), load_machine(machine, CLUSTER)
-    job = TrainingJob(described, sequence, global_batch, IMPLEMENTATIONS[kernels])
+    described, cluster = load_transformer(model), load_cluster(machine)
+    used_kernels = IMPLEMENTATIONS[kernels or ("flash" if cluster.intra is None else "megatron")]
+    job = TrainingJob(described, sequence, global_batch, used_kernels, width_of(dtype))
 
     from t3sim.analytic.end_to_end.search import search as search_mappings
     from t3sim.commands import end_to_end_report as show
@@ -101,7 +106,7 @@ def end_to_end(
         raise BadInput("--phase and --recompute need a --mapping: tp=8,pp=4,dp=2,micro=1")
     else:
         used_mapping = parse_mapping(mapping, recompute or "none")
-    check_mapping(used_mapping, described, gpus, global_batch, IMPLEMENTATIONS[kernels].heads_split)
+    check_mapping(used_mapping, described, gpus, global_batch, used_kernels.heads_split)
     with progress_bar(() if technique == "sequential" else (technique,)) as progress:
         result = estimate(cluster, job, used_mapping, phase, technique, seed, not ignore_memory, progress)
     days = {"training_days": result.training_days(tokens)} if phase == "training" else {}

@@ -9,12 +9,12 @@ from t3sim.analytic.end_to_end.layer import gemm_shapes, gemms_said
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping
 from t3sim.analytic.end_to_end.search import MappingRanking
 from t3sim.analytic.end_to_end.training import TrainingJob
-from t3sim.analytic.validation.nearby import training_error_near
+from t3sim.analytic.validation.nearby import error_near
+from t3sim.analytic.validation.requests import Training
 from t3sim.base.console import print_table
 from t3sim.base.errors import printable
 from t3sim.machine import Machine
-from t3sim.machine.levels import CLUSTER
-from t3sim.study.end_to_end import ClusterEstimate, model_json
+from t3sim.study.end_to_end import ClusterEstimate, cluster_json, model_json
 
 #: Parts of a breakdown, for people.
 TITLES = {
@@ -37,7 +37,7 @@ def print_estimate(found: ClusterEstimate, tokens: float, console: Console) -> N
     """Print one estimate: where the time goes, then the totals."""
     job, result, total = found.job, found.result, found.iteration_ns
     console.print(Text.assemble((printable(job.model.name), "bold"), f", {found.phase}: {found.mapping.gpus} GPUs, "
-                  f"{found.mapping}, "
+                  f"{found.mapping}, {job.width}, "
                   f"recomputation {RECOMPUTE[found.mapping.recompute]}; {job.global_batch} sequences of "
                   f"{job.sequence} tokens; machine {found.cluster.name}; {found.technique}; seed {found.seed}"))
     training = found.phase == "training"
@@ -62,21 +62,21 @@ def print_estimate(found: ClusterEstimate, tokens: float, console: Console) -> N
 
 
 def print_checked(checked: dict[str, Any] | None, phase: str, cluster: Machine, console: Console) -> None:
-    """Print how wrong measured trainings near this one are."""
+    """Print how wrong measured trainings or prompts near this one are."""
     if checked is None:
         console.print(f"No measured {'decoding' if phase == 'decode' else phase} of {cluster.name} is within a factor "
                       "of two of this: not checked.")
         return
-    console.print(f"Error of measured trainings within a factor of two of this, {checked['rows']} of {cluster.name}: "
-                  f"{checked['mean_abs_error']:.1%} on average, {checked['worst']:.1%} at worst. Rows of their source "
-                  "gave constants of this machine.")
+    kept = f" Their source gave constants of this machine to {checked['kept']}." if checked["kept"] else ""
+    console.print(f"Error of measured {phase}s within a factor of two of this, {checked['rows']} of {cluster.name}: "
+                  f"{checked['mean_abs_error']:.1%} on average, {checked['worst']:.1%} at worst.{kept}")
 
 
 def ranking_json(ranking: MappingRanking, cluster: Machine, job: TrainingJob, gpus: int,
                  most: int = 1000) -> dict[str, Any]:
     """Return the fastest `most` mappings and the Pareto front, as `--json` writes them."""
     indices = [i for i in range(len(ranking.pareto)) if i < most or ranking.pareto[i]]
-    return {"model": model_json(job.model), "machine": cluster.described(CLUSTER), "gpus": gpus,
+    return {"model": model_json(job.model), "machine": cluster_json(cluster), "gpus": gpus,
             "sequence": job.sequence, "global_batch": job.global_batch, "tried": ranking.tried,
             "seconds": ranking.seconds, "fit": len(ranking.pareto), "mappings": [_entry(ranking, i) for i in indices]}
 
@@ -110,7 +110,7 @@ def print_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob, g
                   f"GB; {ranking.pareto.sum()} (*) are on the front of time, memory and energy; "
                   f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
     console.print("The fastest:", end=" ")
-    print_checked(training_error_near(cluster, job, fastest), "training", cluster, console)
+    print_checked(error_near(cluster.name, [Training(job, fastest)]), "training", cluster, console)
 
 
 def draw_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob):

@@ -1,23 +1,23 @@
-"""Sections for closed forms and for the event level of networks: one GPU, and the uncertainty of its numbers."""
+"""Sections for whole iterations and for the event level of networks: one GPU, and the uncertainty of its numbers."""
 
 from t3sim.machine.levels import CLUSTER, NETWORK
 from t3sim.machine.section import Count, NotNegative, Positive, Section, Share, needed_by
 
 
 class Accelerator(Section):
-    """One GPU: matrix units, memory, launches, power."""
+    """One GPU: matrix units, memory, launches, power. Where models of libraries time it, they have its rates."""
 
-    #: Dense, operands of the workload's width, by default 16 bits.
-    peak_tflop_per_s: Positive = needed_by(CLUSTER, NETWORK)
+    peak_tflop_per_s: Positive = needed_by(CLUSTER, NETWORK)  #: dense, operands of 16 bits
     cores: Count = needed_by(CLUSTER, NETWORK)  #: each runs one output tile
-    tile_m: Count
-    tile_n: Count
-    matrix_efficiency: Share  #: of the peak, in the main loop of a GEMM
-    tile_overhead_k: NotNegative  #: prologue and epilogue of a tile, in steps of the loop over K
-    memory_gb: Positive
+    tile_m: Count = needed_by(CLUSTER, NETWORK)
+    tile_n: Count = needed_by(CLUSTER, NETWORK)
+    matrix_efficiency: Share = needed_by(CLUSTER, NETWORK)  #: of the peak, in the main loop of a GEMM
+    #: Prologue and epilogue of a tile, in steps of the loop over K.
+    tile_overhead_k: NotNegative = needed_by(CLUSTER, NETWORK)
     memory_gb_per_s: Positive = needed_by(CLUSTER, NETWORK)
-    memory_efficiency: Share  #: of the peak, for kernels that only move data
-    kernel_ns: NotNegative  #: start and drain of a kernel on the GPU
+    memory_efficiency: Share = needed_by(CLUSTER, NETWORK)  #: of the peak, for kernels that only move data
+    kernel_ns: NotNegative = needed_by(CLUSTER, NETWORK)  #: start and drain of a kernel on the GPU
+    memory_gb: Positive
     host_ns_per_kernel: NotNegative  #: host time per kernel; it limits small layers
     busy_watts: Positive
     idle_watts: NotNegative  #: while it waits in a bubble or for the network

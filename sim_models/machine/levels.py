@@ -37,10 +37,13 @@ TILES = Level("the event level of tiles", "a100-sxm", "t3 run --level event",
               ("gpus", "gpu", "memory", "link", "library", "host"), ("network", "occupancy", "signals"), least_gpus=2)
 NETWORK = Level("the event level of networks", "torus-128", "t3 collective",
                 ("topology", "link", "kernel", "memory", "accelerator"), ("network",))
-CLUSTER = Level("the closed form", "a100-sxm", "t3 end-to-end",
+CLUSTER = Level("the closed form", "mi210", "t3 end-to-end",
                 ("gpus_per_node", "iteration_ns", "accelerator", "intra", "inter", "uncertainty"), ("cycle_machine",))
 COMMERCIAL = Level("the level of libraries on GPUs that are sold", "h100-sxm", "t3 overlap, t3 validate",
                    ("gpus", "gpu", "memory", "peak", "sustained", "kernels", "wires", "rings", "direct", "sharing"),
                    ("in_switch", "cards", "measured"))
+ITERATIONS = Level("whole iterations by the models of libraries", "h100-sxm", "t3 end-to-end",
+                   (*COMMERCIAL.needs, "iteration_ns", "accelerator", "uncertainty"),
+                   (*COMMERCIAL.takes, "cycle_machine"), on=COMMERCIAL)
 
-LEVELS: tuple[Level, ...] = (CYCLE, QUEUE, ENGINES, TILES, NETWORK, CLUSTER, COMMERCIAL)
+LEVELS: tuple[Level, ...] = (CYCLE, QUEUE, ENGINES, TILES, NETWORK, CLUSTER, COMMERCIAL, ITERATIONS)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from t3sim.base.errors import choices, shown
 from t3sim.machine.derived import DERIVED
 from t3sim.machine.faults import Place, explain, fields_at, is_lack
-from t3sim.machine.levels import CLUSTER, CYCLE, LEVELS, QUEUE, Level
+from t3sim.machine.levels import CLUSTER, CYCLE, ITERATIONS, LEVELS, QUEUE, Level
 from t3sim.machine.loader import (
     GIVEN,
     LINK_RATE,
@@ -47,7 +47,7 @@ def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAUL
     for other in others:
         _checked(name, other, level)
     machine = _for_level(name, _checked(name, content, level), level)
-    if level is CLUSTER and machine.cycle_machine is None and name is not GIVEN and serves(name, CYCLE):
+    if level in (CLUSTER, ITERATIONS) and machine.cycle_machine is None and name is not GIVEN and serves(name, CYCLE):
         return machine.model_copy(update={"cycle_machine": name})
     return machine
 

@@ -25,8 +25,7 @@ _LONGEST_STEP_CYCLES = 100_000  #: half of `engine.end.IDLE_LIMIT`
 
 #: Keys that a file may leave out, and those from which they follow.
 _FOLLOWS = (*((key, keys) for keys in SAME for key in keys),
-            (("wires", "gb_per_s"), (("link", "bandwidth_gb_per_s"),)),
-            (("accelerator", "peak_tflop_per_s"), (("peak", "bf16"),)))
+            (("wires", "gb_per_s"), (("link", "bandwidth_gb_per_s"),)))
 
 
 class Machine(Section):

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.layer import UNFUSED, Implementation
+from t3sim.analytic.end_to_end.operations import all_reduce_ns
 from t3sim.analytic.end_to_end.training import sliced_gemms
 from t3sim.analytic.end_to_end.uncertainty import ranges, samples
 from t3sim.analytic.gemm import OPERAND_BYTES
-from t3sim.analytic.rings import tier_all_reduce_ns
 from t3sim.base import plots
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER
@@ -61,19 +61,18 @@ def layer_iteration(cluster: Machine, model: str, tp: int, tokens: int, sequence
                     kernels: Implementation = UNFUSED) -> LayerIteration:
     """Return one layer's training iteration or prompt."""
     shape, batch = PRESETS[model], tokens // sequence
-    gpu = cluster.accelerator
-    backward = layers.backward(gpu, shape, kernels, batch, sequence, layers.Split(tp))
-    forward = layers.forward(gpu, shape, kernels, batch, sequence, layers.Split(tp),
+    backward = layers.backward(cluster, shape, kernels, batch, sequence, layers.Split(tp))
+    forward = layers.forward(cluster, shape, kernels, batch, sequence, layers.Split(tp),
                              "forward" if phase == "training" else "prompt")
     passes = [forward, backward] if phase == "training" else [forward]
     gemms_by_pass = sliced_gemms(forward, backward)
     gemms_ns = {**gemms_by_pass["forward"], **(gemms_by_pass["backward"] if phase == "training" else {})}
-    all_reduce_ns = float(tier_all_reduce_ns(cluster.intra, OPERAND_BYTES * tokens * shape.hidden, tp))
+    reduce_ns = float(all_reduce_ns(cluster, OPERAND_BYTES * tokens * shape.hidden, tp))
     title = MODELS[model].title if model in MODELS else model
     return LayerIteration(
         model, f"{title}, TP {tp}", tp, phase,
-        float(sum(layer_pass.total for layer_pass in passes)) + all_reduce_ns * len(gemms_ns),
-        float(sum(layer_pass.attention for layer_pass in passes)), all_reduce_ns,
+        float(sum(layer_pass.total for layer_pass in passes)) + reduce_ns * len(gemms_ns),
+        float(sum(layer_pass.attention for layer_pass in passes)), reduce_ns,
         {name: float(ns) for name, ns in gemms_ns.items()})
 
 

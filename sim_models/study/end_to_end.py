@@ -8,13 +8,33 @@ from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
 from t3sim.analytic.end_to_end.training import Result, TrainingJob, train
 from t3sim.analytic.end_to_end.uncertainty import spread
-from t3sim.analytic.validation.nearby import training_error_near
-from t3sim.machine import Machine
-from t3sim.machine.levels import CLUSTER
+from t3sim.analytic.validation.nearby import error_near, prompt_error_near
+from t3sim.analytic.validation.requests import Training
+from t3sim.machine import Machine, load_machine
+from t3sim.machine.levels import CLUSTER, ITERATIONS
+from t3sim.machine.loader import NoSuchMachine, read
 from t3sim.workload.transformer import Transformer
 
 #: What is timed.
 PHASES: dict[str, Callable[..., Result]] = {"training": train, "prompt": prompt, "decode": decode}
+
+
+def load_cluster(name_or_path: str) -> Machine:
+    """Load a machine with tiers, or of the cycle level, for the closed forms, any other for the models of libraries.
+
+    Raises `MachineError`.
+    """
+    try:
+        content = read(name_or_path)
+    except NoSuchMachine:
+        content = {}
+    libraries = "sustained" in content and not {"intra", "inter"} & {*content}
+    return load_machine(name_or_path, ITERATIONS if libraries or not content else CLUSTER)
+
+
+def cluster_json(cluster: Machine) -> dict[str, Any]:
+    """Return the sections that an estimate reads."""
+    return cluster.described(ITERATIONS if cluster.intra is None else CLUSTER)
 
 
 @dataclass(frozen=True)
@@ -37,8 +57,10 @@ class ClusterEstimate:
 
     @property
     def checked(self) -> dict[str, Any] | None:
-        """The error of measured trainings near this one; None if there is none."""
-        return training_error_near(self.cluster, self.job, self.mapping) if self.phase == "training" else None
+        """The error of measured trainings or prompts near this one; None if there is none."""
+        if self.phase == "training":
+            return error_near(self.cluster.name, [Training(self.job, self.mapping)])
+        return prompt_error_near(self.cluster, self.job, self.mapping) if self.phase == "prompt" else None
 
     def training_days(self, tokens: float) -> float:
         """Return how long training on `tokens` takes."""
@@ -48,10 +70,11 @@ class ClusterEstimate:
         """Return times in ns, sizes in bytes, energy in joules."""
         result, job = self.result, self.job
         return {
-            "model": model_json(job.model), "machine": self.cluster.described(CLUSTER), "phase": self.phase,
+            "model": model_json(job.model), "machine": cluster_json(self.cluster), "phase": self.phase,
             "technique": self.technique, "gpus": int(self.mapping.gpus), "sequence": job.sequence,
             "global_batch": job.global_batch, "mapping": str(self.mapping),
-            "recompute": RECOMPUTE[self.mapping.recompute], "kernels": job.kernels.title, "seed": self.seed,
+            "recompute": RECOMPUTE[self.mapping.recompute], "kernels": job.kernels.title, "dtype": job.width,
+            "seed": self.seed,
             "iteration_ns": self.iteration_ns, "iteration_range_ns": list(self.range_ns),
             "tflops_per_gpu": float(result.tflops_per_gpu), "memory_bytes": float(result.memory_bytes),
             "energy_joules": float(result.energy_joules),

@@ -111,9 +111,10 @@ def test_a_cluster_of_one_s_own(capsys, tmp_path):
     mine = tmp_path / "mine.toml"
     mine.write_text(text.replace('name = "a100-sxm"', 'name = "mine"'))
     assert run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")[0] == 0
-    for old, new, named in (("tile_m = 128", "tile_m = 0", "tile_m"), ("tile_m = 128", "", "tile_m"),
-                            ("compute_units = 108", "", "cores"), ("[intra]", "[within]", "intra"),
-                            ("tile_m = 128", "tile_m = nan", "tile_m")):
+    memory = "memory_gb = 80.0"
+    for old, new, named in ((memory, "memory_gb = 0.0", "memory_gb"), (memory, "", "memory_gb"),
+                            ("[uncertainty]", "[within]", "within"), (memory, "memory_gb = nan", "memory_gb"),
+                            ("[uncertainty]", "[intra]\nefficiency = 0.7\nstep_ns = 1.0\n\n[uncertainty]", "inter")):
         mine.write_text(text.replace(old, new))
         code, _, error = run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")
         assert code == 2

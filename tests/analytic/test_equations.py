@@ -13,17 +13,22 @@ from t3sim.analytic.end_to_end.mapping import FULL, NONE, SELECTIVE, Mapping, ch
 from t3sim.analytic.end_to_end.memory import activation_bytes, state_bytes, weights_per_gpu
 from t3sim.analytic.end_to_end.training import PARTS, TrainingJob, train
 from t3sim.analytic.gemm import accelerator_gemm_ns, accelerator_move_ns
-from t3sim.analytic.rings import group_all_reduce_ns, ring_pass_ns, send_ns, tier_all_reduce_ns
+from t3sim.analytic.rings import group_all_reduce_ns, ring_pass_ns, tier_all_reduce_ns, tier_send_ns
 from t3sim.machine import load_machine
 from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import PRESETS, Transformer
 
-A100 = load_machine("a100-sxm", CLUSTER)
-
-
-@pytest.mark.parametrize("name", ["a100-sxm", "a100-40gb", "h100-sxm", "mi210", "t3-table1"])
-def test_every_cluster_loads(name):
-    assert load_machine(name, CLUSTER).name == name
+#: A DGX A100 in closed form: tiers of 8 GPUs and between nodes, one tile, one efficiency.
+A100 = load_machine({
+    "name": "a100-in-closed-form", "gpus_per_node": 8, "iteration_ns": 2e6,
+    "accelerator": {
+        "peak_tflop_per_s": 312.0, "cores": 108, "tile_m": 128, "tile_n": 128, "matrix_efficiency": 0.8,
+        "tile_overhead_k": 64.0, "memory_gb": 80.0, "memory_gb_per_s": 2039.0, "memory_efficiency": 0.7,
+        "kernel_ns": 2000.0, "host_ns_per_kernel": 64000.0, "busy_watts": 400.0, "idle_watts": 120.0},
+    "intra": {"bandwidth_gb_per_s": 300.0, "efficiency": 0.74, "step_ns": 7400.0},
+    "inter": {"bandwidth_gb_per_s": 25.0, "efficiency": 0.8, "step_ns": 20000.0},
+    "uncertainty": {"matrix_efficiency": 0.05, "memory_efficiency": 0.1, "network_efficiency": 0.1,
+                    "host_ns_per_kernel": 0.2}}, CLUSTER)
 
 
 def test_a_gemm_runs_in_whole_waves():
@@ -64,7 +69,7 @@ def test_a_group_across_nodes_reduces_within_them_first():
     assert within == tier_all_reduce_ns(A100.intra, 1e9, 8)
     assert group_all_reduce_ns(A100, 1e9, 32, 1) == pytest.approx(within + tier_all_reduce_ns(A100.inter, 1e9 / 8, 4))
     assert group_all_reduce_ns(A100, 1e9, 4, 8) == pytest.approx(tier_all_reduce_ns(A100.inter, 1e9, 4))
-    assert send_ns(A100, 1e9, 1) < send_ns(A100, 1e9, 8)
+    assert tier_send_ns(A100, 1e9, 1) < tier_send_ns(A100, 1e9, 8)
 
 
 def test_weights_of_known_models():
@@ -113,7 +118,7 @@ def test_a_bubble_is_its_share_of_the_stages():
 def test_full_recomputation_repeats_the_forward_pass():
     job = TrainingJob(PRESETS["megatron-175b"], 2048, 64)
     none, full = (train(A100, job, Mapping(8, 8, recompute=how)) for how in (NONE, FULL))
-    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 1, 2048, layers.Split(8))
+    ahead = layers.forward(A100, job.model, job.kernels, 1, 2048, layers.Split(8))
     again = ahead.total + float(none.breakdown_ns["tp"]) / 2 / 64 / 12
     assert full.breakdown_ns["recompute"] == pytest.approx(64 * 12 * again)
     assert full.memory_bytes < none.memory_bytes
@@ -123,15 +128,15 @@ def test_a_gpu_that_waits_for_its_host():
     """A layer takes at least as long as the host needs to launch its kernels."""
     small = Transformer("small", 128, 4, 2, 512, 1000)
     result = train(A100, TrainingJob(small, 64, 1), Mapping())
-    ahead = layers.forward(A100.accelerator, small, layers.MEGATRON, 1, 64, layers.Split(1))
-    back = layers.backward(A100.accelerator, small, layers.MEGATRON, 1, 64, layers.Split(1))
+    ahead = layers.forward(A100, small, layers.MEGATRON, 1, 64, layers.Split(1))
+    back = layers.backward(A100, small, layers.MEGATRON, 1, 64, layers.Split(1))
     launches = ahead.kernels + back.kernels
     layer_parts = sum(float(result.breakdown_ns[name]) for name in ("gemm", "attention", "elementwise", "host"))
     assert layer_parts == pytest.approx(4 * launches * A100.accelerator.host_ns_per_kernel)
 
 
 def test_fused_attention_never_writes_the_scores():
-    args = (A100.accelerator, PRESETS["gpt-3"])
+    args = (A100, PRESETS["gpt-3"])
     plain, flash = (layers.forward(*args, kernels, 1, 8192, layers.Split(8)).attention
                     for kernels in (layers.MEGATRON, layers.FLASH))
     assert flash < plain
@@ -189,9 +194,9 @@ def test_nothing_is_lost_among_the_mappings():
 def test_a_prompt_is_a_forward_pass_without_dropout():
     job = TrainingJob(PRESETS["megatron-22b"], 1024, 4)
     parts = prompt(A100, job, Mapping(8)).breakdown_ns
-    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 1024, layers.Split(8), "prompt")
+    ahead = layers.forward(A100, job.model, job.kernels, 4, 1024, layers.Split(8), "prompt")
     assert parts["attention"] == pytest.approx(48 * ahead.attention)
-    trained = layers.forward(A100.accelerator, job.model, job.kernels, 4, 1024, layers.Split(8))
+    trained = layers.forward(A100, job.model, job.kernels, 4, 1024, layers.Split(8))
     assert ahead.attention < trained.attention
 
 
@@ -212,8 +217,8 @@ def test_a_technique_saves_what_its_sublayers_save():
     job, mapping = TrainingJob(PRESETS["megatron-22b"], 2048, 4), Mapping(8, micro=4)
     plain = train(A100, job, mapping)
     twice = train(A100, job, mapping, lambda name, gemm, reduce: (gemm + reduce) / 2)
-    ahead = layers.forward(A100.accelerator, job.model, job.kernels, 4, 2048, layers.Split(8))
-    back = layers.backward(A100.accelerator, job.model, job.kernels, 4, 2048, layers.Split(8))
+    ahead = layers.forward(A100, job.model, job.kernels, 4, 2048, layers.Split(8))
+    back = layers.backward(A100, job.model, job.kernels, 4, 2048, layers.Split(8))
     gemms = ahead.gemms["op"] + ahead.gemms["fc2"] + back.gemms["fc1"] / 2 + back.gemms["qkv"] / 2
     reduced = float(plain.breakdown_ns["tp"])
     assert plain.iteration_ns - twice.iteration_ns == pytest.approx((48 * gemms + reduced) / 2)

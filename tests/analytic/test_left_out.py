@@ -6,7 +6,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from t3sim.analytic.end_to_end.mapping import FULL, Mapping
+from t3sim.analytic.end_to_end.mapping import FULL, NONE, Mapping
 from t3sim.analytic.end_to_end.training import TrainingJob
 from t3sim.analytic.validation.answers import answer_on
 from t3sim.analytic.validation.comparison import compare
@@ -20,12 +20,10 @@ from t3sim.analytic.validation.fit import (
     without_source,
 )
 from t3sim.analytic.validation.machines import loaded
-from t3sim.analytic.validation.nearby import error_near, spread, training_error_near
+from t3sim.analytic.validation.nearby import error_near, spread
 from t3sim.analytic.validation.readers import own_rows
-from t3sim.analytic.validation.requests import Collective, GemmRequest, Measured
+from t3sim.analytic.validation.requests import Collective, GemmRequest, Measured, Training
 from t3sim.cli import main
-from t3sim.machine import load_machine
-from t3sim.machine.levels import CLUSTER
 from t3sim.workload.transformer import PRESETS
 
 H100 = loaded("h100-sxm")
@@ -136,13 +134,13 @@ def test_what_was_not_checked_has_the_range_of_its_kind_on_the_machine():
 
 
 def test_a_training_near_measured_ones_has_their_error_others_none():
-    cluster = load_machine("a100-sxm", CLUSTER)
-    job = TrainingJob(PRESETS["megatron-175b"], 2048, 64)
-    near = training_error_near(cluster, job, Mapping(tp=8, pp=8, recompute=FULL))
-    assert near is not None and near["rows"] == near["kept"] >= 1 and near["worst"] < 0.1
-    assert training_error_near(cluster, job, Mapping(tp=8, pp=8)) is None  # nothing is computed again
-    assert training_error_near(cluster, job, Mapping(tp=8, pp=8, dp=8, recompute=FULL)) is None
-    assert training_error_near(load_machine("h100-sxm", CLUSTER), job, Mapping(tp=8, pp=8, recompute=FULL)) is None
+    job, mapping = TrainingJob(PRESETS["megatron-175b"], 2048, 64), Mapping(tp=8, pp=8, recompute=FULL)
+    near = error_near("a100-sxm", [Training(job, mapping)])
+    assert near is not None and near["rows"] >= 1 and near["kept"] == 0 and near["worst"] < 0.1
+    for other in (replace(mapping, recompute=NONE), replace(mapping, dp=8)):
+        assert error_near("a100-sxm", [Training(job, other)]) is None
+    assert error_near("a100-sxm", [Training(replace(job, width="fp8"), mapping)]) is None
+    assert error_near("h100-sxm", [Training(job, mapping)]) is None
 
 
 def test_commands_say_what_was_not_checked(capsys, json_of):

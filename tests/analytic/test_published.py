@@ -7,7 +7,7 @@ import pytest
 
 from t3sim.base.csv_rows import csv_rows
 from t3sim.machine import load_machine
-from t3sim.machine.levels import CLUSTER
+from t3sim.machine.levels import ITERATIONS
 from t3sim.papers.amped import case_studies, measured, tables
 from t3sim.papers.amped.equations import (
     A100,
@@ -34,7 +34,7 @@ def test_megatron_at_scale():
 
 
 def test_training_on_one_node():
-    table, errors = measured.single_node_errors(load_machine("a100-40gb", CLUSTER))
+    table, errors = measured.single_node_errors(load_machine("a100-40gb", ITERATIONS))
     assert len(table) == 720
     assert np.abs(errors).mean() < 0.12
     assert np.abs(errors.mean()) < 0.05  # neither too fast nor too slow on the whole

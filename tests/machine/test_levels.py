@@ -11,6 +11,7 @@ from t3sim.machine.levels import (
     COMMERCIAL,
     CYCLE,
     ENGINES,
+    ITERATIONS,
     LEVELS,
     NETWORK,
     QUEUE,
@@ -31,8 +32,9 @@ TAKES = {
     ENGINES: MI300,
     TILES: (*A100, "dgx-v100", "mi210-2x4", "mi210-x4", *CYCLE_LEVEL, *HOPPER_AND_LATER),
     NETWORK: ("mi210-2x4", "torus-128"),
-    CLUSTER: (*A100, "mi210", *CYCLE_LEVEL, *HOPPER_AND_LATER),
+    CLUSTER: ("mi210", *CYCLE_LEVEL),
     COMMERCIAL: (*A100, "dgx-v100", "l20-pcie", *HOPPER_AND_LATER, *MI300),
+    ITERATIONS: (*A100, *HOPPER_AND_LATER, *MI300),
 }
 
 
@@ -101,9 +103,9 @@ def test_a_product_has_a_machine_of_the_cycle_level(write):
                  '[link]\nbandwidth_gb_per_s = 900.0\n[rings]\nchannels = 4\n')
     assert load_machine(mine) == load_machine({"extends": "h100-t3", "name": "mine", "gpu": {"compute_units": 66},
                                                "tracker": {"sets": 1024}, "link": {"bandwidth_gb_per_s": 900.0}})
-    assert load_machine(mine, CLUSTER).cycle_machine == mine and load_machine(mine, COMMERCIAL).rings.channels == 4
+    assert load_machine(mine, ITERATIONS).cycle_machine == mine and load_machine(mine, COMMERCIAL).rings.channels == 4
     assert load_machine("h800-sxm").link.bandwidth_gb_per_s == 200.0
-    assert load_machine("h800-sxm", CLUSTER).cycle_machine == "h800-sxm"
+    assert load_machine("h800-sxm", ITERATIONS).cycle_machine == "h800-sxm"
 
 
 @pytest.mark.parametrize(("base", "text", "words"), [
@@ -144,24 +146,23 @@ def test_what_is_there_for_another_level_is_checked(write, text, words):
 
 def test_a_property_of_the_hardware_is_said_once(write):
     """By any of its keys, also over a machine that says another one; the other levels follow."""
-    mine = write('extends = "a100-sxm"\n[accelerator]\ncores = 100\n[inter]\nbandwidth_gb_per_s = 50.0\n')
-    assert load_machine(mine, TILES).gpu.compute_units == load_machine(mine, CLUSTER).accelerator.cores == 100
-    assert load_machine(mine, TILES).network.bandwidth_gb_per_s == 50.0
+    mine = write('extends = "mi210-2x4"\n[accelerator]\ncores = 100\n')
+    assert load_machine(mine, TILES).gpu.compute_units == load_machine(mine, NETWORK).accelerator.cores == 100
     wide = write('extends = "h100-sxm"\n[link]\nbandwidth_gb_per_s = 900.0\n[wires]\ngb_per_s = 800.0\n')
     assert (load_machine(wide, TILES).link.bandwidth_gb_per_s, load_machine(wide, COMMERCIAL).wires.gb_per_s) == (
         900.0, 800.0)
     # What only the closed form allows, as it costs no time there.
-    huge = write('extends = "a100-sxm"\n[accelerator]\ncores = 2000\n')
-    assert load_machine(huge, CLUSTER).accelerator.cores == 2000
+    huge = write('extends = "mi210-2x4"\n[accelerator]\ncores = 2000\n')
+    assert load_machine(huge, NETWORK).accelerator.cores == 2000
     assert "[gpu] compute_units is missing, which the event level of tiles needs" in refusal(TILES, huge)
 
 
 def test_one_file_does_not_contradict_itself(write):
     assert "[gpu] compute_units = 66 and [accelerator] cores = 100 must agree" in refusal(
-        CLUSTER, write('extends = "a100-sxm"\n[gpu]\ncompute_units = 66\n[accelerator]\ncores = 100\n'))
+        NETWORK, write('extends = "mi210-2x4"\n[gpu]\ncompute_units = 66\n[accelerator]\ncores = 100\n'))
     assert "[network] bandwidth_gb_per_s = 25.0 and [inter] bandwidth_gb_per_s = 50.0 must agree" in refusal(
         TILES, write('extends = "a100-sxm"\n[network]\nbandwidth_gb_per_s = 25.0\n'
-                     '[inter]\nbandwidth_gb_per_s = 50.0\n'))
+                     '[inter]\nbandwidth_gb_per_s = 50.0\nefficiency = 0.8\nstep_ns = 1.0\n'))
 
 
 @pytest.mark.builds_loops

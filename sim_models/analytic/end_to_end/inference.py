@@ -5,9 +5,9 @@ import numpy as np
 from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
+from t3sim.analytic.end_to_end.operations import all_reduce_ns, exchange_ns, gemm_ns, move_ns, send_ns
 from t3sim.analytic.end_to_end.training import Overlap, Result, TrainingJob, sliced_gemms
-from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
-from t3sim.analytic.rings import group_all_reduce_ns, group_exchange_ns, send_ns
+from t3sim.analytic.gemm import OPERAND_BYTES, ceil_div
 from t3sim.machine import Machine
 
 #: Keys of the breakdown, which adds up to the time of the phase.
@@ -20,20 +20,23 @@ def prompt(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overla
     Replicas share the batch; pipeline stages work one after the other.
     """
     sequences = ceil_div(job.global_batch, mapping.dp)
-    forward = layers.forward(cluster.accelerator, job.model, job.kernels, sequences, job.sequence,
-                             layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
+    forward = layers.forward(cluster, job.model, job.kernels, sequences, job.sequence,
+                             layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt", job.width)
     return _phase(cluster, job, mapping, forward, sequences, job.sequence, overlap)
 
 
 def decode(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap | None = None) -> Result:
-    """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once."""
-    gpu, model = cluster.accelerator, job.model
+    """Return one step of decoding with `sequence` tokens in the context: weights, keys and values are read once.
+
+    On the level of libraries a step is replayed as a graph, which the host launches as a whole.
+    """
     sequences = ceil_div(job.global_batch, mapping.dp)
-    forward = layers.forward(gpu, model, job.kernels, sequences, 1,
-                             layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt")
+    forward = layers.forward(cluster, job.model, job.kernels, sequences, 1,
+                             layers.Split(mapping.tp, mapping.sp, mapping.ep), "prompt", job.width)
     context_bytes = _cache_bytes(job, mapping, sequences)
-    forward = layers.LayerTimes(forward.gemms, forward.attention + accelerator_move_ns(gpu, context_bytes),
-                                forward.elementwise, forward.kernels + 1)
+    launches = 0 if cluster.intra is None else forward.kernels + 1
+    forward = layers.LayerTimes(forward.gemms, forward.attention + move_ns(cluster, context_bytes),
+                                forward.elementwise, launches)
     return _phase(cluster, job, mapping, forward, sequences, 1, overlap)
 
 
@@ -50,21 +53,21 @@ def _phase(cluster: Machine, job: TrainingJob, m: Mapping, forward: layers.Layer
            overlap) -> Result:
     gpu, model = cluster.accelerator, job.model
     token_bytes = OPERAND_BYTES * sequences * length * model.hidden
-    all_reduce_ns = group_all_reduce_ns(cluster, token_bytes, m.tp, 1)
-    tp = 2 * all_reduce_ns
+    reduce_ns = all_reduce_ns(cluster, token_bytes, m.tp, symmetric=True)
+    tp = 2 * reduce_ns
     if overlap is not None:
-        tp = tp - sum(gemm + all_reduce_ns - overlap(name, gemm, all_reduce_ns)
+        tp = tp - sum(gemm + reduce_ns - overlap(name, gemm, reduce_ns)
                       for name, gemm in sliced_gemms(forward, forward)["forward"].items())
     ep = 0.0
     if model.experts > 1:
-        ep = 2 * group_exchange_ns(cluster, token_bytes * model.experts_per_token / m.tp, m.ep, m.tp)
+        ep = 2 * exchange_ns(cluster, token_bytes * model.experts_per_token / m.tp, m.ep, m.tp)
         ep = ep * (1 - model.dense_layers / model.layers)
     gpu_ns = forward.total + tp + ep
     parts = {"gemm": forward.gemm, "attention": forward.attention, "elementwise": forward.elementwise,
              "tp": tp, "ep": ep, "host": np.maximum(0.0, forward.kernels * gpu.host_ns_per_kernel - gpu_ns)}
     parts = {name: ns * model.layers for name, ns in parts.items()}
     # Logits of the last tokens only.
-    parts["head"] = accelerator_gemm_ns(gpu, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)
+    parts["head"] = gemm_ns(cluster, sequences, ceil_div(model.vocabulary, m.tp), model.hidden)
     parts["pp"] = (m.pp - 1) * send_ns(cluster, token_bytes / m.tp, m.tp * m.dp)
     parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
     memory = WEIGHT_BYTES * weights_per_gpu(model, m) + _cache_bytes(job, m, sequences) * model.layers / m.pp

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
-from t3sim.machine.closed_form import Accelerator
+from t3sim.analytic.end_to_end.operations import fused_attention_ns, gemm_ns, move_ns
+from t3sim.analytic.gemm import OPERAND_BYTES, ceil_div
+from t3sim.machine import Machine
 from t3sim.workload.transformer import Transformer
 
 
@@ -23,7 +24,7 @@ class LayerKernel:
 
     name: str
     tensor: str  #: "tokens" x hidden, replicated by tensor parallelism; "widened" by the feed-forward part; "heads":
-    #: queries, keys and values; "scores": the attention matrices of all heads
+    #: queries, keys and values; "scores": the attention matrices of all heads; "routed": a token for each expert of it
     forward: float  #: passes in training
     backward: float
     prompt: float | None = None  #: passes in inference, if not `forward`: there is no dropout
@@ -42,6 +43,11 @@ class Implementation:
     kernels: tuple[LayerKernel, ...]
     heads_split: bool = True  #: whether tensor parallelism splits the heads of the attention
     score_repeats: float = 2.0  #: GEMMs of the scores in the backward pass, relative to the forward pass
+
+    @property
+    def attention_fused(self) -> bool:
+        """Say whether attention is one kernel, which never writes the scores."""
+        return all(kernel.tensor != "scores" for kernel in self.kernels)
 
 
 _AROUND = (
@@ -68,6 +74,10 @@ UNFUSED = Implementation("every step a kernel of its own", (
     LayerKernel("dropout", "scores", 2.5, 2.5, prompt=0)), heads_split=False)
 
 IMPLEMENTATIONS = {"megatron": MEGATRON, "flash": FLASH, "unfused": UNFUSED}
+
+#: Where a layer has experts: tokens are sorted by them, and weighted sums are taken of what comes back.
+_ROUTING = (LayerKernel("sort of the tokens, weighted sums", "routed", 1.5, 1.5),) * 4
+
 
 @dataclass(frozen=True)
 class LayerTimes:
@@ -121,28 +131,32 @@ def gemms_said(shapes: dict[str, tuple]) -> str:
                      for name, (m, n, k, count) in shapes.items())
 
 
-def forward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length, split: Split,
-            direction: str = "forward") -> LayerTimes:
-    """Return the forward pass of `sequences` of `length` tokens; `direction` "prompt" leaves the dropouts out."""
+def forward(cluster: Machine, model: Transformer, kernels: Implementation, sequences, length, split: Split,
+            direction: str = "forward", width: str = "bf16") -> LayerTimes:
+    """Return the forward pass of `sequences` of `length` tokens; `direction` "prompt" leaves the dropouts out.
+
+    `width`: of the operands of the GEMMs with weights.
+    """
     if model.dense_layers:
-        return _mean_layer(model, lambda one: forward(gpu, one, kernels, sequences, length, split, direction))
+        return _mean_layer(model, lambda one: forward(cluster, one, kernels, sequences, length, split, direction,
+                                                      width))
     shapes = gemm_shapes(model, sequences * length, split.tp, split.ep)
-    gemms = {name: accelerator_gemm_ns(gpu, *shape) for name, shape in shapes.items()}
-    scores = _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
-    return _with_kernels(gpu, kernels, direction, gemms, scores, 2,
+    gemms = {name: gemm_ns(cluster, *shape, width) for name, shape in shapes.items()}
+    scores = _score_gemms_ns(cluster, model, kernels, sequences, length, split.tp)
+    return _with_kernels(cluster, model, kernels, direction, gemms, scores, 2,
                          _sizes(model, kernels, sequences, length, split))
 
 
-def backward(gpu: Accelerator, model: Transformer, kernels: Implementation, sequences, length,
-             split: Split) -> LayerTimes:
+def backward(cluster: Machine, model: Transformer, kernels: Implementation, sequences, length, split: Split,
+             width: str = "bf16") -> LayerTimes:
     """Return the backward pass: two GEMMs for each forward one, for its input's and its weights' gradient."""
     if model.dense_layers:
-        return _mean_layer(model, lambda one: backward(gpu, one, kernels, sequences, length, split))
+        return _mean_layer(model, lambda one: backward(cluster, one, kernels, sequences, length, split, width))
     gemms = {}
     for name, (m, n, k, count) in gemm_shapes(model, sequences * length, split.tp, split.ep).items():
-        gemms[name] = accelerator_gemm_ns(gpu, m, k, n, count) + accelerator_gemm_ns(gpu, n, k, m, count)
-    scores = kernels.score_repeats * _score_gemms_ns(gpu, model, kernels, sequences, length, split.tp)
-    return _with_kernels(gpu, kernels, "backward", gemms, scores, 4,
+        gemms[name] = gemm_ns(cluster, m, k, n, count, width) + gemm_ns(cluster, n, k, m, count, width)
+    scores = kernels.score_repeats * _score_gemms_ns(cluster, model, kernels, sequences, length, split.tp)
+    return _with_kernels(cluster, model, kernels, "backward", gemms, scores, 4,
                          _sizes(model, kernels, sequences, length, split))
 
 
@@ -161,11 +175,13 @@ def _heads(model, kernels, tp):
     return ceil_div(model.heads, tp) if kernels.heads_split else model.heads
 
 
-def _score_gemms_ns(gpu, model, kernels, sequences, length, tp):
+def _score_gemms_ns(cluster, model, kernels, sequences, length, tp):
     """Return the time of queries times keys, and scores times values, of this GPU's heads."""
     head_count, (query, value) = sequences * _heads(model, kernels, tp), model.head_widths
-    return (accelerator_gemm_ns(gpu, length, length, query, head_count)
-            + accelerator_gemm_ns(gpu, length, value, length, head_count))
+    if kernels.attention_fused and cluster.intra is None:
+        return fused_attention_ns(cluster, head_count, length, query + value)
+    return (gemm_ns(cluster, length, length, query, head_count)
+            + gemm_ns(cluster, length, value, length, head_count))
 
 
 def _sizes(model, kernels, sequences, length, split: Split):
@@ -175,16 +191,17 @@ def _sizes(model, kernels, sequences, length, split: Split):
     return {
         "tokens": tokens / np.where(split.sp, split.tp, 1), "widened": tokens * widening / split.tp,
         "heads": tokens * (model.heads_width + model.more_kv_width(split.tp)) / model.hidden / split.tp,
+        "routed": tokens * model.experts_per_token,
         "scores": OPERAND_BYTES * sequences * _heads(model, kernels, split.tp) * length * length,
     }
 
 
-def _with_kernels(gpu, kernels, direction, gemms, score_gemms, score_kernels, sizes) -> LayerTimes:
+def _with_kernels(cluster, model, kernels, direction, gemms, score_gemms, score_kernels, sizes) -> LayerTimes:
     kernel_ns = {"scores": 0.0, "rest": 0.0}
     launches = score_kernels + len(gemms) * (2 if direction == "backward" else 1)
-    for kernel in kernels.kernels:
+    for kernel in (*kernels.kernels, *(_ROUTING if model.experts > 1 else ())):
         if passes := kernel.passes(direction):
             part = "scores" if kernel.tensor == "scores" else "rest"
-            kernel_ns[part] += accelerator_move_ns(gpu, passes * sizes[kernel.tensor])
+            kernel_ns[part] += move_ns(cluster, passes * sizes[kernel.tensor])
             launches += 1
     return LayerTimes(gemms, score_gemms + kernel_ns["scores"], kernel_ns["rest"], launches)

@@ -13,8 +13,8 @@ from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.layer import MEGATRON, Implementation, LayerTimes
 from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
 from t3sim.analytic.end_to_end.memory import GRADIENT_BYTES, memory_bytes, weights_per_gpu
-from t3sim.analytic.gemm import OPERAND_BYTES, accelerator_gemm_ns, accelerator_move_ns, ceil_div
-from t3sim.analytic.rings import group_all_reduce_ns, group_exchange_ns, send_ns, tier_all_reduce_ns
+from t3sim.analytic.end_to_end.operations import all_reduce_ns, exchange_ns, gemm_ns, move_ns, send_ns
+from t3sim.analytic.gemm import OPERAND_BYTES, ceil_div
 from t3sim.machine import Machine
 from t3sim.workload.transformer import INPUTS, Transformer
 
@@ -34,6 +34,7 @@ class TrainingJob:
     sequence: int
     global_batch: int  #: sequences
     kernels: Implementation = MEGATRON
+    width: str = "bf16"  #: of the operands of GEMMs with weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,9 @@ def train(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap
     """
     gpu, model, m = cluster.accelerator, job.model, mapping
     steps = job.global_batch // (m.dp * m.micro)
-    forward = layers.forward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
-    backward = layers.backward(gpu, model, job.kernels, m.micro, job.sequence, layers.Split(m.tp, m.sp, m.ep))
+    split = layers.Split(m.tp, m.sp, m.ep)
+    forward = layers.forward(cluster, model, job.kernels, m.micro, job.sequence, split, width=job.width)
+    backward = layers.backward(cluster, model, job.kernels, m.micro, job.sequence, split, job.width)
     reduced_bytes = OPERAND_BYTES * m.micro * job.sequence * model.hidden
     tp = _tensor_parallel_ns(cluster, model, reduced_bytes, m, forward, backward, overlap)
     ep = _experts_ns(cluster, model, reduced_bytes, m)
@@ -121,7 +123,7 @@ def _tensor_parallel_ns(cluster: Machine, model: Transformer, reduced_bytes, m: 
     times_ns = {}
     for direction, gemms in sliced_gemms(forward, backward).items():
         all_reduces_ns = {
-            name: group_all_reduce_ns(cluster, reduced_bytes * model.reduced[name][0] / model.hidden, m.tp, 1)
+            name: all_reduce_ns(cluster, reduced_bytes * model.reduced[name][0] / model.hidden, m.tp, 1)
             for name in gemms}
         times_ns[direction] = sum(one if overlap is None else overlap(name, gemms[name], one) - gemms[name]
                                   for name, one in all_reduces_ns.items())
@@ -143,7 +145,7 @@ def _experts_ns(cluster: Machine, model: Transformer, reduced_bytes, m: Mapping)
     if model.experts == 1:
         return 0.0
     share = 1 - model.dense_layers / model.layers
-    return share * 2 * group_exchange_ns(cluster, reduced_bytes * model.experts_per_token / m.tp, m.ep, m.tp)
+    return share * 2 * exchange_ns(cluster, reduced_bytes * model.experts_per_token / m.tp, m.ep, m.tp)
 
 
 def _head_ns(cluster: Machine, job: TrainingJob, m: Mapping, reduced_bytes):
@@ -151,13 +153,13 @@ def _head_ns(cluster: Machine, job: TrainingJob, m: Mapping, reduced_bytes):
 
     The last stage hides the embedding of the first one.
     """
-    gpu, tokens, columns = cluster.accelerator, m.micro * job.sequence, ceil_div(job.model.vocabulary, m.tp)
+    tokens, columns = m.micro * job.sequence, ceil_div(job.model.vocabulary, m.tp)
     hidden = job.model.hidden
-    logits = (accelerator_gemm_ns(gpu, tokens, columns, hidden) + accelerator_gemm_ns(gpu, tokens, hidden, columns)
-              + accelerator_gemm_ns(gpu, columns, hidden, tokens))
-    loss = accelerator_move_ns(gpu, 12 * OPERAND_BYTES * tokens * columns)  # 32-bit logits read and written three times
-    embedding = np.where(m.pp == 1, accelerator_move_ns(gpu, 6 * reduced_bytes), 0.0)
-    return logits + loss + embedding + 2 * tier_all_reduce_ns(cluster.intra, reduced_bytes, m.tp)
+    logits = (gemm_ns(cluster, tokens, columns, hidden) + gemm_ns(cluster, tokens, hidden, columns)
+              + gemm_ns(cluster, columns, hidden, tokens))
+    loss = move_ns(cluster, 12 * OPERAND_BYTES * tokens * columns)  # 32-bit logits read and written three times
+    embedding = np.where(m.pp == 1, move_ns(cluster, 6 * reduced_bytes), 0.0)
+    return logits + loss + embedding + 2 * all_reduce_ns(cluster, reduced_bytes, m.tp)
 
 
 def _gradients_ns(cluster: Machine, model: Transformer, m: Mapping):
@@ -167,7 +169,7 @@ def _gradients_ns(cluster: Machine, model: Transformer, m: Mapping):
     the backward pass.
     """
     size = GRADIENT_BYTES * weights_per_gpu(model, m)
-    return group_all_reduce_ns(cluster, size, m.dp, m.tp) * np.where(m.zero == 3, 1.5, 1.0)
+    return all_reduce_ns(cluster, size, m.dp, m.tp) * np.where(m.zero == 3, 1.5, 1.0)
 
 
 def _update_ns(cluster: Machine, model: Transformer, m: Mapping):
@@ -175,7 +177,7 @@ def _update_ns(cluster: Machine, model: Transformer, m: Mapping):
 
     It reads and writes 32-bit weights and moments, reads gradients, writes 16-bit weights.
     """
-    return accelerator_move_ns(cluster.accelerator, 30 * weights_per_gpu(model, m) / np.where(m.zero >= 1, m.dp, 1))
+    return move_ns(cluster, 30 * weights_per_gpu(model, m) / np.where(m.zero >= 1, m.dp, 1))
 
 
 def _flop(job: TrainingJob, m: Mapping):

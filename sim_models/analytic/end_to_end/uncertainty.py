@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from t3sim.analytic.gemm import BYTES
 from t3sim.machine import Machine
 
 SAMPLES = 200
@@ -16,15 +17,27 @@ def samples(cluster: Machine, seed: int, count: int = SAMPLES):
                    limits.host_ns_per_kernel)
     for _ in range(count):
         matrix, memory, network, host = 1 + rng.uniform(-1, 1, 4) * half_widths
-        gpu = cluster.accelerator
-        yield cluster.model_copy(update={
-            "accelerator": gpu.model_copy(update={
-                "matrix_efficiency": min(1.0, gpu.matrix_efficiency * matrix),
-                "memory_efficiency": min(1.0, gpu.memory_efficiency * memory),
-                "host_ns_per_kernel": gpu.host_ns_per_kernel * host}),
-            **{level: getattr(cluster, level).model_copy(update={
-                "efficiency": min(1.0, getattr(cluster, level).efficiency * network)}) for level in ("intra", "inter")},
-        })
+        changes = {"accelerator.host_ns_per_kernel": host}
+        if cluster.intra is not None:
+            changes |= {"accelerator.matrix_efficiency": matrix, "accelerator.memory_efficiency": memory,
+                        "intra.efficiency": network, "inter.efficiency": network}
+        else:
+            changes |= {f"sustained.{width}": matrix for width in BYTES}
+            changes |= {"kernels.memory_efficiency": memory, "wires.gb_per_s": network, "cards.gb_per_s": network}
+        yield _scaled(cluster, changes)
+
+
+def _scaled(cluster: Machine, factors: dict[str, float]) -> Machine:
+    """Return the cluster with keys times a factor; what it lacks stays away."""
+    sections: dict[str, dict[str, float]] = {}
+    for key, factor in factors.items():
+        section, name = key.split(".")
+        value = getattr(getattr(cluster, section), name, None)
+        if value is not None:
+            limit = np.inf if name in ("gb_per_s", "host_ns_per_kernel") else 1.0
+            sections.setdefault(section, {})[name] = min(limit, value * factor)
+    return cluster.model_copy(update={section: getattr(cluster, section).model_copy(update=values)
+                                      for section, values in sections.items()})
 
 
 def spread(cluster: Machine, seed: int, evaluate: Callable[[Machine], float]) -> tuple[float, float]:

@@ -6,9 +6,9 @@ An RMSNorm with its residual runs alone, or in one kernel with its all-reduce (T
 from dataclasses import dataclass
 
 from t3sim.analytic.end_to_end.layer import gemm_shapes
+from t3sim.analytic.end_to_end.operations import fused_attention_ns
 from t3sim.analytic.gemm import library_kernel
 from t3sim.analytic.libraries.collectives import BLOCKS, in_switch_ns, library_collective, symmetric_ns
-from t3sim.analytic.libraries.contention import ATTENTION_SHARE
 from t3sim.machine import Machine
 from t3sim.workload.transformer import TODAY, Transformer
 
@@ -43,11 +43,10 @@ def model_of(name: str) -> Transformer | None:
 
 def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> PromptLayer:
     """Return the time of a layer, its all-reduces by kernels over symmetric memory."""
-    steady, launch_ns = machine.sharing.steady_share, machine.kernels.launch_ns
-    gemms_ns = sum(count * library_kernel(machine, m, n, k).ns / steady + launch_ns
+    launch_ns = machine.kernels.launch_ns
+    gemms_ns = sum(count * library_kernel(machine, m, n, k).ns / machine.sharing.steady_share + launch_ns
                    for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
-    flop = 1.0 * tokens * tokens * model.heads * sum(model.head_widths) / gpus  # causal: half of two products
-    attention_ns = launch_ns + flop / (1e3 * machine.peak.bf16 * machine.sustained.bf16 * steady * ATTENTION_SHARE)
+    attention_ns = fused_attention_ns(machine, model.heads / gpus, tokens, sum(model.head_widths))
     widened_columns = 2 * model.active_feed_forward
     moved_bytes = 2.0 * tokens * (model.heads_width + model.more_kv_width(gpus) + widened_columns) / gpus
     others_ns = 3 * launch_ns + _SMALL_PASSES * moved_bytes / machine.memory_bytes_per_ns

@@ -4,8 +4,7 @@ import re
 from functools import cache, singledispatch
 from math import prod
 
-from t3sim.analytic.end_to_end.mapping import FULL, Mapping
-from t3sim.analytic.end_to_end.training import TrainingJob, train
+from t3sim.analytic.end_to_end.training import train
 from t3sim.analytic.gemm import library_gemm_ns, width_of
 from t3sim.analytic.libraries import contention
 from t3sim.analytic.libraries.collectives import (
@@ -35,10 +34,8 @@ from t3sim.analytic.validation.requests import (
     Training,
 )
 from t3sim.base.errors import BadInput
-from t3sim.machine import Machine, load_machine
-from t3sim.machine.levels import CLUSTER
+from t3sim.machine import Machine
 from t3sim.workload.routing import reach
-from t3sim.workload.transformer import Transformer
 
 
 @cache
@@ -96,24 +93,11 @@ def _(request: MemoryAccess, machine: Machine) -> float:
     return 2 * wires.latency_ns + machine.kernels.launch_ns + size / rate
 
 
-@cache
-def _training_cluster() -> Machine:
-    return load_machine("a100-40gb", CLUSTER)
-
-
 @_answer.register
 def _(request: Training, machine: Machine) -> float:
-    if machine.name != "a100-sxm":
-        raise NotExpressible("trainings have a model of an A100's host alone")
-    return float(train(_training_cluster(), *training_of(request)).iteration_ns)
-
-
-def training_of(request: Training) -> tuple[TrainingJob, Mapping]:
-    """Return a measured training as the closed form takes it."""
-    tp, pp, dp = request.mapping
-    model = Transformer("measured", request.hidden, request.layers, request.heads, 4 * request.hidden, 51200)
-    return (TrainingJob(model, request.sequence, request.global_batch),
-            Mapping(tp, pp, dp, request.micro_batch, recompute=FULL))
+    if machine.accelerator is None:
+        raise NotExpressible(f"{machine.name} has no [accelerator], which whole iterations need")
+    return float(train(machine, request.job, request.mapping).iteration_ns)
 
 
 #: Mechanisms by the words of sources, looked for in this order.

@@ -17,13 +17,12 @@ import numpy as np
 from t3sim.analytic.validation.answers import answer_on
 from t3sim.analytic.validation.machines import MACHINES, gave, loaded, machine_of, own_fits
 from t3sim.analytic.validation.readers import own_rows
-from t3sim.analytic.validation.requests import Crowded, Measured, NotExpressible, Request, Training
+from t3sim.analytic.validation.requests import Crowded, Measured, NotExpressible, Request
 from t3sim.machine import Machine
 from t3sim.machine.loader import preset_files
 
 #: Requests that also depend on constants of no key, by source: which rows gave them is beside the constants.
-_OTHER_CONSTANTS = {(Training, "vTrain"): "accelerator and intra of a100-40gb",
-                    (Crowded, "measure_kernels.py"): "kernels.cluster and kernels.dealt_rounds of h100-sxm"}
+_OTHER_CONSTANTS = {(Crowded, "measure_kernels.py"): "kernels.cluster and kernels.dealt_rounds of h100-sxm"}
 _LEAST = 0.3  #: relative change of a time over that of a constant, from which on its row helps to determine it
 _OUTLIER = 0.1  #: logarithmic error from which on a row's weight falls
 _STEPS, _STRIDE = 6, 0.02

@@ -7,8 +7,9 @@ from functools import cache
 
 from t3sim.analytic.validation.requests import Measured, NotExpressible
 from t3sim.machine import Machine, load_machine
-from t3sim.machine.levels import COMMERCIAL
+from t3sim.machine.levels import COMMERCIAL, ITERATIONS
 from t3sim.machine.libraries import Fit
+from t3sim.machine.load import serves
 from t3sim.machine.loader import preset_files
 
 #: Looked for in this order, in what the row says.
@@ -32,8 +33,8 @@ def machine_of(gpu: str) -> str:
 
 @cache
 def loaded(machine: str) -> Machine:
-    """Load a machine once."""
-    return load_machine(machine, COMMERCIAL)
+    """Load a machine once, with what whole iterations need if it has that."""
+    return load_machine(machine, ITERATIONS if serves(machine, ITERATIONS) else COMMERCIAL)
 
 
 def is_fitted(row: Measured, machine: str) -> bool:

@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, singledispatch
 from math import ceil, exp, log
 from statistics import fmean
 from typing import Any
 
-from t3sim.analytic.end_to_end.mapping import FULL, SELECTIVE, Mapping
-from t3sim.analytic.end_to_end.training import TrainingJob, train
+from t3sim.analytic.end_to_end.inference import prompt
+from t3sim.analytic.end_to_end.layer import FLASH
+from t3sim.analytic.end_to_end.mapping import Mapping
+from t3sim.analytic.end_to_end.training import TrainingJob
 from t3sim.analytic.gemm import width_of
 from t3sim.analytic.libraries.collectives import library_collective
-from t3sim.analytic.validation.answers import mechanism_of, training_of
+from t3sim.analytic.libraries.prompts import model_of
+from t3sim.analytic.validation.answers import mechanism_of
 from t3sim.analytic.validation.comparison import Compared, compare
-from t3sim.analytic.validation.machines import MACHINES, loaded
+from t3sim.analytic.validation.machines import MACHINES, loaded, machine_of
 from t3sim.analytic.validation.readers import band, own_rows
 from t3sim.analytic.validation.requests import (
     Collective,
@@ -23,12 +25,11 @@ from t3sim.analytic.validation.requests import (
     Measured,
     Norm,
     OverlapRequest,
+    Prompt,
     Request,
     Training,
 )
-from t3sim.base.csv_rows import csv_rows
 from t3sim.machine import Machine
-from t3sim.workload.transformer import PRESETS
 
 #: Sizes within this factor are near.
 _FACTOR = 2.0
@@ -139,40 +140,29 @@ def _(asked: ExpertsExchange, row: Request, machine: str) -> bool:
                 asked.tokens * asked.hidden * asked.top_k, row.tokens * row.hidden * row.top_k))
 
 
-@dataclass(frozen=True)
-class _MeasuredTraining:
-    machine: str
-    job: TrainingJob
-    mapping: Mapping
-    ns: float
+@_near.register
+def _(asked: Training, row: Request, machine: str) -> bool:
+    """Say whether as much is recomputed, and parameters, GPUs and tokens of an iteration are within a factor of two."""
+    return (isinstance(row, Training) and asked.mapping.recompute == row.mapping.recompute
+            and asked.job.width == row.job.width and _within(asked.job.model.weights, row.job.model.weights)
+            and _within(asked.mapping.gpus, row.mapping.gpus)
+            and _within(asked.job.global_batch * asked.job.sequence, row.job.global_batch * row.job.sequence))
 
 
-@cache
-def _trainings() -> tuple[_MeasuredTraining, ...]:
-    """Return vTrain's rows and Megatron-LM's."""
-    trainings = []
-    for row in own_rows():
-        if isinstance(row, Measured) and isinstance(row.ask, Training):
-            trainings.append(_MeasuredTraining("a100-40gb", *training_of(row.ask), row.ns))
-    for row in csv_rows("t3sim.analytic.end_to_end.measured", "megatron"):
-        job = TrainingJob(PRESETS[row["model"]], 2048, int(row["global_batch"]))
-        for name, sp, recompute in (("full", 0, FULL), ("selective", 1, SELECTIVE)):
-            mapping = Mapping(tp=int(row["tp"]), pp=int(row["pp"]), micro=int(row["micro"]),
-                              interleave=int(row["interleave"]), sp=sp, recompute=recompute)
-            trainings.append(_MeasuredTraining("a100-sxm", job, mapping, 1e9 * float(row[f"{name}_s"])))
-    return tuple(trainings)
+def prompt_error_near(cluster: Machine, job: TrainingJob, mapping: Mapping) -> dict[str, Any] | None:
+    """Return the error of a cluster's measured prompts near this one; None if there is none.
 
-
-def training_error_near(cluster: Machine, job: TrainingJob, mapping: Mapping) -> dict[str, Any] | None:
-    """Return the error of a cluster's measured trainings near this one; None if there is none.
-
-    Near: as much recomputed, and parameters, GPUs and tokens per iteration within a factor of two. The clusters'
-    constants came from rows of the same sources, which cannot be left out.
+    Near: on as many GPUs, and parameters and tokens within a factor of two.
     """
-    near = [one for one in _trainings() if one.machine == cluster.name and one.mapping.recompute == mapping.recompute
-            and _within(one.job.model.weights, job.model.weights) and _within(one.mapping.gpus, mapping.gpus)
-            and _within(one.job.global_batch * one.job.sequence, job.global_batch * job.sequence)]
-    if not near:
-        return None
-    errors = [abs(float(train(cluster, one.job, one.mapping).iteration_ns) / one.ns - 1) for one in near]
-    return {"rows": len(near), "mean_abs_error": fmean(errors), "worst": max(errors), "kept": len(near)}
+    errors = []
+    for row in own_rows():
+        if not (isinstance(row, Measured) and isinstance(ask := row.ask, Prompt) and ask.way == "baseline"
+                and machine_of(row.gpu) == cluster.name and ask.gpus == mapping.gpus):
+            continue
+        model = model_of(ask.model)
+        if model and _within(model.weights, job.model.weights) and _within(
+                ask.tokens, job.global_batch * job.sequence):
+            measured_job = TrainingJob(model, ask.tokens, 1, FLASH)
+            errors.append(abs(float(prompt(cluster, measured_job, Mapping(ask.gpus)).iteration_ns) / row.ns - 1))
+    return {"rows": len(errors), "mean_abs_error": fmean(errors), "worst": max(errors),
+            "kept": len(errors)} if errors else None

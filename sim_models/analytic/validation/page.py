@@ -72,8 +72,8 @@ document or the machine that the file extends. `validation-constants.csv` has ho
 """
 _KEPT = """\
 No row can be left out of these: the cost of units that others hold (`kernels.cluster`, `kernels.dealt_rounds` and the
-first held units, from `beside_hopper.csv`), and `a100-40gb`'s host and network, from vTrain's trainings and
-all-reduces. `mi300x`'s `kernels.launch_ns` was fitted to rows that its file does not name.
+first held units, from `beside_hopper.csv`). `mi300x`'s `kernels.launch_ns` was fitted to rows that its file does not
+name.
 
 These come from a single row, so only the rows that they predict can show them wrong:
 """

@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+from t3sim.analytic.end_to_end.layer import FLASH
+from t3sim.analytic.end_to_end.mapping import FULL, RECOMPUTE, SELECTIVE, Mapping
+from t3sim.analytic.end_to_end.training import TrainingJob
+from t3sim.analytic.gemm import width_of
 from t3sim.analytic.validation.requests import (
     BadRows,
     Beside,
@@ -32,6 +36,7 @@ from t3sim.analytic.validation.requests import (
 from t3sim.base.bounded import TooLarge, read_bounded
 from t3sim.base.errors import shown
 from t3sim.base.numerals import decimal, whole
+from t3sim.workload.transformer import PRESETS, TODAY, Transformer
 
 MB = 1 << 20
 
@@ -41,7 +46,7 @@ FILES = {"t3sim.analytic.measured": ("collectives_over_size", "gemm_throughput",
                                      "moe_dispatch_combine", "remote_access", "network_vidur", "gemms_hopper",
                                      "beside_hopper", "steady_hopper"),
          "t3sim.event.tiles.measured": ("gemms", "all_reduces"), "t3sim.event.flow.measured": ("sdma_copies",),
-         "t3sim.analytic.end_to_end.measured": ("single_node",)}
+         "t3sim.analytic.end_to_end.measured": ("single_node", "megatron", "trainings_of_today")}
 
 _LARGEST = 1 << 50
 
@@ -322,10 +327,51 @@ def _copies(row: Row) -> Iterator[Read]:
 def _training(row: Row) -> Iterator[Read]:
     numbers = {name: row.count(name) for name in ("hidden", "layers", "heads", "sequence", "global_batch",
                                                   "micro_batch", "tp", "pp", "dp")}
-    mapping, ns = tuple(numbers.pop(name) for name in ("tp", "pp", "dp")), row.number("iteration_ms", 1e6)
-    scenario = "GPT, " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
-    scenario += ", tp {} pp {} dp {}".format(*mapping)
-    yield _timed("vTrain", "A100", "training", scenario, Training(**numbers, mapping=mapping), ns)
+    scenario = "GPT, " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items()
+                                   if name not in ("tp", "pp", "dp"))
+    hidden, layers, heads, sequence, batch, micro, tp, pp, dp = numbers.values()
+    ask = Training(TrainingJob(Transformer("measured", hidden, layers, heads, 4 * hidden, 51200), sequence, batch),
+                   Mapping(tp, pp, dp, micro, recompute=FULL))
+    yield _timed("vTrain", "A100", "training", f"{scenario}, tp {tp} pp {pp} dp {dp}", ask,
+                 row.number("iteration_ms", 1e6))
+
+
+def _megatron(row: Row) -> Iterator[Read]:
+    model = PRESETS.get(row.text("model"))
+    if model is None:
+        raise BadRows(f"{row.where}: model = {shown(row.text('model'))} is unknown")
+    batch, micro, tp, pp, interleave = map(row.count, ("global_batch", "micro", "tp", "pp", "interleave"))
+    for column, sp, recompute in (("full_s", 0, FULL), ("selective_s", 1, SELECTIVE)):
+        mapping = Mapping(tp, pp, micro=micro, interleave=interleave, sp=sp, recompute=recompute)
+        yield _timed("Megatron-LM, arXiv 2205.05198", "A100", "training",
+                     f"{model.name}, {row.count('gpus')} GPUs, {RECOMPUTE[recompute]} recomputation",
+                     Training(TrainingJob(model, 2048, batch), mapping), row.number(column, 1e9))
+
+
+#: Models as sources write them, where today's have the same shape.
+_SAME_SHAPE = {"llama-3-8b": "llama-3.1-8b", "llama-3-70b": "llama-3.3-70b"}
+
+
+def _training_of_today(row: Row) -> Iterator[Read]:
+    name, dtype, gpus = row.text("model"), row.text("dtype"), row.count("gpus")
+    batch, micro, sequence, tp, pp, cp, ep = map(row.count, (
+        "global_batch", "micro_batch", "sequence", "tp", "pp", "cp", "ep"))
+    interleave = row.count("vp") if row.text("vp") else 1
+    scenario = f"{name}, {gpus} GPUs, {dtype}, tp {tp} pp {pp} cp {cp} ep {ep}"
+    model, width = TODAY.get(_SAME_SHAPE.get(name, name)), width_of(dtype)
+    rate = row.number("tokens_per_s_per_gpu")
+    if model is None or width is None or cp > 1 or rate is None:
+        yield Unread(row.source, row.gpu, scenario,
+                     "the row has no rate" if rate is None else "context parallelism has no model" if cp > 1 else
+                     "the model's shape, or the operands' format, is not known")
+        return
+    if gpus % (tp * pp):
+        raise BadRows(f"{row.where}: gpus = {gpus} is not a multiple of tp = {tp} x pp = {pp}")
+    mapping = Mapping(tp, pp, gpus // (tp * pp), micro, interleave, int(tp > 1),
+                      3 if row.text("fsdp") == "1" else 1, ep)
+    yield Measured(row.source, row.gpu, "training", scenario,
+                   Training(TrainingJob(model, sequence, batch, FLASH, width), mapping),
+                   1e9 * batch * sequence / (rate * gpus))
 
 
 #: Columns of vTrain's own file, and what ours are called.
@@ -362,6 +408,9 @@ READERS = (
     _reader("gpu operation where gib_per_s_mean", _access),
     _reader("bytes gb_per_s", _copies),
     _reader("hidden layers heads sequence global_batch micro_batch tp pp dp iteration_ms", _training),
+    _reader("model gpus global_batch micro tp pp interleave full_s selective_s", _megatron),
+    _reader("gpu gpus model dtype global_batch micro_batch sequence fsdp tp pp cp ep tokens_per_s_per_gpu",
+            _training_of_today),
 )
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from t3sim.analytic.end_to_end.mapping import Mapping
+from t3sim.analytic.end_to_end.training import TrainingJob
 from t3sim.base.errors import BadInput
 
 
@@ -117,15 +119,10 @@ class ExpertsExchange:
 
 @dataclass(frozen=True)
 class Training:
-    """An iteration of training on one node."""
+    """An iteration of training."""
 
-    hidden: int
-    layers: int
-    heads: int
-    sequence: int
-    global_batch: int
-    micro_batch: int
-    mapping: tuple[int, int, int]  #: tensor, pipeline, data
+    job: TrainingJob
+    mapping: Mapping
 
 
 Request = (Collective | GemmRequest | OverlapRequest | Norm | Prompt | Beside | Crowded | Steady | MemoryAccess
