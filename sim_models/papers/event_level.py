@@ -28,7 +28,7 @@ _KERNELS = {REDUCE_SCATTER: "reduce-scatter", REDUCE_SCATTER_NMC: "reduce-scatte
             ALL_GATHER: "all-gather", ALL_TO_ALL: "direct all-to-all"}
 
 
-def _cases_levels(setup: Scope) -> Iterator[tuple[int, int, str, KernelTask]]:
+def _cases_event_level(setup: Scope) -> Iterator[tuple[int, int, str, KernelTask]]:
     for devices in _DEVICES:
         for size in _RING_SIZES_MB:
             for kernel in _KERNELS:
@@ -38,9 +38,9 @@ def _cases_levels(setup: Scope) -> Iterator[tuple[int, int, str, KernelTask]]:
                 yield devices, size, kernel, setup.task(kernel, workload)
 
 
-def evaluate_levels(setup: Scope, results: Results) -> Findings:
+def evaluate_event_level(setup: Scope, results: Results) -> Findings:
     costs, rows, errors = kernel_costs(setup.machine), [], []
-    for devices, size, kernel, task in _cases_levels(setup):
+    for devices, size, kernel, task in _cases_event_level(setup):
         topology = switch(devices) if kernel == ALL_TO_ALL else ring(devices)
         program = (algorithms("a2a", topology)["direct"].program() if kernel == ALL_TO_ALL else
                    rings.all_gather(devices) if kernel == ALL_GATHER else rings.reduce_scatter(devices))
@@ -70,11 +70,11 @@ def evaluate_levels(setup: Scope, results: Results) -> Findings:
              "No constant was fitted: step and memory costs are derived from the machine file.",
         ours=ours,
         tables=[Table("Time (µs)", ("collective", "cycle level", "event level", "difference"), rows, folded=True)],
-        plots={"levels": draw})
+        plots={"event-level": draw})
 
 
-LEVELS = Figure("levels", "The event level against the cycle level",
-                lambda setup: [case[3] for case in _cases_levels(setup)], evaluate_levels, short="levels")
+EVENT_LEVEL = Figure("event-level", "The event level against the cycle level",
+                     lambda setup: [case[3] for case in _cases_event_level(setup)], evaluate_event_level)
 
 
 # The event level's contention held to the cycle level: kernels beside copies of stated rates, on three machines.

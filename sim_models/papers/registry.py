@@ -13,7 +13,7 @@ from t3sim.papers.dma.figures import AFTER_GEMM, ALL_GATHER, ALL_TO_ALL, COPIES,
 from t3sim.papers.dma.misses import MISSES
 from t3sim.papers.dma.power import POWER
 from t3sim.papers.dma.trigger import TRIGGER
-from t3sim.papers.event_level import CONTENTION, LEVELS, NETWORKS
+from t3sim.papers.event_level import CONTENTION, EVENT_LEVEL, NETWORKS
 from t3sim.papers.exchanges import ALL_GATHER_GEMM, ALL_REDUCE, IN_SWITCH
 from t3sim.papers.figure import PAPERS, Figure
 from t3sim.papers.figure14 import FIGURE14
@@ -33,16 +33,17 @@ from t3sim.papers.today.chains import CHAINS
 from t3sim.papers.today.experts import EXPERTS
 from t3sim.papers.today.experts_on_rtl import COMBINE, DISPATCH
 from t3sim.papers.today.layers import LAYERS
+from t3sim.papers.today.levels import LEVELS
 from t3sim.papers.today.signals import SIGNALS
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (
     FIGURE04, FIGURE06, FIGURE14, FIGURE15, FIGURE16, FIGURE17, FIGURE18, FIGURE19, TABLE_TP32, FIGURE20, THRESHOLDS,
-    SENSITIVITY, TABLE_HBM, LEVELS, CONTENTION,
+    SENSITIVITY, TABLE_HBM, EVENT_LEVEL, CONTENTION,
     TABLE_2, TABLE_3, CASE_1, CASE_2, CASE_3, MEGATRON, SINGLE_NODE,
     COPY, ALL_GATHER, ALL_TO_ALL, POWER, AFTER_GEMM, COPIES, MISSES, TRIGGER, DLRM, NETWORKS,
     OPERATORS, PROFILE,
     OVERLAP, SMALL, TWO_NODES, CHOICES, GEMMS, ALL_REDUCES, ALL_REDUCE, ALL_GATHER_GEMM, IN_SWITCH, NINE,
-    LAYERS, EXPERTS, DISPATCH, COMBINE, SIGNALS, CHAINS, H100_GEMMS, MI300X_GEMMS, POLICIES, SUMS, COST)}
+    LAYERS, LEVELS, EXPERTS, DISPATCH, COMBINE, SIGNALS, CHAINS, H100_GEMMS, MI300X_GEMMS, POLICIES, SUMS, COST)}
 
 
 def select_figures(only: str | None, paper: str | None = None) -> list[Figure]:
