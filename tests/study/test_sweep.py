@@ -158,8 +158,8 @@ def test_a_fused_kernel_on_machines_that_differ(tmp_path):
     assert fast["techniques.sequential.gemm_ns"] == slow["techniques.sequential.gemm_ns"]
 
 
-@pytest.mark.parametrize("name", ["h100-window", "h100-dma"])
-def test_studies_of_a_quarter_of_an_h100_compare_what_they_vary(name):
+@pytest.mark.parametrize(("name", "parts"), [("h100-window", 4), ("h100-dma", 4), ("mi300x-window", 8)])
+def test_studies_of_part_of_a_gpu_compare_what_they_vary(name, parts):
     study = load_study(str(STUDIES_OF_PAGES / f"{name}.toml"))
     assert study.compare
     points = points_of(study)
@@ -168,7 +168,7 @@ def test_studies_of_a_quarter_of_an_h100_compare_what_they_vary(name):
     assert len(set(compared)) * len(study.grid.get("gemm", [""])) == len(points)
     for point in points:
         tracker = request_of(point.scenario).plans[0].machine.tracker
-        assert tracker.sets == point.values["machine.tracker.sets"] // 4
+        assert tracker.sets == point.values["machine.tracker.sets"] // parts
 
 
 @pytest.mark.slow
