@@ -67,7 +67,7 @@ def print_checked(checked: dict[str, Any] | None, phase: str, cluster: Machine, 
         console.print(f"No measured {'decoding' if phase == 'decode' else phase} of {cluster.name} is within a factor "
                       "of two of this: not checked.")
         return
-    kept = f" Their source gave constants of this machine to {checked['kept']}." if checked["kept"] else ""
+    kept = f" Constants of this machine came from the source of {checked['kept']} of them." if checked["kept"] else ""
     console.print(f"Error of measured {phase}s within a factor of two of this, {checked['rows']} of {cluster.name}: "
                   f"{checked['mean_abs_error']:.1%} on average, {checked['worst']:.1%} at worst.{kept}")
 

@@ -42,7 +42,7 @@ CLUSTER = Level("the closed form", "mi210", "t3 end-to-end",
 COMMERCIAL = Level("the level of libraries on GPUs that are sold", "h100-sxm", "t3 overlap, t3 validate",
                    ("gpus", "gpu", "memory", "peak", "sustained", "kernels", "wires", "rings", "direct", "sharing"),
                    ("in_switch", "cards", "measured"))
-ITERATIONS = Level("whole iterations by the models of libraries", "h100-sxm", "t3 end-to-end",
+ITERATIONS = Level("the level of whole iterations", "h100-sxm", "t3 end-to-end",
                    (*COMMERCIAL.needs, "iteration_ns", "accelerator", "uncertainty"),
                    (*COMMERCIAL.takes, "cycle_machine"), on=COMMERCIAL)
 
