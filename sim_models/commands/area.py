@@ -54,8 +54,8 @@ def area(
     if energy:
         other = {"a block": block != "all", "--geometry": geometry, "--sweep": sweep, "--plot": plot, "--fpga": fpga,
                  "--beside": beside, "--compare": compare, "--record": record, "--node": node != "7"}
-        if given := [option for option, value in other.items() if value]:
-            raise BadInput(f"{given[0]} does not go with --energy: allowed are --machine, --library, --markdown and "
+        if excess := [option for option, value in other.items() if value]:
+            raise BadInput(f"{excess[0]} does not go with --energy: allowed are --machine, --library, --markdown and "
                            "--json")
         _energy(machine, library, markdown, json)
         return

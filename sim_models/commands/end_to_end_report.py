@@ -33,32 +33,32 @@ def print_model(job: TrainingJob, mapping: Mapping, tokens: int, console: Consol
         console.print(f"GEMMs of one GPU, forward (M x N x K), {count} layers: {gemms_said(shapes)}")
 
 
-def print_estimate(found: ClusterEstimate, tokens: float, console: Console) -> None:
+def print_estimate(answer: ClusterEstimate, tokens: float, console: Console) -> None:
     """Print one estimate: where the time goes, then the totals."""
-    job, result, total = found.job, found.result, found.iteration_ns
-    console.print(Text.assemble((printable(job.model.name), "bold"), f", {found.phase}: {found.mapping.gpus} GPUs, "
-                  f"{found.mapping}, {job.width}, "
-                  f"recomputation {RECOMPUTE[found.mapping.recompute]}; {job.global_batch} sequences of "
-                  f"{job.sequence} tokens; machine {found.cluster.name}; {found.technique}; seed {found.seed}"))
-    training = found.phase == "training"
-    sequences = found.mapping.micro if training else -(-job.global_batch // found.mapping.dp)
-    print_model(job, found.mapping, sequences * (1 if found.phase == "decode" else job.sequence), console)
+    job, result, total = answer.job, answer.result, answer.iteration_ns
+    console.print(Text.assemble((printable(job.model.name), "bold"), f", {answer.phase}: {answer.mapping.gpus} GPUs, "
+                  f"{answer.mapping}, {job.width}, "
+                  f"recomputation {RECOMPUTE[answer.mapping.recompute]}; {job.global_batch} sequences of "
+                  f"{job.sequence} tokens; machine {answer.cluster.name}; {answer.technique}; seed {answer.seed}"))
+    training = answer.phase == "training"
+    sequences = answer.mapping.micro if training else -(-job.global_batch // answer.mapping.dp)
+    print_model(job, answer.mapping, sequences * (1 if answer.phase == "decode" else job.sequence), console)
     console.print()
     rows = [(TITLES[name], f"{float(ns) / 1e6:,.2f}", f"{float(ns) / total:.1%}")
             for name, ns in result.breakdown_ns.items() if float(ns)]
     print_table("Where the time goes", ("part", "ms", "share"), rows, console,
                 ("sum", f"{total / 1e6:,.2f}", "100.0%"))
-    low, high = found.range_ns
+    low, high = answer.range_ns
     totals = [("time", f"{total / 1e6:,.2f} ms"),
               ("range over the inputs' uncertainty", f"{low / 1e6:,.2f} to {high / 1e6:,.2f} ms"),
               ("TFLOP/s per GPU", f"{float(result.tflops_per_gpu):,.1f}"),
               ("memory per GPU", f"{float(result.memory_bytes) / 1e9:,.1f} GB"),
               ("energy", f"{float(result.energy_joules) / 1e3:,.2f} kJ")]
     if training:
-        totals.append((f"training on {tokens:.3g} tokens", f"{found.training_days(tokens):,.1f} days"))
-    totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in found.layer_speedups.items()]
+        totals.append((f"training on {tokens:.3g} tokens", f"{answer.training_days(tokens):,.1f} days"))
+    totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in answer.layer_speedups.items()]
     print_table("In all", ("what", "value"), totals, console)
-    print_checked(found.checked, found.phase, found.cluster, console)
+    print_checked(answer.checked, answer.phase, answer.cluster, console)
 
 
 def print_checked(checked: dict[str, Any] | None, phase: str, cluster: Machine, console: Console) -> None:

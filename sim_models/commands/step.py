@@ -29,10 +29,10 @@ def step(
     recorded = Trace.load(folder)
     replay = DeviceReplay(recorded, device)
     if until:
-        found = replay.find(until, cycle if cycle is not None else replay.first - 1)
-        if found is None:
+        stop_cycle = replay.find(until, cycle if cycle is not None else replay.first - 1)
+        if stop_cycle is None:
             raise BadInput(f"--break {until!r}: that does not happen in the recording (or not after --cycle)")
-        cycle = found
+        cycle = stop_cycle
     if not on_a_terminal:
         raise BadInput("t3 step needs a terminal; `t3 explain` answers without one")
 

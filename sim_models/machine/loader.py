@@ -90,12 +90,12 @@ def read_cycle_machine(name: str | Mapping[str, Any], sections: Collection[str])
     if (base := content.pop("extends", None)) is None or (
             extended := read_cycle_machine(_beside(name, base), sections)) is None:
         return None
-    said = {key: value for key, value in content.items() if key in sections}
+    stated_content = {key: value for key, value in content.items() if key in sections}
     for keys in SAME:
         for value in stated(content, keys)[:1]:
-            said |= {section: {**values, key: value} for section, key in keys
-                     if section in sections and isinstance(values := said.get(section, {}), dict)}
-    return _merge(extended, said)
+            stated_content |= {section: {**values, key: value} for section, key in keys
+                     if section in sections and isinstance(values := stated_content.get(section, {}), dict)}
+    return _merge(extended, stated_content)
 
 
 def _without_same(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -137,17 +137,17 @@ class NumbersObserver(Observer):
         if self.data.outside.any():
             device = int(np.argmax(self.data.outside))
             raise SimulationError(f"GPU {device}: {self.data.outside[device]} accesses to what is no chunk's")
-        for (rank, chunk), wanted in self._expected().items():
+        for (rank, chunk), expected in self._expected().items():
             block = self._program.rank_chunks[rank].index(chunk)
-            words = slice(block * self._block_words, block * self._block_words + len(wanted))
+            words = slice(block * self._block_words, block * self._block_words + len(expected))
             times = int(self.data.sender[rank, block] != _NOBODY)
             if len(wrong := np.flatnonzero(self.data.stored[rank, words] != times)):
                 raise SimulationError(f"GPU {rank}: word {wrong[0]} of chunk {chunk} was stored "
                                       f"{self.data.stored[rank, words][wrong[0]]} times instead of {times}")
             stored_words = self.data.memory[rank, words]
-            if len(wrong := np.flatnonzero(stored_words != wanted)):
+            if len(wrong := np.flatnonzero(stored_words != expected)):
                 raise SimulationError(f"GPU {rank}: word {wrong[0]} of chunk {chunk} is "
-                                      f"{stored_words[wrong[0]]:#x}, not {wanted[wrong[0]]:#x} ({len(wrong)} such "
+                                      f"{stored_words[wrong[0]]:#x}, not {expected[wrong[0]]:#x} ({len(wrong)} such "
                                       "words)")
 
     @property

@@ -203,9 +203,9 @@ def measure_event(progress: Callable[[float], None]) -> tuple[EventCase, ...]:
     """Run collectives of which each GPU is simulated, and larger ones of which few are."""
     _event_case("torus-128", "ring:4", "ar", "ring", False)  # compiles the loop
     cases = []
-    for every, wanted in ((True, _EVERY_GPU), (False, _FEW_GPUS)):
-        for one in wanted:
-            cases.append(_event_case(*one, every))
+    for every, collectives in ((True, _EVERY_GPU), (False, _FEW_GPUS)):
+        for collective in collectives:
+            cases.append(_event_case(*collective, every))
             progress(len(cases) / len(_EVERY_GPU + _FEW_GPUS))
     return tuple(cases)
 

@@ -166,37 +166,37 @@ def _rows_by_machine() -> dict[str, list[Measured]]:
 @cache
 def constants_by_rows() -> dict[tuple[str, str], Constant]:
     """Return every constant that rows gave, by the preset that has it and its key."""
-    found: dict[tuple[str, str], Constant] = {}
+    constants: dict[tuple[str, str], Constant] = {}
     for name in MACHINES:
         for one in own_fits(name):
             rows = [row for row in _rows_by_machine()[name] if gave(row, one)]
             for place, key in enumerate(one.keys):
                 if (owner := _owner(name, key)) is None:
                     continue
-                constant_ = found.setdefault((owner, key), Constant(owner, key))
+                constant_ = constants.setdefault((owner, key), Constant(owner, key))
                 constant_.rows += rows
                 constant_.prior = one.prior[place] if one.prior else constant_.prior
-    return found
+    return constants
 
 
 @cache
 def _values_without(source: str, owner: str) -> tuple[dict[str, float], frozenset[str]]:
     """Return a preset's constants without a source's rows, and the keys of those that cannot be left out."""
-    given = {one.key: one for (preset, _), one in constants_by_rows().items()
+    left_out = {one.key: one for (preset, _), one in constants_by_rows().items()
              if preset == owner and source in one.sources}
-    if not given:
+    if not left_out:
         return {}, frozenset()
     priors = {key: one.prior if one.prior is not None else _inherited(source, owner, key)
-              for key, one in given.items()}
+              for key, one in left_out.items()}
     start = {key: value if value is not None else constant(loaded(owner), key) for key, value in priors.items()}
-    quantities = {row.quantity for one in given.values() for row in one.rows}
-    rows = [(row.ask, row.ns, loaded(name)) for name in MACHINES if all(_owner(name, key) == owner for key in given)
+    quantities = {row.quantity for one in left_out.values() for row in one.rows}
+    rows = [(row.ask, row.ns, loaded(name)) for name in MACHINES if all(_owner(name, key) == owner for key in left_out)
             for row in _rows_by_machine()[name] if row.quantity in quantities and source_of(row.source) != source]
     rows = rows[::max(1, len(rows) // _MOST_ROWS)]
     values = {key: value for key, value in priors.items() if value is not None} | fit(
         start, [row for row in rows if _is_answered(row[0], row[2])],
         frozenset(key for key, value in priors.items() if value is not None))
-    return values, frozenset(given.keys() - values.keys())
+    return values, frozenset(left_out.keys() - values.keys())
 
 
 def _is_answered(request: Request, machine: Machine) -> bool:

@@ -25,10 +25,10 @@ MACHINES = tuple(sorted({machine for _, machine in _NAMES}))
 
 def machine_of(gpu: str) -> str:
     """Return the machine that has these GPUs. Raises `NotExpressible`."""
-    found = next((machine for name, machine in _NAMES if re.search(name, gpu.lower())), None)
-    if found is None:
+    preset = next((machine for name, machine in _NAMES if re.search(name, gpu.lower())), None)
+    if preset is None:
         raise NotExpressible(f"no machine has GPUs called {gpu[:60]!r}")
-    return found
+    return preset
 
 
 @cache

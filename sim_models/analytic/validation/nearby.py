@@ -44,8 +44,8 @@ def error_near(machine: str, requests: Iterable[Request]) -> dict[str, Any] | No
 
     Near: of the same kind, library and number of GPUs, and of a size within a factor of two.
     """
-    asked = list(requests)
-    rows = [row for row in _rows(machine) if any(_near(one, _as_collective(row.row.ask), machine) for one in asked)]
+    requests = list(requests)
+    rows = [row for row in _rows(machine) if any(_near(one, _as_collective(row.row.ask), machine) for one in requests)]
     if not rows:
         return None
     unseen = [abs(row.error if row.error_without_source is None else row.error_without_source) for row in rows]
@@ -94,59 +94,59 @@ def _within(one: float, other: float) -> bool:
 
 
 @singledispatch
-def _near(asked: Request, row: Request, machine: str) -> bool:
-    raise TypeError(f"no rows are near a {type(asked).__name__}")
+def _near(ask: Request, row: Request, machine: str) -> bool:
+    raise TypeError(f"no rows are near a {type(ask).__name__}")
 
 
 @_near.register
-def _(asked: Collective, row: Request, machine: str) -> bool:
-    return (isinstance(row, Collective) and (asked.kind, asked.gpus, asked.nodes) == (row.kind, row.gpus, row.nodes)
-            and _within(asked.size_bytes, row.size_bytes) and _algorithm(asked, machine) == _algorithm(row, machine))
+def _(ask: Collective, row: Request, machine: str) -> bool:
+    return (isinstance(row, Collective) and (ask.kind, ask.gpus, ask.nodes) == (row.kind, row.gpus, row.nodes)
+            and _within(ask.size_bytes, row.size_bytes) and _algorithm(ask, machine) == _algorithm(row, machine))
 
 
 @cache
-def _algorithm(request: Collective, machine: str) -> str:
-    algorithm = library_collective(loaded(machine), request.kind, request.gpus, request.size_bytes, request.nodes,
-                                   request.library, request.algorithm).algorithm.split(",")[0]
-    own_kernels = re.search("multimem|multicast", f"{request.library} {request.algorithm}".lower())
+def _algorithm(ask: Collective, machine: str) -> str:
+    algorithm = library_collective(loaded(machine), ask.kind, ask.gpus, ask.size_bytes, ask.nodes,
+                                   ask.library, ask.algorithm).algorithm.split(",")[0]
+    own_kernels = re.search("multimem|multicast", f"{ask.library} {ask.algorithm}".lower())
     return "ring or tree" if algorithm in ("ring", "tree") else "multicast" if own_kernels else algorithm
 
 
 @_near.register
-def _(asked: GemmRequest, row: Request, machine: str) -> bool:
-    return (isinstance(row, GemmRequest) and width_of(asked.dtype) == width_of(row.dtype) and _within(asked.m, row.m)
-            and _within(asked.m * asked.n * asked.k, row.m * row.n * row.k))
+def _(ask: GemmRequest, row: Request, machine: str) -> bool:
+    return (isinstance(row, GemmRequest) and width_of(ask.dtype) == width_of(row.dtype) and _within(ask.m, row.m)
+            and _within(ask.m * ask.n * ask.k, row.m * row.n * row.k))
 
 
 @_near.register
-def _(asked: OverlapRequest, row: Request, machine: str) -> bool:
-    return (isinstance(row, OverlapRequest) and row.part == "fused" and asked.operator == row.operator
-            and asked.gpus == row.gpus and asked.way == mechanism_of(row.way) and _near(asked.gemm, row.gemm, machine))
+def _(ask: OverlapRequest, row: Request, machine: str) -> bool:
+    return (isinstance(row, OverlapRequest) and row.part == "fused" and ask.operator == row.operator
+            and ask.gpus == row.gpus and ask.way == mechanism_of(row.way) and _near(ask.gemm, row.gemm, machine))
 
 
 @_near.register
-def _(asked: Norm, row: Request, machine: str) -> bool:
-    return (isinstance(row, Norm) and (asked.part, asked.gpus) == (row.part, row.gpus)
-            and _within(asked.tokens * asked.hidden, row.tokens * row.hidden))
+def _(ask: Norm, row: Request, machine: str) -> bool:
+    return (isinstance(row, Norm) and (ask.part, ask.gpus) == (row.part, row.gpus)
+            and _within(ask.tokens * ask.hidden, row.tokens * row.hidden))
 
 
 @_near.register
-def _(asked: ExpertsExchange, row: Request, machine: str) -> bool:
+def _(ask: ExpertsExchange, row: Request, machine: str) -> bool:
     def few_tokens(library: str) -> bool:
         return "low latency" in library.lower()
 
-    return (isinstance(row, ExpertsExchange) and (asked.gpus, asked.nodes) == (row.gpus, row.nodes)
-            and few_tokens(asked.library) == few_tokens(row.library) and _within(
-                asked.tokens * asked.hidden * asked.top_k, row.tokens * row.hidden * row.top_k))
+    return (isinstance(row, ExpertsExchange) and (ask.gpus, ask.nodes) == (row.gpus, row.nodes)
+            and few_tokens(ask.library) == few_tokens(row.library) and _within(
+                ask.tokens * ask.hidden * ask.top_k, row.tokens * row.hidden * row.top_k))
 
 
 @_near.register
-def _(asked: Training, row: Request, machine: str) -> bool:
+def _(ask: Training, row: Request, machine: str) -> bool:
     """Say whether as much is recomputed, and parameters, GPUs and tokens of an iteration are within a factor of two."""
-    return (isinstance(row, Training) and asked.mapping.recompute == row.mapping.recompute
-            and asked.job.width == row.job.width and _within(asked.job.model.weights, row.job.model.weights)
-            and _within(asked.mapping.gpus, row.mapping.gpus)
-            and _within(asked.job.global_batch * asked.job.sequence, row.job.global_batch * row.job.sequence))
+    return (isinstance(row, Training) and ask.mapping.recompute == row.mapping.recompute
+            and ask.job.width == row.job.width and _within(ask.job.model.weights, row.job.model.weights)
+            and _within(ask.mapping.gpus, row.mapping.gpus)
+            and _within(ask.job.global_batch * ask.job.sequence, row.job.global_batch * row.job.sequence))
 
 
 def prompt_error_near(cluster: Machine, job: TrainingJob, mapping: Mapping) -> dict[str, Any] | None:

@@ -115,13 +115,13 @@ class Request:
 
 
 def request(collective: str | None, machine: str = "torus-128", topology: str | None = None,
-            wanted: Sequence[str] | None = None, plan: Path | None = None, every: bool = False) -> Request:
+            algorithm_names: Sequence[str] | None = None, plan: Path | None = None, every: bool = False) -> Request:
     """Return what is to be run: a collective's algorithms on a topology, or a plan. Raises BadInput.
 
     If not given, the topology is the machine's own and the algorithms are all possible ones. `plan` is a file of
     MSCCL's XML or MSCCL++'s JSON, which says itself what it is. `every`: each GPU is simulated.
     """
-    if plan is not None and (collective is not None or wanted is not None):
+    if plan is not None and (collective is not None or algorithm_names is not None):
         raise BadInput(f"plan = {shown(str(plan))} says itself what is done: neither a collective nor an algorithm "
                        "goes with it")
     name, costs, usual = load_costs(machine)
@@ -136,7 +136,7 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
         return Request(kind, name, on, costs, (one,), planned=True, every=True)
     collective = "ar" if collective is None else collective
     possible = algorithms(collective, on)
-    chosen = tuple(dict.fromkeys(possible if wanted is None else wanted))
+    chosen = tuple(dict.fromkeys(possible if algorithm_names is None else algorithm_names))
     for one in chosen:
         if one not in possible:
             raise BadInput(f"algorithm = {one[:40]!r} is not possible for {COLLECTIVES[collective]} on {on.name}: "
@@ -157,12 +157,13 @@ def _planned(plan: Path, on: Topology) -> tuple[str, Algorithm]:
 
 
 def run_collectives(collective: str | None, sizes: Sequence[int], machine: str = "torus-128",
-                    topology: str | None = None, wanted: Sequence[str] | None = None,
+                    topology: str | None = None, algorithm_names: Sequence[str] | None = None,
                     plan: Path | None = None, every: bool = False) -> CollectiveRuns:
     """Time a collective (`ar`, `rs`, `ag`, `a2a`) of kernels on compute units on the event level.
 
     `sizes`: bytes of each GPU's array; `machine`: as for `t3 collective`; `topology`: `torus:8x16`, `nodes:2x8`, ...;
-    `wanted`: algorithms; or `collective` and `wanted` None and `plan`: MSCCL's XML or MSCCL++'s JSON; `every`: each GPU
-    is simulated, not only those that stand for all. Raises `BadInput` for what cannot be run.
+    `algorithm_names`: all that are possible if None; `plan`: MSCCL's XML or MSCCL++'s JSON instead of collective and
+    algorithms; `every`: each GPU is simulated, not only those that stand for all. Raises `BadInput` for what cannot be
+    run.
     """
-    return request(collective, machine, topology, wanted, plan, every).run(sizes)
+    return request(collective, machine, topology, algorithm_names, plan, every).run(sizes)
