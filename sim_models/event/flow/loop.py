@@ -17,7 +17,7 @@ START, ARRIVE, END = range(3)
 #: Why the loop returns.
 IDLE, ENDED, FULL, CHANGED = range(4)
 #: Places in `FlowState.number`.
-PENDING, FREE, MESSAGES, DIRTY, STAMP, ROUND, ARRIVED, WATCH, FOUND, ENDS = range(10)
+PENDING, FREE, MESSAGES, DIRTY, STAMP, ROUND, ARRIVED, WATCH, COMPONENT_FLOWS, ENDS = range(10)
 #: Places in `FlowState.time`.
 NOW, STEP, LAST_WRITES = range(3)
 
@@ -57,7 +57,7 @@ class FlowState(NamedTuple):
     left: np.ndarray
     rate: np.ndarray
     since: np.ndarray  # when bytes were left
-    round: np.ndarray  # in which its rate was found
+    round: np.ndarray  # in which its rate was set
     entries: np.ndarray  # the first of a flow, -1: it is none
     mark: np.ndarray
     first: np.ndarray  # transfer of a message
@@ -65,7 +65,7 @@ class FlowState(NamedTuple):
     started: np.ndarray
     ended: np.ndarray
     order: np.ndarray  # messages as they arrive
-    found: np.ndarray  # flows of one component
+    component_flows: np.ndarray  # flows of one component
     # Resources.
     capacity: np.ndarray
     flows: np.ndarray  # the first entry, -1: none
@@ -76,7 +76,7 @@ class FlowState(NamedTuple):
     seen: np.ndarray
     is_dirty: np.ndarray
     dirty: np.ndarray
-    reached: np.ndarray
+    component_resources: np.ndarray
     # Entries: one per flow and resource.
     entry_flow: np.ndarray
     entry_resource: np.ndarray
@@ -220,32 +220,32 @@ def _stop(s: FlowState, mover: int) -> None:
 
 
 @compiled
-def _spread(s: FlowState, stamp: int, found: int, reached: int) -> int:
-    """Find all that share resources with `found` flows or `reached` resources; return how many of both there are."""
+def _spread(s: FlowState, stamp: int, flow_count: int, resource_count: int) -> int:
+    """Find a component: all that share resources with its first flows or resources. Return how many of these it has."""
     flow, resource = 0, 0
-    while flow < found or resource < reached:
-        if flow < found:
-            entry = s.entries[s.found[flow]]
+    while flow < flow_count or resource < resource_count:
+        if flow < flow_count:
+            entry = s.entries[s.component_flows[flow]]
             while entry >= 0:
                 other = s.entry_resource[entry]
                 if s.seen[other] != stamp:
                     s.seen[other] = stamp
-                    s.reached[reached] = other
-                    reached += 1
+                    s.component_resources[resource_count] = other
+                    resource_count += 1
                 entry = s.of_flow[entry]
             flow += 1
         else:
-            entry = s.flows[s.reached[resource]]
+            entry = s.flows[s.component_resources[resource]]
             while entry >= 0:
                 other = s.entry_flow[entry]
                 if s.mark[other] != stamp:
                     s.mark[other] = stamp
-                    s.found[found] = other
-                    found += 1
+                    s.component_flows[flow_count] = other
+                    flow_count += 1
                 entry = s.after[entry]
             resource += 1
-    s.number[FOUND] = found
-    return reached
+    s.number[COMPONENT_FLOWS] = flow_count
+    return resource_count
 
 
 @inlined
@@ -268,30 +268,30 @@ def _hold(s: FlowState, flow: int, level: float) -> None:
 
 
 @compiled
-def _fill(s: FlowState, reached: int) -> None:
-    """Find the rates of `found` flows: all grow alike until a resource is full, which holds those that use it."""
-    for place in range(reached):
-        resource = s.reached[place]
+def _fill(s: FlowState, resource_count: int) -> None:
+    """Find the rates of a component's flows: all grow alike until a resource is full, which holds those that use it."""
+    for place in range(resource_count):
+        resource = s.component_resources[place]
         s.room[resource], load, entry = s.capacity[resource], 0.0, s.flows[resource]
         while entry >= 0:
             load += s.entry_weight[entry]
             entry = s.after[entry]
         s.load[resource] = load
-    for place in range(s.number[FOUND]):
-        s.rate[s.found[place]] = -1.0
+    for place in range(s.number[COMPONENT_FLOWS]):
+        s.rate[s.component_flows[place]] = -1.0
     while True:
         level, used = np.inf, 0
-        for place in range(reached):
-            resource = s.reached[place]
+        for place in range(resource_count):
+            resource = s.component_resources[place]
             if s.load[resource] > 0:
-                s.reached[used] = resource
+                s.component_resources[used] = resource
                 used += 1
                 level = min(level, s.room[resource] / s.load[resource])
-        reached = used
-        if not reached:
+        resource_count = used
+        if not resource_count:
             return
-        for place in range(reached):
-            resource = s.reached[place]
+        for place in range(resource_count):
+            resource = s.component_resources[place]
             if s.room[resource] <= level * s.load[resource] * (1 + 1e-12):  # full, but for rounding
                 entry = s.flows[resource]
                 while entry >= 0:
@@ -299,8 +299,8 @@ def _fill(s: FlowState, reached: int) -> None:
                         _hold(s, s.entry_flow[entry], level)
                     entry = s.after[entry]
                 s.load[resource] = 0.0  # not what rounding leaves: nobody would ever take it
-        for place in range(reached):
-            resource = s.reached[place]
+        for place in range(resource_count):
+            resource = s.component_resources[place]
             s.room[resource] = max(s.room[resource] - s.taken[resource], 0.0)
             s.load[resource] -= s.held[resource]
             s.taken[resource], s.held[resource] = 0.0, 0.0
@@ -316,16 +316,16 @@ def _settle(s: FlowState) -> None:
         s.is_dirty[resource] = 0
         if s.seen[resource] == stamp or s.flows[resource] < 0:
             continue
-        s.seen[resource], s.reached[0] = stamp, resource
-        reached = _spread(s, stamp, 0, 1)
+        s.seen[resource], s.component_resources[0] = stamp, resource
+        resource_count = _spread(s, stamp, 0, 1)
         s.number[ROUND] += 1
-        for one in range(s.number[FOUND]):
-            _account(s, s.found[one])
-            s.round[s.found[one]] = s.number[ROUND]
-        _fill(s, reached)
+        for one in range(s.number[COMPONENT_FLOWS]):
+            _account(s, s.component_flows[one])
+            s.round[s.component_flows[one]] = s.number[ROUND]
+        _fill(s, resource_count)
         wait, soonest = np.inf, -1
-        for one in range(s.number[FOUND]):
-            flow = s.found[one]
+        for one in range(s.number[COMPONENT_FLOWS]):
+            flow = s.component_flows[one]
             if s.left[flow] / s.rate[flow] < wait:
                 wait, soonest = s.left[flow] / s.rate[flow], flow
         _push(s, s.time[NOW] + wait, END, soonest, s.number[ROUND])
@@ -336,11 +336,11 @@ def _settle(s: FlowState) -> None:
 def _end_round(s: FlowState, first: int) -> None:
     """End a flow, and all of its component that would end within rounding of now."""
     s.number[STAMP] += 1
-    s.mark[first], s.found[0] = s.number[STAMP], first
+    s.mark[first], s.component_flows[0] = s.number[STAMP], first
     wait = s.time[NOW] - s.since[first]
     _spread(s, s.number[STAMP], 1, 0)
-    for one in range(s.number[FOUND]):
-        flow = s.found[one]
+    for one in range(s.number[COMPONENT_FLOWS]):
+        flow = s.component_flows[one]
         _account(s, flow)
         if flow == first or s.left[flow] <= _ROUNDING + 1e-9 * s.rate[flow] * wait:
             _stop(s, flow)

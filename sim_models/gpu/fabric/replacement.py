@@ -60,13 +60,13 @@ def brought(llc: Llc | MemoryCache, gpu: int, s: int, way: int) -> None:
 @inlined
 def way_of(llc: Llc | MemoryCache, gpu: int, s: int, line: int) -> tuple[int, int]:
     """Return (group, way) of a line in the set that begins at group `s`; way -1 if it is not there."""
-    wanted = np.int32(line)
-    there = equal(llc.tag, (gpu, s, 0), wanted)
+    tag = np.int32(line)
+    matches = equal(llc.tag, (gpu, s, 0), tag)
     group, last = s, s + llc.groups - 1
-    while there == 0 and group < last:
+    while matches == 0 and group < last:
         group += 1
-        there = equal(llc.tag, (gpu, group, 0), wanted)
-    return (group, lowest_bit(there)) if there else (s, -1)
+        matches = equal(llc.tag, (gpu, group, 0), tag)
+    return (group, lowest_bit(matches)) if matches else (s, -1)
 
 
 @compiled
@@ -75,8 +75,8 @@ def victim(llc: Llc | MemoryCache, gpu: int, s: int) -> tuple[int | np.int64, in
     best = NO_WAY
     flip = np.int32(FURTHEST if llc.replacement == SRRIP else 0)
     for group in range(llc.groups):
-        found = lowest_of_free(llc.stamp, llc.pending, (gpu, s + group, 0), flip, NO_WAY)
-        best = min(best, found if found == NO_WAY else found + group * PLACES)
+        lowest = lowest_of_free(llc.stamp, llc.pending, (gpu, s + group, 0), flip, NO_WAY)
+        best = min(best, lowest if lowest == NO_WAY else lowest + group * PLACES)
     if best == NO_WAY:
         return s, -1
     if llc.replacement == SRRIP and best >> 8:

@@ -406,20 +406,20 @@ def step(config: np.record, channel: np.record, cycle: int) -> int:
         channel.row_next = max(channel.row_next, cycle + 1)
     if channel.row_next <= cycle:
         if side == READS:
-            wanted, hits, others, other_hits = (channel.pending_read, channel.hit_read, channel.pending_write,
-                                                channel.hit_write)
+            pending, hits, other_pending, other_hits = (channel.pending_read, channel.hit_read, channel.pending_write,
+                                                        channel.hit_write)
             # A row opened for writes too early would only be in the way of reads.
             prepare = channel.writes + PREPARE >= config.write_high or channel.reads == 0
         else:
-            wanted, hits, others, other_hits = (channel.pending_write, channel.hit_write, channel.pending_read,
-                                                channel.hit_read)
+            pending, hits, other_pending, other_hits = (channel.pending_write, channel.hit_write, channel.pending_read,
+                                                        channel.hit_read)
             prepare = True
-        bank, earliest = _choose_row(config, channel, cycle, side, wanted & ~hits & ~channel.refreshing, NEVER)
+        bank, earliest = _choose_row(config, channel, cycle, side, pending & ~hits & ~channel.refreshing, NEVER)
         helped = side
         if bank < 0 and prepare:
             helped = 1 - side
             bank, earliest = _choose_row(config, channel, cycle, helped,
-                                         others & ~wanted & ~other_hits & ~channel.refreshing, earliest)
+                                         other_pending & ~pending & ~other_hits & ~channel.refreshing, earliest)
         if bank >= 0:
             if channel.open >> bank & 1:
                 precharge(config, channel, cycle, bank)
