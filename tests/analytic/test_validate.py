@@ -49,7 +49,8 @@ def test_every_row_of_the_package_is_read_and_none_twice(rows):
     assert {one.file for one in rows} == {f"{name}.csv" for name in (
         "collectives_over_size", "gemm_throughput", "fused_operators", "contention", "allreduce_rmsnorm_fusion_h100",
         "prefill_latency_with_without_allreduce_h100", "moe_dispatch_combine", "remote_access", "network_vidur",
-        "gemms_hopper", "beside_hopper", "steady_hopper", "gemms", "all_reduces", "sdma_copies", "single_node")}
+        "gemms_hopper", "beside_hopper", "steady_hopper", "gemms", "all_reduces", "sdma_copies", "single_node",
+        "megatron", "trainings_of_today")}
 
 
 def test_a_row_and_its_signs():
