@@ -127,7 +127,7 @@ def section_page(name: str) -> str:
 
 def commands_of(levels: list[Level]) -> str:
     """Return the commands that simulate these levels."""
-    return ", ".join(f"`{level.command}`" for level in levels)
+    return ", ".join(dict.fromkeys(f"`{level.command}`" for level in levels))
 
 
 def meaning(kind: type, key: str) -> str:
