@@ -94,7 +94,7 @@ def read_cycle_machine(name: str | Mapping[str, Any], sections: Collection[str])
     for keys in SAME:
         for value in stated(content, keys)[:1]:
             stated_content |= {section: {**values, key: value} for section, key in keys
-                     if section in sections and isinstance(values := stated_content.get(section, {}), dict)}
+                               if section in sections and isinstance(values := stated_content.get(section, {}), dict)}
     return _merge(extended, stated_content)
 
 
