@@ -18,7 +18,7 @@ from t3sim.area.synthesis import (
     synthesise,
     with_children,
 )
-from t3sim.area.timing import Timing, analyse
+from t3sim.area.timing import Timing
 from t3sim.base.errors import BadInput, Failure
 from t3sim.cosim.designs import readable_verilog
 from t3sim.rtl.geometry import Geometry
@@ -162,7 +162,7 @@ def _map_module(text: str, top: str, library: Library,
             if best is None:
                 raise
             continue
-        timing = analyse(netlist, parts)
+        timing = Timing(netlist, parts)
         if best is None or timing.logic_ns < best[1].logic_ns:
             best = netlist, timing
         if timing.logic_ns <= TARGET_GATE_DELAYS * library.gate_delay[0] or parts and timing.path.in_parts:

@@ -7,6 +7,7 @@ neighbours. Rising and falling edges are followed apart, transition times with t
 import math
 from collections import deque
 from dataclasses import dataclass
+from functools import cached_property
 
 from t3sim.area.liberty import Cell
 from t3sim.area.synthesis import CLOCK_GATE, Netlist
@@ -35,14 +36,20 @@ class Path:
         return len(self.gates)
 
 
-@dataclass(frozen=True)
 class Timing:
-    """The longest paths of a netlist, in ns of the library."""
+    """The longest paths of a netlist, in ns of the library; `parts` are the netlists of the modules that it holds."""
 
     logic_ns: float  #: from a register's output (or memory's, or input) to the next register's input
     path: Path  #: of logic_ns
-    period_ns: float  #: with the flip-flop's delay and set-up time, and the access time of a memory that is read
-    period_path: Path
+
+    def __init__(self, top: Netlist, parts: dict[str, Netlist] | None = None) -> None:
+        self._graph = NetGraph(top, parts or {})
+        self.logic_ns, self.path = _Walk(self._graph, registers=False).longest()
+
+    @cached_property
+    def period_ns(self) -> float:
+        """The longest path with flip-flops' delays and set-up time, and the access time of memories that are read."""
+        return _Walk(self._graph, registers=True).longest()[0]
 
 
 @dataclass
@@ -157,14 +164,6 @@ class NetGraph:
             else:
                 inputs = {str(i): net_of(bit) for i, bit in enumerate(address) if isinstance(bit, int)}
                 self.gates.append(_Gate("memory read", inputs, outputs, None, access, in_part=bool(prefix)))
-
-
-def analyse(top: Netlist, parts: dict[str, Netlist] | None = None) -> Timing:
-    """Find the longest paths of a netlist; `parts` are the netlists of the modules that it instantiates."""
-    graph = NetGraph(top, parts or {})
-    logic_ns, path = _Walk(graph, registers=False).longest()
-    period_ns, period_path = _Walk(graph, registers=True).longest()
-    return Timing(logic_ns, path, period_ns, period_path)
 
 
 class _Walk:

@@ -27,7 +27,7 @@ from t3sim.area.node import ASAP7
 from t3sim.area.report import _cell, markdown, storage
 from t3sim.area.sweep import plot, sweep
 from t3sim.area.synthesis import EFFORTS, Netlist, instances, modules, synthesise, with_children
-from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, analyse
+from t3sim.area.timing import MEMORY_GATE_DELAYS_PER_DOUBLING, Timing
 from t3sim.base import yowasp
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
@@ -359,7 +359,7 @@ def test_a_reset_does_not_cost_the_gated_clock(library):
     netlist = synthesise(text, "top", library)
     assert (netlist.flip_flops, netlist.clock_gates) == (16, 1)
     assert netlist.gate_equivalents(flip_flops=False) < 16 * 2.5 + 10  # an AND for each bit, an OR for the enable
-    assert analyse(netlist).path.start != "rst"
+    assert Timing(netlist).path.start != "rst"
 
 
 def test_unused_parts_of_a_file_do_not_count():
@@ -378,7 +378,7 @@ def test_longest_path_by_hand(library):
     # Yosys may not move the inverter, for its output is a port, too: q -> INV -> NAND2 -> p.
     text = verilog("reg p, q; wire n = ~q; assign port_n = n;\nalways @(posedge clk) begin q <= a; p <= ~(n & b); end "
                    "assign port_p = p;", "input clk, input a, input b, output port_n, output port_p")
-    timing = analyse(synthesise(text, "top", library))
+    timing = Timing(synthesise(text, "top", library))
     # INV drives the port (4 x 0.01) and the NAND2 (0.01): rise 1.05, fall 1.15; NAND2 drives the flip-flop: 0.31.
     assert timing.path.gates == ("INV", "NAND2")
     assert timing.logic_ns == pytest.approx(1.15 + 0.31)
@@ -392,7 +392,7 @@ def test_memory_access_is_part_of_a_cycle(library):
     text = verilog("reg [3:0] m [0:15]; reg [3:0] q;\n"
                    "always @(posedge clk) begin if (w) m[a] <= d; q <= m[a]; end assign y = ~q;",
                    "input clk, input w, input [3:0] a, input [3:0] d, output [3:0] y")
-    timing = analyse(synthesise(text, "top", library))
+    timing = Timing(synthesise(text, "top", library))
     access = MEMORY_GATE_DELAYS_PER_DOUBLING * math.log2(16) * library.gate_delay[0]
     assert timing.path.gates == ("INV",) and timing.logic_ns == pytest.approx(1.14)
     assert timing.period_ns == pytest.approx(access + 1.14 + 0.5)
@@ -403,7 +403,7 @@ def test_longer_chains_take_longer(library):
     def depth(bits):
         text = verilog("reg q; always @(posedge clk) q <= ^a; assign y = q;",
                        f"input clk, input [{bits - 1}:0] a, output y")
-        return analyse(synthesise(text, "top", library))
+        return Timing(synthesise(text, "top", library))
     assert depth(4).logic_ns < depth(16).logic_ns < depth(64).logic_ns
 
 
@@ -417,7 +417,7 @@ def test_where_the_longest_path_is(inside, outside, library):
                   "always @(posedge clk) begin r <= b; p <= ^r; end assign z = p;",
                   f"input clk, input [{inside - 1}:0] a, input [{outside - 1}:0] b, output y, output z")
     parts = {"part": synthesise(part, "part", library)}
-    path = analyse(synthesise(top + part, "top", library, ("part",)), parts).path
+    path = Timing(synthesise(top + part, "top", library, ("part",)), parts).path
     assert path.in_parts == (inside > outside) and path.levels >= 5
     assert path.start.startswith("one.q") == path.in_parts
 
@@ -431,7 +431,7 @@ def test_the_last_effort_is_for_what_is_not_too_large(gates, tried, monkeypatch,
         efforts.append(effort)
         return SimpleNamespace(gate_equivalents=lambda: gates, effort=effort)
     monkeypatch.setattr(measured, "synthesise", mapped)
-    monkeypatch.setattr(measured, "analyse", lambda netlist, parts: SimpleNamespace(
+    monkeypatch.setattr(measured, "Timing", lambda netlist, parts: SimpleNamespace(
         logic_ns=1e3 - len(efforts), path=netlist.effort))
     netlist, timing = measured.map_block("coalescer", LEAST, library)
     assert efforts == tried and netlist.effort == timing.path == tried[-1]
