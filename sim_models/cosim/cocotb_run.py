@@ -28,6 +28,7 @@ from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.simulator import checked_stimulus
 from t3sim.rtlsim.toolchain import JOBS, Toolchain, ToolchainError, find_toolchain, run_all
 
+_UNIT_BYTES = 500_000  #: of C++ that one compiler takes
 DUMP = "dump.vcd"  #: waveforms of a run, in its folder
 _REPLAY = "t3sim.testbenches.tb_replay"
 _VERILATOR_FLAGS = ("--cc", "--vpi", "-Wno-fatal", "--no-timing", "--prefix", "Vtop", "--timescale", "1ns/1ps",
@@ -180,8 +181,10 @@ def _compile(folder: Path, ports: PortMap, tools: Toolchain, waves: bool) -> Non
     run_all([[tools.verilator, *_VERILATOR_FLAGS, *["--trace"] * waves, "--top-module", ports.top, "--Mdir", ".",
               "ports.vlt", "../design.v"]], work, {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
     files = [cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp", *sorted(work.glob("*.cpp"))]
-    units = [f"unit{index}" for index in range(min(JOBS, len(files)))]
-    for index, unit in enumerate(units):  # a file alone would take longer for the headers than for itself
+    # A unit reads Verilator's headers for about 3 s, which a small design does not repay.
+    large = sum(path.stat().st_size for path in files) // _UNIT_BYTES
+    units = [f"unit{index}" for index in range(max(1, min(JOBS, large)))]
+    for index, unit in enumerate(units):
         (work / f"{unit}.cpp").write_text("".join(f'#include "{path}"\n' for path in files[index::len(units)]))
     # Unoptimised: a testbench spends its time in Python, and the code of a large design takes minutes to optimise.
     run_all([[*_compiler(tools, waves), "-O0", f"{unit}.cpp", "-o", f"{unit}.o"] for unit in units], work)
