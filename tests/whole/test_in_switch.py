@@ -18,23 +18,18 @@ from t3sim.workload.workloads import gemm_workload
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
-TILE_BYTES = 64 * 32 * 2  #: of ring_small
+TILE_BYTES = 64 * 32 * 2  #: of peers_small
 
 
 def in_switch_all_reduce(ranks: int) -> Program:
     return all_reduce(in_switch.reduce_scatter(ranks), in_switch.all_gather(ranks))
 
 
-def in_ring_small(devices: int, bits: int | None = None, **sizes):
-    """Machine of as many GPUs, with a switch; `bits`: in which a packet says how many parts it has."""
-    return machine("ring_small", dma={"peers": max(1, devices - 1)}, switch=sizes,
-                   channels={"more_bits": 3 if bits is None else bits})
-
-
 def ran(collective, devices: int, seed: int, shape: str = "256x192x40", merge_ways: int = 16,
         merge_sets: int = TILE_BYTES // 64, slices: int = 3, rtl: bool = False, planes: int = 1):
     """Every GPU with its own RTL, disturbed, late and out of order; each bit is compared with numpy's sum."""
-    described = in_ring_small(devices, merge_sets=merge_sets, merge_ways=merge_ways, rtl=rtl, planes=planes)
+    described = machine("peers_small", switch=dict(merge_sets=merge_sets, merge_ways=merge_ways, rtl=rtl,
+                                                   planes=planes))
     options = dict(seed=seed, hold_back=0.1, link_jitter_cycles=200, collective=collective, topology=switch,
                       start_cycles=late_starts(devices, 1000, seed), limits=Limits.EXACT, ids=Ids.TRACKED,
                       shuffle=Shuffle(2, seed), slices=slices)
@@ -124,7 +119,7 @@ def test_two_gpus_have_nothing_to_add_in_the_switch(seed):
 
 
 def test_packets_that_cannot_say_how_many_parts_they_have_are_refused():
-    described, workload = in_ring_small(4, bits=1), gemm_workload("256x192x40", 4)
+    described, workload = machine("peers_small", channels={"more_bits": 1}), gemm_workload("256x192x40", 4)
     plan = Plan(described, workload, collective=in_switch.reduce_scatter, topology=switch, limits=Limits.EXACT,
                 ids=Ids.TRACKED)
     with pytest.raises(ScheduleError, match=r"up to 3 parts of a sum: \[channels\] more_bits=1 counts 2"):

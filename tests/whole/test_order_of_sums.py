@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from t3sim.collectives import direct
-from t3sim.collectives.schedule import FIXED_TERMS, Limits, most_terms, roles_of
+from t3sim.collectives.schedule import FIXED_TERMS, Limits, most_terms
 from t3sim.machine.topologies import fully_connected
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.exchange import fused_with
@@ -31,11 +31,7 @@ DIRECT = dict(limits=Limits.EXACT, collective=direct.reduce_scatter, topology=fu
 
 
 def run(options: dict, start_cycles: tuple[int, ...] = (), sums: Sums = Sums(), dtype: str = "fp16"):
-    workload = gemm_workload("256x192x40", DEVICES, dtype)
-    program = Plan(machine("ring_small"), workload, **options).collective(DEVICES)
-    copies = max(len(role.routes) for roles in roles_of(program) for role in roles)
-    described = machine("ring_small", dma={"peers": 3} | ({"copies": copies} if copies > 1 else {}),
-                        channels={"more_bits": 3} if program.in_switch and program.adds else {})
+    workload, described = gemm_workload("256x192x40", DEVICES, dtype), machine("peers_small")
     options = dict(options, seed=5, start_cycles=start_cycles)
     return run_data_mode(Plan(sums.seen_from_memory(described, workload), sums.of(workload), **options), Policy("mca"))
 
