@@ -110,5 +110,6 @@ def _cards(machine: Machine):
 def _of_each(time_ns: Callable[..., float], *values):
     """Return the time of each element; equal ones are timed once."""
     arrays = np.broadcast_arrays(*values)
-    columns, places = np.unique(np.stack([array.ravel() for array in arrays]), axis=1, return_inverse=True)
-    return np.array([time_ns(*map(float, column)) for column in columns.T])[places].reshape(arrays[0].shape)
+    rows = list(zip(*(array.ravel().astype(float).tolist() for array in arrays)))
+    times = {row: time_ns(*row) for row in dict.fromkeys(rows)}
+    return np.array([times[row] for row in rows]).reshape(arrays[0].shape)

@@ -43,6 +43,11 @@ def meaning(source: bytes) -> str:
     return ast.dump(tree)
 
 
+@cache
+def _meaning_digest(source: bytes) -> str:
+    return digest(meaning(source))
+
+
 def _sources(entry: str, rtl: bool) -> dict[str, str]:
     """Return the files that `entry` may execute, with a digest of what each means.
 
@@ -52,7 +57,7 @@ def _sources(entry: str, rtl: bool) -> dict[str, str]:
         finder = _OurModules(excludes=[] if rtl else _DOORS_TO_RTL)
         finder.import_hook(entry)
         paths = sorted(Path(module.__file__) for module in finder.modules.values() if module.__file__)
-        (folder / _LIST).write_text(json.dumps({str(path): digest(meaning(path.read_bytes())) for path in paths}))
+        (folder / _LIST).write_text(json.dumps({str(path): _meaning_digest(path.read_bytes()) for path in paths}))
 
     list_folder = cached(f"imports-{digest(entry, str(rtl), _all_sources())}", follow)
     return json.loads((list_folder / _LIST).read_text())
