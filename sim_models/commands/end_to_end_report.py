@@ -9,12 +9,11 @@ from t3sim.analytic.end_to_end.layer import gemm_shapes, gemms_said
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping
 from t3sim.analytic.end_to_end.search import MappingRanking
 from t3sim.analytic.end_to_end.training import TrainingJob
-from t3sim.analytic.validation.nearby import error_near
-from t3sim.analytic.validation.requests import Training
 from t3sim.base.console import print_table
 from t3sim.base.errors import printable
+from t3sim.commands.ranges import print_ranges
 from t3sim.machine import Machine
-from t3sim.study.end_to_end import ClusterEstimate, cluster_json, model_json
+from t3sim.study.end_to_end import Checked, ClusterEstimate, checked, cluster_json, model_json, tokens_at_once
 
 #: Parts of a breakdown, for people.
 TITLES = {
@@ -40,36 +39,42 @@ def print_estimate(answer: ClusterEstimate, tokens: float, console: Console) -> 
                   f"{answer.mapping}, {job.width}, "
                   f"recomputation {RECOMPUTE[answer.mapping.recompute]}; {job.global_batch} sequences of "
                   f"{job.sequence} tokens; machine {answer.cluster.name}; {answer.technique}; seed {answer.seed}"))
-    training = answer.phase == "training"
-    sequences = answer.mapping.micro if training else -(-job.global_batch // answer.mapping.dp)
-    print_model(job, answer.mapping, sequences * (1 if answer.phase == "decode" else job.sequence), console)
+    print_model(job, answer.mapping, tokens_at_once(job, answer.mapping, answer.phase), console)
     console.print()
     rows = [(TITLES[name], f"{float(ns) / 1e6:,.2f}", f"{float(ns) / total:.1%}")
             for name, ns in result.breakdown_ns.items() if float(ns)]
     print_table("Where the time goes", ("part", "ms", "share"), rows, console,
                 ("sum", f"{total / 1e6:,.2f}", "100.0%"))
     low, high = answer.range_ns
-    totals = [("time", f"{total / 1e6:,.2f} ms"),
+    checks = answer.checked
+    span = "" if checks.range_ns is None else ", not checked: {:,.2f} to {:,.2f}".format(
+        *(ns / 1e6 for ns in checks.range_ns))
+    totals = [("time", f"{total / 1e6:,.2f} ms{span}"),
               ("range over the inputs' uncertainty", f"{low / 1e6:,.2f} to {high / 1e6:,.2f} ms"),
               ("TFLOP/s per GPU", f"{float(result.tflops_per_gpu):,.1f}"),
               ("memory per GPU", f"{float(result.memory_bytes) / 1e9:,.1f} GB"),
               ("energy", f"{float(result.energy_joules) / 1e3:,.2f} kJ")]
-    if training:
+    if answer.phase == "training":
         totals.append((f"training on {tokens:.3g} tokens", f"{answer.training_days(tokens):,.1f} days"))
     totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in answer.layer_speedups.items()]
     print_table("In all", ("what", "value"), totals, console)
-    print_checked(answer.checked, answer.phase, answer.cluster, console)
+    print_checked(checks, answer.phase, answer.cluster, console)
 
 
-def print_checked(checked: dict[str, Any] | None, phase: str, cluster: Machine, console: Console) -> None:
-    """Print how wrong measured trainings or prompts near this one are."""
-    if checked is None:
-        console.print(f"No measured {'decoding' if phase == 'decode' else phase} of {cluster.name} is within a factor "
-                      "of two of this: not checked.")
+def print_checked(checks: Checked, phase: str, cluster: Machine, console: Console) -> None:
+    """Print how wrong measured trainings or prompts near this one are, or the ranges of all."""
+    near = checks.near
+    if near is not None:
+        kept = f" Constants of this machine came from the source of {near['kept']} of them." if near["kept"] else ""
+        console.print(f"Error of measured {phase}s within a factor of two of this, {near['rows']} of {cluster.name}: "
+                      f"{near['mean_abs_error']:.1%} on average, {near['worst']:.1%} at worst.{kept}")
         return
-    kept = f" Constants of this machine came from the source of {checked['kept']} of them." if checked["kept"] else ""
-    console.print(f"Error of measured {phase}s within a factor of two of this, {checked['rows']} of {cluster.name}: "
-                  f"{checked['mean_abs_error']:.1%} on average, {checked['worst']:.1%} at worst.{kept}")
+    said = (f"No measured {'decoding' if phase == 'decode' else phase} of {cluster.name} is within a factor of two of "
+            "this: not checked")
+    if checks.ranges:
+        print_ranges({TITLES.get(name, f"{name}s"): one for name, one in checks.ranges.items()}, console, said)
+    else:
+        console.print(f"{said}.")
 
 
 def ranking_json(ranking: MappingRanking, cluster: Machine, job: TrainingJob, gpus: int,
@@ -102,7 +107,7 @@ def print_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob, g
                   f"{job.global_batch} sequences of "
                   f"{job.sequence} tokens"))
     fastest = ranking.mappings.at(0)
-    print_model(job, fastest, fastest.micro * job.sequence, console)
+    print_model(job, fastest, tokens_at_once(job, fastest, "training"), console)
     console.print()
     print_table("Fastest mappings, with what is computed again", ("mapping", "ms", "TFLOP/s\nper GPU", "memory\nGB",
                                                                   "energy\nkJ"), rows, console)
@@ -110,7 +115,8 @@ def print_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob, g
                   f"GB; {ranking.pareto.sum()} (*) are on the front of time, memory and energy; "
                   f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
     console.print("The fastest:", end=" ")
-    print_checked(error_near(cluster.name, [Training(job, fastest)]), "training", cluster, console)
+    print_checked(checked(cluster, job, fastest, "training", {
+        name: ns[0] for name, ns in ranking.results.breakdown_ns.items()}), "training", cluster, console)
 
 
 def draw_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob):

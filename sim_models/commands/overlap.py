@@ -60,7 +60,7 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     """Compute a ranking, and write it down."""
     from t3sim.analytic.end_to_end.layer import gemms_said
     from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
-    from t3sim.base.console import output_console, print_table
+    from t3sim.base.console import NOTHING, output_console, print_table
 
     result = layer.run()
     ranked, wrong, node, transformer = result.ranking, result.expected_error, result.machine, result.model
@@ -80,8 +80,12 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     in_turn = next(one for one in ranked if one.mechanism == "in-turn").ns
     print_table(f"GEMMs with their collectives of a layer of {transformer.name}, {tokens:,} tokens, {width}, on {tp} "
                 f"GPUs of {node.name}",
-                ("mechanism", "µs", "than\nin turn", "bound by", "units\nheld", "MB in\nmemory", "gates"),
-                [(one.mechanism, f"{one.ns / 1e3:,.1f}", f"{1 - one.ns / in_turn:+.1%}", one.bound, f"{one.units}",
+                ("mechanism", "µs", "range, where\nnot checked", "than\nin turn", "bound by", "units\nheld",
+                 "MB in\nmemory", "gates"),
+                [(one.mechanism, f"{one.ns / 1e3:,.1f}",
+                  NOTHING if (span := result.range_ns(one)) is None else "{:,.0f} to {:,.0f}".format(
+                      *(ns / 1e3 for ns in span)),
+                  f"{1 - one.ns / in_turn:+.1%}", one.bound, f"{one.units}",
                   f"{one.memory_bytes / 1e6:,.0f}", f"{GATES:,}" if one.mechanism in TRIGGERED else "0")
                  for one in ranked], console)
     if any(one.mechanism == "fused-norm" for one in ranked):
@@ -100,7 +104,8 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
 def _print_checked(checked: "dict[str, dict[str, Any] | None]", ranges: "dict[str, dict[str, Any] | None]",
                    machine: "Machine", console: "Console") -> None:
     """Print how wrong measured rows near these sizes are, ranges of what has none, and the owner's rows."""
-    from t3sim.base.console import NOTHING, print_table
+    from t3sim.base.console import print_table
+    from t3sim.commands.ranges import print_ranges
 
     near = {name: error for name, error in checked.items() if error is not None}
     if near:
@@ -109,10 +114,7 @@ def _print_checked(checked: "dict[str, dict[str, Any] | None]", ranges: "dict[st
                     [(name, f"{error['rows']}", f"{error['mean_abs_error']:.1%}", f"{error['worst']:.1%}",
                       f"{error['kept']}") for name, error in near.items()], console)
     if ranges:
-        print_table("Not checked: no row within a factor of two",
-                    ("what", "nine of ten rows\nof its kind within", "rows"),
-                    [(name, f"a factor of {one['factor']:.2f}", f"{one['rows']}") if one else (name, NOTHING, NOTHING)
-                     for name, one in ranges.items()], console)
+        print_ranges(ranges, console)
     if machine.measured and machine.measured.held_out:
         print_table(f"Your rows of {machine.name}, held out of t3 calibrate's fit",
                     ("quantity", "rows", "mean\nerror", "worst"),

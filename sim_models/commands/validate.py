@@ -12,7 +12,8 @@ _WORST = 10  #: rows shown
 
 def validate(
     machine: Annotated[str | None, typer.Argument(
-        metavar="[MACHINE]", help="Only this machine's rows; with --log the machine whose log it is.")] = None,
+        metavar="[MACHINE]", help="Only this machine's rows, and ranges of what it has none of; with --log the machine "
+        "whose log it is.")] = None,
     rows: Annotated[str | None, typer.Option(
         metavar="FILE.csv", parser=file_name, help="Your rows instead of those that come with it: any CSV with the "
         "columns of a file of sim_models/analytic/measured.")] = None,
@@ -28,11 +29,15 @@ def validate(
     from t3sim.analytic.validation.comparison import compare
     from t3sim.analytic.validation.log import read_log
     from t3sim.analytic.validation.machines import MACHINES, constants
+    from t3sim.analytic.validation.nearby import ranges_without_rows
     from t3sim.analytic.validation.readers import own_rows, read_text, text_of
     from t3sim.base.console import output_console, print_table
+    from t3sim.commands.ranges import print_ranges
+    from t3sim.machine import load_machine
+    from t3sim.machine.levels import COMMERCIAL
     from t3sim.machine.loader import preset
 
-    if machine is not None and (machine := preset(machine)) not in MACHINES:
+    if machine is not None and (machine := preset(machine)) not in MACHINES and (rows or log):
         raise BadInput(f"machine {machine[:60]!r} has no measured rows: allowed are {choices(machine, MACHINES)}")
     check_plot(plot)
     read = []
@@ -41,7 +46,8 @@ def validate(
     if log is not None:
         read += read_log(text_of(log, "--log"), log, machine)
     comparison = compare(read if rows or log else own_rows(), machine)
-    for_people = write_results(comparison.to_json(), json)
+    ranges = {} if machine is None or rows or log else ranges_without_rows(load_machine(machine, COMMERCIAL))
+    for_people = write_results(comparison.to_json() | ({"ranges": ranges} if ranges else {}), json)
     if plot is not None:
         from t3sim.analytic.validation.plots import draw_all
 
@@ -55,6 +61,10 @@ def validate(
     if not for_people:
         return
     console = output_console()
+    if ranges:
+        print_ranges(ranges, console, f"No row of {machine}: ranges of the nearest machines that have rows")
+    if not comparison.rows and not comparison.ratios and not comparison.left_out:
+        return
     for title, by in (("quantity", "quantity"), ("machine", "machine")):
         print_table(f"Ours beside measured, by {title}; each row's source gave no constant",
                     (title, "rows", "mean\nerror", "worst", "signs\nright", "source\nkept", "error with\nall rows",

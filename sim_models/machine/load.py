@@ -17,6 +17,7 @@ from t3sim.machine.loader import (
     PRESETS,
     MachineError,
     NoSuchMachine,
+    extended_files,
     preset,
     read,
     read_cycle_machine,
@@ -48,8 +49,9 @@ def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAUL
         _checked(name, other, level)
     machine = _for_level(name, _checked(name, content, level), level)
     if level in (CLUSTER, ITERATIONS) and machine.cycle_machine is None and name is not GIVEN and serves(name, CYCLE):
-        return machine.model_copy(update={"cycle_machine": name})
-    return machine
+        machine = machine.model_copy(update={"cycle_machine": name})
+    return machine.with_lineage(one for one, _ in extended_files(
+        name_or_path if isinstance(name_or_path, Mapping) else name))
 
 
 def sections(level: Level) -> tuple[str, ...]:

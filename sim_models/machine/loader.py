@@ -112,11 +112,12 @@ def stated(content: dict[str, Any], keys: Iterable[tuple[str, str]]) -> list[Any
     return [values[key] for section, key in keys if isinstance(values := content.get(section), dict) and key in values]
 
 
-def preset_files(name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return a preset and those that it extends, nearest first, each with what its own file says."""
-    files = [(name, _parsed(name))]
+def extended_files(name: str | Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return a machine that can be read and those that it extends, nearest first, each with what its own file says."""
+    files = [(GIVEN, dict(name))] if isinstance(name, Mapping) else [(preset(name), _parsed(preset(name)))]
     while (base := files[-1][1].get("extends")) is not None:
-        files.append((base, _parsed(base)))
+        extended = preset(_beside(files[-1][0], base))
+        files.append((extended, _parsed(extended)))
     return files
 
 

@@ -8,8 +8,8 @@ from t3sim.analytic.end_to_end.inference import decode, prompt
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping, MappingError
 from t3sim.analytic.end_to_end.training import Result, TrainingJob, train
 from t3sim.analytic.end_to_end.uncertainty import spread
-from t3sim.analytic.validation.nearby import error_near, prompt_error_near
-from t3sim.analytic.validation.requests import Training
+from t3sim.analytic.validation.nearby import error_near, prompt_error_near, range_of_prompts, range_of_rows
+from t3sim.analytic.validation.requests import Collective, ExpertsExchange, GemmRequest, Training
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import CLUSTER, ITERATIONS
 from t3sim.machine.loader import NoSuchMachine, read
@@ -38,6 +38,48 @@ def cluster_json(cluster: Machine) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """How wrong an estimate may be by measured rows."""
+
+    near: dict[str, Any] | None  #: the error of measured trainings or prompts near it; None if there is none
+    #: Then the ranges of all rows of its phase, and of those of its parts that have rows, by the breakdown's names.
+    ranges: dict[str, dict[str, Any]]
+    range_ns: tuple[float, float] | None  #: the wider one by its phase and by its parts
+
+
+def tokens_at_once(job: TrainingJob, mapping: Mapping, phase: str) -> int:
+    """Return the tokens that a GPU's GEMMs have as rows."""
+    sequences = mapping.micro if phase == "training" else -(-job.global_batch // mapping.dp)
+    return int(sequences * (1 if phase == "decode" else job.sequence))
+
+
+def checked(cluster: Machine, job: TrainingJob, mapping: Mapping, phase: str,
+            breakdown_ns: dict[str, Any]) -> Checked:
+    """Look for measured trainings or prompts near this one, or else for the range of all; no decoding was measured."""
+    training, near = [Training(job, mapping)], None
+    if phase != "decode":
+        near = error_near(cluster, training) if phase == "training" else prompt_error_near(cluster, job, mapping)
+    if near is not None:
+        return Checked(near, {}, None)
+    model, tokens = job.model, tokens_at_once(job, mapping, phase)
+    gemm = GemmRequest(tokens, model.hidden, model.hidden, job.width)
+    parts = {"gemm": gemm, "head": gemm,
+             "tp": Collective("all_reduce", int(mapping.tp), 1, 2.0 * tokens * model.hidden),
+             "ep": ExpertsExchange("dispatch", "", int(mapping.ep), 1, tokens, model.hidden, model.experts_per_token,
+                                   model.experts, job.width)}
+    whole = {"training": range_of_rows(cluster, training), "prompt": range_of_prompts(cluster), "decode": None}[phase]
+    times_ns = {name: float(ns) for name, ns in breakdown_ns.items() if float(ns)}
+    ranges = {name: one for name, part in parts.items() if name in times_ns and (one := range_of_rows(cluster, [part]))}
+    spans = [{name: one["factor"] for name, one in ranges.items()}] if ranges else []
+    spans += [] if whole is None else [dict.fromkeys(times_ns, whole["factor"])]
+    if not spans:
+        return Checked(None, {}, None)
+    return Checked(None, ({} if whole is None else {phase: whole}) | ranges, (
+        min(sum(ns / span.get(name, 1.0) for name, ns in times_ns.items()) for span in spans),
+        max(sum(ns * span.get(name, 1.0) for name, ns in times_ns.items()) for span in spans)))
+
+
+@dataclass(frozen=True)
 class ClusterEstimate:
     """Time of one iteration, prompt or decoding step on a cluster."""
 
@@ -56,11 +98,8 @@ class ClusterEstimate:
         return float(self.result.iteration_ns)
 
     @property
-    def checked(self) -> dict[str, Any] | None:
-        """The error of measured trainings or prompts near this one; None if there is none."""
-        if self.phase == "training":
-            return error_near(self.cluster.name, [Training(self.job, self.mapping)])
-        return prompt_error_near(self.cluster, self.job, self.mapping) if self.phase == "prompt" else None
+    def checked(self) -> "Checked":
+        return checked(self.cluster, self.job, self.mapping, self.phase, self.result.breakdown_ns)
 
     def training_days(self, tokens: float) -> float:
         """Return how long training on `tokens` takes."""
@@ -79,7 +118,8 @@ class ClusterEstimate:
             "tflops_per_gpu": float(result.tflops_per_gpu), "memory_bytes": float(result.memory_bytes),
             "energy_joules": float(result.energy_joules),
             "breakdown_ns": {name: float(ns) for name, ns in result.breakdown_ns.items()},
-            "layer_speedups": self.layer_speedups, "checked": self.checked,
+            "layer_speedups": self.layer_speedups, "checked": self.checked.near, "ranges": self.checked.ranges,
+            "range_ns": self.checked.range_ns,
         }
 
 

@@ -1,13 +1,14 @@
 """Constants fitted to rows, machines without a source's rows, and errors of rows near a question."""
 
 from dataclasses import replace
-from math import exp
+from math import exp, log
 
 import numpy as np
 import pytest
 
 from t3sim.analytic.end_to_end.mapping import FULL, NONE, Mapping
 from t3sim.analytic.end_to_end.training import TrainingJob
+from t3sim.analytic.validation import nearby
 from t3sim.analytic.validation.answers import answer_on
 from t3sim.analytic.validation.comparison import compare
 from t3sim.analytic.validation.fit import (
@@ -19,11 +20,13 @@ from t3sim.analytic.validation.fit import (
     with_constants,
     without_source,
 )
-from t3sim.analytic.validation.machines import loaded
-from t3sim.analytic.validation.nearby import error_near, spread
+from t3sim.analytic.validation.machines import MACHINES, loaded
+from t3sim.analytic.validation.nearby import error_near, range_of_rows
 from t3sim.analytic.validation.readers import own_rows
-from t3sim.analytic.validation.requests import Collective, GemmRequest, Measured, Training
+from t3sim.analytic.validation.requests import Beside, Collective, GemmRequest, Measured, Training
 from t3sim.cli import main
+from t3sim.machine import load_machine
+from t3sim.machine.levels import COMMERCIAL
 from t3sim.workload.transformer import PRESETS
 
 H100 = loaded("h100-sxm")
@@ -110,37 +113,90 @@ def test_headline_errors_are_larger_than_those_of_rows_that_shaped_the_model():
 
 def test_near_rows_are_of_the_library_the_number_of_gpus_and_a_size_within_two():
     ask = Collective("all_reduce", 8, 1, 64 << 20, "NCCL, cuMem off")
-    near = error_near("h100-sxm", [ask])
+    near = error_near(H100, [ask])
     assert near is not None and near["rows"] >= 3 and 0 < near["mean_abs_error"] <= near["worst"] < 0.3
-    assert error_near("h100-sxm", [replace(ask, gpus=2)]) is None
-    assert error_near("h100-sxm", [replace(ask, size_bytes=1 << 40)]) is None
-    assert error_near("h100-sxm", [replace(ask, library="custom, one-shot")]) is None
-    assert error_near("h100-sxm", [replace(ask, kind="all_to_all")]) is None
-    assert error_near("mine.toml", [ask]) is None
-    gemm = error_near("h100-sxm", [GemmRequest(8192, 8192, 8192)])
-    assert gemm is not None and error_near("h100-sxm", [GemmRequest(8192, 8192, 8192, "fp4")]) is None
-    assert error_near("h100-sxm", [GemmRequest(4, 370727, 370727)]) is None  # as many operations, but few tokens
+    assert error_near(H100, [replace(ask, gpus=2)]) is None
+    assert error_near(H100, [replace(ask, size_bytes=1 << 40)]) is None
+    assert error_near(H100, [replace(ask, library="custom, one-shot")]) is None
+    assert error_near(H100, [replace(ask, kind="all_to_all")]) is None
+    gemm = error_near(H100, [GemmRequest(8192, 8192, 8192)])
+    assert gemm is not None and error_near(H100, [GemmRequest(8192, 8192, 8192, "fp4")]) is None
+    assert error_near(H100, [GemmRequest(4, 370727, 370727)]) is None  # as many operations, but few tokens
 
 
 def test_what_was_not_checked_has_the_range_of_its_kind_on_the_machine():
     ask = Collective("all_reduce", 8, 1, 64 << 20, "custom, one-shot")
-    assert error_near("h100-sxm", [ask]) is None
-    large, small = spread("h100-sxm", [ask]), spread("h100-sxm", [replace(ask, size_bytes=4096)])
+    assert error_near(H100, [ask]) is None
+    large, small = range_of_rows(H100, [ask]), range_of_rows(H100, [replace(ask, size_bytes=4096)])
     rows = [row for row in compare(own_rows(), "h100-sxm").rows if row.row.quantity == "collective from 1 MB"]
     assert large["rows"] == len(rows) > small["rows"] and 1 < large["factor"] < small["factor"]
     factors = [max(one := row.without_source_ns / row.row.ns, 1 / one) for row in rows]
     assert 0.9 <= sum(factor <= large["factor"] * (1 + 1e-9) for factor in factors) / len(factors) < 0.95
-    assert spread("b300", [ask]) is None is spread("mine.toml", [ask])  # too few rows
+    assert large["machines"] == ["h100-sxm"]
+
+
+def test_a_machine_without_rows_has_the_range_of_the_nearest_that_have_ten(tmp_path):
+    (tmp_path / "mine.toml").write_text('extends = "b300"\n[gpu]\ncompute_units = 100\n')
+    mine = load_machine(str(tmp_path / "mine.toml"), COMMERCIAL)
+    assert mine.name == "b300" and error_near(mine, [GemmRequest(12288, 18432, 1024)]) is None, "no row is of its GPU"
+    of = {kind: range_of_rows(mine, [ask])["machines"] for kind, ask in {
+        "large": Collective("all_reduce", 8, 1, 1 << 26), "GEMM": GemmRequest(4096, 4096, 4096)}.items()}
+    assert of == {"large": ["gb200"], "GEMM": ["b300", "b200"]}, "a B200's rows are nearer than a GB200's"
+    unrelated = with_constants(mine, {}).with_lineage(())
+    everywhere = range_of_rows(unrelated, [GemmRequest(4096, 4096, 4096)])
+    assert everywhere["rows"] > 300 and {"mi300x", "a100-sxm"} < {*everywhere["machines"]}
+    factors = [range_of_rows(loaded(name), [GemmRequest(4096, 4096, 4096)])["factor"] for name in of["GEMM"]]
+    assert everywhere["factor"] >= max(factors), "the largest counts"
+    assert range_of_rows(loaded("b300"), [Beside("", "", "", "", 8, "together")]) is None, "ten rows in all are needed"
+
+
+def test_ranges_hold_where_a_machine_has_no_rows():
+    """Nine of ten rows of machines are within the ranges that others give."""
+    inside = rows = 0
+    for kind in ("collective from 1 MB", "collective below 1 MB", "GEMM", "fused operator", "dispatch and combine"):
+        for name in MACHINES:
+            errors = nearby._errors(name, kind)
+            near = nearby._range(loaded(name), lambda other, kind=kind, name=name: (
+                () if other == name else nearby._errors(other, kind)))
+            rows += len(errors)
+            inside += sum(abs(error) <= log(near["factor"]) for error in errors)
+    assert rows > 700 and inside / rows > 0.9
+
+
+def test_commands_print_the_range_in_the_line_of_the_answer(capsys, json_of):
+    answer = json_of("overlap", "--machine", "mi325x", "--model", "llama-3.1-8b", "--tokens", "1024")
+    gemms, in_turn = answer["ranges"]["GEMMs alone"], answer["ranges"]["in-turn"]
+    assert "mi300x" in gemms["machines"] and "gb200" in in_turn["machines"]
+    for run in answer["ranking"]:
+        if run["mechanism"].startswith("t3"):
+            assert run["range_ns"] is None
+        else:
+            low, high = run["range_ns"]
+            assert low * 1.1 < run["ns"] < high / 1.1
+    flux, = (run for run in answer["ranking"] if run["mechanism"] == "flux")
+    assert flux["range_ns"][1] == pytest.approx(flux["ns"] * answer["ranges"]["flux"]["factor"])
+    asked = ["end-to-end", "--model", "llama-3.1-8b", "--gpus", "8", "--machine", "b300", "--mapping", "tp=8",
+             "--global-batch", "8"]
+    prompt = json_of(*asked, "--phase", "prompt")
+    assert prompt["checked"] is None and {*prompt["ranges"]} == {"prompt", "gemm", "head", "tp"}
+    low, high = prompt["range_ns"]
+    assert high > prompt["iteration_ns"] * prompt["ranges"]["prompt"]["factor"], "its GEMMs are less sure"
+    assert main([*asked, "--phase", "decode"]) == 0
+    assert "ms, not checked: " in capsys.readouterr().out
+    assert json_of(*asked, "--phase", "decode")["range_ns"] is not None
+    ranges = json_of("validate", "b300")["ranges"]
+    assert "GEMM" not in ranges and ranges["fused operator"]["machines"] == ["h100-sxm"]
+    assert {"GEMM", "training"} < {*json_of("validate", "cais-8x4")["ranges"]}
 
 
 def test_a_training_near_measured_ones_has_their_error_others_none():
     job, mapping = TrainingJob(PRESETS["megatron-175b"], 2048, 64), Mapping(tp=8, pp=8, recompute=FULL)
-    near = error_near("a100-sxm", [Training(job, mapping)])
+    near = error_near(loaded("a100-sxm"), [Training(job, mapping)])
     assert near is not None and near["rows"] >= 1 and near["kept"] == 0 and near["worst"] < 0.1
     for other in (replace(mapping, recompute=NONE), replace(mapping, dp=8)):
-        assert error_near("a100-sxm", [Training(job, other)]) is None
-    assert error_near("a100-sxm", [Training(replace(job, width="fp8"), mapping)]) is None
-    assert error_near("h100-sxm", [Training(job, mapping)]) is None
+        assert error_near(loaded("a100-sxm"), [Training(job, other)]) is None
+    assert error_near(loaded("a100-sxm"), [Training(replace(job, width="fp8"), mapping)]) is None
+    assert error_near(H100, [Training(job, mapping)]) is None
 
 
 def test_commands_say_what_was_not_checked(capsys, json_of):
@@ -149,7 +205,7 @@ def test_commands_say_what_was_not_checked(capsys, json_of):
     assert "Error of measured trainings within a factor of two of this, 1 of a100-sxm" in " ".join(
         capsys.readouterr().out.split())
     assert main([*asked, "--phase", "decode"]) == 0
-    assert "No measured decoding of a100-sxm is within a factor of two of this: not checked." in " ".join(
+    assert "No measured decoding of a100-sxm is within a factor of two of this: not checked" in " ".join(
         capsys.readouterr().out.split())
     checked = json_of("overlap", "--expert-parallel", "--model", "deepseek-v3", "--machine", "h800-sxm", "--tokens",
                       "1024")["checked"]

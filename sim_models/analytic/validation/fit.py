@@ -7,7 +7,7 @@ it has its `prior`: of a document, or of the machine that the file extends. One 
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf, log
@@ -19,7 +19,7 @@ from t3sim.analytic.validation.machines import MACHINES, gave, loaded, machine_o
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Crowded, Measured, NotExpressible, Request
 from t3sim.machine import Machine
-from t3sim.machine.loader import preset_files
+from t3sim.machine.loader import extended_files
 
 #: Requests that also depend on constants of no key, by source: which rows gave them is beside the constants.
 _OTHER_CONSTANTS = {(Crowded, "measure_kernels.py"): "kernels.cluster and kernels.dealt_rounds of h100-sxm"}
@@ -136,7 +136,7 @@ class Constant:
 
 @cache
 def _files(name: str) -> dict[str, dict]:
-    return dict(preset_files(name))
+    return dict(extended_files(name))
 
 
 def _owner(name: str, key: str) -> str | None:
@@ -152,7 +152,8 @@ def _stated(content: object, key: str) -> float | None:
 
 
 @cache
-def _rows_by_machine() -> dict[str, list[Measured]]:
+def rows_by_machine() -> dict[str, list[Measured]]:
+    """Return the times that come with the package, by machine."""
     by_machine: dict[str, list[Measured]] = defaultdict(list)
     for row in own_rows():
         if isinstance(row, Measured):
@@ -169,7 +170,7 @@ def constants_by_rows() -> dict[tuple[str, str], Constant]:
     constants: dict[tuple[str, str], Constant] = {}
     for name in MACHINES:
         for one in own_fits(name):
-            rows = [row for row in _rows_by_machine()[name] if gave(row, one)]
+            rows = [row for row in rows_by_machine()[name] if gave(row, one)]
             for place, key in enumerate(one.keys):
                 if (owner := _owner(name, key)) is None:
                     continue
@@ -191,7 +192,7 @@ def _values_without(source: str, owner: str) -> tuple[dict[str, float], frozense
     start = {key: value if value is not None else constant(loaded(owner), key) for key, value in priors.items()}
     quantities = {row.quantity for one in left_out.values() for row in one.rows}
     rows = [(row.ask, row.ns, loaded(name)) for name in MACHINES if all(_owner(name, key) == owner for key in left_out)
-            for row in _rows_by_machine()[name] if row.quantity in quantities and source_of(row.source) != source]
+            for row in rows_by_machine()[name] if row.quantity in quantities and source_of(row.source) != source]
     rows = rows[::max(1, len(rows) // _MOST_ROWS)]
     values = {key: value for key, value in priors.items() if value is not None} | fit(
         start, [row for row in rows if _is_answered(row[0], row[2])],
@@ -235,7 +236,8 @@ def sources_of_constants() -> list[tuple[str, str, float, str, float | None]]:
             for (owner, key), one in sorted(constants_by_rows().items()) for source in sorted(one.sources)]
 
 
-def answer_without_source(request: Request, name: str, source: str) -> float | None:
+def answer_without_source(request: Request, name: str, source: str,
+                          ns_of: Callable[[Request, Machine], float] = answer_on) -> float | None:
     """Return the answer of a machine without the rows of a source; None if that source cannot be left out.
 
     Raises `NotExpressible`.
@@ -244,9 +246,9 @@ def answer_without_source(request: Request, name: str, source: str) -> float | N
     if (type(request), source) in _OTHER_CONSTANTS:
         return None
     machine, kept = without_source(source, name)
-    ns = answer_on(request, machine)
+    ns = ns_of(request, machine)
     for key in kept:
-        moved = answer_on(request, with_constants(machine, {key: 0.9 * (constant(machine, key) or 1.0)}))
+        moved = ns_of(request, with_constants(machine, {key: 0.9 * (constant(machine, key) or 1.0)}))
         if abs(log(moved / ns)) > 0.01:
             return None
     return ns

@@ -10,7 +10,7 @@ from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL, ITERATIONS
 from t3sim.machine.libraries import Fit
 from t3sim.machine.load import serves
-from t3sim.machine.loader import preset_files
+from t3sim.machine.loader import extended_files
 
 #: Looked for in this order, in what the row says.
 _NAMES = (("gh200", "gh200"), ("gb200", "gb200"), ("b300", "b300"), ("b200", "b200"), ("h200", "h200-sxm"),
@@ -45,7 +45,7 @@ def is_fitted(row: Measured, machine: str) -> bool:
 @cache
 def own_fits(machine: str) -> tuple[Fit, ...]:
     """Return what a machine's own file says of rows and constants: those of a file that it extends are not its."""
-    (_, content), *_ = preset_files(machine)
+    (_, content), *_ = extended_files(machine)
     return loaded(machine).measured.fitted if "fitted" in content.get("measured", {}) else ()
 
 

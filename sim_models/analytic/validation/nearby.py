@@ -1,9 +1,9 @@
 """Errors of measured rows near a question: how far an answer was checked, and how wrong it may be."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, singledispatch
-from math import ceil, exp, log
+from math import ceil, exp, inf, log
 from statistics import fmean
 from typing import Any
 
@@ -16,13 +16,13 @@ from t3sim.analytic.libraries.collectives import library_collective
 from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.validation.answers import mechanism_of
 from t3sim.analytic.validation.comparison import Compared, compare
-from t3sim.analytic.validation.machines import MACHINES, loaded, machine_of
+from t3sim.analytic.validation.fit import answer_without_source, rows_by_machine
+from t3sim.analytic.validation.machines import MACHINES, loaded
 from t3sim.analytic.validation.readers import band, own_rows
 from t3sim.analytic.validation.requests import (
     Collective,
     ExpertsExchange,
     GemmRequest,
-    Measured,
     Norm,
     OverlapRequest,
     Prompt,
@@ -39,13 +39,22 @@ _NORM_COLLECTIVES = {"nccl": ("all_reduce", "NCCL, cuMem off, calls queued"), "m
                      "reduce-scatter": ("reduce_scatter", "multimem"), "all-gather": ("all_gather", "multimem")}
 
 
-def error_near(machine: str, requests: Iterable[Request]) -> dict[str, Any] | None:
+def error_near(machine: Machine, requests: Iterable[Request]) -> dict[str, Any] | None:
     """Return the error of a machine's rows near any of the requests, each answered without its source; None if none is.
 
     Near: of the same kind, library and number of GPUs, and of a size within a factor of two.
     """
-    requests = list(requests)
-    rows = [row for row in _rows(machine) if any(_near(one, _as_collective(row.row.ask), machine) for one in requests)]
+    requests, name = list(requests), measured_name(machine)
+    return _summary([row for row in _rows(name) if any(_near(one, _as_collective(row.row.ask), name)
+                                                       for one in requests)])
+
+
+def measured_name(machine: Machine) -> str:
+    """Return the name of which rows are; of a machine that extends a measured one none are."""
+    return next(iter(machine.lineage), "")
+
+
+def _summary(rows: Sequence[Compared]) -> dict[str, Any] | None:
     if not rows:
         return None
     unseen = [abs(row.error if row.error_without_source is None else row.error_without_source) for row in rows]
@@ -53,17 +62,62 @@ def error_near(machine: str, requests: Iterable[Request]) -> dict[str, Any] | No
             "kept": sum(row.error_without_source is None for row in rows)}
 
 
-def spread(machine: str, requests: Iterable[Request]) -> dict[str, Any] | None:
-    """Return the factor within which nine of ten rows of the requests' kind are on a machine, of any library and size.
+def range_of_rows(machine: Machine, requests: Iterable[Request]) -> dict[str, Any] | None:
+    """Return the factor within which nine of ten rows of the requests' kind are, of any library and size.
 
-    None if it has fewer than ten rows of that kind.
+    Each row is answered without its source. They are the machine's own rows if it has ten of that kind, else also
+    those of the nearest machines; None if all machines together have fewer than ten.
     """
     kinds = {_kind(one) for one in requests}
-    errors = sorted(abs(log(row.without_source_ns / row.row.ns)) for row in _rows(machine)
-                    if row.without_source_ns is not None and _kind(row.row.ask) in kinds)
-    if len(errors) < _FEWEST:
+    return _range(machine, lambda name: [error for kind in kinds for error in _errors(name, kind)])
+
+
+def _range(machine: Machine, errors: Callable[[str], Sequence[float]]) -> dict[str, Any] | None:
+    """Return the range of the nearest machines' `errors`, as logarithms; None of a machine without libraries.
+
+    Two machines are as far apart as the number of files between them that extend one another. Each has its own factor,
+    and the largest counts, for a machine that was not measured may be like any of them.
+    """
+    if machine.sustained is None:
         return None
-    return {"rows": len(errors), "factor": exp(errors[ceil(0.9 * len(errors)) - 1])}
+    apart = {name: _files_between(machine.lineage, loaded(name).lineage) for name in MACHINES}
+    near: dict[str, Sequence[float]] = {}
+    for distance in sorted({*apart.values()}):
+        near |= {name: some for name in MACHINES if apart[name] == distance and (some := errors(name))}
+        if (rows := sum(map(len, near.values()))) >= _FEWEST:
+            return {"rows": rows, "factor": exp(max(map(_nine_of_ten, near.values()))), "machines": [*near]}
+    return None
+
+
+def _files_between(one: Sequence[str], other: Sequence[str]) -> float:
+    return min((steps + other.index(file) for steps, file in enumerate(one) if file in other), default=inf)
+
+
+def _nine_of_ten(errors: Sequence[float]) -> float:
+    return sorted(map(abs, errors))[ceil(0.9 * len(errors)) - 1]
+
+
+@cache
+def _errors(machine: str, kind: str) -> tuple[float, ...]:
+    """Return the errors of a machine's rows of a kind, each answered without its source, as logarithms."""
+    rows = [row for row in rows_by_machine().get(machine, ()) if _kind(row.ask) == kind]
+    return _logarithms(compare(rows, machine).rows)
+
+
+def _logarithms(rows: Iterable[Compared]) -> tuple[float, ...]:
+    return tuple(log(row.without_source_ns / row.row.ns) for row in rows if row.without_source_ns is not None)
+
+
+#: Kinds of answers that a machine may have no rows of, as `t3 validate` calls them.
+_KINDS = {GemmRequest: "GEMM", ExpertsExchange: "dispatch and combine", Training: "training", Prompt: "prompt"}
+_MEASURED_KINDS = ("collective from 1 MB", "collective below 1 MB", "fused operator", *_KINDS.values())
+
+
+def ranges_without_rows(machine: Machine) -> dict[str, dict[str, Any]]:
+    """Return the ranges of those kinds of answers of which a machine has no row."""
+    ranges = {kind: _range(machine, lambda name, kind=kind: _errors(name, kind)) for kind in _MEASURED_KINDS
+              if not _errors(measured_name(machine), kind)}
+    return {kind: one for kind, one in ranges.items() if one is not None}
 
 
 def _kind(request: Request) -> str:
@@ -72,8 +126,8 @@ def _kind(request: Request) -> str:
     if isinstance(collective, Collective) and collective.kind != "send_recv":
         return band(collective.size_bytes)
     if isinstance(request, OverlapRequest | Norm):
-        return "fused" if request.part in ("fused", "simple fusion") else f"part: {request.part}"
-    return "send and receive" if isinstance(request, Collective) else type(request).__name__
+        return "fused operator" if request.part in ("fused", "simple fusion") else f"part: {request.part}"
+    return "send and receive" if isinstance(request, Collective) else _KINDS.get(type(request), type(request).__name__)
 
 
 @cache
@@ -149,20 +203,30 @@ def _(ask: Training, row: Request, machine: str) -> bool:
             and _within(ask.job.global_batch * ask.job.sequence, row.job.global_batch * row.job.sequence))
 
 
-def prompt_error_near(cluster: Machine, job: TrainingJob, mapping: Mapping) -> dict[str, Any] | None:
-    """Return the error of a cluster's measured prompts near this one; None if there is none.
+def prompt_error_near(machine: Machine, job: TrainingJob, mapping: Mapping) -> dict[str, Any] | None:
+    """Return the error of a machine's measured prompts near this one; None if there is none.
 
     Near: on as many GPUs, and parameters and tokens within a factor of two.
     """
-    errors = []
-    for row in own_rows():
-        if not (isinstance(row, Measured) and isinstance(ask := row.ask, Prompt) and ask.way == "baseline"
-                and machine_of(row.gpu) == cluster.name and ask.gpus == mapping.gpus):
-            continue
-        model = model_of(ask.model)
-        if model and _within(model.weights, job.model.weights) and _within(
-                ask.tokens, job.global_batch * job.sequence):
-            measured_job = TrainingJob(model, ask.tokens, 1, FLASH)
-            errors.append(abs(float(prompt(cluster, measured_job, Mapping(ask.gpus)).iteration_ns) / row.ns - 1))
-    return {"rows": len(errors), "mean_abs_error": fmean(errors), "worst": max(errors),
-            "kept": len(errors)} if errors else None
+    return _summary([row for row in _prompts(measured_name(machine)) if row.row.ask.gpus == mapping.gpus
+                     and _within(model_of(row.row.ask.model).weights, job.model.weights)
+                     and _within(row.row.ask.tokens, job.global_batch * job.sequence)])
+
+
+def range_of_prompts(machine: Machine) -> dict[str, Any] | None:
+    """Return the factor within which nine of ten measured prompts are, as of `range_of_rows`."""
+    return _range(machine, lambda name: _logarithms(_prompts(name)))
+
+
+@cache
+def _prompts(machine: str) -> tuple[Compared, ...]:
+    """Return a machine's measured prompts beside whole iterations, not beside their layers alone."""
+    rows = [row for row in rows_by_machine().get(machine, ()) if isinstance(row.ask, Prompt)
+            and row.ask.way == "baseline" and model_of(row.ask.model)]
+    return tuple(Compared(row, machine, _prompt_ns(row.ask, loaded(machine)), False,
+                          answer_without_source(row.ask, machine, row.source, _prompt_ns)) for row in rows)
+
+
+def _prompt_ns(ask: Prompt, machine: Machine) -> float:
+    job = TrainingJob(model_of(ask.model), ask.tokens, 1, FLASH)
+    return float(prompt(machine, job, Mapping(ask.gpus)).iteration_ns)

@@ -11,7 +11,7 @@ from t3sim.analytic.libraries.mechanisms import TRIGGERED, OverlapPlan
 from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.libraries.ranking import Ranked, layer_plans, rank
 from t3sim.analytic.validation.comparison import expected_error
-from t3sim.analytic.validation.nearby import error_near, spread
+from t3sim.analytic.validation.nearby import error_near, measured_name, range_of_rows
 from t3sim.analytic.validation.requests import (
     Collective,
     ExpertsExchange,
@@ -37,6 +37,7 @@ _DTYPES = ("bf16", "fp16", "fp8", "fp4")
 #: Collectives of mechanisms that run GEMM and collective one after the other, in the words of measured rows.
 _LIBRARIES = {"in-turn": "NCCL", "symmetric": "symmetric", "one-shot": "custom, one-shot",
               "two-shot": "custom, two-shot", "copy-engines": "copy engines"}
+_GEMMS = "GEMMs alone"
 _SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
 
 
@@ -54,8 +55,23 @@ class Ranking:
     expected_error: dict[str, Any] | None  #: over measured rows of the machine, if there are any
     #: Errors of the rows near these GEMMs, and near the collectives of each mechanism; None: no row is near.
     checked: dict[str, dict[str, Any] | None]
-    #: Of what was not checked, the factor within which nine of ten rows of its kind are; None: there are too few.
+    #: Of what was not checked, the factor within which nine of ten rows of its kind are, on this machine or the nearest
+    #: ones that have some; None: there are too few.
     ranges: dict[str, dict[str, Any] | None]
+
+    def range_ns(self, run: Ranked) -> tuple[float, float] | None:
+        """Return the time of a mechanism over the ranges of its parts that were not checked; None if all were.
+
+        Nobody has built Track & Trigger, so no row has its kind.
+        """
+        gemms_ns = sum(plan.gemm_ns for plan in self.gemms.values()) if run.mechanism in _LIBRARIES else 0.0
+        ranges = [self.ranges.get(part) for part in (_GEMMS, run.mechanism)]
+        factors = [1.0 if one is None else one["factor"] for one in ranges]
+        if run.mechanism in TRIGGERED or max(factors) == 1:
+            return None
+        times_ns = gemms_ns, run.ns - gemms_ns
+        return (sum(ns / factor for ns, factor in zip(times_ns, factors)),
+                sum(ns * factor for ns, factor in zip(times_ns, factors)))
 
     def __repr__(self) -> str:
         times = ", ".join(f"{run.mechanism} {run.ns / 1e3:,.1f} µs" for run in self.ranking)
@@ -66,7 +82,7 @@ class Ranking:
                 "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens, "width": self.width,
                 "gemms": {name: {"operator": plan.operator, "shape": list(plan.shape)}
                           for name, plan in self.gemms.items()},
-                "ranking": [run.to_json() for run in self.ranking],
+                "ranking": [{**run.to_json(), "range_ns": self.range_ns(run)} for run in self.ranking],
                 "expected_error": self.expected_error, "checked": self.checked, "ranges": self.ranges}
 
 
@@ -74,7 +90,7 @@ def _requests(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Itera
     """Return what a measured row would ask: the GEMMs, and what each mechanism does with them."""
     libraries = _LIBRARIES | ({} if machine.in_switch is None else {"symmetric": "multimem"})
     gemms = {name: GemmRequest(*plan.shape, plan.width) for name, plan in plans.items()}
-    requests: dict[str, list[Request]] = {"GEMMs alone": [*gemms.values()]}
+    requests: dict[str, list[Request]] = {_GEMMS: [*gemms.values()]}
     for mechanism in mechanisms:
         if mechanism in TRIGGERED:  # nobody has built it
             continue
@@ -85,6 +101,12 @@ def _requests(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Itera
                     plan.operator, plan.gpus, gemms[name], mechanism)
             requests.setdefault(mechanism, []).append(request)
     return requests
+
+
+def _certainty(machine: Machine, requests: dict[str, list[Request]]) -> tuple[dict[str, dict[str, Any] | None], ...]:
+    """Return the errors of rows near each of some requests, and ranges of those that have none."""
+    checked = {what: error_near(machine, some) for what, some in requests.items()}
+    return checked, {what: range_of_rows(machine, requests[what]) for what, error in checked.items() if error is None}
 
 
 class LayerToRank:
@@ -126,11 +148,9 @@ class LayerToRank:
     def run(self) -> Ranking:
         layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width
         plans, ranking = layer_plans(*layer), rank(*layer)
-        name, requests = self.machine.name, _requests(self.machine, plans, [run.mechanism for run in ranking])
-        checked = {what: error_near(name, asked) for what, asked in requests.items()}
-        ranges = {what: spread(name, requests[what]) for what, error in checked.items() if error is None}
+        requests = _requests(self.machine, plans, [run.mechanism for run in ranking])
         return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, plans, ranking,
-                       expected_error(name), checked, ranges)
+                       expected_error(measured_name(self.machine)), *_certainty(self.machine, requests))
 
 
 @dataclass(frozen=True)
@@ -193,7 +213,6 @@ class ExpertsToRank(LayerToRank):
             "dispatch", library, routing.gpus, 1, max(1, routing.tokens // routing.gpus), model.hidden,
             model.experts_per_token, model.experts, self.width)]
             for name, library in (("low-latency", "low latency"), ("two-batches", "normal"))}
-        checked = {name: error_near(self.machine.name, some) for name, some in requests.items()}
-        ranges = {name: spread(self.machine.name, requests[name]) for name, error in checked.items() if error is None}
         return ExpertsRanking(model, self.machine, routing, self.width,
-                              rank_experts(self.machine, model, routing, self.width), checked, ranges)
+                              rank_experts(self.machine, model, routing, self.width),
+                              *_certainty(self.machine, requests))
