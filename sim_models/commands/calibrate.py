@@ -29,6 +29,7 @@ def calibrate(
     from t3sim.analytic.validation.fit import constant
     from t3sim.analytic.validation.log import read_log
     from t3sim.analytic.validation.readers import read_text, text_of
+    from t3sim.analytic.validation.requests import Slowdown
     from t3sim.base.console import NOTHING, output_console, print_table
     from t3sim.base.output import write_whole
     from t3sim.machine import load_machine
@@ -49,7 +50,8 @@ def calibrate(
     files = [Path(file).name for file in (*(log or ()), *(rows or ()))]
     write_whole(Path(out), result.to_toml(Path(out).stem, files))
     content = {"machine": start.name, "values": result.values, "undetermined": list(result.undetermined),
-               "errors": [vars(quantity) for quantity in result.errors], "left_out": result.left_out}
+               "errors": [vars(quantity) for quantity in result.errors], "left_out": result.left_out,
+               "contention": result.contention}
     if not write_results(content, json):
         return
     console = output_console()
@@ -61,11 +63,13 @@ def calibrate(
                 [(key, f"{constant(start, key):,.4g}", f"{value:,.4g}")
                  for key, value in sorted(result.values.items())], console)
     console.print(f"{len(result.undetermined)} other constants keep their values: no row depends on them enough.")
+    console.print(f"Contention: {result.contention}.")
     print_table("Mean error of your rows", ("quantity", "rows", "before", "held out\nof the fit", "worst\nheld out"),
                 [(quantity.quantity, f"{quantity.rows}", percent(quantity.before), percent(quantity.held_out),
                   percent(quantity.worst)) for quantity in result.errors], console)
-    print_table("Rows that it still misses most", ("scenario", "measured µs", "error"),
-                [(row.scenario, f"{row.ns / 1e3:,.1f}", f"{error:+.0%}")
+    print_table("Rows that it still misses most", ("scenario", "measured", "error"),
+                [(row.scenario, f"{row.ns:.2f} times alone" if isinstance(row.ask, Slowdown) else
+                  f"{row.ns / 1e3:,.1f} µs", f"{error:+.0%}")
                  for row, error in result.misses[:_WORST]], console)
     if result.left_out:
         print_table("Rows that were not used", ("rows", "reason"),

@@ -89,6 +89,7 @@ class Sharing(Section):
     """Losses of concurrent kernels, besides compute units and bytes."""
 
     kernel_units: Annotated[int, within(0, 512)]  #: of a collective of the library beside another kernel
+    copier_requests: Positive  #: that a unit that copies keeps in flight, over those of any other kernel's unit
     #: Loss of a GEMM's clock to power while links and memory are also busy.
     power_share: Annotated[float, within(0.0, 0.9)]
     #: Rate of a GEMM in a prompt of many kernels, when the GPU is hot, over its rate alone.

@@ -2,6 +2,7 @@
 
 import csv
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from t3sim.analytic.validation.answers import answer_on
 from t3sim.analytic.validation.calibration import calibrate
 from t3sim.analytic.validation.fit import with_constants
 from t3sim.analytic.validation.machines import loaded
-from t3sim.analytic.validation.requests import Collective, GemmRequest, Measured
+from t3sim.analytic.validation.readers import own_rows
+from t3sim.analytic.validation.requests import Beside, Collective, Crowded, GemmRequest, Measured, Ratio
 from t3sim.base.errors import BadInput
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
@@ -96,3 +98,83 @@ def test_what_cannot_be_used_is_a_line_and_nothing_is_written(options, message, 
 def test_rows_of_another_machine_are_refused():
     with pytest.raises(BadInput, match="machine h200-sxm"):
         calibrate(H100, [Measured("mine", "NVIDIA H200", "GEMM", "x", GEMMS[0], 1e6)])
+
+
+CONTENTION = {"kernels.cluster": 1, "kernels.dealt_rounds": 0, "sharing.kernel_units": 12,
+              "sharing.copier_requests": 2.0}
+
+
+def rows_of_contention(box, count: int | None = None) -> list[Ratio | Measured]:
+    """What a box would measure of kernels beside units that are held or copy, and beside a collective.
+
+    A GEMM's time beside a collective depends little on how many units that holds, so it is measured exactly.
+    """
+    generator = random.Random(2)
+    asks: list = [Crowded(f"gemm {m}x8192x{k} bf16", units, 0.0) for m, k in ((8192, 8192), (1024, 8192), (2048, 3584))
+                  for units in (1, 4, 8, 16, 32, 64)]
+    asks += [Crowded("add of 134217728 bf16", units, 2000.0) for units in (16, 24, 32, 48, 64)]
+    asks += [Beside(f"gemm {m}x8192x8192 bf16", "all_gather", "NCCL kernel", f"{size} MiB", 8, "together")
+             for m, size in ((8192, 32), (8192, 64), (12288, 64), (16384, 64), (16384, 96), (16384, 128))]
+    read: list[Ratio | Measured] = []
+    for ask in asks[:count]:
+        if isinstance(ask, Beside):
+            read.append(Measured("mine", "H100", "beside a collective", str(ask), ask, answer_on(ask, box)))
+        else:
+            alone = Crowded(ask.compute, 0, 0.0)
+            slowdown = answer_on(ask, box) / answer_on(alone, box) * (1 + generator.uniform(-0.02, 0.02))
+            read.append(Ratio("mine", "H100", "beside units", str(ask), "slowdown", ask, alone, 100 * (slowdown - 1)))
+    return read
+
+
+def test_constants_of_contention_are_found_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    box = with_constants(H100, CONTENTION)
+    alone = [Measured("mine", "H100", "GEMM", str(ask), ask, answer_on(ask, box)) for ask in GEMMS]
+    alone += [Measured("mine", "H100", "collective", str(ask), ask, answer_on(ask, box)) for ask in COLLECTIVES]
+    result = calibrate(H100, alone + rows_of_contention(box))
+    assert result.values["kernels.cluster"] == 1 and result.values["kernels.dealt_rounds"] == 0
+    assert 10 <= result.values["sharing.kernel_units"] <= 16 and isinstance(result.values["sharing.kernel_units"], int)
+    assert result.values["sharing.copier_requests"] == pytest.approx(2.0, rel=0.15)
+    for quantity in result.errors:
+        assert quantity.held_out < max(0.02, quantity.before / 2), quantity
+    assert result.contention.endswith("which are taken")
+    (tmp_path / "mine.toml").write_text(result.to_toml("mine", ["beside.csv"]))
+    mine = load_machine("mine.toml", COMMERCIAL)
+    assert (mine.kernels.cluster, mine.kernels.dealt_rounds) == (1, 0), "t3 overlap has them"
+
+
+def test_bad_or_scarce_rows_of_contention_keep_the_constants():
+    own = rows_of_contention(H100)
+    kept = calibrate(H100, own)
+    assert not {"kernels.cluster", "kernels.dealt_rounds", "sharing.kernel_units"} & {*kept.values}, "they were right"
+    ratios = [row for row in own if isinstance(row, Ratio)]
+    generator = random.Random(3)
+    shuffled = [replace(row, measured=other.measured)
+                for row, other in zip(ratios, generator.sample(ratios, len(ratios)))]
+    bad = calibrate(H100, shuffled)
+    assert bad.contention.endswith("which are not taken") and not {*CONTENTION} & {*bad.values}
+    scarce = calibrate(H100, rows_of_contention(with_constants(H100, CONTENTION), 4))
+    assert scarce.contention.startswith("fewer than 10 scenarios of contention") and not scarce.values
+    assert {*CONTENTION} <= {*scarce.undetermined}
+
+
+def test_tables_of_kernels_beside_others_are_rows_of_a_fit(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside.csv").write_text("gpu,compute,by,units,gb_per_s,alone_us,beside_us,source\n" + "".join(
+        f"H100,{row.first.compute},held units,{row.first.units},,100,{100 + row.measured:.2f},mine\n"
+        for row in rows_of_contention(with_constants(H100, CONTENTION), 18)))
+    assert cli.main(["calibrate", "--rows", "beside.csv", "--out", "mine.toml"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "kernels.dealt_rounds 2 0" in printed and "times alone" in printed and "Contention: rows" in printed
+    assert "kernels.cluster = 1\n" in (tmp_path / "mine.toml").read_text() or "kernels.cluster 2 1" in printed
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200-sxm"])
+def test_a_gpu_s_own_rows_give_its_law_of_held_units(gpu):
+    """What its library does was read off an H100's rows; without it the fit finds it in either GPU's."""
+    other = with_constants(loaded(gpu), {"kernels.cluster": 1, "kernels.dealt_rounds": 0})
+    read = [row for row in own_rows() if row.file == "beside_hopper.csv" and gpu[:4].upper() in row.gpu]
+    result = calibrate(other, read[::2])
+    assert (result.values["kernels.cluster"], result.values["kernels.dealt_rounds"]) == (2, 2)
+    (held,) = (quantity for quantity in result.errors if quantity.quantity == "beside held units")
+    assert held.held_out < 0.7 * held.before

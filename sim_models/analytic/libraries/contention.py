@@ -121,12 +121,12 @@ def slowed_by_copies(machine: Machine, ns: float, memory_bytes: float, read_rate
 def memory_paces(machine: Machine, demand: float, copy_demand: float, units: int) -> tuple[float, float]:
     """Return the paces, relative to running alone, of a kernel and of copies that share the memory.
 
-    `demand`, `copy_demand`: bytes per ns; `units`: that copy. Memory bandwidth is shared in proportion to the compute
-    units that issue requests, because each keeps about as many in flight. Engines count as one unit, so that no kernel
-    can starve them.
+    `demand`, `copy_demand`: bytes per ns; `units`: that copy. Memory bandwidth is shared in proportion to the requests
+    that units keep in flight. Engines count as one unit, so that no kernel can starve them.
     """
     rate, kernel_units = machine.memory_bytes_per_ns, machine.gpu.compute_units - units
-    kernel = max(rate - copy_demand, rate * kernel_units / (kernel_units + max(1, units)))
+    copiers = units * machine.sharing.copier_requests or 1
+    kernel = max(rate - copy_demand, rate * kernel_units / (kernel_units + copiers))
     return min(1.0, kernel / demand), min(1.0, max(rate - demand, rate - kernel) / copy_demand) if copy_demand else 1.0
 
 

@@ -30,6 +30,7 @@ from t3sim.analytic.validation.requests import (
     OverlapRequest,
     Prompt,
     Request,
+    Slowdown,
     Steady,
     Training,
 )
@@ -196,6 +197,11 @@ def _(request: Crowded, machine: Machine) -> float:
         raise NotExpressible(f"{machine.name} has {machine.gpu.compute_units} compute units")
     job = _kernel(machine, request.compute, request.units)
     return job.ns / contention.memory_paces(machine, job.memory_bytes / job.ns, request.gb_per_s, request.units)[0]
+
+
+@_answer.register
+def _(request: Slowdown, machine: Machine) -> float:
+    return answer_on(request.beside, machine) / answer_on(request.alone, machine)
 
 
 @_answer.register

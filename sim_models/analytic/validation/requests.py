@@ -87,6 +87,14 @@ class Crowded:
 
 
 @dataclass(frozen=True)
+class Slowdown:
+    """A kernel's time beside another one over its time alone, for which a fit takes its rows' ratios."""
+
+    beside: "Beside | Crowded"
+    alone: "Beside | Crowded"
+
+
+@dataclass(frozen=True)
 class Steady:
     """A kernel that has run over and over for a second."""
 
@@ -125,8 +133,8 @@ class Training:
     mapping: Mapping
 
 
-Request = (Collective | GemmRequest | OverlapRequest | Norm | Prompt | Beside | Crowded | Steady | MemoryAccess
-           | ExpertsExchange | Training)
+Request = (Collective | GemmRequest | OverlapRequest | Norm | Prompt | Beside | Crowded | Slowdown | Steady
+           | MemoryAccess | ExpertsExchange | Training)
 
 
 @dataclass(frozen=True)
