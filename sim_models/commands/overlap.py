@@ -80,14 +80,15 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     in_turn = next(one for one in ranked if one.mechanism == "in-turn").ns
     print_table(f"GEMMs with their collectives of a layer of {transformer.name}, {tokens:,} tokens, {width}, on {tp} "
                 f"GPUs of {node.name}",
-                ("mechanism", "µs", "range, where\nnot checked", "than\nin turn", "bound by", "units\nheld",
-                 "MB in\nmemory", "gates"),
+                ("mechanism", "µs", "range if\nunchecked", "than\nin turn", "bound by", "units\nheld",
+                 "MB in\nmemory"),
                 [(one.mechanism, f"{one.ns / 1e3:,.1f}",
                   NOTHING if (span := result.range_ns(one)) is None else "{:,.0f} to {:,.0f}".format(
                       *(ns / 1e3 for ns in span)),
                   f"{1 - one.ns / in_turn:+.1%}", one.bound, f"{one.units}",
-                  f"{one.memory_bytes / 1e6:,.0f}", f"{GATES:,}" if one.mechanism in TRIGGERED else "0")
-                 for one in ranked], console)
+                  f"{one.memory_bytes / 1e6:,.0f}") for one in ranked], console)
+    if any(one.mechanism in TRIGGERED for one in ranked):
+        console.print(f"Track & Trigger takes {GATES:,} gates of a GPU.")
     if any(one.mechanism == "fused-norm" for one in ranked):
         console.print("fused-norm is less the RMSNorm that the others leave to a kernel of its own. Memory: what the "
                       "collectives move.")

@@ -85,7 +85,7 @@ class OverlapTime:
 
     mechanism: str
     ns: float
-    bound: str
+    bound: str  #: GEMM, collective, or both where one follows the other
     units: int  #: compute units that the collective holds
     memory_bytes: float  #: that the collective moves in a GPU's memory
 
@@ -109,13 +109,13 @@ def _bound(gemm: float, other: float) -> str:
 
 
 def _one_after_the_other(mechanism: str, plan: OverlapPlan, collective_ns: float, job: TimedJob) -> OverlapTime:
-    return OverlapTime(mechanism, plan.gemm_ns + collective_ns, "one after the other", job.units, job.memory_bytes)
+    return OverlapTime(mechanism, plan.gemm_ns + collective_ns, "both", job.units, job.memory_bytes)
 
 
 def _in_turn(plan: OverlapPlan) -> OverlapTime:
     job = plan.collective()
     packing_ns = 2 * plan.size / plan.machine.memory_bytes_per_ns if plan.kind == "all_to_all" else 0.0
-    return OverlapTime("in-turn", plan.gemm_ns + job.ns + packing_ns, "one after the other", job.units,
+    return OverlapTime("in-turn", plan.gemm_ns + job.ns + packing_ns, "both", job.units,
                        job.memory_bytes)
 
 
