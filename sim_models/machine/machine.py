@@ -1,10 +1,11 @@
 """The machine: one record, whose sections are None if its file has none of them."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from t3sim.base.line import LINE_BYTES
 from t3sim.machine.closed_form import Accelerator, Uncertainty
@@ -81,16 +82,16 @@ class Machine(Section):
     cards: Cards | None = None
     sharing: Sharing = left_out()
     measured: Measurements | None = None
-    _lineage: tuple[str, ...] = PrivateAttr(())
 
-    @property
+    @cached_property
     def lineage(self) -> tuple[str, ...]:
         """Its file and those that it extends, nearest first; none for a machine that `load_machine` did not make."""
-        return self._lineage
+        return ()
 
     def with_lineage(self, files: Iterable[str]) -> Self:
+        """Return the machine with its files, which are no part of what it is: equal machines may have others."""
         machine = self.model_copy()
-        machine._lineage = tuple(files)
+        machine.__dict__["lineage"] = tuple(files)
         return machine
 
     def __repr__(self) -> str:
